@@ -1,0 +1,240 @@
+"""The grammar of a stream, for every protocol: start → parts, each start → delta* → end → finish → end | failed.
+
+Parts are told apart by `index`, unique over the whole answer; several may be open at once, and there may be several
+choices. The rules are the two tables below; `Checker` holds a stream to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from toolwire.ir import (
+    Call,
+    Citation,
+    Failure,
+    Finish,
+    HostedCall,
+    HostedResult,
+    Media,
+    Opaque,
+    Origin,
+    Part,
+    Reasoning,
+    Refusal,
+    Seal,
+    Stray,
+    Text,
+    Usage,
+)
+from toolwire.wire import Json
+
+
+class Frame(Struct, frozen=True):
+    """The frame that an event was read from: its writer gives it back whole. Several events may share one frame."""
+
+    protocol: str
+    event: str | None
+    json: Json
+    """None for a sentinel that is no JSON."""
+    silent: bool = False
+    """The end of input itself: nothing stood on the wire, so nothing is written back."""
+
+
+class ResponseStart(Struct, frozen=True):
+    id: str = ""
+    model: str = ""
+    created: int | None = None
+    usage: Usage | None = None
+    """What the start already tells, such as the tokens of the prompt."""
+    origin: Origin | None = None
+    frame: Frame | None = None
+
+
+class PartStart(Struct, frozen=True):
+    """A part begins; `part` holds what is known at once (a call's id and name), its text grows by deltas."""
+
+    index: int
+    part: Part
+    choice: int = 0
+    frame: Frame | None = None
+
+
+class TextDelta(Struct, frozen=True):
+    """More text of a Text, Refusal or Reasoning part."""
+
+    index: int
+    text: str
+    frame: Frame | None = None
+
+
+class ArgumentsDelta(Struct, frozen=True):
+    """More of a call's argument text (or of a custom call's raw input)."""
+
+    index: int
+    text: str
+    frame: Frame | None = None
+
+
+class SealDelta(Struct, frozen=True):
+    """The seal of an open part, whole."""
+
+    index: int
+    seal: Seal
+    frame: Frame | None = None
+
+
+class CitationDelta(Struct, frozen=True):
+    index: int
+    citation: Citation
+    frame: Frame | None = None
+
+
+class PartEnd(Struct, frozen=True):
+    """A part is complete, or was cut (`incomplete`)."""
+
+    index: int
+    incomplete: bool = False
+    frame: Frame | None = None
+
+
+class UsageUpdate(Struct, frozen=True):
+    """The counts so far: a later one replaces an earlier one."""
+
+    usage: Usage
+    frame: Frame | None = None
+
+
+class ChoiceEnd(Struct, frozen=True):
+    finish: Finish
+    choice: int = 0
+    frame: Frame | None = None
+
+
+class ResponseEnd(Struct, frozen=True):
+    """`strays` are unknown keys met on the way."""
+
+    strays: tuple[Stray, ...] = ()
+    frame: Frame | None = None
+
+
+class ResponseFailed(Struct, frozen=True):
+    failure: Failure
+    frame: Frame | None = None
+
+
+class Carried(Struct, frozen=True):
+    """An event that only its own protocol knows; `quiet` ones (a ping) say nothing that could be lost."""
+
+    kind: str
+    origin: Origin
+    quiet: bool = False
+    frame: Frame | None = None
+
+
+Event: TypeAlias = (
+    ResponseStart
+    | PartStart
+    | TextDelta
+    | ArgumentsDelta
+    | SealDelta
+    | CitationDelta
+    | PartEnd
+    | UsageUpdate
+    | ChoiceEnd
+    | ResponseEnd
+    | ResponseFailed
+    | Carried
+)
+
+State: TypeAlias = Literal["new", "open", "done"]
+
+TRANSITIONS: Mapping[State, Mapping[type, State]] = MappingProxyType(
+    {
+        "new": {ResponseStart: "open", ResponseFailed: "done", Carried: "new"},
+        "open": {
+            PartStart: "open",
+            TextDelta: "open",
+            ArgumentsDelta: "open",
+            SealDelta: "open",
+            CitationDelta: "open",
+            PartEnd: "open",
+            UsageUpdate: "open",
+            ChoiceEnd: "open",
+            Carried: "open",
+            ResponseEnd: "done",
+            ResponseFailed: "done",
+        },
+        "done": {Carried: "done"},
+    }
+)
+
+DELTAS: Mapping[type, frozenset[type]] = MappingProxyType(
+    {
+        TextDelta: frozenset({Text, Refusal, Reasoning, HostedResult}),
+        ArgumentsDelta: frozenset({Call, HostedCall}),
+        SealDelta: frozenset({Text, Reasoning, Call, Media}),
+        CitationDelta: frozenset({Text, HostedResult, Opaque}),
+    }
+)
+"""Which deltas may follow which part."""
+
+
+class Checker:
+    """Holds one stream to the grammar. `check` gives the first fault as a Failure, and None for what is lawful."""
+
+    def __init__(self) -> None:
+        self.state: State = "new"
+        self._open: dict[int, type] = {}
+        self._closed: set[int] = set()
+        self._ended: set[int] = set()
+
+    def check(self, event: Event) -> Failure | None:
+        kind = type(event)
+        state = TRANSITIONS[self.state].get(kind)
+        if state is None:
+            return _fault(f"{kind.__name__} cannot stand here: the stream is {self.state}")
+        self.state = state
+        allowed = DELTAS.get(kind)
+        if allowed is not None:
+            part = self._open.get(event.index)  # type: ignore[union-attr]
+            if part is None:
+                return _fault(f"{kind.__name__} for part {event.index}, which is not open")  # type: ignore[union-attr]
+            return None if part in allowed else _fault(f"{kind.__name__} in a part of type {part.__name__}")
+        if isinstance(event, PartStart):
+            return self._start(event)
+        if isinstance(event, PartEnd):
+            return self._end(event)
+        if isinstance(event, ChoiceEnd):
+            self._ended.add(event.choice)
+        elif isinstance(event, ResponseEnd):
+            return self._finish()
+        return None
+
+    def _start(self, event: PartStart) -> Failure | None:
+        if event.index in self._open or event.index in self._closed:
+            return _fault(f"part {event.index} starts twice")
+        if event.choice in self._ended:
+            return _fault(f"part {event.index} starts after the end of choice {event.choice}")
+        self._open[event.index] = type(event.part)
+        return None
+
+    def _end(self, event: PartEnd) -> Failure | None:
+        if self._open.pop(event.index, None) is None:
+            return _fault(f"part {event.index} ends without being open")
+        self._closed.add(event.index)
+        return None
+
+    def _finish(self) -> Failure | None:
+        if self._open:
+            return _fault(f"the answer ends while part {min(self._open)} is open")
+        if not self._ended:
+            return _fault("the answer ends without a reason")
+        return None
+
+
+def _fault(message: str) -> Failure:
+    return Failure("upstream", f"the provider's stream breaks its grammar: {message}", 502, "invalid_stream")

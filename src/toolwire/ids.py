@@ -1,0 +1,33 @@
+"""Call ids: which are legal where, and how another one is made of one that is not, always the same way."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+SAFE = re.compile(r"[A-Za-z0-9_-]+")
+SAFE_LENGTH = 40
+"""Accepted everywhere: some wires allow 64, older ones 40."""
+
+
+def digest(text: str, length: int = 12) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:length]
+
+
+def legal(id: str, pattern: re.Pattern[str] = SAFE, limit: int = SAFE_LENGTH) -> bool:
+    return 0 < len(id) <= limit and pattern.fullmatch(id) is not None
+
+
+def rewritten(text: str, pattern: re.Pattern[str] = SAFE, limit: int = SAFE_LENGTH, salt: str = "") -> str:
+    """A legal form of any text: its readable part, and a hash that keeps two different texts apart."""
+    suffix = digest(text + salt)
+    readable = "".join(character if pattern.fullmatch(character) else "_" for character in text)
+    head = readable[: max(0, limit - len(suffix) - 1)].strip("_-") or "x"
+    if not pattern.fullmatch(head[0]):
+        head = f"x{head}"[: limit - len(suffix) - 1]
+    return f"{head}_{suffix}"[:limit]
+
+
+def made(prefix: str, *seed: object) -> str:
+    """An id made of what stands around it; the same surroundings give the same id."""
+    return f"{prefix}{digest('|'.join(map(str, seed)), 24)}"

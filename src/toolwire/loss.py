@@ -1,0 +1,147 @@
+"""What a translation could not carry over unchanged: codes with their severity and reason, and the ledger of one run.
+
+Add a code here, with its reason, before a writer or a step uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from toolwire.ir import Opaque, Request, Response, Settings, Stray, place
+from toolwire.wire import Path, pointer
+
+Severity: TypeAlias = Literal["lost", "changed", "added"]
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """One thing that the target could not express as it was: where it stood, what happened to it, and why."""
+
+    code: str
+    path: str
+    severity: Severity
+    what: str
+    why: str
+
+
+def _rows(severity: Severity, rows: Mapping[str, str]) -> dict[str, tuple[Severity, str]]:
+    return {code: (severity, why) for code, why in rows.items()}
+
+
+CODES: Mapping[str, tuple[Severity, str]] = MappingProxyType(
+    _rows(
+        "lost",
+        {
+            "unknown-field": "only {source} knows this field, or nobody here does",
+            "no-counterpart": "{target} has no place for it",
+            "opaque-dropped": "it belongs to {source} and means nothing to {target}",
+            "seal-dropped": "only its maker can read it, and {target} is not its maker or has no slot for it",
+            "reasoning-dropped": "{target} takes no thinking here that it did not sign itself",
+            "media-dropped": "{target} takes no media of this kind here",
+            "citation-dropped": "{target} has no such citation",
+            "tool-dropped": "{target} has no such tool of its own, and nobody else could run it",
+            "cache-dropped": "{target} has no cache breakpoint here",
+            "part-dropped": "{target} takes no such part here",
+            "finish-dropped": "{target} has no such ending",
+            "arguments-dropped": "the arguments were cut off and are no JSON",
+            "request-missing": "without the client's request the names and shapes it used cannot be given back",
+            "event-dropped": "only {source} sends this event",
+        },
+    )
+    | _rows(
+        "changed",
+        {
+            "id-rewritten": "{target} demands other characters, a shorter id, or a unique one",
+            "name-rewritten": "{target} allows other characters or a shorter name",
+            "schema-rewritten": "{target} takes another dialect of JSON Schema",
+            "tool-wrapped": "{target} knows function tools only",
+            "tool-mapped": "{target} has a tool of its own for this, with other options",
+            "namespace-flattened": "{target} has no namespaces",
+            "tools-merged": "{target} takes tools in one list only",
+            "turns-joined": "{target} wants neighbouring turns of one role as one",
+            "turn-moved": "{target} wants the results of calls directly after them",
+            "system-moved": "{target} takes instructions at another place",
+            "media-moved": "{target} takes media at another place",
+            "media-summarised": "media in results are summarised",
+            "error-marked": "{target} has no error flag on results",
+            "value-wrapped": "{target} demands an object here",
+            "arguments-wrapped": "{target} demands a JSON object as arguments",
+            "choice-weakened": "{target} cannot be told so",
+            "choice-mapped": "{target} says it another way",
+            "thinking-mapped": "{target} measures thinking another way",
+            "reasoning-as-text": "{target} has no part for thinking",
+            "refusal-as-text": "{target} has no part for refusals",
+            "setting-mapped": "{target} says it another way",
+            "setting-clamped": "{target} allows another range",
+            "result-as-text": "{target} takes no result without its call",
+            "empty-omitted": "{target} refuses empty text",
+            "role-mapped": "{target} has no such role here",
+            "format-mapped": "{target} says the format another way",
+            "finish-mapped": "{target} has a coarser word for this ending",
+            "usage-mapped": "{target} counts otherwise",
+            "seal-wrapped": "it travels in an envelope, for its maker alone",
+            "citation-mapped": "{target} cites another way",
+            "hosted-as-text": "{target} has no part for what a provider's own tool did",
+        },
+    )
+    | _rows(
+        "added",
+        {
+            "result-added": "{target} refuses a call without a result",
+            "turn-added": "{target} demands a turn here",
+            "id-added": "{target} demands an id",
+            "name-added": "{target} demands a name",
+            "max-tokens-added": "{target} demands a limit",
+            "description-added": "{target} demands a description",
+            "schema-added": "{target} demands a schema",
+            "signature-added": "{target} demands a signature on calls that it did not make",
+            "breakpoint-added": "{target} caches only what is marked",
+            "default-added": "{target} would assume another default",
+            "reasoning-added": "the client waits for it",
+        },
+    )
+)
+
+
+class Ledger:
+    """The losses of one translation, in order, each once."""
+
+    def __init__(self, source: str, target: str) -> None:
+        self.source = source
+        self.target = target
+        self._losses: dict[tuple[str, str, str], Loss] = {}
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        return tuple(self._losses.values())
+
+    def note(self, code: str, where: Path, what: str, why: str = "") -> None:
+        """Write down one loss. `where` is a place in the input; `what` reads as a sentence without its full stop."""
+        severity, reason = CODES[code]
+        path = pointer(where)
+        key = (code, path, what)
+        if key not in self._losses:
+            because = why or reason.format(source=self.source, target=self.target)
+            self._losses[key] = Loss(code, path, severity, what, because)
+
+    def strays(self, strays: Iterable[Stray]) -> None:
+        """Keys that only the source's own writer could give back."""
+        for stray in strays:
+            self.note("unknown-field", (stray.path, stray.key), f"`{stray.key}` was left out")
+
+    def opaque(self, part: Opaque) -> None:
+        self.note("opaque-dropped", place(part), f"`{part.kind}` was left out")
+
+    def unsaid(self, settings: Settings, said: frozenset[str]) -> None:
+        """Settings that are set and that the target's table does not name."""
+        for field in settings.__struct_fields__:
+            if field != "where" and field not in said and getattr(settings, field) is not None:
+                self.note("no-counterpart", settings.where.get(field), f"the setting `{field}` was left out")
+
+    def foreign(self, read: Request | Response) -> None:
+        """Everything that a reader could not name, when the target is another protocol than the source."""
+        if self.source != self.target:
+            self.strays(read.strays)

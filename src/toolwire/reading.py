@@ -1,0 +1,79 @@
+"""What every room's reader and writer do alike: remember origins, gather strays, give an intact origin back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from toolwire.ir import NOTHING, Origin, Stray
+from toolwire.wire import Json, Object, Path
+
+
+class Reading:
+    """One pass of a reader: stamps nodes with their origin and gathers the keys that it did not know."""
+
+    __slots__ = ("protocol", "strays")
+
+    def __init__(self, protocol: str) -> None:
+        self.protocol = protocol
+        self.strays: list[Stray] = []
+
+    def origin(self, node: Object, path: Path, known: frozenset[str]) -> Origin:
+        """The origin of a node whose reader knows these keys; the others are kept, and noted when they say something."""
+        if known.issuperset(node):
+            return Origin(self.protocol, path, node)
+        extra = {key: value for key, value in node.items() if key not in known}
+        self.strays.extend(Stray(path, key) for key, value in extra.items() if says_something(value))
+        return Origin(self.protocol, path, node, extra)
+
+    def whole(self, value: Json, path: Path) -> Origin:
+        """The origin of a value that is carried whole, or known whole."""
+        return Origin(self.protocol, path, value)
+
+    def stray(self, path: Path, key: str) -> None:
+        """Note a key that was known but could not be carried into the internal form."""
+        self.strays.append(Stray(path, key))
+
+
+def says_something(value: Json) -> bool:
+    """Null and empty containers hold no leaf."""
+    return value is not None and value != [] and value != {}
+
+
+def verbatim(origin: Origin | None, protocol: str) -> bool:
+    """May the writer of `protocol` give back `origin.wire` as it stands?"""
+    return origin is not None and origin.intact and origin.protocol == protocol
+
+
+def finished(out: Object, origin: Origin | None, protocol: str) -> Object:
+    """A rewritten node in its old key order, with the unknown keys that bear the writer's own stamp."""
+    if origin is None or origin.protocol != protocol or not isinstance(origin.wire, dict):
+        return out
+    extra = origin.extra
+    ordered: Object = {}
+    for key in origin.wire:
+        if key in out:
+            ordered[key] = out[key]
+        elif key in extra:
+            ordered[key] = extra[key]
+    for key, value in out.items():
+        if key not in ordered:
+            ordered[key] = value
+    return ordered
+
+
+def numbered(items: list[Json], path: Path) -> Iterator[tuple[Json, Path]]:
+    """The items of an array, each with its place."""
+    for number, item in enumerate(items):
+        yield item, (path, number)
+
+
+class Outside(Struct, frozen=True):
+    """What a wire keeps outside the body of a request."""
+
+    model: str = ""
+    stream: bool | None = None
+
+
+__all__ = ["NOTHING", "Outside", "Reading", "finished", "numbered", "says_something", "verbatim"]

@@ -1,0 +1,152 @@
+"""Server-sent events and streamed JSON arrays, from bytes to frames and back. No I/O: feed bytes, take frames.
+
+Frames are cut on bytes and only whole ones are decoded, so no split of the input can tear a character.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+MAX_FRAME = 64 * 1024 * 1024
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """One event: its name, if it had an `event:` line, and its data."""
+
+    event: str | None
+    data: bytes
+
+
+class FrameTooLong(Exception):
+    """A peer sent a frame without an end."""
+
+
+class Splitter:
+    """Bytes in, whole frames out; comments, `id:` and `retry:` are passed over. CR, LF and CRLF all end a line."""
+
+    def __init__(self, max_frame: int = MAX_FRAME) -> None:
+        self._tail = bytearray()
+        self._event: str | None = None
+        self._data: list[bytes] = []
+        self._begun = False
+        self._max = max_frame
+        self._held = 0
+
+    def feed(self, data: bytes) -> list[Frame]:
+        self._tail += data
+        if not self._begun:
+            if len(self._tail) < 3 and b"\xef\xbb\xbf".startswith(self._tail):
+                return []
+            self._begun = True
+            if self._tail.startswith(b"\xef\xbb\xbf"):
+                del self._tail[:3]
+        lines = self._lines(data)
+        frames = [frame for line in lines if (frame := self._line(line)) is not None]
+        if len(self._tail) + self._held > self._max:
+            raise FrameTooLong(f"a frame of the stream is longer than {self._max:,} bytes")
+        return frames
+
+    def close(self) -> list[Frame]:
+        """The end of input: a last frame that lacks its blank line is still a frame."""
+        frames = []
+        if self._tail:
+            line, self._tail = bytes(self._tail).rstrip(b"\r"), bytearray()
+            frame = self._line(line)
+            frames = [frame] if frame else []
+        last = self._line(b"")
+        return [*frames, last] if last else frames
+
+    def _lines(self, data: bytes) -> list[bytes]:
+        if b"\n" not in data and b"\r" not in data:
+            return []
+        held = bytes(self._tail)
+        if b"\r" in held:
+            # A CR at the very end may be half of a CRLF: leave it for the next bytes.
+            half = held.endswith(b"\r")
+            held = (held[:-1] if half else held).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+            *lines, rest = held.split(b"\n")
+            self._tail = bytearray(rest + b"\r" if half else rest)
+            return lines
+        *lines, rest = held.split(b"\n")
+        self._tail = bytearray(rest)
+        return lines
+
+    def _line(self, line: bytes) -> Frame | None:
+        if not line:
+            if not self._data:
+                self._event = None
+                return None
+            frame = Frame(self._event, b"\n".join(self._data) if len(self._data) > 1 else self._data[0])
+            self._event, self._data, self._held = None, [], 0
+            return frame
+        if line.startswith(b"data:"):
+            value = line[6:] if line[5:6] == b" " else line[5:]
+            self._data.append(value)
+            self._held += len(value)
+        elif line.startswith(b"event:"):
+            self._event = line[6:].decode("utf-8", "replace").strip()
+        elif line == b"data":
+            self._data.append(b"")
+        return None
+
+
+class ArraySplitter:
+    """One JSON array streamed element by element (`[{…}` `,{…}` `]`), or bare objects one after another."""
+
+    def __init__(self, max_frame: int = MAX_FRAME) -> None:
+        self._tail = bytearray()
+        self._scanned = 0
+        self._depth = 0
+        self._in_text = False
+        self._escaped = False
+        self._start = -1
+        self._max = max_frame
+
+    def feed(self, data: bytes) -> list[Frame]:
+        self._tail += data
+        frames: list[Frame] = []
+        for at in range(self._scanned, len(self._tail)):
+            byte = self._tail[at]
+            if self._in_text:
+                self._in_text_byte(byte)
+            elif byte == 0x22:
+                self._in_text = True
+            elif byte == 0x7B:
+                if self._depth == 0:
+                    self._start = at
+                self._depth += 1
+            elif byte == 0x7D and self._depth:
+                self._depth -= 1
+                if self._depth == 0:
+                    frames.append(Frame(None, bytes(self._tail[self._start : at + 1])))
+                    self._start = -1
+        keep = self._start if self._start >= 0 else len(self._tail)
+        del self._tail[:keep]
+        self._start = 0 if self._start >= 0 else -1
+        self._scanned = len(self._tail)
+        if self._scanned > self._max:
+            raise FrameTooLong(f"an element of the stream is longer than {self._max:,} bytes")
+        return frames
+
+    def close(self) -> list[Frame]:
+        """What is left is an element that was cut."""
+        tail, self._tail = bytes(self._tail), bytearray()
+        return [Frame(None, tail)] if tail.strip() else []
+
+    def _in_text_byte(self, byte: int) -> None:
+        if self._escaped:
+            self._escaped = False
+        elif byte == 0x5C:
+            self._escaped = True
+        elif byte == 0x22:
+            self._in_text = False
+
+
+def named(event: str, data: bytes) -> bytes:
+    """A frame with an `event:` line."""
+    return b"event: %b\ndata: %b\n\n" % (event.encode(), data)
+
+
+def bare(data: bytes) -> bytes:
+    """A frame of data alone."""
+    return b"data: %b\n\n" % data

@@ -1,0 +1,26 @@
+"""How much to think, in the measures that the protocols use: words of effort and budgets of tokens."""
+
+from __future__ import annotations
+
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+
+BUDGETS = {"none": 0, "minimal": 1024, "low": 4096, "medium": 8192, "high": 16384, "xhigh": 32768, "max": 65536}
+"""The budget that an effort stands for; reading a budget takes the nearest effort that is not above it."""
+
+
+def budget_for(effort: str) -> int:
+    return BUDGETS.get(effort, BUDGETS["medium"])
+
+
+def effort_for(budget: int) -> str:
+    """The effort that a budget amounts to; a negative budget means "decide yourself" and is told by its mode, not here."""
+    fitting = [effort for effort in EFFORTS if BUDGETS[effort] <= budget]
+    return fitting[-1] if fitting else "none"
+
+
+def nearest(effort: str, allowed: tuple[str, ...]) -> str:
+    """The allowed effort closest to the one asked for; the weaker of two at the same distance."""
+    if effort in allowed:
+        return effort
+    rank = EFFORTS.index(effort) if effort in EFFORTS else EFFORTS.index("medium")
+    return min(allowed, key=lambda word: (abs(EFFORTS.index(word) - rank), EFFORTS.index(word)))
