@@ -1,0 +1,53 @@
+# Needs Python 3.11 or newer and make; everything else is set up on first use, pinned, in .venv.
+
+VENV  := .venv
+BENCH := .venv-bench
+UV    ?= uv
+BIN   := $(VENV)/bin
+# The gateway is the next floor to be built; until it stands, `make serve` shows what the library does.
+SERVE := $(if $(wildcard src/toolwire/gateway/app.py),serve,matrix)
+LOCK  := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+         --no-header --no-annotate pyproject.toml
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test lint types check format bench lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+serve: $(VENV)/.ready ## Run it (until the gateway is here: the same tool call in every protocol)
+	@$(BIN)/toolwire $(SERVE) $(ARGS)
+
+test: $(VENV)/.ready ## Run the tests; choose some with ARGS="-k words"
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.ready ## Check style, formatting and the rules on imports
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports --no-logo
+
+types: $(VENV)/.ready ## Check the types, strictly
+	@$(BIN)/mypy
+
+check: lint types test ## All that continuous integration runs
+
+format: $(VENV)/.ready ## Put the code in its usual form
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+bench: $(BENCH)/.ready ## Measure speed beside other libraries, in an environment of its own
+	@$(BENCH)/bin/python -m bench $(ARGS)
+
+lock: ## Pin anew what pyproject.toml asks for (needs uv)
+	$(LOCK) --group dev --output-file requirements/dev.txt
+	$(LOCK) --group bench --override requirements/bench-override.txt --output-file requirements/bench.txt
+
+clean: ## Remove the environments and caches
+	rm -rf $(VENV) $(BENCH) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.ready: requirements/dev.txt pyproject.toml .ci/venv
+	@.ci/venv $(VENV) requirements/dev.txt
+
+$(BENCH)/.ready: requirements/bench.txt pyproject.toml .ci/venv
+	@.ci/venv $(BENCH) requirements/bench.txt
