@@ -1,0 +1,111 @@
+"""The documentation is true: its Python runs, its commands give what is shown, its links lead somewhere.
+
+In a ```python block the lines `#> …` are what the block prints; the blocks of one page share their names, top to bottom.
+In a ```console block the lines after `$ toolwire …` are what the command writes, stdout and stderr together; a line `...`
+stands for any lines, and `...` within a line for any characters. `<!-- not run -->` before a block leaves it out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+FENCE = re.compile(r"^(?P<mark><!-- not run -->\n+)?```(?P<language>\w+)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"(?<!!)\[[^\]]+\]\((?!\w+:)(?P<path>[^)#\s]*)(?:#(?P<heading>[^)\s]*))?\)")
+PROMPT = "$ toolwire "
+
+
+class Block(NamedTuple):
+    language: str
+    code: str
+    line: int
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    text = page.read_text()
+    for found in FENCE.finditer(text):
+        if not found["mark"]:
+            yield Block(found["language"], found["code"], text.count("\n", 0, found.start("code")) + 1)
+
+
+def _pages_with(language: str) -> list[Any]:
+    pages = (page for page in PAGES if any(block.language == language for block in blocks(page)))
+    return [pytest.param(page, id=page.relative_to(ROOT).as_posix()) for page in pages]
+
+
+@pytest.mark.parametrize("page", _pages_with("python"))
+def test_python_runs_and_prints_what_it_says(page: Path) -> None:
+    names: dict[str, Any] = {"__name__": "__docs__"}
+    for block in blocks(page):
+        if block.language == "python":
+            printed = io.StringIO()
+            code = compile("\n" * (block.line - 1) + block.code, page.name, "exec")
+            with contextlib.redirect_stdout(printed):
+                exec(code, names)
+            said = re.findall(r"^ *#> ?(.*)$", block.code, re.MULTILINE)
+            assert [line.rstrip() for line in printed.getvalue().splitlines()] == said, f"{page.name}:{block.line}"
+
+
+@pytest.mark.parametrize("page", _pages_with("console"))
+def test_commands_write_what_is_shown(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    for block in blocks(page):
+        if block.language == "console":
+            for command, shown in _commands(block.code):
+                written = _run(command)
+                assert _pattern(shown).fullmatch(written), f"{page.name}:{block.line}: {command}\n{written}"
+
+
+def _commands(code: str) -> Iterator[tuple[str, str]]:
+    for piece in re.split(rf"^(?={re.escape(PROMPT)})", code, flags=re.MULTILINE):
+        if piece.startswith(PROMPT):
+            command, _, shown = piece.removeprefix("$ ").partition("\n")
+            yield command, shown
+
+
+def _run(command: str) -> str:
+    from toolwire.cli import main
+
+    written = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+    with contextlib.redirect_stdout(written), contextlib.redirect_stderr(written), contextlib.suppress(SystemExit):
+        main(shlex.split(command)[1:])
+    written.seek(0)
+    return written.read()
+
+
+def _pattern(shown: str) -> re.Pattern[str]:
+    """What is shown, with its three dots."""
+    lines = re.sub(r"^\.\.\.\n", "\0", shown, flags=re.MULTILINE)
+    escaped = re.escape(lines).replace("\0", r"(?:.*\n)*").replace(re.escape("..."), ".*")
+    return re.compile(escaped)
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=page.relative_to(ROOT).as_posix()) for page in PAGES])
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in LINK.finditer(page.read_text()):
+        target = (page.parent / link["path"]).resolve() if link["path"] else page
+        assert target.exists(), link[0]
+        if link["heading"]:
+            assert link["heading"] in _headings(target), link[0]
+
+
+def _headings(page: Path) -> set[str]:
+    """The anchors of a page, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    pages = [page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")]
+    assert not [page for page in pages if page != "README.md" and f"({page})" not in index]
