@@ -20,12 +20,13 @@ def legal(id: str, pattern: re.Pattern[str] = SAFE, limit: int = SAFE_LENGTH) ->
 
 def rewritten(text: str, pattern: re.Pattern[str] = SAFE, limit: int = SAFE_LENGTH, salt: str = "") -> str:
     """A legal form of any text: its readable part, and a hash that keeps two different texts apart."""
-    suffix = digest(text + salt)
-    readable = "".join(character if pattern.fullmatch(character) else "_" for character in text)
-    head = readable[: max(0, limit - len(suffix) - 1)].strip("_-") or "x"
-    if not pattern.fullmatch(head[0]):
-        head = f"x{head}"[: limit - len(suffix) - 1]
-    return f"{head}_{suffix}"[:limit]
+    suffix = f"_{digest(text + salt)}"
+    room = limit - len(suffix)
+    readable = "".join(character if pattern.fullmatch(f"a{character}") else "_" for character in text[:limit])
+    head = readable[:room].strip("_-.:")
+    if not head or not pattern.fullmatch(head):
+        head = f"x{head}"[:room]
+    return head + suffix
 
 
 def made(prefix: str, *seed: object) -> str:

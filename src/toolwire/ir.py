@@ -109,6 +109,9 @@ class Call(Struct, frozen=True):
     cache: str | None = None
     seal: Seal | None = None
     incomplete: bool = False
+    """The argument text was cut off."""
+    later: bool = False
+    """Its result may come in any later request."""
     origin: Origin | None = None
 
 
@@ -323,6 +326,8 @@ class Request(Struct, frozen=True):
     choice: ToolChoice | None = None
     stream: bool | None = None
     settings: Settings = Settings()
+    continues: bool = False
+    """Does the provider itself hold earlier turns? Then a result may stand here without its call."""
     origin: Origin | None = None
     strays: tuple[Stray, ...] = ()
 

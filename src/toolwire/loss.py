@@ -14,6 +14,9 @@ import msgspec
 from toolwire.ir import Opaque, Request, Response, Settings, Stray, place
 from toolwire.wire import Path, pointer
 
+OFF = "off"
+"""A setting that is switched off asks for nothing."""
+
 Severity: TypeAlias = Literal["lost", "changed", "added"]
 
 
@@ -138,7 +141,7 @@ class Ledger:
     def unsaid(self, settings: Settings, said: frozenset[str]) -> None:
         """Settings that are set and that the target's table does not name."""
         for field in settings.__struct_fields__:
-            if field != "where" and field not in said and getattr(settings, field) is not None:
+            if field != "where" and field not in said and getattr(settings, field) not in (None, OFF):
                 self.note("no-counterpart", settings.where.get(field), f"the setting `{field}` was left out")
 
     def foreign(self, read: Request | Response) -> None:

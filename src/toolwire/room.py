@@ -48,6 +48,11 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     argument_objects: bool = False
     """Arguments must be a JSON object, not text."""
     fills_orphans: bool = True
+    """Must every call have a result?"""
+    call_finishes: frozenset[str] = frozenset({"calls"})
+    """Endings that a strict reader accepts for an answer with calls."""
+    turns_key: str = "messages"
+    """The key of the body that holds the conversation."""
 
 
 class Sent(msgspec.Struct, frozen=True):

@@ -1,0 +1,31 @@
+"""The switches of a translation. All have defaults; none of them is a protocol's name."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from toolwire.wire import MAX_BYTES
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    model: str = ""
+    """The model's name for the provider, where it differs from what the client asked for or stands outside the body."""
+    stream: bool | None = None
+    """Does the client want a stream, where its wire says so outside the body?"""
+    binary_results: Literal["native", "summary"] = "native"
+    """Media in tool results: carried natively wherever the target can, or replaced by a line of text everywhere."""
+    cache_breakpoints: bool = True
+    """Set cache breakpoints for clients that cannot, where the target caches only what is marked."""
+    strict: bool = False
+    """Refuse instead of losing anything."""
+    max_bytes: int = MAX_BYTES
+    maker: str = ""
+    """Who makes the provider's seals (`protocol/provider/account/family`), where more is known than the protocol."""
+    now: int = 0
+    """The time for fields that demand one; passed in, so that the same input gives the same bytes."""
+    seed: str = ""
+    """What made-up ids are made of, besides what stands around them."""
+    status: int = 0
+    """The HTTP status of an error that is translated."""

@@ -1,0 +1,192 @@
+"""Seals on their way through foreign protocols: an envelope that names its maker, in a slot that clients echo.
+
+An envelope is text of the URL-safe base64 alphabet, because one of the slots is a field of bytes, whose clients decode
+and encode it again. Opening one gives the entries back exactly; whatever is no envelope is left alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Literal
+
+import msgspec
+
+from toolwire.ir import Call, Part, Reasoning, Request, Seal, Text, Turn, changed, place
+from toolwire.loss import Ledger
+
+_MAGIC = b"toolwire:"
+_PREFIX = base64.urlsafe_b64encode(_MAGIC).decode()
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """One seal: of the reasoning it stands for, of the part after it, or of the part before it."""
+
+    place: Literal["reasoning", "next", "before"]
+    maker: str
+    value: str
+    text: str = ""
+    form: Literal["", "summary", "raw"] = ""
+    hidden: bool = False
+    id: str = ""
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(list[Entry]).decode
+
+
+def envelope(entries: list[Entry]) -> str:
+    return base64.urlsafe_b64encode(_MAGIC + _encode(entries)).decode().rstrip("=")
+
+
+def entries_in(value: str) -> list[Entry] | None:
+    """The entries of an envelope; None when the value is something else."""
+    if not value.startswith(_PREFIX):
+        return None
+    text = value.replace("+", "-").replace("/", "_").rstrip("=")
+    try:
+        data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        return _decode(data[len(_MAGIC) :])
+    except (binascii.Error, msgspec.DecodeError, UnicodeError):
+        return None
+
+
+def made_by(seal: Seal, maker: str) -> bool:
+    """Did this maker make the seal? Two makers agree when they agree in every segment that both of them tell."""
+    return all(mine == theirs for mine, theirs in zip(seal.maker.split("/"), maker.split("/"), strict=False))
+
+
+def entry_of(part: Reasoning) -> Entry:
+    seal = part.seal or Seal("", "")
+    return Entry("reasoning", seal.maker, seal.value, part.text, part.form, part.hidden, part.id)
+
+
+def reasoning_of(entry: Entry) -> Reasoning:
+    return Reasoning(entry.text, entry.form, entry.hidden, Seal(entry.maker, entry.value), entry.id)
+
+
+# --- requests: envelopes opened, foreign seals taken off --------------------------------------------------------------
+
+
+def opened(request: Request) -> Request:
+    """The request with every envelope replaced by what it holds."""
+    turns = tuple(_opened_turn(turn) if turn.role == "assistant" else turn for turn in request.turns)
+    same = all(new is old for new, old in zip(turns, request.turns, strict=True))
+    # An envelope that seals the part after it may stand in a turn of its own.
+    return request if same else changed(request, turns=_carry_over(turns))
+
+
+def _opened_turn(turn: Turn) -> Turn:
+    if not any(getattr(part, "seal", None) is not None and _PREFIX in part.seal.value[:12] for part in turn.parts):  # type: ignore[union-attr]
+        return turn
+    parts: list[Part] = []
+    for part in turn.parts:
+        seal = getattr(part, "seal", None)
+        entries = entries_in(seal.value) if seal is not None else None
+        if entries is None:
+            parts.append(part)
+        elif isinstance(part, Reasoning):
+            _open_reasoning(part, entries, parts)
+        else:
+            while parts and isinstance(parts[-1], Reasoning) and parts[-1].seal is None:
+                parts.pop()
+            parts.extend(reasoning_of(entry) for entry in entries if entry.place == "reasoning")
+            if not (isinstance(part, Text) and not part.text):
+                parts.append(changed(part, seal=None))
+    return changed(turn, parts=tuple(_settled(parts)))
+
+
+class _Pending(msgspec.Struct, frozen=True):
+    """A seal that still waits for the part it belongs to."""
+
+    entry: Entry
+
+
+def _open_reasoning(part: Reasoning, entries: list[Entry], parts: list[Part]) -> None:
+    own = [entry for entry in entries if entry.place == "reasoning"]
+    if own:
+        parts.append(changed(part, seal=Seal(own[0].maker, own[0].value), hidden=own[0].hidden, id=own[0].id, form=own[0].form))
+        parts.extend(map(reasoning_of, own[1:]))
+    elif part.text:
+        parts.append(changed(part, seal=None))
+    for entry in entries:
+        if entry.place == "next":
+            parts.append(_Pending(entry))  # type: ignore[arg-type]
+        elif entry.place == "before":
+            _seal_before(parts, Seal(entry.maker, entry.value))
+
+
+def _seal_before(parts: list[Part], seal: Seal) -> None:
+    if parts and isinstance(parts[-1], Text) and parts[-1].seal is None:
+        parts[-1] = changed(parts[-1], seal=seal)
+    else:
+        parts.append(Text("", seal=seal))
+
+
+def _settled(parts: list[Part]) -> list[Part]:
+    settled: list[Part] = []
+    waiting: Seal | None = None
+    for part in parts:
+        if isinstance(part, _Pending):
+            waiting = Seal(part.entry.maker, part.entry.value)
+        elif waiting is not None and isinstance(part, (Call, Text)):
+            settled.append(changed(part, seal=waiting))
+            waiting = None
+        else:
+            settled.append(part)
+    if waiting is not None:
+        settled.append(Text("", seal=waiting))
+    return settled
+
+
+def _carry_over(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+    """Move a seal that waits at the end of one assistant turn to the first call or text of the next one."""
+    result: list[Turn] = []
+    waiting: Seal | None = None
+    for turn in turns:
+        parts = turn.parts
+        if turn.role == "assistant" and waiting is not None and parts and isinstance(parts[0], (Call, Text)):
+            turn = changed(turn, parts=(changed(parts[0], seal=waiting), *parts[1:]))
+            waiting = None
+            parts = turn.parts
+        if turn.role == "assistant" and parts and isinstance(parts[-1], Text) and not parts[-1].text and parts[-1].seal:
+            if turn.origin is not None and not turn.origin.intact and _came_from_envelope(parts[-1]):
+                waiting = parts[-1].seal
+                if len(parts) == 1:
+                    continue
+                turn = changed(turn, parts=parts[:-1])
+        result.append(turn)
+    if waiting is not None:
+        result.append(Turn("assistant", (Text("", seal=waiting),)))
+    return tuple(result)
+
+
+def _came_from_envelope(part: Text) -> bool:
+    return part.origin is None
+
+
+def kept(request: Request, maker: str, ledger: Ledger) -> Request:
+    """The request with only those seals that their own maker will read."""
+    turns = tuple(_kept_turn(turn, maker, ledger) for turn in request.turns)
+    same = all(new is old for new, old in zip(turns, request.turns, strict=True))
+    return request if same else changed(request, turns=tuple(turn for turn in turns if turn.parts))
+
+
+def _kept_turn(turn: Turn, maker: str, ledger: Ledger) -> Turn:
+    if turn.role != "assistant":
+        return turn
+    parts: list[Part] = []
+    foreign = False
+    for part in turn.parts:
+        seal: Seal | None = getattr(part, "seal", None)
+        if seal is None or made_by(seal, maker):
+            parts.append(part)
+            continue
+        foreign = True
+        ledger.note("seal-dropped", place(part) or place(turn), "a seal of another maker was taken off")
+        if isinstance(part, Text) and not part.text:
+            continue
+        if isinstance(part, Reasoning) and not part.text:
+            continue
+        parts.append(changed(part, seal=None))
+    return changed(turn, parts=tuple(parts)) if foreign else turn

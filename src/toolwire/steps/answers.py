@@ -1,0 +1,289 @@
+"""An answer on its way back to the client: names, kinds and ids restored, endings told truly, seals put into envelopes.
+
+Works on events; a whole answer takes the same way, unfolded and folded again, so that both give the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from toolwire import ids, seals
+from toolwire.events import (
+    ArgumentsDelta,
+    ChoiceEnd,
+    CitationDelta,
+    Event,
+    PartEnd,
+    PartStart,
+    ResponseEnd,
+    ResponseFailed,
+    SealDelta,
+    TextDelta,
+)
+from toolwire.fold import fold, unfold
+from toolwire.ir import Call, Finish, Reasoning, Response, Seal, Text, place
+from toolwire.loss import Ledger
+from toolwire.room import Room
+from toolwire.steps.naming import FREEFORM, Plan, unwrapped
+from toolwire.wire import is_object_text
+
+
+class Way(Struct, frozen=True):
+    """What the way back needs to know."""
+
+    client: Room
+    provider: Room
+    plan: Plan
+    taken: frozenset[str]
+    """Call ids that the conversation already has."""
+    seed: str = ""
+    maker: str = ""
+    known_request: bool = True
+
+
+class _Open:
+    """A part that is under way."""
+
+    __slots__ = ("choice", "freeform", "held", "index", "part", "pieces", "seal")
+
+    def __init__(self, part: Any, index: int, choice: int) -> None:
+        self.part = part
+        self.index = index
+        self.choice = choice
+        self.pieces: list[str] = []
+        self.seal: Seal | None = None
+        self.held = False
+        self.freeform = False
+
+
+class AnswerSteps:
+    """Takes the provider's events one by one and gives those that the client's writer shall write."""
+
+    def __init__(self, way: Way, ledger: Ledger) -> None:
+        self.way = way
+        self.ledger = ledger
+        self.crossing = way.client is not way.provider
+        slots = way.client.rules.seals
+        self.no_slot = self.crossing and not slots
+        self.beside = self.crossing and "reasoning" in slots and "call" not in slots
+        self.on_next = self.crossing and "call" in slots
+        self.hold_calls = self.beside and "call" in way.provider.rules.seals
+        self.taken = set(way.taken)
+        self.next_index = 0
+        self.open: dict[int, _Open] = {}
+        self.called: set[int] = set()
+        self.cut: _Open | None = None
+        """A call that ended with broken arguments; what follows tells whether it was cut off."""
+        self.waiting: list[seals.Entry] = []
+
+    def step(self, event: Event) -> list[Event]:
+        known = _STEPS.get(type(event))
+        if known is not None:
+            return known(self, event)
+        if not self.crossing and event.frame is not None:
+            return [replace(event, frame=None)] if self.way.plan.names else [event]
+        return [event]
+
+    # --- parts ---
+
+    def start(self, event: PartStart) -> list[Event]:
+        out = self._uncut(False)
+        part = event.part
+        seal: Seal | None = getattr(part, "seal", None) if self.crossing else None
+        growing = _Open(part, -1, event.choice)
+        if seal is not None:
+            growing.seal = seal
+            growing.part = part = replace(part, seal=None)
+        if isinstance(part, Call):
+            growing.part = self._restored(part, event.choice)
+            growing.freeform = growing.part.kind == FREEFORM and part.kind != FREEFORM
+            growing.held = growing.freeform or self.hold_calls
+            if part.arguments:
+                growing.pieces.append(part.arguments)
+                growing.part = replace(growing.part, arguments="")
+        self.open[event.index] = growing
+        if growing.held:
+            return out
+        return [*out, *self._begin(growing)]
+
+    def _begin(self, growing: _Open) -> list[Event]:
+        growing.index = self.next_index
+        self.next_index += 1
+        events: list[Event] = [PartStart(growing.index, growing.part, growing.choice)]
+        if growing.pieces:
+            events.append(ArgumentsDelta(growing.index, "".join(growing.pieces)))
+        return events
+
+    def text(self, event: TextDelta | CitationDelta) -> list[Event]:
+        growing = self.open[event.index]
+        if self.on_next and isinstance(event, TextDelta) and isinstance(growing.part, Reasoning):
+            growing.pieces.append(event.text)
+        if event.index == growing.index and event.frame is None:
+            return [event]
+        return [replace(event, index=growing.index, frame=None)]
+
+    def arguments(self, event: ArgumentsDelta) -> list[Event]:
+        growing = self.open[event.index]
+        growing.pieces.append(event.text)
+        return [] if growing.held else [ArgumentsDelta(growing.index, event.text)]
+
+    def seal(self, event: SealDelta) -> list[Event]:
+        growing = self.open[event.index]
+        if not self.crossing:
+            return [replace(event, index=growing.index, frame=None)]
+        growing.seal = event.seal
+        return []
+
+    def end(self, event: PartEnd) -> list[Event]:
+        growing = self.open.pop(event.index)
+        out: list[Event] = []
+        if growing.held:
+            out = self._release(growing)
+        if growing.seal is not None:
+            out += self._sealed(growing)
+        if self.waiting and isinstance(growing.part, (Call, Text)):
+            out.append(self._letter(growing.index))
+        if isinstance(growing.part, Call) and not growing.freeform and self.crossing and self._broken(growing):
+            self.cut = growing
+            return out
+        out.append(PartEnd(growing.index, event.incomplete))
+        if growing.seal is not None and self.beside and isinstance(growing.part, Text):
+            out += self._carrier("before", growing.seal, growing.choice)
+        return out
+
+    def _release(self, growing: _Open) -> list[Event]:
+        """A held call, whole: what seals it goes before it, what wrapped it comes off."""
+        out: list[Event] = []
+        if growing.seal is not None and self.beside:
+            out = self._carrier("next", growing.seal, growing.choice)
+            growing.seal = None
+        if growing.freeform:
+            growing.pieces = [unwrapped("".join(growing.pieces))]
+        return out + self._begin(growing)
+
+    def _broken(self, growing: _Open) -> bool:
+        text = "".join(growing.pieces)
+        return growing.part.kind != FREEFORM and bool(text.strip()) and not is_object_text(text)
+
+    def _uncut(self, incomplete: bool) -> list[Event]:
+        if self.cut is None:
+            return []
+        index, self.cut = self.cut.index, None
+        return [PartEnd(index, incomplete)]
+
+    # --- names and ids ---
+
+    def _restored(self, call: Call, choice: int) -> Call:
+        self.called.add(choice)
+        fields: dict[str, Any] = {}
+        original = self.way.plan.original(call.name)
+        if original is not None:
+            fields = {"name": original.name, "kind": original.kind, "namespace": original.namespace}
+            if call.name not in self.way.plan.names:
+                self.ledger.note("name-rewritten", place(call), f"`{call.name}` was taken for `{original.name}`")
+        if self.crossing:
+            id = self._id(call)
+            if id != call.id:
+                fields["id"] = id
+            if not self.way.known_request:
+                self.ledger.note("request-missing", place(call), f"`{call.name}` is given as the provider called it")
+        return replace(call, **fields) if fields else call
+
+    def _id(self, call: Call) -> str:
+        rules = self.way.client.rules
+        id = call.id
+        if not id:
+            id = ids.made("call_", self.way.seed, len(self.taken), call.name)
+            self.ledger.note("id-added", place(call), f"the call of `{call.name}` has the id `{id}`")
+        elif not ids.legal(id, rules.id_pattern, rules.id_limit) or id in self.taken:
+            salt = f"#{len(self.taken)}" if id in self.taken else ""
+            id = ids.rewritten(id, rules.id_pattern, min(rules.id_limit, ids.SAFE_LENGTH), salt)
+            self.ledger.note("id-rewritten", place(call), f"the call `{call.id}` has the id `{id}`")
+        self.taken.add(id)
+        return id
+
+    # --- seals ---
+
+    def _stamped(self, seal: Seal) -> Seal:
+        return Seal(self.way.maker, seal.value) if self.way.maker else seal
+
+    def _sealed(self, growing: _Open) -> list[Event]:
+        """What becomes of the seal of a part that ends here."""
+        seal = self._stamped(growing.seal or Seal("", ""))
+        part = growing.part
+        if self.no_slot:
+            self.ledger.note("seal-dropped", place(part), "a seal has no slot here; a gateway's store can keep it")
+            return []
+        self.ledger.note("seal-wrapped", place(part), "a seal travels in an envelope")
+        if isinstance(part, Reasoning):
+            if self.beside:
+                entry = seals.Entry("reasoning", seal.maker, seal.value, "", part.form, part.hidden, part.id)
+                return [SealDelta(growing.index, Seal(self.way.client.name, seals.envelope([entry])))]
+            text = part.text + "".join(growing.pieces)
+            self.waiting.append(seals.Entry("reasoning", seal.maker, seal.value, text, part.form, part.hidden, part.id))
+            return []
+        if self.on_next:
+            entry = seals.Entry("next", seal.maker, seal.value)
+            return [SealDelta(growing.index, Seal(self.way.client.name, seals.envelope([entry])))]
+        return []
+
+    def _letter(self, index: int) -> Event:
+        entries, self.waiting = self.waiting, []
+        return SealDelta(index, Seal(self.way.client.name, seals.envelope(entries)))
+
+    def _carrier(self, where: Any, seal: Seal, choice: int) -> list[Event]:
+        """An empty piece of reasoning that carries the seal of its neighbour."""
+        stamped = self._stamped(seal)
+        self.ledger.note("seal-wrapped", None, "a seal travels in an envelope beside its part")
+        index = self.next_index
+        self.next_index += 1
+        letter = Seal(self.way.client.name, seals.envelope([seals.Entry(where, stamped.maker, stamped.value)]))
+        return [PartStart(index, Reasoning(), choice), SealDelta(index, letter), PartEnd(index)]
+
+    # --- endings ---
+
+    def choice_end(self, event: ChoiceEnd) -> list[Event]:
+        finish = event.finish
+        out = self._uncut(finish.kind in ("length", "context"))
+        if self.waiting:
+            index = self.next_index
+            self.next_index += 1
+            out += [PartStart(index, Text(""), event.choice), self._letter(index), PartEnd(index)]
+        if self.crossing and event.choice in self.called and finish.kind in ("stop", "other"):
+            finish = Finish("calls", finish.raw, origin=finish.origin)
+        return [*out, replace(event, finish=finish, frame=None)]
+
+    def response_end(self, event: ResponseEnd) -> list[Event]:
+        if self.crossing or self.way.plan.names:
+            self.ledger.strays(event.strays)
+        return [*self._uncut(False), replace(event, frame=None)]
+
+    def failed(self, event: ResponseFailed) -> list[Event]:
+        return [replace(event, frame=None)]
+
+
+_STEPS: Mapping[type, Callable[..., list[Event]]] = {
+    PartStart: AnswerSteps.start,
+    TextDelta: AnswerSteps.text,
+    CitationDelta: AnswerSteps.text,
+    ArgumentsDelta: AnswerSteps.arguments,
+    SealDelta: AnswerSteps.seal,
+    PartEnd: AnswerSteps.end,
+    ChoiceEnd: AnswerSteps.choice_end,
+    ResponseEnd: AnswerSteps.response_end,
+    ResponseFailed: AnswerSteps.failed,
+}
+
+
+def answered(response: Response, way: Way, ledger: Ledger) -> Response:
+    """A whole answer as the client shall have it."""
+    steps = AnswerSteps(way, ledger)
+    events = [out for event in unfold(response) for out in steps.step(event)]
+    folded = fold(events)
+    origins = {choice.index: choice.origin for choice in response.choices}
+    choices = tuple(replace(choice, origin=origins.get(choice.index)) for choice in folded.choices)
+    return replace(folded, choices=choices, origin=response.origin, strays=response.strays)

@@ -1,0 +1,252 @@
+"""What stands inside turns: media in results, error flags, empty text, instructions, tools that are loaded on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from toolwire.ir import (
+    AnyTool,
+    Media,
+    Part,
+    Request,
+    Result,
+    Text,
+    Tool,
+    ToolReference,
+    ToolsAdded,
+    Turn,
+    changed,
+    place,
+)
+from toolwire.loss import Ledger
+from toolwire.options import Options
+from toolwire.room import Rules
+
+ERROR_MARK = "[tool error] "
+
+_ResultStep: TypeAlias = Callable[[Result, Ledger], Result]
+
+
+def _mapped(request: Request, turns: list[Turn]) -> Request:
+    same = len(turns) == len(request.turns) and all(new is old for new, old in zip(turns, request.turns, strict=True))
+    return request if same else changed(request, turns=tuple(turns))
+
+
+# --- instructions -----------------------------------------------------------------------------------------------------
+
+
+def instructed(request: Request, rules: Rules, ledger: Ledger) -> Request:
+    """The request with its instructions at the target's own place."""
+    if ledger.source == ledger.target:
+        return request
+    if rules.system == "turns":
+        return _system_first(request)
+    leading = 0
+    while leading < len(request.turns) and request.turns[leading].role in ("system", "developer"):
+        leading += 1
+    if rules.system == "both" and not _plain(request.turns[:leading]):
+        return request
+    top = (*request.system, *(part for turn in request.turns[:leading] for part in turn.parts))
+    rest = request.turns[leading:]
+    if leading:
+        request = changed(request, system=top, turns=rest)
+    return _mapped(request, [_mid_system(n, rest, rules, request.model, ledger) for n in range(len(rest))])
+
+
+def _system_first(request: Request) -> Request:
+    if not request.system:
+        return request
+    return changed(request, system=(), turns=(Turn("system", request.system), *request.turns))
+
+
+def _plain(turns: tuple[Turn, ...]) -> bool:
+    return all(isinstance(part, Text) and part.cache is None for turn in turns for part in turn.parts)
+
+
+def _mid_system(number: int, turns: tuple[Turn, ...], rules: Rules, model: str, ledger: Ledger) -> Turn:
+    turn = turns[number]
+    if turn.role not in ("system", "developer") or rules.mid_system == "keep":
+        return turn
+    before = turns[number - 1].role if number else ""
+    behind = turns[number + 1].role if number + 1 < len(turns) else "assistant"
+    known = rules.mid_system == "model" and rules.mid_system_models.search(model) is not None
+    if known and before == "user" and behind == "assistant":
+        return turn if turn.role == "system" else changed(turn, role="system")
+    ledger.note("role-mapped", place(turn), f"an instruction in the middle (role `{turn.role}`) became a user's text")
+    return changed(turn, role="user")
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+def marked(request: Request, rules: Rules, ledger: Ledger) -> Request:
+    """The request with failed results told as the target tells them: by a flag, or in the text."""
+    if ledger.source == ledger.target:
+        return request
+    step = _flag_to_text if rules.result_error == "text" else _text_to_flag
+    return _mapped(request, [_with_results(turn, step, ledger) for turn in request.turns])
+
+
+def _with_results(turn: Turn, step: _ResultStep, ledger: Ledger) -> Turn:
+    if not any(type(part) is Result for part in turn.parts):
+        return turn
+    parts = tuple(step(part, ledger) if isinstance(part, Result) else part for part in turn.parts)
+    return turn if all(new is old for new, old in zip(parts, turn.parts, strict=True)) else changed(turn, parts=parts)
+
+
+def _flag_to_text(result: Result, ledger: Ledger) -> Result:
+    if not result.error:
+        return result
+    ledger.note("error-marked", place(result), "the failed result begins with a mark in its text")
+    first = result.content[0] if result.content else None
+    if isinstance(first, Text):
+        if first.text.startswith(ERROR_MARK):
+            return changed(result, error=None)
+        content = (changed(first, text=ERROR_MARK + first.text), *result.content[1:])
+    else:
+        content = (Text(ERROR_MARK.rstrip()), *result.content)
+    return changed(result, content=content, error=None, value=None)
+
+
+def _text_to_flag(result: Result, ledger: Ledger) -> Result:
+    first = result.content[0] if result.content else None
+    if result.error is not None or not isinstance(first, Text) or not first.text.startswith(ERROR_MARK):
+        return result
+    ledger.note("error-marked", place(result), "the mark of a failed result became an error flag")
+    rest = first.text[len(ERROR_MARK) :]
+    content = (changed(first, text=rest), *result.content[1:])
+    return changed(result, content=content, error=True)
+
+
+def housed(request: Request, rules: Rules, options: Options, ledger: Ledger) -> Request:
+    """The request with media of results where the target takes them, or summarised."""
+    turns: list[Turn] = []
+    moved: list[Part] = []
+    for turn in request.turns:
+        holds_results = any(type(part) is Result for part in turn.parts)
+        if moved and not holds_results:
+            turns.append(Turn("user", tuple(moved)))
+            moved = []
+        if holds_results:
+            turn = _housed_turn(turn, rules, options, ledger, moved)
+        turns.append(turn)
+    if moved:
+        turns.append(Turn("user", tuple(moved)))
+    return _mapped(request, turns)
+
+
+def _housed_turn(turn: Turn, rules: Rules, options: Options, ledger: Ledger, moved: list[Part]) -> Turn:
+    parts: list[Part] = []
+    for part in turn.parts:
+        if isinstance(part, Result) and any(isinstance(item, Media) for item in part.content):
+            part = _housed_result(part, rules, options, ledger, moved)
+        parts.append(part)
+    return turn if all(new is old for new, old in zip(parts, turn.parts, strict=True)) else changed(turn, parts=tuple(parts))
+
+
+def _housed_result(result: Result, rules: Rules, options: Options, ledger: Ledger, moved: list[Part]) -> Result:
+    summary = options.binary_results == "summary"
+    content: list[Part] = []
+    for part in result.content:
+        if not isinstance(part, Media) or (part.kind in rules.result_media and not summary):
+            content.append(part)
+            continue
+        content.append(Text(f"Binary content of type {part.mime or part.kind} was processed."))
+        if summary:
+            ledger.note("media-dropped", place(part), "media in a result became a line of text", "binary_results is `summary`")
+            continue
+        ledger.note("media-moved", place(part), "media in a result follow in a user's turn, a line of text stands for them")
+        moved.extend((Text(f"[Returned by the call {result.id}]"), part))
+    same = len(content) == len(result.content) and all(new is old for new, old in zip(content, result.content, strict=True))
+    return result if same else changed(result, content=tuple(content), value=None)
+
+
+# --- empty text -------------------------------------------------------------------------------------------------------
+
+
+def filled(request: Request, rules: Rules, ledger: Ledger) -> Request:
+    """The request without empty text, where the target refuses it."""
+    if rules.empty_text:
+        return request
+    turns = [_filled_turn(turn, ledger) for turn in request.turns]
+    kept = [turn for turn in turns if turn.parts or turn.role not in ("user", "assistant", "system", "developer")]
+    system = tuple(part for part in request.system if not _blank(part, ledger))
+    if len(system) != len(request.system):
+        request = changed(request, system=system)
+    return _mapped(request, kept)
+
+
+def _filled_turn(turn: Turn, ledger: Ledger) -> Turn:
+    parts = tuple(_filled_result(part, ledger) for part in turn.parts if not _blank(part, ledger))
+    same = len(parts) == len(turn.parts) and all(new is old for new, old in zip(parts, turn.parts, strict=True))
+    return turn if same else changed(turn, parts=parts)
+
+
+def _filled_result(part: Part, ledger: Ledger) -> Part:
+    if not isinstance(part, Result) or part.value is not None:
+        return part
+    content = tuple(item for item in part.content if not _blank(item, ledger))
+    return part if len(content) == len(part.content) else changed(part, content=content)
+
+
+def _blank(part: Part, ledger: Ledger) -> bool:
+    if not isinstance(part, Text) or (part.text and not part.text.isspace()):
+        return False
+    if part.text:
+        ledger.note("empty-omitted", place(part), "text of white space alone was left out")
+    return True
+
+
+# --- tools loaded on the way ------------------------------------------------------------------------------------------
+
+
+def gathered(request: Request, rules: Rules, ledger: Ledger) -> Request:
+    """The request with tools that were loaded in the middle of it among its tools, where the target has one list."""
+    if rules.tools_in_turns or ledger.source == ledger.target:
+        return request
+    tools: dict[tuple[str, str], AnyTool] = {}
+    loaded: set[str] = set()
+    turns = []
+    for turn in request.turns:
+        parts = tuple(_gathered_part(part, tools, loaded, ledger) for part in turn.parts)
+        rest = tuple(part for part in parts if not isinstance(part, ToolsAdded))
+        if rest or not parts:
+            same = len(rest) == len(turn.parts) and all(new is old for new, old in zip(rest, turn.parts, strict=True))
+            turns.append(turn if same else changed(turn, parts=rest))
+    known = {(tool.namespace, tool.name) for tool in request.tools if isinstance(tool, Tool)}
+    new = tuple(tool for key, tool in tools.items() if key not in known)
+    old = tuple(_undeferred(tool, loaded) for tool in request.tools)
+    return changed(request, turns=tuple(turns), tools=old + new)
+
+
+def _gathered_part(part: Part, tools: dict[tuple[str, str], AnyTool], loaded: set[str], ledger: Ledger) -> Part:
+    if isinstance(part, ToolsAdded):
+        _collect(part, tools, ledger)
+        return part
+    if not isinstance(part, Result) or not any(isinstance(item, (ToolsAdded, ToolReference)) for item in part.content):
+        return part
+    content: list[Part] = []
+    for item in part.content:
+        if isinstance(item, ToolsAdded):
+            names = _collect(item, tools, ledger)
+            content.append(Text(f"Tools found: {', '.join(names)}" if names else "No tools found."))
+        elif isinstance(item, ToolReference):
+            loaded.add(item.name)
+            ledger.note("tools-merged", place(item), f"the reference to `{item.name}` became text")
+            content.append(Text(f"Tool found: {item.name}"))
+        else:
+            content.append(item)
+    return changed(part, content=tuple(content), value=None)
+
+
+def _collect(part: ToolsAdded, tools: dict[tuple[str, str], AnyTool], ledger: Ledger) -> list[str]:
+    for number, tool in enumerate(part.tools):
+        key = (tool.namespace, tool.name) if isinstance(tool, Tool) else ("", f"#{len(tools)}.{number}")
+        tools.setdefault(key, changed(tool, defer=None) if isinstance(tool, Tool) and tool.defer else tool)
+    ledger.note("tools-merged", place(part), "tools that were added on the way stand in the list of tools")
+    return [tool.name for tool in part.tools if isinstance(tool, Tool)]
+
+
+def _undeferred(tool: AnyTool, loaded: set[str]) -> AnyTool:
+    return changed(tool, defer=None) if isinstance(tool, Tool) and tool.defer and tool.name in loaded else tool

@@ -1,0 +1,186 @@
+"""The order of a history: results beside their calls, neighbours joined, nothing without its counterpart.
+
+Works on whole turns: first the results are taken out of wherever the source keeps them, then they are put back where the
+target wants them, each batch directly behind the turn that made the calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from toolwire.ir import Call, Origin, Part, Request, Result, Role, Text, Turn, changed, place
+from toolwire.loss import Ledger
+from toolwire.room import Rules
+
+UNAVAILABLE = "The result of this call is not available."
+CONTINUE = "Continue."
+
+
+class _Batch:
+    """What an assistant says in one go, its calls, and their results."""
+
+    def __init__(self) -> None:
+        self.turns: list[Turn] = []
+        self.calls: dict[str, Call] = {}
+        self.results: dict[str, Result] = {}
+
+    def waits(self) -> bool:
+        return len(self.results) < len(self.calls)
+
+
+def ordered(request: Request, rules: Rules, ledger: Ledger) -> Request:
+    """The request with every result where the target wants it."""
+    same = ledger.source == ledger.target
+    if (same and request.continues) or lawful(request.turns, rules, same):
+        return request
+    return changed(request, turns=tuple(_placed(_gathered(request.turns, ledger), rules, ledger)))
+
+
+def lawful(turns: tuple[Turn, ...], rules: Rules, same: bool) -> bool:
+    """Does the history already stand as the target wants it? Told in one pass, because most do."""
+    waiting: set[str] = set()
+    seen: set[str] = set()
+    last = ""
+    wanted = "tool" if rules.results == "turns" else "user"
+    for turn in turns:
+        role, parts = turn.role, turn.parts
+        results = sum(type(part) is Result for part in parts)
+        if results:
+            misplaced = not same and (role != wanted or (role == "tool" and len(parts) > 1))
+            if misplaced or not all(type(part) is Result for part in parts[:results]):
+                return False
+            for part in parts[:results]:
+                if part.id not in waiting:  # type: ignore[union-attr]
+                    return False
+                waiting.discard(part.id)  # type: ignore[union-attr]
+        elif waiting and role != "assistant":
+            return False
+        if role == "assistant":
+            if waiting and last != "assistant":
+                return False
+            calls = [part.id for part in parts if type(part) is Call and not part.later]
+            if not seen.isdisjoint(calls):
+                return False
+            seen.update(calls)
+            waiting.update(calls)
+        if not same and role == last and role in rules.joins:
+            return False
+        last = role
+    return not waiting
+
+
+def _gathered(turns: Iterable[Turn], ledger: Ledger) -> list[_Batch | Turn]:
+    """The history without its results, each result in the batch of its call; those without a call become text."""
+    history: list[_Batch | Turn] = []
+    owners: dict[str, _Batch] = {}
+    for turn in turns:
+        if turn.role == "assistant":
+            _add_assistant(turn, history, owners)
+            continue
+        results = [part for part in turn.parts if isinstance(part, Result)]
+        if not results:
+            history.append(turn)
+            continue
+        orphans = [result for result in results if not _claimed(result, owners, history, ledger)]
+        words: list[Part] = [part for result in orphans for part in _as_text(result, ledger)]
+        rest = (*words, *(part for part in turn.parts if not isinstance(part, Result)))
+        if rest:
+            history.append(changed(turn, parts=rest, role="user"))
+    return history
+
+
+def _add_assistant(turn: Turn, history: list[_Batch | Turn], owners: dict[str, _Batch]) -> None:
+    calls = {part.id: part for part in turn.parts if isinstance(part, Call)}
+    last = history[-1] if history else None
+    # What an assistant says between its calls and their results belongs to the turn of the calls.
+    goes_on = isinstance(last, _Batch) and (not last.results or (last.waits() and not calls))
+    batch = last if goes_on and isinstance(last, _Batch) else _Batch()
+    if batch is not last:
+        history.append(batch)
+    batch.turns.append(turn)
+    batch.calls.update(calls)
+    owners.update(dict.fromkeys(calls, batch))
+
+
+def _claimed(result: Result, owners: dict[str, _Batch], history: list[_Batch | Turn], ledger: Ledger) -> bool:
+    batch = owners.get(result.id)
+    if batch is None or result.id in batch.results:
+        return False
+    batch.results[result.id] = result
+    if history[-1] is not batch:
+        ledger.note("turn-moved", place(result), f"the result of `{result.name or result.id}` was moved behind its call")
+    return True
+
+
+def _as_text(result: Result, ledger: Ledger) -> tuple[Part, ...]:
+    """A result that has no call any more, as something the model can still read."""
+    ledger.note("result-as-text", place(result), f"the result `{result.name or result.id}` has no call, it became text")
+    label = f"[Result of an earlier call of `{result.name}`]" if result.name else f"[Result of the earlier call {result.id}]"
+    return (Text(label, origin=None), *result.content)
+
+
+def _placed(history: list[_Batch | Turn], rules: Rules, ledger: Ledger) -> list[Turn]:
+    turns: list[Turn] = []
+    for entry in history:
+        if isinstance(entry, Turn):
+            _append(entry, turns, rules, ledger)
+            continue
+        for turn in entry.turns:
+            _append(turn, turns, rules, ledger)
+        results = tuple(_complete(entry, rules, ledger))
+        if rules.results == "turns":
+            turns.extend(_result_turn("tool", (result,)) for result in results)
+        elif results:
+            turns.append(_result_turn("user", results))
+    return turns
+
+
+def _append(turn: Turn, turns: list[Turn], rules: Rules, ledger: Ledger) -> None:
+    if turns and turn.role in rules.joins and turns[-1].role == turn.role and ledger.source != ledger.target:
+        turns[-1] = joined(turns[-1], turn, ledger)
+    else:
+        turns.append(turn)
+
+
+def _complete(batch: _Batch, rules: Rules, ledger: Ledger) -> list[Result]:
+    """The results of a batch in the order of its calls, with one made up for every call that has none."""
+    results = []
+    for id, call in batch.calls.items():
+        result = batch.results.get(id)
+        if result is None:
+            if not rules.fills_orphans or call.later:
+                continue
+            ledger.note("result-added", place(call), f"the call of `{call.name}` had no result, it got one that says so")
+            result = Result(id, (Text(UNAVAILABLE),), True, call.name, call.kind, call.namespace)
+        results.append(result)
+    return results
+
+
+def _result_turn(role: Role, results: tuple[Result, ...]) -> Turn:
+    origin = results[0].origin
+    at = Origin(origin.protocol, origin.path, None, intact=False) if origin is not None else None
+    return Turn(role, results, origin=at)
+
+
+def joined(first: Turn, second: Turn, ledger: Ledger) -> Turn:
+    """Two neighbours of one role as one turn."""
+    if second.name and second.name != first.name:
+        ledger.note("no-counterpart", place(second), f"the name `{second.name}` of a joined turn was left out")
+    origin = first.origin
+    bare = replace(origin, wire=None, intact=False) if origin is not None else None
+    return replace(first, parts=first.parts + second.parts, origin=bare, phase=first.phase or second.phase)
+
+
+def begun(request: Request, rules: Rules, ledger: Ledger) -> Request:
+    """The request with a user's turn first, where the target demands one."""
+    if not rules.starts_with_user or not request.turns:
+        return request
+    position = next((n for n, turn in enumerate(request.turns) if turn.role not in ("system", "developer")), None)
+    if position is None or request.turns[position].role == "user":
+        return request
+    first = request.turns[position]
+    ledger.note("turn-added", place(first), "a user's turn was put before the first turn of the assistant")
+    turns = (*request.turns[:position], Turn("user", (Text(CONTINUE),)), *request.turns[position:])
+    return changed(request, turns=turns)

@@ -1,0 +1,112 @@
+"""Call ids: legal, unique over the whole conversation, the same on a call and its result.
+
+A legal, unique id passes unchanged. Another one is replaced by one that depends on nothing but the history before it, so
+that the same history always gives the same bytes. Results without an id are paired by name and order.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from toolwire import ids
+from toolwire.ir import Call, Part, Request, Result, Turn, changed, place
+from toolwire.loss import Ledger
+from toolwire.room import Rules
+
+
+class _Pairing:
+    """Walks a history and gives every call its id and every result the id of its call."""
+
+    def __init__(self, rules: Rules, ledger: Ledger) -> None:
+        self.rules = rules
+        self.ledger = ledger
+        self.translating = ledger.source != ledger.target
+        self.used: set[str] = set()
+        self.latest: dict[str, str] = {}
+        self.waiting: list[tuple[str, str]] = []
+        """Calls that came without an id, as (name, id given)."""
+        self.count = 0
+        self.names: dict[str, tuple[str, str]] = {}
+        """The name and namespace of each call, by its final id."""
+
+    def call(self, call: Call) -> Call:
+        self.count += 1
+        given = self._id(call)
+        self.used.add(given)
+        if call.id:
+            self.latest[call.id] = given
+        else:
+            self.waiting.append((call.name, given))
+        self.names[given] = (call.name, call.namespace)
+        if given == call.id:
+            return call
+        code = "id-rewritten" if call.id else "id-added"
+        self.ledger.note(code, place(call), f"the call of `{call.name}` has the id `{given}`")
+        return changed(call, id=given)
+
+    def _id(self, call: Call) -> str:
+        rules = self.rules
+        if not call.id:
+            return self._unique(ids.made("call_", self.count, call.name))
+        if ids.legal(call.id, rules.id_pattern, rules.id_limit):
+            return call.id if call.id not in self.used else self._unique(ids.rewritten(call.id, rules.id_pattern, rules.id_limit, f"#{self.count}"))
+        return self._unique(ids.rewritten(call.id, rules.id_pattern, rules.id_limit))
+
+    def _unique(self, id: str) -> str:
+        number = 0
+        unique = id
+        while unique in self.used:
+            number += 1
+            unique = ids.rewritten(id, self.rules.id_pattern, self.rules.id_limit, str(number))
+        return unique
+
+    def result(self, result: Result) -> Result:
+        given = self.latest.get(result.id, "") if result.id else self._claim(result.name)
+        if not given:
+            given = result.id if ids.legal(result.id, self.rules.id_pattern, self.rules.id_limit) else ids.rewritten(result.id or "result")
+        changes: dict[str, object] = {} if given == result.id else {"id": given}
+        if changes:
+            code = "id-rewritten" if result.id else "id-added"
+            self.ledger.note(code, place(result), f"the result belongs to the call `{given}`")
+        name, namespace = self.names.get(given, ("", ""))
+        if self.translating and not result.name and name:
+            # Some wires name the tool on a result, others do not: a target that demands it finds it here.
+            changes |= {"name": name, "namespace": namespace}
+        return changed(result, **changes) if changes else result
+
+    def _claim(self, name: str) -> str:
+        for position, (waiting, given) in enumerate(self.waiting):
+            if not name or waiting == name:
+                del self.waiting[position]
+                return given
+        return ""
+
+
+class Identified(Struct, frozen=True):
+    request: Request
+    used: frozenset[str]
+
+
+def identified(request: Request, rules: Rules, ledger: Ledger) -> Identified:
+    """The request with legal and unique call ids, and the ids that are now taken."""
+    pairing = _Pairing(rules, ledger)
+    turns = tuple(_turn(turn, pairing) for turn in request.turns)
+    same = all(new is old for new, old in zip(turns, request.turns, strict=True))
+    return Identified(request if same else changed(request, turns=turns), frozenset(pairing.used))
+
+
+def _turn(turn: Turn, pairing: _Pairing) -> Turn:
+    if turn.role in ("system", "developer"):
+        return turn
+    parts = tuple(_part(part, pairing) for part in turn.parts)
+    if all(new is old for new, old in zip(parts, turn.parts, strict=True)):
+        return turn
+    return changed(turn, parts=parts)
+
+
+def _part(part: Part, pairing: _Pairing) -> Part:
+    if isinstance(part, Call):
+        return pairing.call(part)
+    if isinstance(part, Result):
+        return pairing.result(part)
+    return part

@@ -1,0 +1,232 @@
+"""Tool names, kinds and namespaces on the way out, and the plan by which they come back.
+
+A target that knows function tools only gets freeform tools wrapped as functions of one string, namespaces flattened into
+the name, and names cut to its letters and length; the plan says what each of its names stands for.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+
+from toolwire import ids
+from toolwire.ir import NOTHING, AnyTool, Call, Part, Request, Result, Tool, ToolChoice, ToolName, Turn, changed, place
+from toolwire.loss import Ledger
+from toolwire.room import Rules
+from toolwire.steps.survey import Survey
+from toolwire.wire import Object, encode_text, object_or_none
+
+FREEFORM = "custom"
+
+INPUT_SCHEMA: Object = {
+    "type": "object",
+    "properties": {"input": {"type": "string", "description": "The whole input of the tool, as raw text."}},
+    "required": ["input"],
+    "additionalProperties": False,
+}
+
+
+class Plan(Struct, frozen=True):
+    """What each name that the provider sees stands for at the client."""
+
+    names: Mapping[str, ToolName] = NOTHING
+    """Only those that differ from what the client declared: another name, kind or namespace."""
+    declared: frozenset[str] = frozenset()
+    """All names that the provider was given."""
+
+    def original(self, name: str) -> ToolName | None:
+        """The client's own tool, when the provider's name for it is another one, or slightly misspelt."""
+        found = self.names.get(name)
+        if found is not None or not self.names or name in self.declared:
+            return found
+        near = difflib.get_close_matches(name, self.names, n=2, cutoff=0.9)
+        return self.names[near[0]] if len(near) == 1 else None
+
+
+class _Namer:
+    """Gives every tool one legal, unique name at the target."""
+
+    def __init__(self, rules: Rules, ledger: Ledger) -> None:
+        self.rules = rules
+        self.ledger = ledger
+        self.given: dict[tuple[str, str], str] = {}
+        self.taken: dict[str, tuple[str, str]] = {}
+
+    def __call__(self, name: str, namespace: str = "") -> str:
+        key = (namespace, name)
+        known = self.given.get(key)
+        if known is not None:
+            return known
+        wanted = name if not namespace or self.rules.namespaces else flat(namespace, name)
+        legal = len(wanted) <= self.rules.name_limit and self.rules.name_pattern.fullmatch(wanted)
+        taken = self.taken.get(wanted)
+        clash = taken is not None and taken != key and not (self.rules.namespaces and taken[0] != namespace)
+        if not legal or clash:
+            salt = "" if not clash else namespace
+            wanted = ids.rewritten(wanted, self.rules.name_pattern, self.rules.name_limit, salt)
+        self.given[key] = wanted
+        self.taken.setdefault(wanted, key)
+        return wanted
+
+
+def flat(namespace: str, name: str) -> str:
+    """A namespaced name as one word."""
+    return f"{namespace}{name}" if namespace.endswith("_") else f"{namespace}__{name}"
+
+
+def planned(request: Request, rules: Rules, ledger: Ledger, survey: Survey) -> tuple[Request, Plan]:
+    """The request with names, kinds and namespaces that the target knows, and the way back."""
+    namer = _Namer(rules, ledger)
+    tools = tuple(_tool(tool, namer) for tool in request.tools)
+    plan = _plan(request.tools, tools)
+    changes: dict[str, object] = {}
+    if any(new is not old for new, old in zip(tools, request.tools, strict=True)):
+        changes["tools"] = tools
+    if request.choice is not None and request.choice.tools:
+        choice = _choice(request.choice, namer)
+        if choice is not request.choice:
+            changes["choice"] = choice
+    if survey.calls or survey.results:
+        turns = _turns(request.turns, namer)
+        if turns is not request.turns:
+            changes["turns"] = turns
+    return (changed(request, **changes) if changes else request), plan
+
+
+def _plan(client: tuple[AnyTool, ...], provider: tuple[AnyTool, ...]) -> Plan:
+    pairs = [(old, new) for old, new in zip(client, provider, strict=True) if isinstance(old, Tool) and isinstance(new, Tool)]
+    names = {
+        new.name: ToolName(old.name, old.kind, old.namespace)
+        for old, new in pairs
+        if (new.name, new.kind, new.namespace) != (old.name, old.kind, old.namespace)
+    }
+    return Plan(names, frozenset(new.name for _, new in pairs))
+
+
+def _foreign(kind: str, namer: _Namer, node: Tool | Call | Result) -> bool:
+    return kind not in namer.rules.tool_kinds and (node.origin is None or node.origin.protocol != namer.ledger.target)
+
+
+def _tool(tool: AnyTool, namer: _Namer) -> AnyTool:
+    if not isinstance(tool, Tool):
+        return tool
+    changes = _renamed(tool.name, tool.namespace, namer)
+    if changes:
+        _note_name(tool, changes, namer)
+    if _foreign(tool.kind, namer, tool):
+        namer.ledger.note("tool-wrapped", place(tool), f"the {tool.kind} tool `{tool.name}` is offered as a function")
+        changes["kind"] = "function"
+        if tool.kind == FREEFORM:
+            changes |= {"parameters": INPUT_SCHEMA, "description": freeform_description(tool), "grammar": None}
+    if "namespace" in changes and tool.namespace_description and not tool.description:
+        changes.setdefault("description", tool.namespace_description)
+    return changed(tool, **changes) if changes else tool
+
+
+def _renamed(name: str, namespace: str, namer: _Namer) -> dict[str, object]:
+    wire = namer(name, namespace)
+    changes: dict[str, object] = {}
+    if wire != name:
+        changes["name"] = wire
+    if namespace and not namer.rules.namespaces:
+        changes["namespace"] = ""
+    return changes
+
+
+def _note_name(tool: Tool, changes: dict[str, object], namer: _Namer) -> None:
+    if "namespace" in changes:
+        namer.ledger.note("namespace-flattened", place(tool), f"`{tool.namespace}` / `{tool.name}` is called `{changes.get('name', tool.name)}`")
+    elif "name" in changes:
+        namer.ledger.note("name-rewritten", place(tool), f"`{tool.name}` is called `{changes['name']}`")
+
+
+def freeform_description(tool: Tool) -> str:
+    """The description of a freeform tool, with its grammar, for a target that has functions only."""
+    lines = [tool.description or f"Takes the raw input of `{tool.name}`."]
+    lines.append("Give the whole input as the string `input`: raw text, without JSON, quotes or code fences around it.")
+    if tool.grammar is not None:
+        lines.append(f"The input must match this {tool.grammar.syntax} grammar:\n{tool.grammar.definition}")
+    return "\n\n".join(lines)
+
+
+def _choice(choice: ToolChoice, namer: _Namer) -> ToolChoice:
+    tools = tuple(_choice_name(tool, namer) for tool in choice.tools)
+    return choice if tools == choice.tools else changed(choice, tools=tools)
+
+
+def _choice_name(tool: ToolName, namer: _Namer) -> ToolName:
+    if (tool.namespace, tool.name) not in namer.given and not tool.namespace:
+        return tool
+    kind = tool.kind if tool.kind in namer.rules.tool_kinds else "function"
+    namespace = tool.namespace if namer.rules.namespaces else ""
+    return ToolName(namer(tool.name, tool.namespace), kind, namespace)
+
+
+def _turns(turns: tuple[Turn, ...], namer: _Namer) -> tuple[Turn, ...]:
+    result = tuple(_turn(turn, namer) for turn in turns)
+    return turns if all(new is old for new, old in zip(result, turns, strict=True)) else result
+
+
+def _turn(turn: Turn, namer: _Namer) -> Turn:
+    parts = tuple(_STEPS[type(part)](part, namer) if type(part) in _STEPS else part for part in turn.parts)
+    return turn if all(new is old for new, old in zip(parts, turn.parts, strict=True)) else changed(turn, parts=parts)
+
+
+def _call(call: Call, namer: _Namer) -> Call:
+    changes = _renamed(call.name, call.namespace, namer)
+    if _foreign(call.kind, namer, call):
+        changes["kind"] = "function"
+        if call.kind == FREEFORM:
+            changes["arguments"] = wrapped(call.arguments)
+    if not changes:
+        return call
+    code = "namespace-flattened" if "namespace" in changes else "name-rewritten" if "name" in changes else "tool-wrapped"
+    namer.ledger.note(code, place(call), f"a call of `{call.name}` goes out as `{changes.get('name', call.name)}`")
+    return changed(call, **changes)
+
+
+def _result(result: Result, namer: _Namer) -> Result:
+    changes = _renamed(result.name, result.namespace, namer) if result.name else {}
+    if _foreign(result.kind, namer, result):
+        changes["kind"] = "function"
+    if "name" in changes:
+        namer.ledger.note("name-rewritten", place(result), f"a result of `{result.name}` goes out as `{changes['name']}`")
+    return changed(result, **changes) if changes else result
+
+
+_STEPS: Mapping[type, Callable[..., Part]] = {Call: _call, Result: _result}
+
+
+# --- freeform input, in and out of its wrapper ------------------------------------------------------------------------
+
+
+def wrapped(text: str) -> str:
+    return encode_text({"input": text})
+
+
+def unwrapped(arguments: str) -> str:
+    """The raw input of a freeform call, however the model wrapped it."""
+    found = object_or_none(arguments)
+    if found is None:
+        return _unfenced(arguments)
+    value = found.get("input")
+    if not isinstance(value, str):
+        texts = [item for item in found.values() if isinstance(item, str)]
+        lists = [item[-1] for item in found.values() if isinstance(item, list) and item and isinstance(item[-1], str)]
+        candidates = texts or lists
+        value = candidates[0] if len(candidates) == 1 else None
+    if value is None:
+        return "" if not found else arguments
+    return _unfenced(value)
+
+
+def _unfenced(text: str) -> str:
+    """Without a code fence or a heredoc around the whole of it."""
+    lines = text.strip().splitlines()
+    if len(lines) >= 3 and lines[0].startswith("```") and lines[-1].strip() == "```":
+        return "\n".join(lines[1:-1])
+    if len(lines) >= 3 and "<<" in lines[0] and lines[-1].strip().strip("'\"") == lines[0].split("<<", 1)[1].strip().strip("'\""):
+        return "\n".join(lines[1:-1])
+    return text
