@@ -1,8 +1,8 @@
 """The documentation is true: its Python runs, its commands give what is shown, its links lead somewhere.
 
-In a ```python block the lines `#> …` are what the block prints; the blocks of one page share their names, top to bottom.
-In a ```console block the lines after `$ toolwire …` are what the command writes, stdout and stderr together; a line `...`
-stands for any lines, and `...` within a line for any characters. `<!-- not run -->` before a block leaves it out.
+In a ```python block the lines `#> …` are what the block prints; the blocks of one page share their names.
+In a ```console block the lines after `$ toolwire …` are what the command writes, stdout and stderr together. A line
+`...` stands for any lines, and `...` within a line for any characters. `<!-- not run -->` leaves the next block out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The rules of the house that no linter knows: who names a room, how rooms look, how long things get, what files say."""
+"""The rules of the house that no linter knows: naming rooms, how rooms look, how long things get, what files say."""
 
 from __future__ import annotations
 
