@@ -1,0 +1,65 @@
+"""The command line: one file a verb. Data goes to standard output, everything else to standard error.
+
+A verb's module is imported only when it is asked for, so that `--help` is quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+VERBS = {
+    "translate": "Translate a request, a response, a stream or an error between protocols",
+    "matrix": "Show the same tool call, declaration and result in every protocol, side by side",
+    "check": "Say what each provider would make of a file of tools",
+}
+
+BAD_INPUT = 2
+
+
+class Complaint(Exception):
+    """Bad input or bad use: said in one line, with a hint, and exit code 2."""
+
+    def __init__(self, problem: str, hint: str = "") -> None:
+        self.hint = hint
+        super().__init__(problem)
+
+
+def parser(verb: str = "") -> argparse.ArgumentParser:
+    """The parser, with the arguments of the one verb that is asked for."""
+    whole = argparse.ArgumentParser(prog="toolwire", description="Any agent, any model: tool calling between protocols.")
+    whole.add_argument("--version", action="version", version=f"toolwire {_version()}")
+    verbs = whole.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for name, summary in VERBS.items():
+        made = verbs.add_parser(name, help=summary, description=f"{summary}.")
+        if name == verb:
+            import_module(f"toolwire.cli.{name}").arguments(made)
+    return whole
+
+
+def _version() -> str:
+    from toolwire import __version__
+
+    return __version__
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; gives the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        chosen = parser(next((word for word in words if not word.startswith("-")), "")).parse_args(words)
+        return int(import_module(f"toolwire.cli.{chosen.verb}").run(chosen))
+    except Complaint as complaint:
+        sys.stderr.write(f"error: {complaint}\n")
+        if complaint.hint:
+            sys.stderr.write(f"hint: {complaint.hint}\n")
+        return BAD_INPUT
+    except BrokenPipeError:
+        # The reader of our output has gone; what it wanted it has.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
