@@ -1,0 +1,1 @@
+"""Measurements, run on purpose (`make bench`), never as tests."""
