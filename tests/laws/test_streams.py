@@ -1,0 +1,142 @@
+"""Laws of streams, over our own samples and the recorded corpus, for every pair of protocols.
+
+Any split of the bytes gives the same output (4); the checker never fires on what a reader makes (6); folding a stream
+gives what reading the whole answer gives (3); a stream that ends early is a failure; nothing a peer sends is a traceback.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from material import NAMES, PAIRS, SAMPLES, corpus, needs_corpus, sample_streams
+
+from toolwire import Stream
+from toolwire.events import Checker, Event, ResponseEnd, ResponseFailed
+from toolwire.fold import fold, unfold
+from toolwire.ir import forget
+from toolwire.protocols import room
+
+FOLDERS = {"openai_chat": "openai-chat", "openai_responses": "openai-responses", "anthropic": "anthropic", "gemini": "gemini"}
+ALL = [(FOLDERS[folder], path) for folder in FOLDERS for path in sample_streams(folder)]
+NEGATIVE = [(name, path) for path in sample_streams("negative") for name in FOLDERS.values() if path.name.startswith(name)]
+ids = [path.stem for _, path in ALL]
+
+
+def events_of(protocol: str, data: bytes, size: int = 0) -> list[Event]:
+    reader = room(protocol).stream_reader()
+    pieces = [data[at : at + size] for at in range(0, len(data), size)] if size else [data]
+    return [event for piece in pieces for event in reader.feed(piece)] + reader.close()
+
+
+def through(source: str, target: str, data: bytes, size: int = 0) -> tuple[bytes, Stream]:
+    stream = Stream(source=source, target=target)
+    pieces = [data[at : at + size] for at in range(0, len(data), size)] if size else [data]
+    out = b"".join(stream.feed(piece) for piece in pieces) + stream.close()
+    return out, stream
+
+
+def failed(target: str, out: bytes) -> bool:
+    """Does the client see a failure in its own shape?"""
+    return isinstance(events_of(target, out)[-1], ResponseFailed)
+
+
+@pytest.mark.parametrize(("protocol", "path"), [*ALL, *NEGATIVE], ids=[*ids, *(path.stem for _, path in NEGATIVE)])
+def test_readers_keep_the_grammar_and_do_not_mind_how_bytes_are_cut(protocol: str, path: Path) -> None:
+    data = path.read_bytes()
+    events = events_of(protocol, data)
+    checker = Checker()
+    assert [fault for event in events if (fault := checker.check(event))] == []
+    assert isinstance(events[-1], (ResponseEnd, ResponseFailed)) or checker.state == "done"
+    for size in (1, 2, 7):
+        assert forget(tuple(events_of(protocol, data, size))) == forget(tuple(events))
+
+
+@pytest.mark.parametrize("target", NAMES)
+@pytest.mark.parametrize(("protocol", "path"), ALL, ids=ids)
+def test_every_sample_comes_out_in_every_protocol(protocol: str, path: Path, target: str) -> None:
+    data = path.read_bytes()
+    out, stream = through(protocol, target, data)
+    assert through(protocol, target, data, 1)[0] == out
+    meant = events_of(protocol, data)
+    assert failed(target, out) == isinstance(meant[-1], ResponseFailed) == (stream.failure is not None)
+
+
+@pytest.mark.parametrize(("protocol", "path"), ALL, ids=ids)
+def test_a_stream_comes_back_as_it_was_in_its_own_protocol(protocol: str, path: Path) -> None:
+    data = path.read_bytes()
+    out, _ = through(protocol, protocol, data)
+
+    def frames(raw: bytes) -> list[object]:
+        from toolwire.sse import Splitter
+
+        splitter = Splitter()
+        found = [*splitter.feed(raw), *splitter.close()]
+        return [(frame.event, json.loads(frame.data) if frame.data[:1] == b"{" else frame.data) for frame in found]
+
+    assert frames(out) == frames(data)
+
+
+@pytest.mark.parametrize(("protocol", "path"), ALL, ids=ids)
+def test_what_is_written_from_meaning_alone_means_the_same(protocol: str, path: Path) -> None:
+    """Law 2 for streams: without its frames, a stream is written anew and read again."""
+    place = room(protocol)
+    response = forget(fold(events_of(protocol, path.read_bytes())))
+    if response.failure is not None:
+        return
+    from toolwire.loss import Ledger
+    from toolwire.room import Context
+
+    writer = place.stream_writer(Ledger(protocol, protocol), Context())
+    out = b"".join(writer.write(event) for event in unfold(response)) + writer.close()
+    again = forget(fold(events_of(protocol, out)))
+    assert [choice.parts for choice in again.choices] == [choice.parts for choice in response.choices]
+    assert [c.finish.kind for c in again.choices if c.finish] == [c.finish.kind for c in response.choices if c.finish]
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_a_stream_that_is_cut_is_a_failure(source: str, target: str) -> None:
+    folder = next((folder for folder, name in FOLDERS.items() if name == source), None)
+    if folder is None:
+        whole, _ = through("openai-chat", source, (SAMPLES / "openai_chat" / "parallel_calls.sse").read_bytes())
+    else:
+        names = {"openai_chat": "parallel_calls", "openai_responses": "parallel_calls", "anthropic": "text_then_tool_use"}
+        whole = (SAMPLES / folder / f"{names.get(folder, 'function_call')}.sse").read_bytes()
+    for at in range(0, int(len(whole) * 0.6), 37):
+        out, stream = through(source, target, whole[:at])
+        assert stream.failure is not None, at
+        assert failed(target, out), at
+
+
+@needs_corpus
+@pytest.mark.parametrize("target", NAMES)
+def test_recorded_streams_come_out_in_every_protocol(target: str) -> None:
+    wrong = []
+    for recorded in corpus():
+        data = recorded.bytes
+        if data is None or recorded.status >= 400:
+            continue
+        out, stream = through(recorded.protocol, target, data)
+        if failed(target, out) != (stream.failure is not None):
+            wrong.append(recorded.name)
+    assert wrong == []
+
+
+@needs_corpus
+def test_mutated_streams_never_raise() -> None:
+    """Random cuts and changed bytes of recorded streams: an answer or a failure, never a traceback."""
+    chance = random.Random(20261115)
+    streams = [recorded for recorded in corpus() if recorded.bytes is not None]
+    for recorded in streams:
+        data = bytearray(recorded.bytes or b"")[:20000]
+        for _ in range(chance.randrange(1, 8)):
+            at = chance.randrange(len(data) or 1)
+            if chance.random() < 0.3:
+                del data[at : at + chance.randrange(1, 60)]
+            elif data:
+                data[min(at, len(data) - 1)] = chance.randrange(256)
+        target = chance.choice(NAMES)
+        out, stream = through(recorded.protocol, target, bytes(data))
+        assert failed(target, out) == (stream.failure is not None), recorded.name
