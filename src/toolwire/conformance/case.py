@@ -1,0 +1,146 @@
+"""A case as data, read from its file: variants, stream modes and inherited fields are spelled out here, once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+Json: TypeAlias = Any
+Object: TypeAlias = dict[str, Any]
+
+
+class Client(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the client sends. `model` is for wires that keep the model outside the body."""
+
+    protocol: str
+    request: Json
+    stream: bool = False
+    model: str = ""
+
+
+class Exchange(Struct, frozen=True, forbid_unknown_fields=True):
+    """One call that reaches the provider: what it must hold, and what the provider answers."""
+
+    expect: Json = UNSET
+    status: int = 200
+    headers: dict[str, str] = {}
+    body: Json = UNSET
+    sse: list[Json] | str | UnsetType = UNSET
+    whole: bool = False
+    """The answer stands as it is, nothing is completed."""
+
+
+class Provider(Struct, frozen=True, forbid_unknown_fields=True):
+    protocol: str
+    exchanges: tuple[Exchange, ...]
+    lenient: tuple[str, ...] = ()
+    """Complaints that this provider does not make: pieces of their wording."""
+
+
+class Sees(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the client must see. `body` is the whole answer, or what its stream adds up to."""
+
+    status: Json = 200
+    headers: Json = UNSET
+    body: Json = UNSET
+    events: Json = UNSET
+    text: Json = UNSET
+    after: dict[str, Json] = {}
+    """By the number of a provider's frame: what the client has received once that frame was sent, as text."""
+
+
+class Turn(Struct, frozen=True, forbid_unknown_fields=True):
+    client: Client
+    provider: Provider
+    client_sees: Sees = Sees()
+    losses: list[Json] | None = None
+    """Each must be reported: a code, or fields of a loss. An empty list demands that nothing is lost."""
+
+
+class Case(Struct, frozen=True):
+    """One case in one variant and one stream mode."""
+
+    id: str
+    number: int
+    title: str
+    source: tuple[str, ...]
+    turns: tuple[Turn, ...]
+    out_of_reach: str = ""
+
+
+class BadCase(Exception):
+    """A case file that does not keep to the format."""
+
+
+HEAD = frozenset({"id", "title", "source", "note", "variants", "out_of_reach"})
+BODY = frozenset({"client", "provider", "client_sees", "losses", "then", "stream"})
+
+
+def read_case(data: Object) -> list[Case]:
+    """All that a file asks for: each variant, in each stream mode."""
+    unknown = data.keys() - HEAD - BODY
+    if unknown:
+        raise BadCase(f"case {data.get('id')}: unknown fields {sorted(unknown)}")
+    base = {key: data[key] for key in (*BODY, "out_of_reach") if key in data}
+    played: list[Case] = []
+    for variant in data.get("variants") or [{}]:
+        name = variant.get("name", "")
+        for label, body in _modes(_merged(base, variant)):
+            name_parts = [f"{data['id']:03}", *filter(None, (name, label))]
+            played.append(_case(":".join(name_parts), data, body))
+    return played
+
+
+def _case(id: str, data: Object, body: Object) -> Case:
+    try:
+        turns = tuple(_turns(body)) if "client" in body else ()
+    except (msgspec.ValidationError, KeyError) as error:
+        raise BadCase(f"case {id}: {error}") from None
+    return Case(id, data["id"], data["title"], tuple(data["source"]), turns, body.get("out_of_reach", ""))
+
+
+def _merged(base: Object, variant: Object) -> Object:
+    """The variant over the base: client and provider key by key, the rest as a whole."""
+    out = {**base, **{key: value for key, value in variant.items() if key != "name"}}
+    for side in ("client", "provider"):
+        if side in base and side in variant:
+            out[side] = {**base[side], **variant[side]}
+    return out
+
+
+def _modes(body: Object) -> Iterator[tuple[str, Object]]:
+    stream: bool | Literal["both"] = body.get("client", {}).get("stream", False)
+    if stream != "both":
+        yield "", body
+        return
+    for mode, label in ((False, "whole"), (True, "stream")):
+        yield label, {**body, "client": {**body["client"], "stream": mode}}
+
+
+def _turns(body: Object) -> Iterator[Turn]:
+    """The first turn and those that follow; a follower takes over what it does not say itself."""
+    client: Object = {}
+    provider: Object = {}
+    for turn in (body, *body.get("then", ())):
+        client = {**client, **turn.get("client", {})}
+        provider = {**provider, **turn.get("provider", {})}
+        fields = {key: turn[key] for key in ("client_sees", "losses") if key in turn}
+        yield msgspec.convert({"client": client, "provider": provider, **fields}, Turn)
+
+
+def read_files() -> Iterator[tuple[str, Object]]:
+    """Every case file of the package, by name."""
+    folder = files("toolwire.conformance") / "cases"
+    for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if file.name.endswith(".json"):
+            yield file.name, json.loads(file.read_text("utf-8"))
+
+
+def read_cases() -> list[Case]:
+    """Every case of the package, spelled out."""
+    return [case for _, data in read_files() for case in read_case(data)]

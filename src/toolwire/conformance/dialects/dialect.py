@@ -1,0 +1,42 @@
+"""What the player must know of a protocol: how its provider answers, and how its own client reads that answer.
+
+The clients here add up streams as the official SDKs and the real agents do, and complain where those would fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from toolwire.conformance.frames import Frame
+
+Json: TypeAlias = Any
+Object: TypeAlias = dict[str, Any]
+
+
+class Folded(Struct, frozen=True):
+    """What a stream adds up to, in the shape of a whole answer, and what its client would stumble over."""
+
+    body: Object
+    complaints: tuple[str, ...]
+
+
+class Dialect(Struct, frozen=True):
+    name: str
+    complete: Callable[[Object, str], Object]
+    """A whole answer with the dull fields filled in, for a model."""
+    stream: Callable[[Object], list[str]]
+    """A whole answer as the frames of a stream."""
+    complete_frames: Callable[[list[Json], str], list[str]]
+    """Frames as a case has them, with the dull fields filled in."""
+    fold: Callable[[list[Frame]], Folded]
+    history: Callable[[Object], list[Json]]
+    """What the client appends to its history after this answer."""
+
+
+def pieces(text: str, count: int = 3) -> list[str]:
+    """A text in a few pieces, as a stream brings it."""
+    size = max(1, -(-len(text) // count))
+    return [text[at : at + size] for at in range(0, len(text), size)]

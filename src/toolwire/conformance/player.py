@@ -1,0 +1,229 @@
+"""Plays a case: sends what the client sends, answers as the provider answers, and compares both with what must be.
+
+Pure: how a request travels is the transport's business. `inprocess.py` is the transport that uses the library.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from msgspec import UNSET, Struct
+
+from toolwire.conformance.case import Case, Exchange, Sees, Turn
+from toolwire.conformance.dialects import DIALECTS
+from toolwire.conformance.fill import Unfilled, filled
+from toolwire.conformance.frames import Frame, compact, frames_of
+from toolwire.conformance.match import Bound, differences, meets, shown
+from toolwire.conformance.strict import complaints
+
+Json: TypeAlias = Any
+
+
+class Asked(Struct, frozen=True):
+    """A client's call, and which protocol the provider behind it shall speak."""
+
+    protocol: str
+    provider: str
+    model: str
+    stream: bool
+    body: Json
+
+
+class Received(Struct, frozen=True):
+    """The call as it reached the provider."""
+
+    body: Json
+    model: str
+    stream: bool
+
+
+class Given(Struct, frozen=True):
+    """The provider's answer: the frames of a stream, or one body."""
+
+    status: int
+    headers: Mapping[str, str]
+    pieces: tuple[str, ...]
+    stream: bool
+
+
+class Seen(Struct, frozen=True):
+    """What reached the client: for a stream one piece of text for each of the provider's frames, and one for its end.
+
+    `losses` are the reported losses as plain objects; None where the transport cannot know them.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    pieces: tuple[str, ...]
+    losses: Sequence[Mapping[str, Json]] | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+
+Answerer: TypeAlias = Callable[[Received], Given]
+
+
+class Transport(Protocol):
+    """Carries one call to the provider, which `answer` plays, and its answer back."""
+
+    def send(self, asked: Asked, answer: Answerer) -> Seen: ...
+
+
+class Outcome(Struct, frozen=True):
+    """How a case went. A case that is out of reach was not played, and says why."""
+
+    id: str
+    passed: bool
+    differences: tuple[str, ...] = ()
+    out_of_reach: str = ""
+
+
+def play(case: Case, transport: Transport, *, anyway: bool = False) -> Outcome:
+    """Play one case. `anyway` also plays what is out of the library's reach, for a gateway that can do more."""
+    if case.out_of_reach and not (anyway and case.turns):
+        return Outcome(case.id, False, (), case.out_of_reach)
+    run = _Run(transport)
+    for number, turn in enumerate(case.turns):
+        found = run.turn(turn)
+        if found:
+            prefix = f"turn {number + 1}: " if len(case.turns) > 1 else ""
+            return Outcome(case.id, False, tuple(prefix + line for line in found))
+    return Outcome(case.id, True)
+
+
+class _Run:
+    """One case under way: the names met and the answers seen so far."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+        self.bound: Bound = {}
+        self.answers: list[tuple[str, Json]] = []
+
+    def turn(self, turn: Turn) -> list[str]:
+        client, provider = turn.client, turn.provider
+        try:
+            body = filled(client.request, self.bound, self._echo)
+        except Unfilled as error:
+            return [str(error)]
+        model = client.model or (body.get("model", "") if isinstance(body, dict) else "")
+        asked = Asked(client.protocol, provider.protocol, model, client.stream, body)
+        script = _Script(turn, self.bound)
+        seen = self.transport.send(asked, script.answer)
+        found = script.differences()
+        folded, broken = _read(client.protocol, client.stream, seen)
+        self.answers.append((client.protocol, folded))
+        return [*found, *broken, *_compare(turn.client_sees, seen, folded, self.bound), *_losses(turn, seen)]
+
+    def _echo(self, number: int) -> list[Json]:
+        if not 0 <= number < len(self.answers):
+            raise Unfilled(f"there is no answer {number} yet")
+        protocol, answer = self.answers[number]
+        try:
+            return DIALECTS[protocol].history(answer)
+        except (KeyError, IndexError, TypeError):
+            raise Unfilled(f"answer {number} cannot be echoed: {shown(answer)}") from None
+
+
+class _Script:
+    """The provider of one turn: answers by its script and notes what it was sent."""
+
+    def __init__(self, turn: Turn, bound: Bound) -> None:
+        self.scripted = turn
+        self.bound = bound
+        self.calls = 0
+        self.found: list[str] = []
+
+    def answer(self, received: Received) -> Given:
+        exchanges = self.scripted.provider.exchanges
+        number, self.calls = self.calls, self.calls + 1
+        if number >= len(exchanges):
+            self.found.append(f"the provider was called {self.calls} times, expected {len(exchanges)}")
+            return Given(500, {}, ('{"error":{"message":"unexpected call"}}',), False)
+        exchange = exchanges[number]
+        if exchange.expect is not UNSET:
+            self.found += [f"provider{line}" for line in differences(exchange.expect, received.body, self.bound)]
+        self.found += [f"the provider refuses: {line}" for line in self._refused(received)]
+        if received.stream != self.scripted.client.stream:
+            self.found.append(f"the provider was asked with stream={received.stream}")
+        return given(exchange, self.scripted.provider.protocol, received, self.bound)
+
+    def _refused(self, received: Received) -> list[str]:
+        lenient = self.scripted.provider.lenient
+        said = complaints(self.scripted.provider.protocol, received.body, received.model)
+        return [line for line in said if not any(piece in line for piece in lenient)]
+
+    def differences(self) -> list[str]:
+        wanted = len(self.scripted.provider.exchanges)
+        missing = [f"the provider was called {self.calls} times, expected {wanted}"] if self.calls < wanted else []
+        return [*self.found, *missing]
+
+
+def given(exchange: Exchange, protocol: str, received: Received, bound: Bound) -> Given:
+    """The provider's answer as it goes out: completed, and as a stream where that was asked for."""
+    dialect = DIALECTS[protocol]
+    model = received.model
+    stream = received.stream and exchange.status < 400
+    if isinstance(exchange.sse, str):
+        return Given(exchange.status, exchange.headers, (exchange.sse,), True)
+    if isinstance(exchange.sse, list):
+        frames = filled(exchange.sse, bound, lambda number: [])
+        return Given(exchange.status, exchange.headers, tuple(dialect.complete_frames(frames, model)), True)
+    body = filled(exchange.body, bound, lambda number: []) if exchange.body is not UNSET else {}
+    if not exchange.whole and exchange.status < 400:
+        body = dialect.complete(body, model)
+    pieces = tuple(dialect.stream(body)) if stream else (body if isinstance(body, str) else compact(body),)
+    return Given(exchange.status, exchange.headers, pieces, stream)
+
+
+def _read(protocol: str, stream: bool, seen: Seen) -> tuple[Json, list[str]]:
+    """What the client makes of what it saw, and what it stumbles over."""
+    if stream and seen.status < 400:
+        folded = DIALECTS[protocol].fold(frames_of(seen.text))
+        return folded.body, [f"the client stumbles: {line}" for line in folded.complaints]
+    try:
+        return json.loads(seen.text), []
+    except ValueError as error:
+        return None, [f"the client gets no JSON ({error}): {shown(seen.text)}"]
+
+
+def _compare(sees: Sees, seen: Seen, folded: Json, bound: Bound) -> list[str]:
+    found = [f"client status{line}" for line in differences(sees.status, seen.status, bound)]
+    if sees.headers is not UNSET:
+        headers = {name.lower(): value for name, value in seen.headers.items()}
+        found += [f"client header{line}" for line in differences(sees.headers, headers, bound)]
+    if sees.body is not UNSET:
+        found += [f"client{line}" for line in differences(sees.body, folded, bound)]
+    if sees.events is not UNSET:
+        events = [_plain(frame) for frame in frames_of(seen.text)]
+        wanted = {"$contains": sees.events} if isinstance(sees.events, list) else sees.events
+        found += [f"client events{line}" for line in differences(wanted, events, bound)]
+    if sees.text is not UNSET:
+        found += [f"client text{line}" for line in differences(sees.text, seen.text, bound)]
+    for number, wanted in sees.after.items():
+        so_far = "".join(seen.pieces[: int(number) + 1])
+        found += [f"client after frame {number}{line}" for line in differences(wanted, so_far, bound)]
+    return found
+
+
+def _plain(frame: Frame) -> Json:
+    named = {"event": frame.event} if frame.event is not None else {}
+    return {**named, "data": frame.data}
+
+
+def _losses(turn: Turn, seen: Seen) -> list[str]:
+    """Every loss that the case names must be reported; an empty list demands that none was `lost`."""
+    if turn.losses is None or seen.losses is None:
+        return []
+    if not turn.losses:
+        lost = [dict(loss) for loss in seen.losses if loss["severity"] == "lost"]
+        return [f"losses: expected none, got {shown(lost, 600)}"] if lost else []
+    found = []
+    for wanted in turn.losses:
+        expected = {"code": wanted} if isinstance(wanted, str) else wanted
+        if not any(meets(expected, dict(loss), {}) for loss in seen.losses):
+            found.append(f"losses: {shown(expected)} is not among {[loss['code'] for loss in seen.losses]}")
+    return found

@@ -1,0 +1,28 @@
+"""What the real provider would refuse with 400, as a list of complaints; none means that it would take the request.
+
+Each protocol's checks stand in a table of small functions; the rules are those of the vendors' own services.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toolwire.conformance.strict import anthropic, gemini, openai_chat, openai_responses
+from toolwire.conformance.strict.check import Check
+
+CHECKS: dict[str, tuple[Check, ...]] = {
+    "openai-chat": openai_chat.CHECKS,
+    "openai-responses": openai_responses.CHECKS,
+    "anthropic": anthropic.CHECKS,
+    "gemini": gemini.CHECKS,
+}
+
+
+def complaints(protocol: str, body: Any, model: str = "") -> list[str]:
+    """All that the provider of this protocol would refuse in this body. `model` is for wires that keep it outside."""
+    if not isinstance(body, dict):
+        return ["the body is no JSON object"]
+    name = protocol.replace("_", "-")
+    model = model or str(body.get("model") or "")
+    request = gemini.camel(body) if name == "gemini" else body
+    return list(dict.fromkeys(complaint for check in CHECKS[name] for complaint in check(request, model)))

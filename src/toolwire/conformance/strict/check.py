@@ -1,0 +1,94 @@
+"""What the strict checks share: a check takes a request and gives what its provider would complain of with 400."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+Json: TypeAlias = Any
+Object: TypeAlias = dict[str, Any]
+Check: TypeAlias = Callable[[Object, str], Iterator[str]]
+"""A check of one request body for one model."""
+
+
+def objects(values: Json) -> list[Object]:
+    """The objects of an array; nothing when it is none."""
+    return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
+
+
+def numbered(values: Json) -> Iterator[tuple[int, Object]]:
+    if isinstance(values, list):
+        yield from ((index, value) for index, value in enumerate(values) if isinstance(value, dict))
+
+
+def unknown_keys(node: Object, known: frozenset[str], at: str = "") -> Iterator[str]:
+    for key in node:
+        if key not in known:
+            yield f"{at}{key}: unknown parameter"
+
+
+def camel_key(key: str) -> str:
+    head, *rest = key.split("_") if not key.startswith("_") else [key]
+    return head + "".join(word[:1].upper() + word[1:] for word in rest)
+
+
+def version(model: str, family: str) -> tuple[int, int] | None:
+    """The version in the name of a model of this family: `gpt-5.5` and `claude-opus-5-5` → (5, 5); None for others."""
+    found = re.search(rf"(?:{family})-?(\d{{1,2}})(?:[.-](\d{{1,2}})(?!\d))?(?!\d)", model)
+    return (int(found[1]), int(found[2] or 0)) if found else None
+
+
+def schema_nodes(schema: Json, at: str) -> Iterator[tuple[str, Object]]:
+    """Every schema in a schema, with its place; names of properties are not mistaken for keywords."""
+    if not isinstance(schema, dict):
+        return
+    yield at, schema
+    for key in ("properties", "$defs", "definitions", "patternProperties"):
+        if isinstance(schema.get(key), dict):
+            for name, child in schema[key].items():
+                yield from schema_nodes(child, f"{at}.{key}.{name}")
+    for key in ("anyOf", "oneOf", "allOf", "prefixItems"):
+        if isinstance(schema.get(key), list):
+            for index, child in enumerate(schema[key]):
+                yield from schema_nodes(child, f"{at}.{key}[{index}]")
+    for key in ("items", "additionalProperties", "not"):
+        yield from schema_nodes(schema.get(key), f"{at}.{key}")
+
+
+REFUSED_STRICT = (
+    "oneOf",
+    "allOf",
+    "not",
+    "if",
+    "then",
+    "else",
+    "dependentRequired",
+    "dependentSchemas",
+    "patternProperties",
+)
+
+
+def strict_schema(schema: Json, at: str) -> Iterator[str]:
+    """OpenAI's rules for strict schemas."""
+    if not isinstance(schema, dict) or schema.get("type") != "object" or "anyOf" in schema:
+        yield f"{at}: a strict schema must be an object at its root"
+        return
+    for place, node in schema_nodes(schema, at):
+        for key in REFUSED_STRICT:
+            if key in node:
+                yield f"{place}: '{key}' is not permitted in a strict schema"
+        if node.get("type") == "object" or "properties" in node:
+            if node.get("additionalProperties") is not False:
+                yield f"{place}: 'additionalProperties' is required to be supplied and to be false"
+            missing = set(node.get("properties") or {}) - set(node.get("required") or [])
+            if missing:
+                yield f"{place}: 'required' must name every property, missing {sorted(missing)}"
+
+
+def object_schema(schema: Json, at: str) -> Iterator[str]:
+    """Parameters are an object, whoever the provider is."""
+    if not isinstance(schema, dict):
+        yield f"{at}: expected an object"
+    elif schema.get("type") != "object":
+        yield f"{at}: schema must be a JSON Schema of 'type: \"object\"', got 'type: {schema.get('type')!r}'"
