@@ -1,0 +1,1 @@
+"""Models have no families here: the provider behind the gateway knows what its model can do."""

@@ -1,0 +1,344 @@
+"""Whole answers, and the assistant's message, which stands in requests too."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from msgspec.structs import asdict, replace
+
+from toolwire import ids
+from toolwire.ir import (
+    Call,
+    Choice,
+    Finish,
+    FinishKind,
+    Media,
+    Part,
+    Reasoning,
+    Request,
+    Response,
+    Seal,
+    Text,
+    Usage,
+    place,
+)
+from toolwire.loss import Ledger
+from toolwire.protocols.unified.errors import malformed_arguments, read_failure, write_failure
+from toolwire.protocols.unified.names import (
+    ANSWER,
+    ASSISTANT,
+    CALL,
+    FINISHES,
+    NAME,
+    PARTS,
+    PLACEHOLDER,
+    SEAL,
+    STOP_REASONS,
+    USAGE,
+    Loose,
+    read_id,
+    write_id,
+)
+from toolwire.protocols.unified.parts import (
+    is_plain,
+    read_cache,
+    read_content,
+    read_part,
+    write_arguments,
+    write_cache,
+    write_part,
+)
+from toolwire.reading import finished, numbered, verbatim
+from toolwire.room import Context
+from toolwire.wire import (
+    Json,
+    Malformed,
+    Object,
+    Path,
+    as_object,
+    embedded,
+    encode_text,
+    need_text,
+    take_bool,
+    take_int,
+    take_list,
+    take_object,
+    take_text,
+    wrong,
+)
+
+SPOKEN = tuple(PARTS)
+"""Types of parts in the assistant's content."""
+
+# --- calls ----------------------------------------------------------------------------------------------------------
+
+
+def read_call(reading: Loose, value: Json, path: Path) -> Call:
+    node = as_object(value, path)
+    origin = reading.origin(node, path, CALL)
+    arguments = node.get("arguments")
+    if isinstance(arguments, str):
+        raise Malformed((path, "arguments"), "expected an object, got a string: send the arguments parsed, not as text")
+    text = "{}" if arguments is None else encode_text(as_object(arguments, (path, "arguments")))
+    return Call(
+        read_id(need_text(node, "id", path)),
+        need_text(node, "name", path),
+        text,
+        item=take_text(node, "item_id", path) or "",
+        cache=read_cache(node, path),
+        incomplete=take_bool(node, "incomplete", path) or False,
+        origin=origin,
+    )
+
+
+def write_call(call: Call, ledger: Ledger) -> Object:
+    if verbatim(call.origin, NAME):
+        return call.origin.wire  # type: ignore[union-attr, no-any-return]
+    arguments = write_arguments(call.arguments, call, ledger)
+    out = {**call_head(call, ledger), "arguments": arguments, **write_cache(call.cache)}
+    if call.incomplete:
+        out["incomplete"] = True
+    return finished(out, call.origin, NAME)
+
+
+def call_head(call: Call, ledger: Ledger) -> Object:
+    """What is known of a call before its arguments."""
+    if call.kind != "function":
+        ledger.note("tool-wrapped", place(call), f"the {call.kind} call `{call.name}` became a function call")
+    if call.namespace:
+        ledger.note("namespace-flattened", place(call), f"the namespace `{call.namespace}` was left out")
+    id = call.id
+    if not id:
+        id = ids.made("call_", call.name, call.arguments)
+        ledger.note("id-added", place(call), f"the call `{call.name}` got an id")
+    head = {"id": write_id(id), "name": call.name}
+    return {**head, "item_id": call.item} if call.item else head
+
+
+# --- the assistant's message ----------------------------------------------------------------------------------------
+
+
+def read_message(reading: Loose, node: Object, path: Path) -> tuple[Part, ...]:
+    """Content in its order, calls where a placeholder stands for them, the others after it; then the seals."""
+    called = take_list(node, "tool_calls", path) or []
+    calls = [read_call(reading, item, where) for item, where in numbered(called, (path, "tool_calls"))]
+    content = node.get("content")
+    parts: list[Part] = []
+    placed: set[int] = set()
+    if isinstance(content, list):
+        for item, where in numbered(content, (path, "content")):
+            if isinstance(item, dict) and item.get("type") == "tool_call":
+                parts.append(calls[_placeholder(reading, item, where, len(calls), placed)])
+            else:
+                parts.append(read_part(reading, item, where, SPOKEN))
+    else:
+        parts.extend(read_content(reading, content, (path, "content"), SPOKEN))
+    parts.extend(call for at, call in enumerate(calls) if at not in placed)
+    for item, where in numbered(take_list(node, "seals", path) or [], (path, "seals")):
+        _seal(reading, item, where, parts)
+    return tuple(parts)
+
+
+def _placeholder(reading: Loose, node: Object, path: Path, count: int, placed: set[int]) -> int:
+    reading.origin(node, path, PLACEHOLDER)
+    index = take_int(node, "index", path)
+    if index is None or not 0 <= index < count:
+        raise Malformed((path, "index"), f"stands for no call: `tool_calls` holds {count}")
+    if index in placed:
+        raise Malformed((path, "index"), f"call {index} has a place already")
+    placed.add(index)
+    return index
+
+
+def _seal(reading: Loose, value: Json, path: Path, parts: list[Part]) -> None:
+    """Put one seal on its part; a bare string seals the part at its own place in the list."""
+    assert path is not None
+    if isinstance(value, str):
+        at, seal = path[1], Seal(NAME, value)
+    else:
+        node = as_object(value, path)
+        reading.origin(node, path, SEAL)
+        at, seal = take_int(node, "at", path), read_seal(node, path)
+    if at is None or not 0 <= at < len(parts):
+        raise Malformed(path, f"seals part {at}, but the message has {len(parts)} parts: send messages back unchanged")
+    part = parts[at]
+    if not isinstance(part, (Text, Reasoning, Call, Media)):
+        raise Malformed(path, f"part {at} cannot be sealed")
+    parts[at] = replace(part, seal=seal)
+
+
+def read_seal(node: Object, path: Path) -> Seal:
+    return Seal(take_text(node, "maker", path) or NAME, need_text(node, "value", path))
+
+
+def write_seal(part: Part, ledger: Ledger) -> Object | None:
+    seal: Seal | None = getattr(part, "seal", None)
+    if seal is None:
+        return None
+    if seal.maker == NAME:
+        return {"value": seal.value}
+    if seal.maker.startswith(NAME + "/"):
+        return {"maker": seal.maker, "value": seal.value}
+    ledger.note("seal-dropped", place(part), f"a seal of {seal.maker} was left out")
+    return None
+
+
+def write_message(parts: tuple[Part, ...], ledger: Ledger) -> Object:
+    """Content, calls and seals. Placeholders stand in the content only when something else follows a call."""
+    written: list[tuple[Part, Object]] = []
+    for part in parts:
+        out = write_call(part, ledger) if isinstance(part, Call) else write_part(part, ledger, SPOKEN)
+        if out is not None:
+            written.append((part, out))
+    kinds = [isinstance(part, Call) for part, _ in written]
+    calls = [out for part, out in written if isinstance(part, Call)]
+    content: list[Json] = []
+    if sorted(kinds) == kinds:
+        content.extend(out for part, out in written if not isinstance(part, Call))
+    else:
+        for at, (part, out) in enumerate(written):
+            content.append({"type": "tool_call", "index": sum(kinds[:at])} if isinstance(part, Call) else out)
+    message: Object = {"role": "assistant", "content": content or None}
+    if len(content) == 1 and is_plain(written[0][0]):
+        message["content"] = content[0]["text"]
+    if calls:
+        message["tool_calls"] = calls
+    places = enumerate(part for part, _ in written)
+    seals = [{"at": at, **seal} for at, part in places if (seal := write_seal(part, ledger)) is not None]
+    if seals:
+        message["seals"] = seals
+    return message
+
+
+# --- why it ended, and what it cost -----------------------------------------------------------------------------------
+
+
+def read_finish(node: Object, path: Path) -> Finish | None:
+    word = take_text(node, "stop_reason", path)
+    if word is None:
+        return None
+    known = FINISHES.get(word)
+    raw = take_text(node, "stop_reason_raw", path) or ("" if known else word)
+    sequence, detail = take_text(node, "stop_sequence", path) or "", take_text(node, "stop_detail", path) or ""
+    return Finish(cast(FinishKind, known or "other"), raw, sequence, detail)
+
+
+def write_finish(finish: Finish | None) -> Object:
+    if finish is None:
+        return {"stop_reason": None}
+    out: Object = {"stop_reason": STOP_REASONS[finish.kind]}
+    beside = (("stop_reason_raw", finish.raw), ("stop_sequence", finish.sequence), ("stop_detail", finish.detail))
+    return out | {key: value for key, value in beside if value}
+
+
+_USAGE_KEYS = frozenset(USAGE)
+
+
+def read_usage(reading: Loose, node: Object, path: Path) -> Usage:
+    taken = ((field, take_int(node, key, path)) for key, field in USAGE.items())
+    counts: dict[str, int] = {field: count for field, count in taken if count is not None}
+    return Usage(**counts, origin=reading.origin(node, path, _USAGE_KEYS))
+
+
+def write_usage(usage: Usage) -> Object:
+    if verbatim(usage.origin, NAME):
+        return usage.origin.wire  # type: ignore[union-attr, no-any-return]
+    counts = ((key, getattr(usage, field)) for key, field in USAGE.items())
+    return finished({key: count for key, count in counts if count is not None}, usage.origin, NAME)
+
+
+# --- answers --------------------------------------------------------------------------------------------------------
+
+
+def read_response(body: Object) -> Response:
+    return read_answer(Loose(NAME), body, None)
+
+
+def read_answer(reading: Loose, body: Json, path: Path) -> Response:
+    node = as_object(body, path)
+    origin = reading.origin(node, path, ANSWER)
+    error, usage = take_object(node, "error", path), take_object(node, "usage", path)
+    choice = _read_choice(reading, node, path)
+    return Response(
+        take_text(node, "id", path) or "",
+        take_text(node, "model", path) or "",
+        take_int(node, "created", path),
+        () if choice is None else (choice,),
+        None if usage is None else read_usage(reading, usage, (path, "usage")),
+        None if error is None else read_failure(error, (path, "error")),
+        origin=origin,
+        strays=tuple(reading.strays),
+    )
+
+
+def _read_choice(reading: Loose, node: Object, path: Path) -> Choice | None:
+    message, finish = take_object(node, "message", path), read_finish(node, path)
+    if message is None:
+        return None if finish is None else Choice(0, (), finish)
+    where: Path = (path, "message")
+    role = take_text(message, "role", where)
+    if role not in (None, "assistant"):
+        wrong((where, "role"), "`assistant`", role)
+    origin = reading.origin(message, where, ASSISTANT)
+    return Choice(0, read_message(reading, message, where), finish, origin=origin)
+
+
+def write_response(response: Response, ledger: Ledger, context: Context) -> Object:
+    """The whole answer; one that failed, or whose arguments do not parse, has a top-level `error` (`failed` tells)."""
+    if verbatim(response.origin, NAME):
+        return response.origin.wire  # type: ignore[union-attr, no-any-return]
+    choice, *others = response.choices or (None,)
+    for other in others:
+        assert other is not None
+        ledger.note("no-counterpart", place(other), f"choice {other.index} was left out: an answer holds one")
+    error = None if response.failure is None else write_failure(response.failure)
+    if choice is not None:
+        choice, broken = _without_broken_calls(choice, ledger)
+        if error is None and broken:
+            error = malformed_arguments(broken[0], choice.finish)
+    out: Object = {"error": error} if error is not None else {}
+    out |= {"id": answer_id(response.id, ledger, context), "model": response.model or model_of(context.request)}
+    if response.created is not None:
+        out["created"] = response.created
+    out["message"] = None if choice is None else _write_choice(choice, ledger)
+    out |= write_finish(choice.finish if choice is not None else None)
+    out["usage"] = None if response.usage is None else write_usage(response.usage)
+    out["losses"] = [asdict(loss) for loss in ledger.losses]
+    return finished(out, response.origin, NAME)
+
+
+def failed(body: Json) -> bool:
+    """Does this answer say that it failed? Then it goes out with the status that its `error` names."""
+    return isinstance(body, dict) and isinstance(body.get("error"), dict)
+
+
+def _write_choice(choice: Choice, ledger: Ledger) -> Object:
+    if verbatim(choice.origin, NAME):
+        return choice.origin.wire  # type: ignore[union-attr, no-any-return]
+    return finished(write_message(choice.parts, ledger), choice.origin, NAME)
+
+
+def _without_broken_calls(choice: Choice, ledger: Ledger) -> tuple[Choice, list[Call]]:
+    """Calls whose arguments are no JSON object: the first goes into the error, whole; the answer keeps the rest."""
+    broken = [part for part in choice.parts if isinstance(part, Call) and _is_broken(part)]
+    if not broken:
+        return choice, broken
+    for call in broken[1:]:
+        ledger.note("arguments-dropped", place(call), f"the call `{call.name}` was left out")
+    kept = tuple(part for part in choice.parts if part not in broken)
+    return Choice(choice.index, kept, choice.finish), broken
+
+
+def _is_broken(call: Call) -> bool:
+    return call.kind == "function" and not verbatim(call.origin, NAME) and embedded(call.arguments) is None
+
+
+def answer_id(id: str, ledger: Ledger, context: Context) -> str:
+    if id:
+        return id
+    ledger.note("id-added", None, "the answer got an id")
+    return ids.made("answer_", context.seed)
+
+
+def model_of(request: Request | None) -> str:
+    return "" if request is None else request.model
