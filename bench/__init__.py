@@ -1,1 +1,1 @@
-"""Measurements, run on purpose (`make bench`), never as tests."""
+"""Measuring, on purpose and by hand: `make bench`. Nothing here runs in the tests."""

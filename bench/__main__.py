@@ -1,167 +1,154 @@
-"""How long does a translation take, here and in two other libraries? Bytes in, bytes out, one core, CPU time.
+"""`make bench`: microseconds for every pair, beside the standard library's json and beside other translators.
 
-The others take and give dicts, so theirs includes the standard `json`, which is what a caller of theirs would use. What
-comes out is not the same: compare the price, not the goods. `make bench ARGS=small` chooses cases by words in their names.
+    python -m bench [--quick] [--only small|agent|huge|stream|memory] [--json FILE]
 """
 
 from __future__ import annotations
 
+import argparse
+import io
+import contextlib
 import json
-import os
+import logging
 import statistics
 import sys
-import time
-from collections.abc import Callable, Iterator
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-# litellm would fetch a table of prices from the network when it is imported.
-os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
-
-import litellm
-import llm_rosetta
-from litellm.llms.anthropic.chat.transformation import AnthropicConfig
-from litellm.llms.anthropic.pass_through.adapters.transformation import LiteLLMAnthropicMessagesAdapter
-
+from bench import bodies, clock, peers
 from toolwire import Stream, translate
+from toolwire.protocols import ROOMS
 
-EXAMPLE = json.loads((Path(__file__).parents[1] / "docs" / "examples" / "request.json").read_text())
-LARGE = 250_000
-ROUNDS, SECONDS = 7, 0.3
-
-Work = Callable[[bytes], Any]
+PARTS = ("small", "agent", "huge", "stream", "memory")
 
 
-class Case(NamedTuple):
-    name: str
-    data: bytes
-    ways: dict[str, Work]
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    parser.add_argument("--only", choices=PARTS, action="append", help="this part only; may be repeated")
+    parser.add_argument("--json", metavar="FILE", help="write the figures to a file as well")
+    chosen = parser.parse_args()
+    seconds = 0.05 if chosen.quick else 0.4
+    logging.disable(logging.CRITICAL)
+    figures: dict[str, Any] = {}
+    for part in chosen.only or PARTS:
+        figures[part] = {"stream": lambda: streams(seconds), "memory": memory}.get(part, lambda part=part: sizes(part, seconds))()
+    if chosen.json:
+        Path(chosen.json).write_text(json.dumps(figures, indent=1))
+    return 0
 
 
-def large() -> dict[str, Any]:
-    """The example as an agent's session: forty tools, and calls with long results until it weighs enough."""
-    first, call, result = EXAMPLE["messages"]
-    tools = [{**tool, "name": f"{tool['name']}_{number}"} for tool in EXAMPLE["tools"] for number in range(40)]
-    turns = [first]
-    size = 0
-    while size < LARGE:
-        text, use = call["content"]
-        output = result["content"][0]
-        id = f"toolu_{len(turns):04}"
-        turns.append({**call, "content": [text, {**use, "id": id, "name": "get_weather_0"}]})
-        lines = "".join(f"{number:>6}\tline of a file that the agent has read\n" for number in range(60))
-        turns.append({**result, "content": [{**output, "tool_use_id": id, "content": lines}]})
-        size += len(json.dumps(turns[-2:]))
-    return {**EXAMPLE, "messages": turns, "tools": tools}
+def progress(text: str) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{text}")
+    elif text:
+        sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
 
 
-def ours(source: str, target: str) -> Work:
-    return lambda data: translate(data, "request", source=source, target=target).body
+def out(text: str = "") -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
 
 
-def rosetta(source: str, target: str) -> Work:
-    return lambda data: json.dumps(llm_rosetta.convert(json.loads(data), target, source)).encode()
+def sizes(size: str, seconds: float) -> dict[str, Any]:
+    made = bodies.requests(size)
+    out(f"\n{size} request, µs (bytes: {', '.join(f'{name} {len(body):,}' for name, body in made.items())})")
+    out(f"{'from':17}{'to':17}{'toolwire':>10}{'json':>9}{'ratio':>7}{'rosetta':>10}{'×':>6}{'litellm':>10}{'×':>6}")
+    rows = []
+    pairs = [(source, target) for source in ROOMS for target in ROOMS]
+    for number, (source, target) in enumerate(pairs, 1):
+        progress(f"{size} {number}/{len(pairs)}: {source} → {target}")
+        rows.append(_row(source, target, made[source], seconds))
+        progress("")
+        out(_shown(rows[-1]))
+    ratios = [row["toolwire"] / row["json"] for row in rows if row["from"] != row["to"]]
+    out(f"translated pairs: median {statistics.median(ratios):.2f} × json, worst {max(ratios):.2f} ×")
+    return {"bytes": {name: len(body) for name, body in made.items()}, "rows": rows}
 
 
-def litellm_from_messages(data: bytes) -> bytes:
-    body, _names = LiteLLMAnthropicMessagesAdapter().translate_anthropic_to_openai(json.loads(data))
-    return json.dumps(body).encode()
+def _row(source: str, target: str, body: bytes, seconds: float) -> dict[str, Any]:
+    model = bodies.MODELS[target]
+    things: dict[str, Callable[[], object]] = {
+        "toolwire": lambda: translate(body, "request", source=source, target=target, model=model),
+        "json": lambda: json.dumps(json.loads(body)),
+    }
+    for name, found in (("rosetta", peers.rosetta(source, target)), ("litellm", peers.litellm(source, target))):
+        if found is not None and _works(found, body):
+            # They take and give parsed JSON; whoever uses them parses and prints as well.
+            things[name] = lambda found=found: json.dumps(_dumpable(found(json.loads(body))), default=str)
+    return {"from": source, "to": target, **clock.best(things, seconds)}
 
 
-def litellm_to_messages(data: bytes) -> bytes:
-    body = json.loads(data)
-    model, messages = body.pop("model"), body.pop("messages")
-    config = AnthropicConfig()
-    options = config.map_openai_params(body, {}, model, drop_params=False)
-    return json.dumps(config.transform_request(model, messages, options, {}, {})).encode()
+def _works(peer: peers.Peer, body: bytes) -> bool:
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            peer(json.loads(body))
+    except Exception as error:  # noqa: BLE001 - whatever another project raises here means that it does not support the pair
+        progress(f"left out: {type(error).__name__}: {str(error)[:80]}")
+        return False
+    return True
 
 
-def stream_of(deltas: int) -> bytes:
-    """A provider's stream: one call whose arguments come in many pieces."""
-    usage = {"input_tokens": 9, "output_tokens": 1}
-    message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [], "usage": usage}
-    block = {"type": "tool_use", "id": "toolu_1", "name": "write_file", "input": {}}
-    frames = [
-        {"type": "message_start", "message": message},
-        {"type": "content_block_start", "index": 0, "content_block": block},
-        *[
-            {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": piece}}
-            for piece in ('{"text":"', *["some words "] * deltas, '"}')
-        ],
-        {"type": "content_block_stop", "index": 0},
-        {"type": "message_delta", "delta": {"stop_reason": "tool_use", "stop_sequence": None}, "usage": usage},
-        {"type": "message_stop"},
-    ]
-    return b"".join(f"event: {frame['type']}\ndata: {json.dumps(frame)}\n\n".encode() for frame in frames)
+def _dumpable(value: Any) -> Any:
+    return value[0] if isinstance(value, tuple) else value
 
 
-def our_stream(target: str) -> Work:
-    def run(data: bytes) -> bytes:
-        stream = Stream(source="anthropic", target=target)
-        pieces = [stream.feed(data[start : start + 1024]) for start in range(0, len(data), 1024)]
-        return b"".join([*pieces, stream.close()])
-
-    return run
+def _shown(row: dict[str, Any]) -> str:
+    line = f"{row['from']:17}{row['to']:17}{row['toolwire']:10.1f}{row['json']:9.1f}{row['toolwire'] / row['json']:7.2f}"
+    for name in ("rosetta", "litellm"):
+        line += f"{row[name]:10.1f}{row[name] / row['toolwire']:6.1f}" if name in row else f"{'–':>10}{'':6}"
+    return line
 
 
-def cases() -> Iterator[Case]:
-    for size, body in (("small", EXAMPLE), ("large", large())):
-        messages = json.dumps(body).encode()
-        chat = translate(messages, "request", source="anthropic", target="openai-chat").body
-        yield Case(
-            f"{size} request, anthropic to openai-chat",
-            messages,
-            {
-                "toolwire": ours("anthropic", "openai-chat"),
-                "llm-rosetta": rosetta("anthropic", "openai_chat"),
-                "litellm": litellm_from_messages,
-            },
-        )
-        yield Case(
-            f"{size} request, openai-chat to anthropic",
-            chat,
-            {
-                "toolwire": ours("openai-chat", "anthropic"),
-                "llm-rosetta": rosetta("openai_chat", "anthropic"),
-                "litellm": litellm_to_messages,
-            },
-        )
-        yield Case(
-            f"{size} request, anthropic to gemini",
-            messages,
-            {"toolwire": ours("anthropic", "gemini"), "llm-rosetta": rosetta("anthropic", "google")},
-        )
-    for target in ("openai-chat", "openai-responses", "gemini", "unified"):
-        yield Case(f"stream of 1,000 deltas, anthropic to {target}", stream_of(1000), {"toolwire": our_stream(target)})
+def streams(seconds: float) -> dict[str, Any]:
+    made = bodies.stream()
+    out("\nstream, µs an event (json: loads + dumps of the event's data)")
+    out(f"{'from':17}{'to':17}{'toolwire':>10}{'json':>9}{'ratio':>7}")
+    rows = []
+    for source, data in made.items():
+        frames = [line[6:] for line in data.split(b"\n") if line.startswith(b"data: {")]
+        chunks = [data[at : at + 1400] for at in range(0, len(data), 1400)]
+        for target in ROOMS:
+            progress(f"stream: {source} → {target}")
+
+            def run(source: str = source, target: str = target, chunks: list[bytes] = chunks) -> None:
+                stream = Stream(source=source, target=target)
+                for chunk in chunks:
+                    stream.feed(chunk)
+                stream.close()
+
+            def plain(frames: list[bytes] = frames) -> None:
+                for frame in frames:
+                    json.dumps(json.loads(frame))
+
+            taken = clock.best({"toolwire": run, "json": plain}, seconds)
+            row = {"from": source, "to": target, **{name: value / len(frames) for name, value in taken.items()}}
+            rows.append(row)
+            progress("")
+            out(f"{source:17}{target:17}{row['toolwire']:10.2f}{row['json']:9.2f}{row['toolwire'] / row['json']:7.2f}")
+    ratios = [row["toolwire"] / row["json"] for row in rows]
+    out(f"all pairs: median {statistics.median(ratios):.2f} × json, worst {max(ratios):.2f} ×")
+    return {"rows": rows}
 
 
-def measured(work: Work, data: bytes) -> float:
-    """Microseconds of CPU for one piece of work: the median of a few rounds."""
-    work(data)
-    start = time.process_time()
-    work(data)
-    times = max(1, int(SECONDS / max(time.process_time() - start, 1e-6)))
-    rounds = []
-    for _ in range(ROUNDS):
-        start = time.process_time()
-        for _ in range(times):
-            work(data)
-        rounds.append((time.process_time() - start) / times)
-    return statistics.median(rounds) * 1e6
+def memory() -> dict[str, Any]:
+    out("\nmemory: the most that one translation of the huge request holds, in times its bytes")
+    made = bodies.requests("huge")
+    rows = {}
+    for source, body in made.items():
+        line = f"{source:17}"
+        for target in ROOMS:
+            tracemalloc.start()
+            translate(body, "request", source=source, target=target, model=bodies.MODELS[target])
+            rows[f"{source} → {target}"] = tracemalloc.get_traced_memory()[1] / len(body)
+            tracemalloc.stop()
+            line += f"{target} {rows[f'{source} → {target}']:.1f}   "
+        out(line.rstrip())
+    return rows
 
 
-def main(words: list[str]) -> None:
-    litellm.suppress_debug_info = True
-    print(f"{'':48}{'bytes':>9}{'library':>14}{'µs':>12}{'times ours':>12}")
-    for case in cases():
-        if not all(word in case.name for word in words):
-            continue
-        base = 0.0
-        for library, work in case.ways.items():
-            cost = measured(work, case.data)
-            base = base or cost
-            name, size = (case.name, f"{len(case.data):,}") if library == "toolwire" else ("", "")
-            print(f"{name:48}{size:>9}{library:>14}{cost:>12,.0f}{cost / base:>12.1f}", flush=True)
-
-
-main(sys.argv[1:])
+if __name__ == "__main__":
+    sys.exit(main())
