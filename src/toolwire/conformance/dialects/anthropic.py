@@ -85,6 +85,7 @@ class _Reader:
         self.message: Object = {}
         self.complaints: list[str] = []
         self.open: int | None = None
+        self.block: Object = {}
         self.json = ""
         self.ended = False
 
@@ -109,13 +110,13 @@ class _Reader:
                 )
             block["input"] = {}
         self.message["content"].append(block)
-        self.open, self.json = data["index"], ""
+        self.open, self.block, self.json = data["index"], block, ""
 
     def content_block_delta(self, data: Object) -> None:
         if data["index"] != self.open:
             self.complaints.append(f"delta for block {data['index']}, open is {self.open}")
             return
-        block, delta = self.message["content"][self.open], data["delta"]
+        block, delta = self.block, data["delta"]
         kind = delta["type"]
         if kind not in HOLDS.get(block["type"], set()):
             self.complaints.append(f"mismatched content block type: {kind} in a block of type {block['type']}")
@@ -134,12 +135,11 @@ class _Reader:
         if data["index"] != self.open:
             self.complaints.append(f"block {data['index']} stops, open is {self.open}")
             return
-        block = self.message["content"][self.open]
         if self.json:
             try:
-                block["input"] = json.loads(self.json)
+                self.block["input"] = json.loads(self.json)
             except ValueError:
-                block["input"] = {"__unparsedToolInput": self.json}
+                self.block["input"] = {"__unparsedToolInput": self.json}
         self.open = None
 
     def message_delta(self, data: Object) -> None:

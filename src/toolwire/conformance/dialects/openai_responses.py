@@ -199,7 +199,7 @@ class _Reader:
         if item is None or index in self.done:
             self.complaints.append(f"{kind} for item {index}, which is not open")
             return
-        if data.get("item_id") != item.get("id"):
+        if data.get("item_id") != item.get("id") and not kind.startswith("response.shell_call_command"):
             self.complaints.append(f"{kind}: item_id {data.get('item_id')!r} is not {item.get('id')!r}")
         place = (index, "content_index" in data, data.get("content_index", data.get("summary_index")))
         if kind.endswith("_part.added"):
