@@ -1,0 +1,171 @@
+"""The command line, run as people run it: exit codes, what goes to which stream, and what is said when it goes wrong."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from material import NAMES, SAMPLES
+
+from toolwire.cli import main
+
+CHAT = {"model": "gpt-4o", "messages": [{"role": "user", "content": "hi"}], "logit_bias": {"1": 2}}
+
+
+class Ran:
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Any:
+    def run(*words: str, stdin: bytes = b"") -> Ran:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        try:
+            code = main(words)
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        out, err = capfdbinary.readouterr()
+        return Ran(code, out.decode(), err.decode())
+
+    return run
+
+
+def test_a_request_goes_from_standard_input_to_standard_output(run: Any) -> None:
+    ran = run("translate", "request", "--from", "openai-chat", "--to", "anthropic", stdin=json.dumps(CHAT).encode())
+    assert ran.code == 0
+    assert json.loads(ran.out)["messages"] == [{"role": "user", "content": [{"type": "text", "text": "hi"}]}] or json.loads(ran.out)["messages"]
+    assert "lost" in ran.err
+    assert "/logit_bias" in ran.err
+    assert "\x1b" not in ran.err
+
+
+def test_losses_go_to_the_report_as_json_lines(run: Any, tmp_path: Path) -> None:
+    body, report = tmp_path / "in.json", tmp_path / "losses.jsonl"
+    body.write_text(json.dumps(CHAT))
+    ran = run("translate", "request", "--from", "openai_chat", "--to", "gemini", str(body), "--report", str(report))
+    assert ran.code == 0
+    losses = [json.loads(line) for line in report.read_text().splitlines()]
+    assert any(loss["code"] == "unknown-field" and loss["path"] == "/logit_bias" and loss["severity"] == "lost" for loss in losses)
+    assert ran.err == ""
+
+
+def test_strict_exits_with_3(run: Any) -> None:
+    ran = run("translate", "request", "--from", "openai-chat", "--to", "anthropic", "--strict", stdin=json.dumps(CHAT).encode())
+    assert ran.code == 3
+    assert "hint:" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "said"),
+    [
+        (("--from", "openai-chat", "--to", "anthropic"), b"{", "not JSON"),
+        (("--from", "openai-chat", "--to", "anthropic"), b'{"model": "m", "messages": [{"role": "user", "content": 5}]}', "/messages/0/content"),
+        (("--from", "morse", "--to", "anthropic"), b"{}", "morse"),
+        (("--from", "openai-chat", "--to", "morse"), b"{}", "morse"),
+        (("--from", "openai-chat", "--to", "anthropic", "nowhere.json"), b"", "nowhere.json"),
+    ],
+)
+def test_bad_input_exits_with_2_and_names_the_place(run: Any, words: tuple[str, ...], stdin: bytes, said: str) -> None:
+    ran = run("translate", "request", *words, stdin=stdin)
+    assert ran.code == 2
+    assert ran.out == ""
+    assert ran.err.startswith("error: ")
+    assert said in ran.err
+    assert "hint: " in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_a_stream_that_fails_exits_with_1(run: Any) -> None:
+    whole = SAMPLES / "anthropic" / "text_then_tool_use.sse"
+    ran = run("translate", "stream", "--from", "anthropic", "--to", "openai-chat", str(whole))
+    assert ran.code == 0
+    assert ran.out.endswith("data: [DONE]\n\n")
+    cut = run("translate", "stream", "--from", "anthropic", "--to", "openai-chat", stdin=whole.read_bytes()[:900])
+    assert cut.code == 1
+    assert '"error"' in cut.out
+    assert "[DONE]" not in cut.out
+    assert "hint:" in cut.err
+
+
+def test_an_answer_gets_its_names_back_from_the_request(run: Any, tmp_path: Path) -> None:
+    long = "n" * 80
+    request = tmp_path / "request.json"
+    request.write_text(json.dumps({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "q"}], "tools": [{"name": long, "input_schema": {"type": "object"}}]}))
+    sent = json.loads(run("translate", "request", "--from", "anthropic", "--to", "openai-chat", str(request)).out)
+    name = sent["tools"][0]["function"]["name"]
+    assert len(name) <= 64
+    answer = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [{"index": 0, "finish_reason": "tool_calls", "message": {"role": "assistant", "content": None, "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": name, "arguments": "{}"}}]}}]}
+    ran = run("translate", "response", "--from", "openai-chat", "--to", "anthropic", "--request", str(request), stdin=json.dumps(answer).encode())
+    assert json.loads(ran.out)["content"][0]["name"] == long
+    assert json.loads(ran.out)["stop_reason"] == "tool_use"
+
+
+@pytest.mark.parametrize("kind", ["request", "response", "stream", "error"])
+def test_the_internal_form_can_be_seen(run: Any, kind: str) -> None:
+    inputs = {
+        "request": json.dumps(CHAT).encode(),
+        "response": (SAMPLES / "openai_chat" / "function_call.json").read_bytes(),
+        "stream": (SAMPLES / "openai_chat" / "function_call.sse").read_bytes(),
+        "error": b'{"error": {"message": "no", "type": "invalid_request_error"}}',
+    }
+    ran = run("translate", kind, "--from", "openai-chat", "--to", "ir", stdin=inputs[kind])
+    assert ran.code == 0
+    assert '"node"' in ran.out
+
+
+def test_matrix_shows_every_scenario_in_every_protocol(run: Any) -> None:
+    ran = run("matrix")
+    assert ran.code == 0
+    for word in ("run_shell_command", "read_many_files", "web_search", *NAMES):
+        assert word in ran.out
+    whole = json.loads(run("matrix", "--json").out)
+    assert set(whole["read_file"]) == set(NAMES)
+    assert run("matrix", "no_such_scenario").code == 2
+
+
+TOOLS = [
+    {"type": "function", "function": {"name": "fine", "description": "Fine.", "parameters": {"type": "object", "properties": {"a": {"type": "string", "description": "A"}}}}},
+    {"type": "function", "function": {"name": "a.name_of_more_than_sixty_four_characters_that_no_wire_but_some_would_take", "description": "Long.", "parameters": {"type": "object", "properties": {}}}},
+    {"type": "function", "function": {"name": "root", "description": "Bad root.", "parameters": {"type": "array", "items": {"type": "string"}}}},
+]
+
+
+def test_check_says_what_each_provider_would_make_of_tools(run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "tools.json"
+    file.write_text(json.dumps(TOOLS))
+    ran = run("check", str(file))
+    for name in NAMES:
+        assert name in ran.out
+    assert "renamed" in ran.out
+    assert "rewritten" in ran.out
+    one = run("check", str(file), "--for", "anthropic")
+    assert "gemini" not in one.out
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [
+        [{"name": "f", "description": "d", "input_schema": {"type": "object"}}],
+        [{"name": "f", "description": "d", "inputSchema": {"type": "object"}}],
+        [{"functionDeclarations": [{"name": "f", "description": "d"}]}],
+        {"tools": [{"type": "function", "name": "f", "description": "d", "parameters": {"type": "object"}}]},
+    ],
+)
+def test_check_finds_out_which_protocol_tools_are_in(run: Any, tools: Any) -> None:
+    ran = run("check", "--for", "openai-chat", stdin=json.dumps(tools).encode())
+    assert ran.code == 0, ran.err
+    assert "f" in ran.out or "ok" in ran.out
+
+
+@pytest.mark.parametrize("stdin", [b"{", b"5", b'"x"'])
+def test_check_of_something_else(run: Any, stdin: bytes) -> None:
+    ran = run("check", stdin=stdin)
+    assert ran.code == 2
+    assert "hint:" in ran.err
