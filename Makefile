@@ -36,7 +36,7 @@ format: $(VENV)/.ready ## Put the code in its usual form
 	@$(BIN)/ruff format .
 
 bench: $(BENCH)/.ready ## Measure speed beside other libraries, in an environment of its own
-	@$(BENCH)/bin/python -m bench $(ARGS)
+	@LITELLM_LOCAL_MODEL_COST_MAP=True $(BENCH)/bin/python -m bench $(ARGS)
 
 lock: ## Pin anew what pyproject.toml asks for (needs uv)
 	$(LOCK) --group dev --output-file requirements/dev.txt
