@@ -1,0 +1,74 @@
+"""Property names that a dialect does not take are written under another name, and arguments are carried back.
+
+A new name depends on the old one alone and ends in a piece of its hash, so that it is the same in every tool and turn,
+and no free-form value holds it by chance: the way back needs no schema.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+
+from toolwire.ids import digest
+from toolwire.schema.words import Converted
+from toolwire.wire import MAX_DEPTH, Json, Malformed, too_deep
+
+LONGEST = 64
+DOTTED = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+IDENTIFIER = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,63}")
+_ILLEGAL = re.compile(r"[^a-zA-Z0-9_]+")
+
+
+def renamed(name: str, taken: Collection[str]) -> str:
+    """A name that every dialect takes: the readable part of the old one, and a piece of its hash."""
+    readable = _ILLEGAL.sub("_", name).strip("_")
+    if not readable or readable[0].isdigit():
+        readable = f"p_{readable}".rstrip("_")
+    salt = ""
+    while True:
+        mark = digest(name + salt, 6)
+        made = f"{readable[: LONGEST - 7].rstrip('_')}_{mark}"
+        if made not in taken:
+            return made
+        salt += "+"
+
+
+def with_keys(value: Json, names: Mapping[str, str]) -> Json:
+    """A value with keys replaced at every depth; the same object when none is there."""
+    if isinstance(value, dict):
+        changed = False
+        out = {}
+        for key, item in value.items():
+            new = names.get(key, key)
+            made = with_keys(item, names)
+            changed = changed or new is not key or made is not item
+            out[new] = made
+        return out if changed else value
+    if isinstance(value, list):
+        items = [with_keys(item, names) for item in value]
+        return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
+    return value
+
+
+def _with_keys(arguments: Json, names: Mapping[str, str]) -> Json:
+    if too_deep(arguments):
+        raise Malformed(None, f"the arguments are nested too deeply; {MAX_DEPTH} levels are the limit")
+    return with_keys(arguments, names)
+
+
+def restored(arguments: Json, converted: Converted) -> Json:
+    """Arguments made for a converted schema, as the schema that was given has them."""
+    if converted.renames:
+        arguments = _with_keys(arguments, converted.renames)
+    if converted.wrapped and isinstance(arguments, dict) and set(arguments) == {converted.wrapped}:
+        return arguments[converted.wrapped]
+    return arguments
+
+
+def applied(arguments: Json, converted: Converted) -> Json:
+    """Arguments of the schema that was given, as the converted schema has them: the other way of `restored`."""
+    if converted.wrapped:
+        arguments = {converted.wrapped: arguments}
+    if converted.renames:
+        arguments = _with_keys(arguments, {old: new for new, old in converted.renames.items()})
+    return arguments
