@@ -1,0 +1,48 @@
+"""The Messages protocol of Anthropic."""
+
+from __future__ import annotations
+
+import re
+
+from toolwire.protocols.anthropic.errors import read_error, write_error
+from toolwire.protocols.anthropic.http import HTTP
+from toolwire.protocols.anthropic.models import MID_SYSTEM_MODELS
+from toolwire.protocols.anthropic.names import NAME
+from toolwire.protocols.anthropic.request import read_request, write_request
+from toolwire.protocols.anthropic.response import read_response, write_response
+from toolwire.protocols.anthropic.stream_read import StreamReader
+from toolwire.protocols.anthropic.stream_write import StreamWriter
+from toolwire.room import Room, Rules
+
+RULES = Rules(
+    name_pattern=re.compile(r"[a-zA-Z0-9_-]+"),
+    name_limit=128,
+    id_pattern=re.compile(r"[a-zA-Z0-9_-]+"),
+    id_limit=64,
+    tool_kinds=frozenset({"function"}),
+    results="user",
+    joins=frozenset({"user", "assistant"}),
+    starts_with_user=True,
+    empty_text=False,
+    system="top",
+    mid_system="model",
+    mid_system_models=MID_SYSTEM_MODELS,
+    result_media=frozenset({"image", "file"}),
+    result_error="flag",
+    seals=frozenset({"reasoning"}),
+    argument_objects=True,
+)
+
+ROOM = Room(
+    name=NAME,
+    rules=RULES,
+    http=HTTP,
+    read_request=read_request,
+    write_request=write_request,
+    read_response=read_response,
+    write_response=write_response,
+    read_error=read_error,
+    write_error=write_error,
+    stream_reader=StreamReader,
+    stream_writer=StreamWriter,
+)

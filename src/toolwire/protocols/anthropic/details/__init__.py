@@ -1,0 +1,1 @@
+"""The finer points of this wire: media, the provider's own tools, cache breakpoints, thinking."""

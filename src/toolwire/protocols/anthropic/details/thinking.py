@@ -1,0 +1,157 @@
+"""How much to think: an effort, a budget, or a mode, as the model's family takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+from toolwire.ir import Call, Reasoning, Request, Result, Thinking
+from toolwire.loss import Ledger
+from toolwire.protocols.anthropic.details.stamp import own_seal
+from toolwire.protocols.anthropic.models import Family
+from toolwire.protocols.anthropic.names import DISPLAYS, NAME, THINKING, WIRE_DISPLAYS
+from toolwire.reading import Reading, finished, verbatim
+from toolwire.thinking import budget_for, effort_for, nearest
+from toolwire.wire import Object, Path, take_int, take_object, take_text
+
+Said: TypeAlias = tuple[Object | None, str | None]
+"""`thinking`, and the effort in `output_config`."""
+
+LEAST_BUDGET = 1024
+
+_MODES: Mapping[str, Literal["", "off", "on", "auto"]] = MappingProxyType(
+    {"adaptive": "auto", "enabled": "on", "disabled": "off", "between_tools": "off"}
+)
+
+
+def read_thinking(body: Object, effort: str | None, reading: Reading) -> Thinking | None:
+    wire = take_object(body, "thinking", None)
+    path: Path = (None, "thinking")
+    if wire is None:
+        return Thinking(effort=effort, origin=reading.whole(None, path)) if effort else None
+    kind = take_text(wire, "type", path) or ""
+    if kind not in _MODES:
+        reading.stray(path, "type")
+    display = take_text(wire, "display", path) or ""
+    return Thinking(
+        _MODES.get(kind, ""),
+        effort or "",
+        take_int(wire, "budget_tokens", path),
+        DISPLAYS.get(display, display),
+        reading.origin(wire, path, THINKING),
+    )
+
+
+def write_thinking(request: Request, facts: Family, max_tokens: int, forced: bool, ledger: Ledger) -> Said:
+    """What the client asked for, in the words of the model's family."""
+    thinking = request.settings.thinking
+    if thinking is None:
+        return None, None
+    if verbatim(thinking.origin, NAME):
+        wire: Object | None = thinking.origin.wire if thinking.origin is not None else None
+        return wire, thinking.effort or None
+    where = request.settings.where.get("thinking")
+    if not facts.thinking:
+        if not _is_off(thinking):
+            ledger.note("no-counterpart", where, "the wish to think was left out", "this model does not think")
+        return None, None
+    if _is_off(thinking):
+        return _off(thinking, facts, where, ledger)
+    budget = _budget(thinking, facts, where, ledger)
+    if budget is None:
+        return _adaptive(thinking, facts, where, ledger)
+    why = _hindered(request, max_tokens, forced)
+    if why:
+        ledger.note("thinking-mapped", where, "thinking was switched off", why)
+        return None, None
+    out: Object = {"type": "enabled", "budget_tokens": _fitting(budget, max_tokens, where, ledger)}
+    return finished(_shown(out, thinking, where, ledger), thinking.origin, NAME), None
+
+
+def _is_off(thinking: Thinking) -> bool:
+    return thinking.mode == "off" or thinking.effort == "none" or (thinking.budget == 0 and not thinking.effort)
+
+
+def _off(thinking: Thinking, facts: Family, where: Path, ledger: Ledger) -> Said:
+    if facts.off != "disabled":
+        word = facts.off or "the lowest effort"
+        ledger.note("thinking-mapped", where, f"switched-off thinking became {word}", "this model always thinks")
+        return ({"type": facts.off}, None) if facts.off else (None, facts.efforts[0])
+    effort: str | None = None
+    if thinking.effort not in ("", "none") and facts.efforts:
+        effort = nearest(thinking.effort, tuple(word for word in facts.efforts if word in facts.off_efforts))
+    return {"type": "disabled"}, effort
+
+
+def _budget(thinking: Thinking, facts: Family, where: Path, ledger: Ledger) -> int | None:
+    """The budget to write; None where the family decides by itself."""
+    given = thinking.budget if thinking.budget is not None and thinking.budget > 0 else None
+    if facts.thinking == "either" and given is not None:
+        return given
+    if facts.thinking != "budget":
+        return None
+    if given is None:
+        given = budget_for(thinking.effort or "medium")
+        ledger.note("thinking-mapped", where, f"`{thinking.effort or thinking.mode}` became a budget of {given} tokens")
+    return given
+
+
+def _adaptive(thinking: Thinking, facts: Family, where: Path, ledger: Ledger) -> Said:
+    asked = thinking.effort
+    if thinking.budget is not None and thinking.budget > 0 and not asked:
+        asked = effort_for(thinking.budget)
+        effort: str | None = nearest(asked, facts.efforts)
+        ledger.note("thinking-mapped", where, f"a budget of {thinking.budget} tokens became the effort `{effort}`")
+    else:
+        effort = nearest(asked, facts.efforts) if asked else None
+        if effort != (asked or None):
+            ledger.note("thinking-mapped", where, f"the effort `{asked}` became `{effort}`")
+    if not thinking.mode and not thinking.show and thinking.budget is None and facts.thinks_unasked:
+        return None, effort
+    if not thinking.mode and thinking.budget is None:
+        ledger.note("thinking-mapped", where, f"thinking was switched on for the effort `{effort}`")
+    out = _shown({"type": "adaptive"}, thinking, where, ledger)
+    return finished(out, thinking.origin, NAME), effort
+
+
+def _shown(out: Object, thinking: Thinking, where: Path, ledger: Ledger) -> Object:
+    if thinking.show:
+        display = WIRE_DISPLAYS.get(thinking.show)
+        if display is None:
+            display = "summarized"
+            ledger.note("thinking-mapped", where, f"the summary `{thinking.show}` became `{display}`")
+        out["display"] = display
+    return out
+
+
+def _fitting(budget: int, max_tokens: int, where: Path, ledger: Ledger) -> int:
+    fitting = max(budget, LEAST_BUDGET)
+    if fitting >= max_tokens:
+        # Half for thinking, half for the answer: a budget of all but one token leaves nothing to say.
+        fitting = max(LEAST_BUDGET, max_tokens // 2)
+    if fitting != budget:
+        ledger.note("setting-clamped", where, f"the budget of {budget} tokens became {fitting}")
+    return fitting
+
+
+def _hindered(request: Request, max_tokens: int, forced: bool) -> str:
+    """Why a budget of thinking would be refused here; "" when nothing stands against it."""
+    if forced:
+        return "a demanded call excludes it, and what the client demands comes first"
+    if max_tokens <= LEAST_BUDGET:
+        return f"the limit of {max_tokens} tokens leaves no room for it"
+    if _loop_without_thoughts(request):
+        return "the turn that made the calls does not begin with a thought of this model"
+    return ""
+
+
+def _loop_without_thoughts(request: Request) -> bool:
+    for turn in reversed(request.turns):
+        if turn.role == "assistant":
+            first = turn.parts[0] if turn.parts else None
+            signed = isinstance(first, Reasoning) and own_seal(first.seal) is not None
+            return not signed and any(isinstance(part, Call) for part in turn.parts)
+        if not any(isinstance(part, Result) for part in turn.parts):
+            return False
+    return False

@@ -1,0 +1,135 @@
+"""What the families of models allow. A model that is not known here is taken as an older, permissive one."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+Version: TypeAlias = tuple[int, int]
+
+LOW_HIGH = ("low", "medium", "high")
+TO_MAX = (*LOW_HIGH, "max")
+ALL_EFFORTS = (*LOW_HIGH, "xhigh", "max")
+
+
+class Family(Struct, frozen=True, kw_only=True):
+    default_tokens: int
+    """The limit that is written when the client set none."""
+    most_tokens: int | None = None
+    """The highest limit that is accepted; None when unknown."""
+    sampling: bool = False
+    """Are temperature, top_p and top_k accepted?"""
+    one_sampling: bool = False
+    """Are temperature and top_p refused when they come together?"""
+    thinking: Literal["", "budget", "either", "adaptive"] = "adaptive"
+    thinks_unasked: bool = False
+    off: Literal["", "disabled", "between_tools"] = "disabled"
+    """How thinking is switched off, if it can be."""
+    efforts: tuple[str, ...] = ()
+    off_efforts: tuple[str, ...] = ALL_EFFORTS
+    """The efforts that may stand beside switched-off thinking."""
+    forcing: bool = True
+    """Can the model be made to call a tool?"""
+    binds_prefix: bool = False
+    """Are its thoughts bound to the tools and turns before them?"""
+    formats: bool = True
+    """Is a schema for the answer accepted?"""
+
+
+_NEWEST = Family(
+    default_tokens=128_000,
+    most_tokens=128_000,
+    thinks_unasked=True,
+    off="",
+    efforts=ALL_EFFORTS,
+    forcing=False,
+    binds_prefix=True,
+)
+_FIVE = Family(
+    default_tokens=128_000, most_tokens=128_000, thinks_unasked=True, efforts=ALL_EFFORTS, off_efforts=LOW_HIGH
+)
+
+ROWS: tuple[tuple[tuple[str, ...], Version, Family], ...] = (
+    (("fable", "mythos"), (0, 0), _NEWEST),
+    (
+        ("sonnet",),
+        (5, 5),
+        Family(
+            default_tokens=128_000,
+            most_tokens=128_000,
+            thinks_unasked=True,
+            off="between_tools",
+            efforts=ALL_EFFORTS,
+            forcing=False,
+            binds_prefix=True,
+        ),
+    ),
+    (
+        ("haiku",),
+        (5, 5),
+        Family(default_tokens=64_000, most_tokens=128_000, thinks_unasked=True, efforts=ALL_EFFORTS, forcing=False),
+    ),
+    ((), (5, 5), _NEWEST),
+    (("haiku",), (5, 0), Family(default_tokens=64_000, most_tokens=128_000, efforts=ALL_EFFORTS)),
+    ((), (5, 0), _FIVE),
+    ((), (4, 7), Family(default_tokens=128_000, most_tokens=128_000, efforts=ALL_EFFORTS)),
+    (
+        (),
+        (4, 6),
+        Family(
+            default_tokens=64_000,
+            most_tokens=128_000,
+            sampling=True,
+            one_sampling=True,
+            thinking="either",
+            efforts=TO_MAX,
+        ),
+    ),
+    (
+        (),
+        (4, 5),
+        Family(default_tokens=64_000, most_tokens=64_000, sampling=True, one_sampling=True, thinking="budget"),
+    ),
+    (
+        ("opus",),
+        (4, 0),
+        Family(default_tokens=32_000, most_tokens=32_000, sampling=True, thinking="budget", formats=False),
+    ),
+    ((), (4, 0), Family(default_tokens=32_000, most_tokens=64_000, sampling=True, thinking="budget", formats=False)),
+    ((), (3, 7), Family(default_tokens=32_000, most_tokens=128_000, sampling=True, thinking="budget", formats=False)),
+    ((), (3, 5), Family(default_tokens=8_192, most_tokens=8_192, sampling=True, thinking="", formats=False)),
+    ((), (0, 0), Family(default_tokens=4_096, most_tokens=4_096, sampling=True, thinking="", formats=False)),
+)
+"""Lines (none: every line), the version from which the row holds, and its facts; the first row that fits counts."""
+
+UNKNOWN = Family(default_tokens=16_384, sampling=True, thinking="budget")
+
+_MODEL = re.compile(
+    r"claude-(?:(?P<line>[a-z]+)(?:-|$))?(?:(?P<major>\d{1,2})(?!\d)(?:[-.](?P<minor>\d{1,2})(?!\d))?)?"
+    r"(?:-(?P<last>haiku|sonnet|opus)\b)?"
+)
+
+MID_SYSTEM_MODELS = re.compile(
+    r".*claude-(?:opus-(?:4[-.](?:[89]|[1-9]\d)(?!\d)|[5-9](?!\d)|[1-9]\d(?!\d))"
+    r"|sonnet-(?:5[-.](?:[5-9]|[1-9]\d)(?!\d)|[6-9](?!\d)|[1-9]\d(?!\d))"
+    r"|(?:fable|mythos)-(?:[5-9]|[1-9]\d)(?!\d)).*",
+    re.DOTALL,
+)
+"""Models that take instructions between the turns."""
+
+
+@lru_cache(maxsize=256)
+def family(model: str) -> Family:
+    """The facts about a model, from its name."""
+    found = _MODEL.search(model)
+    if found is None or (found["major"] is None and found["line"] not in ("fable", "mythos")):
+        return UNKNOWN
+    line = found["last"] or found["line"] or ""
+    version = (int(found["major"] or 0), int(found["minor"] or 0))
+    for lines, since, facts in ROWS:
+        if (not lines or line in lines) and version >= since:
+            return facts
+    return UNKNOWN

@@ -1,0 +1,348 @@
+"""Requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from toolwire.ir import Format, Opaque, Part, Request, Role, Settings, Text, Turn, place
+from toolwire.loss import OFF, Ledger
+from toolwire.protocols.anthropic.details.cache import limit_marks, long_enough, mark_cache, read_cache, write_cache
+from toolwire.protocols.anthropic.details.stamp import is_foreign, is_own
+from toolwire.protocols.anthropic.details.thinking import read_thinking, write_thinking
+from toolwire.protocols.anthropic.models import Family, family
+from toolwire.protocols.anthropic.names import (
+    BILLING,
+    FORMAT,
+    METADATA,
+    NAME,
+    OUTPUT_CONFIG,
+    REQUEST,
+    ROLES,
+    TIERS,
+    TURN,
+    WIRE_ROLES,
+    WIRE_TIERS,
+)
+from toolwire.protocols.anthropic.parts import read_content, write_content, write_parts
+from toolwire.protocols.anthropic.tools import allowed_tools, read_choice, read_tools, write_choice, write_tools
+from toolwire.reading import Reading, finished, numbered, verbatim
+from toolwire.wire import (
+    Json,
+    Malformed,
+    Number,
+    Object,
+    Path,
+    as_float,
+    as_object,
+    as_text,
+    need_text,
+    take_bool,
+    take_int,
+    take_list,
+    take_number,
+    take_object,
+    take_text,
+)
+
+__all__ = ["mark_cache", "read_request", "write_request"]
+
+SAID = frozenset(
+    "max_tokens temperature top_p top_k stop parallel thinking format user tier cache stream_usage".split()
+)
+"""The settings that this wire can say; usage stands in its streams anyway."""
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_request(body: Object) -> Request:
+    reading = Reading(NAME)
+    choice, parallel = read_choice(body, reading)
+    turns = tuple([_read_turn(turn, path, reading) for turn, path in numbered(_messages(body), (None, "messages"))])
+    return Request(
+        take_text(body, "model", None) or "",
+        _read_system(body, reading),
+        turns,
+        read_tools(body, reading),
+        choice,
+        take_bool(body, "stream", None),
+        _read_settings(body, parallel, reading),
+        origin=reading.origin(body, None, REQUEST),
+        strays=tuple(reading.strays),
+    )
+
+
+def _messages(body: Object) -> list[Json]:
+    messages = take_list(body, "messages", None)
+    if messages is None:
+        raise Malformed(None, "`messages` is missing")
+    return messages
+
+
+def _read_system(body: Object, reading: Reading) -> tuple[Part, ...]:
+    system = body.get("system")
+    if system is None:
+        return ()
+    parts = read_content(system, (None, "system"), reading)
+    first = parts[0] if parts else None
+    if isinstance(first, Text) and isinstance(system, list) and first.origin and first.text.startswith(BILLING):
+        # Changes with every call: carried for this wire alone, so that nobody else's prompt cache suffers.
+        return (Opaque("billing-header", first.origin), *parts[1:])
+    return parts
+
+
+def _read_turn(turn: Json, path: Path, reading: Reading) -> Turn:
+    node = as_object(turn, path)
+    word = need_text(node, "role", path)
+    role = ROLES.get(word)
+    if role is None:
+        raise Malformed((path, "role"), f"expected one of {', '.join(ROLES)}, got `{word}`")
+    if "content" not in node:
+        raise Malformed(path, "`content` is missing")
+    return Turn(
+        role, read_content(node["content"], (path, "content"), reading), origin=reading.origin(node, path, TURN)
+    )
+
+
+def _read_settings(body: Object, parallel: bool | None, reading: Reading) -> Settings:
+    config = _known(body, "output_config", OUTPUT_CONFIG, reading)
+    metadata = _known(body, "metadata", METADATA, reading)
+    tier = take_text(body, "service_tier", None)
+    stop = take_list(body, "stop_sequences", None)
+    read: dict[str, tuple[Any, str]] = {
+        "max_tokens": (take_int(body, "max_tokens", None), "max_tokens"),
+        "temperature": (take_number(body, "temperature", None), "temperature"),
+        "top_p": (take_number(body, "top_p", None), "top_p"),
+        "top_k": (take_number(body, "top_k", None), "top_k"),
+        "stop": (None if stop is None else _texts(stop, (None, "stop_sequences")), "stop_sequences"),
+        "parallel": (parallel, "tool_choice"),
+        "thinking": (
+            read_thinking(body, take_text(config, "effort", (None, "output_config")), reading),
+            "thinking" if body.get("thinking") is not None else "output_config",
+        ),
+        "format": _read_format(body, config, reading),
+        "user": (take_text(metadata, "user_id", (None, "metadata")), "metadata"),
+        "tier": (TIERS.get(tier, tier) if tier is not None else None, "service_tier"),
+        "cache": (read_cache(body, None, reading) if "cache_control" in body else None, "cache_control"),
+    }
+    given = {field: value for field, (value, _) in read.items() if value is not None}
+    return Settings(**given, where={field: (None, read[field][1]) for field in given})
+
+
+def _known(body: Object, key: str, known: frozenset[str], reading: Reading) -> Object:
+    """An object of which some keys are known; the others are noted, and `_with_unknown` gives them back."""
+    node = take_object(body, key, None) or {}
+    reading.origin(node, (None, key), known)
+    return node
+
+
+def _texts(values: list[Json], path: Path) -> tuple[str, ...]:
+    return tuple(as_text(value, here) for value, here in numbered(values, path))
+
+
+def _read_format(body: Object, config: Object, reading: Reading) -> tuple[Format | None, str]:
+    """The schema of the answer, and the key below which it stood: older clients had it at the top."""
+    top = "output_config"
+    path: Path = ((None, top), "format")
+    node = take_object(config, "format", (None, "output_config"))
+    if node is None:
+        top = "output_format"
+        path = (None, top)
+        node = take_object(body, "output_format", None)
+    if node is None:
+        return None, top
+    if node.get("type") != "json_schema":
+        reading.stray(path, "type")
+        return None, top
+    return Format("schema", take_object(node, "schema", path), origin=reading.origin(node, path, FORMAT)), top
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def write_request(request: Request, ledger: Ledger) -> Object:
+    origin = request.origin
+    if origin is not None and verbatim(origin, NAME):
+        wire: Object = origin.wire
+        return wire
+    facts = family(request.model)
+    out: Object = {"model": request.model, "max_tokens": _max_tokens(request, facts, ledger)}
+    system = _write_system(request, ledger)
+    if system or _was_empty(request, "system"):
+        out["system"] = system
+    out["messages"] = [message for turn in request.turns if (message := _write_turn(turn, ledger)) is not None]
+    tools = write_tools(allowed_tools(request, facts, ledger), ledger)
+    if tools or _was_empty(request, "tools"):
+        out["tools"] = tools
+    choice = write_choice(request, facts, bool(tools), ledger)
+    if choice is not None:
+        out["tool_choice"] = choice
+    _write_settings(request, facts, out, ledger)
+    if request.stream is not None:
+        out["stream"] = request.stream
+    return finished(_cached(request, out, ledger), origin, NAME)
+
+
+def _was_empty(request: Request, key: str) -> bool:
+    """Did this wire say that there is nothing? Then it is said again."""
+    origin = request.origin
+    return origin is not None and is_own(origin) and origin.wire.get(key) in ("", [])
+
+
+def _cached(request: Request, out: Object, ledger: Ledger) -> Object:
+    settings = request.settings
+    if settings.cache not in (None, OFF):
+        write_cache(out, settings.cache, ledger, settings.where.get("cache"))
+    if not is_foreign(request.origin):
+        return out
+    limit_marks(out, ledger)
+    if settings.cache is None and long_enough(out):
+        return mark_cache(out, ledger)
+    return out
+
+
+def _write_system(request: Request, ledger: Ledger) -> str | list[Object]:
+    blocks = write_parts(request.system, ledger, False)
+    origin = request.origin
+    had_blocks = origin is not None and is_own(origin) and isinstance(origin.wire.get("system"), list)
+    if not blocks and not had_blocks:
+        return ""
+    if len(blocks) == 1 and not had_blocks and blocks[0].keys() == {"type", "text"}:
+        text: str = blocks[0]["text"]
+        return text
+    return blocks
+
+
+def _write_turn(turn: Turn, ledger: Ledger) -> Object | None:
+    """A message; None when nothing of it can be sent, because empty ones are refused."""
+    origin = turn.origin
+    if origin is not None and verbatim(origin, NAME):
+        wire: Object = origin.wire
+        return wire
+    for field in ("name", "phase"):
+        if value := getattr(turn, field):
+            ledger.note("no-counterpart", place(turn), f"the {field} `{value}` of a turn was left out")
+    content = write_content(turn.parts, origin, ledger)
+    return finished({"role": _role(turn.role), "content": content}, origin, NAME) if content else None
+
+
+def _role(role: Role) -> str:
+    return WIRE_ROLES[role]
+
+
+def _max_tokens(request: Request, facts: Family, ledger: Ledger) -> int:
+    given = request.settings.max_tokens
+    where = request.settings.where.get("max_tokens")
+    if given is None:
+        ledger.note("max-tokens-added", where, f"the limit was set to {facts.default_tokens} tokens")
+        return facts.default_tokens
+    most = facts.most_tokens
+    if most is not None and given > most and not is_own(request.origin):
+        ledger.note("setting-clamped", where, f"the limit of {given} tokens became {most}")
+        return most
+    return given
+
+
+def _write_settings(request: Request, facts: Family, out: Object, ledger: Ledger) -> None:
+    settings = request.settings
+    forced = out.get("tool_choice", {}).get("type") in ("any", "tool")
+    thinking, effort = write_thinking(request, facts, out["max_tokens"], forced, ledger)
+    if thinking is not None:
+        out["thinking"] = thinking
+    config = _with_unknown(request, "output_config", OUTPUT_CONFIG)
+    if effort is not None:
+        config["effort"] = effort
+    shape = _write_format(settings, facts, ledger)
+    if shape is not None:
+        config["format"] = shape
+    if config:
+        out["output_config"] = config
+    budgeted = thinking is not None and thinking.get("type") == "enabled"
+    _write_sampling(request, facts, budgeted, out, ledger)
+    if settings.stop is not None:
+        _write_stop(request, out, ledger)
+    metadata = _with_unknown(request, "metadata", METADATA)
+    if settings.user is not None:
+        metadata["user_id"] = settings.user
+    if metadata:
+        out["metadata"] = metadata
+    _write_tier(request, out, ledger)
+    ledger.unsaid(settings, SAID)
+
+
+def _with_unknown(request: Request, key: str, known: frozenset[str]) -> Object:
+    """The unknown keys of an object of this wire, to be given back."""
+    origin = request.origin
+    node = origin.wire.get(key) if origin is not None and is_own(origin) else None
+    return {name: value for name, value in (node or {}).items() if name not in known}
+
+
+def _write_format(settings: Settings, facts: Family, ledger: Ledger) -> Object | None:
+    shape = settings.format
+    if shape is None or shape.kind == "text":
+        return None
+    where = settings.where.get("format")
+    if shape.kind == "json" or shape.schema is None:
+        ledger.note("no-counterpart", where, "the wish for JSON without a schema was left out")
+        return None
+    if shape.origin is not None and verbatim(shape.origin, NAME):
+        wire: Object = shape.origin.wire
+        return wire
+    if not facts.formats:
+        ledger.note("no-counterpart", where, "the schema of the answer was left out", "this model takes none")
+        return None
+    if shape.name or shape.description or shape.strict is not None:
+        ledger.note("format-mapped", where, "the schema goes without its name, description and strictness")
+    return finished({"type": "json_schema", "schema": shape.schema}, shape.origin, NAME)
+
+
+def _write_sampling(request: Request, facts: Family, budgeted: bool, out: Object, ledger: Ledger) -> None:
+    settings = request.settings
+    given: dict[str, Number] = {
+        field: value for field in ("temperature", "top_p", "top_k") if (value := getattr(settings, field)) is not None
+    }
+    if is_own(request.origin):
+        out |= given
+        return
+    for field, value in given.items():
+        why = _refused_sampling(field, value, given, facts, budgeted)
+        where = settings.where.get(field)
+        if why:
+            ledger.note("no-counterpart", where, f"`{field}` was left out", why)
+        elif field == "temperature" and as_float(value) > 1:
+            ledger.note("setting-clamped", where, "the temperature became 1")
+            out[field] = 1
+        else:
+            out[field] = value
+
+
+def _refused_sampling(field: str, value: Number, given: Mapping[str, Number], facts: Family, budgeted: bool) -> str:
+    if not facts.sampling:
+        return "this model refuses it"
+    if budgeted and (field == "top_k" or as_float(value) < (1 if field == "temperature" else 0.95)):
+        return "it is refused beside thinking"
+    if field == "top_p" and "temperature" in given and facts.one_sampling:
+        return "this model refuses it beside a temperature"
+    return ""
+
+
+def _write_stop(request: Request, out: Object, ledger: Ledger) -> None:
+    given = request.settings.stop or ()
+    kept = [text for text in given if text.strip() or is_own(request.origin)]
+    if len(kept) < len(given):
+        where = request.settings.where.get("stop")
+        ledger.note("no-counterpart", where, "stop sequences of white space alone were left out")
+    if kept or not given:
+        out["stop_sequences"] = kept
+
+
+def _write_tier(request: Request, out: Object, ledger: Ledger) -> None:
+    tier = request.settings.tier
+    if tier is None:
+        return
+    word = WIRE_TIERS.get(tier, tier if is_own(request.origin) else None)
+    if word is None:
+        ledger.note("no-counterpart", request.settings.where.get("tier"), f"the service tier `{tier}` was left out")
+    else:
+        out["service_tier"] = word

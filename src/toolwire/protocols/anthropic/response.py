@@ -1,0 +1,172 @@
+"""Whole answers, and what they share with streams: usage and the reason of the end."""
+
+from __future__ import annotations
+
+from toolwire.ids import made
+from toolwire.ir import Choice, Finish, HostedCall, Origin, Part, Refusal, Response, Usage, place
+from toolwire.loss import Ledger
+from toolwire.protocols.anthropic.errors import read_error, write_error
+from toolwire.protocols.anthropic.names import (
+    COARSE,
+    FINISHES,
+    MESSAGE,
+    NAME,
+    REFUSAL_CATEGORIES,
+    STOP_DETAILS,
+    STOP_REASONS,
+    USAGE,
+    USAGE_DETAILS,
+)
+from toolwire.protocols.anthropic.parts import read_content, write_parts
+from toolwire.reading import NOTHING, Reading, finished, verbatim
+from toolwire.room import Context
+from toolwire.wire import Json, Object, Path, take_int, take_list, take_object, take_text
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_response(body: Object) -> Response:
+    reading = Reading(NAME)
+    if body.get("type") == "error":
+        return Response(failure=read_error(body, 0, NOTHING), origin=reading.whole(body, None))
+    content = take_list(body, "content", None) or []
+    path = (None, "content")
+    parts = read_content(content, path, reading)
+    finish = read_finish(body, None, reading)
+    usage = take_object(body, "usage", None)
+    return Response(
+        take_text(body, "id", None) or "",
+        take_text(body, "model", None) or "",
+        None,
+        (Choice(0, parts, finish, reading.whole(content, path)),),
+        None if usage is None else read_usage(usage, (None, "usage"), reading),
+        origin=reading.origin(body, None, MESSAGE),
+        strays=tuple(reading.strays),
+    )
+
+
+def read_finish(node: Object, path: Path, reading: Reading) -> Finish | None:
+    """The end of a message, or of a stream's `delta`; None while it has none."""
+    reason = take_text(node, "stop_reason", path)
+    if reason is None:
+        return None
+    details = take_object(node, "stop_details", path)
+    wire = {key: node[key] for key in ("stop_reason", "stop_sequence", "stop_details") if key in node}
+    return Finish(
+        STOP_REASONS.get(reason, "other"),
+        reason,
+        take_text(node, "stop_sequence", path) or "",
+        _read_details(details, (path, "stop_details"), reading) if details else "",
+        reading.whole(wire, (path, "stop_reason")),
+    )
+
+
+def _read_details(details: Object, path: Path, reading: Reading) -> str:
+    reading.origin(details, path, STOP_DETAILS)
+    told = (take_text(details, "category", path), take_text(details, "explanation", path))
+    return ": ".join(text for text in told if text)
+
+
+def read_usage(usage: Object, path: Path, reading: Reading) -> Usage:
+    """The wire counts what was cached apart from the rest of the prompt."""
+    read = take_int(usage, "cache_read_input_tokens", path)
+    written = take_int(usage, "cache_creation_input_tokens", path)
+    details = take_object(usage, "output_tokens_details", path) or {}
+    reading.origin(details, (path, "output_tokens_details"), USAGE_DETAILS)
+    silent = [key for key, value in usage.items() if key not in USAGE and _counts_nothing(value)]
+    return Usage(
+        (take_int(usage, "input_tokens", path) or 0) + (read or 0) + (written or 0),
+        take_int(usage, "output_tokens", path) or 0,
+        read,
+        written,
+        take_int(details, "thinking_tokens", (path, "output_tokens_details")),
+        origin=reading.origin(usage, path, USAGE.union(silent)),
+    )
+
+
+def _counts_nothing(value: Json) -> bool:
+    """A record of noughts, such as `{"web_search_requests": 0}`."""
+    return isinstance(value, dict) and not any(value.values())
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def write_response(response: Response, ledger: Ledger, context: Context) -> Object:
+    origin = response.origin
+    if origin is not None and verbatim(origin, NAME):
+        wire: Object = origin.wire
+        return wire
+    if response.failure is not None:
+        body: Object = write_error(response.failure).body
+        return body
+    choice = response.choices[0] if response.choices else Choice(0, ())
+    for other in response.choices[1:]:
+        ledger.note("no-counterpart", place(other), f"answer {other.index} was left out", "there is one answer only")
+    out: Object = {
+        "id": message_id(response.id, context),
+        "type": "message",
+        "role": "assistant",
+        "model": response.model or (context.request.model if context.request is not None else ""),
+        "content": write_parts(choice.parts, ledger, True),
+    }
+    refused = any(isinstance(part, Refusal) for part in choice.parts)
+    out |= write_finish(choice.finish, refused, ledger)
+    out["usage"] = write_usage(response.usage, ledger, searches(choice.parts))
+    return finished(out, origin, NAME)
+
+
+def message_id(id: str, context: Context) -> str:
+    return id if id.startswith("msg") else made("msg_", id or context.seed)
+
+
+def searches(parts: tuple[Part, ...]) -> int:
+    return sum(1 for part in parts if isinstance(part, HostedCall) and part.tool == "web_search")
+
+
+def write_finish(finish: Finish | None, refused: bool, ledger: Ledger) -> Object:
+    """The three keys that tell the end; agents read them to decide whether to go on."""
+    if finish is None:
+        return {"stop_reason": None, "stop_sequence": None, "stop_details": None}
+    origin: Origin | None = finish.origin
+    if origin is not None and verbatim(origin, NAME):
+        wire: Object = origin.wire
+        return {"stop_reason": None, "stop_sequence": None, "stop_details": None} | wire
+    kind = "refusal" if refused and finish.kind == "stop" else finish.kind
+    reason = finish.raw if finish.raw in STOP_REASONS and STOP_REASONS[finish.raw] == kind else FINISHES[kind]
+    if kind in COARSE and reason != finish.raw:
+        ledger.note("finish-mapped", place(finish), f"the ending `{finish.raw or finish.kind}` became `{reason}`")
+    return {
+        "stop_reason": reason,
+        "stop_sequence": finish.sequence or None,
+        "stop_details": _write_details(finish) if reason == "refusal" else None,
+    }
+
+
+def _write_details(finish: Finish) -> Object:
+    """Category and explanation; for an ending that another wire named, its own word explains it."""
+    told = finish.detail or (finish.raw if finish.raw not in STOP_REASONS else "")
+    category, _, explanation = told.partition(": ")
+    if category not in REFUSAL_CATEGORIES:
+        category, explanation = "", told
+    return {"type": "refusal", "category": category or None, "explanation": explanation or None}
+
+
+def write_usage(usage: Usage | None, ledger: Ledger, web_searches: int = 0) -> Object:
+    if usage is not None and verbatim(usage.origin, NAME):
+        wire: Object = usage.origin.wire if usage.origin is not None else {}
+        return wire
+    if usage is None:
+        ledger.note("default-added", None, "the tokens are told as 0, because nobody counted them")
+        usage = Usage()
+    out: Object = {"input_tokens": max(0, usage.input - (usage.cache_read or 0) - (usage.cache_write or 0))}
+    if usage.cache_write is not None:
+        out["cache_creation_input_tokens"] = usage.cache_write
+    if usage.cache_read is not None:
+        out["cache_read_input_tokens"] = usage.cache_read
+    out["output_tokens"] = usage.output
+    if usage.reasoning is not None:
+        out["output_tokens_details"] = {"thinking_tokens": usage.reasoning}
+    if web_searches:
+        out["server_tool_use"] = {"web_search_requests": web_searches}
+    return finished(out, usage.origin, NAME)

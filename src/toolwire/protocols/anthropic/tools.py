@@ -1,0 +1,264 @@
+"""Tools and the choice among them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from toolwire.ir import AnyTool, HostedTool, Opaque, Request, Tool, ToolChoice, ToolName, place
+from toolwire.loss import Ledger
+from toolwire.protocols.anthropic.details.cache import read_cache, write_cache
+from toolwire.protocols.anthropic.details.own_tools import own_tool
+from toolwire.protocols.anthropic.details.stamp import is_own
+from toolwire.protocols.anthropic.models import Family
+from toolwire.protocols.anthropic.names import CHOICE, HOSTED_TOOL, LOCATION, NAME, OWN_TOOL, TOOL
+from toolwire.reading import Reading, finished, numbered, verbatim
+from toolwire.wire import (
+    Json,
+    Malformed,
+    Object,
+    Path,
+    as_object,
+    need_text,
+    take_bool,
+    take_int,
+    take_list,
+    take_object,
+    take_text,
+)
+
+HOSTED_VERSIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "web_search": "web_search_20250305",
+        "web_fetch": "web_fetch_20250910",
+        "code_execution": "code_execution_20250825",
+    }
+)
+"""The provider's own tools, each with a version that every model takes; later ones are known by their prefix."""
+
+NO_PARAMETERS: Object = {"type": "object", "properties": {}}
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_tools(body: Object, reading: Reading) -> tuple[AnyTool, ...]:
+    tools = take_list(body, "tools", None)
+    return tuple(
+        [_read_tool(as_object(tool, path), path, reading) for tool, path in numbered(tools or [], (None, "tools"))]
+    )
+
+
+def _read_tool(tool: Object, path: Path, reading: Reading) -> AnyTool:
+    kind = take_text(tool, "type", path) or "custom"
+    if kind == "custom":
+        return _read_function(tool, path, reading)
+    hosted = next((name for name in HOSTED_VERSIONS if kind.startswith(f"{name}_")), None)
+    if hosted is not None:
+        return _read_hosted(hosted, tool, path, reading)
+    own = own_tool(kind)
+    if own is None:
+        return Opaque(kind, reading.whole(tool, path))
+    description, parameters = own
+    return Tool(
+        need_text(tool, "name", path),
+        description,
+        parameters,
+        kind,
+        strict=take_bool(tool, "strict", path),
+        defer=take_bool(tool, "defer_loading", path),
+        cache=read_cache(tool, path, reading),
+        origin=reading.origin(tool, path, OWN_TOOL),
+    )
+
+
+def _read_function(tool: Object, path: Path, reading: Reading) -> Tool:
+    return Tool(
+        need_text(tool, "name", path),
+        take_text(tool, "description", path),
+        take_object(tool, "input_schema", path),
+        strict=take_bool(tool, "strict", path),
+        defer=take_bool(tool, "defer_loading", path),
+        cache=read_cache(tool, path, reading),
+        origin=reading.origin(tool, path, TOOL),
+    )
+
+
+def _read_hosted(name: str, tool: Object, path: Path, reading: Reading) -> HostedTool:
+    location = take_object(tool, "user_location", path)
+    if location:
+        for key in location:
+            if key not in LOCATION:
+                reading.stray((path, "user_location"), key)
+        location = {
+            key: value for key, value in location.items() if key in LOCATION and key != "type" and value is not None
+        }
+    return HostedTool(
+        name,
+        take_text(tool, "name", path) or name,
+        take_int(tool, "max_uses", path),
+        tuple(take_list(tool, "allowed_domains", path) or ()),
+        tuple(take_list(tool, "blocked_domains", path) or ()),
+        location,
+        cache=read_cache(tool, path, reading),
+        origin=reading.origin(tool, path, HOSTED_TOOL),
+    )
+
+
+_MODES: Mapping[str, ToolChoice] = MappingProxyType(
+    {"auto": ToolChoice("auto"), "any": ToolChoice("required"), "none": ToolChoice("none"), "tool": ToolChoice("one")}
+)
+_WIRE_MODES = {choice.mode: word for word, choice in _MODES.items()}
+
+
+def read_choice(body: Object, reading: Reading) -> tuple[ToolChoice | None, bool | None]:
+    """The choice, and whether several calls in one turn are welcome: the wire keeps both in one object."""
+    choice = take_object(body, "tool_choice", None)
+    path = (None, "tool_choice")
+    if choice is None:
+        return None, None
+    word = need_text(choice, "type", path)
+    if word not in _MODES:
+        raise Malformed((path, "type"), f"expected one of {', '.join(_MODES)}, got `{word}`")
+    single = take_bool(choice, "disable_parallel_tool_use", path)
+    names = (ToolName(need_text(choice, "name", path)),) if word == "tool" else ()
+    origin = reading.origin(choice, path, CHOICE)
+    return ToolChoice(_MODES[word].mode, names, origin=origin), None if single is None else not single
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger) -> list[Object]:
+    return [wire for tool in tools if (wire := _write_tool(tool, ledger)) is not None]
+
+
+def _write_tool(tool: AnyTool, ledger: Ledger) -> Object | None:
+    origin = tool.origin
+    if origin is not None and verbatim(origin, NAME):
+        wire: Object = origin.wire
+        return wire
+    if isinstance(tool, HostedTool):
+        return _write_hosted(tool, ledger)
+    if isinstance(tool, Opaque):
+        ledger.opaque(tool)
+        return None
+    return _write_function(tool, ledger)
+
+
+def _write_function(tool: Tool, ledger: Ledger) -> Object:
+    out: Object = {"name": tool.name}
+    if tool.kind != "function" and own_tool(tool.kind) is not None:
+        out = {"type": tool.kind, "name": tool.name}
+    else:
+        if tool.description is not None:
+            out["description"] = tool.description
+        out["input_schema"] = _schema(tool, ledger)
+    if tool.strict is not None:
+        out["strict"] = tool.strict
+    if tool.defer is not None:
+        out["defer_loading"] = tool.defer
+    if tool.output is not None:
+        ledger.note("no-counterpart", place(tool), f"the schema of what `{tool.name}` returns was left out")
+    if tool.grammar is not None:
+        ledger.note("no-counterpart", place(tool), f"the grammar of `{tool.name}` was left out")
+    if tool.cache is not None and tool.defer:
+        ledger.note("cache-dropped", place(tool), f"`{tool.name}` is loaded later, so no breakpoint can stand on it")
+    else:
+        write_cache(out, tool.cache, ledger, place(tool))
+    return finished(out, tool.origin, NAME)
+
+
+def _schema(tool: Tool, ledger: Ledger) -> Json:
+    if tool.parameters is None:
+        ledger.note("schema-added", place(tool), f"`{tool.name}` takes no arguments")
+        return NO_PARAMETERS
+    return tool.parameters
+
+
+def _write_hosted(tool: HostedTool, ledger: Ledger) -> Object | None:
+    where = place(tool)
+    version = HOSTED_VERSIONS.get(tool.tool)
+    if version is None:
+        ledger.note("tool-dropped", where, f"the provider's own tool `{tool.tool}` was left out")
+        return None
+    if tool.origin is not None and is_own(tool.origin):
+        version = tool.origin.wire["type"]
+    out: Object = {"type": version, "name": tool.tool}
+    said = {
+        "max_uses": tool.max_uses,
+        "allowed_domains": list(tool.allowed_domains) or None,
+        "blocked_domains": list(tool.blocked_domains) or None,
+        "user_location": {"type": "approximate", **tool.location} if tool.location else None,
+    }
+    if tool.tool == "code_execution":
+        said = {}
+    if said.get("allowed_domains") and said.pop("blocked_domains", None):
+        ledger.note(
+            "no-counterpart", where, "blocked domains were left out", "allowed and blocked ones exclude each other"
+        )
+    out |= {key: value for key, value in said.items() if value is not None}
+    if tool.context_size:
+        ledger.note("no-counterpart", where, f"the context size `{tool.context_size}` of a search was left out")
+    write_cache(out, tool.cache, ledger, where)
+    return finished(out, tool.origin, NAME)
+
+
+def allowed_tools(request: Request, facts: Family, ledger: Ledger) -> tuple[AnyTool, ...]:
+    """There is no choice of a subset here: the others are not offered. Models whose thoughts are bound to the tools
+    before them keep them all, because they would refuse their own history."""
+    choice = request.choice
+    if choice is None or choice.mode != "allowed":
+        return request.tools
+    where = place(choice)
+    names = {tool.name for tool in choice.tools}
+    if facts.binds_prefix:
+        ledger.note("choice-weakened", where, "all tools stay on offer", "the model's thoughts are bound to its tools")
+        return request.tools
+    kept = tuple(tool for tool in request.tools if isinstance(tool, Opaque) or tool.name in names)
+    if not kept:
+        return request.tools
+    ledger.note("choice-mapped", where, "only the allowed tools are offered")
+    return kept
+
+
+def write_choice(request: Request, facts: Family, offered: bool, ledger: Ledger) -> Object | None:
+    """The choice and the wish for single calls, in one object; nothing without tools."""
+    choice, parallel = request.choice, request.settings.parallel
+    where = place(choice) if choice is not None else request.settings.where.get("parallel")
+    forced = choice is not None and (
+        choice.mode in ("required", "one") or (choice.mode == "allowed" and choice.required)
+    )
+    if not offered:
+        if forced:
+            ledger.note("choice-weakened", where, "the demand for a call was left out", "there are no tools")
+        return None
+    origin = choice.origin if choice is not None else None
+    if origin is not None and verbatim(origin, NAME) and _says_parallel(origin.wire, parallel):
+        wire: Object = origin.wire
+        return wire
+    out: Object = {"type": "auto"}
+    if choice is not None and forced and not facts.forcing and not is_own(origin):
+        ledger.note("choice-weakened", where, "the model may call a tool, it need not", "this model cannot be forced")
+    elif choice is not None:
+        out = _mode(choice)
+    if parallel is not None and out["type"] != "none" and (choice is not None or not parallel):
+        out["disable_parallel_tool_use"] = not parallel
+    if choice is None and "disable_parallel_tool_use" not in out:
+        return None
+    return finished(out, origin, NAME)
+
+
+def _mode(choice: ToolChoice) -> Object:
+    if choice.mode == "one" and choice.tools:
+        return {"type": "tool", "name": choice.tools[0].name}
+    if choice.mode == "allowed":
+        if not choice.tools:
+            return {"type": "none"}
+        return {"type": "any" if choice.required else "auto"}
+    return {"type": _WIRE_MODES.get(choice.mode, "auto")}
+
+
+def _says_parallel(wire: Object, parallel: bool | None) -> bool:
+    single = wire.get("disable_parallel_tool_use")
+    return parallel == (None if single is None else not single)
