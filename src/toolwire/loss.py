@@ -87,6 +87,7 @@ CODES: Mapping[str, tuple[Severity, str]] = MappingProxyType(
             "usage-mapped": "{target} counts otherwise",
             "seal-wrapped": "it travels in an envelope, for its maker alone",
             "citation-mapped": "{target} cites another way",
+            "order-changed": "{target} keeps text, thinking and calls apart",
             "hosted-as-text": "{target} has no part for what a provider's own tool did",
         },
     )

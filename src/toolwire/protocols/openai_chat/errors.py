@@ -1,0 +1,189 @@
+"""Refusals: the error object, whole and in a stream, in its own words and in those of compatible servers."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from toolwire.ir import FAILURES, NOTHING, Failure, Origin
+from toolwire.protocols.openai_chat.names import NAME
+from toolwire.reading import verbatim
+from toolwire.room import Sent
+from toolwire.wire import Json, Object
+
+CODES: Mapping[str, str] = MappingProxyType(
+    {
+        "context_length_exceeded": "context",
+        "invalid_api_key": "authentication",
+        "invalid_authentication": "authentication",
+        "model_not_found": "not_found",
+        "DeploymentNotFound": "not_found",
+        "insufficient_quota": "quota",
+        "credit_balance_exhausted": "quota",
+        "organization_usage_limit_exceeded": "quota",
+        "billing_hard_limit_reached": "quota",
+        "rate_limit_exceeded": "rate",
+        "rate_limit_error": "rate",
+        "slow_down": "rate",
+        "server_is_overloaded": "overloaded",
+        "service_unavailable_error": "overloaded",
+        "overloaded_error": "overloaded",
+        "request_too_large": "too_large",
+        "timeout": "timeout",
+        "server_error": "server",
+        "upstream_error": "upstream",
+        "authentication_error": "authentication",
+        "permission_error": "permission",
+        "permission_denied": "permission",
+        "not_found_error": "not_found",
+        "invalid_request_error": "invalid",
+        "content_filter": "invalid",
+    }
+)
+"""Words of `code` and `type`, with what they amount to."""
+
+STATUSES: Mapping[int, str] = MappingProxyType(
+    {status: kind for kind, status in FAILURES.items() if kind not in ("context", "quota")}
+    | {529: "overloaded", 524: "deadline"}
+)
+
+SPOKEN: Mapping[str, tuple[str, str | None]] = MappingProxyType(
+    {
+        "invalid": ("invalid_request_error", None),
+        "context": ("invalid_request_error", "context_length_exceeded"),
+        "authentication": ("invalid_request_error", "invalid_api_key"),
+        "billing": ("insufficient_quota", "credit_balance_exhausted"),
+        "permission": ("invalid_request_error", "permission_denied"),
+        "not_found": ("invalid_request_error", "model_not_found"),
+        "timeout": ("server_error", "timeout"),
+        "conflict": ("invalid_request_error", None),
+        "too_large": ("invalid_request_error", "request_too_large"),
+        "unprocessable": ("invalid_request_error", None),
+        "rate": ("requests", "rate_limit_exceeded"),
+        "quota": ("insufficient_quota", "insufficient_quota"),
+        "cancelled": ("server_error", None),
+        "server": ("server_error", None),
+        "upstream": ("upstream_error", None),
+        "overloaded": ("service_unavailable_error", "server_is_overloaded"),
+        "deadline": ("server_error", "deadline_exceeded"),
+    }
+)
+"""The type and the code for every kind; None leaves the code as it came."""
+
+_TOO_LONG = re.compile(
+    r"context.{0,20}(length|window|limit)|prompt is too long|too many (input )?tokens|maximum.{0,12}tokens.{0,40}exceed"
+    r"|reduce the length|input is too long|exceeds? the (model|maximum).{0,20}(context|token)",
+    re.IGNORECASE,
+)
+_AGAIN = re.compile(r"(?:try again|retry) in (\d+(?:\.\d+)?)\s*(ms|s\b|seconds?|m\b|minutes?)", re.IGNORECASE)
+_UNITS = MappingProxyType({"ms": 0.001, "s": 1.0, "m": 60.0})
+
+
+def read_error(body: Json, status: int, headers: Mapping[str, str]) -> Failure:
+    """A refusal with a body of any shape."""
+    return read_failure(body, status, {key.lower(): value for key, value in headers.items()})
+
+
+def read_failure(body: Json, status: int, headers: Mapping[str, str] = NOTHING) -> Failure:
+    error = _error_of(body)
+    message = _text(error, "message") or _text(error, "detail") or _text(error, "error")
+    if not message:
+        message = body.strip()[:500] if isinstance(body, str) and body.strip() else ""
+    code, type_ = error.get("code"), _text(error, "type")
+    if not _is_status(status):
+        told = (error.get(key) for key in ("status_code", "status", "code"))
+        status = next((number for value in told if _is_status(number := _number(value))), 0)
+    code = code if isinstance(code, str) else ""
+    message = message or f"the provider answered with status {status}" if status else message or "the provider failed"
+    return Failure(
+        _kind(code, type_, message, status),
+        message,
+        status,
+        code or (type_ if type_ != "invalid_request_error" else ""),
+        _text(error, "param"),
+        _retry_after(headers, message),
+        Origin(NAME, None, body) if isinstance(body, dict) and "error" in body else None,
+    )
+
+
+def _error_of(body: Json) -> Object:
+    """The object that tells the error: under `error`, in a list of one, or the body itself."""
+    if isinstance(body, list) and body:
+        return _error_of(body[0])
+    if not isinstance(body, dict):
+        return {}
+    error = body.get("error", body)
+    if isinstance(error, str):
+        return {**body, "message": body.get("message") or error}
+    return error if isinstance(error, dict) else body
+
+
+def _text(node: Object, key: str) -> str:
+    value = node.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _number(value: Json) -> int:
+    return value if isinstance(value, int) else int(value) if isinstance(value, str) and value.isdecimal() else 0
+
+
+def _is_status(value: int) -> bool:
+    return 400 <= value < 600
+
+
+def _kind(code: str, type_: str, message: str, status: int) -> str:
+    kind = CODES.get(code) or ("quota" if code.endswith("_spend_limit_exceeded") else CODES.get(type_, ""))
+    by_status = STATUSES.get(status) or ("server" if status >= 500 else "invalid" if status else "")
+    if kind in ("", "invalid"):
+        # `invalid_request_error` stands on almost every status; the status knows better.
+        kind = by_status or kind or "server"
+    if kind == "quota" and status == 402:
+        return "billing"
+    if kind in ("invalid", "too_large") and code != "content_filter" and _TOO_LONG.search(message):
+        return "context"
+    return kind
+
+
+def _retry_after(headers: Mapping[str, str], message: str) -> float | None:
+    for key, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        try:
+            return float(headers[key]) * unit
+        except (KeyError, ValueError):
+            continue
+    again = _AGAIN.search(message)
+    if again is None:
+        return None
+    word = again[2].lower()
+    return float(again[1]) * _UNITS["ms" if word == "ms" else word[0]]
+
+
+def failure_body(failure: Failure) -> Object:
+    """The error object that stands as a body and as a frame of a stream alike."""
+    if verbatim(failure.origin, NAME):
+        wire: Object = failure.origin.wire  # type: ignore[union-attr]
+        return wire
+    type_, code = SPOKEN.get(failure.kind, SPOKEN["server"])
+    own_code = failure.code if failure.origin is None or failure.origin.protocol == NAME else ""
+    return {
+        "error": {
+            "message": failure.message,
+            "type": type_,
+            "param": failure.param or None,
+            "code": code or own_code or None,
+        }
+    }
+
+
+_SENSIBLE = frozenset((400, 401, 402, 403, 404, 408, 409, 413, 422, 429, 499, 500, 502, 503, 504))
+
+
+def write_error(failure: Failure) -> Sent:
+    status = failure.status if failure.status in _SENSIBLE else FAILURES.get(failure.kind, 500)
+    headers: dict[str, str] = {}
+    if failure.retry_after is not None:
+        headers["retry-after"] = str(math.ceil(failure.retry_after))
+        if failure.retry_after != int(failure.retry_after):
+            headers["retry-after-ms"] = str(math.ceil(failure.retry_after * 1000))
+    return Sent(status, failure_body(failure), headers)

@@ -1,0 +1,156 @@
+"""What the name of a model tells: which keys, words and roles its servers take, and how settings bend to that."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from toolwire import ids, thinking
+from toolwire.ir import Request, Settings, Thinking
+from toolwire.loss import Ledger
+from toolwire.protocols.openai_chat.names import MAX_STOPS, MAX_USER, NAME, USER_KEYS, own
+from toolwire.reading import verbatim
+from toolwire.wire import Object, Path
+
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+
+
+class Family(Struct, frozen=True, kw_only=True):
+    limit_key: str = "max_tokens"
+    """The key of the limit on output; reasoning models refuse the old one, most compatible servers know only that."""
+    user_key: str = "user"
+    developer: bool = False
+    """Is the role `developer` known?"""
+    efforts: tuple[str, ...] = ("none", "low", "medium", "high")
+    """Words for `reasoning_effort`; none at all where the key is refused."""
+    stop: bool = True
+    sampling: bool = True
+    """Are temperature, top_p and logprobs taken?"""
+    reasoning_back: bool = False
+    """Does it want its reasoning text back in `reasoning_content`?"""
+    breakpoint: Literal["", "prompt_cache_breakpoint", "cache_control"] = ""
+    quiet_with_tools: bool = False
+    """With function tools it refuses any effort but `none`."""
+    default_effort: str = "none"
+    """What it assumes when nothing is said; of interest only for a family that is quiet with tools."""
+    video: bool = True
+    search: bool = False
+
+
+_OPENAI = Family(developer=True, efforts=(), video=False)
+_THINKS = replace(_OPENAI, limit_key="max_completion_tokens", user_key="safety_identifier", efforts=EFFORTS, stop=False)
+_QUIET = replace(_THINKS, quiet_with_tools=True)
+_SIX = replace(_QUIET, sampling=False, breakpoint="prompt_cache_breakpoint", default_effort="medium")
+
+_FAMILIES: tuple[tuple[re.Pattern[str], Family], ...] = (
+    # These two refuse `none` as well: with tools they can only be asked elsewhere, so nothing is forced on them here.
+    (re.compile(r"gpt-6-astra|gpt-6\.1-sol"), replace(_SIX, quiet_with_tools=False, efforts=EFFORTS[1:])),
+    (re.compile(r"gpt-6"), _SIX),
+    (re.compile(r"gpt-5\.(?:[6-9]|\d\d)"), replace(_SIX, sampling=True)),
+    (re.compile(r"gpt-5\.5"), replace(_QUIET, default_effort="medium")),
+    (re.compile(r"gpt-5\.4"), _QUIET),
+    (re.compile(r"gpt-5"), _THINKS),
+    (re.compile(r"o1(?:-|$)"), replace(_THINKS, stop=True)),
+    (re.compile(r"o[34](?:-|$)"), _THINKS),
+    (re.compile(r"gpt-oss"), Family(efforts=("low", "medium", "high"))),
+    (re.compile(r"gpt-|chatgpt-"), _OPENAI),
+    (
+        re.compile(r".*(?:deepseek|kimi|moonshot|qwen|qwq|glm|minimax|mimo|hunyuan|ernie|step-|longcat|ring-|seed-)"),
+        Family(reasoning_back=True),
+    ),
+    (re.compile(r".*claude"), Family(breakpoint="cache_control")),
+)
+_SEARCHES = re.compile(r"search|sonar")
+
+
+@lru_cache(maxsize=256)
+def family(model: str) -> Family:
+    """The family of a model; a vendor before a slash (`vendor/model`) is a compatible server of its own rules."""
+    vendor, _, name = model.lower().rpartition("/")
+    found = next((family for pattern, family in _FAMILIES if pattern.match(name)), Family())
+    if vendor and found.quiet_with_tools:
+        found = replace(found, quiet_with_tools=False)
+    return replace(found, search=True) if _SEARCHES.search(name) else found
+
+
+# --- settings -------------------------------------------------------------------------------------------------------
+
+_SAMPLING = frozenset({"temperature", "top_p", "logprobs", "top_logprobs"})
+
+
+def refused(field: str, mine: bool, tools: bool, known: Family) -> bool:
+    """Settings that some models answer with an error; a client of this protocol knows what it asked for."""
+    if mine:
+        return False
+    return (field == "parallel" and not tools) or (field in _SAMPLING and not known.sampling)
+
+
+def spelled(request: Request, keys: tuple[str, ...], ordinary: str) -> str:
+    """The client's own spelling for the model that it named; another model has its own."""
+    if own(request.origin) and request.origin is not None and request.origin.wire.get("model") == request.model:
+        return next((key for key in keys if request.origin.wire.get(key) is not None), ordinary)
+    return ordinary
+
+
+def write_user(request: Request, out: Object, known: Family, ledger: Ledger) -> None:
+    user = request.settings.user
+    if user is None:
+        return
+    if len(user) > MAX_USER and known.user_key == "safety_identifier" and not own(request.origin):
+        ledger.note(
+            "setting-clamped", request.settings.where.get("user"), "the user's name was shortened to a hash of it"
+        )
+        user = ids.digest(user, MAX_USER)
+    out[spelled(request, USER_KEYS, known.user_key)] = user
+
+
+def write_stop(settings: Settings, out: Object, taken: bool, ledger: Ledger) -> None:
+    if settings.stop is None:
+        return
+    if not taken:
+        ledger.note("no-counterpart", settings.where.get("stop"), "`stop` is not taken by this model and was left out")
+        return
+    out["stop"] = list(settings.stop[:MAX_STOPS])
+    if len(settings.stop) > MAX_STOPS:
+        ledger.note(
+            "setting-clamped", settings.where.get("stop"), f"of {len(settings.stop)} stop sequences {MAX_STOPS} stayed"
+        )
+
+
+def write_effort(request: Request, out: Object, known: Family, tools: bool, ledger: Ledger) -> None:
+    asked, where = request.settings.thinking, request.settings.where.get("thinking")
+    if asked is not None and asked.origin is not None and verbatim(asked.origin, NAME):
+        out["reasoning_effort"] = asked.origin.wire
+        return
+    effort = _effort(asked, where, known, ledger) if asked is not None else ""
+    if known.quiet_with_tools and tools and not own(request.origin) and (effort or known.default_effort) != "none":
+        why = "this model takes function tools here only without thinking"
+        code = "thinking-mapped" if effort else "default-added"
+        ledger.note(code, where, f"the effort is `none` in place of `{effort or known.default_effort}`", why)
+        effort = "none"
+    if effort:
+        out["reasoning_effort"] = effort
+
+
+def _effort(asked: Thinking, where: Path, known: Family, ledger: Ledger) -> str:
+    """The word for what was asked, "" where the model's default says it or nothing can."""
+    if asked.show not in ("", "none"):
+        ledger.note("no-counterpart", where, f"what the client wants to see (`{asked.show}`) was left out")
+    word = asked.effort or ("none" if asked.mode == "off" else "")
+    if not word and asked.budget is not None:
+        word = thinking.effort_for(asked.budget)
+        ledger.note("thinking-mapped", where, f"a budget of {asked.budget} tokens became the effort `{word}`")
+    if not word:
+        return ""
+    if not known.efforts:
+        if word != "none":
+            ledger.note("no-counterpart", where, f"the effort `{word}` was left out", "this model does not think")
+        return ""
+    fitting = thinking.nearest(word, known.efforts)
+    if fitting != word:
+        ledger.note("thinking-mapped", where, f"the effort `{word}` became `{fitting}`")
+    return fitting

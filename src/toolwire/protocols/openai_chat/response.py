@@ -1,0 +1,403 @@
+"""Whole answers: the assistant's message, why it ended, and what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from msgspec.structs import replace
+
+from toolwire import ids
+from toolwire.ir import (
+    Call,
+    Choice,
+    Finish,
+    FinishKind,
+    HostedCall,
+    HostedResult,
+    Media,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Response,
+    Text,
+    Usage,
+    place,
+)
+from toolwire.loss import Ledger
+from toolwire.protocols.openai_chat.errors import failure_body, read_failure
+from toolwire.protocols.openai_chat.models import Family
+from toolwire.protocols.openai_chat.names import (
+    FINISHES,
+    KNOWN_ANSWER,
+    KNOWN_ASSISTANT,
+    KNOWN_CHOICE,
+    KNOWN_USAGE,
+    NAME,
+    SPOKEN_FINISHES,
+    VENDOR_FINISHES,
+    kept,
+    own,
+    own_seal,
+)
+from toolwire.protocols.openai_chat.parts import (
+    read_citations,
+    read_content,
+    read_reasoning,
+    write_citation,
+    write_detail,
+    write_media,
+)
+from toolwire.protocols.openai_chat.tools import cut, is_legacy, read_call, write_call
+from toolwire.reading import Reading, finished, numbered, verbatim
+from toolwire.room import Context
+from toolwire.wire import (
+    Json,
+    Malformed,
+    Object,
+    Path,
+    as_object,
+    take_int,
+    take_list,
+    take_object,
+    take_text,
+    wrong,
+)
+
+# --- the assistant's message ----------------------------------------------------------------------------------------
+
+
+def read_message(node: Object, path: Path, reading: Reading, answer: bool = False) -> tuple[Part, ...]:
+    """The parts of an assistant's message. In an answer empty text says nothing; in a history it is kept."""
+    parts = read_reasoning(node, path, reading)
+    content = read_content(node.get("content"), (path, "content"), reading)
+    if answer:
+        content = [part for part in content if not isinstance(part, Text) or part.text]
+    if node.get("annotations"):
+        content = _cited(content, node, path, reading)
+    parts += content
+    refusal = take_text(node, "refusal", path)
+    if refusal:
+        parts.append(Refusal(refusal, origin=reading.whole(refusal, (path, "refusal"))))
+    if node.get("images"):
+        parts += read_content(node["images"], (path, "images"), reading)
+    old = take_object(node, "function_call", path)
+    if old and old.get("name"):
+        parts.append(read_call(old, (path, "function_call"), reading))
+    for item, at in numbered(take_list(node, "tool_calls", path) or [], (path, "tool_calls")):
+        parts.append(read_call(as_object(item, at), at, reading))
+    return tuple(parts)
+
+
+def _cited(content: list[Part], node: Object, path: Path, reading: Reading) -> list[Part]:
+    citations = read_citations(node, path, reading)
+    for number, part in enumerate(content):
+        if isinstance(part, Text):
+            return [*content[:number], replace(part, citations=citations), *content[number + 1 :]]
+    return [*content, Text("", citations)] if citations else content
+
+
+_RANKS: Mapping[type, int] = MappingProxyType({Reasoning: 0, Text: 1, Media: 1, Refusal: 2, Call: 3})
+"""The wire has one slot for each of these, in this order."""
+
+
+class Spoken:
+    """An assistant's parts, sorted into the slots that a message has for them."""
+
+    __slots__ = ("calls", "content", "media", "reasoning", "refusals")
+
+    def __init__(self, parts: tuple[Part, ...], where: Path, ledger: Ledger) -> None:
+        self.reasoning: list[Reasoning] = []
+        self.content: list[Text | Opaque | Reasoning] = []
+        self.media: list[Media] = []
+        self.refusals: list[str] = []
+        self.calls: list[Call] = []
+        highest = 0
+        for part in parts:
+            rank = _RANKS.get(type(part), highest)
+            if rank < highest:
+                ledger.note(
+                    "order-changed", where, "text, thinking and calls no longer stand in the order they were made"
+                )
+            highest = max(highest, rank)
+            self._sort(part, ledger)
+
+    def _sort(self, part: Part, ledger: Ledger) -> None:
+        match part:
+            case Text():
+                self.content.append(part)
+            case Call():
+                self.calls.append(part)
+            case Reasoning(origin=origin) if (kept(origin) or {}).get("type") == "thinking":
+                self.content.append(part)
+            case Reasoning():
+                self.reasoning.append(part)
+            case Refusal(text):
+                self.refusals.append(text)
+            case Media():
+                self.media.append(part)
+            case Opaque(origin=origin) if own(origin):
+                self.content.append(part)
+            case _:
+                note_part(part, ledger)
+
+    def text(self) -> str:
+        return "".join(part.text for part in self.content if isinstance(part, Text))
+
+    def write_reasoning(self, out: Object, ledger: Ledger) -> None:
+        """The text for all readers; details beside it where a seal of our own must come back."""
+        text = "".join(part.text for part in self.reasoning)
+        if text:
+            out["reasoning_content"] = text
+        for part in self.reasoning:
+            if part.seal is not None and not own_seal(part.seal):
+                ledger.note("seal-dropped", place(part), "the seal of a piece of reasoning was left out")
+            elif part.hidden and part.seal is None:
+                ledger.note("reasoning-dropped", place(part), "a hidden piece of reasoning was left out")
+        if any(own_seal(part.seal) or (part.origin and kept(part.origin)) for part in self.reasoning):
+            out["reasoning_details"] = [write_detail(part, number) for number, part in enumerate(self.reasoning)]
+
+
+def note_part(part: Part, ledger: Ledger) -> None:
+    """A part that this wire has no place for."""
+    if isinstance(part, Opaque):
+        ledger.opaque(part)
+    elif isinstance(part, (HostedCall, HostedResult)):
+        ledger.note("part-dropped", place(part), f"what the provider's own tool `{part.tool}` did was left out")
+    else:
+        ledger.note("part-dropped", place(part), f"a part of kind `{type(part).__name__}` was left out")
+
+
+# --- endings --------------------------------------------------------------------------------------------------------
+
+
+def finish_of(raw: str, calls: bool, sequence: Json, path: Path) -> Finish:
+    """An ending from its word; where the wire gave none, the content tells it."""
+    kind: FinishKind = FINISHES.get(raw) or VENDOR_FINISHES.get(raw) or "other"
+    if not raw:
+        kind = "calls" if calls else "stop"
+    reading = Reading(NAME)
+    if kind == "stop" and isinstance(sequence, str) and sequence:
+        return Finish("sequence", raw, sequence, origin=reading.whole(raw, path))
+    return Finish(kind, raw, origin=reading.whole(raw, path))
+
+
+class Ending:
+    """What a finish reason must agree with."""
+
+    __slots__ = ("calls", "incomplete", "legacy", "refused")
+
+    def __init__(self, legacy: bool) -> None:
+        self.legacy = legacy
+        self.calls = False
+        self.incomplete = False
+        self.refused = False
+
+    def word(self, finish: Finish | None, where: Path, ledger: Ledger) -> str:
+        if finish is None:
+            finish = Finish("stop")
+        kind = finish.kind
+        if self.incomplete and kind in ("stop", "calls", "other", "pause"):
+            kind = "length"
+        elif self.calls and kind in ("stop", "other", "pause"):
+            kind = "calls"
+        called = "function_call" if self.legacy else "tool_calls"
+        if kind == "calls":
+            return called
+        if finish.kind == kind and (FINISHES.get(finish.raw) == kind or (finish.raw and own(finish.origin))):
+            self._note(finish, where, kind != "sequence", ledger)
+            return finish.raw
+        word, exact = SPOKEN_FINISHES[kind]
+        if kind == "refusal" and self.refused:
+            word, exact = "stop", True
+        self._note(finish, where, exact and kind == finish.kind, ledger)
+        return word
+
+    @staticmethod
+    def _note(finish: Finish, where: Path, exact: bool, ledger: Ledger) -> None:
+        if not exact:
+            met = f" at {finish.sequence!r}" if finish.sequence else ""
+            ledger.note("finish-mapped", where, f"the ending `{finish.raw or finish.kind}`{met} has a coarser word")
+        if finish.detail:
+            ledger.note("finish-mapped", where, "what was said about the ending was left out")
+
+
+# --- usage ----------------------------------------------------------------------------------------------------------
+
+_DETAILS: tuple[tuple[str, str, str], ...] = (
+    ("cache_read", "prompt_tokens_details", "cached_tokens"),
+    ("cache_write", "prompt_tokens_details", "cache_write_tokens"),
+    ("reasoning", "completion_tokens_details", "reasoning_tokens"),
+)
+_VENDOR_CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens")
+
+
+def read_usage(node: Object, path: Path, reading: Reading) -> Usage:
+    """Counts. A vendor that leaves thinking out of `completion_tokens` is known by its total."""
+    counted: dict[str, int | None] = {}
+    for field, group, key in _DETAILS:
+        held = node.get(group)
+        counted[field] = take_int(held, key, (path, group)) if isinstance(held, dict) else None
+    if counted["cache_read"] is None:
+        counted["cache_read"] = next((take_int(node, key, path) for key in _VENDOR_CACHED if key in node), None)
+    _note_counts(node, path, reading)
+    into, out = take_int(node, "prompt_tokens", path) or 0, take_int(node, "completion_tokens", path) or 0
+    total, thought = take_int(node, "total_tokens", path), counted["reasoning"]
+    if thought and total == into + out + thought:
+        out += thought
+    return Usage(into, out, counted["cache_read"], counted["cache_write"], thought, total, reading.whole(node, path))
+
+
+def _note_counts(node: Object, path: Path, reading: Reading) -> None:
+    """Counts that only this protocol, or one vendor, knows; zero says nothing."""
+    known = {(group, key) for _, group, key in _DETAILS}
+    for key, value in node.items():
+        if isinstance(value, dict):
+            for name, count in value.items():
+                if count and (key, name) not in known:
+                    reading.stray((path, key), name)
+        elif value and key not in KNOWN_USAGE and key not in _VENDOR_CACHED:
+            reading.stray(path, key)
+
+
+def write_usage(usage: Usage) -> Object:
+    wire = kept(usage.origin)
+    if wire is not None:
+        return wire
+    total = usage.total if usage.total is not None else usage.input + usage.output
+    out: Object = {"prompt_tokens": usage.input, "completion_tokens": usage.output, "total_tokens": total}
+    for field, group, key in _DETAILS:
+        count = getattr(usage, field)
+        if count is not None:
+            out.setdefault(group, {})[key] = count
+    return out
+
+
+# --- answers --------------------------------------------------------------------------------------------------------
+
+
+def read_response(body: Object) -> Response:
+    reading = Reading(NAME)
+    choices: list[Choice] = []
+    failure = None
+    if body.get("error"):
+        failure = read_failure(body, 0)
+    elif body.get("choices") is None:
+        raise Malformed(None, "`choices` is missing")
+    for item, path in numbered(take_list(body, "choices", None) or [], (None, "choices")):
+        node = as_object(item, path)
+        choices.append(_read_choice(node, path, reading, len(choices)))
+        if failure is None and isinstance(node.get("error"), dict):
+            failure = read_failure(node, 0)
+    usage = take_object(body, "usage", None)
+    return Response(
+        take_text(body, "id", None) or "",
+        take_text(body, "model", None) or "",
+        take_int(body, "created", None),
+        tuple(choices),
+        read_usage(usage, (None, "usage"), reading) if usage else None,
+        failure,
+        reading.origin(body, None, KNOWN_ANSWER),
+        tuple(reading.strays),
+    )
+
+
+def _read_choice(node: Object, path: Path, reading: Reading, position: int) -> Choice:
+    message = take_object(node, "message", path) or {}
+    at = (path, "message")
+    reading.origin(message, at, KNOWN_ASSISTANT)
+    parts = read_message(message, at, reading, answer=True)
+    raw = node.get("finish_reason")
+    if raw is not None and not isinstance(raw, str):
+        wrong((path, "finish_reason"), "a string", raw)
+    calls = any(isinstance(part, Call) for part in parts)
+    finish = finish_of(raw or "", calls, node.get("stop_reason"), (path, "finish_reason"))
+    if finish.kind in ("length", "filter"):
+        parts = cut(parts)
+    index = take_int(node, "index", path)
+    known = KNOWN_CHOICE | {"stop_reason"} if finish.sequence else KNOWN_CHOICE
+    return Choice(position if index is None else index, parts, finish, reading.origin(node, path, known))
+
+
+def write_response(response: Response, ledger: Ledger, context: Context) -> Object:
+    if response.origin is not None and verbatim(response.origin, NAME):
+        wire: Object = response.origin.wire
+        return wire
+    if response.failure is not None:
+        return failure_body(response.failure)
+    request = context.request
+    legacy = is_legacy(request)
+    created = response.created if response.created is not None else context.now
+    model = response.model or (request.model if request is not None else "")
+    out: Object = {
+        "id": response.id or ids.made("chatcmpl-", context.seed),
+        "object": "chat.completion",
+        "created": created,
+        "model": model,
+        "choices": [_write_choice(choice, ledger, legacy) for choice in response.choices],
+    }
+    if response.usage is not None:
+        out["usage"] = write_usage(response.usage)
+    return finished(out, response.origin, NAME)
+
+
+def _write_choice(choice: Choice, ledger: Ledger, legacy: bool) -> Object:
+    wire = kept(choice.origin)
+    if wire is not None:
+        return wire
+    finish = choice.finish
+    legacy = legacy or (finish is not None and finish.raw == "function_call")
+    spoken = Spoken(choice.parts, place(choice), ledger)
+    ending = Ending(legacy)
+    ending.calls, ending.refused = bool(spoken.calls), bool(spoken.refusals)
+    ending.incomplete = any(call.incomplete for call in spoken.calls)
+    out: Object = {
+        "index": choice.index,
+        "message": _write_message(spoken, ledger, legacy),
+        "logprobs": None,
+        "finish_reason": ending.word(finish, place(choice), ledger),
+    }
+    return finished(out, choice.origin, NAME)
+
+
+def _write_message(spoken: Spoken, ledger: Ledger, legacy: bool) -> Object:
+    text = spoken.text()
+    for part in spoken.content:
+        if isinstance(part, Opaque):
+            ledger.opaque(part)
+        elif isinstance(part, Reasoning):
+            spoken.reasoning.append(part)
+        elif part.seal is not None:
+            ledger.note("seal-dropped", place(part), "the seal of a text was left out")
+    out: Object = {
+        "role": "assistant",
+        "content": text if text or not (spoken.calls or spoken.refusals) else None,
+        "refusal": "".join(spoken.refusals) or None,
+        "annotations": _write_citations(spoken),
+    }
+    spoken.write_reasoning(out, ledger)
+    images = [image for part in spoken.media if (image := write_media(part, _ANY, ledger)) is not None]
+    if images:
+        out["images"] = images
+    if spoken.calls and legacy:
+        out["function_call"] = write_call(spoken.calls[0], ledger, legacy=True)
+        for call in spoken.calls[1:]:
+            ledger.note("part-dropped", place(call), f"`function_call` holds one call: `{call.name}` was left out")
+    elif spoken.calls:
+        out["tool_calls"] = [write_call(call, ledger) for call in spoken.calls]
+    return out
+
+
+_ANY = Family()
+
+
+def _write_citations(spoken: Spoken) -> list[Object]:
+    """Citations of every text; on the wire they count characters of the whole content."""
+    found: list[Object] = []
+    shift = 0
+    for part in spoken.content:
+        if isinstance(part, Text):
+            found += [write_citation(citation, shift) for citation in part.citations]
+            shift += len(part.text)
+    return found

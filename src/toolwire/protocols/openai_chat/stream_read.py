@@ -1,0 +1,411 @@
+"""A stream of chunks, read into events: from the service itself and from servers that speak it with an accent.
+
+The end is a finish reason for every choice, or `[DONE]`. Endings wait for one of the two, because some servers send a
+second finish reason, or content beside and after the first.
+"""
+
+from __future__ import annotations
+
+from toolwire import sse
+from toolwire.events import (
+    ArgumentsDelta,
+    Carried,
+    ChoiceEnd,
+    CitationDelta,
+    Event,
+    Frame,
+    PartEnd,
+    PartStart,
+    ResponseEnd,
+    ResponseFailed,
+    ResponseStart,
+    SealDelta,
+    TextDelta,
+    UsageUpdate,
+)
+from toolwire.ir import Call, Failure, Finish, Media, Origin, Part, Reasoning, Refusal, Stray, Text
+from toolwire.protocols.openai_chat.errors import read_failure
+from toolwire.protocols.openai_chat.names import DONE, KNOWN_CALL, KNOWN_CHUNK, KNOWN_CHUNK_CHOICE, KNOWN_DELTA, NAME
+from toolwire.protocols.openai_chat.parts import read_citations, read_content, read_detail
+from toolwire.protocols.openai_chat.response import finish_of, read_usage
+from toolwire.protocols.openai_chat.tools import Growing, argument_text, is_cut, read_seal
+from toolwire.reading import Reading, says_something
+from toolwire.wire import (
+    Json,
+    Malformed,
+    Object,
+    Path,
+    as_list,
+    as_object,
+    decode,
+    take_int,
+    take_list,
+    take_object,
+    take_text,
+)
+
+_SILENT = Frame(NAME, None, None, silent=True)
+_DONE = Frame(NAME, None, None)
+
+
+class _Answer:
+    """One choice: the part that grows by text, and the calls."""
+
+    __slots__ = ("by_index", "channel", "finish", "index", "key", "open", "shift", "slots", "text_at")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.channel = ""
+        self.key: Json = None
+        self.open = -1
+        self.slots: list[Growing] = []
+        self.by_index: dict[Json, Growing] = {}
+        self.finish: Finish | None = None
+        self.shift = 0
+        self.text_at = 0
+
+    def slot_for(self, delta: Object, id: str, name: str) -> Growing | None:
+        """The call that a delta belongs to; None for a new one. Never guessed: Malformed when nothing tells it."""
+        index = delta.get("index")
+        if index is not None:
+            slot = self.by_index.get(index)
+            if slot is None or (name and id and slot.id and id != slot.id):
+                return None
+            # Whole calls without ids, all at one index: a name after complete arguments begins another call.
+            return None if name and not id and slot.whole() else slot
+        if id:
+            return next((slot for slot in self.slots if slot.id == id), None)
+        if name:
+            slot = self.slots[-1] if len(self.slots) == 1 else None
+            return slot if slot is not None and slot.name == name and not slot.whole() else None
+        if len(self.slots) == 1:
+            return self.slots[0]
+        raise Malformed(None, "a piece of a call has neither index, id nor name")
+
+
+class StreamReader:
+    def __init__(self) -> None:
+        self._splitter = sse.Splitter()
+        self._count = 0
+        self._parts = 0
+        self._answers: dict[int, _Answer] = {}
+        self._started = False
+        self._done = False
+        self._strays: dict[tuple[str, str], Stray] = {}
+        self._known = {
+            "chunk": set(KNOWN_CHUNK),
+            "choice": set(KNOWN_CHUNK_CHOICE) | {"stop_reason"},
+            "delta": set(KNOWN_DELTA),
+            "call": set(KNOWN_CALL),
+        }
+        self._out: list[Event] = []
+        self._frame = _SILENT
+
+    def feed(self, data: bytes) -> list[Event]:
+        if self._done:
+            return []
+        try:
+            frames = self._splitter.feed(data)
+        except sse.FrameTooLong as error:
+            self._frame = _SILENT
+            self._fail(str(error), "frame_too_long")
+            return self._taken()
+        for frame in frames:
+            self._take(frame)
+        return self._taken()
+
+    def close(self) -> list[Event]:
+        if self._done:
+            return []
+        for frame in self._splitter.close():
+            self._take(frame)
+        if not self._done:
+            self._frame = _SILENT
+            if self._answers and all(answer.finish for answer in self._answers.values()):
+                self._finish()
+            else:
+                self._fail("the provider's stream ended before a finish reason or [DONE]", "stream_truncated")
+        return self._taken()
+
+    def _taken(self) -> list[Event]:
+        out, self._out = self._out, []
+        return out
+
+    # --- frames ---
+
+    def _take(self, raw: sse.Frame) -> None:
+        if self._done:
+            return
+        number = self._count
+        self._count += 1
+        path: Path = ((None, "event"), number)
+        before = len(self._out)
+        data = raw.data
+        if data.startswith(DONE) or data.strip() == DONE:
+            self._frame = _DONE
+            self._finish()
+            return
+        if not data.strip():
+            self._frame = Frame(NAME, raw.event, None, silent=True)
+            self._out.append(Carried(raw.event or "empty", Origin(NAME, path, None), True, self._frame))
+            return
+        try:
+            json = decode(data, path)
+            self._frame = Frame(NAME, raw.event, json)
+            chunk = as_object(json, path)
+            if chunk.get("error") or raw.event == "error":
+                self._done = True
+                self._out.append(ResponseFailed(read_failure(chunk, 0), self._frame))
+                return
+            self._chunk(chunk, path)
+        except Malformed as error:
+            self._fail(f"the provider's stream cannot be read: {error}", "invalid_stream")
+            return
+        if len(self._out) == before and not self._done:
+            self._out.append(Carried("chunk", Origin(NAME, path, json), True, self._frame))
+
+    def _fail(self, message: str, code: str) -> None:
+        self._done = True
+        # What an unreadable frame brought is not passed on: the failure stands in its place.
+        self._out.append(ResponseFailed(Failure("upstream", message, 502, code), _SILENT))
+
+    def _chunk(self, chunk: Object, path: Path) -> None:
+        self._note("chunk", chunk, path)
+        choices = take_list(chunk, "choices", path)
+        usage = take_object(chunk, "usage", path)
+        if not self._started:
+            # A first chunk that only tells of the prompt (filters) has no id yet.
+            if not choices and not usage and not chunk.get("id"):
+                return
+            self._started = True
+            id, model = take_text(chunk, "id", path) or "", take_text(chunk, "model", path) or ""
+            self._out.append(ResponseStart(id, model, take_int(chunk, "created", path), frame=self._frame))
+        for number, item in enumerate(choices or ()):
+            at = ((path, "choices"), number)
+            choice = as_object(item, at)
+            if isinstance(choice.get("error"), dict):
+                self._done = True
+                self._out.append(ResponseFailed(read_failure(choice, 0), self._frame))
+                return
+            self._choice(choice, at)
+        if usage:
+            reading = Reading(NAME)
+            self._out.append(UsageUpdate(read_usage(usage, (path, "usage"), reading), self._frame))
+            for stray in reading.strays:
+                self._strays.setdefault(("usage", stray.key), stray)
+
+    def _note(self, kind: str, node: Object, path: Path) -> None:
+        """Unknown keys, each once: what was reported is known from then on."""
+        known = self._known[kind]
+        if known.issuperset(node):
+            return
+        for key, value in node.items():
+            if key not in known and says_something(value):
+                known.add(key)
+                self._strays[kind, key] = Stray(path, key)
+
+    def _choice(self, choice: Object, path: Path) -> None:
+        self._note("choice", choice, path)
+        index = choice.get("index")
+        index = index if isinstance(index, int) else 0
+        answer = self._answers.get(index)
+        if answer is None:
+            answer = self._answers[index] = _Answer(index)
+        delta = choice.get("delta")
+        if delta:
+            self._delta(answer, as_object(delta, (path, "delta")), (path, "delta"))
+        raw = choice.get("finish_reason")
+        if raw:
+            finish = finish_of(str(raw), bool(answer.slots), choice.get("stop_reason"), (path, "finish_reason"))
+            # A second word counts only where the first said least.
+            if answer.finish is None or (answer.finish.kind == "stop" and finish.kind != "stop"):
+                answer.finish = finish
+
+    # --- deltas ---
+
+    def _delta(self, answer: _Answer, delta: Object, path: Path) -> None:
+        self._note("delta", delta, path)
+        self._reasoning(answer, delta, path)
+        content = delta.get("content")
+        if content:
+            if isinstance(content, str):
+                self._text(answer, "text", content)
+            else:
+                self._listed(answer, content, (path, "content"))
+        refusal = delta.get("refusal")
+        if refusal:
+            self._text(answer, "refusal", take_text(delta, "refusal", path) or "")
+        if delta.get("annotations"):
+            self._cite(answer, delta, path)
+        if delta.get("images"):
+            self._listed(answer, delta["images"], (path, "images"))
+        calls = delta.get("tool_calls")
+        if calls:
+            for number, item in enumerate(as_list(calls, (path, "tool_calls"))):
+                at = ((path, "tool_calls"), number)
+                self._call(answer, as_object(item, at), at)
+        old = delta.get("function_call")
+        if old:
+            node = as_object(old, (path, "function_call"))
+            if node.get("name") or answer.by_index.get("function_call"):
+                self._call(answer, {"index": "function_call", "function": node}, (path, "function_call"))
+
+    def _text(self, answer: _Answer, channel: str, text: str, key: Json = None) -> None:
+        self._open(answer, channel, key)
+        if channel == "text":
+            answer.text_at += len(text)
+        self._out.append(TextDelta(answer.open, text, self._frame))
+
+    def _open(self, answer: _Answer, channel: str, key: Json = None, part: Part | None = None) -> None:
+        """Make this channel's part the one that grows; a change of channel ends the part before."""
+        if answer.channel == channel and answer.key == key and part is None:
+            return
+        self._shut(answer)
+        for slot in answer.slots:
+            if not slot.closed and slot.part >= 0 and slot.whole():
+                self._end_call(slot, False)
+        answer.channel, answer.key, answer.open = channel, key, self._start(answer, part or _EMPTY[channel])
+        answer.shift = answer.text_at
+
+    def _shut(self, answer: _Answer) -> None:
+        if answer.channel:
+            self._out.append(PartEnd(answer.open, frame=self._frame))
+            answer.channel, answer.key = "", None
+
+    def _start(self, answer: _Answer, part: Part) -> int:
+        index = self._parts
+        self._parts += 1
+        self._out.append(PartStart(index, part, answer.index, self._frame))
+        return index
+
+    def _listed(self, answer: _Answer, value: Json, path: Path) -> None:
+        """Content as a list of parts, as some servers stream it."""
+        for part in read_content(value, path, Reading(NAME)):
+            if isinstance(part, (Text, Reasoning)):
+                if part.text:
+                    self._text(answer, "text" if isinstance(part, Text) else "reasoning", part.text)
+            elif isinstance(part, Media):
+                self._shut(answer)
+                self._out.append(PartEnd(self._start(answer, part), frame=self._frame))
+            else:
+                self._strays.setdefault(("delta", str(path)), Stray(path, "type"))
+
+    def _cite(self, answer: _Answer, delta: Object, path: Path) -> None:
+        self._open(answer, "text")
+        reading = Reading(NAME)
+        for citation in read_citations(delta, path, reading, answer.shift):
+            self._out.append(CitationDelta(answer.open, citation, self._frame))
+        for stray in reading.strays:
+            self._strays.setdefault(("annotation", stray.key), stray)
+
+    def _reasoning(self, answer: _Answer, delta: Object, path: Path) -> None:
+        """Reasoning text, or details of which the text is a copy."""
+        told = False
+        for number, item in enumerate(delta.get("reasoning_details") or ()):
+            at = ((path, "reasoning_details"), number)
+            part = read_detail(item, at, Reading(NAME)) if isinstance(item, dict) else None
+            if part is None:
+                self._strays.setdefault(("detail", ""), Stray((path, "reasoning_details"), str(number)))
+                continue
+            told = told or bool(part.text)
+            self._detail(answer, part, item.get("index"))
+        if told:
+            return
+        text = delta.get("reasoning_content") or delta.get("reasoning")
+        if text and isinstance(text, str):
+            self._text(answer, "reasoning", text, answer.key if answer.channel == "reasoning" else None)
+
+    def _detail(self, answer: _Answer, part: Reasoning, number: Json) -> None:
+        key = (part.form, number)
+        if part.hidden or answer.channel != "reasoning" or (answer.key is not None and answer.key != key):
+            self._open(answer, "reasoning", key, Reasoning("", part.form, part.hidden, id=part.id))
+        answer.key = key
+        if part.text:
+            self._out.append(TextDelta(answer.open, part.text, self._frame))
+        if part.seal is not None:
+            self._out.append(SealDelta(answer.open, part.seal, self._frame))
+        if part.hidden:
+            self._shut(answer)
+
+    # --- calls ---
+
+    def _call(self, answer: _Answer, delta: Object, path: Path) -> None:
+        self._note("call", delta, path)
+        custom = delta.get("custom")
+        kind, key = ("custom", "input") if custom or delta.get("type") == "custom" else ("function", "arguments")
+        inner = take_object(delta, kind, path) or {}
+        id, name = take_text(delta, "id", path) or "", take_text(inner, "name", (path, kind)) or ""
+        slot = answer.slot_for(delta, id, name)
+        if slot is None:
+            slot = Growing(id, name, kind)
+            answer.slots.append(slot)
+            answer.by_index[delta.get("index", -len(answer.slots))] = slot
+        slot.id = slot.id or id
+        slot.name = slot.name or name
+        added = argument_text(inner.get(key))
+        if slot.closed:
+            if added.strip() and not slot.text.startswith(added):
+                raise Malformed(path, f"more arguments for the call of `{slot.name}`, whose arguments are complete")
+            return
+        text = slot.fresh(added) if added else ""
+        if slot.part >= 0:
+            if text:
+                self._out.append(ArgumentsDelta(slot.part, text, self._frame))
+        elif slot.name:
+            self._begin(answer, slot)
+        seal = read_seal(delta, path, Reading(NAME))
+        if seal is not None and slot.part >= 0:
+            self._out.append(SealDelta(slot.part, seal, self._frame))
+
+    def _begin(self, answer: _Answer, slot: Growing) -> None:
+        """Announce a call once its name is known; those before it that are complete end here."""
+        self._shut(answer)
+        for other in answer.slots:
+            if other is not slot and not other.closed and other.part >= 0 and other.whole():
+                self._end_call(other, False)
+        slot.part = self._start(answer, Call(slot.id, slot.name, kind=slot.kind))
+        if slot.text:
+            self._out.append(ArgumentsDelta(slot.part, slot.text, self._frame))
+
+    def _end_call(self, slot: Growing, incomplete: bool) -> None:
+        slot.closed = True
+        self._out.append(PartEnd(slot.part, incomplete, self._frame))
+
+    # --- the end ---
+
+    def _finish(self) -> None:
+        if not self._answers:
+            self._fail("the provider's stream ended without an answer", "stream_truncated")
+            return
+        for index in sorted(self._answers):
+            answer = self._answers[index]
+            nameless = next((slot for slot in answer.slots if slot.part < 0), None)
+            if nameless is not None:
+                self._fail(f"the provider's stream never named the call {nameless.id!r}", "invalid_stream")
+                return
+            self._shut(answer)
+            self._end_choice(answer)
+        self._done = True
+        self._out.append(ResponseEnd(tuple(self._strays.values()), self._frame))
+
+    def _end_choice(self, answer: _Answer) -> None:
+        finish = answer.finish
+        broken = False
+        for slot in answer.slots:
+            text = slot.settled()
+            if text:
+                self._out.append(ArgumentsDelta(slot.part, text, self._frame))
+            if slot.closed:
+                continue
+            incomplete = (finish is None or finish.kind in ("length", "filter")) and is_cut(slot.kind, slot.text)
+            if finish is None and not slot.text.strip():
+                incomplete = False
+            broken = broken or incomplete
+            self._end_call(slot, incomplete)
+        if finish is None:
+            # [DONE] without a reason: the content tells it, and cut arguments tell that it was cut.
+            finish = Finish("length" if broken else "calls" if answer.slots else "stop")
+        self._out.append(ChoiceEnd(finish, answer.index, self._frame))
+
+
+_EMPTY: dict[str, Part] = {"text": Text(""), "refusal": Refusal(""), "reasoning": Reasoning("", "raw")}

@@ -1,0 +1,416 @@
+"""Tools: how they are declared, chosen and called."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from toolwire.ir import (
+    AnyTool,
+    Call,
+    Grammar,
+    HostedTool,
+    Opaque,
+    Origin,
+    Part,
+    Request,
+    Seal,
+    Tool,
+    ToolChoice,
+    ToolName,
+    place,
+)
+from toolwire.loss import Ledger
+from toolwire.protocols.openai_chat import names
+from toolwire.protocols.openai_chat.models import Family
+from toolwire.protocols.openai_chat.names import NAME, kept, own, own_seal, sub_keys
+from toolwire.protocols.openai_chat.parts import read_cache, write_cache
+from toolwire.reading import Reading, finished, numbered
+from toolwire.wire import (
+    Json,
+    Object,
+    Path,
+    as_object,
+    encode_text,
+    is_object_text,
+    need_text,
+    object_or_none,
+    take_bool,
+    take_list,
+    take_object,
+    take_text,
+)
+
+
+def is_legacy(request: Request | None) -> bool:
+    """Does this client speak of `functions` only? Then its answers must too."""
+    if request is None or request.origin is None or not own(request.origin):
+        return False
+    return bool(request.origin.wire.get("functions")) and not request.origin.wire.get("tools")
+
+
+# --- declarations ---------------------------------------------------------------------------------------------------
+
+
+def read_tools(body: Object, reading: Reading) -> tuple[AnyTool, ...]:
+    """`tools`, the old `functions`, and the hosted search, which has a key of its own."""
+    found: list[AnyTool] = []
+    for item, path in numbered(take_list(body, "tools", None) or [], (None, "tools")):
+        found.append(_read_tool(as_object(item, path), path, reading))
+    for item, path in numbered(take_list(body, "functions", None) or [], (None, "functions")):
+        node = as_object(item, path)
+        found.append(_function(node, path, None, reading.origin(node, path, names.KNOWN_FUNCTION_TOOL)))
+    search = take_object(body, "web_search_options", None)
+    if search is not None:
+        found.append(_read_search(search, (None, "web_search_options"), reading))
+    return tuple(found)
+
+
+def _read_tool(node: Object, path: Path, reading: Reading) -> AnyTool:
+    kind = take_text(node, "type", path) or "function"
+    if kind not in ("function", "custom"):
+        return Opaque(kind, reading.whole(node, path))
+    inner = as_object(node.get(kind), (path, kind))
+    known = names.KNOWN_FUNCTION_TOOL if kind == "function" else names.KNOWN_CUSTOM_TOOL
+    if not known.issuperset(inner):
+        reading.origin(inner, (path, kind), known)
+    origin = reading.origin(node, path, names.KNOWN_TOOL)
+    if kind == "function":
+        return _function(inner, (path, kind), read_cache(node), origin)
+    return Tool(
+        need_text(inner, "name", (path, kind)),
+        take_text(inner, "description", (path, kind)),
+        kind="custom",
+        grammar=_read_grammar(inner, (path, kind), reading),
+        cache=read_cache(node),
+        origin=origin,
+    )
+
+
+def _function(node: Object, path: Path, cache: str | None, origin: Origin) -> Tool:
+    return Tool(
+        need_text(node, "name", path),
+        take_text(node, "description", path),
+        node.get("parameters"),
+        strict=take_bool(node, "strict", path),
+        cache=cache,
+        origin=origin,
+    )
+
+
+def _read_grammar(node: Object, path: Path, reading: Reading) -> Grammar | None:
+    form = take_object(node, "format", path)
+    if form is None or form.get("type") == "text":
+        return None
+    grammar = form.get("grammar")
+    if form.get("type") != "grammar" or not isinstance(grammar, dict):
+        reading.stray(path, "format")
+        return None
+    at = ((path, "format"), "grammar")
+    return Grammar(need_text(grammar, "syntax", at), need_text(grammar, "definition", at))
+
+
+def _read_search(node: Object, path: Path, reading: Reading) -> HostedTool:
+    location = take_object(node, "user_location", path)
+    near = take_object(location, "approximate", (path, "user_location")) if location else None
+    size = take_text(node, "search_context_size", path) or ""
+    origin = reading.origin(node, path, names.KNOWN_SEARCH)
+    return HostedTool("web_search", location=near, context_size=size, origin=origin)
+
+
+def write_tools(tools: tuple[AnyTool, ...], family: Family, ledger: Ledger) -> Object:
+    """The keys of a request that declare its tools."""
+    out: Object = {}
+    for tool in tools:
+        if isinstance(tool, HostedTool):
+            _write_hosted(tool, out, family, ledger)
+        elif isinstance(tool, Opaque):
+            if own(tool.origin):
+                out.setdefault("tools", []).append(tool.origin.wire)
+            else:
+                ledger.note("tool-dropped", place(tool), f"the tool `{tool.kind}` was left out")
+        elif tool.kind == "function" and _is_flat(tool.origin):
+            out.setdefault("functions", []).append(kept(tool.origin) or finished(_flat(tool), tool.origin, NAME))
+        else:
+            out.setdefault("tools", []).append(kept(tool.origin) or _write_tool(tool, family, ledger))
+    return out
+
+
+def _is_flat(origin: Origin | None) -> bool:
+    """Was it read from the old `functions`?"""
+    return origin is not None and own(origin) and not names.KNOWN_TOOL.intersection(origin.wire)
+
+
+def _flat(tool: Tool) -> Object:
+    out: Object = {"name": tool.name}
+    if tool.description is not None:
+        out["description"] = tool.description
+    if tool.kind == "custom":
+        if tool.grammar is not None:
+            grammar = {"syntax": tool.grammar.syntax, "definition": tool.grammar.definition}
+            out["format"] = {"type": "grammar", "grammar": grammar}
+        return out
+    if tool.parameters is not None:
+        out["parameters"] = tool.parameters
+    if tool.strict is not None:
+        out["strict"] = tool.strict
+    return out
+
+
+def _write_tool(tool: Tool, family: Family, ledger: Ledger) -> Object:
+    kind = "custom" if tool.kind == "custom" else "function"
+    known = names.KNOWN_CUSTOM_TOOL if kind == "custom" else names.KNOWN_FUNCTION_TOOL
+    inner = _flat(tool)
+    if own(tool.origin):
+        inner |= sub_keys(tool.origin.wire, kind, known)  # type: ignore[union-attr]
+    out: Object = {"type": kind, kind: inner}
+    where = place(tool)
+    if tool.cache is not None and family.breakpoint == "cache_control":
+        write_cache(out, tool.cache, where, family, ledger)
+    elif tool.cache is not None:
+        ledger.note("cache-dropped", where, "a cache breakpoint on a tool was left out")
+    if tool.defer:
+        ledger.note("no-counterpart", where, f"`{tool.name}` is loaded at once")
+    if tool.output is not None:
+        ledger.note("no-counterpart", where, f"the schema of what `{tool.name}` returns was left out")
+    if tool.namespace:
+        ledger.note("namespace-flattened", where, f"the namespace `{tool.namespace}` was left out")
+    return finished(out, tool.origin, NAME)
+
+
+def _write_hosted(tool: HostedTool, out: Object, family: Family, ledger: Ledger) -> None:
+    wire = kept(tool.origin)
+    if wire is not None:
+        out["web_search_options"] = wire
+        return
+    if tool.tool != "web_search" or not (family.search or own(tool.origin)):
+        ledger.note("tool-dropped", place(tool), f"the provider's tool `{tool.tool}` was left out")
+        return
+    options: Object = {}
+    if tool.context_size:
+        options["search_context_size"] = tool.context_size
+    if tool.location is not None:
+        options["user_location"] = {"type": "approximate", "approximate": tool.location}
+    if tool.max_uses is not None or tool.allowed_domains or tool.blocked_domains:
+        ledger.note("tool-mapped", place(tool), "limits of the search (uses, domains) were left out")
+    out["web_search_options"] = finished(options, tool.origin, NAME)
+
+
+# --- choice ---------------------------------------------------------------------------------------------------------
+
+
+def read_choice(body: Object, reading: Reading) -> ToolChoice | None:
+    """`tool_choice` or the old `function_call`; None also for a form that nobody here knows."""
+    key = "tool_choice" if body.get("tool_choice") is not None else "function_call"
+    value, path = body.get(key), (None, key)
+    origin = reading.whole(value, path)
+    if isinstance(value, str):
+        mode = names.MODES.get(value)
+        return ToolChoice(mode, origin=origin) if mode else None  # type: ignore[arg-type]
+    if not isinstance(value, dict):
+        return None
+    if key == "function_call":
+        return ToolChoice("one", (ToolName(need_text(value, "name", path)),), origin=origin)
+    subset = value.get("allowed_tools")
+    if isinstance(subset, dict):
+        at = (path, "allowed_tools")
+        listed = numbered(take_list(subset, "tools", at) or [], (at, "tools"))
+        allowed = tuple(name for item, _ in listed if (name := _read_name(item)) is not None)
+        return ToolChoice("allowed", allowed, subset.get("mode") == "required", origin)
+    named = _read_name(value)
+    if named is not None:
+        return ToolChoice("one", (named,), origin=origin)
+    mode = names.MODES.get(value.get("type", ""))
+    return ToolChoice(mode, origin=origin) if mode else None  # type: ignore[arg-type]
+
+
+def _read_name(item: Json) -> ToolName | None:
+    if not isinstance(item, dict):
+        return None
+    kind = "custom" if item.get("type") == "custom" else "function"
+    inner = item.get(kind)
+    name = inner.get("name") if isinstance(inner, dict) else item.get("name")
+    return ToolName(name, kind) if isinstance(name, str) else None
+
+
+def write_choice(choice: ToolChoice, ledger: Ledger) -> tuple[str, Json]:
+    """The key and the value of a choice."""
+    origin = choice.origin
+    if origin is not None and own(origin) and origin.intact:
+        return ("function_call" if origin.path == (None, "function_call") else "tool_choice"), origin.wire
+    legacy = own(origin) and origin is not None and origin.path == (None, "function_call")
+    listed = [_name(tool) for tool in choice.tools]
+    if choice.mode == "one" and choice.tools:
+        return ("function_call", {"name": choice.tools[0].name}) if legacy else ("tool_choice", listed[0])
+    if choice.mode == "allowed":
+        mode = "required" if choice.required else "auto"
+        return "tool_choice", {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": listed}}
+    if legacy and choice.mode == "required":
+        ledger.note("choice-weakened", place(choice), "`function_call` knows no `required`")
+        return "function_call", "auto"
+    mode = "required" if choice.mode == "one" else choice.mode
+    return ("function_call" if legacy else "tool_choice"), mode
+
+
+def _name(tool: ToolName) -> Object:
+    kind = "custom" if tool.kind == "custom" else "function"
+    return {"type": kind, kind: {"name": tool.name}}
+
+
+# --- calls ----------------------------------------------------------------------------------------------------------
+
+
+def argument_text(value: Json) -> str:
+    """Arguments as text; some servers send the object itself."""
+    return value if isinstance(value, str) else "" if value is None else encode_text(value)
+
+
+def read_call(node: Object, path: Path, reading: Reading) -> Call:
+    """A call of `tool_calls`, or the old `function_call`, which stands alone and has no id."""
+    if "function" not in node and "custom" not in node and "type" not in node:
+        origin = reading.origin(node, path, names.KNOWN_FUNCTION)
+        return Call("", need_text(node, "name", path), argument_text(node.get("arguments")), origin=origin)
+    custom = node.get("type") == "custom" or (node.get("function") is None and node.get("custom") is not None)
+    kind, key, known = (
+        ("custom", "input", names.KNOWN_CUSTOM) if custom else ("function", "arguments", names.KNOWN_FUNCTION)
+    )
+    inner = as_object(node.get(kind), (path, kind))
+    if not known.issuperset(inner):
+        reading.origin(inner, (path, kind), known)
+    return Call(
+        take_text(node, "id", path) or "",
+        need_text(inner, "name", (path, kind)),
+        argument_text(inner.get(key)),
+        kind,
+        seal=read_seal(node, path, reading),
+        origin=reading.origin(node, path, names.KNOWN_CALL),
+    )
+
+
+def read_seal(node: Object, path: Path, reading: Reading) -> Seal | None:
+    """A seal in a call's `extra_content`; whatever else stands there is a stray."""
+    boxes = node.get("extra_content")
+    if not isinstance(boxes, dict):
+        return None
+    found = None
+    for vendor, box in boxes.items():
+        value = box.get(names.SEAL_BOXES[vendor]) if vendor in names.SEAL_BOXES and isinstance(box, dict) else None
+        if isinstance(value, str) and value:
+            found = Seal(NAME, value)
+        else:
+            reading.stray((path, "extra_content"), vendor)
+    return found
+
+
+def write_seal(seal: Seal) -> Object:
+    vendor, key = next(iter(names.SEAL_BOXES.items()))
+    return {vendor: {key: seal.value}}
+
+
+def write_call(call: Call, ledger: Ledger, legacy: bool = False) -> Object:
+    wire = kept(call.origin)
+    if wire is not None and legacy == ("function" not in wire and "custom" not in wire):
+        return wire
+    note_call(call, ledger)
+    kind, key = ("custom", "input") if call.kind == "custom" and not legacy else ("function", "arguments")
+    blank = kind == "function" and not call.arguments.strip() and not call.incomplete
+    inner: Object = {"name": call.name, key: "{}" if blank else call.arguments}
+    if legacy:
+        return inner
+    if own(call.origin):
+        known = names.KNOWN_CUSTOM if kind == "custom" else names.KNOWN_FUNCTION
+        inner |= sub_keys(call.origin.wire, kind, known)  # type: ignore[union-attr]
+    out: Object = {"id": call.id, "type": kind, kind: inner}
+    if call.seal is not None and own_seal(call.seal):
+        out["extra_content"] = write_seal(call.seal)
+    return finished(out, call.origin, NAME)
+
+
+def note_call(call: Call, ledger: Ledger) -> None:
+    """What a call says that this wire cannot."""
+    if call.cache is not None:
+        ledger.note("cache-dropped", place(call), "a cache breakpoint on a call was left out")
+    if call.namespace:
+        ledger.note("namespace-flattened", place(call), f"the namespace `{call.namespace}` was left out")
+    if call.seal is not None and not own_seal(call.seal):
+        ledger.note("seal-dropped", place(call), "the seal of a call was left out")
+    if call.later:
+        ledger.note("no-counterpart", place(call), "that the result may come later was left out")
+
+
+def cut(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """The parts of an answer that was cut: a call whose arguments do not close is marked."""
+    return tuple(
+        replace(part, incomplete=True) if isinstance(part, Call) and is_cut(part.kind, part.arguments) else part
+        for part in parts
+    )
+
+
+def is_cut(kind: str, arguments: str) -> bool:
+    return kind != "custom" and (not arguments.strip() or object_or_none(arguments) is None)
+
+
+class Growing:
+    """A call while it grows. `pending` holds argument text of which it is not yet clear what it is."""
+
+    __slots__ = ("closed", "id", "kind", "name", "part", "pending", "resent", "text")
+
+    def __init__(self, id: str, name: str, kind: str) -> None:
+        self.id = id
+        self.name = name
+        self.kind = kind
+        self.part = -1
+        self.text = ""
+        self.pending: str | None = None
+        self.resent = False
+        self.closed = False
+
+    def fresh(self, text: str) -> str:
+        """What a delta adds to the arguments.
+
+        Some servers send, in every delta, the whole of the arguments so far. Such a delta begins with the whole buffer;
+        so does, once in a long while, a lawful one (`{"a":` followed by `{"a":1}}`). It is held until the next delta
+        extends it again, which is proof, or until the end, where only one of both readings is JSON.
+        `{}` as the first text is held too: it may be a placeholder for arguments that are still to come.
+        """
+        if self.kind == "custom":
+            self.text += text
+            return text
+        if self.pending is not None:
+            return self._resolved(text)
+        held = len(self.text)
+        if self.resent:
+            if text.startswith(self.text):
+                text = text[held:]
+            elif self.text.startswith(text):
+                return ""
+        elif (held and len(text) > held and text.startswith(self.text)) or (not held and text == "{}"):
+            self.pending = text
+            return ""
+        self.text += text
+        return text
+
+    def _resolved(self, text: str) -> str:
+        pending, self.pending = self.pending or "", None
+        if not self.text:
+            new = text if text.lstrip().startswith("{") else pending + text
+        elif text.startswith(pending):
+            self.resent = True
+            new = text[len(self.text) :]
+        else:
+            new = pending + text
+        self.text += new
+        return new
+
+    def settled(self) -> str:
+        """What is still held at the end: an extension of the buffer, unless appending is what gives JSON."""
+        pending, self.pending = self.pending, None
+        if pending is None:
+            return ""
+        if self.text and not is_object_text(self.text + pending):
+            pending = pending[len(self.text) :]
+        self.text += pending
+        return pending
+
+    def whole(self) -> bool:
+        """Are the arguments complete? Then nothing can follow them."""
+        return self.kind != "custom" and self.text.endswith("}") and self.pending is None and is_object_text(self.text)
