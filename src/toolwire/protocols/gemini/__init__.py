@@ -1,0 +1,39 @@
+"""Google Gemini, generateContent."""
+
+from __future__ import annotations
+
+import re
+
+from toolwire.protocols.gemini.errors import read_error, write_error
+from toolwire.protocols.gemini.http import HTTP
+from toolwire.protocols.gemini.names import NAME
+from toolwire.protocols.gemini.request import read_request, write_request
+from toolwire.protocols.gemini.response import read_response, write_response
+from toolwire.protocols.gemini.stream_read import StreamReader
+from toolwire.protocols.gemini.stream_write import StreamWriter
+from toolwire.room import Room, Rules
+
+ROOM = Room(
+    name=NAME,
+    rules=Rules(
+        name_pattern=re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]*"),
+        results="user",
+        joins=frozenset({"user", "assistant"}),
+        starts_with_user=True,
+        system="top",
+        mid_system="user",
+        result_media=frozenset({"image", "file"}),
+        result_error="flag",
+        seals=frozenset({"call", "text", "reasoning"}),
+        argument_objects=True,
+    ),
+    http=HTTP,
+    read_request=read_request,
+    write_request=write_request,
+    read_response=read_response,
+    write_response=write_response,
+    read_error=read_error,
+    write_error=write_error,
+    stream_reader=StreamReader,
+    stream_writer=StreamWriter,
+)

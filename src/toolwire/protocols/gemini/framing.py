@@ -1,0 +1,55 @@
+"""From bytes to chunks: server-sent events, or one streamed array, told apart by the first byte."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from toolwire.sse import ArraySplitter, Frame, Splitter
+from toolwire.wire import Json, Malformed, decode
+
+_BLANK = b"\xef\xbb\xbf \t\r\n"
+_KEPT = 64 * 1024
+"""How many of the last bytes are kept, to find an error that came without its `data:`."""
+
+
+class Framing:
+    def __init__(self) -> None:
+        self._splitter: Splitter | ArraySplitter | None = None
+        self._head = b""
+        self._recent: deque[bytes] = deque()
+        self._held = 0
+
+    def feed(self, data: bytes) -> list[Frame]:
+        if self._splitter is None:
+            data = self._head + data
+            start = data.lstrip(_BLANK)
+            if not start:
+                self._head = data
+                return []
+            self._splitter = ArraySplitter() if start[:1] in (b"[", b"{") else Splitter()
+        if isinstance(self._splitter, Splitter):
+            self._remember(data)
+        return self._splitter.feed(data)
+
+    def close(self) -> list[Frame]:
+        return self._splitter.close() if self._splitter is not None else []
+
+    def _remember(self, data: bytes) -> None:
+        self._recent.append(data)
+        self._held += len(data)
+        while self._held - len(self._recent[0]) > _KEPT:
+            self._held -= len(self._recent.popleft())
+
+    def bare_error(self) -> Json:
+        """An error that a server wrote behind the last frame as plain JSON; None when there is none."""
+        lines = b"".join(self._recent).splitlines()
+        last = max((number for number, line in enumerate(lines) if line.startswith(b"data:")), default=-1)
+        rest = b"\n".join(lines[last + 1 :]).strip()
+        if rest[:1] not in (b"{", b"["):
+            return None
+        try:
+            found = decode(rest)
+        except Malformed:
+            return None
+        error = found[0] if isinstance(found, list) and found else found
+        return error if isinstance(error, dict) and "error" in error else None

@@ -1,0 +1,182 @@
+"""What the provider's own search found: sources and the texts that rest on them, in `groundingMetadata`.
+
+Its offsets count bytes of UTF-8, ours count characters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from toolwire.ir import Citation, HostedCall, HostedResult, Origin, Part, Text, place
+from toolwire.loss import Ledger
+from toolwire.protocols.gemini.names import CANDIDATE, CHUNK, GROUNDING, NAME, SEGMENT, SOURCES, SUPPORT, snake
+from toolwire.protocols.gemini.parts import PartReading
+from toolwire.wire import Json, Object, Path, as_list, as_object, encode_text, object_or_none, take_int, take_text
+
+_KINDS = {tool: kind for kind, tool in SOURCES.items()} | {"web_fetch": "web"}
+
+
+class Grounds(Struct, frozen=True):
+    """What was read: the hosted calls with their results, and citations with the number of the text they belong to."""
+
+    hosted: tuple[Part, ...]
+    citations: tuple[tuple[int, Citation], ...]
+
+
+def read_grounding(value: Json, texts: Sequence[str | None], path: Path, reading: PartReading) -> Grounds:
+    """`texts` holds the text of each part of the content, None for parts that are no answer text."""
+    raw = as_object(value, path)
+    node = reading.inner(raw, path, GROUNDING)
+    chunks = _read_chunks(node, path, reading)
+    hosted: list[Part] = []
+    queries = node.get("webSearchQueries")
+    tools = list(dict.fromkeys(tool for tool, _ in chunks))
+    if queries and "web_search" not in tools:
+        tools.insert(0, "web_search")
+    for tool in tools:
+        arguments = encode_text({"queries": queries}) if queries and tool == "web_search" else ""
+        found = tuple(source for kind, source in chunks if kind == tool)
+        # No origin: these parts stand beside the content, which is never given back for them.
+        hosted += [HostedCall("", tool, arguments), HostedResult("", tool, found)]
+    return Grounds(tuple(hosted), tuple(_read_supports(node, chunks, texts, path, reading)))
+
+
+def _read_chunks(node: Object, path: Path, reading: PartReading) -> list[tuple[str, Citation]]:
+    here = (path, "groundingChunks")
+    chunks: list[tuple[str, Citation]] = []
+    for number, item in enumerate(as_list(node.get("groundingChunks") or [], here)):
+        chunk = as_object(item, (here, number))
+        for kind, tool in SOURCES.items():
+            key = kind if kind in chunk else snake(kind)
+            if isinstance(chunk.get(key), dict):
+                at = ((here, number), key)
+                source = reading.inner(chunk[key], at, CHUNK)
+                url, title, text = (take_text(source, name, at) or "" for name in ("uri", "title", "text"))
+                chunks.append((tool, Citation(url, title, text)))
+                break
+        else:
+            reading.stray(here, str(number))
+            chunks.append(("web_search", Citation()))
+    return chunks
+
+
+def _read_supports(
+    node: Object, chunks: list[tuple[str, Citation]], texts: Sequence[str | None], path: Path, reading: PartReading
+) -> Iterable[tuple[int, Citation]]:
+    here = (path, "groundingSupports")
+    for number, item in enumerate(as_list(node.get("groundingSupports") or [], here)):
+        at = (here, number)
+        support = reading.inner(as_object(item, at), at, SUPPORT)
+        segment = SEGMENT(as_object(support.get("segment") or {}, (at, "segment")))
+        found = _locate(segment, texts, (at, "segment"))
+        if found is None:
+            reading.stray(here, str(number))
+            continue
+        part, start, end = found
+        for index in as_list(support.get("groundingChunkIndices") or [], (at, "groundingChunkIndices")):
+            if isinstance(index, int) and 0 <= index < len(chunks):
+                source = chunks[index][1]
+                yield part, Citation(source.url, source.title, source.quote, start, end)
+
+
+def _locate(segment: Object, texts: Sequence[str | None], path: Path) -> tuple[int, int | None, int | None] | None:
+    """Which text a segment lies in, and where. Its own text decides: in a stream the part's number means little."""
+    number = take_int(segment, "partIndex", path) or 0
+    start = take_int(segment, "startIndex", path) or 0
+    end = take_int(segment, "endIndex", path)
+    words = take_text(segment, "text", path)
+    order = sorted(range(len(texts)), key=lambda part: part != number)
+    candidates = [(part, text) for part in order if (text := texts[part]) is not None]
+    for part, text in candidates:
+        held = text.encode()
+        if end is not None and end <= len(held) and (not words or held[start:end] == words.encode()):
+            first = len(held[:start].decode(errors="ignore"))
+            return part, first, first + len(held[start:end].decode(errors="ignore"))
+    for part, text in candidates:
+        if words and (at := text.find(words)) >= 0:
+            return part, at, at + len(words)
+    return (candidates[0][0], None, None) if candidates else None
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def grounds(part: Part) -> bool:
+    """Is this part told by `groundingMetadata`, and not by a part of the content?"""
+    if not isinstance(part, (HostedCall, HostedResult)) or part.tool not in _KINDS:
+        return False
+    # What this wire shows as a part of its own (`toolCall`) has an id and an origin; what it grounds on has neither.
+    return part.id == "" or (part.origin is not None and part.origin.protocol != NAME)
+
+
+def write_grounding(parts: Iterable[tuple[int, Part]], ledger: Ledger) -> Object:
+    """The metadata for what these parts (each with its number in the content) found and cite; {} when there is none."""
+    queries: list[str] = []
+    chunks: list[Object] = []
+    known: dict[tuple[str, str, str], int] = {}
+    supports: list[Object] = []
+    cited: list[tuple[int, Text]] = []
+    for number, part in parts:
+        if isinstance(part, HostedCall) and grounds(part):
+            queries += _queries(part)
+        elif isinstance(part, HostedResult) and grounds(part):
+            for source in part.sources:
+                _chunk(source, _KINDS[part.tool], chunks, known)
+            if part.error:
+                ledger.note("no-counterpart", place(part), f"the failure `{part.error}` of {part.tool} was left out")
+        elif isinstance(part, Text) and part.citations:
+            cited.append((number, part))
+    for number, text in cited:
+        supports += _supports(number, text, chunks, known)
+    found = (("webSearchQueries", queries), ("groundingChunks", chunks), ("groundingSupports", supports))
+    return {key: value for key, value in found if value}
+
+
+def carried_grounding(origin: Origin | None) -> Object:
+    """The unknown keys of a candidate's metadata (a search widget and the like), when it came from this wire."""
+    if origin is None or origin.protocol != NAME:
+        return {}
+    held = CANDIDATE(origin.wire).get("groundingMetadata")
+    return GROUNDING.unknown(held) if isinstance(held, dict) else {}
+
+
+def _queries(call: HostedCall) -> list[str]:
+    arguments = object_or_none(call.arguments) or {}
+    queries = arguments.get("queries", arguments.get("query"))
+    if isinstance(queries, str):
+        return [queries]
+    return [query for query in queries if isinstance(query, str)] if isinstance(queries, list) else []
+
+
+def _chunk(source: Citation, kind: str, chunks: list[Object], known: dict[tuple[str, str, str], int]) -> int:
+    key = (source.url, source.title, source.quote if kind == "retrievedContext" else "")
+    if key not in known:
+        known[key] = len(chunks)
+        fields = (("uri", source.url), ("title", source.title), ("text", key[2]))
+        chunks.append({kind: {name: value for name, value in fields if value}})
+    return known[key]
+
+
+def _supports(
+    number: int, text: Text, chunks: list[Object], known: dict[tuple[str, str, str], int]
+) -> Iterable[Object]:
+    """One support for each stretch of text, with all the sources that it rests on."""
+    stretches: dict[tuple[int, int], list[int]] = {}
+    for citation in text.citations:
+        start = citation.start if citation.start is not None else 0
+        end = citation.end if citation.end is not None else len(text.text)
+        key = (citation.url, citation.title, citation.quote)
+        index = known[key] if key in known else _chunk(citation, "web", chunks, known)
+        indices = stretches.setdefault((start, end), [])
+        if index not in indices:
+            indices.append(index)
+    for (start, end), indices in stretches.items():
+        words = text.text[start:end]
+        before = len(text.text[:start].encode())
+        segment: Object = {"partIndex": number} if number else {}
+        if before:
+            segment["startIndex"] = before
+        segment |= {"endIndex": before + len(words.encode()), "text": words}
+        yield {"segment": segment, "groundingChunkIndices": indices}

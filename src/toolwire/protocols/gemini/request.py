@@ -1,0 +1,276 @@
+"""Requests. The model and the stream flag stand outside the body; the SDKs' `config` object is accepted too."""
+
+from __future__ import annotations
+
+from toolwire.ir import AnyTool, Call, Origin, Part, Request, Result, Text, ToolChoice, Turn, changed, place
+from toolwire.loss import Ledger
+from toolwire.protocols.gemini.models import Family, family
+from toolwire.protocols.gemini.names import (
+    BESIDE,
+    CONFIG,
+    CONTENT,
+    FORMAT,
+    GENERATION,
+    NAME,
+    PLACEHOLDER,
+    REQUEST,
+    ROLES,
+    TOOL_CONFIG,
+    snake,
+)
+from toolwire.protocols.gemini.parts import PartReading, read_parts
+from toolwire.protocols.gemini.parts_write import Writing, own_seal, write_part
+from toolwire.protocols.gemini.settings import Gathered, read_generation, read_tier, write_generation, write_tier
+from toolwire.protocols.gemini.tools import needs_circulation, read_choice, read_tools, write_choice, write_tools
+from toolwire.reading import finished, verbatim
+from toolwire.wire import Json, Malformed, Object, Path, as_list, as_object, as_text, take_list, take_object, take_text
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def read_request(body: Object) -> Request:
+    reading = PartReading()
+    node = REQUEST(as_object(body, None))
+    origin = reading.origin(body, None, REQUEST.known)
+    if node.get("contents") is None:
+        raise Malformed(None, "`contents` is missing")
+    turns = read_turns(node["contents"], (None, "contents"), reading)
+    gathered = Gathered()
+    generation = take_object(node, "generationConfig", None)
+    if generation is not None:
+        here = (None, "generationConfig")
+        read_generation(reading.inner(generation, here, GENERATION), here, reading, gathered)
+    read_tier(node, None, gathered)
+    boxes: list[tuple[Object, Path]] = [(node, None)]
+    config = take_object(node, "config", None)
+    if config is not None:
+        spelled = reading.inner(config, (None, "config"), CONFIG)
+        read_generation(spelled, (None, "config"), reading, gathered)
+        read_tier(spelled, (None, "config"), gathered)
+        boxes.append((spelled, (None, "config")))
+    system, tools, choice = _read_boxes(boxes, reading)
+    return Request(
+        take_text(node, "model", None) or "",
+        tuple(system),
+        tuple(turns),
+        tuple(tools),
+        choice,
+        settings=gathered.settings(),
+        origin=origin,
+        strays=tuple(reading.strays),
+    )
+
+
+def _read_boxes(
+    boxes: list[tuple[Object, Path]], reading: PartReading
+) -> tuple[list[Part], list[AnyTool], ToolChoice | None]:
+    """Instructions, tools and the choice among them, from the body or from `config`."""
+    system: list[Part] = []
+    tools: list[AnyTool] = []
+    choice: ToolChoice | None = None
+    for node, path in boxes:
+        if node.get("systemInstruction") is not None:
+            system.extend(read_system(node["systemInstruction"], (path, "systemInstruction"), reading))
+        if node.get("tools") is not None:
+            tools.extend(read_tools(node["tools"], (path, "tools"), reading))
+        if node.get("toolConfig") is not None and choice is None:
+            choice = read_choice(node["toolConfig"], (path, "toolConfig"), reading)
+    return system, tools, choice
+
+
+def read_system(value: Json, path: Path, reading: PartReading) -> list[Part]:
+    if isinstance(value, str):
+        return [Text(value, origin=reading.whole({"text": value}, path))]
+    content = reading.inner(as_object(value, path), path, CONTENT)
+    return read_parts(take_list(content, "parts", path) or [], (path, "parts"), reading)
+
+
+def read_turns(value: Json, path: Path, reading: PartReading) -> list[Turn]:
+    turns: list[Turn] = []
+    if isinstance(value, (str, dict)):
+        value = [value]
+    for number, item in enumerate(as_list(value, path)):
+        here = (path, number)
+        if isinstance(item, str):
+            text = Text(item, origin=reading.whole({"text": item}, here))
+            turns.append(Turn("user", (text,), origin=Origin(NAME, here, {"parts": [{"text": item}], "role": "user"})))
+            continue
+        _read_turn(as_object(item, here), here, reading, turns)
+    if reading.open is not None:
+        _close_cut(reading, turns)
+    return turns
+
+
+def _read_turn(node: Object, path: Path, reading: PartReading, turns: list[Turn]) -> None:
+    word = node.get("role")
+    role = "user" if not word else ROLES.get(as_text(word, (path, "role")).lower())
+    if role is None:
+        raise Malformed((path, "role"), f'expected "user" or "model", got {word!r}')
+    if reading.open is not None and (role != "assistant" or not turns or turns[-1].role != "assistant"):
+        _close_cut(reading, turns)
+    continues = reading.open is not None
+    parts = tuple(read_parts(take_list(node, "parts", path) or [], (path, "parts"), reading))
+    origin = reading.origin(node, path, CONTENT.known)
+    if continues:
+        # The pieces of one call came in several contents: they are one turn, and no longer word for word.
+        turns[-1] = changed(turns[-1], parts=turns[-1].parts + parts)
+    else:
+        turns.append(Turn(role, parts, origin=origin))
+
+
+def _close_cut(reading: PartReading, turns: list[Turn]) -> None:
+    """A call whose last piece never came."""
+    call, reading.open = reading.open, None
+    if call is not None and turns:
+        turns[-1] = changed(turns[-1], parts=(*turns[-1].parts, call.closed(incomplete=True)))
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def write_request(request: Request, ledger: Ledger) -> Object:
+    model = family(request.model)
+    unsigned = unsigned_calls(request.turns) if model.third else {}
+    if verbatim(request.origin, NAME) and not unsigned:
+        wire: Object = request.origin.wire  # type: ignore[union-attr]
+        return wire
+    writing = Writing(ledger, model)
+    out: Object = {}
+    if request.origin is not None and request.origin.protocol == NAME and "model" in request.origin.wire:
+        out["model"] = request.model
+    if request.system:
+        parts = _write_parts(request.system, writing, None)
+        if parts:
+            out["systemInstruction"] = _write_system(parts, request.origin)
+    out["contents"] = [
+        content
+        for number, turn in enumerate(request.turns)
+        if (content := write_turn(turn, writing, unsigned.get(number))) is not None
+    ]
+    boxes = write_tools(request.tools, model, ledger) if request.tools else []
+    if boxes:
+        out["tools"] = boxes
+    config = _write_tool_config(request, boxes, model, ledger)
+    if config:
+        out["toolConfig"] = config
+    functions = any("functionDeclarations" in box for box in boxes)
+    generation = write_generation(request.settings, model, functions, ledger)
+    generation |= _carried(request.origin, "generationConfig", GENERATION.known)
+    if request.settings.format is None:
+        # A format that only this wire has (`text/x.enum`) stands in keys that we know.
+        generation |= _carried(request.origin, "generationConfig", GENERATION.known - FORMAT.known)
+    _unwrap_config(request.origin, out, generation)
+    if generation or _had(request.origin, "generationConfig"):
+        out["generationConfig"] = generation
+    tier = write_tier(request.settings, ledger)
+    if tier is not None:
+        out["serviceTier"] = tier
+    return finished(out, request.origin, NAME)
+
+
+def write_turn(turn: Turn, writing: Writing, unsigned: Call | None) -> Object | None:
+    if unsigned is None and verbatim(turn.origin, NAME):
+        for part in turn.parts:
+            if isinstance(part, Call) and part.id:
+                writing.names[part.id] = part.name
+        wire: Object = turn.origin.wire  # type: ignore[union-attr]
+        return wire
+    role = "model" if turn.role == "assistant" else "user"
+    if turn.role in ("system", "developer"):
+        writing.ledger.note("role-mapped", place(turn), f"a {turn.role} turn became the user's")
+    for what in ("name", "phase"):
+        if getattr(turn, what):
+            writing.ledger.note("no-counterpart", place(turn), f"the {what} `{getattr(turn, what)}` was left out")
+    parts = _write_parts(turn.parts, writing, unsigned)
+    if not parts:
+        # This wire refuses a content without parts, and the order of turns must hold.
+        parts = [{"text": ""}]
+    return finished({"parts": parts, "role": role}, turn.origin, NAME)
+
+
+def _write_parts(parts: tuple[Part, ...], writing: Writing, unsigned: Call | None) -> list[Object]:
+    out: list[Object] = []
+    behind = 0
+    for part in parts:
+        written = write_part(part, writing)
+        if written is None:
+            continue
+        if part is unsigned:
+            written = {**written, "thoughtSignature": PLACEHOLDER}
+            what = f"the call of `{unsigned.name}` got the placeholder for a signature"
+            writing.ledger.note("signature-added", place(part), what)
+        out.append(written)
+        if isinstance(part, Result):
+            behind = len(out)
+    if writing.siblings:
+        out[behind:behind] = writing.siblings
+        writing.siblings = []
+    return out
+
+
+def unsigned_calls(turns: tuple[Turn, ...]) -> dict[int, Call]:
+    """The first call of each step of the current turn in which nothing is signed, by the number of its turn."""
+    start = len(turns)
+    while start and not _asks(turns[start - 1]):
+        start -= 1
+    found: dict[int, Call] = {}
+    first: tuple[int, Call] | None = None
+    signed = False
+    for number in range(start, len(turns) + 1):
+        turn = turns[number] if number < len(turns) else None
+        if turn is None or turn.role != "assistant":
+            if first is not None and not signed:
+                found[first[0]] = first[1]
+            first, signed = None, False
+            continue
+        for part in turn.parts:
+            if isinstance(part, Call):
+                first = first or (number, part)
+                signed = signed or (part.seal is not None and own_seal(part.seal))
+    return found
+
+
+def _asks(turn: Turn) -> bool:
+    """Does a new turn of the conversation begin here? Media beside results belong to the results."""
+    if turn.role == "assistant":
+        return False
+    answers = any(isinstance(part, Result) for part in turn.parts)
+    return any(isinstance(part, Text) and bool(part.text) if answers else True for part in turn.parts)
+
+
+def _write_system(parts: list[Object], origin: Origin | None) -> Object:
+    held = _had(origin, "systemInstruction")
+    role = held.get("role") if isinstance(held, dict) else None
+    extra = {} if not isinstance(held, dict) else CONTENT.unknown(held)
+    return {"parts": parts} | ({"role": role} if role else {}) | extra
+
+
+def _write_tool_config(request: Request, boxes: list[Object], model: Family, ledger: Ledger) -> Object:
+    declared = any("functionDeclarations" in box or "function_declarations" in box for box in boxes)
+    written = write_choice(request.choice, declared, ledger) if request.choice is not None else None
+    config = dict(written) if written is not None else _carried(request.origin, "toolConfig", TOOL_CONFIG.known)
+    key = "includeServerSideToolInvocations"
+    if model.third and needs_circulation(request.tools, boxes) and not config.get(key) and not config.get(snake(key)):
+        config[key] = True
+        what = "the provider shows what its own tools did, because functions stand beside them"
+        ledger.note("default-added", place(request), what)
+    return config
+
+
+def _had(origin: Origin | None, key: str) -> Json:
+    """A node of the request as it was read, in either spelling."""
+    if origin is None or origin.protocol != NAME or not isinstance(origin.wire, dict):
+        return None
+    return origin.wire.get(key, origin.wire.get(snake(key)))
+
+
+def _carried(origin: Origin | None, key: str, known: frozenset[str]) -> Object:
+    """The unknown keys of a node that has no counterpart in the internal form, when it came from this wire."""
+    held = _had(origin, key)
+    return {name: value for name, value in held.items() if name not in known} if isinstance(held, dict) else {}
+
+
+def _unwrap_config(origin: Origin | None, out: Object, generation: Object) -> None:
+    """Unknown keys of the SDKs' `config` go where the wire has them."""
+    for key, value in _carried(origin, "config", CONFIG.known).items():
+        (out if key in BESIDE.known else generation)[key] = value

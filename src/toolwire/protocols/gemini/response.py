@@ -1,0 +1,258 @@
+"""Whole answers: candidates, the reasons they ended for, and what they cost."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from toolwire import ids
+from toolwire.ir import Call, Choice, Failure, Finish, Part, Response, Text, Usage, place
+from toolwire.loss import Ledger
+from toolwire.protocols.gemini.errors import error_body, read_error
+from toolwire.protocols.gemini.grounding import carried_grounding, grounds, read_grounding, write_grounding
+from toolwire.protocols.gemini.models import Family
+from toolwire.protocols.gemini.names import (
+    ANSWER,
+    BROKEN,
+    CANDIDATE,
+    CONTENT,
+    EXACT_FINISHES,
+    FEEDBACK,
+    FINISH_NUMBERS,
+    FINISH_WORDS,
+    FINISHES,
+    NAME,
+    USAGE,
+)
+from toolwire.protocols.gemini.parts import PartReading, read_part
+from toolwire.protocols.gemini.parts_write import Writing, write_part
+from toolwire.reading import finished, says_something, verbatim
+from toolwire.room import Context
+from toolwire.wire import (
+    Json,
+    Object,
+    Path,
+    as_object,
+    take_int,
+    take_list,
+    take_object,
+    take_text,
+    wrong,
+)
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def read_response(body: Object) -> Response:
+    reading = PartReading()
+    as_object(body, None)
+    if isinstance(body.get("error"), dict):
+        return Response(failure=read_error(body, 0, {}), origin=reading.whole(body, None))
+    node = ANSWER(body)
+    origin = reading.origin(body, None, ANSWER.known)
+    choices = []
+    for number, item in enumerate(take_list(node, "candidates", None) or []):
+        choices.append(_read_candidate(item, ((None, "candidates"), number), number, reading))
+    if not choices:
+        blocked = read_block(node, None, reading)
+        if blocked is not None:
+            choices.append(Choice(0, (), blocked))
+    elif node.get("promptFeedback") is not None:
+        reading.stray(None, "promptFeedback")
+    usage = take_object(node, "usageMetadata", None)
+    return Response(
+        take_text(node, "responseId", None) or "",
+        take_text(node, "modelVersion", None) or "",
+        read_time(node.get("createTime"), reading),
+        tuple(choices),
+        read_usage(usage, (None, "usageMetadata"), reading) if usage is not None else None,
+        next((failure for choice in choices if (failure := broken(choice.finish)) is not None), None),
+        origin,
+        tuple(reading.strays),
+    )
+
+
+def _read_candidate(item: Json, path: Path, number: int, reading: PartReading) -> Choice:
+    raw = as_object(item, path)
+    node = CANDIDATE(raw)
+    origin = reading.origin(raw, path, CANDIDATE.known)
+    parts: list[Part] = []
+    texts: list[str | None] = []
+    content = take_object(node, "content", path)
+    if content is not None:
+        here = (path, "content")
+        inner = reading.inner(content, here, CONTENT)
+        for place_in, part in enumerate(take_list(inner, "parts", here) or []):
+            read = read_part(part, ((here, "parts"), place_in), reading)
+            if read is not None and not silent(read):
+                parts.append(read)
+                texts.append(read.text if isinstance(read, Text) else None)
+    if reading.open is not None:
+        parts.append(reading.open.closed(incomplete=True))
+        reading.open = None
+    if says_something(node.get("groundingMetadata")):
+        parts = _grounded(node["groundingMetadata"], parts, texts, (path, "groundingMetadata"), reading)
+    index = take_int(node, "index", path)
+    return Choice(number if index is None else index, tuple(parts), read_finish(node, path), origin)
+
+
+def silent(part: Part) -> bool:
+    """An empty text without a signature: it only fills a place, as in the last chunk of a stream."""
+    return isinstance(part, Text) and not part.text and part.seal is None
+
+
+def _grounded(
+    metadata: Json, parts: list[Part], texts: list[str | None], path: Path, reading: PartReading
+) -> list[Part]:
+    found = read_grounding(metadata, texts, path, reading)
+    cited: dict[int, list[Any]] = {}
+    for number, citation in found.citations:
+        cited.setdefault(number, []).append(citation)
+    for number, citations in cited.items():
+        parts[number] = replace(parts[number], citations=tuple(citations))
+    return [*parts, *found.hosted]
+
+
+def read_finish(candidate: Object, path: Path) -> Finish | None:
+    """Why a candidate (in camelCase) ended: a word, in any case, or the number of it."""
+    reason = candidate.get("finishReason")
+    if reason is None:
+        return None
+    if isinstance(reason, int) and not isinstance(reason, bool):
+        word = FINISH_NUMBERS[reason] if 0 <= reason < len(FINISH_NUMBERS) else str(reason)
+    elif isinstance(reason, str):
+        word = reason.upper()
+    else:
+        wrong((path, "finishReason"), "a string", reason)
+    return Finish(FINISHES.get(word, "other"), word, detail=take_text(candidate, "finishMessage", path) or "")
+
+
+def read_block(answer: Object, path: Path, reading: PartReading) -> Finish | None:
+    """The ending of an answer (in camelCase) whose prompt was refused."""
+    raw = take_object(answer, "promptFeedback", path)
+    if raw is None:
+        return None
+    here = (path, "promptFeedback")
+    feedback = reading.inner(raw, here, FEEDBACK)
+    reason = feedback.get("blockReason")
+    if reason is None:
+        return None
+    return Finish("filter", str(reason).upper(), detail=take_text(feedback, "blockReasonMessage", here) or "")
+
+
+def broken(finish: Finish | None) -> Failure | None:
+    """The failure that an ending stands for, if it is one: such an answer must not pass for a success."""
+    if finish is None or finish.raw not in BROKEN:
+        return None
+    message = f"the model's answer cannot be used ({finish.raw})"
+    return Failure("upstream", f"{message}: {finish.detail}" if finish.detail else message, 502, finish.raw.lower())
+
+
+def read_usage(raw: Object, path: Path, reading: PartReading) -> Usage:
+    node = USAGE(raw)
+    reasoning = take_int(node, "thoughtsTokenCount", path)
+    return Usage(
+        (take_int(node, "promptTokenCount", path) or 0) + (take_int(node, "toolUsePromptTokenCount", path) or 0),
+        (take_int(node, "candidatesTokenCount", path) or 0) + (reasoning or 0),
+        take_int(node, "cachedContentTokenCount", path),
+        None,
+        reasoning,
+        take_int(node, "totalTokenCount", path),
+        reading.origin(raw, path, USAGE.known),
+    )
+
+
+def read_time(value: Json, reading: PartReading, path: Path = None) -> int | None:
+    if value is None:
+        return None
+    try:
+        return int(datetime.fromisoformat(value).timestamp())
+    except (ValueError, TypeError, OverflowError):
+        reading.stray(path, "createTime")
+        return None
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def write_response(response: Response, ledger: Ledger, context: Context) -> Object:
+    if verbatim(response.origin, NAME):
+        wire: Object = response.origin.wire  # type: ignore[union-attr]
+        return wire
+    failure = response.failure
+    if failure is not None and (failure.code.upper() not in BROKEN or not response.choices):
+        return error_body(failure)
+    out: Object = {"candidates": [write_choice(choice, ledger) for choice in response.choices]}
+    if response.usage is not None:
+        out["usageMetadata"] = write_usage(response.usage, ledger)
+    out |= write_heading(response.id, response.model, response.created, context)
+    return finished(out, response.origin, NAME)
+
+
+def write_heading(id: str, model: str, created: int | None, context: Context) -> Object:
+    """What repeats on every chunk: the model, the time and the id."""
+    out: Object = {"modelVersion": model} if model else {}
+    if created is not None:
+        out["createTime"] = datetime.fromtimestamp(created, UTC).isoformat().replace("+00:00", "Z")
+    identity = id or (ids.made("", context.seed) if context.seed else "")
+    if identity:
+        out["responseId"] = identity
+    return out
+
+
+def write_choice(choice: Choice, ledger: Ledger) -> Object:
+    if verbatim(choice.origin, NAME):
+        wire: Object = choice.origin.wire  # type: ignore[union-attr]
+        return wire
+    writing = Writing(ledger, Family(), answer=True)
+    parts: list[Object] = []
+    numbered: list[tuple[int, Part]] = []
+    for part in choice.parts:
+        numbered.append((len(parts), part))
+        written = None if grounds(part) else write_part(part, writing)
+        if written is not None:
+            parts.append(written)
+    out: Object = {"content": {"parts": parts or [{"text": ""}], "role": "model"}}
+    if choice.finish is not None:
+        cut = any(isinstance(part, Call) and part.incomplete for part in choice.parts)
+        out |= write_finish(choice.finish, cut, ledger)
+    out["index"] = choice.index
+    metadata = write_grounding(numbered, ledger) | carried_grounding(choice.origin)
+    if metadata:
+        out["groundingMetadata"] = metadata
+    return finished(out, choice.origin, NAME)
+
+
+def write_finish(finish: Finish, cut: bool, ledger: Ledger) -> Object:
+    """The reason's own word where it is one of ours and means the same, else the word for its kind."""
+    word = finish.raw
+    if FINISHES.get(word) != finish.kind or word not in _SENT:
+        word = FINISH_WORDS[finish.kind]
+        if finish.kind not in EXACT_FINISHES:
+            ledger.note("finish-mapped", place(finish), f"the ending `{finish.raw or finish.kind}` became {word}")
+    if cut and finish.kind in ("stop", "calls"):
+        word = "MAX_TOKENS"
+    out: Object = {"finishReason": word}
+    if finish.detail:
+        out["finishMessage"] = finish.detail
+    return out
+
+
+_SENT = frozenset(FINISHES) - {"CONTINUATION", "FUNCTION_CALL"}
+
+
+def write_usage(usage: Usage, ledger: Ledger) -> Object:
+    if verbatim(usage.origin, NAME):
+        wire: Object = usage.origin.wire  # type: ignore[union-attr]
+        return wire
+    if usage.cache_write:
+        ledger.note("usage-mapped", place(usage), f"{usage.cache_write} tokens written to a cache are not told apart")
+    out: Object = {"promptTokenCount": usage.input, "candidatesTokenCount": usage.output - (usage.reasoning or 0)}
+    out["totalTokenCount"] = usage.total if usage.total is not None else usage.input + usage.output
+    if usage.cache_read is not None:
+        out["cachedContentTokenCount"] = usage.cache_read
+    if usage.reasoning is not None:
+        out["thoughtsTokenCount"] = usage.reasoning
+    return finished(out, usage.origin, NAME)

@@ -1,0 +1,250 @@
+"""`generationConfig` and the few settings beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toolwire.ir import Format, Settings, Thinking, place
+from toolwire.loss import Ledger
+from toolwire.protocols.gemini.models import Family
+from toolwire.protocols.gemini.names import (
+    FORMAT_KEYS,
+    GENERATION,
+    MAX_STOPS,
+    NAME,
+    SETTINGS,
+    THINKING,
+    TIERS,
+)
+from toolwire.protocols.gemini.parts import PartReading
+from toolwire.protocols.gemini.parts_write import foreign
+from toolwire.protocols.gemini.schemas import standard
+from toolwire.reading import finished, verbatim
+from toolwire.thinking import BUDGETS, budget_for, effort_for, nearest
+from toolwire.wire import (
+    Json,
+    Object,
+    Path,
+    as_list,
+    as_object,
+    as_text,
+    take_bool,
+    take_int,
+    take_number,
+    take_text,
+)
+
+
+class Gathered:
+    """Settings from wherever they stand: the body, `generationConfig`, or the SDKs' `config`."""
+
+    __slots__ = ("fields", "where")
+
+    def __init__(self) -> None:
+        self.fields: dict[str, Any] = {}
+        self.where: dict[str, Path] = {}
+
+    def put(self, field: str, value: Json, path: Path) -> None:
+        if value is not None and field not in self.fields:
+            self.fields[field] = value
+            self.where[field] = path
+
+    def settings(self) -> Settings:
+        return Settings(**self.fields, where=self.where)
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def _take_stops(node: Object, key: str, path: Path) -> tuple[str, ...] | None:
+    stops = node.get(key)
+    if stops is None:
+        return None
+    here = (path, key)
+    return tuple(as_text(stop, (here, number)) for number, stop in enumerate(as_list(stops, here)))
+
+
+_TAKERS: dict[str, Any] = {
+    "max_tokens": take_int,
+    "stop": _take_stops,
+    "seed": take_int,
+    "count": take_int,
+    "logprobs": take_bool,
+    "top_logprobs": take_int,
+}
+
+
+def read_generation(raw: Object, path: Path, reading: PartReading, gathered: Gathered) -> None:
+    """Settings of one object; its unknown keys are the caller's to note."""
+    node = GENERATION(raw)
+    for field, key in SETTINGS.items():
+        if key in node:
+            gathered.put(field, _TAKERS.get(field, take_number)(node, key, path), (path, key))
+    if node.get("thinkingConfig") is not None:
+        thinking = read_thinking(node["thinkingConfig"], (path, "thinkingConfig"), reading)
+        gathered.put("thinking", thinking, (path, "thinkingConfig"))
+    if any(node.get(key) is not None for key in FORMAT_KEYS):
+        read = read_format(node, path, reading)
+        gathered.put("format", read, (path, "responseMimeType"))
+
+
+def read_tier(node: Object, path: Path, gathered: Gathered) -> None:
+    tier = take_text(node, "serviceTier", path)
+    gathered.put("tier", tier and tier.lower().removeprefix("service_tier_"), (path, "serviceTier"))
+
+
+def read_thinking(value: Json, path: Path, reading: PartReading) -> Thinking:
+    raw = as_object(value, path)
+    node = THINKING(raw)
+    origin = reading.origin(raw, path, THINKING.known)
+    budget = take_int(node, "thinkingBudget", path)
+    level = (take_text(node, "thinkingLevel", path) or "").lower().removeprefix("thinking_level_")
+    shown = take_bool(node, "includeThoughts", path)
+    show = "" if shown is None else "auto" if shown else "none"
+    effort = "" if level == "unspecified" else level
+    if budget is None:
+        return Thinking(effort=effort, show=show, origin=origin)
+    if budget <= 0:
+        return Thinking("off" if budget == 0 else "auto", effort, show=show, origin=origin)
+    return Thinking("on", effort, budget, show, origin)
+
+
+def read_format(node: Object, path: Path, reading: PartReading) -> Format | None:
+    mime = take_text(node, "responseMimeType", path)
+    schema = node.get("responseJsonSchema")
+    if schema is None and node.get("responseSchema") is not None:
+        schema = standard(as_object(node["responseSchema"], (path, "responseSchema")))
+    elif isinstance(schema, dict) and str(schema.get("type")).isupper():
+        schema = standard(schema)
+    word = (mime or "application/json").lower()
+    if word not in ("application/json", "text/plain"):
+        for key in FORMAT_KEYS:
+            if node.get(key) is not None:
+                reading.stray(path, key)
+        return None
+    origin = reading.whole({key: node[key] for key in FORMAT_KEYS if key in node}, (path, "responseMimeType"))
+    if schema is not None:
+        return Format("schema", schema, origin=origin)
+    return Format("json" if word == "application/json" else "text", origin=origin)
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+SAID = frozenset({*SETTINGS, "thinking", "format", "tier", "stream_usage"})
+
+
+def write_generation(settings: Settings, family: Family, functions: bool, ledger: Ledger) -> Object:
+    out: Object = {}
+    for field, key in SETTINGS.items():
+        value = getattr(settings, field)
+        if value is not None:
+            out[key] = list(value) if field == "stop" else value
+    stops = out.get("stopSequences", ())
+    if len(stops) > MAX_STOPS:
+        out["stopSequences"] = stops[:MAX_STOPS]
+        what = f"only the first {MAX_STOPS} of {len(stops)} stop sequences were kept"
+        ledger.note("setting-clamped", settings.where.get("stop"), what)
+    if settings.format is not None:
+        out.update(write_format(settings.format, family, functions, ledger))
+    if settings.thinking is not None:
+        thinking = write_thinking(settings.thinking, family, ledger)
+        if thinking:
+            out["thinkingConfig"] = thinking
+    ledger.unsaid(settings, SAID | {"parallel"} if settings.parallel else SAID)
+    return out
+
+
+def write_tier(settings: Settings, ledger: Ledger) -> str | None:
+    if settings.tier is None or settings.tier == "auto":
+        return None
+    tier = TIERS.get(settings.tier)
+    where = settings.where.get("tier")
+    if tier is None:
+        ledger.note("no-counterpart", where, f"the tier `{settings.tier}` was left out")
+    elif tier != settings.tier:
+        ledger.note("setting-mapped", where, f"the tier `{settings.tier}` became `{tier}`")
+    return tier
+
+
+def write_format(format: Format, family: Family, functions: bool, ledger: Ledger) -> Object:
+    if verbatim(format.origin, NAME):
+        wire: Object = format.origin.wire  # type: ignore[union-attr]
+        return wire
+    if format.kind == "text":
+        return {"responseMimeType": "text/plain"} if not foreign(format.origin) else {}
+    if functions and family.known and not family.third and foreign(format.origin):
+        why = "before the third generation a format cannot be combined with functions"
+        ledger.note("no-counterpart", place(format), "the format of the answer was left out", why)
+        return {}
+    if format.description:
+        ledger.note("no-counterpart", place(format), "the description of the format was left out")
+    out: Object = {"responseMimeType": "application/json"}
+    if format.kind == "schema" and format.schema is not None:
+        out["responseJsonSchema"] = format.schema
+    return out
+
+
+def write_thinking(thinking: Thinking, family: Family, ledger: Ledger) -> Object:
+    if verbatim(thinking.origin, NAME):
+        wire: Object = thinking.origin.wire  # type: ignore[union-attr]
+        return wire
+    measure = family.measure
+    if not measure:
+        ledger.note("no-counterpart", place(thinking), "the setting `thinking` was left out: this model does not think")
+        return {}
+    out: Object = {}
+    if thinking.show:
+        out["includeThoughts"] = thinking.show != "none"
+    elif thinking.mode == "on" and foreign(thinking.origin):
+        out["includeThoughts"] = True
+    if measure == "level":
+        out.update(_level(thinking, family, ledger))
+    elif measure == "budget":
+        out.update(_budget(thinking, family, ledger))
+    else:
+        out.update(_either(thinking))
+    return finished(out, thinking.origin, NAME)
+
+
+def _either(thinking: Thinking) -> Object:
+    """An unknown model is told in the measure that the client used."""
+    if thinking.mode == "off" or thinking.effort == "none":
+        return {"thinkingBudget": 0}
+    if thinking.budget is not None:
+        return {"thinkingBudget": thinking.budget}
+    if thinking.effort:
+        return {"thinkingLevel": nearest(thinking.effort, ("minimal", "low", "medium", "high")).upper()}
+    return {"thinkingBudget": -1} if thinking.mode == "auto" else {}
+
+
+def _level(thinking: Thinking, family: Family, ledger: Ledger) -> Object:
+    asked = "none" if thinking.mode == "off" else thinking.effort
+    if not asked and thinking.budget is not None:
+        asked = effort_for(thinking.budget)
+    if not asked:
+        return {}
+    level = nearest(asked, family.levels)
+    if level != thinking.effort:
+        given = thinking.effort or (f"a budget of {thinking.budget}" if thinking.budget is not None else "no thinking")
+        ledger.note("thinking-mapped", place(thinking), f"{given} became the level {level.upper()}")
+    return {"thinkingLevel": level.upper()}
+
+
+def _budget(thinking: Thinking, family: Family, ledger: Ledger) -> Object:
+    least, most = family.budgets
+    if thinking.mode == "off" or thinking.effort == "none":
+        if family.can_rest:
+            return {"thinkingBudget": 0}
+        ledger.note("thinking-mapped", place(thinking), f"no thinking became a budget of {least}")
+        return {"thinkingBudget": least}
+    if thinking.budget is not None:
+        budget = min(max(thinking.budget, least), most)
+        if budget != thinking.budget:
+            ledger.note("setting-clamped", place(thinking), f"a budget of {thinking.budget} became {budget}")
+        return {"thinkingBudget": budget}
+    if thinking.effort:
+        known = thinking.effort if thinking.effort in BUDGETS else "medium"
+        budget = min(max(budget_for(known), least), most)
+        ledger.note("thinking-mapped", place(thinking), f"the effort {thinking.effort} became a budget of {budget}")
+        return {"thinkingBudget": budget}
+    return {"thinkingBudget": -1} if thinking.mode == "auto" else {}

@@ -1,0 +1,370 @@
+"""Streams, read: each chunk is a whole answer whose parts add to what came before.
+
+Parts of one channel (answer text, thoughts) grow over the chunks; a signed part stands for itself, so that its
+signature can go back on exactly the same part. A call comes whole, or in pieces with JSON paths. The stream has come to
+its end when every candidate has given a reason, or the prompt was blocked; what is owed follows at the end of input.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from msgspec.structs import replace
+
+from toolwire.events import (
+    ArgumentsDelta,
+    Carried,
+    ChoiceEnd,
+    CitationDelta,
+    Event,
+    Frame,
+    PartEnd,
+    PartStart,
+    ResponseEnd,
+    ResponseFailed,
+    ResponseStart,
+    SealDelta,
+    TextDelta,
+    UsageUpdate,
+)
+from toolwire.ir import Call, Failure, Finish, Origin, Part, Reasoning, Text
+from toolwire.protocols.gemini.errors import read_error
+from toolwire.protocols.gemini.fragments import Fragments
+from toolwire.protocols.gemini.framing import Framing
+from toolwire.protocols.gemini.grounding import read_grounding
+from toolwire.protocols.gemini.names import (
+    ANSWER,
+    CALL_PART,
+    CANDIDATE,
+    CONTENT,
+    FRAGMENT,
+    NAME,
+    TEXT,
+    Shape,
+)
+from toolwire.protocols.gemini.parts import OpenCall, PartReading, read_part, read_seal
+from toolwire.protocols.gemini.response import broken, read_block, read_finish, read_time, read_usage
+from toolwire.reading import says_something
+from toolwire.sse import Frame as Bytes
+from toolwire.sse import FrameTooLong
+from toolwire.wire import (
+    Malformed,
+    Object,
+    Path,
+    as_object,
+    decode,
+    take_bool,
+    take_int,
+    take_list,
+    take_object,
+    take_text,
+)
+
+SILENT = Frame(NAME, None, None, silent=True)
+_ROOT: Path = (None, "event")
+
+
+def _unreadable(error: Malformed) -> Failure:
+    return Failure("upstream", f"the provider's stream cannot be read: {error}", 502, "invalid_stream")
+
+
+class _Channel:
+    """Text that is still growing."""
+
+    __slots__ = ("index", "pieces", "thought")
+
+    def __init__(self, index: int, thought: bool) -> None:
+        self.index = index
+        self.thought = thought
+        self.pieces: list[str] = []
+
+
+class _Candidate:
+    """What is open of one candidate."""
+
+    __slots__ = ("call", "channel", "finish", "grounding", "index")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.channel: _Channel | None = None
+        self.call: tuple[int, OpenCall] | None = None
+        self.finish: Finish | None = None
+        self.grounding: tuple[Object, Path] | None = None
+
+
+class StreamReader:
+    """Bytes of one answer in, events out."""
+
+    def __init__(self) -> None:
+        self._framing = Framing()
+        self._reading = PartReading()
+        self._noted: set[tuple[Shape, str]] = set()
+        self._out: list[Event] = []
+        self._frames = 0
+        self._parts = 0
+        self._started = False
+        self._done = False
+        self._usage: tuple[Object, Path] | None = None
+        self._candidates: dict[int, _Candidate] = {}
+
+    # --- bytes ---
+
+    def feed(self, data: bytes) -> list[Event]:
+        if self._done or not data:
+            return []
+        try:
+            return self._take(self._framing.feed(data))
+        except FrameTooLong as error:
+            return self._fail(Failure("upstream", str(error), 502, "frame_too_long"), SILENT)
+
+    def close(self) -> list[Event]:
+        return [] if self._done else self._ended(self._take(self._framing.close(), at_end=True))
+
+    def _ended(self, events: list[Event]) -> list[Event]:
+        if self._done:
+            return events
+        self._done = True
+        if not self._candidates or any(one.finish is None for one in self._candidates.values()):
+            return [*events, *self._cut()]
+        return [*events, *self._finish()]
+
+    def _take(self, frames: list[Bytes], at_end: bool = False) -> list[Event]:
+        out = self._out = []
+        for bytes_ in frames:
+            if self._done:
+                break
+            path = (_ROOT, self._frames)
+            self._frames += 1
+            if bytes_.data.strip() == b"[DONE]":
+                frame = Frame(NAME, bytes_.event, None)
+                out.append(Carried("[DONE]", Origin(NAME, path, None), quiet=True, frame=frame))
+                continue
+            try:
+                json = decode(bytes_.data, path)
+            except Malformed as error:
+                # What the end of input tore is a stream that was cut, not one that was wrong.
+                out.extend(self._cut() if at_end else self._fail(_unreadable(error)))
+                break
+            frame = Frame(NAME, bytes_.event, json)
+            before = len(out)
+            try:
+                self._chunk(as_object(json, path), path, frame)
+            except Malformed as error:
+                out.extend(self._fail(_unreadable(error)))
+            if len(out) == before:
+                out.append(Carried("chunk", Origin(NAME, path, json), quiet=True, frame=frame))
+        return out
+
+    def _fail(self, failure: Failure, frame: Frame | None = None) -> list[Event]:
+        self._done = True
+        events: list[Event] = []
+        if self._usage is not None and self._started:
+            # The failure at hand matters more than counts that cannot be read.
+            with suppress(Malformed):
+                events.append(UsageUpdate(read_usage(*self._usage, self._reading), frame=frame))
+        return [*events, ResponseFailed(failure, frame=frame)]
+
+    # --- chunks ---
+
+    def _chunk(self, raw: Object, path: Path, frame: Frame) -> None:
+        if "error" in raw:
+            self._out.extend(self._fail(read_error(raw, 0, {}, path), frame))
+            return
+        chunk = self._known(raw, path, ANSWER)
+        usage = take_object(chunk, "usageMetadata", path)
+        if usage is not None:
+            self._usage = (usage, (path, "usageMetadata"))
+        if not self._started:
+            self._start(chunk, path, frame)
+        candidates = take_list(chunk, "candidates", path)
+        for number, item in enumerate(candidates or ()):
+            here = ((path, "candidates"), number)
+            self._candidate(as_object(item, here), here, number, frame)
+            if self._done:
+                return
+        if not candidates and chunk.get("promptFeedback") is not None:
+            blocked = read_block(chunk, path, self._reading)
+            if blocked is not None:
+                self._open(0).finish = blocked
+
+    def _known(self, node: Object, path: Path, shape: Shape) -> Object:
+        """The node in camelCase; an unknown key is noted the first time it comes."""
+        if shape.keys.issuperset(node):
+            return node
+        for key, value in node.items():
+            if key not in shape.known and (shape, key) not in self._noted and says_something(value):
+                self._noted.add((shape, key))
+                self._reading.stray(path, key)
+        return shape(node)
+
+    def _start(self, chunk: Object, path: Path, frame: Frame) -> None:
+        self._started = True
+        self._out.append(
+            ResponseStart(
+                take_text(chunk, "responseId", path) or "",
+                take_text(chunk, "modelVersion", path) or "",
+                read_time(chunk.get("createTime"), self._reading, path),
+                read_usage(*self._usage, PartReading()) if self._usage is not None else None,
+                Origin(NAME, path, {}, intact=False),
+                frame,
+            )
+        )
+
+    def _open(self, index: int) -> _Candidate:
+        one = self._candidates.get(index)
+        if one is None:
+            one = self._candidates[index] = _Candidate(index)
+        return one
+
+    def _candidate(self, raw: Object, path: Path, number: int, frame: Frame) -> None:
+        node = self._known(raw, path, CANDIDATE)
+        index = take_int(node, "index", path)
+        one = self._open(number if index is None else index)
+        content = take_object(node, "content", path)
+        if content is not None:
+            here = (path, "content")
+            inner = self._known(content, here, CONTENT)
+            for at, part in enumerate(take_list(inner, "parts", here) or ()):
+                self._part(one, as_object(part, ((here, "parts"), at)), ((here, "parts"), at), frame)
+        metadata = take_object(node, "groundingMetadata", path)
+        if metadata:
+            one.grounding = (metadata, (path, "groundingMetadata"))
+        finish = read_finish(node, path) if "finishReason" in node else None
+        if finish is not None:
+            one.finish = finish
+            failure = broken(finish)
+            if failure is not None:
+                self._out.extend(self._fail(failure, frame))
+
+    # --- parts ---
+
+    def _part(self, one: _Candidate, node: Object, path: Path, frame: Frame) -> None:
+        text = node.get("text")
+        if isinstance(text, str):
+            if len(node) == 1:
+                self._text(one, text, False, node, path, frame)
+                return
+            if read_seal(node, path) is None:
+                self._known(node, path, TEXT)
+                self._text(one, text, bool(take_bool(node, "thought", path)), node, path, frame)
+                return
+        call = node.get("functionCall", node.get("function_call"))
+        if isinstance(call, dict):
+            pieces = FRAGMENT(call)
+            if "partialArgs" in pieces or "willContinue" in pieces or "name" not in pieces:
+                self._piece(one, pieces, node, path, frame)
+                return
+        part = read_part(node, path, self._reading)
+        if part is not None:
+            self._whole(one, part, frame)
+
+    def _text(self, one: _Candidate, text: str, thought: bool, node: Object, path: Path, frame: Frame) -> None:
+        if not text:
+            return
+        channel = one.channel
+        if channel is None or channel.thought is not thought:
+            self._end_channel(one, frame)
+            channel = one.channel = _Channel(self._parts, thought)
+            self._parts += 1
+            origin = Origin(NAME, path, node, intact=False)
+            part: Part = Reasoning(form="summary", origin=origin) if thought else Text("", origin=origin)
+            self._out.append(PartStart(channel.index, part, one.index, frame))
+        channel.pieces.append(text)
+        self._out.append(TextDelta(channel.index, text, frame))
+
+    def _end_channel(self, one: _Candidate, frame: Frame) -> None:
+        if one.channel is not None:
+            self._out.append(PartEnd(one.channel.index, frame=frame))
+            one.channel = None
+
+    def _whole(self, one: _Candidate, part: Part, frame: Frame) -> None:
+        """A part that came in one piece: a call, media, a signed text, what the provider's own tools did."""
+        if isinstance(part, Text) and not part.text and part.seal is None:
+            return
+        self._end_channel(one, frame)
+        index, self._parts = self._parts, self._parts + 1
+        out = self._out
+        if isinstance(part, Call):
+            out.append(PartStart(index, replace(part, arguments="", seal=None), one.index, frame))
+            if part.arguments:
+                out.append(ArgumentsDelta(index, part.arguments, frame))
+        elif isinstance(part, (Text, Reasoning)):
+            out.append(PartStart(index, replace(part, text="", seal=None), one.index, frame))
+            if part.text:
+                out.append(TextDelta(index, part.text, frame))
+        else:
+            out.append(PartStart(index, part, one.index, frame))
+        if isinstance(part, (Call, Text, Reasoning)) and part.seal is not None:
+            out.append(SealDelta(index, part.seal, frame))
+        out.append(PartEnd(index, frame=frame))
+
+    def _piece(self, one: _Candidate, call: Object, node: Object, path: Path, frame: Frame) -> None:
+        """One piece of a call whose arguments are streamed by JSON path."""
+        name = take_text(call, "name", path)
+        if name is not None:
+            if one.call is not None:
+                raise Malformed(path, f"a call begins while the arguments of `{one.call[1].name}` are still coming")
+            self._known(node, path, CALL_PART)
+            self._end_channel(one, frame)
+            opened = OpenCall(take_text(call, "id", path) or "", name, read_seal(node, path), path, node, Fragments())
+            one.call = (self._parts, opened)
+            self._parts += 1
+            origin = Origin(NAME, path, node, intact=False)
+            self._out.append(PartStart(one.call[0], Call(opened.id, name, origin=origin), one.index, frame))
+        elif one.call is None:
+            raise Malformed(path, "a piece of a call came, but no call is open")
+        one.call[1].pieces.add(call, path)
+        if not take_bool(call, "willContinue", path):
+            self._end_call(one, frame, False)
+
+    def _end_call(self, one: _Candidate, frame: Frame, incomplete: bool) -> None:
+        if one.call is None:
+            return
+        index, opened = one.call
+        one.call = None
+        text = opened.pieces.text(opened.path)
+        if text:
+            self._out.append(ArgumentsDelta(index, text, frame))
+        if opened.seal is not None:
+            self._out.append(SealDelta(index, opened.seal, frame))
+        self._out.append(PartEnd(index, incomplete, frame))
+
+    # --- the end of input ---
+
+    def _finish(self) -> list[Event]:
+        out = self._out = []
+        try:
+            for one in sorted(self._candidates.values(), key=lambda candidate: candidate.index):
+                assert one.finish is not None
+                self._end_call(one, SILENT, one.finish.kind != "stop")
+                self._ground(one)
+                out.append(ChoiceEnd(one.finish, one.index, SILENT))
+            if self._usage is not None:
+                out.append(UsageUpdate(read_usage(*self._usage, self._reading), SILENT))
+        except Malformed as error:
+            return [*out, ResponseFailed(_unreadable(error), SILENT)]
+        out.append(ResponseEnd(tuple(self._reading.strays), SILENT))
+        return out
+
+    def _ground(self, one: _Candidate) -> None:
+        """Citations need the text they belong to: only the one that is still open can take them."""
+        channel = one.channel if one.channel is not None and not one.channel.thought else None
+        if one.grounding is None:
+            self._end_channel(one, SILENT)
+            return
+        metadata, path = one.grounding
+        found = read_grounding(metadata, ["".join(channel.pieces)] if channel else [], path, self._reading)
+        if channel is not None:
+            self._out.extend(CitationDelta(channel.index, citation, SILENT) for _, citation in found.citations)
+        self._end_channel(one, SILENT)
+        for part in found.hosted:
+            self._whole(one, part, SILENT)
+
+    def _cut(self) -> list[Event]:
+        """The input ended too early: perhaps with an error that lacks its `data:`."""
+        bare = self._framing.bare_error()
+        if bare is not None:
+            path = (_ROOT, self._frames)
+            return self._fail(read_error(bare, 0, {}, path), Frame(NAME, None, bare))
+        message = "the provider's stream ended before a finishReason came"
+        return self._fail(Failure("upstream", message, 502, "stream_truncated"), SILENT)
