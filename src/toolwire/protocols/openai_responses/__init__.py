@@ -1,0 +1,41 @@
+"""OpenAI Responses: `POST /v1/responses`."""
+
+from __future__ import annotations
+
+import re
+
+from toolwire.protocols.openai_responses.errors import read_error, write_error
+from toolwire.protocols.openai_responses.http import HTTP
+from toolwire.protocols.openai_responses.names import KINDS, NAME
+from toolwire.protocols.openai_responses.request import read_request, write_request
+from toolwire.protocols.openai_responses.response import read_response, write_response
+from toolwire.protocols.openai_responses.stream_read import StreamReader
+from toolwire.protocols.openai_responses.stream_write import StreamWriter
+from toolwire.room import Room, Rules
+
+ROOM = Room(
+    name=NAME,
+    rules=Rules(
+        name_pattern=re.compile(r"[a-zA-Z0-9_-]+"),
+        name_limit=128,
+        id_limit=64,
+        tool_kinds=KINDS,
+        namespaces=True,
+        tools_in_turns=True,
+        results="turns",
+        system="both",
+        result_media=frozenset({"image", "file"}),
+        result_error="text",
+        seals=frozenset({"reasoning"}),
+        turns_key="input",
+    ),
+    http=HTTP,
+    read_request=read_request,
+    write_request=write_request,
+    read_response=read_response,
+    write_response=write_response,
+    read_error=read_error,
+    write_error=write_error,
+    stream_reader=StreamReader,
+    stream_writer=StreamWriter,
+)

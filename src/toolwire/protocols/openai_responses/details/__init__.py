@@ -1,0 +1,1 @@
+"""What only this room needs: items, their tools, and the streams' open items."""

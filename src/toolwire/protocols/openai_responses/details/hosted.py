@@ -1,0 +1,104 @@
+"""What the provider's own tools did: one item tells the call and what it found."""
+
+from __future__ import annotations
+
+from toolwire.ir import Citation, HostedCall, HostedResult, Part, place
+from toolwire.loss import Ledger
+from toolwire.protocols.openai_responses.names import HOSTED_ITEMS, NAME, RAW
+from toolwire.protocols.openai_responses.parts import stamped
+from toolwire.reading import Reading, finished
+from toolwire.wire import Json, Object, Path, encode_text, object_or_none, take_list, take_object, take_text
+
+
+def read_hosted(node: Object, path: Path, reading: Reading) -> tuple[Part, ...]:
+    """One item says what was asked and what was found: a HostedCall, and a HostedResult if anything was told."""
+    tool = HOSTED_ITEMS[node["type"]][0]
+    id = take_text(node, "id", path) or ""
+    arguments, sources, text, known = _READ_HOSTED[tool](node, path)
+    origin = stamped(reading, node, path, known | {"type", "id", "status"})
+    call = HostedCall(id, tool, encode_text(arguments) if arguments else "", origin)
+    if not sources and not text:
+        return (call,)
+    return call, HostedResult(id, tool, sources, text, origin=origin)
+
+
+_Hosted = tuple[Object, tuple[Citation, ...], str, frozenset[str]]
+
+
+def _read_search(node: Object, path: Path) -> _Hosted:
+    action = take_object(node, "action", path) or {}
+    found = take_list(action, "sources", (path, "action")) or []
+    sources = tuple(
+        [Citation(str(one.get("url") or ""), str(one.get("title") or "")) for one in found if _has_url(one)]
+    )
+    if len(sources) == len(found):
+        action = {key: value for key, value in action.items() if key != "sources"}
+    else:
+        sources = ()
+    return action, sources, "", frozenset({"action"})
+
+
+def _has_url(source: Json) -> bool:
+    return isinstance(source, dict) and source.keys() <= {"type", "url", "title"} and bool(source.get("url"))
+
+
+def _read_code(node: Object, path: Path) -> _Hosted:
+    code = take_text(node, "code", path)
+    outputs = take_list(node, "outputs", path) or []
+    logs = [one["logs"] for one in outputs if isinstance(one, dict) and isinstance(one.get("logs"), str)]
+    known = frozenset({"code", "container_id"})
+    arguments = {"code": code} if code is not None else {}
+    return arguments, (), "".join(logs), known | {"outputs"} if len(logs) == len(outputs) else known
+
+
+def _read_files(node: Object, path: Path) -> _Hosted:
+    queries = take_list(node, "queries", path) or []
+    results = take_list(node, "results", path) or []
+    found = [one for one in results if isinstance(one, dict)]
+    sources = tuple([Citation(title=str(one.get("filename") or ""), quote=str(one.get("text") or "")) for one in found])
+    return {"queries": queries}, sources, "", frozenset({"queries"})
+
+
+_READ_HOSTED = {"web_search": _read_search, "code_execution": _read_code, "file_search": _read_files}
+HOSTED_TYPES = {tool: (item, prefix) for item, (tool, prefix) in HOSTED_ITEMS.items()}
+
+
+def can_write_hosted(tool: str) -> bool:
+    return tool in HOSTED_TYPES or tool == "web_fetch"
+
+
+def write_hosted(
+    call: HostedCall, result: HostedResult | None, ledger: Ledger, id: str, status: str = "completed"
+) -> Object:
+    """The item of a provider's own tool, written from its meaning."""
+    arguments = object_or_none(call.arguments)
+    if arguments is None:
+        ledger.note("arguments-wrapped", place(call), f"arguments of {call.tool!r} that are no object were wrapped")
+        arguments = {RAW: call.arguments}
+    sources = result.sources if result else ()
+    text = result.text if result else ""
+    out: Object = {"type": HOSTED_TYPES.get(call.tool, HOSTED_TYPES["web_search"])[0], "id": id, "status": status}
+    if call.tool == "code_execution":
+        out["code"] = arguments.get("code")
+        out["container_id"] = ""
+        out["outputs"] = [{"type": "logs", "logs": text}] if text else None
+        text = ""
+    elif call.tool == "file_search":
+        out["queries"] = arguments.get("queries") or []
+        out["results"] = [{"filename": one.title, "text": one.quote} for one in sources] or None
+    else:
+        out["action"] = _search_action(call, arguments, ledger)
+        if sources:
+            out["action"]["sources"] = [{"type": "url", "url": one.url} for one in sources]
+    if text and result is not None:
+        ledger.note("part-dropped", place(result), f"the text that {call.tool!r} found was left out")
+    return finished(out, call.origin, NAME)
+
+
+def _search_action(call: HostedCall, arguments: Object, ledger: Ledger) -> Object:
+    if "type" in arguments:
+        return dict(arguments)
+    if call.tool == "web_fetch":
+        ledger.note("tool-mapped", place(call), "a fetched page is told as an opened page of a search")
+        return {"type": "open_page", "url": arguments.get("url")}
+    return {"type": "search", **arguments}

@@ -1,0 +1,171 @@
+"""The items of an answer, written from parts. The stream's writer opens and closes the same items one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from toolwire.ids import made
+from toolwire.ir import Call, Finish, HostedCall, HostedResult, Media, Opaque, Part, Reasoning, Refusal, Text, place
+from toolwire.loss import Ledger
+from toolwire.protocols.openai_responses.details.hosted import HOSTED_TYPES, can_write_hosted, write_hosted
+from toolwire.protocols.openai_responses.details.items import write_call, write_reasoning
+from toolwire.protocols.openai_responses.names import ANSWER_MESSAGE, CALLS, CONTENT, ENDINGS, NAME
+from toolwire.protocols.openai_responses.parts import own, write_annotations
+from toolwire.reading import verbatim
+from toolwire.wire import Json, Object
+
+CUT = frozenset(kind for kind, (status, _) in ENDINGS.items() if status == "incomplete")
+"""Endings that leave the last item incomplete."""
+
+
+class Names:
+    """The ids of the items of one answer: a legal one is kept, another is made of its place; none comes twice."""
+
+    def __init__(self, answer: str) -> None:
+        self._answer = answer
+        self._used: set[str] = set()
+
+    def name(self, prefix: str, given: str, number: int) -> str:
+        id = given if given.startswith(prefix) and given not in self._used else made(prefix, self._answer, number)
+        self._used.add(id)
+        return id
+
+
+def write_output(
+    parts: tuple[Part, ...], finish: Finish | None, answer: str, think: bool, ledger: Ledger
+) -> list[Object]:
+    names = Names(answer)
+    items: list[Object] = []
+    if think and not any(isinstance(part, Reasoning) for part in parts):
+        items.append(empty_reasoning(names.name("rs_", "", 0)))
+        ledger.note("reasoning-added", None, "an empty reasoning item was put first")
+    for run in _runs(parts):
+        item = write_item(run, names, len(items), ledger)
+        if item is not None:
+            items.append(item)
+    cut = finish is not None and finish.kind in CUT and items and not verbatim(parts[-1].origin, NAME)
+    if cut and items[-1].get("type") == "message":
+        items[-1]["status"] = "incomplete"
+    return items
+
+
+def _runs(parts: tuple[Part, ...]) -> Iterator[tuple[Part, ...]]:
+    """Parts that share an item: neighbouring texts, or a provider's tool and what it found."""
+    run: list[Part] = []
+    for part in parts:
+        if run and not joins(run[-1], part):
+            yield tuple(run)
+            run = []
+        run.append(part)
+    if run:
+        yield tuple(run)
+
+
+def in_text(part: Part) -> bool:
+    return isinstance(part, (Text, Refusal)) or (isinstance(part, Opaque) and part.kind.startswith(CONTENT))
+
+
+def joins(before: Part, part: Part) -> bool:
+    if isinstance(part, HostedResult):
+        return isinstance(before, HostedCall) and before.id == part.id
+    if not in_text(before) or not in_text(part):
+        return False
+    if own(before.origin) and own(part.origin) and not isinstance(part, Opaque) and not isinstance(before, Opaque):
+        return before.origin.wire is part.origin.wire  # type: ignore[union-attr]
+    return True
+
+
+def empty_reasoning(id: str) -> Object:
+    return {"type": "reasoning", "id": id, "summary": []}
+
+
+def write_item(run: tuple[Part, ...], names: Names, number: int, ledger: Ledger) -> Object | None:
+    part = run[0]
+    if in_text(part):
+        return _write_message(run, names, number, ledger)
+    if verbatim(part.origin, NAME) and isinstance(part.origin.wire, dict):  # type: ignore[union-attr]
+        wire: Object = part.origin.wire  # type: ignore[union-attr]
+        return wire
+    match part:
+        case Call():
+            shape = CALLS.get(part.kind, CALLS["function"])
+            status = "incomplete" if part.incomplete else "completed"
+            return write_call(part, ledger, names.name(shape.prefix, part.item, number), status)
+        case Reasoning():
+            return write_reasoning(part, ledger, names.name("rs_", part.id, number))
+        case HostedCall(tool=tool) if can_write_hosted(tool):
+            result = run[1] if len(run) > 1 and isinstance(run[1], HostedResult) else None
+            return write_hosted(part, result, ledger, names.name(hosted_prefix(tool), part.id, number))
+        case Media(kind="image") if part.data:
+            return write_picture(part, names.name("ig_", "", number))
+        case _:
+            drop(part, ledger)
+    return None
+
+
+def hosted_prefix(tool: str) -> str:
+    return HOSTED_TYPES.get(tool, HOSTED_TYPES["web_search"])[1]
+
+
+def write_picture(part: Media, id: str) -> Object:
+    form = part.mime.partition("/")[2] or "png"
+    return {
+        "type": "image_generation_call",
+        "id": id,
+        "status": "completed",
+        "output_format": form,
+        "result": part.data,
+    }
+
+
+def drop(part: Part, ledger: Ledger) -> None:
+    if isinstance(part, Opaque):
+        ledger.opaque(part)
+    elif isinstance(part, Media):
+        ledger.note("media-dropped", place(part), f"{part.kind} was left out of an answer")
+    else:
+        ledger.note("part-dropped", place(part), f"a part of type {type(part).__name__} was left out of an answer")
+
+
+def _write_message(run: tuple[Part, ...], names: Names, number: int, ledger: Ledger) -> Object:
+    wire = message_of(run[0])
+    if wire is not None and len(run) == len(wire["content"]) and all(verbatim(part.origin, NAME) for part in run):
+        return wire
+    content = [one for part in run if (one := content_part(part, ledger)) is not None]
+    given = "" if wire is None else str(wire.get("id") or "")
+    return message_item(names.name("msg_", given, number), "completed", content, run[0])
+
+
+def message_of(part: Part) -> Object | None:
+    """The message that a part was read from, where it was one of this protocol."""
+    wire = part.origin.wire if part.origin is not None and own(part.origin) else None
+    return wire if isinstance(wire, dict) and wire.get("type") == "message" else None
+
+
+def content_part(part: Part, ledger: Ledger) -> Object | None:
+    if isinstance(part, Refusal):
+        return {"type": "refusal", "refusal": part.text}
+    if isinstance(part, Text):
+        if part.seal is not None:
+            ledger.note("seal-dropped", place(part), "the seal of a text was left out")
+        return {
+            "type": "output_text",
+            "text": part.text,
+            "annotations": write_annotations(part, ledger),
+            "logprobs": [],
+        }
+    if isinstance(part, Opaque) and own(part.origin):
+        wire: Object = part.origin.wire
+        return wire
+    drop(part, ledger)
+    return None
+
+
+def message_item(id: str, status: str, content: list[Object], first: Part) -> Object:
+    """A message, with what its item said beyond our words (`phase`) where it came from this protocol."""
+    out: Object = {"id": id, "type": "message", "status": status, "role": "assistant", "content": content}
+    origin = first.origin
+    if own(origin) and isinstance(origin.wire, dict) and origin.wire.get("type") == "message":  # type: ignore[union-attr]
+        extra: dict[str, Json] = dict(origin.extra)  # type: ignore[union-attr]
+        out.update({key: value for key, value in extra.items() if key not in out and key not in ANSWER_MESSAGE})
+    return out

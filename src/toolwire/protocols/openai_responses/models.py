@@ -1,0 +1,35 @@
+"""What families of models refuse, where the references say so. An unknown model takes everything."""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct
+
+from toolwire.thinking import EFFORTS
+
+
+class Family(Struct, frozen=True):
+    efforts: tuple[str, ...] = EFFORTS
+    """The efforts it takes; none at all means that it does not reason."""
+    sampling: bool = True
+    """Does it take temperature and top_p?"""
+
+
+ANY = Family()
+
+FAMILIES: tuple[tuple[re.Pattern[str], Family], ...] = (
+    (re.compile(r"gpt-6(-astra|\.1-sol)"), Family(EFFORTS[1:], sampling=False)),
+    (re.compile(r"gpt-6"), Family(sampling=False)),
+    (re.compile(r"(chatgpt-)?(gpt-)?4o|gpt-(3|4)|chatgpt-"), Family(efforts=())),
+    (re.compile(r"o[134](-|$)"), Family(("low", "medium", "high"), sampling=False)),
+)
+"""First match wins, on the name behind the last slash."""
+
+
+def family_of(model: str) -> Family:
+    name = model.rpartition("/")[2]
+    for pattern, family in FAMILIES:
+        if pattern.match(name):
+            return family
+    return ANY

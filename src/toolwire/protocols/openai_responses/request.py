@@ -1,0 +1,311 @@
+"""A request: one turn for each item of `input`, the settings, and back."""
+
+from __future__ import annotations
+
+from toolwire.ids import made
+from toolwire.ir import (
+    Call,
+    HostedCall,
+    HostedResult,
+    Media,
+    Opaque,
+    Origin,
+    Part,
+    Reasoning,
+    Refusal,
+    Request,
+    Result,
+    Text,
+    ToolReference,
+    ToolsAdded,
+    Turn,
+    place,
+)
+from toolwire.loss import Ledger
+from toolwire.protocols.openai_responses.details.hosted import HOSTED_TYPES, can_write_hosted, write_hosted
+from toolwire.protocols.openai_responses.details.items import (
+    read_model_item,
+    read_result,
+    runs_at_provider,
+    sealed_here,
+    write_call,
+    write_reasoning,
+    write_result,
+)
+from toolwire.protocols.openai_responses.details.settings import read_settings, write_settings
+from toolwire.protocols.openai_responses.names import (
+    CLIENT_ITEMS,
+    CONTENT,
+    MESSAGE,
+    NAME,
+    OUTPUT_ITEMS,
+    REQUEST,
+    ROLES,
+)
+from toolwire.protocols.openai_responses.parts import Side, own, read_content, stamped, write_content, write_part
+from toolwire.protocols.openai_responses.tools import read_choice, read_tools, write_choice, write_tools
+from toolwire.reading import Reading, finished, numbered, says_something, verbatim
+from toolwire.wire import (
+    Json,
+    Malformed,
+    Object,
+    Path,
+    as_list,
+    as_object,
+    take_bool,
+    take_list,
+    take_text,
+)
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def read_request(body: Object) -> Request:
+    reading = Reading(NAME)
+    settings, known = read_settings(body, reading)
+    instructions = take_text(body, "instructions", None)
+    told = Origin(NAME, (None, "instructions"), instructions)
+    system = () if instructions is None else (Text(instructions, origin=told),)
+    tools = take_list(body, "tools", None)
+    return Request(
+        take_text(body, "model", None) or "",
+        system,
+        read_input(body.get("input"), (None, "input"), reading),
+        () if tools is None else read_tools(tools, (None, "tools"), reading),
+        read_choice(body.get("tool_choice"), (None, "tool_choice"), reading),
+        take_bool(body, "stream", None),
+        settings,
+        bool(body.get("previous_response_id") or body.get("conversation")),
+        _origin(body, known, reading),
+        tuple(reading.strays),
+    )
+
+
+def _origin(body: Object, said: frozenset[str], reading: Reading) -> Origin:
+    """The request's origin. What the settings have understood of `include` and `user` is kept, but is no stray."""
+    known = REQUEST
+    extra = {key: value for key, value in body.items() if key not in known}
+    for key, value in extra.items():
+        if key not in said and says_something(value):
+            reading.stray(None, key)
+    return Origin(NAME, None, body, extra)
+
+
+def read_input(value: Json, path: Path, reading: Reading) -> tuple[Turn, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        origin = Origin(NAME, path, value)
+        return (Turn("user", (Text(value, origin=origin),), origin=origin),)
+    items = as_list(value, path)
+    elsewhere = {item.get("call_id") for item in items if isinstance(item, dict) and runs_at_provider(item)} - {None}
+    return tuple([read_turn(as_object(item, at), at, reading, elsewhere) for item, at in numbered(items, path)])
+
+
+def read_turn(node: Object, path: Path, reading: Reading, elsewhere: set[Json]) -> Turn:
+    """One item as one turn. `elsewhere` are the calls that the provider ran itself: their results are its own too."""
+    kind = take_text(node, "type", path) or ("message" if "role" in node else "item_reference")
+    if kind == "message":
+        return _read_message(node, path, reading)
+    if kind == "additional_tools":
+        return _read_additional_tools(node, path, reading)
+    shape = OUTPUT_ITEMS.get(kind)
+    if shape is not None and not runs_at_provider(node) and (not elsewhere or node.get("call_id") not in elsewhere):
+        result = read_result(node, path, shape, reading)
+        return Turn("tool", (result,), origin=result.origin)
+    if shape is not None or kind in CLIENT_ITEMS:
+        opaque = Opaque(kind, Origin(NAME, path, node))
+        return Turn("user" if kind in CLIENT_ITEMS else "assistant", (opaque,), origin=opaque.origin)
+    parts = read_model_item(node, path, reading)
+    return Turn("assistant", parts, origin=parts[0].origin)
+
+
+def _read_message(node: Object, path: Path, reading: Reading) -> Turn:
+    name = take_text(node, "role", path)
+    role = ROLES.get(name or "")
+    if role is None:
+        raise Malformed((path, "role"), f"{name!r} is no role; one of {', '.join(ROLES)} is")
+    parts = read_content(node.get("content"), (path, "content"), reading)
+    phase = take_text(node, "phase", path) or ""
+    return Turn(role, parts, phase=phase, origin=stamped(reading, node, path, MESSAGE))
+
+
+def _read_additional_tools(node: Object, path: Path, reading: Reading) -> Turn:
+    tools = take_list(node, "tools", path) or []
+    at = (path, "tools")
+    role = ROLES.get(str(node.get("role")), "developer")
+    added = ToolsAdded(read_tools(tools, at, reading), Origin(NAME, at, tools))
+    return Turn(role, (added,), origin=stamped(reading, node, path, frozenset({"type", "role", "tools"})))
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def write_request(request: Request, ledger: Ledger) -> Object:
+    origin = request.origin
+    if verbatim(origin, NAME):
+        wire: Object = origin.wire  # type: ignore[union-attr]
+        return wire
+    was: Object = origin.wire if own(origin) else {}  # type: ignore[union-attr]
+    out: Object = {}
+    if request.model:
+        out["model"] = request.model
+    if request.system:
+        out["instructions"] = _write_system(request.system, ledger)
+    if request.turns or "input" in was or not was:
+        out["input"] = write_input(request.turns, ledger, was.get("input"))
+    if request.tools or "tools" in was:
+        tools = was.get("tools")
+        out["tools"] = write_tools(request.tools, ledger, Origin(NAME, None, tools) if tools else None)
+    if request.choice is not None:
+        out["tool_choice"] = write_choice(request.choice, ledger)
+    if request.stream is not None:
+        out["stream"] = request.stream
+    write_settings(request, out, ledger)
+    return finished(out, origin, NAME)
+
+
+def _write_system(parts: tuple[Part, ...], ledger: Ledger) -> str:
+    texts = []
+    for part in parts:
+        if not isinstance(part, Text):
+            ledger.note("part-dropped", place(part), "instructions can hold text only")
+            continue
+        if part.cache is not None:
+            ledger.note("cache-dropped", place(part), "a cache breakpoint in the instructions was left out")
+        texts.append(part.text)
+    return "\n\n".join(texts)
+
+
+def write_input(turns: tuple[Turn, ...], ledger: Ledger, was: Json = None) -> Json:
+    """The items; a string that came as a string stays one, an untouched list is given back itself."""
+    before = [was] if isinstance(was, str) else was if isinstance(was, list) else []
+    if before and len(before) == len(turns) and all(map(_is_still, turns, before)):
+        return was
+    items: list[Object] = []
+    for turn in turns:
+        write_turn(turn, items, ledger)
+    return items
+
+
+def _is_still(turn: Turn, item: Json) -> bool:
+    return turn.origin is not None and verbatim(turn.origin, NAME) and turn.origin.wire is item
+
+
+def write_turn(turn: Turn, items: list[Object], ledger: Ledger) -> None:
+    """The items of a turn, in the order of its parts; text between other items is a message of its own."""
+    origin = turn.origin
+    if verbatim(origin, NAME) and isinstance(origin.wire, dict):  # type: ignore[union-attr]
+        items.append(origin.wire)  # type: ignore[union-attr]
+        return
+    if turn.name:
+        ledger.note("no-counterpart", place(turn), f"the name {turn.name!r} of a turn was left out")
+    run: list[Part] = []
+    before = len(items)
+    skipped: HostedResult | None = None
+    for number, part in enumerate(turn.parts):
+        if _in_message(part, turn):
+            run.append(part)
+            continue
+        _write_message(turn, run, items, ledger)
+        run = []
+        if part is skipped:
+            continue
+        if isinstance(part, HostedCall):
+            after = turn.parts[number + 1] if number + 1 < len(turn.parts) else None
+            skipped = after if isinstance(after, HostedResult) and after.id == part.id else None
+            _write_hosted_part(part, skipped, items, ledger)
+        else:
+            _write_part_item(part, turn, number, items, ledger)
+    if run or (not turn.parts and turn.role != "tool"):
+        _write_message(turn, run, items, ledger, always=len(items) == before)
+
+
+def _in_message(part: Part, turn: Turn) -> bool:
+    if isinstance(part, Media):
+        return turn.role != "assistant"
+    return isinstance(part, (Text, Refusal)) or (isinstance(part, Opaque) and part.kind.startswith(CONTENT))
+
+
+def _write_message(turn: Turn, run: list[Part], items: list[Object], ledger: Ledger, always: bool = False) -> None:
+    if not run and not always:
+        return
+    role = "user" if turn.role == "tool" else turn.role
+    side: Side = "output" if role == "assistant" else "input"
+    content = write_content(tuple(run), side, ledger)
+    if not content and content != "" and not always:
+        return
+    out: Object = {"type": "message", "role": role, "content": content}
+    if turn.phase and role == "assistant":
+        out["phase"] = turn.phase
+    elif turn.phase:
+        ledger.note("no-counterpart", place(turn), "the phase of a turn that is not the model's was left out")
+    whole = own(turn.origin) and isinstance(turn.origin.wire, dict) and len(run) == len(turn.parts)  # type: ignore[union-attr]
+    items.append(finished(out, turn.origin, NAME) if whole else out)
+
+
+def _write_part_item(part: Part, turn: Turn, number: int, items: list[Object], ledger: Ledger) -> None:
+    if verbatim(part.origin, NAME) and isinstance(part.origin.wire, dict):  # type: ignore[union-attr]
+        items.append(part.origin.wire)  # type: ignore[union-attr]
+        return
+    match part:
+        case Call():
+            items.append(write_call(part, ledger))
+        case Result():
+            items.append(write_result(part, ledger))
+        case Reasoning():
+            _write_thought(part, items, ledger)
+        case ToolsAdded(tools, origin):
+            out: Object = {"type": "additional_tools", "role": "developer", "tools": write_tools(tools, ledger, origin)}
+            items.append(finished(out, turn.origin, NAME) if len(turn.parts) == 1 else out)
+        case HostedResult():
+            _write_found_text(part, items, ledger)
+        case Media():
+            _write_model_media(part, items, ledger)
+        case ToolReference(name):
+            ledger.note("tool-dropped", place(part), f"a reference to the tool {name!r} was left out")
+        case Opaque():
+            ledger.opaque(part)
+        case _:
+            ledger.note("part-dropped", place(part), f"a part of type {type(part).__name__} was left out")
+
+
+def _write_thought(part: Reasoning, items: list[Object], ledger: Ledger) -> None:
+    """Only what this provider can verify goes back to it: its own seal, or an item that it knows by id."""
+    if sealed_here(part.seal) or own(part.origin) or part.id.startswith("rs_"):
+        items.append(write_reasoning(part, ledger))
+        return
+    ledger.note("reasoning-dropped", place(part), "thinking without a seal of the provider was left out")
+
+
+def _write_hosted_part(call: HostedCall, result: HostedResult | None, items: list[Object], ledger: Ledger) -> None:
+    if verbatim(call.origin, NAME):
+        items.append(call.origin.wire)  # type: ignore[union-attr]
+    elif can_write_hosted(call.tool):
+        prefix = HOSTED_TYPES.get(call.tool, HOSTED_TYPES["web_search"])[1]
+        given = call.id if call.id.startswith(prefix) else made(prefix, call.id, call.arguments)
+        items.append(write_hosted(call, result, ledger, given))
+    else:
+        ledger.note("part-dropped", place(call), f"a call of the provider's tool {call.tool!r} was left out")
+        if result is not None:
+            _write_found_text(result, items, ledger)
+
+
+def _write_found_text(part: HostedResult, items: list[Object], ledger: Ledger) -> None:
+    lines = [part.text] if part.text else []
+    lines += [f"{source.title} {source.url} {source.quote}".strip() for source in part.sources]
+    if part.error:
+        lines.append(part.error)
+    if not lines:
+        return
+    ledger.note("hosted-as-text", place(part), f"what {part.tool!r} found became text")
+    text = Text("\n".join(lines))
+    items.append({"type": "message", "role": "assistant", "content": [write_part(text, "output", ledger)]})
+
+
+def _write_model_media(part: Media, items: list[Object], ledger: Ledger) -> None:
+    """The model's side takes no media: an image that it made goes back as the user's."""
+    written = write_part(part, "input", ledger)
+    if written is not None:
+        ledger.note("media-moved", place(part), f"{part.kind} of the model was moved to a user's message")
+        items.append({"type": "message", "role": "user", "content": [written]})

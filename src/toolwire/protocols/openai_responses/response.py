@@ -1,0 +1,240 @@
+"""A whole answer: its items as parts, its status as an ending, and back with every key that clients insist on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from toolwire.ids import legal, made
+from toolwire.ir import Call, Choice, Failure, Finish, Origin, Part, Refusal, Request, Response, Text, Usage, place
+from toolwire.loss import Ledger
+from toolwire.protocols.openai_responses.details.items import read_model_item
+from toolwire.protocols.openai_responses.details.output import write_output
+from toolwire.protocols.openai_responses.errors import failure_of, stream_error
+from toolwire.protocols.openai_responses.names import (
+    ANSWER_MESSAGE,
+    COARSE,
+    COMPLETE,
+    ECHOED,
+    ENDINGS,
+    NAME,
+    REASONS,
+    RESPONSE,
+    TEMPLATE,
+    UNFINISHED,
+    USAGE,
+)
+from toolwire.protocols.openai_responses.parts import own, read_part, stamped
+from toolwire.reading import Reading, numbered, verbatim
+from toolwire.room import Context
+from toolwire.wire import (
+    Json,
+    Malformed,
+    Object,
+    Path,
+    as_list,
+    as_object,
+    take_int,
+    take_list,
+    take_object,
+    take_text,
+)
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def read_response(body: Object) -> Response:
+    reading = Reading(NAME)
+    if body.get("output") is None:
+        if body.get("error"):
+            return Response(failure=failure_of(body, 0, None), origin=Origin(NAME, None, body))
+        raise Malformed(None, "`output` is missing")
+    parts: list[Part] = []
+    for item, at in numbered(as_list(body["output"], (None, "output")), (None, "output")):
+        parts += read_output_item(as_object(item, at), at, reading)
+    failure = read_failure(body, None)
+    finish = None if failure else read_finish(body, any(isinstance(part, Call) for part in parts), None)
+    choices = (Choice(0, tuple(parts), finish),) if parts or finish else ()
+    return Response(
+        take_text(body, "id", None) or "",
+        take_text(body, "model", None) or "",
+        take_int(body, "created_at", None),
+        choices,
+        read_usage(body, None, reading),
+        failure,
+        reading.origin(body, None, RESPONSE),
+        tuple(reading.strays),
+    )
+
+
+def read_output_item(node: Object, path: Path, reading: Reading) -> tuple[Part, ...]:
+    """The parts of an item. Those of a message share the item as their origin, so that it can be put together again."""
+    if node.get("type") != "message":
+        return read_model_item(node, path, reading)
+    origin = stamped(reading, node, path, ANSWER_MESSAGE)
+    content = take_list(node, "content", path) or []
+    parts = []
+    for value, at in numbered(content, (path, "content")):
+        parts.append(in_message(read_part(as_object(value, at), at, reading), origin, at))
+    return tuple(parts)
+
+
+def in_message(part: Part, item: Origin, path: Path) -> Part:
+    origin = Origin(NAME, path, item.wire, item.extra)
+    if isinstance(part, Text):
+        return Text(part.text, part.citations, origin=origin)
+    if isinstance(part, Refusal):
+        return Refusal(part.text, origin)
+    return part
+
+
+def read_finish(body: Object, called: bool, path: Path) -> Finish:
+    status = take_text(body, "status", path) or "completed"
+    if status == "incomplete":
+        details = take_object(body, "incomplete_details", path) or {}
+        reason = take_text(details, "reason", (path, "incomplete_details")) or ""
+        return Finish(REASONS.get(reason, "other"), reason or status)
+    if status in UNFINISHED:
+        return Finish("other", status)
+    return Finish("calls" if called else "stop", status)
+
+
+def read_failure(body: Object, path: Path) -> Failure | None:
+    status = body.get("status")
+    if status == "cancelled":
+        return Failure("cancelled", "the answer was cancelled", 499, "cancelled", origin=Origin(NAME, path, body))
+    error = body.get("error")
+    if status != "failed" and not (error and status not in COMPLETE):
+        return None
+    return failure_of(
+        error if isinstance(error, dict) else {"message": str(error or "the answer failed")}, 0, (path, "error")
+    )
+
+
+def read_usage(body: Object, path: Path, reading: Reading) -> Usage | None:
+    node = take_object(body, "usage", path)
+    if node is None:
+        return None
+    at = (path, "usage")
+    taken = take_object(node, "input_tokens_details", at) or {}
+    given = take_object(node, "output_tokens_details", at) or {}
+    return Usage(
+        take_int(node, "input_tokens", at) or 0,
+        take_int(node, "output_tokens", at) or 0,
+        take_int(taken, "cached_tokens", (at, "input_tokens_details")),
+        take_int(taken, "cache_write_tokens", (at, "input_tokens_details")),
+        take_int(given, "reasoning_tokens", (at, "output_tokens_details")),
+        take_int(node, "total_tokens", at),
+        reading.origin(node, at, USAGE),
+    )
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def write_response(response: Response, ledger: Ledger, context: Context) -> Object:
+    if verbatim(response.origin, NAME):
+        wire: Object = response.origin.wire  # type: ignore[union-attr]
+        return wire
+    out = opened(response.id, response.model, response.created, context)
+    if own(response.origin):
+        out.update(response.origin.extra)  # type: ignore[union-attr]
+    choice = response.choices[0] if response.choices else Choice(0, ())
+    for other in response.choices[1:]:
+        ledger.note("no-counterpart", place(other), f"choice {other.index} was left out")
+    failed = response.failure
+    out["output"] = write_output(choice.parts, choice.finish, out["id"], asked_to_think(context.request), ledger)
+    if response.usage is not None:
+        out["usage"] = write_usage(response.usage)
+    if failed is not None:
+        out["status"], out["error"] = "failed", stream_error(failed)
+    else:
+        close(out, choice.finish, any(isinstance(part, Refusal) for part in choice.parts), ledger, context)
+    return out
+
+
+def opened(id: str, model: str, created: int | None, context: Context) -> Object:
+    """An answer in progress: every key that clients insist on, and what the request said."""
+    out: Object = {key: plain(value) for key, value in TEMPLATE.items()}
+    request = context.request
+    if request is not None and own(request.origin):
+        for key in ECHOED:
+            value = request.origin.wire.get(key)  # type: ignore[union-attr]
+            if value is not None:
+                out[key] = value
+        out["tools"] = [_effective(tool) for tool in out["tools"]]
+    out["id"] = id if id.startswith("resp_") and legal(id, limit=64) else made("resp_", id or context.seed)
+    out["created_at"] = context.now if created is None else created
+    out["model"] = model or (request.model if request is not None else "")
+    out["status"] = "in_progress"
+    return out
+
+
+def plain(value: Json) -> Json:
+    """A fresh copy of a value of the template."""
+    if isinstance(value, Mapping):
+        return {key: plain(one) for key, one in value.items()}
+    return [] if value == () else value
+
+
+def _effective(tool: Json) -> Json:
+    """A function is told back with the strictness it really has."""
+    if isinstance(tool, dict) and tool.get("type") == "function" and tool.get("strict") is None:
+        return {**tool, "strict": False}
+    return tool
+
+
+def close(out: Object, finish: Finish | None, refused: bool, ledger: Ledger, context: Context) -> None:
+    """Set how the answer ended."""
+    status, reason = write_finish(finish, refused, ledger)
+    out["status"] = status
+    if status == "completed":
+        out["completed_at"] = max(context.now, out["created_at"])
+    elif status == "incomplete":
+        out["incomplete_details"] = {"reason": reason}
+    elif status == "failed":
+        out["error"] = {"code": reason, "message": f"the model's answer was malformed ({finish.raw if finish else ''})"}
+
+
+def write_finish(finish: Finish | None, refused: bool, ledger: Ledger) -> tuple[str, str]:
+    """The status of an answer, and the reason or error code that goes with it."""
+    if finish is None:
+        return "completed", ""
+    if finish.kind == "refusal" and refused:
+        return "completed", ""
+    if finish.kind == "other" and finish.raw in UNFINISHED:
+        return finish.raw, ""
+    status, reason = ENDINGS[finish.kind]
+    if finish.kind == "other" and ledger.source == NAME and finish.raw:
+        return status, finish.raw
+    if finish.kind in COARSE:
+        ledger.note(
+            "finish-mapped", place(finish), f"the ending {finish.raw or finish.kind!r} became {reason or status!r}"
+        )
+    return status, reason
+
+
+def write_usage(usage: Usage) -> Object:
+    if verbatim(usage.origin, NAME):
+        wire: Object = usage.origin.wire  # type: ignore[union-attr]
+        return wire
+    return {
+        "input_tokens": usage.input,
+        "input_tokens_details": {"cached_tokens": usage.cache_read or 0, "cache_write_tokens": usage.cache_write or 0},
+        "output_tokens": usage.output,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning or 0},
+        "total_tokens": usage.input + usage.output if usage.total is None else usage.total,
+    }
+
+
+def asked_to_think(request: Request | None) -> bool:
+    """Does the client wait for reasoning? Some hang when they asked for it and no such item comes."""
+    if request is None:
+        return False
+    thinking = request.settings.thinking
+    if thinking is not None and thinking.effort == "none":
+        return False
+    if thinking is not None and (thinking.effort or thinking.show):
+        return True
+    wire = request.origin.wire if own(request.origin) else None  # type: ignore[union-attr]
+    wanted = wire.get("include") if isinstance(wire, dict) else None
+    return isinstance(wanted, list) and "reasoning.encrypted_content" in wanted

@@ -1,0 +1,267 @@
+"""The stream's writer: the full lifecycle of every item, each closed before the next opens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from toolwire.events import (
+    ArgumentsDelta,
+    Carried,
+    ChoiceEnd,
+    CitationDelta,
+    Event,
+    Frame,
+    PartEnd,
+    PartStart,
+    ResponseEnd,
+    ResponseFailed,
+    ResponseStart,
+    SealDelta,
+    TextDelta,
+    UsageUpdate,
+)
+from toolwire.ir import Failure, Finish, HostedResult, Part, Reasoning, Refusal, Usage, place
+from toolwire.loss import Ledger
+from toolwire.protocols.openai_responses.details.output import CUT, Names, empty_reasoning, in_text, joins
+from toolwire.protocols.openai_responses.details.stream_open import OpenItem, Sequence, open_item
+from toolwire.protocols.openai_responses.errors import stream_error
+from toolwire.protocols.openai_responses.names import NAME, UNFINISHED
+from toolwire.protocols.openai_responses.parts import own
+from toolwire.protocols.openai_responses.response import asked_to_think, close, opened, write_usage
+from toolwire.room import Context
+from toolwire.sse import bare, named
+from toolwire.wire import Object, encode
+
+DONE = b"data: [DONE]\n\n"
+
+
+class StreamWriter:
+    def __init__(self, ledger: Ledger, context: Context) -> None:
+        self._ledger = ledger
+        self._context = context
+        self._out = Sequence()
+        self._response: Object | None = None
+        self._names = Names("")
+        self._items: list[Object] = []
+        self._open: OpenItem | None = None
+        self._part: int | None = None
+        self._waiting: dict[int, list[Event]] = {}
+        """Parts that began while another was open: this wire wants one after the other."""
+        self._finish: Finish | None = None
+        self._usage: Usage | None = None
+        self._refused = False
+        self._ended = False
+        self._think = asked_to_think(context.request)
+        self._last: Frame | None = None
+
+    def write(self, event: Event) -> bytes:
+        frame = event.frame
+        if frame is not None and frame.protocol == NAME:
+            return self._give_back(frame, event)
+        return WRITERS[type(event)](self, event)
+
+    def close(self) -> bytes:
+        if self._ended:
+            return b""
+        return self._fail(Failure("upstream", "the stream ended before the answer did", 502, "stream_truncated"))
+
+    def _give_back(self, frame: Frame, event: Event) -> bytes:
+        """A frame of our own protocol as it was, once; what it said is remembered for an end that we must write."""
+        if isinstance(event, (ResponseEnd, ResponseFailed)):
+            self._ended = True
+        if frame is self._last:
+            return b""
+        self._last = frame
+        if frame.silent:
+            return b""
+        node = frame.json
+        if not isinstance(node, dict):
+            return DONE
+        number = node.get("sequence_number")
+        if isinstance(number, int):
+            self._out.number = number + 1
+        if isinstance(event, ResponseStart) and isinstance(node.get("response"), dict):
+            self._response = dict(node["response"])
+        elif node.get("type") == "response.output_item.done":
+            self._items.append(node["item"])
+        return bare(encode(node)) if frame.event is None else named(frame.event, encode(node))
+
+    # --- beginning and end ------------------------------------------------------------------------------------------
+
+    def _begin(self, event: Event) -> bytes:
+        assert isinstance(event, ResponseStart)
+        response = opened(event.id, event.model, event.created, self._context)
+        if own(event.origin):
+            response.update(event.origin.extra)  # type: ignore[union-attr]
+        return self._announce(response)
+
+    def _announce(self, response: Object) -> bytes:
+        self._response = response
+        self._names = Names(response["id"])
+        created = self._out.event("response.created", {"response": response})
+        return created + self._out.event("response.in_progress", {"response": response})
+
+    def _end(self, event: Event) -> bytes:
+        out = [self._close_all()]
+        if self._think:
+            out.append(self._empty_thought())
+        response = self._response if self._response is not None else {}
+        close(response, self._finish, self._refused, self._ledger, self._context)
+        if response["status"] in UNFINISHED:
+            response["incomplete_details"] = {"reason": response["status"]}
+            response["status"] = "incomplete"
+        self._fill(response)
+        self._ended = True
+        out.append(self._out.event(f"response.{response['status']}", {"response": response}))
+        return b"".join(out)
+
+    def _failed(self, event: Event) -> bytes:
+        assert isinstance(event, ResponseFailed)
+        return self._fail(event.failure)
+
+    def _fail(self, failure: Failure) -> bytes:
+        """The only end that agents take for a failure. A call that is still open is not handed over."""
+        self._ended = True
+        head = b""
+        if self._response is None:
+            head = self._announce(opened("", "", None, self._context))
+        response = {**(self._response or {}), "status": "failed", "error": stream_error(failure)}
+        self._fill(response)
+        return head + self._out.event("response.failed", {"response": response})
+
+    def _fill(self, response: Object) -> None:
+        response["output"] = self._items
+        if self._usage is not None:
+            response["usage"] = write_usage(self._usage)
+
+    def _choice_end(self, event: Event) -> bytes:
+        assert isinstance(event, ChoiceEnd)
+        if event.choice != 0:
+            return b""
+        self._finish = event.finish
+        return b"" if self._part is not None else self._close_item()
+
+    def _count(self, event: Event) -> bytes:
+        assert isinstance(event, UsageUpdate)
+        self._usage = event.usage
+        return b""
+
+    def _carried(self, event: Event) -> bytes:
+        assert isinstance(event, Carried)
+        if not event.quiet:
+            self._ledger.note("event-dropped", place(event), f"the event `{event.kind}` was left out")
+        return b""
+
+    # --- parts ------------------------------------------------------------------------------------------------------
+
+    def _part_start(self, event: Event) -> bytes:
+        assert isinstance(event, PartStart)
+        if event.choice != 0:
+            self._ledger.note("no-counterpart", place(event.part), f"choice {event.choice} was left out")
+            return b""
+        if self._part is not None:
+            self._waiting[event.index] = [event]
+            return b""
+        return self._open_part(event)
+
+    def _open_part(self, event: PartStart) -> bytes:
+        part = event.part
+        self._part = event.index
+        if isinstance(part, Refusal):
+            self._refused = True
+        out = [self._thought_first(part)]
+        if self._open is not None and self._goes_on(self._open, part):
+            out.append(self._open.go_on(part, self._out))
+            return b"".join(out)
+        out.append(self._close_item())
+        self._open = open_item(part, self._names, len(self._items), self._ledger)
+        if self._open is not None:
+            out.append(self._open.begin(self._out))
+        return b"".join(out)
+
+    def _goes_on(self, item: OpenItem, part: Part) -> bool:
+        return (in_text(part) or isinstance(part, HostedResult)) and joins(item.part, part)
+
+    def _thought_first(self, part: Part) -> bytes:
+        think, self._think = self._think, False
+        return self._empty_thought() if think and not isinstance(part, Reasoning) else b""
+
+    def _empty_thought(self) -> bytes:
+        self._think = False
+        number = len(self._items)
+        item = empty_reasoning(self._names.name("rs_", "", number))
+        self._items.append(item)
+        self._ledger.note("reasoning-added", None, "an empty reasoning item was put first")
+        added = self._out.event("response.output_item.added", {"output_index": number, "item": item})
+        return added + self._out.event("response.output_item.done", {"output_index": number, "item": item})
+
+    def _delta(self, event: Event) -> bytes:
+        index: int = event.index  # type: ignore[union-attr]
+        if index == self._part:
+            return b"" if self._open is None else self._open.grow(event, self._out)
+        queue = self._waiting.get(index)
+        if queue is not None:
+            queue.append(event)
+        return b""
+
+    def _part_end(self, event: Event) -> bytes:
+        assert isinstance(event, PartEnd)
+        if event.index != self._part:
+            return self._delta(event)
+        out = [self._end_part(event)]
+        while self._is_free() and self._waiting:
+            queue = self._waiting.pop(next(iter(self._waiting)))
+            out += [self._catch_up(one) for one in queue]
+        return b"".join(out)
+
+    def _is_free(self) -> bool:
+        return self._part is None
+
+    def _catch_up(self, event: Event) -> bytes:
+        if isinstance(event, PartStart):
+            return self._open_part(event)
+        if isinstance(event, PartEnd):
+            return self._end_part(event)
+        return b"" if self._open is None else self._open.grow(event, self._out)
+
+    def _end_part(self, event: PartEnd) -> bytes:
+        self._part = None
+        if self._open is None:
+            return b""
+        out = self._open.end(event.incomplete, self._out)
+        return out if self._open.lingers else out + self._close_item()
+
+    def _close_item(self) -> bytes:
+        item, self._open = self._open, None
+        if item is None:
+            return b""
+        cut = self._finish is not None and self._finish.kind in CUT
+        out, node = item.close(cut, self._out)
+        if node is not None:
+            self._items.append(node)
+        return out
+
+    def _close_all(self) -> bytes:
+        out = b""
+        if self._part is not None:
+            out = self._part_end(PartEnd(self._part))
+        return out + self._close_item()
+
+
+WRITERS: Mapping[type, Callable[[StreamWriter, Event], bytes]] = MappingProxyType(
+    {
+        ResponseStart: StreamWriter._begin,
+        PartStart: StreamWriter._part_start,
+        TextDelta: StreamWriter._delta,
+        ArgumentsDelta: StreamWriter._delta,
+        SealDelta: StreamWriter._delta,
+        CitationDelta: StreamWriter._delta,
+        PartEnd: StreamWriter._part_end,
+        UsageUpdate: StreamWriter._count,
+        ChoiceEnd: StreamWriter._choice_end,
+        ResponseEnd: StreamWriter._end,
+        ResponseFailed: StreamWriter._failed,
+        Carried: StreamWriter._carried,
+    }
+)
