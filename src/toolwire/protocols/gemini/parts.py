@@ -7,8 +7,8 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from toolwire.ir import Call, HostedCall, HostedResult, Media, Opaque, Origin, Part, Reasoning, Result, Seal, Text
-from toolwire.protocols.gemini.fragments import Fragments
-from toolwire.protocols.gemini.media import read_file, read_inline
+from toolwire.protocols.gemini.details.fragments import Fragments
+from toolwire.protocols.gemini.details.media import read_file, read_inline
 from toolwire.protocols.gemini.names import (
     CALL_PART,
     CODE,

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from toolwire.ir import AnyTool, Call, Origin, Part, Request, Result, Text, ToolChoice, Turn, changed, place
 from toolwire.loss import Ledger
+from toolwire.protocols.gemini.details.parts_write import Writing, own_seal, write_part
+from toolwire.protocols.gemini.details.settings import (
+    Gathered,
+    read_generation,
+    read_tier,
+    write_generation,
+    write_tier,
+)
 from toolwire.protocols.gemini.models import Family, family
 from toolwire.protocols.gemini.names import (
     BESIDE,
@@ -19,8 +27,6 @@ from toolwire.protocols.gemini.names import (
     snake,
 )
 from toolwire.protocols.gemini.parts import PartReading, read_parts
-from toolwire.protocols.gemini.parts_write import Writing, own_seal, write_part
-from toolwire.protocols.gemini.settings import Gathered, read_generation, read_tier, write_generation, write_tier
 from toolwire.protocols.gemini.tools import needs_circulation, read_choice, read_tools, write_choice, write_tools
 from toolwire.reading import finished, verbatim
 from toolwire.wire import Json, Malformed, Object, Path, as_list, as_object, as_text, take_list, take_object, take_text

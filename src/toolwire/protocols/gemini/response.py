@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from toolwire import ids
 from toolwire.ir import Call, Choice, Failure, Finish, Part, Response, Text, Usage, place
 from toolwire.loss import Ledger
+from toolwire.protocols.gemini.details.grounding import carried_grounding, grounds, read_grounding, write_grounding
+from toolwire.protocols.gemini.details.parts_write import Writing, write_part
 from toolwire.protocols.gemini.errors import error_body, read_error
-from toolwire.protocols.gemini.grounding import carried_grounding, grounds, read_grounding, write_grounding
 from toolwire.protocols.gemini.models import Family
 from toolwire.protocols.gemini.names import (
     ANSWER,
@@ -27,7 +28,6 @@ from toolwire.protocols.gemini.names import (
     USAGE,
 )
 from toolwire.protocols.gemini.parts import PartReading, read_part
-from toolwire.protocols.gemini.parts_write import Writing, write_part
 from toolwire.reading import finished, says_something, verbatim
 from toolwire.room import Context
 from toolwire.wire import (

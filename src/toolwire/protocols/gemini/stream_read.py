@@ -28,10 +28,10 @@ from toolwire.events import (
     UsageUpdate,
 )
 from toolwire.ir import Call, Failure, Finish, Origin, Part, Reasoning, Text
+from toolwire.protocols.gemini.details.fragments import Fragments
+from toolwire.protocols.gemini.details.framing import Framing
+from toolwire.protocols.gemini.details.grounding import read_grounding
 from toolwire.protocols.gemini.errors import read_error
-from toolwire.protocols.gemini.fragments import Fragments
-from toolwire.protocols.gemini.framing import Framing
-from toolwire.protocols.gemini.grounding import read_grounding
 from toolwire.protocols.gemini.names import (
     ANSWER,
     CALL_PART,

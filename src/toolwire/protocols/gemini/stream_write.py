@@ -41,11 +41,11 @@ from toolwire.ir import (
     place,
 )
 from toolwire.loss import Ledger
+from toolwire.protocols.gemini.details.grounding import grounds, write_grounding
+from toolwire.protocols.gemini.details.parts_write import Writing, own_seal, write_part
 from toolwire.protocols.gemini.errors import error_body
-from toolwire.protocols.gemini.grounding import grounds, write_grounding
 from toolwire.protocols.gemini.models import Family
 from toolwire.protocols.gemini.names import NAME
-from toolwire.protocols.gemini.parts_write import Writing, own_seal, write_part
 from toolwire.protocols.gemini.response import write_finish, write_heading, write_usage
 from toolwire.room import Context
 from toolwire.sse import bare

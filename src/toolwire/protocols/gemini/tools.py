@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from toolwire.ir import AnyTool, HostedTool, Opaque, Origin, Tool, ToolChoice, ToolName, place
 from toolwire.loss import Ledger
+from toolwire.protocols.gemini.details.parts_write import foreign
+from toolwire.protocols.gemini.details.schemas import read_schema, write_schema
 from toolwire.protocols.gemini.models import Family
 from toolwire.protocols.gemini.names import (
     BUILT_IN,
@@ -16,10 +18,11 @@ from toolwire.protocols.gemini.names import (
     snake,
 )
 from toolwire.protocols.gemini.parts import PartReading
-from toolwire.protocols.gemini.parts_write import foreign
-from toolwire.protocols.gemini.schemas import standard
 from toolwire.reading import finished, numbered, says_something, verbatim
 from toolwire.wire import Json, Malformed, Object, Path, as_list, as_object, as_text, need_text, take_object, take_text
+
+PARAMETERS = ("parameters", "parametersJsonSchema")
+RETURNS = ("response", "responseJsonSchema")
 
 # --- reading --------------------------------------------------------------------------------------------------------
 
@@ -60,20 +63,10 @@ def read_declaration(item: Json, path: Path, reading: PartReading) -> Tool:
     return Tool(
         need_text(node, "name", path),
         take_text(node, "description", path),
-        _read_schema(node, "parameters", path),
-        output=_read_schema(node, "response", path),
+        read_schema(node, PARAMETERS, path),
+        output=read_schema(node, RETURNS, path),
         origin=reading.origin(raw, path, DECLARATION.known),
     )
-
-
-def _read_schema(node: Object, key: str, path: Path) -> Json:
-    """A schema in either of its two slots, as standard JSON Schema; one that is so already is kept untouched."""
-    schema = node.get(f"{key}JsonSchema")
-    if schema is None:
-        schema = node.get(key)
-        return None if schema is None else standard(as_object(schema, (path, key)))
-    kind = schema.get("type") if isinstance(schema, dict) else None
-    return standard(schema) if isinstance(kind, str) and kind.isupper() else schema
 
 
 _MODES = {"AUTO": "auto", "ANY": "required", "NONE": "none", "VALIDATED": "auto"}
@@ -139,9 +132,10 @@ def write_declaration(tool: Tool, family: Family, ledger: Ledger) -> Object:
     out: Object = {"name": tool.name}
     if tool.description is not None:
         out["description"] = tool.description
-    for key, schema in (("parameters", tool.parameters), ("response", tool.output)):
-        if schema is not None:
-            out[f"{key}JsonSchema"] = schema
+    if tool.parameters is not None:
+        out |= write_schema(tool.parameters, PARAMETERS, family, ledger, place(tool), arguments=True)
+    if tool.output is not None:
+        out |= write_schema(tool.output, RETURNS, family, ledger, place(tool))
     for what, unsaid in (("strict", tool.strict), ("defer", tool.defer)):
         if unsaid:
             ledger.note("no-counterpart", place(tool), f"`{what}` of the tool `{tool.name}` was left out")

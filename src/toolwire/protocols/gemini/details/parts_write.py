@@ -23,7 +23,7 @@ from toolwire.ir import (
     place,
 )
 from toolwire.loss import Ledger
-from toolwire.protocols.gemini.media import NESTED, write_media
+from toolwire.protocols.gemini.details.media import NESTED, write_media
 from toolwire.protocols.gemini.models import Family
 from toolwire.protocols.gemini.names import (
     CODE,

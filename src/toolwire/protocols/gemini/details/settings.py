@@ -6,6 +6,8 @@ from typing import Any
 
 from toolwire.ir import Format, Settings, Thinking, place
 from toolwire.loss import Ledger
+from toolwire.protocols.gemini.details.parts_write import foreign
+from toolwire.protocols.gemini.details.schemas import read_schema, write_schema
 from toolwire.protocols.gemini.models import Family
 from toolwire.protocols.gemini.names import (
     FORMAT_KEYS,
@@ -17,8 +19,6 @@ from toolwire.protocols.gemini.names import (
     TIERS,
 )
 from toolwire.protocols.gemini.parts import PartReading
-from toolwire.protocols.gemini.parts_write import foreign
-from toolwire.protocols.gemini.schemas import standard
 from toolwire.reading import finished, verbatim
 from toolwire.thinking import BUDGETS, budget_for, effort_for, nearest
 from toolwire.wire import (
@@ -33,6 +33,8 @@ from toolwire.wire import (
     take_number,
     take_text,
 )
+
+SHAPE = ("responseSchema", "responseJsonSchema")
 
 
 class Gathered:
@@ -111,11 +113,7 @@ def read_thinking(value: Json, path: Path, reading: PartReading) -> Thinking:
 
 def read_format(node: Object, path: Path, reading: PartReading) -> Format | None:
     mime = take_text(node, "responseMimeType", path)
-    schema = node.get("responseJsonSchema")
-    if schema is None and node.get("responseSchema") is not None:
-        schema = standard(as_object(node["responseSchema"], (path, "responseSchema")))
-    elif isinstance(schema, dict) and str(schema.get("type")).isupper():
-        schema = standard(schema)
+    schema = read_schema(node, SHAPE, path)
     word = (mime or "application/json").lower()
     if word not in ("application/json", "text/plain"):
         for key in FORMAT_KEYS:
@@ -180,7 +178,7 @@ def write_format(format: Format, family: Family, functions: bool, ledger: Ledger
         ledger.note("no-counterpart", place(format), "the description of the format was left out")
     out: Object = {"responseMimeType": "application/json"}
     if format.kind == "schema" and format.schema is not None:
-        out["responseJsonSchema"] = format.schema
+        out |= write_schema(format.schema, SHAPE, family, ledger, place(format))
     return out
 
 

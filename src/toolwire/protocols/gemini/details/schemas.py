@@ -1,0 +1,44 @@
+"""Schemas have two slots on this wire: one for its own dialect, and one that takes JSON Schema as it is."""
+
+from __future__ import annotations
+
+from toolwire import schema as dialects
+from toolwire.loss import Ledger
+from toolwire.protocols.gemini.models import Family
+from toolwire.wire import Json, Malformed, Object, Path, as_object
+
+
+def read_schema(node: Object, slots: tuple[str, str], path: Path) -> Json:
+    """A schema as plain JSON Schema, from either slot; one that is plain already is kept untouched."""
+    own, plain = slots
+    schema = node.get(plain)
+    if schema is None:
+        schema = node.get(own)
+        return None if schema is None else _plain(as_object(schema, (path, own)), (path, own))
+    return _plain(schema, (path, plain)) if _shouts(schema) else schema
+
+
+def _shouts(schema: Json) -> bool:
+    """Upper-case types are this wire's own dialect, whatever slot they stand in."""
+    kind = schema.get("type") if isinstance(schema, dict) else None
+    return isinstance(kind, str) and kind.isupper()
+
+
+def _plain(schema: Json, path: Path) -> Json:
+    try:
+        return dialects.standard(schema).schema
+    except Malformed as error:
+        raise Malformed(path, error.problem) from None
+
+
+def write_schema(
+    schema: Json, slots: tuple[str, str], family: Family, ledger: Ledger, where: Path, arguments: bool = False
+) -> Object:
+    """The schema untouched in the plain slot, or reduced to the older dialect for models that know nothing else."""
+    own, plain = slots
+    if family.json_schema:
+        return {plain: schema}
+    reduced = dialects.subset(schema, arguments)
+    for change in reduced.changes:
+        ledger.note("schema-rewritten", where, f"`{own}{change.pointer}`: {change.what}")
+    return {own: reduced.schema}
