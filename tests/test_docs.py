@@ -59,6 +59,7 @@ def test_python_runs_and_prints_what_it_says(page: Path) -> None:
 @pytest.mark.parametrize("page", _pages_with("console"))
 def test_commands_write_what_is_shown(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", "120")
     for block in blocks(page):
         if block.language == "console":
             for command, shown in _commands(block.code):
@@ -70,7 +71,7 @@ def _commands(code: str) -> Iterator[tuple[str, str]]:
     for piece in re.split(rf"^(?={re.escape(PROMPT)})", code, flags=re.MULTILINE):
         if piece.startswith(PROMPT):
             command, _, shown = piece.removeprefix("$ ").partition("\n")
-            yield command, shown
+            yield command, shown.removesuffix("\n\n") + "\n" if shown.endswith("\n\n") else shown
 
 
 def _run(command: str) -> str:
