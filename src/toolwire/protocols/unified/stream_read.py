@@ -69,6 +69,8 @@ class StreamReader:
         self._kind = ""
         """What the open part is; "" when none is open."""
         self._calls = 0
+        self._counted: Object | None = None
+        """The counts that were told last, so that the end does not tell them again."""
         self._strays: dict[tuple[str, str], Stray] = {}
 
     def feed(self, data: bytes) -> Events:
@@ -203,7 +205,8 @@ class StreamReader:
 
     def _usage(self, node: Object, path: Path, frame: Frame) -> Events:
         where: Path = (path, "usage")
-        return [UsageUpdate(read_usage(self._reading, as_object(node.get("usage"), where), where), frame)]
+        self._counted = as_object(node.get("usage"), where)
+        return [UsageUpdate(read_usage(self._reading, self._counted, where), frame)]
 
     def _ping(self, node: Object, path: Path, frame: Frame) -> Events:
         return []
@@ -232,7 +235,7 @@ class StreamReader:
             events.append(PartEnd(self._at, isinstance(last, Call) and last.incomplete, frame))
         events.extend(self._unstreamed(choice, frame))
         events.append(ChoiceEnd(choice.finish or Finish("other"), 0, frame))
-        if answer.usage is not None:
+        if answer.usage is not None and node["response"]["usage"] != self._counted:
             events.append(UsageUpdate(answer.usage, frame))
         strays = (*self._reading.strays, *self._strays.values(), *reading.strays)
         self._over = True

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Literal
 
-from toolwire import schema
 from toolwire.ir import HOSTED, AnyTool, HostedTool, Opaque, Tool, ToolChoice, ToolName, place
 from toolwire.loss import Ledger
 from toolwire.protocols.unified.names import CHOICE, HOSTED_TOOL, NAME, NAME_LIMIT, TOOL, Loose, suggestion
 from toolwire.protocols.unified.parts import read_cache, read_word, write_cache
 from toolwire.reading import finished, numbered, verbatim
-from toolwire.schema.refs import Lookup
+from toolwire.schema.described import describe, missing_descriptions
+from toolwire.schema.plain import standard
+from toolwire.schema.valid import problems
 from toolwire.wire import (
     Json,
     Malformed,
@@ -22,8 +23,6 @@ from toolwire.wire import (
     as_list,
     as_object,
     as_text,
-    decode,
-    encode,
     need_text,
     take_bool,
     take_int,
@@ -78,14 +77,21 @@ def _check_parameters(parameters: Object, path: Path) -> None:
     if parameters.get("type") != "object":
         raise Malformed((path, "type"), 'the schema of the parameters must say `"type": "object"`')
     check_schema(parameters, path)
-    for _, name, where in undescribed(parameters, path):
-        raise Malformed(where, f"`description` is missing: say what the parameter `{name}` is for")
+    for where in missing_descriptions(parameters):
+        name = where.rpartition("/")[2]
+        raise Malformed(_below(path, where), f"`description` is missing: say what the parameter `{name}` is for")
 
 
-def check_schema(value: Object, path: Path) -> None:
-    find = getattr(schema, "problems", lambda value, path: [])  # TEMP
-    for where, problem in find(value, path):
-        raise Malformed(where, problem)
+def check_schema(schema: Object, path: Path) -> None:
+    for where, problem in problems(schema):
+        raise Malformed(_below(path, where), f"not a valid JSON Schema: {problem}")
+
+
+def _below(path: Path, place: str) -> Path:
+    """The place that a JSON Pointer into a schema names, seen from the body that holds the schema at `path`."""
+    for key in place.split("/")[1:]:
+        path = (path, key.replace("~1", "/").replace("~0", "~"))
+    return path
 
 
 def _read_hosted(reading: Loose, node: Object, path: Path) -> HostedTool:
@@ -107,66 +113,6 @@ def _read_hosted(reading: Loose, node: Object, path: Path) -> HostedTool:
 def _texts(node: Object, key: str, path: Path) -> tuple[str, ...]:
     values = take_list(node, key, path)
     return tuple(as_text(value, where) for value, where in numbered(values, (path, key))) if values else ()
-
-
-# --- descriptions ---------------------------------------------------------------------------------------------------
-
-_NAMED: Final = ("properties", "patternProperties", "$defs", "definitions")
-_SEVERAL: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
-_ONE: Final = ("items", "additionalProperties")
-"""Where further parameters are declared; conditions (`if`, `not`, …) only test those that are declared elsewhere."""
-
-
-def undescribed(root: Object, path: Path) -> Iterator[tuple[Object, str, Path]]:
-    """Every property without a description, at any depth: the object that holds it, its name, its place."""
-    lookup = Lookup(root)
-    waiting: list[tuple[Json, Path]] = [(root, path)]
-    while waiting:
-        node, where = waiting.pop()
-        if not isinstance(node, dict):
-            continue
-        for key in _NAMED:
-            held = node.get(key)
-            if isinstance(held, dict):
-                for name, value in held.items():
-                    at = ((where, key), name)
-                    if key == "properties" and not _is_described(value, lookup):
-                        yield held, name, at
-                    waiting.append((value, at))
-        waiting.extend((node[key], (where, key)) for key in _ONE if key in node)
-        for key in _SEVERAL:
-            items = node.get(key)
-            if isinstance(items, list):
-                waiting.extend(numbered(items, (where, key)))
-
-
-def _is_described(value: Json, lookup: Lookup) -> bool:
-    """By itself or by what it refers to; a property that must not be there needs no description."""
-    for _ in range(10):
-        if not isinstance(value, dict):
-            return value is False
-        text = value.get("description")
-        if isinstance(text, str) and text and not text.isspace():
-            return True
-        found = lookup.find(value["$ref"]) if "$ref" in value else None
-        if found is None:
-            return False
-        value = found[0]
-    return False
-
-
-def described(parameters: Object, path: Path, ledger: Ledger) -> Object:
-    """The same schema with a description on every property; a copy when some were missing."""
-    if next(undescribed(parameters, path), None) is None:
-        return parameters
-    copy: Object = decode(encode(parameters))
-    for held, name, where in list(undescribed(copy, path)):
-        value = held[name] if isinstance(held[name], dict) else {}
-        title = value.get("title")
-        made = title if isinstance(title, str) and title.strip() else f"The parameter `{name}`."
-        held[name] = value | {"description": made}
-        ledger.note("description-added", where, f"the parameter `{name}` got a description")
-    return copy
 
 
 # --- writing tools --------------------------------------------------------------------------------------------------
@@ -211,13 +157,22 @@ def _write_tool(tool: Tool, ledger: Ledger) -> Object:
     return out
 
 
-def _write_parameters(tool: Tool, ledger: Ledger) -> Object:
+def _write_parameters(tool: Tool, ledger: Ledger) -> Json:
+    """The schema as clients of this protocol must write it. What is valid already is touched only where it must be."""
     where: Path = (place(tool), "parameters")
-    parameters: Object = tool.parameters if isinstance(tool.parameters, dict) else {}
-    if parameters.get("type") != "object":
-        parameters = parameters | {"type": "object"}
+    parameters: Json = tool.parameters
+    if problems(parameters):
+        plain = standard(parameters)
+        parameters = plain.schema
+        for change in plain.changes:
+            ledger.note("schema-rewritten", change.at(where), change.what)
+    if not isinstance(parameters, dict) or parameters.get("type") != "object":
+        parameters = {**(parameters if isinstance(parameters, dict) else {}), "type": "object"}
         ledger.note("schema-rewritten", where, f"the parameters of `{tool.name}` became an object")
-    return described(parameters, where, ledger)
+    described = describe(parameters)
+    for change in described.changes:
+        ledger.note("description-added", change.at(where), change.what)
+    return described.schema
 
 
 def _write_hosted(tool: HostedTool) -> Object:
