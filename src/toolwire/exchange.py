@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from toolwire import seals
-from toolwire.events import Checker, Event, ResponseFailed
+from toolwire.events import Carried, Checker, Event, ResponseFailed
 from toolwire.ir import NOTHING, Failure, Request, changed
 from toolwire.loss import OFF, Ledger, Loss
 from toolwire.options import Options
@@ -26,13 +26,19 @@ class Translation(Struct, frozen=True):
     """What came out: the body as bytes, and what the wire keeps outside of it."""
 
     body: bytes
-    losses: tuple[Loss, ...] = ()
+    ledger: Ledger
     model: str = ""
     stream: bool = False
     status: int = 200
     headers: Mapping[str, str] = NOTHING
 
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        """What could not be carried over unchanged."""
+        return self.ledger.losses
+
     def json(self) -> Any:
+        """The body, parsed."""
         return decode(self.body) if self.body else None
 
 
@@ -92,7 +98,7 @@ class Exchange:
         ledger.foreign(request)
         request, self._plan, self._taken = outbound(request, self.provider, ledger, options)
         wire = self.provider.write_request(request, ledger)
-        return Translation(encode(wire), ledger.losses, request.model, bool(request.stream))
+        return Translation(encode(wire), ledger, request.model, bool(request.stream))
 
     def remember(self, body: Body) -> None:
         """Know the client's request without translating it anew: for an answer that comes alone."""
@@ -128,7 +134,7 @@ class Exchange:
             response = answered(response, self._way(response.id), ledger)
         wire = self.client.write_response(response, ledger, self._context(response.id))
         failed = isinstance(wire.get("error"), dict) and bool(wire["error"]) and crossing
-        return Translation(encode(wire), ledger.losses, response.model, status=502 if failed else 200)
+        return Translation(encode(wire), ledger, response.model, status=502 if failed else 200)
 
     def error(self, body: Body | None, status: int = 0, headers: Mapping[str, str] = NOTHING) -> Translation:
         """The provider's refusal in the client's protocol. Anything can stand in such a body, so nothing is refused."""
@@ -141,7 +147,7 @@ class Exchange:
 
     def _refused(self, failure: Failure, ledger: Ledger) -> Translation:
         sent = self.client.write_error(failure)
-        return Translation(encode(sent.body), ledger.losses, status=sent.status, headers=sent.headers)
+        return Translation(encode(sent.body), ledger, status=sent.status, headers=sent.headers)
 
     def stream(self) -> StreamTranslation:
         """A translator for the provider's stream."""
@@ -187,7 +193,7 @@ class StreamTranslation:
         out: list[bytes] = []
         write = self._writer.write
         for event in events:
-            if self.failure is not None:
+            if self.failure is not None and (self._steps is not None or not isinstance(event, Carried)):
                 break
             fault = self._checker.check(event)
             if fault is not None:

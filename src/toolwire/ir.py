@@ -311,10 +311,11 @@ class Settings(Struct, frozen=True):
 
 
 class Stray(Struct, frozen=True):
-    """A key that its reader did not know, and where it stands."""
+    """A key that the internal form has no place for, and where it stands; `code` says what that means elsewhere."""
 
     path: Path
     key: str
+    code: str = "unknown-field"
 
 
 class Request(Struct, frozen=True):
@@ -441,15 +442,20 @@ PROVENANCE = ("origin", "strays", "where", "frame")
 
 
 def forget(value: Any) -> Any:
-    """A node and all below it without origins: what it means, for comparing. Opaque keeps its own."""
+    """A node and all below it without origins: what it means, for comparing. What is nothing but its origin keeps it."""
     if isinstance(value, tuple):
         return tuple(map(forget, value))
-    if isinstance(value, Opaque):
-        return replace(value, origin=replace(value.origin, path=None))
     if isinstance(value, Struct):
         fields = {name: forget(getattr(value, name)) for name in value.__struct_fields__ if name not in PROVENANCE}
+        if "origin" in value.__struct_fields__ and not _optional_origin(type(value)):
+            fields["origin"] = replace(value.origin, path=None)  # type: ignore[attr-defined]
         return type(value)(**fields)
     return value
+
+
+def _optional_origin(kind: type[Struct]) -> bool:
+    position = kind.__struct_fields__.index("origin")
+    return position >= len(kind.__struct_fields__) - len(kind.__struct_defaults__)
 
 
 def plain_text(parts: tuple[Part, ...]) -> str:

@@ -111,30 +111,35 @@ CODES: Mapping[str, tuple[Severity, str]] = MappingProxyType(
 
 
 class Ledger:
-    """The losses of one translation, in order, each once."""
+    """The losses of one translation, in order, each once. Noting is cheap: they are spelled when somebody asks."""
+
+    __slots__ = ("_notes", "_spelled", "source", "target")
 
     def __init__(self, source: str, target: str) -> None:
         self.source = source
         self.target = target
-        self._losses: dict[tuple[str, str, str], Loss] = {}
-
-    @property
-    def losses(self) -> tuple[Loss, ...]:
-        return tuple(self._losses.values())
+        self._notes: list[tuple[str, Path, str, str]] = []
+        self._spelled: dict[tuple[str, str, str], Loss] = {}
 
     def note(self, code: str, where: Path, what: str, why: str = "") -> None:
         """Write down one loss. `where` is a place in the input; `what` reads as a sentence without its full stop."""
-        severity, reason = CODES[code]
-        path = pointer(where)
-        key = (code, path, what)
-        if key not in self._losses:
-            because = why or reason.format(source=self.source, target=self.target)
-            self._losses[key] = Loss(code, path, severity, what, because)
+        self._notes.append((code, where, what, why))
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        notes, self._notes = self._notes, []
+        for code, where, what, why in notes:
+            severity, reason = CODES[code]
+            path = pointer(where)
+            if (code, path, what) not in self._spelled:
+                because = why or reason.format(source=self.source, target=self.target)
+                self._spelled[code, path, what] = Loss(code, path, severity, what, because)
+        return tuple(self._spelled.values())
 
     def strays(self, strays: Iterable[Stray]) -> None:
         """Keys that only the source's own writer could give back."""
         for stray in strays:
-            self.note("unknown-field", (stray.path, stray.key), f"`{stray.key}` was left out")
+            self.note(stray.code, (stray.path, stray.key), f"`{stray.key}` was left out")
 
     def opaque(self, part: Opaque) -> None:
         self.note("opaque-dropped", place(part), f"`{part.kind}` was left out")

@@ -31,9 +31,9 @@ class Reading:
         """The origin of a value that is carried whole, or known whole."""
         return Origin(self.protocol, path, value)
 
-    def stray(self, path: Path, key: str) -> None:
-        """Note a key that was known but could not be carried into the internal form."""
-        self.strays.append(Stray(path, key))
+    def stray(self, path: Path, key: str, code: str = "unknown-field") -> None:
+        """Note a key that is known but has no place in the internal form."""
+        self.strays.append(Stray(path, key, code))
 
 
 def says_something(value: Json) -> bool:

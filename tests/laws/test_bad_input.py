@@ -110,8 +110,12 @@ def test_any_json_is_a_translation_or_a_clear_error(body: Any, source: str, targ
     json.loads(result.body)
 
 
+def frames_of(items: list[Any]) -> bytes:
+    return b"".join(b"data: " + json.dumps(item).encode() + b"\n\n" for item in items)
+
+
 @settings(max_examples=300, deadline=None)
-@given(data=st.binary(max_size=300) | st.lists(JSON, max_size=4).map(_frames := lambda items: b"".join(b"data: " + json.dumps(i).encode() + b"\n\n" for i in items)), source=st.sampled_from(NAMES), target=st.sampled_from(NAMES))
+@given(data=st.binary(max_size=300) | st.lists(JSON, max_size=4).map(frames_of), source=st.sampled_from(NAMES), target=st.sampled_from(NAMES))
 def test_any_bytes_of_a_stream_are_an_answer_or_a_failure(data: bytes, source: str, target: str) -> None:
     stream = Stream(source=source, target=target)
     out = stream.feed(data) + stream.close()

@@ -28,16 +28,24 @@ class Complaint(Exception):
         super().__init__(problem)
 
 
-def parser(verb: str = "") -> argparse.ArgumentParser:
-    """The parser, with the arguments of the one verb that is asked for."""
+def overview() -> argparse.ArgumentParser:
+    """The parser that knows the verbs and nothing about them."""
     whole = argparse.ArgumentParser(prog="toolwire", description="Any agent, any model: tool calling between protocols.")
     whole.add_argument("--version", action="version", version=f"toolwire {_version()}")
     verbs = whole.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, summary in VERBS.items():
-        made = verbs.add_parser(name, help=summary, description=f"{summary}.")
-        if name == verb:
-            import_module(f"toolwire.cli.{name}").arguments(made)
+        verbs.add_parser(name, help=summary)
     return whole
+
+
+def parsed(words: Sequence[str]) -> tuple[str, argparse.Namespace]:
+    """The verb and its arguments. Files may stand before and after the options."""
+    if not words or words[0] not in VERBS:
+        overview().parse_args(words)
+    verb = words[0]
+    parser = argparse.ArgumentParser(prog=f"toolwire {verb}", description=f"{VERBS[verb]}.")
+    import_module(f"toolwire.cli.{verb}").arguments(parser)
+    return verb, parser.parse_intermixed_args(list(words[1:]))
 
 
 def _version() -> str:
@@ -50,8 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; gives the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        chosen = parser(next((word for word in words if not word.startswith("-")), "")).parse_args(words)
-        return int(import_module(f"toolwire.cli.{chosen.verb}").run(chosen))
+        verb, chosen = parsed(words)
+        return int(import_module(f"toolwire.cli.{verb}").run(chosen))
     except Complaint as complaint:
         sys.stderr.write(f"error: {complaint}\n")
         if complaint.hint:

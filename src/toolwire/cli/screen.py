@@ -25,7 +25,7 @@ def width() -> int:
     return shutil.get_terminal_size((120, 40)).columns
 
 
-def table(rows: Iterable[Sequence[str]], colours: Sequence[str] = (), stream: TextIO = sys.stdout) -> str:
+def table(rows: Iterable[Sequence[str]], colours: Sequence[str] = (), stream: TextIO | None = None) -> str:
     """Rows with their columns aligned; the colour of a row, if any, goes to its first cell."""
     listed = [list(row) for row in rows]
     if not listed:
@@ -35,7 +35,7 @@ def table(rows: Iterable[Sequence[str]], colours: Sequence[str] = (), stream: Te
     for number, row in enumerate(listed):
         cells = [cell.ljust(size) for cell, size in zip(row, widths, strict=True)]
         if number < len(colours):
-            cells[0] = paint(cells[0], colours[number], stream)
+            cells[0] = paint(cells[0], colours[number], stream or sys.stdout)
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines) + "\n"
 

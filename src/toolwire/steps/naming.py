@@ -153,7 +153,10 @@ def freeform_description(tool: Tool) -> str:
 
 def _choice(choice: ToolChoice, namer: _Namer) -> ToolChoice:
     tools = tuple(_choice_name(tool, namer) for tool in choice.tools)
-    return choice if tools == choice.tools else changed(choice, tools=tools)
+    if tools == choice.tools:
+        return choice
+    namer.ledger.note("name-rewritten", place(choice), f"the choice names {', '.join(tool.name for tool in tools)}")
+    return changed(choice, tools=tools)
 
 
 def _choice_name(tool: ToolName, namer: _Namer) -> ToolName:

@@ -16,6 +16,8 @@ from toolwire.room import Room, Rules
 ROOM = Room(
     name=NAME,
     rules=Rules(
+    turns_key="contents",
+    call_finishes=frozenset({"calls", "stop"}),
         name_pattern=re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]*"),
         results="user",
         joins=frozenset({"user", "assistant"}),

@@ -22,7 +22,6 @@ RULES = Rules(
     joins=frozenset({"assistant"}),
     system="turns",
     result_error="text",
-    call_finishes=frozenset({"calls", "stop"}),
 )
 
 ROOM = Room(
