@@ -16,8 +16,6 @@ from toolwire.room import Room, Rules
 ROOM = Room(
     name=NAME,
     rules=Rules(
-    turns_key="contents",
-    call_finishes=frozenset({"calls", "stop"}),
         name_pattern=re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]*"),
         results="user",
         joins=frozenset({"user", "assistant"}),
@@ -28,6 +26,8 @@ ROOM = Room(
         result_error="flag",
         seals=frozenset({"call", "text", "reasoning"}),
         argument_objects=True,
+        call_finishes=frozenset({"stop", "calls"}),
+        turns_key="contents",
     ),
     http=HTTP,
     read_request=read_request,

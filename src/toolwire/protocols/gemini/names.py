@@ -216,7 +216,7 @@ FINISH_WORDS: Mapping[FinishKind, str] = MappingProxyType(
         "other": "OTHER",
     }
 )
-"""A pause is never written as CONTINUATION: the SDKs would silently ask again with a token that nobody could honour."""
+"""Another provider's pause is not written as CONTINUATION, which promises a token to go on with."""
 
 EXACT_FINISHES = frozenset({"stop", "length", "calls", "filter", "malformed", "other"})
 """Kinds that are told as they are; the rest is reported as mapped."""

@@ -143,7 +143,10 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     writing = Writing(ledger, model)
     out: Object = {}
     if request.origin is not None and request.origin.protocol == NAME and "model" in request.origin.wire:
-        out["model"] = request.model
+        prefix = (
+            "models/" if str(request.origin.wire["model"]).startswith("models/") and "/" not in request.model else ""
+        )
+        out["model"] = prefix + request.model
     if request.system:
         parts = _write_parts(request.system, writing, None)
         if parts:

@@ -240,7 +240,7 @@ def write_finish(finish: Finish, cut: bool, ledger: Ledger) -> Object:
     return out
 
 
-_SENT = frozenset(FINISHES) - {"CONTINUATION", "FUNCTION_CALL"}
+_SENT = frozenset(FINISHES) - {"FUNCTION_CALL"}
 
 
 def write_usage(usage: Usage, ledger: Ledger) -> Object:

@@ -70,6 +70,7 @@ def read_declaration(item: Json, path: Path, reading: PartReading) -> Tool:
 
 
 _MODES = {"AUTO": "auto", "ANY": "required", "NONE": "none", "VALIDATED": "auto"}
+_WORDS = {"auto": "AUTO", "required": "ANY", "none": "NONE"}
 _MODE_NUMBERS = ("MODE_UNSPECIFIED", "AUTO", "ANY", "NONE", "VALIDATED")
 
 
@@ -163,8 +164,9 @@ def _write_hosted(tool: HostedTool, functions: bool, family: Family, ledger: Led
         return None
     unsaid = ("max_uses", "allowed_domains", "blocked_domains", "location", "context_size")
     lost = [option for option in unsaid if getattr(tool, option)]
-    if lost:
-        ledger.note("tool-mapped", place(tool), f"`{key}` has no {', '.join(lost)}")
+    if lost or foreign(tool.origin):
+        without = f", which has no {', '.join(lost)}" if lost else ""
+        ledger.note("tool-mapped", place(tool), f"`{tool.name or tool.tool}` became `{key}`{without}")
     if tool.cache is not None:
         ledger.note("cache-dropped", place(tool), "the cache breakpoint was left out")
     return {key: _options(tool.origin, key)}
@@ -200,14 +202,12 @@ def _calling(choice: ToolChoice, declared: bool, ledger: Ledger) -> Object | Non
         if choice.mode not in ("auto", "none"):
             ledger.note("choice-weakened", place(choice), "a call was demanded, but there is no function to call")
         return None
+    if choice.mode in ("required", "none") and foreign(choice.origin):
+        ledger.note("choice-mapped", place(choice), f"`{choice.mode}` became the mode {_WORDS[choice.mode]}")
     if len(names) < len(choice.tools):
         other = ", ".join(tool.name or tool.kind for tool in choice.tools if tool.kind != "function")
         ledger.note("choice-weakened", place(choice), f"only functions can be chosen, not {other}")
-    if choice.mode == "none":
-        return {"mode": "NONE"}
-    if choice.mode == "required":
-        return {"mode": "ANY"}
-    if choice.mode == "auto" or not names:
-        return {"mode": "AUTO"}
+    if choice.mode in _WORDS or not names:
+        return {"mode": _WORDS.get(choice.mode, "AUTO")}
     demanded = choice.mode == "one" or choice.required
     return {"mode": "ANY" if demanded else "VALIDATED", "allowedFunctionNames": names}

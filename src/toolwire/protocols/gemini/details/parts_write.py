@@ -131,13 +131,20 @@ def write_arguments(call: Call, ledger: Ledger) -> Json:
     return {RAW_ARGUMENTS: call.arguments}
 
 
+def _identity(part: Call | Result, writing: Writing) -> Object:
+    if part.id and not writing.ids:
+        why = "models of the second generation pair calls and results by their order"
+        writing.ledger.note("id-rewritten", place(part), f"the id `{part.id}` was left out", why)
+    return {"id": part.id} if part.id and writing.ids else {}
+
+
 def _write_call(part: Call, writing: Writing) -> Object | None:
     if writing.answer and part.incomplete and (not part.arguments or embedded(part.arguments) is None):
         writing.ledger.note("arguments-dropped", place(part), f"the call of `{part.name}` was cut off and left out")
         return None
     if part.cache is not None:
         writing.ledger.note("cache-dropped", place(part), "the cache breakpoint was left out")
-    call: Object = {"id": part.id} if part.id and writing.ids else {}
+    call: Object = _identity(part, writing)
     call["name"] = part.name
     call["args"] = write_arguments(part, writing.ledger)
     out: Object = {"functionCall": _carried(call, part.origin, "functionCall", FRAGMENT)}
@@ -151,11 +158,13 @@ def _write_result(part: Result, writing: Writing) -> Object:
     if not name:
         name = "unknown_function"
         writing.ledger.note("name-added", place(part), f"the call `{part.id}` that this answers is not in the history")
-    result: Object = {"id": part.id} if part.id and writing.ids else {}
+    result: Object = _identity(part, writing)
     result["name"] = name
     texts, media = _split_content(part, writing)
     value = part.value if part.value is not None else "\n".join(texts)
     result["response"] = {"error" if part.error else "output": value}
+    if part.error and foreign(part.origin):
+        writing.ledger.note("error-marked", place(part), "the result stands under the key `error`")
     nested = [written for item in media if (written := _place_media(item, writing)) is not None]
     if nested:
         result["parts"] = nested
@@ -168,6 +177,8 @@ def _split_content(part: Result, writing: Writing) -> tuple[list[str], list[Medi
     for item in part.content:
         if isinstance(item, (Text, Refusal)):
             texts.append(item.text)
+            if isinstance(item, Text) and item.cache is not None:
+                writing.ledger.note("cache-dropped", place(item), "the cache breakpoint was left out")
         elif isinstance(item, Media):
             media.append(item)
         elif isinstance(item, ToolReference):

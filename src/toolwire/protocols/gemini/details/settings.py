@@ -20,7 +20,7 @@ from toolwire.protocols.gemini.names import (
 )
 from toolwire.protocols.gemini.parts import PartReading
 from toolwire.reading import finished, verbatim
-from toolwire.thinking import BUDGETS, budget_for, effort_for, nearest
+from toolwire.thinking import budget_for, effort_for, nearest
 from toolwire.wire import (
     Json,
     Object,
@@ -145,7 +145,7 @@ def write_generation(settings: Settings, family: Family, functions: bool, ledger
     if settings.format is not None:
         out.update(write_format(settings.format, family, functions, ledger))
     if settings.thinking is not None:
-        thinking = write_thinking(settings.thinking, family, ledger)
+        thinking = write_thinking(settings.thinking, family, settings.where.get("thinking"), ledger)
         if thinking:
             out["thinkingConfig"] = thinking
     ledger.unsaid(settings, SAID | {"parallel"} if settings.parallel else SAID)
@@ -153,10 +153,12 @@ def write_generation(settings: Settings, family: Family, functions: bool, ledger
 
 
 def write_tier(settings: Settings, ledger: Ledger) -> str | None:
+    where = settings.where.get("tier")
     if settings.tier is None or settings.tier == "auto":
+        if settings.tier:
+            ledger.note("setting-mapped", where, "the tier `auto` is what this wire does unasked")
         return None
     tier = TIERS.get(settings.tier)
-    where = settings.where.get("tier")
     if tier is None:
         ledger.note("no-counterpart", where, f"the tier `{settings.tier}` was left out")
     elif tier != settings.tier:
@@ -174,75 +176,65 @@ def write_format(format: Format, family: Family, functions: bool, ledger: Ledger
         why = "before the third generation a format cannot be combined with functions"
         ledger.note("no-counterpart", place(format), "the format of the answer was left out", why)
         return {}
-    if format.description:
-        ledger.note("no-counterpart", place(format), "the description of the format was left out")
+    unsaid = [word for word in ("name", "description", "strict") if getattr(format, word)]
+    if unsaid:
+        ledger.note("format-mapped", place(format), f"the format has no {', '.join(unsaid)} here")
     out: Object = {"responseMimeType": "application/json"}
     if format.kind == "schema" and format.schema is not None:
         out |= write_schema(format.schema, SHAPE, family, ledger, place(format))
     return out
 
 
-def write_thinking(thinking: Thinking, family: Family, ledger: Ledger) -> Object:
+def write_thinking(thinking: Thinking, family: Family, where: Path, ledger: Ledger) -> Object:
     if verbatim(thinking.origin, NAME):
         wire: Object = thinking.origin.wire  # type: ignore[union-attr]
         return wire
-    measure = family.measure
-    if not measure:
-        ledger.note("no-counterpart", place(thinking), "the setting `thinking` was left out: this model does not think")
+    if not family.measure:
+        ledger.note("no-counterpart", where, "the setting `thinking` was left out", "this model does not think")
         return {}
     out: Object = {}
     if thinking.show:
         out["includeThoughts"] = thinking.show != "none"
     elif thinking.mode == "on" and foreign(thinking.origin):
         out["includeThoughts"] = True
-    if measure == "level":
-        out.update(_level(thinking, family, ledger))
-    elif measure == "budget":
-        out.update(_budget(thinking, family, ledger))
-    else:
-        out.update(_either(thinking))
+    measured = _MEASURES[family.measure](thinking, family)
+    out |= measured
+    said = {"thinkingBudget": thinking.budget, "thinkingLevel": thinking.effort.upper()}
+    if foreign(thinking.origin) or any(said[key] != value for key, value in measured.items() if value not in (0, -1)):
+        asked = thinking.effort or (f"a budget of {thinking.budget}" if thinking.budget is not None else thinking.mode)
+        became = ", ".join(f"{key} {value}" for key, value in out.items()) or "the default"
+        ledger.note("thinking-mapped", where, f"{asked or 'thinking'} became {became}")
     return finished(out, thinking.origin, NAME)
 
 
-def _either(thinking: Thinking) -> Object:
+def _either(thinking: Thinking, family: Family) -> Object:
     """An unknown model is told in the measure that the client used."""
     if thinking.mode == "off" or thinking.effort == "none":
         return {"thinkingBudget": 0}
     if thinking.budget is not None:
         return {"thinkingBudget": thinking.budget}
     if thinking.effort:
-        return {"thinkingLevel": nearest(thinking.effort, ("minimal", "low", "medium", "high")).upper()}
+        return {"thinkingLevel": nearest(thinking.effort, family.levels).upper()}
     return {"thinkingBudget": -1} if thinking.mode == "auto" else {}
 
 
-def _level(thinking: Thinking, family: Family, ledger: Ledger) -> Object:
+def _level(thinking: Thinking, family: Family) -> Object:
     asked = "none" if thinking.mode == "off" else thinking.effort
     if not asked and thinking.budget is not None:
         asked = effort_for(thinking.budget)
-    if not asked:
-        return {}
-    level = nearest(asked, family.levels)
-    if level != thinking.effort:
-        given = thinking.effort or (f"a budget of {thinking.budget}" if thinking.budget is not None else "no thinking")
-        ledger.note("thinking-mapped", place(thinking), f"{given} became the level {level.upper()}")
-    return {"thinkingLevel": level.upper()}
+    return {"thinkingLevel": nearest(asked, family.levels).upper()} if asked else {}
 
 
-def _budget(thinking: Thinking, family: Family, ledger: Ledger) -> Object:
+def _budget(thinking: Thinking, family: Family) -> Object:
     least, most = family.budgets
     if thinking.mode == "off" or thinking.effort == "none":
-        if family.can_rest:
-            return {"thinkingBudget": 0}
-        ledger.note("thinking-mapped", place(thinking), f"no thinking became a budget of {least}")
-        return {"thinkingBudget": least}
-    if thinking.budget is not None:
-        budget = min(max(thinking.budget, least), most)
-        if budget != thinking.budget:
-            ledger.note("setting-clamped", place(thinking), f"a budget of {thinking.budget} became {budget}")
-        return {"thinkingBudget": budget}
-    if thinking.effort:
-        known = thinking.effort if thinking.effort in BUDGETS else "medium"
-        budget = min(max(budget_for(known), least), most)
-        ledger.note("thinking-mapped", place(thinking), f"the effort {thinking.effort} became a budget of {budget}")
-        return {"thinkingBudget": budget}
+        return {"thinkingBudget": 0 if family.can_rest else least}
+    budget = thinking.budget
+    if budget is None and thinking.effort:
+        budget = budget_for(thinking.effort)
+    if budget is not None:
+        return {"thinkingBudget": min(max(budget, least), most)}
     return {"thinkingBudget": -1} if thinking.mode == "auto" else {}
+
+
+_MEASURES = {"either": _either, "level": _level, "budget": _budget}
