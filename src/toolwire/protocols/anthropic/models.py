@@ -24,7 +24,8 @@ class Family(Struct, frozen=True, kw_only=True):
     """Are temperature, top_p and top_k accepted?"""
     one_sampling: bool = False
     """Are temperature and top_p refused when they come together?"""
-    thinking: Literal["", "budget", "either", "adaptive"] = "adaptive"
+    thinking: Literal["", "budget", "either", "adaptive", "given"] = "adaptive"
+    """What it takes: nothing, a budget, either, an effort alone; "given" writes whatever is asked."""
     thinks_unasked: bool = False
     off: Literal["", "disabled", "between_tools"] = "disabled"
     """How thinking is switched off, if it can be."""
@@ -104,6 +105,9 @@ ROWS: tuple[tuple[tuple[str, ...], Version, Family], ...] = (
     ((), (0, 0), Family(default_tokens=4_096, most_tokens=4_096, sampling=True, thinking="", formats=False)),
 )
 """Lines (none: every line), the version from which the row holds, and its facts; the first row that fits counts."""
+
+AS_GIVEN = Family(default_tokens=0, sampling=True, thinking="given")
+"""For requests that were made for this wire: what their client asked for is between it and its model."""
 
 UNKNOWN = Family(default_tokens=16_384, sampling=True, thinking="budget")
 

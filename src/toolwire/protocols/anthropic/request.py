@@ -8,9 +8,10 @@ from typing import Any
 from toolwire.ir import Format, Opaque, Part, Request, Role, Settings, Text, Turn, place
 from toolwire.loss import OFF, Ledger
 from toolwire.protocols.anthropic.details.cache import limit_marks, long_enough, mark_cache, read_cache, write_cache
+from toolwire.protocols.anthropic.details.schemas import enforceable
 from toolwire.protocols.anthropic.details.stamp import is_foreign, is_own
 from toolwire.protocols.anthropic.details.thinking import read_thinking, write_thinking
-from toolwire.protocols.anthropic.models import Family, family
+from toolwire.protocols.anthropic.models import AS_GIVEN, Family, family
 from toolwire.protocols.anthropic.names import (
     BILLING,
     FORMAT,
@@ -166,7 +167,7 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     if origin is not None and verbatim(origin, NAME):
         wire: Object = origin.wire
         return wire
-    facts = family(request.model)
+    facts = family(request.model) if is_foreign(origin) else AS_GIVEN
     out: Object = {"model": request.model, "max_tokens": _max_tokens(request, facts, ledger)}
     system = _write_system(request, ledger)
     if system or _was_empty(request, "system"):
@@ -235,10 +236,11 @@ def _max_tokens(request: Request, facts: Family, ledger: Ledger) -> int:
     given = request.settings.max_tokens
     where = request.settings.where.get("max_tokens")
     if given is None:
-        ledger.note("max-tokens-added", where, f"the limit was set to {facts.default_tokens} tokens")
-        return facts.default_tokens
-    most = facts.most_tokens
-    if most is not None and given > most and not is_own(request.origin):
+        most = family(request.model).default_tokens
+        ledger.note("max-tokens-added", where, f"the limit was set to {most} tokens")
+        return most
+    most = facts.most_tokens or given
+    if given > most:
         ledger.note("setting-clamped", where, f"the limit of {given} tokens became {most}")
         return most
     return given
@@ -294,7 +296,13 @@ def _write_format(settings: Settings, facts: Family, ledger: Ledger) -> Object |
         return None
     if shape.name or shape.description or shape.strict is not None:
         ledger.note("format-mapped", where, "the schema goes without its name, description and strictness")
-    return finished({"type": "json_schema", "schema": shape.schema}, shape.origin, NAME)
+    schema = shape.schema
+    if facts is not AS_GIVEN:
+        schema, hindrance = enforceable(schema, where, "the answer", ledger)
+        if hindrance:
+            ledger.note("no-counterpart", where, "the schema of the answer was left out", hindrance)
+            return None
+    return finished({"type": "json_schema", "schema": schema}, shape.origin, NAME)
 
 
 def _write_sampling(request: Request, facts: Family, budgeted: bool, out: Object, ledger: Ledger) -> None:
@@ -302,7 +310,7 @@ def _write_sampling(request: Request, facts: Family, budgeted: bool, out: Object
     given: dict[str, Number] = {
         field: value for field in ("temperature", "top_p", "top_k") if (value := getattr(settings, field)) is not None
     }
-    if is_own(request.origin):
+    if facts is AS_GIVEN:
         out |= given
         return
     for field, value in given.items():
@@ -329,7 +337,7 @@ def _refused_sampling(field: str, value: Number, given: Mapping[str, Number], fa
 
 def _write_stop(request: Request, out: Object, ledger: Ledger) -> None:
     given = request.settings.stop or ()
-    kept = [text for text in given if text.strip() or is_own(request.origin)]
+    kept = [text for text in given if text.strip() or not is_foreign(request.origin)]
     if len(kept) < len(given):
         where = request.settings.where.get("stop")
         ledger.note("no-counterpart", where, "stop sequences of white space alone were left out")
@@ -341,7 +349,7 @@ def _write_tier(request: Request, out: Object, ledger: Ledger) -> None:
     tier = request.settings.tier
     if tier is None:
         return
-    word = WIRE_TIERS.get(tier, tier if is_own(request.origin) else None)
+    word = WIRE_TIERS.get(tier, None if is_foreign(request.origin) else tier)
     if word is None:
         ledger.note("no-counterpart", request.settings.where.get("tier"), f"the service tier `{tier}` was left out")
     else:

@@ -9,7 +9,8 @@ from toolwire.ir import AnyTool, HostedTool, Opaque, Request, Tool, ToolChoice, 
 from toolwire.loss import Ledger
 from toolwire.protocols.anthropic.details.cache import read_cache, write_cache
 from toolwire.protocols.anthropic.details.own_tools import own_tool
-from toolwire.protocols.anthropic.details.stamp import is_own
+from toolwire.protocols.anthropic.details.schemas import enforceable, rooted
+from toolwire.protocols.anthropic.details.stamp import is_foreign, is_own
 from toolwire.protocols.anthropic.models import Family
 from toolwire.protocols.anthropic.names import CHOICE, HOSTED_TOOL, LOCATION, NAME, OWN_TOOL, TOOL
 from toolwire.reading import Reading, finished, numbered, verbatim
@@ -154,8 +155,9 @@ def _write_function(tool: Tool, ledger: Ledger) -> Object:
         if tool.description is not None:
             out["description"] = tool.description
         out["input_schema"] = _schema(tool, ledger)
-    if tool.strict is not None:
-        out["strict"] = tool.strict
+    strict = _strict(tool, out, ledger)
+    if strict is not None:
+        out["strict"] = strict
     if tool.defer is not None:
         out["defer_loading"] = tool.defer
     if tool.output is not None:
@@ -173,7 +175,21 @@ def _schema(tool: Tool, ledger: Ledger) -> Json:
     if tool.parameters is None:
         ledger.note("schema-added", place(tool), f"`{tool.name}` takes no arguments")
         return NO_PARAMETERS
-    return tool.parameters
+    if not is_foreign(tool.origin):
+        return tool.parameters
+    return rooted(tool.parameters, place(tool), f"`{tool.name}`", ledger)
+
+
+def _strict(tool: Tool, out: Object, ledger: Ledger) -> bool | None:
+    """A promise that the provider will refuse to keep is not asked for."""
+    if not tool.strict or not is_foreign(tool.origin) or "input_schema" not in out:
+        return tool.strict
+    schema, hindrance = enforceable(out["input_schema"], place(tool), f"`{tool.name}`", ledger)
+    if hindrance:
+        ledger.note("no-counterpart", place(tool), f"`{tool.name}` is not enforced strictly", hindrance)
+        return None
+    out["input_schema"] = schema
+    return True
 
 
 def _write_hosted(tool: HostedTool, ledger: Ledger) -> Object | None:
@@ -238,7 +254,7 @@ def write_choice(request: Request, facts: Family, offered: bool, ledger: Ledger)
         wire: Object = origin.wire
         return wire
     out: Object = {"type": "auto"}
-    if choice is not None and forced and not facts.forcing and not is_own(origin):
+    if choice is not None and forced and not facts.forcing:
         ledger.note("choice-weakened", where, "the model may call a tool, it need not", "this model cannot be forced")
     elif choice is not None:
         out = _mode(choice)

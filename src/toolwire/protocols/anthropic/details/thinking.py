@@ -10,7 +10,7 @@ from toolwire.ir import Call, Reasoning, Request, Result, Thinking
 from toolwire.loss import Ledger
 from toolwire.protocols.anthropic.details.stamp import own_seal
 from toolwire.protocols.anthropic.models import Family
-from toolwire.protocols.anthropic.names import DISPLAYS, NAME, THINKING, WIRE_DISPLAYS
+from toolwire.protocols.anthropic.names import DISPLAYS, NAME, THINKING, WIRE_DISPLAYS, mirrored
 from toolwire.reading import Reading, finished, verbatim
 from toolwire.thinking import budget_for, effort_for, nearest
 from toolwire.wire import Object, Path, take_int, take_object, take_text
@@ -23,6 +23,7 @@ LEAST_BUDGET = 1024
 _MODES: Mapping[str, Literal["", "off", "on", "auto"]] = MappingProxyType(
     {"adaptive": "auto", "enabled": "on", "disabled": "off", "between_tools": "off"}
 )
+_WIRE_MODES = mirrored(_MODES)
 
 
 def read_thinking(body: Object, effort: str | None, reading: Reading) -> Thinking | None:
@@ -52,6 +53,8 @@ def write_thinking(request: Request, facts: Family, max_tokens: int, forced: boo
         wire: Object | None = thinking.origin.wire if thinking.origin is not None else None
         return wire, thinking.effort or None
     where = request.settings.where.get("thinking")
+    if facts.thinking == "given":
+        return _as_given(thinking, where, ledger)
     if not facts.thinking:
         if not _is_off(thinking):
             ledger.note("no-counterpart", where, "the wish to think was left out", "this model does not think")
@@ -67,6 +70,18 @@ def write_thinking(request: Request, facts: Family, max_tokens: int, forced: boo
         return None, None
     out: Object = {"type": "enabled", "budget_tokens": _fitting(budget, max_tokens, where, ledger)}
     return finished(_shown(out, thinking, where, ledger), thinking.origin, NAME), None
+
+
+def _as_given(thinking: Thinking, where: Path, ledger: Ledger) -> Said:
+    word = _WIRE_MODES.get(thinking.mode)
+    if thinking.budget is not None:
+        word = "enabled"
+    if word is None:
+        return None, thinking.effort or None
+    out: Object = {"type": word}
+    if thinking.budget is not None:
+        out["budget_tokens"] = thinking.budget
+    return finished(_shown(out, thinking, where, ledger), thinking.origin, NAME), thinking.effort or None
 
 
 def _is_off(thinking: Thinking) -> bool:

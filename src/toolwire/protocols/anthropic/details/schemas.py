@@ -1,0 +1,32 @@
+"""Schemas from elsewhere, as this wire takes them."""
+
+from __future__ import annotations
+
+from toolwire.loss import Ledger
+from toolwire.schema import CLOSED, Change, object_root, standard, strict_problems, structured
+from toolwire.wire import Json, Path
+
+
+def rooted(schema: Json, where: Path, whose: str, ledger: Ledger) -> Json:
+    """Arguments: an object at the root, no union there, plain names."""
+    plain = standard(schema)
+    made = object_root(plain.schema)
+    _note((*plain.changes, *made.changes), where, whose, ledger)
+    return made.schema
+
+
+def enforceable(schema: Json, where: Path, whose: str, ledger: Ledger) -> tuple[Json, str]:
+    """A schema that the provider can enforce, and what stands against that, if something does."""
+    plain = standard(schema)
+    made = structured(plain.schema, CLOSED)
+    problems = strict_problems(made.schema, CLOSED)
+    if problems:
+        return schema, f"{problems[0].what} ({problems[0].pointer or 'the root'})"
+    _note((*plain.changes, *made.changes), where, whose, ledger)
+    return made.schema, ""
+
+
+def _note(changes: tuple[Change, ...], where: Path, whose: str, ledger: Ledger) -> None:
+    for change in changes:
+        at = f" at {change.pointer}" if change.pointer else ""
+        ledger.note("schema-rewritten", where, f"the schema of {whose}{at}: {change.what}")

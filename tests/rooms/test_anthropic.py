@@ -1,0 +1,1579 @@
+"""The Anthropic room: what it reads and writes, by tables and laws. Laws between rooms stand in `tests/laws`."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolwire.events import (
+    ArgumentsDelta,
+    Carried,
+    Checker,
+    ChoiceEnd,
+    CitationDelta,
+    Event,
+    PartEnd,
+    PartStart,
+    ResponseEnd,
+    ResponseFailed,
+    ResponseStart,
+    SealDelta,
+    TextDelta,
+    UsageUpdate,
+)
+from toolwire.fold import fold, unfold
+from toolwire.ids import made
+from toolwire.ir import (
+    Call,
+    Choice,
+    Citation,
+    Failure,
+    Finish,
+    Format,
+    HostedCall,
+    HostedResult,
+    HostedTool,
+    Media,
+    Opaque,
+    Origin,
+    Reasoning,
+    Refusal,
+    Request,
+    Response,
+    Result,
+    Seal,
+    Settings,
+    Text,
+    Thinking,
+    Tool,
+    ToolChoice,
+    ToolName,
+    ToolReference,
+    Turn,
+    Usage,
+    changed,
+    forget,
+)
+from toolwire.loss import Ledger
+from toolwire.protocols.anthropic import ROOM, RULES
+from toolwire.protocols.anthropic.models import UNKNOWN, family
+from toolwire.protocols.anthropic.names import NAME
+from toolwire.protocols.anthropic.request import mark_cache
+from toolwire.room import Context
+from toolwire.sse import Splitter
+from toolwire.wire import Malformed, decode, encode
+
+HERE = Path(__file__).parents[1]
+SAMPLES = sorted((HERE / "samples" / "anthropic").glob("*.sse"))
+NEGATIVE = sorted((HERE / "samples" / "negative").glob("anthropic_*.sse"))
+CORPUS = HERE.parents[1] / "shared" / "corpus" / "anthropic"
+
+ELSEWHERE = Origin("elsewhere", None, {})
+"""The stamp of a node that was read from another wire."""
+
+
+@pytest.fixture(scope="module")
+def corpus() -> list[tuple[str, dict[str, Any]]]:
+    if not CORPUS.exists():
+        pytest.skip("the recorded corpus is not here")
+    return [(path.name, decode(path.read_bytes())) for path in sorted(CORPUS.glob("*.json"))]
+
+
+# --- doing things -----------------------------------------------------------------------------------------------------
+
+
+def plain(value: Any) -> Any:
+    """Wire JSON as the peer would see it."""
+    return json.loads(encode(value))
+
+
+def ledger() -> Ledger:
+    return Ledger("elsewhere", NAME)
+
+
+def codes(book: Ledger) -> list[str]:
+    return [loss.code for loss in book.losses]
+
+
+def events_of(data: bytes, size: int = 0) -> list[Event]:
+    reader = ROOM.stream_reader()
+    pieces = [data[at : at + size] for at in range(0, len(data), size)] if size else [data]
+    return [event for piece in pieces for event in reader.feed(piece)] + reader.close()
+
+
+def written(events: Iterable[Event], book: Ledger | None = None, context: Context | None = None) -> bytes:
+    writer = ROOM.stream_writer(book or ledger(), context or Context())
+    return b"".join([writer.write(event) for event in events]) + writer.close()
+
+
+def frames(data: bytes) -> list[tuple[str | None, Any]]:
+    splitter = Splitter()
+    found = [*splitter.feed(data), *splitter.close()]
+    return [(frame.event, json.loads(frame.data) if frame.data[:1] == b"{" else frame.data) for frame in found]
+
+
+def faults(events: list[Event]) -> list[str]:
+    checker = Checker()
+    return [fault.message for event in events if (fault := checker.check(event))]
+
+
+def body(**more: Any) -> dict[str, Any]:
+    return {"model": "claude-opus-4-5", "max_tokens": 1000, "messages": [{"role": "user", "content": "Hi"}], **more}
+
+
+def asked(*turns: Turn, model: str = "claude-opus-4-5", **fields: Any) -> Request:
+    """A request that was read from another wire."""
+    settings = fields.pop("settings", Settings(max_tokens=1000))
+    turns = turns or (Turn("user", (Text("Hi"),)),)
+    return Request(model, turns=turns, settings=settings, origin=ELSEWHERE, **fields)
+
+
+def sent(request: Request) -> tuple[dict[str, Any], list[str]]:
+    book = ledger()
+    return plain(ROOM.write_request(request, book)), codes(book)
+
+
+def answer(*parts: Any, finish: Finish | None = None, usage: Usage | None = None) -> Response:
+    return Response("resp_1", "gpt", None, (Choice(0, parts, finish or Finish("stop")),), usage or Usage(10, 5))
+
+
+# --- laws over samples and the recorded corpus ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", [*SAMPLES, *NEGATIVE], ids=lambda path: path.stem)
+def test_a_sample_keeps_the_grammar_however_it_is_cut(path: Path) -> None:
+    data = path.read_bytes()
+    events = events_of(data)
+    assert faults(events) == []
+    assert [event for event in events if event.frame is None] == []
+    for size in (1, 3, 50):
+        assert events_of(data, size) == events
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_a_sample_comes_back_as_it_was(path: Path) -> None:
+    data = path.read_bytes()
+    assert frames(written(events_of(data))) == frames(data)
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_a_sample_written_from_its_meaning_means_the_same(path: Path) -> None:
+    meant = forget(fold(events_of(path.read_bytes())))
+    again = events_of(written(unfold(meant)))
+    assert faults(again) == []
+    if meant.failure is None:
+        assert forget(fold(again)) == meant
+    else:
+        assert isinstance(again[-1], ResponseFailed)
+
+
+def test_folding_a_stream_gives_what_reading_the_whole_gives() -> None:
+    message = decode((HERE / "samples" / "anthropic" / "message_tool_use.json").read_bytes())
+    whole = ROOM.read_response(message)
+    assert forget(fold(events_of(written(unfold(forget(whole)))))) == forget(whole)
+    assert whole.choices[0].parts[2].arguments == '{"location":"Paris"}'  # type: ignore[union-attr]
+
+
+def test_recorded_requests_keep_the_laws(corpus: list[tuple[str, dict[str, Any]]]) -> None:
+    lossy = {"0238.json": "citation-dropped", "0386.json": "empty-omitted"}
+    for name, record in corpus:
+        wire = record.get("request")
+        if not wire or (record["status"] == 400 and name == "0028.json"):
+            continue
+        request = ROOM.read_request(wire)
+        assert ROOM.write_request(request, ledger()) is wire, name
+        moved = plain(ROOM.write_request(changed(request, model="another"), book := ledger()))
+        assert (moved, codes(book)) == ({**plain(wire), "model": "another"}, []), name
+        meant = forget(request)
+        again = forget(ROOM.read_request(decode(encode(ROOM.write_request(meant, book := ledger())))))
+        assert again == meant or lossy[name] in codes(book), name
+
+
+def test_recorded_answers_keep_the_laws(corpus: list[tuple[str, dict[str, Any]]]) -> None:
+    for name, record in corpus:
+        wire = record.get("response")
+        if not isinstance(wire, dict) or "content" not in wire:
+            continue
+        response = ROOM.read_response(wire)
+        assert ROOM.write_response(response, ledger(), Context()) is wire, name
+        meant = forget(response)
+        assert forget(ROOM.read_response(decode(encode(ROOM.write_response(meant, ledger(), Context()))))) == meant, (
+            name
+        )
+        assert forget(fold(events_of(written(unfold(meant))))) == meant, name
+
+
+def test_recorded_streams_keep_the_laws(corpus: list[tuple[str, dict[str, Any]]]) -> None:
+    for name, record in corpus:
+        if not record.get("sse"):
+            continue
+        data = record["sse"].encode()
+        events = events_of(data)
+        assert faults(events) == [], name
+        assert events_of(data, 11) == events, name
+        if name == "0460.json":
+            # Two messages spliced into one another: nobody can tell which of them is meant.
+            assert isinstance(events[-1], ResponseFailed)
+            continue
+        assert frames(written(events)) == frames(data), name
+        meant = forget(fold(events))
+        assert forget(fold(events_of(written(unfold(meant))))) == meant, name
+
+
+def test_recorded_errors_are_read(corpus: list[tuple[str, dict[str, Any]]]) -> None:
+    kinds = {400: "invalid", 401: "authentication", 404: "not_found"}
+    for name, record in corpus:
+        if record["status"] >= 400 and "error" in (record["response"] or {}):
+            failure = ROOM.read_error(record["response"], record["status"], {})
+            assert failure.kind == kinds[record["status"]], name
+            assert ROOM.write_error(failure).body is record["response"]
+
+
+# --- streams: what the reader makes of deviations ---------------------------------------------------------------------
+
+OUTCOMES: dict[str, Any] = {
+    "comment_keepalive": "Hello!",
+    "data_only_no_event_lines": "Hello!",
+    "delta_without_usage": "hi",
+    "done_sentinel": "Hello!",
+    "index_gap": "hi",
+    "interleaved_blocks": [("a", '{"x":1}'), ("b", '{"y":2}')],
+    "invalid_tool_json": [("a", '{"x": }')],
+    "missing_message_start": "hi",
+    "missing_stop_events": "hi",
+    "signature_split": "",
+    "tool_input_in_start_and_deltas": [("a", '{"y":2}')],
+    "tool_input_in_start_no_delta": [("a", '{"x":1}')],
+    "two_message_deltas": "hi",
+    "unknown_event": "hi",
+}
+
+
+@pytest.mark.parametrize("path", NEGATIVE, ids=lambda path: path.stem)
+def test_deviations_are_read_for_what_they_mean(path: Path) -> None:
+    response = fold(events_of(path.read_bytes()))
+    assert response.failure is None
+    parts = response.choices[0].parts
+    calls = [(part.name, part.arguments) for part in parts if isinstance(part, Call)]
+    text = "".join(part.text for part in parts if isinstance(part, Text))
+    assert (calls or text) == OUTCOMES[path.stem.removeprefix("anthropic_")]
+
+
+def test_a_later_delta_replaces_the_signature_and_keeps_the_reason() -> None:
+    split = fold(events_of((HERE / "samples/negative/anthropic_signature_split.sse").read_bytes()))
+    assert split.choices[0].parts[0].seal == Seal(NAME, "BBB")  # type: ignore[union-attr]
+    twice = fold(events_of((HERE / "samples/negative/anthropic_two_message_deltas.sse").read_bytes()))
+    assert twice.choices[0].finish is not None
+    assert (twice.choices[0].finish.kind, twice.usage and twice.usage.output) == ("calls", 4)
+
+
+def test_broken_arguments_are_marked() -> None:
+    cut = fold(events_of((HERE / "samples/anthropic/max_tokens_truncated_tool_json.sse").read_bytes())).choices[0]
+    assert isinstance(cut.parts[0], Call)
+    assert cut.parts[0].incomplete
+    assert cut.finish is not None
+    assert cut.finish.kind == "length"
+
+
+def test_an_unknown_event_is_carried_and_a_ping_is_quiet() -> None:
+    events = events_of((HERE / "samples/negative/anthropic_unknown_event.sse").read_bytes())
+    assert [(event.kind, event.quiet) for event in events if isinstance(event, Carried)] == [("brand_new_event", False)]
+    events = events_of((HERE / "samples/anthropic/text.sse").read_bytes())
+    assert [(event.kind, event.quiet) for event in events if isinstance(event, Carried)] == [("ping", True)]
+
+
+def sse(*nodes: dict[str, Any]) -> bytes:
+    return b"".join(b"event: %b\ndata: %b\n\n" % (node["type"].encode(), encode(node)) for node in nodes)
+
+
+START = {"type": "message_start", "message": {"id": "msg_1", "model": "m", "content": [], "usage": {"input_tokens": 3}}}
+TEXT_0 = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+CALL_1 = {
+    "type": "content_block_start",
+    "index": 1,
+    "content_block": {"type": "tool_use", "id": "t1", "name": "f", "input": {}},
+}
+STOPPED = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 4}}
+END = {"type": "message_stop"}
+
+
+def delta(index: int | None, **fields: Any) -> dict[str, Any]:
+    at = {} if index is None else {"index": index}
+    return {"type": "content_block_delta", **at, "delta": fields}
+
+
+BROKEN: dict[str, tuple[bytes, str]] = {
+    "nothing at all": (b"", "stream_truncated"),
+    "only a start": (sse(START), "stream_truncated"),
+    "cut inside a call": (
+        sse(START, CALL_1, delta(1, type="input_json_delta", partial_json='{"a":')),
+        "stream_truncated",
+    ),
+    "no JSON": (sse(START) + b"event: ping\ndata: {oops\n\n", "invalid_stream"),
+    "no object": (sse(START) + b"data: [1]\n\n", "invalid_stream"),
+    "a delta without a block": (sse(START, delta(0, type="text_delta", text="x")), "invalid_stream"),
+    "a delta without a number": (
+        sse(START, TEXT_0, CALL_1, delta(None, type="text_delta", text="x")),
+        "invalid_stream",
+    ),
+    "a delta of another kind": (
+        sse(START, TEXT_0, delta(0, type="input_json_delta", partial_json="x")),
+        "invalid_stream",
+    ),
+    "a delta that is no text": (sse(START, TEXT_0, delta(0, type="text_delta", text=5)), "invalid_stream"),
+    "a block that starts twice": (sse(START, TEXT_0, TEXT_0), "invalid_stream"),
+    "a second start": (sse(START, START), "invalid_stream"),
+    "a block that is no object": (sse(START, {**TEXT_0, "content_block": 7}), "invalid_stream"),
+    "an error of the provider": (
+        sse(START, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}),
+        "overloaded_error",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_stream_is_a_failure_and_nothing_follows(name: str) -> None:
+    data, code = BROKEN[name]
+    events = events_of(data)
+    assert faults(events) == []
+    assert isinstance(events[-1], ResponseFailed)
+    assert events[-1].failure.code == code
+    assert events_of(data + sse(TEXT_0, END)[:10])[-1] == events[-1] or code == "stream_truncated"
+    assert frames(written(events))[-1][0] == "error"
+
+
+def test_a_reason_is_end_enough() -> None:
+    events = events_of(sse(START, STOPPED))
+    assert isinstance(events[-1], ResponseEnd)
+    assert events[-1].frame is not None
+    assert events[-1].frame.silent
+
+
+def test_the_only_open_block_is_meant_when_no_number_is_given() -> None:
+    """The seeds' snippet: no message_start, no indices, no input."""
+    nodes = [
+        {"type": "content_block_start", "content_block": {"type": "tool_use", "id": "call_123", "name": "run"}},
+        delta(None, type="input_json_delta", partial_json='{"command":"ls -la"}'),
+        {"type": "content_block_stop"},
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}},
+    ]
+    response = fold(events_of(sse(*nodes)))
+    assert forget(response.choices[0].parts) == (Call("call_123", "run", '{"command":"ls -la"}'),)
+
+
+def test_strays_of_a_stream_are_told_once() -> None:
+    nodes = [START, TEXT_0, *[delta(0, type="text_delta", text="x", mood="calm")] * 3, {**STOPPED, "more": 1}, END]
+    events = events_of(sse(*nodes))
+    assert isinstance(events[-1], ResponseEnd)
+    assert sorted(stray.key for stray in events[-1].strays) == ["mood", "more"]
+
+
+def test_unknown_blocks_are_whole_at_their_end() -> None:
+    block = {"type": "mcp_tool_use", "id": "m1", "name": "echo", "server_name": "s", "input": {}}
+    start = {"type": "content_block_start", "index": 0, "content_block": block}
+    more = delta(0, type="input_json_delta", partial_json='{"a":1}')
+    data = sse(START, start, more, {"type": "content_block_stop", "index": 0}, STOPPED, END)
+    (part,) = fold(events_of(data)).choices[0].parts
+    assert isinstance(part, Opaque)
+    assert part.origin.wire == {**block, "input": {"a": 1}}
+    assert frames(written(events_of(data))) == frames(data)
+
+
+# --- streams: what the writer makes of other protocols' events --------------------------------------------------------
+
+
+def blocks_of(data: bytes) -> list[dict[str, Any]]:
+    """The content that a client accumulates, checked for order and numbering on the way."""
+    content: list[dict[str, Any]] = []
+    is_open = False
+    for event, node in frames(data):
+        assert event == node["type"]
+        if event == "content_block_start":
+            assert not is_open
+            assert node["index"] == len(content)
+            content.append({**node["content_block"], "json": ""})
+            is_open = True
+        elif event == "content_block_delta":
+            assert is_open
+            assert node["index"] == len(content) - 1
+            block, change = content[-1], node["delta"]
+            key = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}.get(
+                change["type"]
+            )
+            if key == "partial_json":
+                block["json"] += change[key]
+            elif key:
+                block[key] += change[key]
+            elif change["type"] == "signature_delta":
+                block["signature"] = change["signature"]
+            else:
+                block.setdefault("citations", []).append(change["citation"])
+        elif event == "content_block_stop":
+            is_open = False
+    assert not is_open
+    return [{key: value for key, value in block.items() if key != "json" or value} for block in content]
+
+
+def told(*events: Event, finish: str = "stop") -> list[Event]:
+    return [ResponseStart("r", "m"), *events, ChoiceEnd(Finish(finish)), UsageUpdate(Usage(9, 2)), ResponseEnd()]  # type: ignore[arg-type]
+
+
+def call(index: int, name: str = "f") -> PartStart:
+    return PartStart(index, Call(f"c{index}", name))
+
+
+WRITTEN: dict[str, tuple[list[Event], list[dict[str, Any]]]] = {
+    "no empty text": (
+        [PartStart(0, Text("")), TextDelta(0, ""), PartEnd(0), call(1), ArgumentsDelta(1, '{"a":1}'), PartEnd(1)],
+        [{"type": "tool_use", "id": "c1", "name": "f", "input": {}, "json": '{"a":1}'}],
+    ),
+    "a call without arguments": (
+        [call(0), PartEnd(0), call(1), ArgumentsDelta(1, " "), PartEnd(1)],
+        [
+            {"type": "tool_use", "id": "c0", "name": "f", "input": {}, "json": "{}"},
+            {"type": "tool_use", "id": "c1", "name": "f", "input": {}, "json": " {}"},
+        ],
+    ),
+    "a call that came whole": (
+        [PartStart(0, Call("c0", "f", '{"a":1}')), PartEnd(0)],
+        [{"type": "tool_use", "id": "c0", "name": "f", "input": {}, "json": '{"a":1}'}],
+    ),
+    "two calls interleaved": (
+        [
+            call(0),
+            call(1),
+            ArgumentsDelta(1, '{"y"'),
+            ArgumentsDelta(0, '{"x":1}'),
+            ArgumentsDelta(1, ":2}"),
+            PartEnd(1),
+            PartEnd(0),
+        ],
+        [
+            {"type": "tool_use", "id": "c0", "name": "f", "input": {}, "json": '{"x":1}'},
+            {"type": "tool_use", "id": "c1", "name": "f", "input": {}, "json": '{"y":2}'},
+        ],
+    ),
+    "text that stays open under a call": (
+        [
+            PartStart(0, Text("")),
+            TextDelta(0, "Hm"),
+            call(1),
+            ArgumentsDelta(1, "{}"),
+            TextDelta(0, " so"),
+            PartEnd(1),
+            PartEnd(0),
+        ],
+        [
+            {"type": "text", "text": "Hm"},
+            {"type": "tool_use", "id": "c1", "name": "f", "input": {}, "json": "{}"},
+            {"type": "text", "text": " so"},
+        ],
+    ),
+    "thinking that stays open under text": (
+        [
+            PartStart(0, Reasoning()),
+            TextDelta(0, "Hm"),
+            PartStart(1, Text("")),
+            TextDelta(1, "Yes"),
+            PartEnd(1),
+            SealDelta(0, Seal(NAME, "sig")),
+            PartEnd(0),
+        ],
+        [
+            {"type": "thinking", "thinking": "Hm", "signature": ""},
+            {"type": "text", "text": "Yes"},
+            {"type": "thinking", "thinking": "", "signature": "sig"},
+        ],
+    ),
+    "a signature comes whole and last": (
+        [PartStart(0, Reasoning()), SealDelta(0, Seal("anthropic/a/b", "sig")), TextDelta(0, "Hm"), PartEnd(0)],
+        [{"type": "thinking", "thinking": "Hm", "signature": "sig"}],
+    ),
+    "thinking without a signature": (
+        [PartStart(0, Reasoning()), TextDelta(0, "Hm"), PartEnd(0), PartStart(1, Reasoning()), PartEnd(1)],
+        [{"type": "thinking", "thinking": "Hm", "signature": ""}],
+    ),
+    "hidden thinking": (
+        [PartStart(0, Reasoning(hidden=True)), SealDelta(0, Seal(NAME, "blob")), PartEnd(0)],
+        [{"type": "redacted_thinking", "data": "blob"}],
+    ),
+    "a search": (
+        [
+            PartStart(0, HostedCall("ws_1", "web_search", '{"query":"x"}')),
+            PartEnd(0),
+            PartStart(1, HostedResult("ws_1", "web_search", (Citation("https://a", "A"),))),
+            PartEnd(1),
+            PartStart(2, Text("")),
+            TextDelta(2, "Sunny"),
+            CitationDelta(2, Citation("https://a", "A", "sunny")),
+            PartEnd(2),
+        ],
+        [
+            {
+                "type": "server_tool_use",
+                "id": "srvtoolu_ee92e8791c136a7cb12214b7",
+                "name": "web_search",
+                "input": {},
+                "json": '{"query":"x"}',
+            },
+            {
+                "type": "web_search_tool_result",
+                "tool_use_id": "srvtoolu_ee92e8791c136a7cb12214b7",
+                "content": [
+                    {
+                        "type": "web_search_result",
+                        "url": "https://a",
+                        "title": "A",
+                        "encrypted_content": "",
+                        "page_age": None,
+                    }
+                ],
+            },
+            {
+                "type": "text",
+                "text": "Sunny",
+                "citations": [
+                    {
+                        "type": "web_search_result_location",
+                        "cited_text": "sunny",
+                        "url": "https://a",
+                        "title": "A",
+                        "encrypted_index": "",
+                    }
+                ],
+            },
+        ],
+    ),
+    "another answer": (
+        [PartStart(0, Text("one")), PartEnd(0), PartStart(1, Text("two"), 1), TextDelta(1, "!"), PartEnd(1)],
+        [{"type": "text", "text": "one"}],
+    ),
+    "raw input": (
+        [PartStart(0, Call("c0", "f", kind="custom")), ArgumentsDelta(0, "*** Begin"), PartEnd(0)],
+        [{"type": "tool_use", "id": "c0", "name": "f", "input": {}, "json": '{"_raw":"*** Begin"}'}],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_blocks_come_one_at_a_time(name: str) -> None:
+    events, blocks = WRITTEN[name]
+    data = written(told(*events))
+    assert blocks_of(data) == blocks
+    assert [event for event, _ in frames(data)][-2:] == ["message_delta", "message_stop"]
+    assert faults(events_of(data)) == []
+
+
+def test_an_answer_ends_with_one_delta_that_has_reason_and_usage() -> None:
+    data = written(told(PartStart(0, HostedCall("w", "web_search")), PartEnd(0), finish="calls"))
+    assert frames(data)[-2][1] == {
+        "type": "message_delta",
+        "delta": {"stop_reason": "tool_use", "stop_sequence": None},
+        "usage": {"input_tokens": 9, "output_tokens": 2, "server_tool_use": {"web_search_requests": 1}},
+    }
+
+
+def test_text_is_not_held_back() -> None:
+    writer = ROOM.stream_writer(ledger(), Context())
+    events = [ResponseStart("r", "m"), PartStart(0, Text("")), TextDelta(0, "a"), call(1), ArgumentsDelta(1, '{"')]
+    assert [bool(writer.write(event)) for event in events] == [True, False, True, True, True]
+
+
+def test_a_refusal_is_text_with_its_own_reason() -> None:
+    book = ledger()
+    data = written(told(PartStart(0, Refusal("")), TextDelta(0, "No."), PartEnd(0)), book)
+    assert blocks_of(data) == [{"type": "text", "text": "No."}]
+    assert frames(data)[-2][1]["delta"]["stop_reason"] == "refusal"
+    assert "refusal-as-text" in codes(book)
+
+
+def test_the_prompt_is_estimated_until_it_is_counted() -> None:
+    request = ROOM.read_request(body(messages=[{"role": "user", "content": "x" * 4000}]))
+    start = frames(written(told(), context=Context(request)))[0][1]
+    assert 1000 < start["message"]["usage"]["input_tokens"] < 1100
+    known = [ResponseStart("r", "m", usage=Usage(70, 0, cache_read=20)), *told()[1:]]
+    usage = frames(written(known, context=Context(request)))[0][1]["message"]["usage"]
+    assert usage == {"input_tokens": 50, "cache_read_input_tokens": 20, "output_tokens": 0}
+
+
+def test_a_failure_is_an_error_event_and_nothing_else() -> None:
+    failed = ResponseFailed(Failure("rate", "slow down", 429, "rate_limit_exceeded"))
+    data = written([ResponseStart("r", "m"), PartStart(0, Text("a")), failed])
+    assert frames(data)[-1] == (
+        "error",
+        {
+            "type": "error",
+            "error": {
+                "type": "rate_limit_error",
+                "message": "slow down",
+                "details": {"error_code": "rate_limit_exceeded"},
+            },
+        },
+    )
+    assert [event for event, _ in frames(written([ResponseStart("r", "m")]))] == ["message_start", "error"]
+
+
+def test_a_failure_can_follow_frames_that_went_through() -> None:
+    events = events_of((HERE / "samples/anthropic/text_then_tool_use.sse").read_bytes())[:4]
+    data = written([*events, ResponseFailed(Failure("upstream", "gone", 502))])
+    assert [event for event, _ in frames(data)][-2:] == ["content_block_stop", "error"]
+
+
+def test_events_of_others_are_told_and_own_ones_written() -> None:
+    book = ledger()
+    foreign = Carried("keepalive.odd", Origin("elsewhere", None, {}))
+    own = Carried("brand_new", Origin(NAME, None, {"type": "brand_new"}))
+    data = written([ResponseStart("r", "m"), foreign, own, *told()[1:]], book)
+    assert [event for event, _ in frames(data)] == ["message_start", "brand_new", "message_delta", "message_stop"]
+    assert codes(book) == ["event-dropped"]
+
+
+# --- requests: reading ------------------------------------------------------------------------------------------------
+
+
+def test_a_request_of_an_agent_is_read_whole() -> None:
+    """Instructions with a billing line, an instruction in the middle, deferred tools, thinking and effort."""
+    wire = body(
+        model="claude-opus-5-5",
+        system=[
+            {"type": "text", "text": "x-anthropic-billing-header: cc=1; cch=a1b2;"},
+            {"type": "text", "text": "Be terse.", "cache_control": {"type": "ephemeral", "ttl": "1h"}},
+        ],
+        messages=[
+            {"role": "user", "content": "Hi"},
+            {"role": "system", "content": "Now be polite.", "output_config": {"effort": "low"}},
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "thinking", "thinking": "", "signature": "sig"},
+                    {"type": "tool_use", "id": "t1", "name": "Find", "input": {"q": 1e5}, "caller": {"type": "direct"}},
+                ],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {
+                        "type": "tool_result",
+                        "tool_use_id": "t1",
+                        "is_error": False,
+                        "content": [{"type": "tool_reference", "tool_name": "Later"}],
+                    }
+                ],
+            },
+        ],
+        tools=[
+            {"name": "Find", "input_schema": {"type": "object"}},
+            {"name": "Later", "input_schema": {}, "defer_loading": True},
+        ],
+        thinking={"type": "adaptive", "display": "updates"},
+        output_config={"effort": "high", "task_budget": {"type": "tokens", "total": 9}},
+        metadata={"user_id": "u", "more": 1},
+        context_management={"edits": []},
+        stream=True,
+    )
+    request = ROOM.read_request(wire)
+    assert isinstance(request.system[0], Opaque)
+    assert forget(request.system[1]) == Text("Be terse.", cache="1h")
+    assert [turn.role for turn in request.turns] == ["user", "system", "assistant", "user"]
+    assert forget(request.turns[2].parts) == (Reasoning(seal=Seal(NAME, "sig")), Call("t1", "Find", '{"q":100000.0}'))
+    assert forget(request.turns[3].parts) == (Result("t1", (ToolReference("Later"),), False),)
+    assert [tool.defer for tool in request.tools if isinstance(tool, Tool)] == [None, True]
+    assert forget(request.settings.thinking) == Thinking("auto", "high", show="updates")
+    assert sorted(stray.key for stray in request.strays) == [
+        "context_management",
+        "more",
+        "output_config",
+        "task_budget",
+    ]
+    changed_model = plain(ROOM.write_request(changed(request, model="m"), book := ledger()))
+    assert changed_model == {**plain(wire), "model": "m"}
+    assert codes(book) == []
+
+
+MALFORMED: dict[str, tuple[dict[str, Any], str, str]] = {
+    "no messages": ({"model": "m"}, "the body", "`messages` is missing"),
+    "messages": (body(messages={}), "/messages", "expected an array, got an object"),
+    "a message": (body(messages=["hi"]), "/messages/0", "expected an object, got a string"),
+    "no role": (body(messages=[{"content": "x"}]), "/messages/0", "`role` is missing"),
+    "a role": (body(messages=[{"role": "wizard", "content": "x"}]), "/messages/0/role", "wizard"),
+    "no content": (body(messages=[{"role": "user"}]), "/messages/0", "`content` is missing"),
+    "content": (
+        body(messages=[{"role": "user", "content": 5}]),
+        "/messages/0/content",
+        "expected a string or an array",
+    ),
+    "a block": (
+        body(messages=[{"role": "user", "content": ["x"]}]),
+        "/messages/0/content/0",
+        "expected a content block",
+    ),
+    "a block's type": (
+        body(messages=[{"role": "user", "content": [{"text": "x"}]}]),
+        "/messages/0/content/0",
+        "`type` is missing",
+    ),
+    "text": (
+        body(messages=[{"role": "user", "content": [{"type": "text"}]}]),
+        "/messages/0/content/0",
+        "`text` is missing",
+    ),
+    "input": (
+        body(messages=[{"role": "assistant", "content": [{"type": "tool_use", "name": "f", "input": "{}"}]}]),
+        "/messages/0/content/0/input",
+        "expected an object, got a string",
+    ),
+    "a result": (
+        body(
+            messages=[{"role": "user", "content": [{"type": "tool_result", "content": [{"type": "text", "text": 1}]}]}]
+        ),
+        "/messages/0/content/0/content/0/text",
+        "expected a string",
+    ),
+    "an error flag": (
+        body(messages=[{"role": "user", "content": [{"type": "tool_result", "is_error": "no"}]}]),
+        "/messages/0/content/0/is_error",
+        "expected true or false",
+    ),
+    "system": (body(system=5), "/system", "expected a string or an array"),
+    "tools": (body(tools={}), "/tools", "expected an array"),
+    "a tool": (body(tools=[{"description": "x"}]), "/tools/0", "`name` is missing"),
+    "a schema": (body(tools=[{"name": "f", "input_schema": []}]), "/tools/0/input_schema", "expected an object"),
+    "a choice": (body(tool_choice={"type": "maybe"}), "/tool_choice/type", "maybe"),
+    "a choice's name": (body(tool_choice={"type": "tool"}), "/tool_choice", "`name` is missing"),
+    "max_tokens": (body(max_tokens="9"), "/max_tokens", "expected a whole number"),
+    "temperature": (body(temperature="9"), "/temperature", "expected a number"),
+    "stop": (body(stop_sequences=[1]), "/stop_sequences/0", "expected a string"),
+    "stream": (body(stream=1), "/stream", "expected true or false"),
+    "thinking": (body(thinking="on"), "/thinking", "expected an object"),
+    "cache": (body(cache_control="x"), "/cache_control", "expected an object"),
+    "effort": (body(output_config={"effort": 5}), "/output_config/effort", "expected a string"),
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_what_cannot_be_read_is_named(name: str) -> None:
+    wire, place, problem = MALFORMED[name]
+    with pytest.raises(Malformed) as caught:
+        ROOM.read_request(wire)
+    assert (caught.value.path or "the body") == place
+    assert problem in caught.value.problem
+
+
+def content(*blocks: dict[str, Any]) -> dict[str, Any]:
+    return body(messages=[{"role": "user", "content": list(blocks)}])
+
+
+PARTS: dict[str, tuple[dict[str, Any], Any]] = {
+    "base64 image": (
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0K"}},
+        Media("image", "image/png", "iVBORw0K"),
+    ),
+    "image by url": ({"type": "image", "source": {"type": "url", "url": "https://a"}}, Media("image", url="https://a")),
+    "image by id": ({"type": "image", "source": {"type": "file", "file_id": "f1"}}, Media("image", file="f1")),
+    "pdf": (
+        {
+            "type": "document",
+            "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0x"},
+            "title": "P",
+        },
+        Media("file", "application/pdf", "JVBERi0x", name="P"),
+    ),
+    "text document": (
+        {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Hé"}},
+        Media("file", "text/plain", base64.b64encode("Hé".encode()).decode()),
+    ),
+    "cached text": ({"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}, Text("x", cache="")),
+    "result": (
+        {"type": "tool_result", "tool_use_id": "t", "content": "x", "is_error": True},
+        Result("t", (Text("x"),), True),
+    ),
+    "result without content": ({"type": "tool_result", "tool_use_id": "t", "content": ""}, Result("t")),
+    "reference": ({"type": "tool_reference", "tool_name": "n"}, ToolReference("n")),
+    "call": ({"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}}, Call("t", "f", '{"a":1}')),
+    "signed thinking": ({"type": "thinking", "thinking": "x", "signature": "s"}, Reasoning("x", seal=Seal(NAME, "s"))),
+    "redacted thinking": ({"type": "redacted_thinking", "data": "d"}, Reasoning(hidden=True, seal=Seal(NAME, "d"))),
+    "code": (
+        {"type": "server_tool_use", "id": "srvtoolu_1", "name": "code_execution", "input": {"code": "1"}},
+        HostedCall("srvtoolu_1", "code_execution", '{"code":"1"}'),
+    ),
+    "output": (
+        {
+            "type": "code_execution_tool_result",
+            "tool_use_id": "srvtoolu_1",
+            "content": {"type": "code_execution_result", "stdout": "2", "stderr": "", "return_code": 0, "content": []},
+        },
+        HostedResult("srvtoolu_1", "code_execution", text="2"),
+    ),
+    "failed search": (
+        {
+            "type": "web_search_tool_result",
+            "tool_use_id": "srvtoolu_1",
+            "content": {"type": "web_search_tool_result_error", "error_code": "max_uses_exceeded"},
+        },
+        HostedResult("srvtoolu_1", "web_search", error="max_uses_exceeded"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_block_and_its_meaning_stand_for_each_other(name: str) -> None:
+    wire, part = PARTS[name]
+    request = ROOM.read_request(content(wire))
+    assert forget(request.turns[0].parts) == (part,)
+    other = {"type": "text", "text": "y"}
+    meant = Request("m", turns=(Turn("user", (part, Text("y"))),), settings=Settings(max_tokens=1000))
+    assert plain(ROOM.write_request(meant, ledger()))["messages"][0]["content"] == [wire, other]
+
+
+def test_blocks_that_mean_text_to_others() -> None:
+    found = {
+        "type": "search_result",
+        "source": "https://a",
+        "title": "A",
+        "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}],
+        "citations": {"enabled": True},
+    }
+    pieces = {"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "piece"}]}}
+    request = ROOM.read_request(content(found, pieces))
+    text, document = request.turns[0].parts
+    assert forget(text) == Text("A\nhttps://a\none\ntwo")
+    assert isinstance(document, Media)
+    assert base64.b64decode(document.data) == b"piece"
+    assert [stray.key for stray in request.strays] == ["citations"]
+
+
+def test_what_only_this_wire_knows_is_carried() -> None:
+    blocks = [
+        {"type": "container_upload", "file_id": "f"},
+        {"type": "mcp_tool_use", "id": "m", "name": "n", "server_name": "s", "input": {}},
+        {"type": "server_tool_use", "id": "srvtoolu_1", "name": "tool_search_tool_bm25", "input": {}},
+        {"type": "compaction", "content": "…"},
+        {"type": "from_the_future", "x": 1},
+    ]
+    parts = ROOM.read_request(content(*blocks)).turns[0].parts
+    assert [part.kind for part in parts if isinstance(part, Opaque)] == [block["type"] for block in blocks]
+    out, lost = sent(asked(Turn("assistant", (Text("x"), Opaque("odd", Origin("elsewhere", None, {"type": "odd"}))))))
+    assert out["messages"] == [{"role": "assistant", "content": "x"}]
+    assert lost == ["opaque-dropped"]
+
+
+# --- requests: writing ------------------------------------------------------------------------------------------------
+
+
+def test_an_ordinary_request_of_another_wire() -> None:
+    request = asked(
+        Turn("user", (Text("Weather?"),)),
+        Turn("assistant", (Text("Let me look."), Call("c1", "w", '{"city":"Paris","n":1.50}'), Call("c2", "w", ""))),
+        Turn("user", (Result("c1", (Text("12C"),)), Result("c2", (), True), Text("Go on."))),
+        system=(Text("Be terse."),),
+        tools=(Tool("w", "Weather", {"type": "object", "properties": {"city": {"type": "string"}}}, origin=ELSEWHERE),),
+        choice=ToolChoice("auto"),
+        stream=True,
+    )
+    book = ledger()
+    data = encode(ROOM.write_request(request, book))
+    assert b'"input":{"city":"Paris","n":1.50}' in data
+    assert json.loads(data) == {
+        "model": "claude-opus-4-5",
+        "max_tokens": 1000,
+        "system": "Be terse.",
+        "messages": [
+            {"role": "user", "content": "Weather?"},
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "text", "text": "Let me look."},
+                    {"type": "tool_use", "id": "c1", "name": "w", "input": {"city": "Paris", "n": 1.5}},
+                    {"type": "tool_use", "id": "c2", "name": "w", "input": {}},
+                ],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "c1", "content": "12C"},
+                    {"type": "tool_result", "tool_use_id": "c2", "content": "error", "is_error": True},
+                    {"type": "text", "text": "Go on."},
+                ],
+            },
+        ],
+        "tools": [
+            {
+                "name": "w",
+                "description": "Weather",
+                "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}},
+            }
+        ],
+        "tool_choice": {"type": "auto"},
+        "stream": True,
+    }
+    assert codes(book) == ["default-added"]
+
+
+def assistant(*parts: Any) -> Turn:
+    return Turn("assistant", parts)
+
+
+FOREIGN: dict[str, tuple[Any, list[Any], list[str]]] = {
+    "unsigned thinking": (Reasoning("hm", origin=ELSEWHERE), [], ["reasoning-dropped"]),
+    "another's seal": (Reasoning("hm", seal=Seal("gemini", "x")), [], ["seal-dropped", "reasoning-dropped"]),
+    "arguments that are no object": (
+        Call("c", "f", "[1"),
+        [{"type": "tool_use", "id": "c", "name": "f", "input": {"_raw": "[1"}}],
+        ["arguments-wrapped"],
+    ),
+    "blank text": (Text(" \n"), [], ["empty-omitted"]),
+    "a refusal": (Refusal("No."), [{"type": "text", "text": "No."}], ["refusal-as-text"]),
+    "a sealed call": (
+        Call("c", "f", "{}", seal=Seal("gemini", "x")),
+        [{"type": "tool_use", "id": "c", "name": "f", "input": {}}],
+        ["seal-dropped"],
+    ),
+    "a search of another provider": (HostedCall("w", "web_search", "{}", ELSEWHERE), [], ["part-dropped"]),
+    "what it found": (
+        HostedResult("w", "web_search", (Citation("https://a", "A"),), origin=ELSEWHERE),
+        [{"type": "text", "text": "[web_search found]\nA https://a"}],
+        ["hosted-as-text"],
+    ),
+    "a citation of another provider": (
+        Text("x", (Citation("https://a", origin=ELSEWHERE),)),
+        [{"type": "text", "text": "x"}],
+        ["citation-dropped"],
+    ),
+    "sound": (Media("audio", "audio/wav", "UklG"), [], ["media-dropped"]),
+    "an image of an unknown type": (Media("image", "image/svg+xml", "PHN2"), [], ["media-dropped"]),
+    "an image with the wrong type": (
+        Media("image", "image/jpeg", "iVBORw0K", detail="low"),
+        [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0K"}}],
+        ["no-counterpart"],
+    ),
+    "another's file": (Media("file", file="file-1", origin=ELSEWHERE), [], ["media-dropped"]),
+    "a table": (
+        Media("file", "text/csv", base64.b64encode(b"a,b").decode(), name="t.csv"),
+        [{"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a,b"}, "title": "t.csv"}],
+        ["setting-mapped"],
+    ),
+    "a letter": (Media("file", "application/msword", "0M8R"), [], ["media-dropped"]),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_parts_of_other_wires(name: str) -> None:
+    part, blocks, lost = FOREIGN[name]
+    out, found = sent(asked(Turn("user", (Text("Hi"),)), assistant(Text("a"), part, Text("b"))))
+    texts = [{"type": "text", "text": "a"}, *blocks, {"type": "text", "text": "b"}]
+    assert out["messages"][1]["content"] == texts
+    assert found == lost
+
+
+def test_a_turn_of_which_nothing_is_left_is_not_sent() -> None:
+    out, _ = sent(asked(Turn("user", (Text("a"),)), assistant(Reasoning("hm")), Turn("user", (Text("b"),), name="Bo")))
+    assert out["messages"] == [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
+
+
+THINKING: list[tuple[str, Thinking, Any, Any, list[str]]] = [
+    ("claude-opus-5-5", Thinking(effort="high"), None, "high", []),
+    ("claude-opus-5-5", Thinking(effort="minimal"), None, "low", ["thinking-mapped"]),
+    ("claude-opus-5-5", Thinking(effort="none"), None, "low", ["thinking-mapped"]),
+    ("claude-opus-5-5", Thinking("off"), None, "low", ["thinking-mapped"]),
+    ("claude-sonnet-5-5", Thinking("off"), {"type": "between_tools"}, None, ["thinking-mapped"]),
+    ("claude-opus-5", Thinking(effort="none"), {"type": "disabled"}, None, []),
+    ("claude-opus-5", Thinking("off", "max"), {"type": "disabled"}, "high", []),
+    ("claude-opus-4-8", Thinking(effort="medium"), {"type": "adaptive"}, "medium", ["thinking-mapped"]),
+    ("claude-opus-4-7", Thinking("auto", show="auto"), {"type": "adaptive", "display": "summarized"}, None, []),
+    ("claude-opus-4-7", Thinking("on", budget=9000), {"type": "adaptive"}, "medium", ["thinking-mapped"]),
+    ("claude-opus-4-6", Thinking("on", budget=9000), {"type": "enabled", "budget_tokens": 9000}, None, []),
+    ("claude-opus-4-6", Thinking(effort="xhigh"), {"type": "adaptive"}, "high", ["thinking-mapped"] * 2),
+    (
+        "claude-sonnet-4-5",
+        Thinking(effort="low"),
+        {"type": "enabled", "budget_tokens": 4096},
+        None,
+        ["thinking-mapped"],
+    ),
+    (
+        "claude-sonnet-4-5",
+        Thinking("on", budget=200),
+        {"type": "enabled", "budget_tokens": 1024},
+        None,
+        ["setting-clamped"],
+    ),
+    (
+        "claude-sonnet-4-5",
+        Thinking("on", budget=90000),
+        {"type": "enabled", "budget_tokens": 16000},
+        None,
+        ["setting-clamped"],
+    ),
+    ("claude-sonnet-4-5", Thinking("auto"), {"type": "enabled", "budget_tokens": 8192}, None, ["thinking-mapped"]),
+    ("claude-sonnet-4-5", Thinking("off"), {"type": "disabled"}, None, []),
+    ("claude-3-5-sonnet-20241022", Thinking(effort="high"), None, None, ["no-counterpart"]),
+    ("claude-3-5-sonnet-20241022", Thinking(effort="none"), None, None, []),
+    ("kimi-k3", Thinking("on", budget=2000), {"type": "enabled", "budget_tokens": 2000}, None, []),
+]
+
+
+@pytest.mark.parametrize(("model", "thinking", "wire", "effort", "lost"), THINKING)
+def test_thinking_is_told_as_the_family_takes_it(
+    model: str, thinking: Thinking, wire: Any, effort: Any, lost: list[str]
+) -> None:
+    limit = 8000 if "3-5" in model else 32000
+    out, found = sent(asked(model=model, settings=Settings(max_tokens=limit, thinking=thinking)))
+    assert out.get("thinking") == wire
+    assert out.get("output_config", {}).get("effort") == effort
+    assert found == lost
+
+
+def test_a_budget_gives_way() -> None:
+    thinking = Settings(max_tokens=9000, thinking=Thinking("on", budget=2000))
+    tools = (Tool("f", parameters={"type": "object"}),)
+    forced, lost = sent(asked(settings=thinking, tools=tools, choice=ToolChoice("required")))
+    assert "thinking" not in forced
+    assert (forced["tool_choice"], lost) == ({"type": "any"}, ["thinking-mapped"])
+    loop = (Turn("user", (Text("a"),)), assistant(Call("c", "f", "{}")), Turn("user", (Result("c", (Text("r"),)),)))
+    unsigned, lost = sent(asked(*loop, settings=thinking, tools=tools))
+    assert ("thinking" in unsigned, lost) == (False, ["thinking-mapped"])
+    signed = assistant(Reasoning("hm", seal=Seal(NAME, "s")), Call("c", "f", "{}"))
+    assert "thinking" in sent(asked(loop[0], signed, loop[2], settings=thinking, tools=tools))[0]
+    small, lost = sent(asked(settings=Settings(max_tokens=900, thinking=Thinking("on", budget=2000))))
+    assert ("thinking" in small, lost) == (False, ["thinking-mapped"])
+
+
+SETTINGS: dict[str, tuple[str, Settings, dict[str, Any], list[str]]] = {
+    "no limit": ("claude-opus-5-5", Settings(), {"max_tokens": 128000}, ["max-tokens-added"]),
+    "no limit, old": ("claude-3-haiku-20240307", Settings(), {"max_tokens": 4096}, ["max-tokens-added"]),
+    "too high a limit": ("claude-sonnet-4-5", Settings(max_tokens=200000), {"max_tokens": 64000}, ["setting-clamped"]),
+    "sampling, new": (
+        "claude-opus-4-7",
+        Settings(max_tokens=9, temperature=1, top_p=0.9),
+        {"max_tokens": 9},
+        ["no-counterpart"] * 2,
+    ),
+    "sampling, old": (
+        "claude-3-5-haiku-20241022",
+        Settings(max_tokens=9, temperature=1.7, top_p=0.9, top_k=4),
+        {"max_tokens": 9, "temperature": 1, "top_p": 0.9, "top_k": 4},
+        ["setting-clamped"],
+    ),
+    "one of two": (
+        "claude-sonnet-4-5",
+        Settings(max_tokens=9, temperature=0.2, top_p=0.9),
+        {"max_tokens": 9, "temperature": 0.2},
+        ["no-counterpart"],
+    ),
+    "stop": (
+        "m",
+        Settings(max_tokens=9, stop=("END", "\n")),
+        {"max_tokens": 9, "stop_sequences": ["END"]},
+        ["no-counterpart"],
+    ),
+    "user and tier": (
+        "m",
+        Settings(max_tokens=9, user="u", tier="default"),
+        {"max_tokens": 9, "metadata": {"user_id": "u"}, "service_tier": "standard_only"},
+        [],
+    ),
+    "another tier": ("m", Settings(max_tokens=9, tier="flex"), {"max_tokens": 9}, ["no-counterpart"]),
+    "what cannot be said": (
+        "m",
+        Settings(max_tokens=9, seed=1, count=2, metadata={"a": "b"}),
+        {"max_tokens": 9},
+        ["no-counterpart"] * 3,
+    ),
+    "json": ("claude-opus-5", Settings(max_tokens=9, format=Format("json")), {"max_tokens": 9}, ["no-counterpart"]),
+    "a schema": (
+        "claude-opus-5",
+        Settings(
+            max_tokens=9, format=Format("schema", {"type": "object", "properties": {}, "additionalProperties": False})
+        ),
+        {
+            "max_tokens": 9,
+            "output_config": {
+                "format": {
+                    "type": "json_schema",
+                    "schema": {"type": "object", "properties": {}, "additionalProperties": False},
+                }
+            },
+        },
+        [],
+    ),
+    "a schema, old": (
+        "claude-3-7-sonnet-latest",
+        Settings(max_tokens=9, format=Format("schema", {"type": "object"})),
+        {"max_tokens": 9},
+        ["no-counterpart"],
+    ),
+    "a cache mark": (
+        "m",
+        Settings(max_tokens=9, cache="1h"),
+        {"max_tokens": 9, "cache_control": {"type": "ephemeral", "ttl": "1h"}},
+        [],
+    ),
+    "no cache marks": ("m", Settings(max_tokens=9, cache="off"), {"max_tokens": 9}, []),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings_of_other_wires(name: str) -> None:
+    model, settings, wire, lost = SETTINGS[name]
+    out, found = sent(asked(model=model, settings=settings))
+    assert {key: value for key, value in out.items() if key not in ("model", "messages")} == wire
+    assert found == lost
+
+
+F, G = (Tool(name, parameters={"type": "object"}, origin=ELSEWHERE) for name in "fg")
+
+CHOICES: dict[str, tuple[str, ToolChoice | None, bool | None, Any, list[str], list[str]]] = {
+    "auto": ("m", ToolChoice("auto"), None, {"type": "auto"}, ["f", "g"], []),
+    "none": ("m", ToolChoice("none"), False, {"type": "none"}, ["f", "g"], []),
+    "required": ("m", ToolChoice("required"), None, {"type": "any"}, ["f", "g"], []),
+    "one": ("m", ToolChoice("one", (ToolName("g"),)), None, {"type": "tool", "name": "g"}, ["f", "g"], []),
+    "single calls": ("m", None, False, {"type": "auto", "disable_parallel_tool_use": True}, ["f", "g"], []),
+    "several calls": ("m", None, True, None, ["f", "g"], []),
+    "one single call": (
+        "m",
+        ToolChoice("required"),
+        False,
+        {"type": "any", "disable_parallel_tool_use": True},
+        ["f", "g"],
+        [],
+    ),
+    "a subset": ("m", ToolChoice("allowed", (ToolName("g"),)), None, {"type": "auto"}, ["g"], ["choice-mapped"]),
+    "a call from a subset": (
+        "m",
+        ToolChoice("allowed", (ToolName("g"),), required=True),
+        None,
+        {"type": "any"},
+        ["g"],
+        ["choice-mapped"],
+    ),
+    "a subset, bound": (
+        "claude-opus-5-5",
+        ToolChoice("allowed", (ToolName("g"),)),
+        None,
+        {"type": "auto"},
+        ["f", "g"],
+        ["choice-weakened"],
+    ),
+    "required, unforced": (
+        "claude-sonnet-5-5",
+        ToolChoice("required"),
+        None,
+        {"type": "auto"},
+        ["f", "g"],
+        ["choice-weakened"],
+    ),
+    "one, unforced": (
+        "claude-fable-5",
+        ToolChoice("one", (ToolName("f"),)),
+        False,
+        {"type": "auto", "disable_parallel_tool_use": True},
+        ["f", "g"],
+        ["choice-weakened"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_choices_of_other_wires(name: str) -> None:
+    model, choice, parallel, wire, tools, lost = CHOICES[name]
+    settings = Settings(max_tokens=9, parallel=parallel)
+    out, found = sent(asked(model=model, tools=(F, G), choice=choice, settings=settings))
+    assert out.get("tool_choice") == wire
+    assert [tool["name"] for tool in out["tools"]] == tools
+    assert found == lost
+
+
+def test_a_choice_without_tools_is_left_out() -> None:
+    assert sent(asked(choice=ToolChoice("auto"), settings=Settings(max_tokens=9, parallel=False)))[1] == []
+    out, lost = sent(asked(choice=ToolChoice("required")))
+    assert ("tool_choice" in out, lost) == (False, ["choice-weakened"])
+
+
+TOOLS: dict[str, tuple[Any, Any, list[str]]] = {
+    "without parameters": (
+        Tool("f", origin=ELSEWHERE),
+        {"name": "f", "input_schema": {"type": "object", "properties": {}}},
+        ["schema-added"],
+    ),
+    "with a union at the root": (
+        Tool(
+            "f",
+            parameters={"anyOf": [{"type": "object", "properties": {"a": {"type": "string"}}}, {"type": "null"}]},
+            origin=ELSEWHERE,
+        ),
+        {"name": "f", "input_schema": {"type": "object", "properties": {"a": {"type": "string"}}}},
+        ["schema-rewritten"],
+    ),
+    "strict": (
+        Tool(
+            "f",
+            parameters={"type": "object", "properties": {}, "additionalProperties": False},
+            strict=True,
+            origin=ELSEWHERE,
+        ),
+        {
+            "name": "f",
+            "input_schema": {"type": "object", "properties": {}, "additionalProperties": False},
+            "strict": True,
+        },
+        [],
+    ),
+    "strict, but open": (
+        Tool("f", parameters={"type": "object", "additionalProperties": True}, strict=True, origin=ELSEWHERE),
+        {"name": "f", "input_schema": {"type": "object", "additionalProperties": True}},
+        ["no-counterpart"],
+    ),
+    "deferred": (
+        Tool("f", "d", {"type": "object"}, defer=True, cache=""),
+        {"name": "f", "description": "d", "input_schema": {"type": "object"}, "defer_loading": True},
+        ["cache-dropped"],
+    ),
+    "with an output schema": (
+        Tool("f", parameters={"type": "object"}, output={"type": "object"}),
+        {"name": "f", "input_schema": {"type": "object"}},
+        ["no-counterpart"],
+    ),
+    "search": (
+        HostedTool(
+            "web_search",
+            max_uses=3,
+            blocked_domains=("a",),
+            location={"city": "Bonn"},
+            context_size="low",
+            origin=ELSEWHERE,
+        ),
+        {
+            "type": "web_search_20250305",
+            "name": "web_search",
+            "max_uses": 3,
+            "blocked_domains": ["a"],
+            "user_location": {"type": "approximate", "city": "Bonn"},
+        },
+        ["no-counterpart"],
+    ),
+    "code": (HostedTool("code_execution"), {"type": "code_execution_20250825", "name": "code_execution"}, []),
+    "images": (HostedTool("image_generation"), None, ["tool-dropped"]),
+}
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_tools_of_other_wires(name: str) -> None:
+    tool, wire, lost = TOOLS[name]
+    out, found = sent(asked(tools=(tool,)))
+    assert out.get("tools", [None])[0] == wire
+    assert [code for code in found if code != "choice-weakened"] == lost
+
+
+OWN_TOOLS: dict[str, tuple[dict[str, Any], str]] = {
+    "bash": ({"type": "bash_20250124", "name": "bash"}, "bash_20250124"),
+    "editor": ({"type": "text_editor_20250728", "name": "str_replace_based_edit_tool"}, "text_editor_20250728"),
+    "memory": (
+        {"type": "memory_20250818", "name": "memory", "cache_control": {"type": "ephemeral"}},
+        "memory_20250818",
+    ),
+    "computer": ({"type": "computer_20251124", "name": "computer"}, "computer_20251124"),
+}
+
+
+@pytest.mark.parametrize("name", OWN_TOOLS)
+def test_tools_that_the_provider_defines_have_a_schema_for_others(name: str) -> None:
+    wire, kind = OWN_TOOLS[name]
+    request = ROOM.read_request(body(tools=[wire]))
+    (tool,) = request.tools
+    assert isinstance(tool, Tool)
+    assert (tool.kind, tool.parameters["type"]) == (kind, "object")
+    assert tool.parameters["properties"]
+    assert plain(ROOM.write_request(forget(request), ledger()))["tools"] == [wire]
+
+
+def test_server_tools_are_known_by_their_prefix() -> None:
+    tools = [
+        {
+            "type": "web_search_20991231",
+            "name": "web_search",
+            "user_location": {"type": "approximate", "country": "FR"},
+        },
+        {"type": "code_execution_20260521", "name": "code_execution"},
+        {"type": "computer_toolset_20260801", "configs": {}},
+        {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"},
+        {"type": "mcp_toolset", "mcp_server_name": "m"},
+    ]
+    request = ROOM.read_request(body(tools=tools))
+    assert forget(request.tools[0]) == HostedTool("web_search", "web_search", location={"country": "FR"})
+    assert [type(tool).__name__ for tool in request.tools[1:]] == ["HostedTool", "Opaque", "Opaque", "Opaque"]
+    first = changed(request.tools[0], max_uses=2)
+    again = plain(ROOM.write_request(changed(request, tools=(first, *request.tools[1:])), ledger()))["tools"]
+    assert again == [{**tools[0], "max_uses": 2}, *tools[1:]]
+
+
+# --- cache breakpoints ------------------------------------------------------------------------------------------------
+
+MARK = {"type": "ephemeral"}
+
+
+def test_breakpoints_are_set_at_steady_places() -> None:
+    wire = body(
+        system="s",
+        tools=[{"name": "a", "input_schema": {}}, {"name": "b", "input_schema": {}, "defer_loading": True}],
+        messages=[
+            {"role": "user", "content": "one"},
+            {"role": "assistant", "content": "two"},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "r"}]},
+            {"role": "assistant", "content": [{"type": "thinking", "thinking": "", "signature": "s"}]},
+            {"role": "user", "content": "three"},
+        ],
+    )
+    before = json.dumps(wire)
+    out = mark_cache(wire, book := ledger())
+    assert json.dumps(wire) == before
+    assert out["tools"][0]["cache_control"] == MARK
+    assert out["system"] == [{"type": "text", "text": "s", "cache_control": MARK}]
+    assert [json.dumps(message).count("ephemeral") for message in out["messages"]] == [0, 0, 1, 0, 1]
+    assert codes(book) == ["breakpoint-added"]
+    assert mark_cache(out, book := ledger()) is out
+    assert codes(book) == []
+
+
+def test_long_prompts_of_other_wires_are_marked_and_short_ones_are_not() -> None:
+    long = asked(Turn("user", (Text("x" * 5000),)))
+    assert sent(long)[1] == ["breakpoint-added"]
+    assert sent(asked())[1] == []
+    assert sent(changed(long, settings=Settings(max_tokens=9, cache="off")))[1] == []
+    own = ROOM.read_request(body(messages=[{"role": "user", "content": "x" * 5000}]))
+    assert "ephemeral" not in json.dumps(plain(ROOM.write_request(changed(own, model="m"), ledger())))
+
+
+def test_there_are_never_more_than_four_marks() -> None:
+    turn = Turn("user", tuple(Text(str(n), cache="") for n in range(6)))
+    out, lost = sent(asked(turn, system=(Text("s", cache="5m"),)))
+    assert json.dumps(out).count("ephemeral") == 4
+    assert out["system"][0]["cache_control"] == {"type": "ephemeral", "ttl": "5m"}
+    assert lost == ["cache-dropped"]
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_answer_of_another_wire() -> None:
+    parts = (Reasoning("hm"), Text("Sure."), Call("c1", "f", '{"a":1}'))
+    book = ledger()
+    response = answer(
+        *parts, finish=Finish("calls", "tool_calls"), usage=Usage(100, 20, cache_read=60, cache_write=10, reasoning=5)
+    )
+    wire = plain(ROOM.write_response(response, book, Context()))
+    assert wire.pop("id") == made("msg_", "resp_1")
+    assert wire == {
+        "type": "message",
+        "role": "assistant",
+        "model": "gpt",
+        "content": [
+            {"type": "thinking", "thinking": "hm", "signature": ""},
+            {"type": "text", "text": "Sure."},
+            {"type": "tool_use", "id": "c1", "name": "f", "input": {"a": 1}},
+        ],
+        "stop_reason": "tool_use",
+        "stop_sequence": None,
+        "stop_details": None,
+        "usage": {
+            "input_tokens": 30,
+            "cache_creation_input_tokens": 10,
+            "cache_read_input_tokens": 60,
+            "output_tokens": 20,
+            "output_tokens_details": {"thinking_tokens": 5},
+        },
+    }
+    assert codes(book) == []
+
+
+ENDINGS: list[tuple[Finish, str, Any, list[str]]] = [
+    (Finish("stop"), "end_turn", None, []),
+    (Finish("length", "MAX_TOKENS"), "max_tokens", None, []),
+    (Finish("calls"), "tool_use", None, []),
+    (Finish("context"), "model_context_window_exceeded", None, []),
+    (Finish("pause"), "pause_turn", None, []),
+    (Finish("sequence", sequence="END"), "stop_sequence", None, []),
+    (Finish("filter", "SAFETY"), "refusal", {"type": "refusal", "category": None, "explanation": "SAFETY"}, []),
+    (
+        Finish("refusal", detail="cyber: no exploits"),
+        "refusal",
+        {"type": "refusal", "category": "cyber", "explanation": "no exploits"},
+        [],
+    ),
+    (
+        Finish("malformed", "MALFORMED_FUNCTION_CALL"),
+        "refusal",
+        {"type": "refusal", "category": None, "explanation": "MALFORMED_FUNCTION_CALL"},
+        ["finish-mapped"],
+    ),
+    (Finish("other", "LANGUAGE"), "end_turn", None, ["finish-mapped"]),
+    (Finish("other", "compaction"), "compaction", None, []),
+]
+
+
+@pytest.mark.parametrize(("finish", "reason", "details", "lost"), ENDINGS)
+def test_endings(finish: Finish, reason: str, details: Any, lost: list[str]) -> None:
+    book = ledger()
+    wire = plain(ROOM.write_response(answer(Text("x"), finish=finish), book, Context()))
+    assert (wire["stop_reason"], wire["stop_details"], codes(book)) == (reason, details, lost)
+    assert wire["stop_sequence"] == (finish.sequence or None)
+    read = ROOM.read_response(wire).choices[0].finish
+    assert read is not None
+    assert read.kind == {"filter": "refusal", "malformed": "refusal"}.get(finish.kind, "stop" if lost else finish.kind)
+
+
+def test_what_an_answer_cannot_hold_is_told() -> None:
+    book = ledger()
+    second = Choice(1, (Text("two"),), Finish("stop"))
+    parts = (Media("image", "image/png", "iVBO"), HostedResult("x", "file_search", text="…"), Refusal("No."))
+    response = answer(*parts)
+    both = Response("r", "m", None, (*response.choices, second), None)
+    wire = plain(ROOM.write_response(both, book, Context()))
+    assert wire["content"] == [{"type": "text", "text": "No."}]
+    assert wire["stop_reason"] == "refusal"
+    assert codes(book) == ["no-counterpart", "media-dropped", "part-dropped", "refusal-as-text", "default-added"]
+
+
+def test_usage_adds_up_and_comes_apart_again() -> None:
+    wire = {"input_tokens": 10, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 20, "output_tokens": 7}
+    response = ROOM.read_response({"id": "msg_1", "content": [], "usage": {**wire, "service_tier": "standard"}})
+    assert forget(response.usage) == Usage(35, 7, 20, 5)
+    assert plain(ROOM.write_response(forget(response), ledger(), Context()))["usage"] == wire
+    assert [stray.key for stray in response.strays] == ["service_tier"]
+
+
+def test_a_whole_answer_can_be_a_failure() -> None:
+    response = ROOM.read_response({"type": "error", "error": {"type": "overloaded_error", "message": "busy"}})
+    assert response.failure is not None
+    assert (response.failure.kind, response.failure.status) == ("overloaded", 529)
+    assert ROOM.write_response(forget(response), ledger(), Context())["error"]["type"] == "overloaded_error"
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+READ_ERRORS: list[tuple[Any, int, str, int, str]] = [
+    ({"type": "error", "error": {"type": "rate_limit_error", "message": "m"}}, 429, "rate", 429, "rate_limit_error"),
+    (
+        {"type": "error", "error": {"type": "overloaded_error", "message": "m"}},
+        0,
+        "overloaded",
+        529,
+        "overloaded_error",
+    ),
+    ({"type": "error", "error": {"type": "brand_new_error", "message": "m"}}, 0, "invalid", 400, "brand_new_error"),
+    (
+        {"type": "error", "error": {"type": "brand_new_error", "message": "m"}},
+        503,
+        "overloaded",
+        503,
+        "brand_new_error",
+    ),
+    (
+        {"type": "error", "error": {"type": "invalid_request_error", "message": "prompt is too long: 9 > 8"}},
+        400,
+        "context",
+        400,
+        "invalid_request_error",
+    ),
+    (
+        {"error": {"type": "invalid_request_error", "message": "m", "details": {"error_code": "tool_name_conflict"}}},
+        400,
+        "invalid",
+        400,
+        "tool_name_conflict",
+    ),
+    ({"error": "plain"}, 500, "server", 500, ""),
+    ("<html>Bad gateway</html>", 502, "upstream", 502, ""),
+    (None, 404, "not_found", 404, ""),
+    ([1], 418, "invalid", 418, ""),
+    ({"error": {"type": 5, "message": None}}, 401, "authentication", 401, ""),
+]
+
+
+@pytest.mark.parametrize(("wire", "status", "kind", "told_status", "code"), READ_ERRORS)
+def test_errors_are_read(wire: Any, status: int, kind: str, told_status: int, code: str) -> None:
+    failure = ROOM.read_error(wire, status, {})
+    assert (failure.kind, failure.status, failure.code) == (kind, told_status, code)
+    assert failure.message
+
+
+def test_the_time_to_wait_is_read_and_written() -> None:
+    assert ROOM.read_error(None, 429, {"retry-after": "7"}).retry_after == 7
+    assert ROOM.read_error(None, 429, {"retry-after-ms": "1500"}).retry_after == 1.5
+    assert ROOM.read_error(None, 429, {"retry-after": "Sun, 06 Nov 1994 08:49:37 GMT"}).retry_after is None
+    assert ROOM.write_error(Failure("rate", "m", retry_after=1.5)).headers == {"retry-after": "2"}
+
+
+WRITTEN_ERRORS: list[tuple[Failure, int, str, str]] = [
+    (Failure("overloaded", "m", 503), 529, "overloaded_error", "m"),
+    (Failure("rate", "m", 429), 429, "rate_limit_error", "m"),
+    (Failure("quota", "m", 403), 429, "rate_limit_error", "m"),
+    (Failure("context", "too big", 400), 400, "invalid_request_error", "prompt is too long: too big"),
+    (Failure("context", "Prompt is too long.", 400), 400, "invalid_request_error", "Prompt is too long."),
+    (Failure("unprocessable", "m", 422), 400, "invalid_request_error", "m"),
+    (Failure("upstream", "m", 502), 502, "api_error", "m"),
+    (Failure("server", "m", 200), 500, "api_error", "m"),
+    (Failure("deadline", "m"), 504, "timeout_error", "m"),
+    (Failure("from-the-future", "m", 0), 500, "api_error", "m"),
+]
+
+
+@pytest.mark.parametrize(("failure", "status", "word", "message"), WRITTEN_ERRORS)
+def test_errors_are_written(failure: Failure, status: int, word: str, message: str) -> None:
+    out = ROOM.write_error(failure)
+    assert out.status == status
+    assert out.body == {"type": "error", "error": {"type": word, "message": message}}
+
+
+@pytest.mark.parametrize(
+    "path", sorted((HERE / "samples" / "anthropic").glob("error_*.json")), ids=lambda path: path.stem
+)
+def test_sampled_errors_come_back(path: Path) -> None:
+    status = int(path.stem.removeprefix("error_"))
+    wire = json.loads(path.read_bytes())
+    out = ROOM.write_error(ROOM.read_error(wire, status, {}))
+    assert (out.status, out.body) == (status, wire)
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+FAMILIES: list[tuple[str, int, bool, str, bool, bool]] = [
+    ("claude-3-haiku-20240307", 4096, True, "", True, False),
+    ("claude-3-5-sonnet-20241022", 8192, True, "", True, False),
+    ("claude-3-7-sonnet-latest", 32000, True, "budget", True, False),
+    ("claude-sonnet-4-20250514", 32000, True, "budget", True, False),
+    ("claude-opus-4-1-20250805", 32000, True, "budget", True, False),
+    ("us.anthropic.claude-haiku-4-5-20251001-v1:0", 64000, True, "budget", True, False),
+    ("claude-sonnet-4-6", 64000, True, "either", True, False),
+    ("claude-opus-4-7", 128000, False, "adaptive", True, False),
+    ("claude-opus-4.8", 128000, False, "adaptive", True, True),
+    ("anthropic/claude-opus-5", 128000, False, "adaptive", True, True),
+    ("claude-sonnet-5-20260301", 128000, False, "adaptive", True, False),
+    ("claude-sonnet-5-5", 128000, False, "adaptive", False, True),
+    ("claude-opus-5-5", 128000, False, "adaptive", False, True),
+    ("claude-haiku-5-5", 64000, False, "adaptive", False, False),
+    ("claude-fable-5", 128000, False, "adaptive", False, True),
+    ("claude-mythos-preview", 128000, False, "adaptive", False, False),
+    ("claude-mythos-5", 128000, False, "adaptive", False, True),
+    ("claude-opus-6", 128000, False, "adaptive", False, True),
+]
+
+
+@pytest.mark.parametrize(("model", "limit", "sampling", "thinking", "forcing", "mid_system"), FAMILIES)
+def test_families(model: str, limit: int, sampling: bool, thinking: str, forcing: bool, mid_system: bool) -> None:
+    facts = family(model)
+    assert (facts.default_tokens, facts.sampling, facts.thinking, facts.forcing) == (limit, sampling, thinking, forcing)
+    assert (RULES.mid_system_models.search(model) is not None) == mid_system
+
+
+@pytest.mark.parametrize("model", ["", "gpt-5.5", "claude-latest", "claude-instant", "kimi-k3", "my-claude-model"])
+def test_an_unknown_model_is_taken_as_an_older_one(model: str) -> None:
+    assert family(model) is UNKNOWN
+
+
+def test_one_path_for_every_call() -> None:
+    assert ROOM.http.path("m", True) == ROOM.http.path("m", False) == "/v1/messages"
