@@ -78,10 +78,12 @@ def _run(command: str) -> str:
     from toolwire.cli import main
 
     written = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
-    with contextlib.redirect_stdout(written), contextlib.redirect_stderr(written), contextlib.suppress(SystemExit):
-        main(shlex.split(command)[1:])
+    with contextlib.redirect_stdout(written), contextlib.redirect_stderr(written):
+        code = main(shlex.split(command)[1:])
     written.seek(0)
-    return written.read()
+    text = written.read()
+    assert code == 0, f"{command} ended with {code}\n{text}"
+    return text
 
 
 def _pattern(shown: str) -> re.Pattern[str]:
