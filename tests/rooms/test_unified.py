@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import re
@@ -143,6 +144,14 @@ ANSWERED: dict[str, Any] = {
     "usage": {"input_tokens": 10, "output_tokens": 5},
     "losses": [],
 }
+
+
+PART = {"type": "text", "text": "x"}
+CITED = PART | {"citations": [{"url": "u", "start": 1}]}
+SEALED = {"at": 0, "maker": "unified/x", "value": "s"}
+junk = st.sampled_from(
+    [None, True, 0, -1, 1.5, "", "x", "text", [], {}, [[]], [{}], {"type": "text"}, {"x": None}, "tw_"]
+)
 
 
 def asked(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
@@ -516,9 +525,52 @@ def test_other_spellings_mean_the_same_when_rewritten(change: Callable[[dict[str
     assert forget(ROOM.read_request(again)) == forget(request)
 
 
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, child in items:
+        yield value, key
+        yield from _places(child)
+
+
+FULL = asked(
+    lambda body: (
+        _top(tool_choice={"allowed": ["get_weather"], "mode": "auto"}, reasoning={"effort": "low"}, stop=["x"])(body),
+        _top(tools=[*MAPS], response_format={"type": "schema", "schema": {"type": "object"}}, cache=True)(body),
+        _message(0, content=[PART, {"type": "image", "url": "u", "cache": "1h"}])(body),
+        _message(
+            1, content=[{"type": "reasoning", "text": "x"}, {"type": "tool_call", "index": 0}, CITED], seals=[SEALED]
+        )(body),
+    )
+)
+
+
+@st.composite
+def damaged(draw: st.DrawFn, whole: Any) -> Any:
+    """A body with one to three values replaced by others."""
+    body = copy.deepcopy(whole)
+    for _ in range(draw(st.integers(1, 3))):
+        holder, key = draw(st.sampled_from(list(_places(body))))
+        holder[key] = copy.deepcopy(draw(junk))
+    return body
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=300)
+def test_whatever_a_peer_sends_is_read_or_refused(data: st.DataObject) -> None:
+    """Malformed, or a value that can be written; never another exception."""
+    for read, write, whole in (
+        (ROOM.read_request, lambda value: ROOM.write_request(value, ledger()), FULL),
+        (ROOM.read_response, lambda value: ROOM.write_response(value, ledger(), Context()), ANSWERED),
+    ):
+        body = data.draw(damaged(whole))
+        with contextlib.suppress(Malformed):
+            value = read(body)
+            assert write(value) is body
+            wired(write(forget(value)))
+
+
 # --- results: data or parts -----------------------------------------------------------------------------------------
 
-PART = {"type": "text", "text": "x"}
 RESULTS: list[tuple[Any, tuple[str, ...], Any]] = [
     ("text", ("text",), None),
     ("", ("",), None),
@@ -883,6 +935,42 @@ def test_any_split_gives_the_same_events(response: Response, size: int) -> None:
     assert read_stream(data, size) == read_stream(data)
 
 
+@given(st.data())
+@settings(deadline=None, max_examples=300)
+def test_no_stream_makes_the_reader_raise(data: st.DataObject) -> None:
+    """Whatever the frames say, the events keep to the grammar, come to an end, and can be written."""
+    events = [
+        *frames(write_stream(list(unfold(RICH)))),
+        {"type": "ping"},
+        {"type": "error", "error": {"type": "quota"}},
+    ]
+    order = data.draw(st.lists(st.sampled_from(events), max_size=3))
+    stream = data.draw(damaged(events[: data.draw(st.integers(1, len(events)))])) + order
+    read = read_stream(sse(*stream))
+    assert any(isinstance(event, ResponseEnd | ResponseFailed) for event in read)
+    assert frames(write_stream(read))
+    again = frames(write_stream([replace(event, frame=None) for event in read if not isinstance(event, Carried)]))
+    assert again[-1]["type"] in ("end", "error")
+
+
+RICH = Response(
+    "a",
+    "m",
+    choices=(
+        Choice(
+            0,
+            (
+                Reasoning("r", "summary", id="i", seal=Seal(NAME, "s")),
+                Text("x", (Citation("u"),)),
+                Call("c", "f", '{"a":1}'),
+                Media("image", data="d", seal=Seal(NAME, "s")),
+                HostedResult("h", "maps", (Citation("u"),), "t"),
+            ),
+            Finish("calls"),
+        ),
+    ),
+    usage=Usage(1, 2),
+)
 START = {"type": "start", "id": "a", "model": "m"}
 END = {"type": "end", "response": ANSWERED}
 BROKEN: list[tuple[str, list[dict[str, Any]], str]] = [

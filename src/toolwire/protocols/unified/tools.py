@@ -12,9 +12,7 @@ from toolwire.loss import Ledger
 from toolwire.protocols.unified.names import CHOICE, HOSTED_TOOL, NAME, NAME_LIMIT, TOOL, Loose, suggestion
 from toolwire.protocols.unified.parts import read_cache, read_word, write_cache
 from toolwire.reading import finished, numbered, verbatim
-from toolwire.schema.described import describe, missing_descriptions
-from toolwire.schema.plain import standard
-from toolwire.schema.valid import problems
+from toolwire.schema import describe, missing_descriptions, problems, standard
 from toolwire.wire import (
     Json,
     Malformed,
