@@ -32,6 +32,7 @@ CODES: Mapping[str, str] = MappingProxyType(
         "overloaded_error": "overloaded",
         "request_too_large": "too_large",
         "timeout": "timeout",
+        "deadline_exceeded": "deadline",
         "server_error": "server",
         "upstream_error": "upstream",
         "authentication_error": "authentication",

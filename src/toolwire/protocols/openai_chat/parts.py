@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Literal
 
+from msgspec.structs import replace
+
 from toolwire.ir import (
+    Call,
     Citation,
     Media,
     Opaque,
@@ -357,3 +360,18 @@ def read_reasoning(node: Object, path: Path, reading: Reading) -> list[Part]:
         elif text != told:
             reading.stray(path, key)
     return found
+
+
+# --- answers that were cut --------------------------------------------------------------------------------------------
+
+
+def cut(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """The parts of an answer that was cut: a call whose arguments do not close is marked."""
+    return tuple(
+        replace(part, incomplete=True) if isinstance(part, Call) and is_cut(part.kind, part.arguments) else part
+        for part in parts
+    )
+
+
+def is_cut(kind: str, arguments: str) -> bool:
+    return kind != "custom" and (not arguments.strip() or object_or_none(arguments) is None)

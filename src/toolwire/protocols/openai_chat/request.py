@@ -21,6 +21,7 @@ from toolwire.ir import (
     place,
 )
 from toolwire.loss import Ledger
+from toolwire.protocols.openai_chat import names
 from toolwire.protocols.openai_chat.models import (
     Family,
     family,
@@ -30,24 +31,7 @@ from toolwire.protocols.openai_chat.models import (
     write_stop,
     write_user,
 )
-from toolwire.protocols.openai_chat.names import (
-    KNOWN_ASSISTANT,
-    KNOWN_JSON_SCHEMA,
-    KNOWN_MESSAGE,
-    KNOWN_REQUEST,
-    KNOWN_STREAM_OPTIONS,
-    KNOWN_TOOL_MESSAGE,
-    LIMIT_KEYS,
-    NAME,
-    PLAIN_SETTINGS,
-    ROLES,
-    SAID,
-    USER_KEYS,
-    kept,
-    own,
-    own_seal,
-    sub_keys,
-)
+from toolwire.protocols.openai_chat.names import NAME, kept, own, own_seal, sub_keys
 from toolwire.protocols.openai_chat.parts import read_content, write_media, write_text
 from toolwire.protocols.openai_chat.response import Spoken, note_part, read_message
 from toolwire.protocols.openai_chat.tools import read_choice, read_tools, write_call, write_choice, write_tools
@@ -90,24 +74,24 @@ def read_request(body: Object) -> Request:
         choice,
         take_bool(body, "stream", None),
         settings,
-        origin=reading.origin(body, None, KNOWN_REQUEST - unsaid if unsaid else KNOWN_REQUEST),
+        origin=reading.origin(body, None, names.KNOWN_REQUEST - unsaid if unsaid else names.KNOWN_REQUEST),
         strays=tuple(reading.strays),
     )
 
 
 def _read_turn(node: Object, path: Path, reading: Reading) -> Turn:
     spoken = need_text(node, "role", path)
-    role = ROLES.get(spoken)
+    role = names.ROLES.get(spoken)
     if role is None:
-        raise Malformed((path, "role"), f"unknown role {spoken!r}; known are {', '.join(ROLES)}")
+        raise Malformed((path, "role"), f"unknown role {spoken!r}; known are {', '.join(names.ROLES)}")
     if role == "tool":
-        origin = reading.origin(node, path, KNOWN_TOOL_MESSAGE)
+        origin = reading.origin(node, path, names.KNOWN_TOOL_MESSAGE)
         return Turn("tool", (_read_result(node, path, reading, origin),), origin=origin)
     name = take_text(node, "name", path) or ""
     if role == "assistant":
-        origin = reading.origin(node, path, KNOWN_ASSISTANT)
+        origin = reading.origin(node, path, names.KNOWN_ASSISTANT)
         return Turn(role, read_message(node, path, reading), name, origin=origin)
-    origin = reading.origin(node, path, KNOWN_MESSAGE)
+    origin = reading.origin(node, path, names.KNOWN_MESSAGE)
     return Turn(role, tuple(read_content(node.get("content"), (path, "content"), reading)), name, origin=origin)
 
 
@@ -123,10 +107,13 @@ def _read_settings(body: Object, reading: Reading) -> tuple[Settings, frozenset[
     fields: dict[str, Any] = {}
     where: dict[str, Path] = {}
     unsaid: frozenset[str] = frozenset()
-    for field, key, take in PLAIN_SETTINGS:
+    for field, key, take in names.PLAIN_SETTINGS:
         if body.get(key) is not None:
             fields[field], where[field] = take(body, key, None), (None, key)
-    for field, (first, second), take in (("max_tokens", LIMIT_KEYS, take_int), ("user", USER_KEYS, take_text)):
+    for field, (first, second), take in (
+        ("max_tokens", names.LIMIT_KEYS, take_int),
+        ("user", names.USER_KEYS, take_text),
+    ):
         values = take(body, first, None), take(body, second, None)
         if values != (None, None):
             chosen = second if values[0] is None else first
@@ -163,7 +150,7 @@ def _read_format(value: Json, path: Path, reading: Reading) -> Format:
         raise Malformed((path, "type"), f"unknown format {kind!r}; known are text, json_object, json_schema")
     at = (path, "json_schema")
     inner = as_object(node.get("json_schema"), at)
-    reading.origin(inner, at, KNOWN_JSON_SCHEMA)
+    reading.origin(inner, at, names.KNOWN_JSON_SCHEMA)
     return Format(
         "schema",
         inner.get("schema"),
@@ -176,7 +163,7 @@ def _read_format(value: Json, path: Path, reading: Reading) -> Format:
 
 def _read_stream_options(value: Json, path: Path, reading: Reading) -> bool | None:
     node = as_object(value, path)
-    reading.origin(node, path, KNOWN_STREAM_OPTIONS)
+    reading.origin(node, path, names.KNOWN_STREAM_OPTIONS)
     return take_bool(node, "include_usage", path)
 
 
@@ -350,7 +337,7 @@ def _write_thoughts(spoken: Spoken, out: Object, known: Family, ledger: Ledger) 
 def _write_settings(request: Request, out: Object, known: Family, ledger: Ledger) -> None:
     settings, mine = request.settings, own(request.origin)
     tools = "tools" in out or "functions" in out
-    for field, key, _ in PLAIN_SETTINGS:
+    for field, key, _ in names.PLAIN_SETTINGS:
         value = getattr(settings, field)
         if value is None or refused(field, mine, tools, known):
             if value is not None:
@@ -358,14 +345,14 @@ def _write_settings(request: Request, out: Object, known: Family, ledger: Ledger
             continue
         out[key] = value
     if settings.max_tokens is not None:
-        out[spelled(request, LIMIT_KEYS, known.limit_key)] = settings.max_tokens
+        out[spelled(request, names.LIMIT_KEYS, known.limit_key)] = settings.max_tokens
     write_user(request, out, known, ledger)
     write_stop(settings, out, mine or known.stop, ledger)
     write_effort(request, out, known, tools, ledger)
     if settings.format is not None:
         out["response_format"] = _write_format(settings.format)
     _write_stream_options(request, out, ledger)
-    ledger.unsaid(settings, SAID)
+    ledger.unsaid(settings, names.SAID)
 
 
 def _write_format(form: Format) -> Json:
@@ -386,7 +373,7 @@ def _write_format(form: Format) -> Json:
 def _write_stream_options(request: Request, out: Object, ledger: Ledger) -> None:
     wanted = request.settings.stream_usage
     mine = own(request.origin)
-    options: Object = sub_keys(request.origin.wire, "stream_options", KNOWN_STREAM_OPTIONS) if mine else {}  # type: ignore[union-attr]
+    options: Object = sub_keys(request.origin.wire, "stream_options", names.KNOWN_STREAM_OPTIONS) if mine else {}  # type: ignore[union-attr]
     if request.stream and wanted is None and not mine:
         wanted = True
         ledger.note("default-added", None, "usage is asked for in the stream")

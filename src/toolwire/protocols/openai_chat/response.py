@@ -26,22 +26,12 @@ from toolwire.ir import (
     place,
 )
 from toolwire.loss import Ledger
+from toolwire.protocols.openai_chat import names
 from toolwire.protocols.openai_chat.errors import failure_body, read_failure
 from toolwire.protocols.openai_chat.models import Family
-from toolwire.protocols.openai_chat.names import (
-    FINISHES,
-    KNOWN_ANSWER,
-    KNOWN_ASSISTANT,
-    KNOWN_CHOICE,
-    KNOWN_USAGE,
-    NAME,
-    SPOKEN_FINISHES,
-    VENDOR_FINISHES,
-    kept,
-    own,
-    own_seal,
-)
+from toolwire.protocols.openai_chat.names import NAME, kept, own, own_seal
 from toolwire.protocols.openai_chat.parts import (
+    cut,
     read_citations,
     read_content,
     read_reasoning,
@@ -49,7 +39,7 @@ from toolwire.protocols.openai_chat.parts import (
     write_detail,
     write_media,
 )
-from toolwire.protocols.openai_chat.tools import cut, is_legacy, read_call, write_call
+from toolwire.protocols.openai_chat.tools import is_legacy, read_call, write_call
 from toolwire.reading import Reading, finished, numbered, verbatim
 from toolwire.room import Context
 from toolwire.wire import (
@@ -57,9 +47,11 @@ from toolwire.wire import (
     Malformed,
     Object,
     Path,
+    as_float,
     as_object,
     take_int,
     take_list,
+    take_number,
     take_object,
     take_text,
     wrong,
@@ -174,7 +166,7 @@ def note_part(part: Part, ledger: Ledger) -> None:
 
 def finish_of(raw: str, calls: bool, sequence: Json, path: Path) -> Finish:
     """An ending from its word; where the wire gave none, the content tells it."""
-    kind: FinishKind = FINISHES.get(raw) or VENDOR_FINISHES.get(raw) or "other"
+    kind: FinishKind = names.FINISHES.get(raw) or names.VENDOR_FINISHES.get(raw) or "other"
     if not raw:
         kind = "calls" if calls else "stop"
     reading = Reading(NAME)
@@ -202,13 +194,14 @@ class Ending:
             kind = "length"
         elif self.calls and kind in ("stop", "other", "pause"):
             kind = "calls"
-        called = "function_call" if self.legacy else "tool_calls"
+        if kind == "calls" and self.calls:
+            return "function_call" if self.legacy else "tool_calls"
         if kind == "calls":
-            return called
-        if finish.kind == kind and (FINISHES.get(finish.raw) == kind or (finish.raw and own(finish.origin))):
+            kind = "stop"
+        if finish.kind == kind and (names.FINISHES.get(finish.raw) == kind or (finish.raw and own(finish.origin))):
             self._note(finish, where, kind != "sequence", ledger)
             return finish.raw
-        word, exact = SPOKEN_FINISHES[kind]
+        word, exact = names.SPOKEN_FINISHES[kind]
         if kind == "refusal" and self.refused:
             word, exact = "stop", True
         self._note(finish, where, exact and kind == finish.kind, ledger)
@@ -257,7 +250,7 @@ def _note_counts(node: Object, path: Path, reading: Reading) -> None:
             for name, count in value.items():
                 if count and (key, name) not in known:
                     reading.stray((path, key), name)
-        elif value and key not in KNOWN_USAGE and key not in _VENDOR_CACHED:
+        elif value and key not in names.KNOWN_USAGE and key not in _VENDOR_CACHED:
             reading.stray(path, key)
 
 
@@ -277,11 +270,17 @@ def write_usage(usage: Usage) -> Object:
 # --- answers --------------------------------------------------------------------------------------------------------
 
 
+def made_at(node: Object, path: Path) -> int | None:
+    """When it was made; some servers give fractions of a second."""
+    value = take_number(node, "created", path)
+    return int(as_float(value)) if value is not None else None
+
+
 def read_response(body: Object) -> Response:
     reading = Reading(NAME)
     choices: list[Choice] = []
     failure = None
-    if body.get("error"):
+    if body.get("error") or body.get("object") == "error":
         failure = read_failure(body, 0)
     elif body.get("choices") is None:
         raise Malformed(None, "`choices` is missing")
@@ -294,11 +293,11 @@ def read_response(body: Object) -> Response:
     return Response(
         take_text(body, "id", None) or "",
         take_text(body, "model", None) or "",
-        take_int(body, "created", None),
+        made_at(body, None),
         tuple(choices),
         read_usage(usage, (None, "usage"), reading) if usage else None,
         failure,
-        reading.origin(body, None, KNOWN_ANSWER),
+        reading.origin(body, None, names.KNOWN_ANSWER),
         tuple(reading.strays),
     )
 
@@ -306,7 +305,7 @@ def read_response(body: Object) -> Response:
 def _read_choice(node: Object, path: Path, reading: Reading, position: int) -> Choice:
     message = take_object(node, "message", path) or {}
     at = (path, "message")
-    reading.origin(message, at, KNOWN_ASSISTANT)
+    reading.origin(message, at, names.KNOWN_ASSISTANT)
     parts = read_message(message, at, reading, answer=True)
     raw = node.get("finish_reason")
     if raw is not None and not isinstance(raw, str):
@@ -316,7 +315,7 @@ def _read_choice(node: Object, path: Path, reading: Reading, position: int) -> C
     if finish.kind in ("length", "filter"):
         parts = cut(parts)
     index = take_int(node, "index", path)
-    known = KNOWN_CHOICE | {"stop_reason"} if finish.sequence else KNOWN_CHOICE
+    known = names.KNOWN_CHOICE | {"stop_reason"} if finish.sequence else names.KNOWN_CHOICE
     return Choice(position if index is None else index, parts, finish, reading.origin(node, path, known))
 
 

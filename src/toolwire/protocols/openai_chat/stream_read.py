@@ -6,29 +6,14 @@ second finish reason, or content beside and after the first.
 
 from __future__ import annotations
 
+from toolwire import events as ev
 from toolwire import sse
-from toolwire.events import (
-    ArgumentsDelta,
-    Carried,
-    ChoiceEnd,
-    CitationDelta,
-    Event,
-    Frame,
-    PartEnd,
-    PartStart,
-    ResponseEnd,
-    ResponseFailed,
-    ResponseStart,
-    SealDelta,
-    TextDelta,
-    UsageUpdate,
-)
 from toolwire.ir import Call, Failure, Finish, Media, Origin, Part, Reasoning, Refusal, Stray, Text
 from toolwire.protocols.openai_chat.errors import read_failure
 from toolwire.protocols.openai_chat.names import DONE, KNOWN_CALL, KNOWN_CHUNK, KNOWN_CHUNK_CHOICE, KNOWN_DELTA, NAME
-from toolwire.protocols.openai_chat.parts import read_citations, read_content, read_detail
-from toolwire.protocols.openai_chat.response import finish_of, read_usage
-from toolwire.protocols.openai_chat.tools import Growing, argument_text, is_cut, read_seal
+from toolwire.protocols.openai_chat.parts import is_cut, read_citations, read_content, read_detail
+from toolwire.protocols.openai_chat.response import finish_of, made_at, read_usage
+from toolwire.protocols.openai_chat.tools import Growing, argument_text, read_seal
 from toolwire.reading import Reading, says_something
 from toolwire.wire import (
     Json,
@@ -44,8 +29,11 @@ from toolwire.wire import (
     take_text,
 )
 
-_SILENT = Frame(NAME, None, None, silent=True)
-_DONE = Frame(NAME, None, None)
+_SILENT = ev.Frame(NAME, None, None, silent=True)
+_DONE = ev.Frame(NAME, None, None)
+_OLD = "function_call"
+_MOST = 1024
+"""More choices, or more unknown keys, than any lawful stream has."""
 
 
 class _Answer:
@@ -59,14 +47,13 @@ class _Answer:
         self.key: Json = None
         self.open = -1
         self.slots: list[Growing] = []
-        self.by_index: dict[Json, Growing] = {}
+        self.by_index: dict[int | str, Growing] = {}
         self.finish: Finish | None = None
         self.shift = 0
         self.text_at = 0
 
-    def slot_for(self, delta: Object, id: str, name: str) -> Growing | None:
+    def slot_for(self, index: int | str | None, id: str, name: str) -> Growing | None:
         """The call that a delta belongs to; None for a new one. Never guessed: Malformed when nothing tells it."""
-        index = delta.get("index")
         if index is not None:
             slot = self.by_index.get(index)
             if slot is None or (name and id and slot.id and id != slot.id):
@@ -98,10 +85,10 @@ class StreamReader:
             "delta": set(KNOWN_DELTA),
             "call": set(KNOWN_CALL),
         }
-        self._out: list[Event] = []
+        self._out: list[ev.Event] = []
         self._frame = _SILENT
 
-    def feed(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes) -> list[ev.Event]:
         if self._done:
             return []
         try:
@@ -114,7 +101,7 @@ class StreamReader:
             self._take(frame)
         return self._taken()
 
-    def close(self) -> list[Event]:
+    def close(self) -> list[ev.Event]:
         if self._done:
             return []
         for frame in self._splitter.close():
@@ -127,7 +114,7 @@ class StreamReader:
                 self._fail("the provider's stream ended before a finish reason or [DONE]", "stream_truncated")
         return self._taken()
 
-    def _taken(self) -> list[Event]:
+    def _taken(self) -> list[ev.Event]:
         out, self._out = self._out, []
         return out
 
@@ -146,28 +133,29 @@ class StreamReader:
             self._finish()
             return
         if not data.strip():
-            self._frame = Frame(NAME, raw.event, None, silent=True)
-            self._out.append(Carried(raw.event or "empty", Origin(NAME, path, None), True, self._frame))
+            self._frame = ev.Frame(NAME, raw.event, None, silent=True)
+            self._out.append(ev.Carried(raw.event or "empty", Origin(NAME, path, None), True, self._frame))
             return
         try:
             json = decode(data, path)
-            self._frame = Frame(NAME, raw.event, json)
+            self._frame = ev.Frame(NAME, raw.event, json)
             chunk = as_object(json, path)
-            if chunk.get("error") or raw.event == "error":
+            if chunk.get("error") or raw.event == "error" or chunk.get("object") == "error":
                 self._done = True
-                self._out.append(ResponseFailed(read_failure(chunk, 0), self._frame))
+                self._out.append(ev.ResponseFailed(read_failure(chunk, 0), self._frame))
                 return
             self._chunk(chunk, path)
         except Malformed as error:
+            # Half of a frame says nothing: the failure stands in its place.
+            del self._out[before:]
             self._fail(f"the provider's stream cannot be read: {error}", "invalid_stream")
             return
         if len(self._out) == before and not self._done:
-            self._out.append(Carried("chunk", Origin(NAME, path, json), True, self._frame))
+            self._out.append(ev.Carried("chunk", Origin(NAME, path, json), True, self._frame))
 
     def _fail(self, message: str, code: str) -> None:
         self._done = True
-        # What an unreadable frame brought is not passed on: the failure stands in its place.
-        self._out.append(ResponseFailed(Failure("upstream", message, 502, code), _SILENT))
+        self._out.append(ev.ResponseFailed(Failure("upstream", message, 502, code), _SILENT))
 
     def _chunk(self, chunk: Object, path: Path) -> None:
         self._note("chunk", chunk, path)
@@ -179,18 +167,18 @@ class StreamReader:
                 return
             self._started = True
             id, model = take_text(chunk, "id", path) or "", take_text(chunk, "model", path) or ""
-            self._out.append(ResponseStart(id, model, take_int(chunk, "created", path), frame=self._frame))
+            self._out.append(ev.ResponseStart(id, model, made_at(chunk, path), frame=self._frame))
         for number, item in enumerate(choices or ()):
             at = ((path, "choices"), number)
             choice = as_object(item, at)
             if isinstance(choice.get("error"), dict):
                 self._done = True
-                self._out.append(ResponseFailed(read_failure(choice, 0), self._frame))
+                self._out.append(ev.ResponseFailed(read_failure(choice, 0), self._frame))
                 return
             self._choice(choice, at)
         if usage:
             reading = Reading(NAME)
-            self._out.append(UsageUpdate(read_usage(usage, (path, "usage"), reading), self._frame))
+            self._out.append(ev.UsageUpdate(read_usage(usage, (path, "usage"), reading), self._frame))
             for stray in reading.strays:
                 self._strays.setdefault(("usage", stray.key), stray)
 
@@ -200,14 +188,15 @@ class StreamReader:
         if known.issuperset(node):
             return
         for key, value in node.items():
-            if key not in known and says_something(value):
+            if key not in known and len(known) < _MOST and says_something(value):
                 known.add(key)
                 self._strays[kind, key] = Stray(path, key)
 
     def _choice(self, choice: Object, path: Path) -> None:
         self._note("choice", choice, path)
-        index = choice.get("index")
-        index = index if isinstance(index, int) else 0
+        index = take_int(choice, "index", path) or 0
+        if not 0 <= index < _MOST:
+            raise Malformed((path, "index"), f"no answer has {index} choices")
         answer = self._answers.get(index)
         if answer is None:
             answer = self._answers[index] = _Answer(index)
@@ -243,18 +232,19 @@ class StreamReader:
         if calls:
             for number, item in enumerate(as_list(calls, (path, "tool_calls"))):
                 at = ((path, "tool_calls"), number)
-                self._call(answer, as_object(item, at), at)
+                node = as_object(item, at)
+                self._call(answer, node, at, take_int(node, "index", at))
         old = delta.get("function_call")
         if old:
             node = as_object(old, (path, "function_call"))
-            if node.get("name") or answer.by_index.get("function_call"):
-                self._call(answer, {"index": "function_call", "function": node}, (path, "function_call"))
+            if node.get("name") or answer.by_index.get(_OLD):
+                self._call(answer, {"function": node}, path, _OLD)
 
     def _text(self, answer: _Answer, channel: str, text: str, key: Json = None) -> None:
         self._open(answer, channel, key)
         if channel == "text":
             answer.text_at += len(text)
-        self._out.append(TextDelta(answer.open, text, self._frame))
+        self._out.append(ev.TextDelta(answer.open, text, self._frame))
 
     def _open(self, answer: _Answer, channel: str, key: Json = None, part: Part | None = None) -> None:
         """Make this channel's part the one that grows; a change of channel ends the part before."""
@@ -269,13 +259,13 @@ class StreamReader:
 
     def _shut(self, answer: _Answer) -> None:
         if answer.channel:
-            self._out.append(PartEnd(answer.open, frame=self._frame))
+            self._out.append(ev.PartEnd(answer.open, frame=self._frame))
             answer.channel, answer.key = "", None
 
     def _start(self, answer: _Answer, part: Part) -> int:
         index = self._parts
         self._parts += 1
-        self._out.append(PartStart(index, part, answer.index, self._frame))
+        self._out.append(ev.PartStart(index, part, answer.index, self._frame))
         return index
 
     def _listed(self, answer: _Answer, value: Json, path: Path) -> None:
@@ -286,22 +276,22 @@ class StreamReader:
                     self._text(answer, "text" if isinstance(part, Text) else "reasoning", part.text)
             elif isinstance(part, Media):
                 self._shut(answer)
-                self._out.append(PartEnd(self._start(answer, part), frame=self._frame))
+                self._out.append(ev.PartEnd(self._start(answer, part), frame=self._frame))
             else:
-                self._strays.setdefault(("delta", str(path)), Stray(path, "type"))
+                self._strays.setdefault(("content", type(part).__name__), Stray(path, "type"))
 
     def _cite(self, answer: _Answer, delta: Object, path: Path) -> None:
         self._open(answer, "text")
         reading = Reading(NAME)
         for citation in read_citations(delta, path, reading, answer.shift):
-            self._out.append(CitationDelta(answer.open, citation, self._frame))
+            self._out.append(ev.CitationDelta(answer.open, citation, self._frame))
         for stray in reading.strays:
             self._strays.setdefault(("annotation", stray.key), stray)
 
     def _reasoning(self, answer: _Answer, delta: Object, path: Path) -> None:
         """Reasoning text, or details of which the text is a copy."""
         told = False
-        for number, item in enumerate(delta.get("reasoning_details") or ()):
+        for number, item in enumerate(take_list(delta, "reasoning_details", path) or ()):
             at = ((path, "reasoning_details"), number)
             part = read_detail(item, at, Reading(NAME)) if isinstance(item, dict) else None
             if part is None:
@@ -321,25 +311,25 @@ class StreamReader:
             self._open(answer, "reasoning", key, Reasoning("", part.form, part.hidden, id=part.id))
         answer.key = key
         if part.text:
-            self._out.append(TextDelta(answer.open, part.text, self._frame))
+            self._out.append(ev.TextDelta(answer.open, part.text, self._frame))
         if part.seal is not None:
-            self._out.append(SealDelta(answer.open, part.seal, self._frame))
+            self._out.append(ev.SealDelta(answer.open, part.seal, self._frame))
         if part.hidden:
             self._shut(answer)
 
     # --- calls ---
 
-    def _call(self, answer: _Answer, delta: Object, path: Path) -> None:
+    def _call(self, answer: _Answer, delta: Object, path: Path, index: int | str | None) -> None:
         self._note("call", delta, path)
         custom = delta.get("custom")
         kind, key = ("custom", "input") if custom or delta.get("type") == "custom" else ("function", "arguments")
         inner = take_object(delta, kind, path) or {}
         id, name = take_text(delta, "id", path) or "", take_text(inner, "name", (path, kind)) or ""
-        slot = answer.slot_for(delta, id, name)
+        slot = answer.slot_for(index, id, name)
         if slot is None:
             slot = Growing(id, name, kind)
             answer.slots.append(slot)
-            answer.by_index[delta.get("index", -len(answer.slots))] = slot
+            answer.by_index[-len(answer.slots) if index is None else index] = slot
         slot.id = slot.id or id
         slot.name = slot.name or name
         added = argument_text(inner.get(key))
@@ -350,12 +340,12 @@ class StreamReader:
         text = slot.fresh(added) if added else ""
         if slot.part >= 0:
             if text:
-                self._out.append(ArgumentsDelta(slot.part, text, self._frame))
+                self._out.append(ev.ArgumentsDelta(slot.part, text, self._frame))
         elif slot.name:
             self._begin(answer, slot)
         seal = read_seal(delta, path, Reading(NAME))
         if seal is not None and slot.part >= 0:
-            self._out.append(SealDelta(slot.part, seal, self._frame))
+            self._out.append(ev.SealDelta(slot.part, seal, self._frame))
 
     def _begin(self, answer: _Answer, slot: Growing) -> None:
         """Announce a call once its name is known; those before it that are complete end here."""
@@ -365,11 +355,11 @@ class StreamReader:
                 self._end_call(other, False)
         slot.part = self._start(answer, Call(slot.id, slot.name, kind=slot.kind))
         if slot.text:
-            self._out.append(ArgumentsDelta(slot.part, slot.text, self._frame))
+            self._out.append(ev.ArgumentsDelta(slot.part, slot.text, self._frame))
 
     def _end_call(self, slot: Growing, incomplete: bool) -> None:
         slot.closed = True
-        self._out.append(PartEnd(slot.part, incomplete, self._frame))
+        self._out.append(ev.PartEnd(slot.part, incomplete, self._frame))
 
     # --- the end ---
 
@@ -386,7 +376,7 @@ class StreamReader:
             self._shut(answer)
             self._end_choice(answer)
         self._done = True
-        self._out.append(ResponseEnd(tuple(self._strays.values()), self._frame))
+        self._out.append(ev.ResponseEnd(tuple(self._strays.values()), self._frame))
 
     def _end_choice(self, answer: _Answer) -> None:
         finish = answer.finish
@@ -394,18 +384,17 @@ class StreamReader:
         for slot in answer.slots:
             text = slot.settled()
             if text:
-                self._out.append(ArgumentsDelta(slot.part, text, self._frame))
+                self._out.append(ev.ArgumentsDelta(slot.part, text, self._frame))
             if slot.closed:
                 continue
-            incomplete = (finish is None or finish.kind in ("length", "filter")) and is_cut(slot.kind, slot.text)
-            if finish is None and not slot.text.strip():
-                incomplete = False
+            open_ended = bool(slot.text.strip()) if finish is None else finish.kind in ("length", "filter")
+            incomplete = open_ended and is_cut(slot.kind, slot.text)
             broken = broken or incomplete
             self._end_call(slot, incomplete)
         if finish is None:
             # [DONE] without a reason: the content tells it, and cut arguments tell that it was cut.
             finish = Finish("length" if broken else "calls" if answer.slots else "stop")
-        self._out.append(ChoiceEnd(finish, answer.index, self._frame))
+        self._out.append(ev.ChoiceEnd(finish, answer.index, self._frame))
 
 
 _EMPTY: dict[str, Part] = {"text": Text(""), "refusal": Refusal(""), "reasoning": Reasoning("", "raw")}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
+from toolwire import wire
 from toolwire.ir import (
     AnyTool,
     Call,
@@ -11,7 +10,6 @@ from toolwire.ir import (
     HostedTool,
     Opaque,
     Origin,
-    Part,
     Request,
     Seal,
     Tool,
@@ -25,20 +23,7 @@ from toolwire.protocols.openai_chat.models import Family
 from toolwire.protocols.openai_chat.names import NAME, kept, own, own_seal, sub_keys
 from toolwire.protocols.openai_chat.parts import read_cache, write_cache
 from toolwire.reading import Reading, finished, numbered
-from toolwire.wire import (
-    Json,
-    Object,
-    Path,
-    as_object,
-    encode_text,
-    is_object_text,
-    need_text,
-    object_or_none,
-    take_bool,
-    take_list,
-    take_object,
-    take_text,
-)
+from toolwire.wire import Json, Object, Path
 
 
 def is_legacy(request: Request | None) -> bool:
@@ -54,22 +39,22 @@ def is_legacy(request: Request | None) -> bool:
 def read_tools(body: Object, reading: Reading) -> tuple[AnyTool, ...]:
     """`tools`, the old `functions`, and the hosted search, which has a key of its own."""
     found: list[AnyTool] = []
-    for item, path in numbered(take_list(body, "tools", None) or [], (None, "tools")):
-        found.append(_read_tool(as_object(item, path), path, reading))
-    for item, path in numbered(take_list(body, "functions", None) or [], (None, "functions")):
-        node = as_object(item, path)
+    for item, path in numbered(wire.take_list(body, "tools", None) or [], (None, "tools")):
+        found.append(_read_tool(wire.as_object(item, path), path, reading))
+    for item, path in numbered(wire.take_list(body, "functions", None) or [], (None, "functions")):
+        node = wire.as_object(item, path)
         found.append(_function(node, path, None, reading.origin(node, path, names.KNOWN_FUNCTION_TOOL)))
-    search = take_object(body, "web_search_options", None)
+    search = wire.take_object(body, "web_search_options", None)
     if search is not None:
         found.append(_read_search(search, (None, "web_search_options"), reading))
     return tuple(found)
 
 
 def _read_tool(node: Object, path: Path, reading: Reading) -> AnyTool:
-    kind = take_text(node, "type", path) or "function"
+    kind = wire.take_text(node, "type", path) or "function"
     if kind not in ("function", "custom"):
         return Opaque(kind, reading.whole(node, path))
-    inner = as_object(node.get(kind), (path, kind))
+    inner = wire.as_object(node.get(kind), (path, kind))
     known = names.KNOWN_FUNCTION_TOOL if kind == "function" else names.KNOWN_CUSTOM_TOOL
     if not known.issuperset(inner):
         reading.origin(inner, (path, kind), known)
@@ -77,8 +62,8 @@ def _read_tool(node: Object, path: Path, reading: Reading) -> AnyTool:
     if kind == "function":
         return _function(inner, (path, kind), read_cache(node), origin)
     return Tool(
-        need_text(inner, "name", (path, kind)),
-        take_text(inner, "description", (path, kind)),
+        wire.need_text(inner, "name", (path, kind)),
+        wire.take_text(inner, "description", (path, kind)),
         kind="custom",
         grammar=_read_grammar(inner, (path, kind), reading),
         cache=read_cache(node),
@@ -88,17 +73,17 @@ def _read_tool(node: Object, path: Path, reading: Reading) -> AnyTool:
 
 def _function(node: Object, path: Path, cache: str | None, origin: Origin) -> Tool:
     return Tool(
-        need_text(node, "name", path),
-        take_text(node, "description", path),
+        wire.need_text(node, "name", path),
+        wire.take_text(node, "description", path),
         node.get("parameters"),
-        strict=take_bool(node, "strict", path),
+        strict=wire.take_bool(node, "strict", path),
         cache=cache,
         origin=origin,
     )
 
 
 def _read_grammar(node: Object, path: Path, reading: Reading) -> Grammar | None:
-    form = take_object(node, "format", path)
+    form = wire.take_object(node, "format", path)
     if form is None or form.get("type") == "text":
         return None
     grammar = form.get("grammar")
@@ -106,13 +91,13 @@ def _read_grammar(node: Object, path: Path, reading: Reading) -> Grammar | None:
         reading.stray(path, "format")
         return None
     at = ((path, "format"), "grammar")
-    return Grammar(need_text(grammar, "syntax", at), need_text(grammar, "definition", at))
+    return Grammar(wire.need_text(grammar, "syntax", at), wire.need_text(grammar, "definition", at))
 
 
 def _read_search(node: Object, path: Path, reading: Reading) -> HostedTool:
-    location = take_object(node, "user_location", path)
-    near = take_object(location, "approximate", (path, "user_location")) if location else None
-    size = take_text(node, "search_context_size", path) or ""
+    location = wire.take_object(node, "user_location", path)
+    near = wire.take_object(location, "approximate", (path, "user_location")) if location else None
+    size = wire.take_text(node, "search_context_size", path) or ""
     origin = reading.origin(node, path, names.KNOWN_SEARCH)
     return HostedTool("web_search", location=near, context_size=size, origin=origin)
 
@@ -178,9 +163,9 @@ def _write_tool(tool: Tool, family: Family, ledger: Ledger) -> Object:
 
 
 def _write_hosted(tool: HostedTool, out: Object, family: Family, ledger: Ledger) -> None:
-    wire = kept(tool.origin)
-    if wire is not None:
-        out["web_search_options"] = wire
+    intact = kept(tool.origin)
+    if intact is not None:
+        out["web_search_options"] = intact
         return
     if tool.tool != "web_search" or not (family.search or own(tool.origin)):
         ledger.note("tool-dropped", place(tool), f"the provider's tool `{tool.tool}` was left out")
@@ -209,11 +194,11 @@ def read_choice(body: Object, reading: Reading) -> ToolChoice | None:
     if not isinstance(value, dict):
         return None
     if key == "function_call":
-        return ToolChoice("one", (ToolName(need_text(value, "name", path)),), origin=origin)
+        return ToolChoice("one", (ToolName(wire.need_text(value, "name", path)),), origin=origin)
     subset = value.get("allowed_tools")
     if isinstance(subset, dict):
         at = (path, "allowed_tools")
-        listed = numbered(take_list(subset, "tools", at) or [], (at, "tools"))
+        listed = numbered(wire.take_list(subset, "tools", at) or [], (at, "tools"))
         allowed = tuple(name for item, _ in listed if (name := _read_name(item)) is not None)
         return ToolChoice("allowed", allowed, subset.get("mode") == "required", origin)
     named = _read_name(value)
@@ -261,24 +246,24 @@ def _name(tool: ToolName) -> Object:
 
 def argument_text(value: Json) -> str:
     """Arguments as text; some servers send the object itself."""
-    return value if isinstance(value, str) else "" if value is None else encode_text(value)
+    return value if isinstance(value, str) else "" if value is None else wire.encode_text(value)
 
 
 def read_call(node: Object, path: Path, reading: Reading) -> Call:
     """A call of `tool_calls`, or the old `function_call`, which stands alone and has no id."""
     if "function" not in node and "custom" not in node and "type" not in node:
         origin = reading.origin(node, path, names.KNOWN_FUNCTION)
-        return Call("", need_text(node, "name", path), argument_text(node.get("arguments")), origin=origin)
+        return Call("", wire.need_text(node, "name", path), argument_text(node.get("arguments")), origin=origin)
     custom = node.get("type") == "custom" or (node.get("function") is None and node.get("custom") is not None)
     kind, key, known = (
         ("custom", "input", names.KNOWN_CUSTOM) if custom else ("function", "arguments", names.KNOWN_FUNCTION)
     )
-    inner = as_object(node.get(kind), (path, kind))
+    inner = wire.as_object(node.get(kind), (path, kind))
     if not known.issuperset(inner):
         reading.origin(inner, (path, kind), known)
     return Call(
-        take_text(node, "id", path) or "",
-        need_text(inner, "name", (path, kind)),
+        wire.take_text(node, "id", path) or "",
+        wire.need_text(inner, "name", (path, kind)),
         argument_text(inner.get(key)),
         kind,
         seal=read_seal(node, path, reading),
@@ -307,9 +292,9 @@ def write_seal(seal: Seal) -> Object:
 
 
 def write_call(call: Call, ledger: Ledger, legacy: bool = False) -> Object:
-    wire = kept(call.origin)
-    if wire is not None and legacy == ("function" not in wire and "custom" not in wire):
-        return wire
+    old = kept(call.origin)
+    if old is not None and legacy == ("function" not in old and "custom" not in old):
+        return old
     note_call(call, ledger)
     kind, key = ("custom", "input") if call.kind == "custom" and not legacy else ("function", "arguments")
     blank = kind == "function" and not call.arguments.strip() and not call.incomplete
@@ -335,18 +320,6 @@ def note_call(call: Call, ledger: Ledger) -> None:
         ledger.note("seal-dropped", place(call), "the seal of a call was left out")
     if call.later:
         ledger.note("no-counterpart", place(call), "that the result may come later was left out")
-
-
-def cut(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """The parts of an answer that was cut: a call whose arguments do not close is marked."""
-    return tuple(
-        replace(part, incomplete=True) if isinstance(part, Call) and is_cut(part.kind, part.arguments) else part
-        for part in parts
-    )
-
-
-def is_cut(kind: str, arguments: str) -> bool:
-    return kind != "custom" and (not arguments.strip() or object_or_none(arguments) is None)
 
 
 class Growing:
@@ -383,6 +356,8 @@ class Growing:
                 text = text[held:]
             elif self.text.startswith(text):
                 return ""
+        elif held and text == self.text and self.whole():
+            return ""
         elif (held and len(text) > held and text.startswith(self.text)) or (not held and text == "{}"):
             self.pending = text
             return ""
@@ -406,11 +381,16 @@ class Growing:
         pending, self.pending = self.pending, None
         if pending is None:
             return ""
-        if self.text and not is_object_text(self.text + pending):
+        if self.text and not wire.is_object_text(self.text + pending):
             pending = pending[len(self.text) :]
         self.text += pending
         return pending
 
     def whole(self) -> bool:
         """Are the arguments complete? Then nothing can follow them."""
-        return self.kind != "custom" and self.text.endswith("}") and self.pending is None and is_object_text(self.text)
+        return (
+            self.kind != "custom"
+            and self.text.endswith("}")
+            and self.pending is None
+            and wire.is_object_text(self.text)
+        )
