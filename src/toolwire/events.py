@@ -33,7 +33,7 @@ from toolwire.ir import (
 from toolwire.wire import Json
 
 
-class Frame(Struct, frozen=True):
+class Frame(Struct, frozen=True, gc=False):
     """The frame that an event was read from: its writer gives it back whole. Several events may share one frame."""
 
     protocol: str
@@ -44,7 +44,7 @@ class Frame(Struct, frozen=True):
     """The end of input itself: nothing stood on the wire, so nothing is written back."""
 
 
-class ResponseStart(Struct, frozen=True):
+class ResponseStart(Struct, frozen=True, gc=False):
     id: str = ""
     model: str = ""
     created: int | None = None
@@ -54,7 +54,7 @@ class ResponseStart(Struct, frozen=True):
     frame: Frame | None = None
 
 
-class PartStart(Struct, frozen=True):
+class PartStart(Struct, frozen=True, gc=False):
     """A part begins; `part` holds what is known at once (a call's id and name), its text grows by deltas."""
 
     index: int
@@ -63,7 +63,7 @@ class PartStart(Struct, frozen=True):
     frame: Frame | None = None
 
 
-class TextDelta(Struct, frozen=True):
+class TextDelta(Struct, frozen=True, gc=False):
     """More text of a Text, Refusal or Reasoning part."""
 
     index: int
@@ -71,7 +71,7 @@ class TextDelta(Struct, frozen=True):
     frame: Frame | None = None
 
 
-class ArgumentsDelta(Struct, frozen=True):
+class ArgumentsDelta(Struct, frozen=True, gc=False):
     """More of a call's argument text (or of a custom call's raw input)."""
 
     index: int
@@ -79,7 +79,7 @@ class ArgumentsDelta(Struct, frozen=True):
     frame: Frame | None = None
 
 
-class SealDelta(Struct, frozen=True):
+class SealDelta(Struct, frozen=True, gc=False):
     """The seal of an open part, whole."""
 
     index: int
@@ -87,13 +87,13 @@ class SealDelta(Struct, frozen=True):
     frame: Frame | None = None
 
 
-class CitationDelta(Struct, frozen=True):
+class CitationDelta(Struct, frozen=True, gc=False):
     index: int
     citation: Citation
     frame: Frame | None = None
 
 
-class PartEnd(Struct, frozen=True):
+class PartEnd(Struct, frozen=True, gc=False):
     """A part is complete, or was cut (`incomplete`)."""
 
     index: int
@@ -101,32 +101,32 @@ class PartEnd(Struct, frozen=True):
     frame: Frame | None = None
 
 
-class UsageUpdate(Struct, frozen=True):
+class UsageUpdate(Struct, frozen=True, gc=False):
     """The counts so far: a later one replaces an earlier one."""
 
     usage: Usage
     frame: Frame | None = None
 
 
-class ChoiceEnd(Struct, frozen=True):
+class ChoiceEnd(Struct, frozen=True, gc=False):
     finish: Finish
     choice: int = 0
     frame: Frame | None = None
 
 
-class ResponseEnd(Struct, frozen=True):
+class ResponseEnd(Struct, frozen=True, gc=False):
     """`strays` are unknown keys met on the way."""
 
     strays: tuple[Stray, ...] = ()
     frame: Frame | None = None
 
 
-class ResponseFailed(Struct, frozen=True):
+class ResponseFailed(Struct, frozen=True, gc=False):
     failure: Failure
     frame: Frame | None = None
 
 
-class Carried(Struct, frozen=True):
+class Carried(Struct, frozen=True, gc=False):
     """An event that only its own protocol knows; `quiet` ones (a ping) say nothing that could be lost."""
 
     kind: str

@@ -58,9 +58,8 @@ def outbound(request: Request, provider: Room, ledger: Ledger, options: Options)
     if survey.loaded_tools:
         request = content.gathered(request, rules, ledger)
     request, plan = planned(request, rules, ledger, survey)
-    taken: frozenset[str] = frozenset()
-    if survey.calls or survey.results:
-        request, taken = _paired(request, rules, ledger)
+    found = identity.identified(request, rules, ledger, survey)
+    request = found.request
     if survey.seals:
         request = seals.kept(request, options.maker or provider.name, ledger)
     request = content.instructed(request, rules, ledger)
@@ -68,16 +67,11 @@ def outbound(request: Request, provider: Room, ledger: Ledger, options: Options)
         request = content.filled(request, rules, ledger)
     request = history.ordered(request, rules, ledger)
     request = history.begun(request, rules, ledger)
-    if survey.results:
+    if survey.failed_results:
         request = content.marked(request, rules, ledger)
-        if survey.media_results:
-            request = content.housed(request, rules, options, ledger)
-    return request, plan, taken
-
-
-def _paired(request: Request, rules: Any, ledger: Ledger) -> tuple[Request, frozenset[str]]:
-    found = identity.identified(request, rules, ledger)
-    return found.request, found.used
+    if survey.media_results:
+        request = content.housed(request, rules, options, ledger)
+    return request, plan, found.used
 
 
 class Exchange:

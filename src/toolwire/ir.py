@@ -19,7 +19,7 @@ from toolwire.wire import Json, Number, Path
 NOTHING: Mapping[str, Json] = MappingProxyType({})
 
 
-class Origin(Struct, frozen=True):
+class Origin(Struct, frozen=True, gc=False):
     """Where a node was read. `wire` is its JSON; `extra` the keys of it that nobody here knows; `intact` says that the
     node still means exactly what `wire` says."""
 
@@ -30,7 +30,7 @@ class Origin(Struct, frozen=True):
     intact: bool = True
 
 
-class Seal(Struct, frozen=True):
+class Seal(Struct, frozen=True, gc=False):
     """A value that only its maker can read: a signature, encrypted reasoning, a thought signature."""
 
     maker: str
@@ -38,7 +38,7 @@ class Seal(Struct, frozen=True):
     value: str
 
 
-class Citation(Struct, frozen=True):
+class Citation(Struct, frozen=True, gc=False):
     """A source that a text names. `start` and `end` count characters of the text."""
 
     url: str = ""
@@ -52,7 +52,7 @@ class Citation(Struct, frozen=True):
 # --- parts of a turn ------------------------------------------------------------------------------------------------
 
 
-class Text(Struct, frozen=True):
+class Text(Struct, frozen=True, gc=False):
     text: str
     citations: tuple[Citation, ...] = ()
     cache: str | None = None
@@ -61,12 +61,12 @@ class Text(Struct, frozen=True):
     origin: Origin | None = None
 
 
-class Refusal(Struct, frozen=True):
+class Refusal(Struct, frozen=True, gc=False):
     text: str
     origin: Origin | None = None
 
 
-class Reasoning(Struct, frozen=True):
+class Reasoning(Struct, frozen=True, gc=False):
     """Thinking. `form` is "summary" or "raw" where the wire says which; `hidden` means that the text itself is sealed."""
 
     text: str = ""
@@ -77,7 +77,7 @@ class Reasoning(Struct, frozen=True):
     origin: Origin | None = None
 
 
-class Media(Struct, frozen=True):
+class Media(Struct, frozen=True, gc=False):
     """An image, a document, sound or film: base64 `data`, or a `url`, or a `file` that only its provider holds."""
 
     kind: Literal["image", "file", "audio", "video"]
@@ -92,7 +92,7 @@ class Media(Struct, frozen=True):
     origin: Origin | None = None
 
 
-class Call(Struct, frozen=True):
+class Call(Struct, frozen=True, gc=False):
     """A tool call. `arguments` is the JSON text as it came ("" when there were none); for kind "custom" it is the raw input.
 
     `kind` is "function", "custom", "search" (a search for tools), or a protocol's own client-side kind such as
@@ -115,7 +115,7 @@ class Call(Struct, frozen=True):
     origin: Origin | None = None
 
 
-class Result(Struct, frozen=True):
+class Result(Struct, frozen=True, gc=False):
     """What a tool answered. `error` is None where the wire did not say. `value` is set when the wire held JSON, not text:
     then `content` holds its text form."""
 
@@ -130,7 +130,7 @@ class Result(Struct, frozen=True):
     origin: Origin | None = None
 
 
-class HostedCall(Struct, frozen=True):
+class HostedCall(Struct, frozen=True, gc=False):
     """A tool that the provider ran itself; `tool` is one of HOSTED."""
 
     id: str
@@ -139,7 +139,7 @@ class HostedCall(Struct, frozen=True):
     origin: Origin | None = None
 
 
-class HostedResult(Struct, frozen=True):
+class HostedResult(Struct, frozen=True, gc=False):
     """What a provider's own tool found: sources, or text."""
 
     id: str
@@ -150,21 +150,21 @@ class HostedResult(Struct, frozen=True):
     origin: Origin | None = None
 
 
-class ToolsAdded(Struct, frozen=True):
+class ToolsAdded(Struct, frozen=True, gc=False):
     """Tools that become available at this place of the conversation."""
 
     tools: tuple[AnyTool, ...]
     origin: Origin | None = None
 
 
-class ToolReference(Struct, frozen=True):
+class ToolReference(Struct, frozen=True, gc=False):
     """A deferred tool, loaded by name."""
 
     name: str
     origin: Origin | None = None
 
 
-class Opaque(Struct, frozen=True):
+class Opaque(Struct, frozen=True, gc=False):
     """A thing that only its own protocol knows; `kind` is what that protocol calls it. Its JSON is `origin.wire`."""
 
     kind: str
@@ -178,7 +178,7 @@ Part: TypeAlias = (
 Role: TypeAlias = Literal["user", "assistant", "system", "developer", "tool"]
 
 
-class Turn(Struct, frozen=True):
+class Turn(Struct, frozen=True, gc=False):
     """A message. Results stand in turns of role "tool" or "user", as the wire has them."""
 
     role: Role
@@ -193,12 +193,12 @@ class Turn(Struct, frozen=True):
 HOSTED = ("web_search", "web_fetch", "code_execution", "file_search", "image_generation", "computer", "mcp", "maps")
 
 
-class Grammar(Struct, frozen=True):
+class Grammar(Struct, frozen=True, gc=False):
     syntax: str
     definition: str
 
 
-class Tool(Struct, frozen=True):
+class Tool(Struct, frozen=True, gc=False):
     """A tool that the client runs. `parameters` is its JSON Schema as it came, None when there was none."""
 
     name: str
@@ -216,7 +216,7 @@ class Tool(Struct, frozen=True):
     origin: Origin | None = None
 
 
-class HostedTool(Struct, frozen=True):
+class HostedTool(Struct, frozen=True, gc=False):
     """A tool that the provider runs; `tool` is one of HOSTED."""
 
     tool: str
@@ -234,7 +234,7 @@ class HostedTool(Struct, frozen=True):
 AnyTool: TypeAlias = Tool | HostedTool | Opaque
 
 
-class ToolName(Struct, frozen=True):
+class ToolName(Struct, frozen=True, gc=False):
     """A tool as a choice names it."""
 
     name: str
@@ -242,7 +242,7 @@ class ToolName(Struct, frozen=True):
     namespace: str = ""
 
 
-class ToolChoice(Struct, frozen=True):
+class ToolChoice(Struct, frozen=True, gc=False):
     """`one` names exactly one tool; `allowed` names a subset, of which `required` demands a call."""
 
     mode: Literal["auto", "none", "required", "one", "allowed"]
@@ -254,7 +254,7 @@ class ToolChoice(Struct, frozen=True):
 # --- settings -------------------------------------------------------------------------------------------------------
 
 
-class Thinking(Struct, frozen=True):
+class Thinking(Struct, frozen=True, gc=False):
     """How much the model should think: an effort, a budget of tokens, or a mode of its protocol."""
 
     mode: Literal["", "off", "on", "auto"] = ""
@@ -266,7 +266,7 @@ class Thinking(Struct, frozen=True):
     origin: Origin | None = None
 
 
-class Format(Struct, frozen=True):
+class Format(Struct, frozen=True, gc=False):
     """The shape of the answer's text."""
 
     kind: Literal["text", "json", "schema"]
@@ -277,7 +277,7 @@ class Format(Struct, frozen=True):
     origin: Origin | None = None
 
 
-class Settings(Struct, frozen=True):
+class Settings(Struct, frozen=True, gc=False):
     """What two or more protocols can say; what only one can say stays in the request's `origin.extra`."""
 
     max_tokens: int | None = None
@@ -310,7 +310,7 @@ class Settings(Struct, frozen=True):
     """Where each of these stood in the input."""
 
 
-class Stray(Struct, frozen=True):
+class Stray(Struct, frozen=True, gc=False):
     """A key that the internal form has no place for, and where it stands; `code` says what that means elsewhere."""
 
     path: Path
@@ -318,7 +318,7 @@ class Stray(Struct, frozen=True):
     code: str = "unknown-field"
 
 
-class Request(Struct, frozen=True):
+class Request(Struct, frozen=True, gc=False):
     model: str = ""
     system: tuple[Part, ...] = ()
     """Instructions that the wire keeps apart from the turns."""
@@ -341,7 +341,7 @@ FinishKind: TypeAlias = Literal[
 ]
 
 
-class Finish(Struct, frozen=True):
+class Finish(Struct, frozen=True, gc=False):
     """Why the answer ended: the common word beside the wire's own. `sequence` is the stop sequence that was met."""
 
     kind: FinishKind
@@ -351,7 +351,7 @@ class Finish(Struct, frozen=True):
     origin: Origin | None = None
 
 
-class Usage(Struct, frozen=True):
+class Usage(Struct, frozen=True, gc=False):
     """Token counts. `input` includes what was cached, `output` includes thinking. `origin.wire` is the wire's own record."""
 
     input: int = 0
@@ -363,14 +363,14 @@ class Usage(Struct, frozen=True):
     origin: Origin | None = None
 
 
-class Choice(Struct, frozen=True):
+class Choice(Struct, frozen=True, gc=False):
     index: int
     parts: tuple[Part, ...]
     finish: Finish | None = None
     origin: Origin | None = None
 
 
-class Failure(Struct, frozen=True):
+class Failure(Struct, frozen=True, gc=False):
     """A provider's refusal or a broken answer, as a value. `kind` is one of FAILURES."""
 
     kind: str
@@ -407,7 +407,7 @@ FAILURES: Mapping[str, int] = MappingProxyType(
 """Every kind of failure with the status that suits it when the wire gave none."""
 
 
-class Response(Struct, frozen=True):
+class Response(Struct, frozen=True, gc=False):
     id: str = ""
     model: str = ""
     created: int | None = None

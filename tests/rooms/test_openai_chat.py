@@ -1366,9 +1366,7 @@ ERRORS: list[tuple[Any, int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "kind"), ERRORS, ids=[f"{status} {body}" for body, status, _ in ERRORS]
-)
+@pytest.mark.parametrize(("body", "status", "kind"), ERRORS, ids=[f"{status} {body}" for body, status, _ in ERRORS])
 def test_errors_read(body: Any, status: int, kind: str) -> None:
     failure = ROOM.read_error(body, status, {})
     assert failure.kind == kind

@@ -7,7 +7,8 @@ import re
 from toolwire.schema.words import Converted, Notes, below, everywhere, mapped, refuse_depth
 from toolwire.wire import Json, Object, Path, pointer
 
-_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
+_BORDER = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[a-zA-Z])(?=[0-9])")
+_WORD = re.compile(r"[^\W_]+")
 
 
 def missing_descriptions(schema: Json) -> list[str]:
@@ -42,13 +43,14 @@ def describe(schema: Json) -> Converted:
 
 def sentence_of(name: str) -> str:
     """`file_path` → "The file path." """
-    words = " ".join(word if word.isupper() and len(word) > 1 else word.lower() for word in _WORDS.findall(name))
+    found = _WORD.findall(_BORDER.sub(" ", name))
+    words = " ".join(word if word.isupper() and len(word) > 1 else word.lower() for word in found)
     return f"The {words or 'value'}."
 
 
 def _is_described(child: Json) -> bool:
     if child.__class__ is not dict:
-        return child is False
+        return child is not True  # nothing can be said of what is forbidden, or no schema
     text = child.get("description")
     return text.__class__ is str and bool(text) and not text.isspace()
 

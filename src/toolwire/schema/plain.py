@@ -90,7 +90,7 @@ def _respelled(node: Object) -> Object:
                 value = "#/$defs/" + value[len("#/defs/") :]
         elif key == "defs" and not isinstance(value, dict):
             word = key
-        if word == key or word not in node:
+        if word == key or (word not in node and value != []):
             out[word] = value
     return out
 

@@ -22,8 +22,7 @@ from toolwire.ir import (
 from toolwire.loss import Ledger
 from toolwire.options import Options
 from toolwire.room import Rules
-
-ERROR_MARK = "[tool error] "
+from toolwire.steps.survey import ERROR_MARK
 
 _ResultStep: TypeAlias = Callable[[Result, Ledger], Result]
 

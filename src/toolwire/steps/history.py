@@ -35,7 +35,64 @@ def ordered(request: Request, rules: Rules, ledger: Ledger) -> Request:
     same = ledger.source == ledger.target
     if (same and request.continues) or lawful(request.turns, rules, same):
         return request
-    return changed(request, turns=tuple(_placed(_gathered(request.turns, ledger), rules, ledger)))
+    turns = None if same else _regular(request.turns, rules, ledger)
+    if turns is None:
+        turns = _placed(_gathered(request.turns, ledger), rules, ledger)
+    return changed(request, turns=tuple(turns))
+
+
+def _regular(turns: tuple[Turn, ...], rules: Rules, ledger: Ledger) -> list[Turn] | None:
+    """The history placed anew when it is a regular one: every batch of calls directly followed by all its results.
+
+    Most are, so this way is short; None when anything is out of the ordinary.
+    """
+    placed: list[Turn] = []
+    batch: list[str] = []
+    results: dict[str, Part] = {}
+    for turn in turns:
+        parts = turn.parts
+        if not batch:
+            for part in parts:
+                if type(part) is Call:
+                    batch.append(part.id)
+                elif type(part) is Result:
+                    return None
+            if len(batch) > 1 and len(set(batch)) != len(batch):
+                return None
+            if placed and placed[-1].role == turn.role and turn.role in rules.joins:
+                placed[-1] = joined(placed[-1], turn, ledger)
+            else:
+                placed.append(turn)
+            continue
+        found = 0
+        for part in parts:
+            if type(part) is not Result:
+                break
+            results[part.id] = part
+            found += 1
+        if not found or turn.role == "assistant":
+            return None
+        rest = parts[found:]
+        if len(results) < len(batch):
+            if rest:
+                return None
+            continue
+        if any(id not in results for id in batch) or len(results) != len(batch):
+            return None
+        if any(type(part) is Result for part in rest):
+            return None
+        _place_results(tuple([results[id] for id in batch]), rest, turn, placed, rules)
+        batch, results = [], {}
+    return None if batch else placed
+
+
+def _place_results(results: tuple[Part, ...], rest: tuple[Part, ...], turn: Turn, placed: list[Turn], rules: Rules) -> None:
+    if rules.results == "user":
+        placed.append(Turn("user", results + rest, origin=turn.origin))
+        return
+    placed.extend(Turn("tool", (result,), origin=turn.origin) for result in results)
+    if rest:
+        placed.append(Turn("user", rest, turn.name, origin=turn.origin))
 
 
 def lawful(turns: tuple[Turn, ...], rules: Rules, same: bool) -> bool:
@@ -44,31 +101,36 @@ def lawful(turns: tuple[Turn, ...], rules: Rules, same: bool) -> bool:
     seen: set[str] = set()
     last = ""
     wanted = "tool" if rules.results == "turns" else "user"
+    joins: frozenset[str] = frozenset() if same else rules.joins
     for turn in turns:
         role, parts = turn.role, turn.parts
-        results = sum(type(part) is Result for part in parts)
-        if results:
-            misplaced = not same and (role != wanted or (role == "tool" and len(parts) > 1))
-            if misplaced or not all(type(part) is Result for part in parts[:results]):
-                return False
-            for part in parts[:results]:
-                if part.id not in waiting:  # type: ignore[union-attr]
-                    return False
-                waiting.discard(part.id)  # type: ignore[union-attr]
-        elif waiting and role != "assistant":
+        if role == last and role in joins:
             return False
         if role == "assistant":
             if waiting and last != "assistant":
                 return False
-            calls = [part.id for part in parts if type(part) is Call and not part.later]
-            if not seen.isdisjoint(calls):
-                return False
-            seen.update(calls)
-            waiting.update(calls)
-        if not same and role == last and role in rules.joins:
+            for part in parts:
+                if type(part) is Call and not part.later:
+                    if part.id in seen:
+                        return False
+                    seen.add(part.id)
+                    waiting.add(part.id)
+        elif not _answers(parts, waiting, same or (role == wanted and (role != "tool" or len(parts) == 1))):
             return False
         last = role
     return not waiting
+
+
+def _answers(parts: tuple[Part, ...], waiting: set[str], placed: bool) -> bool:
+    """Do results stand first, each for a call that waits? A turn without any must not come while calls wait."""
+    results = 0
+    for position, part in enumerate(parts):
+        if type(part) is Result:
+            if position != results or not placed or part.id not in waiting:
+                return False
+            waiting.discard(part.id)
+            results += 1
+    return bool(results) or not waiting
 
 
 def _gathered(turns: Iterable[Turn], ledger: Ledger) -> list[_Batch | Turn]:

@@ -12,6 +12,7 @@ from toolwire import ids
 from toolwire.ir import Call, Part, Request, Result, Turn, changed, place
 from toolwire.loss import Ledger
 from toolwire.room import Rules
+from toolwire.steps.survey import Survey
 
 
 class _Pairing:
@@ -20,14 +21,11 @@ class _Pairing:
     def __init__(self, rules: Rules, ledger: Ledger) -> None:
         self.rules = rules
         self.ledger = ledger
-        self.translating = ledger.source != ledger.target
         self.used: set[str] = set()
         self.latest: dict[str, str] = {}
         self.waiting: list[tuple[str, str]] = []
         """Calls that came without an id, as (name, id given)."""
         self.count = 0
-        self.names: dict[str, tuple[str, str]] = {}
-        """The name and namespace of each call, by its final id."""
 
     def call(self, call: Call) -> Call:
         self.count += 1
@@ -37,7 +35,6 @@ class _Pairing:
             self.latest[call.id] = given
         else:
             self.waiting.append((call.name, given))
-        self.names[given] = (call.name, call.namespace)
         if given == call.id:
             return call
         code = "id-rewritten" if call.id else "id-added"
@@ -68,10 +65,6 @@ class _Pairing:
         if changes:
             code = "id-rewritten" if result.id else "id-added"
             self.ledger.note(code, place(result), f"the result belongs to the call `{given}`")
-        name, namespace = self.names.get(given, ("", ""))
-        if self.translating and not result.name and name:
-            # Some wires name the tool on a result, others do not: a target that demands it finds it here.
-            changes |= {"name": name, "namespace": namespace}
         return changed(result, **changes) if changes else result
 
     def _claim(self, name: str) -> str:
@@ -87,8 +80,13 @@ class Identified(Struct, frozen=True):
     used: frozenset[str]
 
 
-def identified(request: Request, rules: Rules, ledger: Ledger) -> Identified:
+def identified(request: Request, rules: Rules, ledger: Ledger, survey: Survey) -> Identified:
     """The request with legal and unique call ids, and the ids that are now taken."""
+    taken = {call.id for call in survey.calls}
+    legal, limit = rules.id_pattern.fullmatch, rules.id_limit
+    if len(taken) == len(survey.calls) and all(0 < len(id) <= limit and legal(id) for id in taken):
+        if all(result.id in taken for result in survey.results):
+            return Identified(request, frozenset(taken))
     pairing = _Pairing(rules, ledger)
     turns = tuple(_turn(turn, pairing) for turn in request.turns)
     same = all(new is old for new, old in zip(turns, request.turns, strict=True))

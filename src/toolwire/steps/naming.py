@@ -88,11 +88,22 @@ def planned(request: Request, rules: Rules, ledger: Ledger, survey: Survey) -> t
         choice = _choice(request.choice, namer)
         if choice is not request.choice:
             changes["choice"] = choice
-    if survey.calls or survey.results:
+    if not _spared(survey, namer):
         turns = _turns(request.turns, namer)
         if turns is not request.turns:
             changes["turns"] = turns
     return (changed(request, **changes) if changes else request), plan
+
+
+def _spared(survey: Survey, namer: _Namer) -> bool:
+    """Are all calls and results called as they are declared? Most histories are, and nobody needs to touch them."""
+    if survey.namespaces or not survey.kinds <= namer.rules.tool_kinds:
+        return False
+    given = namer.given
+    for name in survey.names:
+        if given.get(("", name)) != name and namer(name) != name:
+            return False
+    return True
 
 
 def _plan(client: tuple[AnyTool, ...], provider: tuple[AnyTool, ...]) -> Plan:

@@ -169,7 +169,7 @@ def write_request(request: Request, ledger: Ledger) -> Object:
         # A format that only this wire has (`text/x.enum`) stands in keys that we know.
         generation |= _carried(request.origin, "generationConfig", GENERATION.known - FORMAT.known)
     _unwrap_config(request.origin, out, generation)
-    if generation or _had(request.origin, "generationConfig"):
+    if generation or _had(request.origin, "generationConfig") is not None:
         out["generationConfig"] = generation
     tier = write_tier(request.settings, ledger)
     if tier is not None:

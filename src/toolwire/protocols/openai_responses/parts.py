@@ -39,22 +39,20 @@ def own(origin: Origin | None) -> bool:
     return origin is not None and origin.protocol == NAME
 
 
-def stamped(reading: Reading, node: Object, path: Path, known: frozenset[str]) -> Origin:
-    """The origin of an item. Its id and a plain status are kept for rewriting, but say nothing that could be lost."""
+def stamped(reading: Reading, node: Object, path: Path, known: frozenset[str], quiet: str = "") -> Origin:
+    """The origin of an item. What says nothing (a plain status, the key `quiet`) is kept for rewriting, but no stray."""
     if known.issuperset(node):
         return Origin(NAME, path, node)
     extra = {key: value for key, value in node.items() if key not in known and key != "async_"}
     for key, value in extra.items():
-        if says_something(value) and not _says_nothing(key, value):
-            reading.stray(path, key)
+        if key != quiet and says_something(value) and not _says_nothing(key, value):
+            reading.stray(path, key, "id-rewritten" if key == "id" else "unknown-field")
     return Origin(NAME, path, node, extra)
 
 
 def _says_nothing(key: str, value: Json) -> bool:
-    return (
-        key == "id"
-        or (key == "status" and value in ("completed", "in_progress"))
-        or (key == "caller" and value == {"type": "direct"})
+    return (key == "status" and value in ("completed", "in_progress")) or (
+        key == "caller" and value == {"type": "direct"}
     )
 
 

@@ -70,7 +70,7 @@ def read_output_item(node: Object, path: Path, reading: Reading) -> tuple[Part, 
     """The parts of an item. Those of a message share the item as their origin, so that it can be put together again."""
     if node.get("type") != "message":
         return read_model_item(node, path, reading)
-    origin = stamped(reading, node, path, ANSWER_MESSAGE)
+    origin = stamped(reading, node, path, ANSWER_MESSAGE, "id")
     content = take_list(node, "content", path) or []
     parts = []
     for value, at in numbered(content, (path, "content")):

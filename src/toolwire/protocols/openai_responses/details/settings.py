@@ -60,7 +60,7 @@ def read_settings(body: Object, reading: Reading) -> tuple[Settings, frozenset[s
         if key in body and (value := take(body, key, None)) is not None:
             fields[field] = value
             where[field] = (None, key)
-    said = _read_include(body, fields, where) | _read_user(body, fields, where)
+    said = _read_include(body, fields, where, reading) | _read_user(body, fields, where)
     thinking = take_object(body, "reasoning", None)
     if thinking is not None:
         fields["thinking"] = _read_thinking(thinking, (None, "reasoning"), reading)
@@ -71,7 +71,7 @@ def read_settings(body: Object, reading: Reading) -> tuple[Settings, frozenset[s
     return (Settings(**fields, where=where) if fields else Settings()), said
 
 
-def _read_include(body: Object, fields: dict[str, Json], where: dict[str, Path]) -> frozenset[str]:
+def _read_include(body: Object, fields: dict[str, Json], where: dict[str, Path], reading: Reading) -> frozenset[str]:
     """Sealed reasoning comes anyway and log probabilities have a setting; other wishes only this protocol knows."""
     wanted = take_list(body, "include", None)
     if wanted is None:
@@ -79,7 +79,11 @@ def _read_include(body: Object, fields: dict[str, Json], where: dict[str, Path])
     if LOGPROBS in wanted:
         fields["logprobs"] = True
         where["logprobs"] = (None, "include")
-    return frozenset({"include"}) if all(one in (SEALS, LOGPROBS) for one in wanted) else frozenset()
+    if not all(one in (SEALS, LOGPROBS) for one in wanted):
+        return frozenset()
+    if SEALS in wanted:
+        reading.stray(None, "include", "setting-mapped")
+    return frozenset({"include"})
 
 
 def _read_user(body: Object, fields: dict[str, Json], where: dict[str, Path]) -> frozenset[str]:
@@ -171,7 +175,7 @@ def _fit(request: Request, out: Object, ledger: Ledger) -> None:
             ledger.note("setting-clamped", where.get(field), f"a `{field}` of {len(value)} characters was hashed")
     if "store" not in out:
         out["store"] = False
-        ledger.note("default-added", None, "`store: false` was set")
+        ledger.note("default-added", (None, "store"), "`store: false` was set")
     if not family_of(request.model).sampling:
         for field in ("temperature", "top_p"):
             if out.pop(field, None) is not None:

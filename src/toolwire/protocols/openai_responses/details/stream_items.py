@@ -238,7 +238,7 @@ class Items:
         self._end(part, frame, events)
 
     def _settle_message(self, item: _Item, node: Object, path: Path, frame: Frame, events: list[Event]) -> None:
-        stamped(self.reading, node, path, ANSWER_MESSAGE)
+        stamped(self.reading, node, path, ANSWER_MESSAGE, "id")
         for at, value in enumerate(take_list(node, "content", path) or []):
             where = ((path, "content"), at)
             content = as_object(value, where)
