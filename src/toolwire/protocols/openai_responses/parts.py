@@ -40,7 +40,7 @@ def own(origin: Origin | None) -> bool:
 
 
 def stamped(reading: Reading, node: Object, path: Path, known: frozenset[str], quiet: str = "") -> Origin:
-    """The origin of an item. What says nothing (a plain status, the key `quiet`) is kept for rewriting, but no stray."""
+    """The origin of an item. What says nothing (a plain status, the key `quiet`) is kept, but is no stray."""
     if known.issuperset(node):
         return Origin(NAME, path, node)
     extra = {key: value for key, value in node.items() if key not in known and key != "async_"}

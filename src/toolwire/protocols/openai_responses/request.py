@@ -284,6 +284,9 @@ def _write_hosted_part(call: HostedCall, result: HostedResult | None, items: lis
     elif can_write_hosted(call.tool):
         prefix = HOSTED_TYPES.get(call.tool, HOSTED_TYPES["web_search"])[1]
         given = call.id if call.id.startswith(prefix) else made(prefix, call.id, call.arguments)
+        if given != call.id:
+            for part in (call, result) if result else (call,):
+                ledger.note("id-rewritten", place(part), f"the id {call.id!r} became {given!r}")
         items.append(write_hosted(call, result, ledger, given))
     else:
         ledger.note("part-dropped", place(call), f"a call of the provider's tool {call.tool!r} was left out")

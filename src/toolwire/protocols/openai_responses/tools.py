@@ -314,19 +314,25 @@ def _write_hosted(tool: HostedTool, ledger: Ledger) -> Object | None:
         ledger.note("tool-dropped", place(tool), f"the provider's tool {known!r} was left out")
         return None
     out: Object = {"type": TOOL_TYPES[known]}
+    if ledger.source != NAME:
+        ledger.note("tool-mapped", place(tool), f"the provider's tool {known!r} became `{out['type']}`")
     if known == "code_execution":
         out["container"] = {"type": "auto"}
     elif known == "web_search":
-        if tool.allowed_domains:
-            out["filters"] = {"allowed_domains": list(tool.allowed_domains)}
-        if tool.location:
-            out["user_location"] = {"type": "approximate", **tool.location}
-        if tool.context_size:
-            out["search_context_size"] = tool.context_size
+        _write_web_search(tool, out)
     for field in ("max_uses", "blocked_domains"):
         if getattr(tool, field):
             ledger.note("no-counterpart", place(tool), f"`{field}` of {known!r} was left out")
     return out
+
+
+def _write_web_search(tool: HostedTool, out: Object) -> None:
+    if tool.allowed_domains:
+        out["filters"] = {"allowed_domains": list(tool.allowed_domains)}
+    if tool.location:
+        out["user_location"] = {"type": "approximate", **tool.location}
+    if tool.context_size:
+        out["search_context_size"] = tool.context_size
 
 
 # --- choice ---------------------------------------------------------------------------------------------------------

@@ -75,24 +75,43 @@ def write_hosted(
     if arguments is None:
         ledger.note("arguments-wrapped", place(call), f"arguments of {call.tool!r} that are no object were wrapped")
         arguments = {RAW: call.arguments}
-    sources = result.sources if result else ()
-    text = result.text if result else ""
     out: Object = {"type": HOSTED_TYPES.get(call.tool, HOSTED_TYPES["web_search"])[0], "id": id, "status": status}
-    if call.tool == "code_execution":
-        out["code"] = arguments.get("code")
-        out["container_id"] = ""
-        out["outputs"] = [{"type": "logs", "logs": text}] if text else None
-        text = ""
-    elif call.tool == "file_search":
-        out["queries"] = arguments.get("queries") or []
-        out["results"] = [{"filename": one.title, "text": one.quote} for one in sources] or None
-    else:
-        out["action"] = _search_action(call, arguments, ledger)
-        if sources:
-            out["action"]["sources"] = [{"type": "url", "url": one.url} for one in sources]
-    if text and result is not None:
-        ledger.note("part-dropped", place(result), f"the text that {call.tool!r} found was left out")
+    found = HostedResult(call.id, call.tool) if result is None else result
+    _WRITE_HOSTED.get(call.tool, _write_search)(out, call, arguments, found, ledger)
+    if found.error:
+        ledger.note("part-dropped", place(found), f"the error of {call.tool!r} was left out")
     return finished(out, call.origin, NAME)
+
+
+def _write_code(out: Object, call: HostedCall, arguments: Object, found: HostedResult, ledger: Ledger) -> None:
+    out["code"] = arguments.get("code")
+    out["container_id"] = ""
+    out["outputs"] = [{"type": "logs", "logs": found.text}] if found.text else None
+    if arguments.keys() - {"code"}:
+        ledger.note("no-counterpart", place(call), "of the code that ran only its text is told")
+
+
+def _write_files(out: Object, call: HostedCall, arguments: Object, found: HostedResult, ledger: Ledger) -> None:
+    out["queries"] = arguments.get("queries") or []
+    out["results"] = [{"filename": one.title, "text": one.quote} for one in found.sources] or None
+    if found.text:
+        ledger.note("part-dropped", place(found), "the text that a search of files found was left out")
+
+
+def _write_search(out: Object, call: HostedCall, arguments: Object, found: HostedResult, ledger: Ledger) -> None:
+    out["action"] = _search_action(call, arguments, ledger)
+    if found.sources:
+        out["action"]["sources"] = [{"type": "url", "url": one.url} for one in found.sources]
+    for one in found.sources:
+        if one.title or one.quote:
+            ledger.note(
+                "citation-mapped", place(one) or place(found), f"of the source {one.url!r} only its URL is told"
+            )
+    if found.text:
+        ledger.note("part-dropped", place(found), f"the text that {call.tool!r} found was left out")
+
+
+_WRITE_HOSTED = {"code_execution": _write_code, "file_search": _write_files}
 
 
 def _search_action(call: HostedCall, arguments: Object, ledger: Ledger) -> Object:

@@ -149,6 +149,10 @@ def write_settings(request: Request, out: Object, ledger: Ledger) -> None:
     _write_text(request, out, ledger)
     if settings.logprobs and not (own(request.origin) and "include" in request.origin.wire):  # type: ignore[union-attr]
         out["include"] = [LOGPROBS]
+        if foreign:
+            ledger.note(
+                "setting-mapped", settings.where.get("logprobs"), "log probabilities are asked for by `include`"
+            )
     _keep_user(request, out)
     ledger.unsaid(settings, SAID)
 
@@ -229,6 +233,7 @@ def _show(thinking: Thinking, where: Path, ledger: Ledger) -> str:
     if not show or show in SUMMARIES or ledger.source == NAME:
         return show
     if show == "none":
+        ledger.note("thinking-mapped", where, "no summary is asked for by asking for none")
         return ""
     ledger.note("thinking-mapped", where, f"the summary {show!r} became 'auto'")
     return "auto"
