@@ -39,6 +39,8 @@ class Family(Struct, frozen=True, kw_only=True):
     """What it assumes when nothing is said; of interest only for a family that is quiet with tools."""
     video: bool = True
     search: bool = False
+    native: bool = False
+    """The client itself speaks this protocol: it knows what it asks of its model, and nothing is bent."""
 
 
 _OPENAI = Family(developer=True, efforts=(), video=False)
@@ -68,12 +70,16 @@ _SEARCHES = re.compile(r"search|sonar")
 
 
 @lru_cache(maxsize=256)
-def family(model: str) -> Family:
+def family(model: str, native: bool = False) -> Family:
     """The family of a model; a vendor before a slash (`vendor/model`) is a compatible server of its own rules."""
     vendor, _, name = model.lower().rpartition("/")
     found = next((family for pattern, family in _FAMILIES if pattern.match(name)), Family())
     if vendor and found.quiet_with_tools:
         found = replace(found, quiet_with_tools=False)
+    if native:
+        return replace(
+            found, native=True, reasoning_back=True, breakpoint=found.breakpoint or "prompt_cache_breakpoint"
+        )
     return replace(found, search=True) if _SEARCHES.search(name) else found
 
 
@@ -82,9 +88,9 @@ def family(model: str) -> Family:
 _SAMPLING = frozenset({"temperature", "top_p", "logprobs", "top_logprobs"})
 
 
-def refused(field: str, mine: bool, tools: bool, known: Family) -> bool:
-    """Settings that some models answer with an error; a client of this protocol knows what it asked for."""
-    if mine:
+def refused(field: str, tools: bool, known: Family) -> bool:
+    """Settings that some models answer with an error."""
+    if known.native:
         return False
     return (field == "parallel" and not tools) or (field in _SAMPLING and not known.sampling)
 
@@ -100,7 +106,7 @@ def write_user(request: Request, out: Object, known: Family, ledger: Ledger) -> 
     user = request.settings.user
     if user is None:
         return
-    if len(user) > MAX_USER and known.user_key == "safety_identifier" and not own(request.origin):
+    if len(user) > MAX_USER and known.user_key == "safety_identifier" and not known.native:
         ledger.note(
             "setting-clamped", request.settings.where.get("user"), "the user's name was shortened to a hash of it"
         )
@@ -108,14 +114,14 @@ def write_user(request: Request, out: Object, known: Family, ledger: Ledger) -> 
     out[spelled(request, USER_KEYS, known.user_key)] = user
 
 
-def write_stop(settings: Settings, out: Object, taken: bool, ledger: Ledger) -> None:
+def write_stop(settings: Settings, out: Object, known: Family, ledger: Ledger) -> None:
     if settings.stop is None:
         return
-    if not taken:
+    if not known.stop and not known.native:
         ledger.note("no-counterpart", settings.where.get("stop"), "`stop` is not taken by this model and was left out")
         return
-    out["stop"] = list(settings.stop[:MAX_STOPS])
-    if len(settings.stop) > MAX_STOPS:
+    out["stop"] = list(settings.stop if known.native else settings.stop[:MAX_STOPS])
+    if len(settings.stop) > len(out["stop"]):
         ledger.note(
             "setting-clamped", settings.where.get("stop"), f"of {len(settings.stop)} stop sequences {MAX_STOPS} stayed"
         )
@@ -127,7 +133,7 @@ def write_effort(request: Request, out: Object, known: Family, tools: bool, ledg
         out["reasoning_effort"] = asked.origin.wire
         return
     effort = _effort(asked, where, known, ledger) if asked is not None else ""
-    if known.quiet_with_tools and tools and not own(request.origin) and (effort or known.default_effort) != "none":
+    if known.quiet_with_tools and not known.native and tools and (effort or known.default_effort) != "none":
         why = "this model takes function tools here only without thinking"
         code = "thinking-mapped" if effort else "default-added"
         ledger.note(code, where, f"the effort is `none` in place of `{effort or known.default_effort}`", why)
@@ -144,8 +150,8 @@ def _effort(asked: Thinking, where: Path, known: Family, ledger: Ledger) -> str:
     if not word and asked.budget is not None:
         word = thinking.effort_for(asked.budget)
         ledger.note("thinking-mapped", where, f"a budget of {asked.budget} tokens became the effort `{word}`")
-    if not word:
-        return ""
+    if not word or known.native:
+        return word
     if not known.efforts:
         if word != "none":
             ledger.note("no-counterpart", where, f"the effort `{word}` was left out", "this model does not think")

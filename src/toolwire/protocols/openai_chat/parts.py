@@ -249,7 +249,7 @@ def write_media(part: Media, family: Family, ledger: Ledger) -> Object | None:
     if wire is not None:
         return wire
     key = {"image": "image_url", "video": "video_url", "audio": "input_audio", "file": "file"}[part.kind]
-    inner = _MEDIA[part.kind](part, ledger) if part.kind != "video" or family.video else None
+    inner = _MEDIA[part.kind](part, ledger) if part.kind != "video" or family.video or family.native else None
     if inner is None:
         held = "held by another provider" if part.file else "given by its URL" if part.url else f"of type `{part.mime}`"
         ledger.note("media-dropped", place(part), f"a part of kind `{part.kind}` {held} was left out")

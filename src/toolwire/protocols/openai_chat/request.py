@@ -182,7 +182,7 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     if request.origin is not None and verbatim(request.origin, NAME):
         wire: Object = request.origin.wire
         return wire
-    known = family(request.model)
+    known = family(request.model, ledger.source == NAME or own(request.origin))
     messages: list[Object] = []
     if request.system:
         messages.append({"role": "system", "content": _write_content(request.system, known, ledger)})
@@ -191,7 +191,7 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     out: Object = {"model": request.model, "messages": messages}
     out |= write_tools(request.tools, known, ledger)
     if request.choice is not None:
-        if "tools" in out or "functions" in out or own(request.choice.origin):
+        if "tools" in out or "functions" in out or known.native:
             key, value = write_choice(request.choice, ledger)
             out[key] = value
         elif request.choice.mode not in ("auto", "none"):
@@ -335,11 +335,11 @@ def _write_thoughts(spoken: Spoken, out: Object, known: Family, ledger: Ledger) 
 
 
 def _write_settings(request: Request, out: Object, known: Family, ledger: Ledger) -> None:
-    settings, mine = request.settings, own(request.origin)
+    settings = request.settings
     tools = "tools" in out or "functions" in out
     for field, key, _ in names.PLAIN_SETTINGS:
         value = getattr(settings, field)
-        if value is None or refused(field, mine, tools, known):
+        if value is None or refused(field, tools, known):
             if value is not None:
                 ledger.note("no-counterpart", settings.where.get(field), f"`{key}` is not taken here and was left out")
             continue
@@ -347,11 +347,11 @@ def _write_settings(request: Request, out: Object, known: Family, ledger: Ledger
     if settings.max_tokens is not None:
         out[spelled(request, names.LIMIT_KEYS, known.limit_key)] = settings.max_tokens
     write_user(request, out, known, ledger)
-    write_stop(settings, out, mine or known.stop, ledger)
+    write_stop(settings, out, known, ledger)
     write_effort(request, out, known, tools, ledger)
     if settings.format is not None:
         out["response_format"] = _write_format(settings.format)
-    _write_stream_options(request, out, ledger)
+    _write_stream_options(request, out, known, ledger)
     ledger.unsaid(settings, names.SAID)
 
 
@@ -370,19 +370,20 @@ def _write_format(form: Format) -> Json:
     return {"type": "json_schema", "json_schema": inner}
 
 
-def _write_stream_options(request: Request, out: Object, ledger: Ledger) -> None:
+def _write_stream_options(request: Request, out: Object, known: Family, ledger: Ledger) -> None:
     wanted = request.settings.stream_usage
-    mine = own(request.origin)
-    options: Object = sub_keys(request.origin.wire, "stream_options", names.KNOWN_STREAM_OPTIONS) if mine else {}  # type: ignore[union-attr]
-    if request.stream and wanted is None and not mine:
+    options: Object = {}
+    if request.origin is not None and own(request.origin):
+        options = sub_keys(request.origin.wire, "stream_options", names.KNOWN_STREAM_OPTIONS)
+    if request.stream and wanted is None and not known.native:
         wanted = True
         ledger.note("default-added", None, "usage is asked for in the stream")
-    if wanted is not None and not request.stream and not mine:
+    if wanted is not None and not request.stream and not known.native:
         ledger.note(
             "no-counterpart", request.settings.where.get("stream_usage"), "without a stream there are no options of it"
         )
         return
     if wanted is not None:
         options = {"include_usage": wanted, **options}
-    if options and (request.stream or mine):
+    if options:
         out["stream_options"] = options

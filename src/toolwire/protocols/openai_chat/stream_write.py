@@ -320,7 +320,8 @@ class StreamWriter:
         if not slot.said and not slot.incomplete and (slot.part.kind != "custom" or self._legacy):
             out = self._said(slot, "{}")
         if slot.seal is not None:
-            sealed = {"index": slot.number, "extra_content": write_seal(slot.seal)}
+            # Without a piece of arguments, even an empty one, the SDK refuses a delta of a call.
+            sealed = {"index": slot.number, "function": {"arguments": ""}, "extra_content": write_seal(slot.seal)}
             out += self._chunk(slot.answer, {"tool_calls": [sealed]})
         slot.answer.open = None
         return out

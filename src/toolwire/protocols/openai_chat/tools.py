@@ -167,7 +167,7 @@ def _write_hosted(tool: HostedTool, out: Object, family: Family, ledger: Ledger)
     if intact is not None:
         out["web_search_options"] = intact
         return
-    if tool.tool != "web_search" or not (family.search or own(tool.origin)):
+    if tool.tool != "web_search" or not (family.search or family.native):
         ledger.note("tool-dropped", place(tool), f"the provider's tool `{tool.tool}` was left out")
         return
     options: Object = {}
