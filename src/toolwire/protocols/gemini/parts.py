@@ -73,6 +73,14 @@ class PartReading(Reading):
         super().__init__(NAME)
         self.open: OpenCall | None = None
 
+    def hosted(self, node: Object, path: Path, shape: Shape) -> Origin:
+        """The origin of a part that has a signature, but no place for it in the internal form."""
+        extra = {} if shape.known.issuperset(node) else shape.unknown(node)
+        for key, value in extra.items():
+            if says_something(value):
+                self.stray(path, key, "seal-dropped" if key in TEXT.known else "unknown-field")
+        return Origin(NAME, path, node, extra)
+
     def inner(self, node: Object, path: Path, shape: Shape) -> Object:
         """A node inside a part, in camelCase; its unknown keys are noted, the part's origin carries them."""
         if shape.keys.issuperset(node):
@@ -222,7 +230,7 @@ def _read_code(node: Object, key: str, path: Path, reading: PartReading) -> Host
     here = (path, key)
     code = reading.inner(as_object(node[key], here), here, CODE)
     arguments = {name: code[name] for name in ("language", "code") if name in code}
-    origin = reading.origin(node, path, CODE_PART.known)
+    origin = reading.hosted(node, path, CODE_PART)
     return HostedCall(take_text(code, "id", here) or "", "code_execution", encode_text(arguments), origin)
 
 
@@ -235,7 +243,7 @@ def _read_outcome(node: Object, key: str, path: Path, reading: PartReading) -> H
         "code_execution",
         text=take_text(result, "output", here) or "",
         error="" if outcome in ("OUTCOME_OK", "1") else outcome,
-        origin=reading.origin(node, path, OUTCOME_PART.known),
+        origin=reading.hosted(node, path, OUTCOME_PART),
     )
 
 
@@ -246,7 +254,7 @@ def _read_hosted_call(node: Object, key: str, path: Path, reading: PartReading) 
     if tool is None:
         return Opaque("toolCall", reading.whole(node, path))
     reading.inner(node[key], here, HOSTED_CALL)
-    origin = reading.origin(node, path, HOSTED_CALL_PART.known)
+    origin = reading.hosted(node, path, HOSTED_CALL_PART)
     return HostedCall(take_text(call, "id", here) or "", tool, read_arguments(call.get("args")), origin)
 
 
@@ -257,7 +265,7 @@ def _read_hosted_result(node: Object, key: str, path: Path, reading: PartReading
     if tool is None:
         return Opaque("toolResponse", reading.whole(node, path))
     reading.inner(node[key], here, HOSTED_RESULT)
-    origin = reading.origin(node, path, HOSTED_RESULT_PART.known)
+    origin = reading.hosted(node, path, HOSTED_RESULT_PART)
     text = read_arguments(result.get("response"))
     return HostedResult(take_text(result, "id", here) or "", tool, text=text, origin=origin)
 

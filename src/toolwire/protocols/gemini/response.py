@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from toolwire import ids
-from toolwire.ir import Call, Choice, Failure, Finish, Part, Response, Text, Usage, place
+from toolwire.ir import Call, Choice, Failure, Finish, Origin, Part, Response, Text, Usage, place
 from toolwire.loss import Ledger
 from toolwire.protocols.gemini.details.grounding import carried_grounding, grounds, read_grounding, write_grounding
 from toolwire.protocols.gemini.details.parts_write import Writing, write_part
@@ -160,8 +160,17 @@ def read_usage(raw: Object, path: Path, reading: PartReading) -> Usage:
         None,
         reasoning,
         take_int(node, "totalTokenCount", path),
-        reading.origin(raw, path, USAGE.known),
+        _usage_origin(raw, path, reading),
     )
+
+
+def _usage_origin(raw: Object, path: Path, reading: PartReading) -> Origin:
+    """Finer counts (by modality, by traffic) are summed up in those that everybody has."""
+    extra = {} if USAGE.known.issuperset(raw) else USAGE.unknown(raw)
+    for key, value in extra.items():
+        if says_something(value):
+            reading.stray(path, key, "usage-mapped")
+    return Origin(NAME, path, raw, extra)
 
 
 def read_time(value: Json, reading: PartReading, path: Path = None) -> int | None:

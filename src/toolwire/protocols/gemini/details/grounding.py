@@ -13,6 +13,7 @@ from toolwire.ir import Citation, HostedCall, HostedResult, Origin, Part, Text, 
 from toolwire.loss import Ledger
 from toolwire.protocols.gemini.names import CANDIDATE, CHUNK, GROUNDING, NAME, SEGMENT, SOURCES, SUPPORT, snake
 from toolwire.protocols.gemini.parts import PartReading
+from toolwire.reading import says_something
 from toolwire.wire import Json, Object, Path, as_list, as_object, encode_text, object_or_none, take_int, take_text
 
 _KINDS = {tool: kind for kind, tool in SOURCES.items()} | {"web_fetch": "web"}
@@ -32,7 +33,7 @@ def read_grounding(value: Json, texts: Sequence[str | None], path: Path, reading
     chunks = _read_chunks(node, path, reading)
     hosted: list[Part] = []
     queries = node.get("webSearchQueries")
-    tools = list(dict.fromkeys(tool for tool, _ in chunks))
+    tools = list(dict.fromkeys(tool for tool, _ in chunks if tool))
     if queries and "web_search" not in tools:
         tools.insert(0, "web_search")
     for tool in tools:
@@ -57,8 +58,9 @@ def _read_chunks(node: Object, path: Path, reading: PartReading) -> list[tuple[s
                 chunks.append((tool, Citation(url, title, text)))
                 break
         else:
-            reading.stray(here, str(number))
-            chunks.append(("web_search", Citation()))
+            if says_something(chunk):
+                reading.stray(here, str(number))
+            chunks.append(("", Citation()))
     return chunks
 
 
@@ -77,8 +79,9 @@ def _read_supports(
         part, start, end = found
         for index in as_list(support.get("groundingChunkIndices") or [], (at, "groundingChunkIndices")):
             if isinstance(index, int) and 0 <= index < len(chunks):
-                source = chunks[index][1]
-                yield part, Citation(source.url, source.title, source.quote, start, end)
+                tool, source = chunks[index]
+                if tool:
+                    yield part, Citation(source.url, source.title, source.quote, start, end)
 
 
 def _locate(segment: Object, texts: Sequence[str | None], path: Path) -> tuple[int, int | None, int | None] | None:
