@@ -7,11 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from material import SAMPLES, Recorded, corpus, needs_corpus
-from msgspec import Raw
 from msgspec.structs import replace
 
-from toolwire.events import Checker, Event, Frame, ResponseEnd, ResponseFailed
+from material import SAMPLES, Recorded, corpus, needs_corpus
+from toolwire.events import (
+    ArgumentsDelta,
+    Checker,
+    ChoiceEnd,
+    Event,
+    Frame,
+    PartEnd,
+    PartStart,
+    ResponseEnd,
+    ResponseFailed,
+    ResponseStart,
+    TextDelta,
+)
 from toolwire.fold import fold, unfold
 from toolwire.ir import (
     Call,
@@ -19,25 +30,18 @@ from toolwire.ir import (
     Citation,
     Failure,
     Finish,
-    Format,
     HostedCall,
     HostedResult,
     HostedTool,
     Media,
     Opaque,
-    Origin,
     Reasoning,
-    Refusal,
     Request,
     Response,
     Result,
     Seal,
     Settings,
     Text,
-    Thinking,
-    Tool,
-    ToolChoice,
-    ToolName,
     Turn,
     Usage,
     changed,
@@ -45,7 +49,6 @@ from toolwire.ir import (
 )
 from toolwire.loss import Ledger
 from toolwire.protocols.gemini import ROOM
-from toolwire.protocols.gemini.models import family
 from toolwire.room import Context
 from toolwire.wire import Malformed, decode, encode
 
@@ -170,12 +173,14 @@ def test_sdk_request_is_read_in_both_spellings() -> None:
 
 @needs_corpus
 def test_recorded_requests_come_back_as_they_were() -> None:
+    refused = []
     for one in recorded("request"):
         body = decode(json.dumps(one.request))
         try:
             assert ROOM.write_request(ROOM.read_request(body), ledger("gemini")) is body
         except Malformed as bad:
-            assert (one.status, bad.path) == (400, "/contents/0/role"), one.name
+            refused.append((one.status, bad.path))
+    assert refused == [(400, "/contents/0/role")]
 
 
 @needs_corpus
@@ -197,7 +202,7 @@ def test_recorded_requests_survive_node_by_node() -> None:
 
 
 def _unboxed(tools: Any) -> list[Any]:
-    return sorted((json.dumps(tool, sort_keys=True) for box in tools for tool in _declared(box)))
+    return sorted(json.dumps(tool, sort_keys=True) for box in tools for tool in _declared(box))
 
 
 def _declared(box: Any) -> list[Any]:
@@ -390,9 +395,7 @@ OUTCOMES: dict[str, Any] = {
     "gemini_done_sentinel": (Text("Hello there!"),),
     "gemini_event_lines": (Text("Hello there!"),),
     "gemini_last_chunk_without_parts": (Text("Hello"),),
-    "gemini_raw_dummy_signature": (
-        Call("c1", "f", "{}", seal=Seal("gemini", "context_engineering_is_the_way_to_go")),
-    ),
+    "gemini_raw_dummy_signature": (Call("c1", "f", "{}", seal=Seal("gemini", "context_engineering_is_the_way_to_go")),),
     "gemini_snake_case": (Call("", "f", "{}"),),
     "gemini_usage_only_last_chunk": (Text("Hello!"),),
     "malformed_function_call": ("upstream", "malformed_function_call"),
@@ -437,16 +440,34 @@ def test_the_whole_sample_and_its_stream_agree() -> None:
 def test_a_stream_of_our_own_comes_back_frame_by_frame(path: Path) -> None:
     data = path.read_bytes()
     array = path.suffix == ".json"
-    given = json.loads(data) if array else [json.loads(line[5:]) for line in data.splitlines() if line[:7] == b"data: {"]
+    given = (
+        json.loads(data) if array else [json.loads(line[5:]) for line in data.splitlines() if line[:7] == b"data: {"]
+    )
     if path.stem == "error_midstream_bare_json":
         given.append(json.loads(data[data.rindex(b"\n{") :]))
     if path.stem == "interactions_function_call":
-        given.append({"error": {"code": 502, "message": "the provider's stream ended before a finishReason came", "status": "INTERNAL"}})
+        given.append(
+            {
+                "error": {
+                    "code": 502,
+                    "message": "the provider's stream ended before a finishReason came",
+                    "status": "INTERNAL",
+                }
+            }
+        )
     assert frames(written(events_of(data))) == given
 
 
 def test_bytes_that_are_no_stream_are_failures() -> None:
-    for data in (b"", b"data: {\r\n\r\n", b"data: 5\n\n", b"<html>no</html>", b"[", b'{"candidates":[', b"data: [1]\n\n"):
+    for data in (
+        b"",
+        b"data: {\r\n\r\n",
+        b"data: 5\n\n",
+        b"<html>no</html>",
+        b"[",
+        b'{"candidates":[',
+        b"data: [1]\n\n",
+    ):
         last = events_of(data)[-1]
         assert isinstance(last, ResponseFailed)
         assert last.failure.kind == "upstream"
@@ -554,8 +575,6 @@ def test_a_stream_is_written_as_bare_frames_and_ends_with_parts_a_reason_and_the
 
 
 def test_interleaved_parts_are_put_in_line() -> None:
-    from toolwire.events import ArgumentsDelta, ChoiceEnd, PartEnd, PartStart, ResponseStart, TextDelta
-
     events = [
         ResponseStart("r"),
         PartStart(0, Text("")),
@@ -578,10 +597,9 @@ def test_interleaved_parts_are_put_in_line() -> None:
 
 def test_a_call_that_was_cut_is_not_sent_as_a_call() -> None:
     response = Response(choices=(Choice(0, (Call("c", "f", '{"a": ', incomplete=True),), Finish("calls")),))
-    for book, out in (
-        (book := ledger(), frames(written(unfold(response), book))[-1]),
-        (book := ledger(), plain(ROOM.write_response(response, book, Context()))),
-    ):
+    streamed, whole = ledger(), ledger()
+    outs = (frames(written(unfold(response), streamed))[-1], plain(ROOM.write_response(response, whole, Context())))
+    for book, out in zip((streamed, whole), outs, strict=True):
         assert out["candidates"][0]["finishReason"] == "MAX_TOKENS"
         assert out["candidates"][0]["content"]["parts"] == [{"text": ""}]
         assert codes(book) == ["arguments-dropped"]
@@ -589,8 +607,6 @@ def test_a_call_that_was_cut_is_not_sent_as_a_call() -> None:
 
 def test_a_failure_ends_the_stream_as_an_error() -> None:
     failure = Failure("rate", "slow down", 429, retry_after=24.0)
-    from toolwire.events import ResponseStart
-
     assert frames(written([ResponseStart(), ResponseFailed(failure)]))[-1] == {
         "error": {
             "code": 429,

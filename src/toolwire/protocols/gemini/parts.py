@@ -128,7 +128,7 @@ def _read_text(node: Object, key: str, path: Path, reading: PartReading) -> Text
     if not isinstance(text, str):
         text = "" if text is None else as_text(text, (path, key))
     origin = reading.origin(node, path, TEXT.known)
-    if len(node) == 1:
+    if len(node) == 1 and key in node:
         return Text(text, origin=origin)
     seal = read_seal(node, path)
     if take_bool(node, "thought", path):
