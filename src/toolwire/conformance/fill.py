@@ -1,5 +1,5 @@
-"""Fill in what a case leaves to the run: values met before (`$same:name`), the model's turns as the client saw them
-(`$echo`), and repetitions (`$repeat`)."""
+"""Fill in what a case leaves to the run: values met before (`$same:name`, without its last character `$clipped:name`),
+the model's turns as the client saw them (`$echo`), and repetitions (`$repeat`)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ Echo: TypeAlias = Callable[[int], list[Json]]
 """The turns to append to the history, from the number of the turn that they answered."""
 
 
+CLIPPED = "$clipped:"
+
+
 class Unfilled(Exception):
     """A request names a value that no earlier turn brought."""
 
 
 def filled(template: Json, bound: Bound, echo: Echo) -> Json:
     """The template with everything filled in; new values throughout, the template is not touched."""
-    if isinstance(template, str) and template.startswith(SAME):
-        name = template[len(SAME) :]
+    if isinstance(template, str) and template.startswith((SAME, CLIPPED)):
+        word, _, name = template.partition(":")
         if name not in bound:
             raise Unfilled(f"`{name}` was not met in an earlier turn")
-        return bound[name]
+        return bound[name] if f"{word}:" == SAME else bound[name][:-1]
     if isinstance(template, dict):
         if template.keys() == {"$is"}:
             return template["$is"]

@@ -1,0 +1,115 @@
+"""The player finds what is wrong: played against transports that make one mistake each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from toolwire.conformance.case import Case, read_case
+from toolwire.conformance.player import Answerer, Asked, Received, Seen, play
+
+Object = dict[str, Any]
+HELLO: Object = {"model": "claude-opus-5-5", "max_tokens": 10, "messages": [{"role": "user", "content": "Hi"}]}
+ANSWER: Object = {"content": [{"type": "text", "text": "Hello."}], "stop_reason": "end_turn"}
+
+
+class Through:
+    """A gateway that passes everything on as it is, but for what `change` does to it."""
+
+    def __init__(self, change: Callable[[Seen], Seen] = lambda seen: seen, calls: int = 1) -> None:
+        self.change = change
+        self.calls = calls
+
+    def send(self, asked: Asked, answer: Answerer) -> Seen:
+        seen = Seen(200, {}, ("{}",), [])
+        for _ in range(self.calls):
+            given = answer(Received(asked.body, asked.model, asked.stream))
+            pieces = (*given.pieces, "") if given.stream else given.pieces
+            seen = Seen(given.status, given.headers, pieces, [])
+        return self.change(seen)
+
+
+def case(stream: bool = False, sees: Object | None = None, **fields: Any) -> Case:
+    data: Object = {
+        "id": 1,
+        "title": "T",
+        "source": ["x/y#1"],
+        "client": {"protocol": "anthropic", "stream": stream, "request": HELLO},
+        "provider": {"protocol": "anthropic", "exchanges": [{"expect": {"max_tokens": 10}, "body": ANSWER}]},
+        "client_sees": {"body": ANSWER} if sees is None else sees,
+        **fields,
+    }
+    return read_case(data)[0]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_all_well(stream: bool) -> None:
+    assert play(case(stream), Through()).passed
+
+
+def provider(**exchange: Any) -> Object:
+    return {"protocol": "anthropic", "exchanges": [{"body": ANSWER, **exchange}]}
+
+
+def text(change: Callable[[str], str]) -> Callable[[Seen], Seen]:
+    return lambda seen: Seen(seen.status, seen.headers, (change(seen.text),), seen.losses)
+
+
+WRONG: list[tuple[Case, Through, str]] = [
+    (case(provider=provider(expect={"max_tokens": 11})), Through(), "provider/max_tokens: expected 11, got 10"),
+    (case(client={"protocol": "anthropic", "request": {**HELLO, "n": 1}}), Through(), "refuses: n: unknown parameter"),
+    (case(), Through(calls=0), "called 0 times, expected 1"),
+    (case(), Through(calls=2), "called 2 times, expected 1"),
+    (case(sees={"body": {"stop_reason": "tool_use"}}), Through(), "client/stop_reason"),
+    (case(sees={"status": 400}), Through(), "client status"),
+    (case(sees={"headers": {"retry-after": "3"}}), Through(), "client header/retry-after"),
+    (case(sees={"text": {"$contains": "absent"}}), Through(), "client text"),
+    (case(True, {"events": [{"event": "error"}]}), Through(), "client events"),
+    (case(True, {"after": {"0": {"$contains": "Hello"}}}), Through(), "client after frame 0"),
+    (case(True), Through(text(lambda said: said.replace("event:", "x:"))), "without its event line"),
+    (case(), Through(text(lambda said: said[:-1])), "no JSON"),
+    (case(losses=["id-rewritten"]), Through(), "losses: "),
+    (case(then=[{"client": {"request": {**HELLO, "messages": ["$same:gone"]}}}]), Through(), "turn 2: `gone`"),
+    (case(then=[{"client": {"request": {**HELLO, "messages": [{"$echo": 3}]}}}]), Through(), "no answer 3"),
+]
+
+
+@pytest.mark.parametrize(("played", "transport", "piece"), WRONG, ids=[row[2] for row in WRONG])
+def test_a_mistake_is_found(played: Case, transport: Through, piece: str) -> None:
+    outcome = play(played, transport)
+    assert not outcome.passed
+    assert any(piece in line for line in outcome.differences), outcome.differences
+
+
+def test_nothing_lost_is_demanded_by_an_empty_list() -> None:
+    lost = {"code": "tool-dropped", "path": "/tools/0", "severity": "lost"}
+    transport = Through(lambda seen: Seen(seen.status, seen.headers, seen.pieces, [lost]))
+    assert not play(case(losses=[]), transport).passed
+    assert play(case(losses=["tool-dropped"]), transport).passed
+    assert play(case(losses=[{"severity": "lost", "path": "/tools/0"}]), transport).passed
+
+
+def test_the_answer_is_echoed() -> None:
+    echoed = {**HELLO, "messages": [*HELLO["messages"], {"$echo": 0}, {"role": "user", "content": "And?"}]}
+    wanted = {"messages": [{}, {"role": "assistant", "content": ANSWER["content"]}, {"content": "And?"}]}
+    then = [{"client": {"request": echoed}, "provider": provider(expect=wanted)}]
+    assert play(case(then=then), Through()).passed
+    assert play(case(True, then=then), Through()).passed
+
+
+def test_an_error_is_passed_as_it_is() -> None:
+    error = {"type": "error", "error": {"type": "overloaded_error", "message": "Busy."}}
+    played = case(provider=provider(status=529, body=error), sees={"status": 529, "body": error})
+    assert play(played, Through()).passed
+
+
+def test_out_of_reach_is_not_played() -> None:
+    played = case(out_of_reach="A gateway's store is needed.", sees={"body": {"stop_reason": "x"}})
+    outcome = play(played, Through())
+    assert (outcome.passed, outcome.out_of_reach) == (False, "A gateway's store is needed.")
+    assert outcome.differences == ()
+    assert play(played, Through(), anyway=True).differences
+    assert json.loads(json.dumps(list(outcome.differences))) == []
