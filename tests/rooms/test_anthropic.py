@@ -291,15 +291,18 @@ def sse(*nodes: dict[str, Any]) -> bytes:
     return b"".join(b"event: %b\ndata: %b\n\n" % (node["type"].encode(), encode(node)) for node in nodes)
 
 
-START = {"type": "message_start", "message": {"id": "msg_1", "model": "m", "content": [], "usage": {"input_tokens": 3}}}
-TEXT_0 = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
-CALL_1 = {
+START: dict[str, Any] = {
+    "type": "message_start",
+    "message": {"id": "msg_1", "model": "m", "content": [], "usage": {"input_tokens": 3}},
+}
+TEXT_0: dict[str, Any] = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+CALL_1: dict[str, Any] = {
     "type": "content_block_start",
     "index": 1,
     "content_block": {"type": "tool_use", "id": "t1", "name": "f", "input": {}},
 }
-STOPPED = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 4}}
-END = {"type": "message_stop"}
+STOPPED: dict[str, Any] = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 4}}
+END: dict[str, Any] = {"type": "message_stop"}
 
 
 def delta(index: int | None, **fields: Any) -> dict[str, Any]:
@@ -329,6 +332,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "a block that starts twice": (sse(START, TEXT_0, TEXT_0), "invalid_stream"),
     "a second start": (sse(START, START), "invalid_stream"),
     "a block that is no object": (sse(START, {**TEXT_0, "content_block": 7}), "invalid_stream"),
+    "an error without a type": (sse(START) + b'data: {"error":{"message":"no"}}\n\n', ""),
     "an error of the provider": (
         sse(START, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}),
         "overloaded_error",
@@ -367,7 +371,13 @@ def test_the_only_open_block_is_meant_when_no_number_is_given() -> None:
 
 
 def test_strays_of_a_stream_are_told_once() -> None:
-    nodes = [START, TEXT_0, *[delta(0, type="text_delta", text="x", mood="calm")] * 3, {**STOPPED, "more": 1}, END]
+    nodes: list[dict[str, Any]] = [
+        START,
+        TEXT_0,
+        *[delta(0, type="text_delta", text="x", mood="calm")] * 3,
+        {**STOPPED, "more": 1},
+        END,
+    ]
     events = events_of(sse(*nodes))
     assert isinstance(events[-1], ResponseEnd)
     assert sorted(stray.key for stray in events[-1].strays) == ["mood", "more"]
@@ -580,7 +590,13 @@ def test_an_answer_ends_with_one_delta_that_has_reason_and_usage() -> None:
 
 def test_text_is_not_held_back() -> None:
     writer = ROOM.stream_writer(ledger(), Context())
-    events = [ResponseStart("r", "m"), PartStart(0, Text("")), TextDelta(0, "a"), call(1), ArgumentsDelta(1, '{"')]
+    events: list[Event] = [
+        ResponseStart("r", "m"),
+        PartStart(0, Text("")),
+        TextDelta(0, "a"),
+        call(1),
+        ArgumentsDelta(1, '{"'),
+    ]
     assert [bool(writer.write(event)) for event in events] == [True, False, True, True, True]
 
 
@@ -848,7 +864,7 @@ def test_blocks_that_mean_text_to_others() -> None:
 
 
 def test_what_only_this_wire_knows_is_carried() -> None:
-    blocks = [
+    blocks: list[dict[str, Any]] = [
         {"type": "container_upload", "file_id": "f"},
         {"type": "mcp_tool_use", "id": "m", "name": "n", "server_name": "s", "input": {}},
         {"type": "server_tool_use", "id": "srvtoolu_1", "name": "tool_search_tool_bm25", "input": {}},
@@ -964,7 +980,9 @@ FOREIGN: dict[str, tuple[Any, list[Any], list[str]]] = {
 @pytest.mark.parametrize("name", FOREIGN)
 def test_parts_of_other_wires(name: str) -> None:
     part, blocks, lost = FOREIGN[name]
-    out, found = sent(asked(Turn("user", (Text("Hi"),)), assistant(Text("a"), part, Text("b"))))
+    role: Any = "user" if isinstance(part, Media) else "assistant"
+    turns = (Turn("user", (Text("Hi"),)), Turn(role, (Text("a"), part, Text("b"))), Turn("user", (Text("Go"),)))
+    out, found = sent(asked(*turns))
     texts = [{"type": "text", "text": "a"}, *blocks, {"type": "text", "text": "b"}]
     assert out["messages"][1]["content"] == texts
     assert found == lost
@@ -973,6 +991,38 @@ def test_parts_of_other_wires(name: str) -> None:
 def test_a_turn_of_which_nothing_is_left_is_not_sent() -> None:
     out, _ = sent(asked(Turn("user", (Text("a"),)), assistant(Reasoning("hm")), Turn("user", (Text("b"),), name="Bo")))
     assert out["messages"] == [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
+
+
+def test_a_history_ends_with_the_user_where_the_model_wants_it() -> None:
+    turns = (Turn("user", (Text("a"),)), assistant(Text("b \n")))
+    out, lost = sent(asked(*turns, model="claude-opus-5-5"))
+    assert out["messages"][1:] == [{"role": "assistant", "content": "b \n"}, {"role": "user", "content": "Continue."}]
+    assert lost == ["turn-added"]
+    out, lost = sent(asked(*turns, model="claude-opus-4-5"))
+    assert (out["messages"][1:], lost) == ([{"role": "assistant", "content": "b"}], [])
+
+
+def test_a_turn_of_the_model_holds_no_media() -> None:
+    image = Media("image", "image/png", "iVBORw0K")
+    turns = (Turn("user", (Text("a"),)), assistant(image, Text("b")), Turn("user", (image, Text("c"))))
+    out, lost = sent(asked(*turns))
+    assert out["messages"][1] == {"role": "assistant", "content": "b"}
+    assert out["messages"][2]["content"][0]["type"] == "image"
+    assert lost == ["media-dropped"]
+
+
+def test_no_more_tools_are_strict_than_can_be() -> None:
+    schema = {"type": "object", "properties": {}, "additionalProperties": False}
+    tools = tuple(Tool(f"f{n}", parameters=schema, strict=True, origin=ELSEWHERE) for n in range(21))
+    out, lost = sent(asked(tools=tools))
+    assert not any("strict" in tool for tool in out["tools"])
+    assert lost == ["no-counterpart"]
+    assert all(tool["strict"] for tool in sent(asked(tools=tools[:20]))[0]["tools"])
+
+
+def test_a_thread_that_goes_on_is_known() -> None:
+    assert ROOM.read_request(body(thread={"type": "continue", "previous_message_id": "msg_1"})).continues
+    assert not ROOM.read_request(body(thread={"type": "create"})).continues
 
 
 THINKING: list[tuple[str, Thinking, Any, Any, list[str]]] = [
@@ -1030,7 +1080,7 @@ def test_thinking_is_told_as_the_family_takes_it(
 
 def test_a_budget_gives_way() -> None:
     thinking = Settings(max_tokens=9000, thinking=Thinking("on", budget=2000))
-    tools = (Tool("f", parameters={"type": "object"}),)
+    tools: tuple[Tool, ...] = (Tool("f", parameters={"type": "object"}),)
     forced, lost = sent(asked(settings=thinking, tools=tools, choice=ToolChoice("required")))
     assert "thinking" not in forced
     assert (forced["tool_choice"], lost) == ({"type": "any"}, ["thinking-mapped"])
@@ -1292,7 +1342,7 @@ def test_tools_that_the_provider_defines_have_a_schema_for_others(name: str) -> 
 
 
 def test_server_tools_are_known_by_their_prefix() -> None:
-    tools = [
+    tools: list[dict[str, Any]] = [
         {
             "type": "web_search_20991231",
             "name": "web_search",

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 Version: TypeAlias = tuple[int, int]
 
@@ -38,6 +39,8 @@ class Family(Struct, frozen=True, kw_only=True):
     """Are its thoughts bound to the tools and turns before them?"""
     formats: bool = True
     """Is a schema for the answer accepted?"""
+    prefill: bool = False
+    """May the model's own turn be the last one?"""
 
 
 _NEWEST = Family(
@@ -49,67 +52,37 @@ _NEWEST = Family(
     forcing=False,
     binds_prefix=True,
 )
-_FIVE = Family(
-    default_tokens=128_000, most_tokens=128_000, thinks_unasked=True, efforts=ALL_EFFORTS, off_efforts=LOW_HIGH
+_FIVE = replace(_NEWEST, off="disabled", off_efforts=LOW_HIGH, forcing=True, binds_prefix=False)
+_FOUR_SEVEN = replace(_FIVE, thinks_unasked=False, off_efforts=ALL_EFFORTS)
+_FOUR_SIX = replace(
+    _FOUR_SEVEN, default_tokens=64_000, sampling=True, one_sampling=True, thinking="either", efforts=TO_MAX
 )
+_FOUR_FIVE = replace(_FOUR_SIX, most_tokens=64_000, thinking="budget", efforts=(), prefill=True)
+_FOUR = replace(_FOUR_FIVE, default_tokens=32_000, one_sampling=False, formats=False)
+_THREE = replace(_FOUR, default_tokens=4_096, most_tokens=4_096, thinking="")
 
 ROWS: tuple[tuple[tuple[str, ...], Version, Family], ...] = (
     (("fable", "mythos"), (0, 0), _NEWEST),
-    (
-        ("sonnet",),
-        (5, 5),
-        Family(
-            default_tokens=128_000,
-            most_tokens=128_000,
-            thinks_unasked=True,
-            off="between_tools",
-            efforts=ALL_EFFORTS,
-            forcing=False,
-            binds_prefix=True,
-        ),
-    ),
-    (
-        ("haiku",),
-        (5, 5),
-        Family(default_tokens=64_000, most_tokens=128_000, thinks_unasked=True, efforts=ALL_EFFORTS, forcing=False),
-    ),
+    (("sonnet",), (5, 5), replace(_NEWEST, off="between_tools")),
+    (("haiku",), (5, 5), replace(_FIVE, default_tokens=64_000, off_efforts=ALL_EFFORTS, forcing=False)),
     ((), (5, 5), _NEWEST),
-    (("haiku",), (5, 0), Family(default_tokens=64_000, most_tokens=128_000, efforts=ALL_EFFORTS)),
+    (("haiku",), (5, 0), replace(_FOUR_SEVEN, default_tokens=64_000)),
     ((), (5, 0), _FIVE),
-    ((), (4, 7), Family(default_tokens=128_000, most_tokens=128_000, efforts=ALL_EFFORTS)),
-    (
-        (),
-        (4, 6),
-        Family(
-            default_tokens=64_000,
-            most_tokens=128_000,
-            sampling=True,
-            one_sampling=True,
-            thinking="either",
-            efforts=TO_MAX,
-        ),
-    ),
-    (
-        (),
-        (4, 5),
-        Family(default_tokens=64_000, most_tokens=64_000, sampling=True, one_sampling=True, thinking="budget"),
-    ),
-    (
-        ("opus",),
-        (4, 0),
-        Family(default_tokens=32_000, most_tokens=32_000, sampling=True, thinking="budget", formats=False),
-    ),
-    ((), (4, 0), Family(default_tokens=32_000, most_tokens=64_000, sampling=True, thinking="budget", formats=False)),
-    ((), (3, 7), Family(default_tokens=32_000, most_tokens=128_000, sampling=True, thinking="budget", formats=False)),
-    ((), (3, 5), Family(default_tokens=8_192, most_tokens=8_192, sampling=True, thinking="", formats=False)),
-    ((), (0, 0), Family(default_tokens=4_096, most_tokens=4_096, sampling=True, thinking="", formats=False)),
+    ((), (4, 7), _FOUR_SEVEN),
+    ((), (4, 6), _FOUR_SIX),
+    ((), (4, 5), _FOUR_FIVE),
+    (("opus",), (4, 0), replace(_FOUR, most_tokens=32_000)),
+    ((), (4, 0), _FOUR),
+    ((), (3, 7), replace(_FOUR, most_tokens=128_000)),
+    ((), (3, 5), replace(_THREE, default_tokens=8_192, most_tokens=8_192)),
+    ((), (0, 0), _THREE),
 )
 """Lines (none: every line), the version from which the row holds, and its facts; the first row that fits counts."""
 
-AS_GIVEN = Family(default_tokens=0, sampling=True, thinking="given")
+AS_GIVEN = Family(default_tokens=0, sampling=True, thinking="given", prefill=True)
 """For requests that were made for this wire: what their client asked for is between it and its model."""
 
-UNKNOWN = Family(default_tokens=16_384, sampling=True, thinking="budget")
+UNKNOWN = Family(default_tokens=16_384, sampling=True, thinking="budget", prefill=True)
 
 _MODEL = re.compile(
     r"claude-(?:(?P<line>[a-z]+)(?:-|$))?(?:(?P<major>\d{1,2})(?!\d)(?:[-.](?P<minor>\d{1,2})(?!\d))?)?"

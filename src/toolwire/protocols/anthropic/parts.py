@@ -73,13 +73,15 @@ def read_content(value: Json, path: Path, reading: Reading) -> tuple[Part, ...]:
         return (Text(value, origin=reading.whole(value, path)),) if value else ()
     if not isinstance(value, list):
         wrong(path, "a string or an array of content blocks", value)
-    return tuple([read_part(block, here, reading) for block, here in numbered(value, path)])
+    return tuple([read_part(block, (path, number), reading) for number, block in enumerate(value)])
 
 
 def read_part(block: Json, path: Path, reading: Reading) -> Part:
     if not isinstance(block, dict):
         wrong(path, "a content block", block)
-    kind = need_text(block, "type", path)
+    kind = block.get("type")
+    if not isinstance(kind, str):
+        kind = need_text(block, "type", path)
     reader = READERS.get(kind)
     return reader(block, path, reading) if reader else Opaque(kind, reading.whole(block, path))
 
@@ -267,6 +269,8 @@ def _write_refusal(part: Refusal, ledger: Ledger, answer: bool) -> Object | None
 def _write_call(part: Call, ledger: Ledger, answer: bool) -> Object | None:
     if part.seal is not None:
         ledger.note("seal-dropped", place(part), "the seal of a call was taken off")
+    if part.item and is_foreign(part.origin):
+        ledger.note("no-counterpart", place(part), f"the second id `{part.item}` of a call was left out")
     given: Json = embedded(part.arguments) if part.kind != "custom" else None
     if given is None:
         ledger.note("arguments-wrapped", place(part), f"the arguments of `{part.name}` stand as text under `{RAW}`")

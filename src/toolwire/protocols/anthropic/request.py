@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from toolwire.ir import Format, Opaque, Part, Request, Role, Settings, Text, Turn, place
+from toolwire.ir import Format, Media, Opaque, Part, Request, Settings, Text, Turn, place
 from toolwire.loss import OFF, Ledger
 from toolwire.protocols.anthropic.details.cache import limit_marks, long_enough, mark_cache, read_cache, write_cache
 from toolwire.protocols.anthropic.details.schemas import enforceable
@@ -48,6 +48,8 @@ from toolwire.wire import (
 
 __all__ = ["mark_cache", "read_request", "write_request"]
 
+CONTINUE = "Continue."
+
 SAID = frozenset(
     "max_tokens temperature top_p top_k stop parallel thinking format user tier cache stream_usage".split()
 )
@@ -60,7 +62,8 @@ SAID = frozenset(
 def read_request(body: Object) -> Request:
     reading = Reading(NAME)
     choice, parallel = read_choice(body, reading)
-    turns = tuple([_read_turn(turn, path, reading) for turn, path in numbered(_messages(body), (None, "messages"))])
+    path = (None, "messages")
+    turns = tuple([_read_turn(turn, (path, number), reading) for number, turn in enumerate(_messages(body))])
     return Request(
         take_text(body, "model", None) or "",
         _read_system(body, reading),
@@ -69,9 +72,16 @@ def read_request(body: Object) -> Request:
         choice,
         take_bool(body, "stream", None),
         _read_settings(body, parallel, reading),
+        _continues(body),
         origin=reading.origin(body, None, REQUEST),
         strays=tuple(reading.strays),
     )
+
+
+def _continues(body: Object) -> bool:
+    """A thread that goes on keeps its earlier turns with the provider."""
+    thread = body.get("thread")
+    return isinstance(thread, dict) and thread.get("type") == "continue"
 
 
 def _messages(body: Object) -> list[Json]:
@@ -101,9 +111,8 @@ def _read_turn(turn: Json, path: Path, reading: Reading) -> Turn:
         raise Malformed((path, "role"), f"expected one of {', '.join(ROLES)}, got `{word}`")
     if "content" not in node:
         raise Malformed(path, "`content` is missing")
-    return Turn(
-        role, read_content(node["content"], (path, "content"), reading), origin=reading.origin(node, path, TURN)
-    )
+    parts = read_content(node["content"], (path, "content"), reading)
+    return Turn(role, parts, origin=reading.origin(node, path, TURN))
 
 
 def _read_settings(body: Object, parallel: bool | None, reading: Reading) -> Settings:
@@ -173,6 +182,8 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     if system or _was_empty(request, "system"):
         out["system"] = system
     out["messages"] = [message for turn in request.turns if (message := _write_turn(turn, ledger)) is not None]
+    if is_foreign(origin):
+        _end_with_user(out["messages"], facts, ledger)
     tools = write_tools(allowed_tools(request, facts, ledger), ledger)
     if tools or _was_empty(request, "tools"):
         out["tools"] = tools
@@ -224,12 +235,35 @@ def _write_turn(turn: Turn, ledger: Ledger) -> Object | None:
     for field in ("name", "phase"):
         if value := getattr(turn, field):
             ledger.note("no-counterpart", place(turn), f"the {field} `{value}` of a turn was left out")
-    content = write_content(turn.parts, origin, ledger)
-    return finished({"role": _role(turn.role), "content": content}, origin, NAME) if content else None
+    parts = _without_media(turn, ledger) if not is_own(origin) else turn.parts
+    content = write_content(parts, origin, ledger)
+    return finished({"role": WIRE_ROLES[turn.role], "content": content}, origin, NAME) if content else None
 
 
-def _role(role: Role) -> str:
-    return WIRE_ROLES[role]
+def _without_media(turn: Turn, ledger: Ledger) -> tuple[Part, ...]:
+    """The model's own turns hold no media here."""
+    if turn.role != "assistant" or not any(isinstance(part, Media) for part in turn.parts):
+        return turn.parts
+    for part in turn.parts:
+        if isinstance(part, Media):
+            what = f"{part.mime or part.kind} in a turn of the model was left out"
+            ledger.note("media-dropped", place(part) or place(turn), what)
+    return tuple(part for part in turn.parts if not isinstance(part, Media))
+
+
+def _end_with_user(messages: list[Object], facts: Family, ledger: Ledger) -> None:
+    """Newer models refuse a turn of their own at the end; older ones go on from it, if no white space ends it."""
+    if not messages or messages[-1]["role"] != "assistant":
+        return
+    last = messages[-1]
+    content = last["content"]
+    if not facts.prefill:
+        messages.append({"role": "user", "content": CONTINUE})
+        ledger.note("turn-added", None, f"the user says `{CONTINUE}` at the end")
+    elif isinstance(content, str):
+        last["content"] = content.rstrip()
+    elif content[-1]["type"] == "text":
+        content[-1]["text"] = content[-1]["text"].rstrip()
 
 
 def _max_tokens(request: Request, facts: Family, ledger: Ledger) -> int:

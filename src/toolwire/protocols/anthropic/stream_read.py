@@ -120,7 +120,7 @@ class StreamReader:
         except Malformed as error:
             self._no_object(raw, path, error, events)
             return
-        kind = node.get("type") or raw.event or ""
+        kind = node.get("type") or raw.event or ("error" if "error" in node else "")
         if not isinstance(kind, str):
             events.append(self._broken(f"{(path, 'type')} is no string"))
             return

@@ -37,6 +37,9 @@ HOSTED_VERSIONS: Mapping[str, str] = MappingProxyType(
 )
 """The provider's own tools, each with a version that every model takes; later ones are known by their prefix."""
 
+MOST_STRICT = 20
+"""How many tools of a request can be enforced strictly."""
+
 NO_PARAMETERS: Object = {"type": "object", "properties": {}}
 
 
@@ -131,7 +134,11 @@ def read_choice(body: Object, reading: Reading) -> tuple[ToolChoice | None, bool
 
 
 def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger) -> list[Object]:
-    return [wire for tool in tools if (wire := _write_tool(tool, ledger)) is not None]
+    written = [wire for tool in tools if (wire := _write_tool(tool, ledger)) is not None]
+    if sum(1 for wire in written if wire.get("strict")) <= MOST_STRICT or not all(is_foreign(t.origin) for t in tools):
+        return written
+    ledger.note("no-counterpart", None, "no tool is enforced strictly", f"at most {MOST_STRICT} can be")
+    return [{key: value for key, value in wire.items() if key != "strict"} for wire in written]
 
 
 def _write_tool(tool: AnyTool, ledger: Ledger) -> Object | None:

@@ -61,13 +61,13 @@ def write_thinking(request: Request, facts: Family, max_tokens: int, forced: boo
         return None, None
     if _is_off(thinking):
         return _off(thinking, facts, where, ledger)
-    budget = _budget(thinking, facts, where, ledger)
-    if budget is None:
+    if facts.thinking != "budget" and not (facts.thinking == "either" and _has_budget(thinking)):
         return _adaptive(thinking, facts, where, ledger)
     why = _hindered(request, max_tokens, forced)
     if why:
         ledger.note("thinking-mapped", where, "thinking was switched off", why)
         return None, None
+    budget = _budget(thinking, where, ledger)
     out: Object = {"type": "enabled", "budget_tokens": _fitting(budget, max_tokens, where, ledger)}
     return finished(_shown(out, thinking, where, ledger), thinking.origin, NAME), None
 
@@ -99,22 +99,22 @@ def _off(thinking: Thinking, facts: Family, where: Path, ledger: Ledger) -> Said
     return {"type": "disabled"}, effort
 
 
-def _budget(thinking: Thinking, facts: Family, where: Path, ledger: Ledger) -> int | None:
-    """The budget to write; None where the family decides by itself."""
-    given = thinking.budget if thinking.budget is not None and thinking.budget > 0 else None
-    if facts.thinking == "either" and given is not None:
-        return given
-    if facts.thinking != "budget":
-        return None
-    if given is None:
-        given = budget_for(thinking.effort or "medium")
-        ledger.note("thinking-mapped", where, f"`{thinking.effort or thinking.mode}` became a budget of {given} tokens")
-    return given
+def _has_budget(thinking: Thinking) -> bool:
+    """A negative budget leaves it to the model."""
+    return thinking.budget is not None and thinking.budget > 0
+
+
+def _budget(thinking: Thinking, where: Path, ledger: Ledger) -> int:
+    if thinking.budget is not None and thinking.budget > 0:
+        return thinking.budget
+    budget = budget_for(thinking.effort or "medium")
+    ledger.note("thinking-mapped", where, f"`{thinking.effort or thinking.mode}` became a budget of {budget} tokens")
+    return budget
 
 
 def _adaptive(thinking: Thinking, facts: Family, where: Path, ledger: Ledger) -> Said:
     asked = thinking.effort
-    if thinking.budget is not None and thinking.budget > 0 and not asked:
+    if thinking.budget is not None and _has_budget(thinking) and not asked:
         asked = effort_for(thinking.budget)
         effort: str | None = nearest(asked, facts.efforts)
         ledger.note("thinking-mapped", where, f"a budget of {thinking.budget} tokens became the effort `{effort}`")
