@@ -22,6 +22,7 @@ from toolwire.ir import (
 )
 from toolwire.loss import Ledger
 from toolwire.protocols.openai_chat import names
+from toolwire.protocols.openai_chat.details.message import Spoken, note_part, read_message
 from toolwire.protocols.openai_chat.models import (
     Family,
     family,
@@ -33,7 +34,6 @@ from toolwire.protocols.openai_chat.models import (
 )
 from toolwire.protocols.openai_chat.names import NAME, kept, own, own_seal, sub_keys
 from toolwire.protocols.openai_chat.parts import read_content, write_media, write_text
-from toolwire.protocols.openai_chat.response import Spoken, note_part, read_message
 from toolwire.protocols.openai_chat.tools import read_choice, read_tools, write_call, write_choice, write_tools
 from toolwire.reading import Reading, finished, numbered, verbatim
 from toolwire.wire import (
@@ -297,12 +297,12 @@ def _write_assistant(turn: Turn, known: Family, ledger: Ledger) -> Object:
     if spoken.refusals:
         out["refusal"] = "".join(spoken.refusals)
     _write_thoughts(spoken, out, known, ledger)
-    images = [part.origin.wire for part in spoken.media if part.origin is not None and kept(part.origin)]
     for part in spoken.media:
-        if not (part.origin and kept(part.origin)):
+        image = kept(part.origin)
+        if image is not None:
+            out.setdefault("images", []).append(image)
+        else:
             ledger.note("media-dropped", place(part), "media in an assistant's turn were left out")
-    if images:
-        out["images"] = images
     if len(spoken.calls) == 1 and not spoken.calls[0].id and spoken.calls[0].kind == "function":
         out["function_call"] = write_call(spoken.calls[0], ledger, legacy=True)
     elif spoken.calls:

@@ -9,18 +9,18 @@ from __future__ import annotations
 from toolwire import events as ev
 from toolwire import sse
 from toolwire.ir import Call, Failure, Finish, Media, Origin, Part, Reasoning, Refusal, Stray, Text
+from toolwire.protocols.openai_chat.details.growing import Answer, Growing
 from toolwire.protocols.openai_chat.errors import read_failure
 from toolwire.protocols.openai_chat.names import DONE, KNOWN_CALL, KNOWN_CHUNK, KNOWN_CHUNK_CHOICE, KNOWN_DELTA, NAME
 from toolwire.protocols.openai_chat.parts import is_cut, read_citations, read_content, read_detail
 from toolwire.protocols.openai_chat.response import finish_of, made_at, read_usage
-from toolwire.protocols.openai_chat.tools import Growing, argument_text, read_seal
+from toolwire.protocols.openai_chat.tools import argument_text, read_seal
 from toolwire.reading import Reading, says_something
 from toolwire.wire import (
     Json,
     Malformed,
     Object,
     Path,
-    as_list,
     as_object,
     decode,
     take_int,
@@ -32,42 +32,10 @@ from toolwire.wire import (
 _SILENT = ev.Frame(NAME, None, None, silent=True)
 _DONE = ev.Frame(NAME, None, None)
 _OLD = "function_call"
+_SHORT = 64
+"""No chunk is shorter; only such data can be the sentinel or nothing."""
 _MOST = 1024
 """More choices, or more unknown keys, than any lawful stream has."""
-
-
-class _Answer:
-    """One choice: the part that grows by text, and the calls."""
-
-    __slots__ = ("by_index", "channel", "finish", "index", "key", "open", "shift", "slots", "text_at")
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.channel = ""
-        self.key: Json = None
-        self.open = -1
-        self.slots: list[Growing] = []
-        self.by_index: dict[int | str, Growing] = {}
-        self.finish: Finish | None = None
-        self.shift = 0
-        self.text_at = 0
-
-    def slot_for(self, index: int | str | None, id: str, name: str) -> Growing | None:
-        """The call that a delta belongs to; None for a new one. Never guessed: Malformed when nothing tells it."""
-        if index is not None:
-            slot = self.by_index.get(index)
-            if slot is None or (name and id and slot.id and id != slot.id):
-                return None
-            # Whole calls without ids, all at one index: a name after complete arguments begins another call.
-            return None if name and not id and slot.whole() else slot
-        if id:
-            return next((slot for slot in self.slots if slot.id == id), None)
-        if name:
-            slot = self.slots[-1] if len(self.slots) == 1 else None
-            return slot if slot is not None and slot.name == name and not slot.whole() else None
-        if len(self.slots) == 1:
-            return self.slots[0]
-        raise Malformed(None, "a piece of a call has neither index, id nor name")
 
 
 class StreamReader:
@@ -75,7 +43,7 @@ class StreamReader:
         self._splitter = sse.Splitter()
         self._count = 0
         self._parts = 0
-        self._answers: dict[int, _Answer] = {}
+        self._answers: dict[int, Answer] = {}
         self._started = False
         self._done = False
         self._strays: dict[tuple[str, str], Stray] = {}
@@ -128,11 +96,11 @@ class StreamReader:
         path: Path = ((None, "event"), number)
         before = len(self._out)
         data = raw.data
-        if data.startswith(DONE) or data.strip() == DONE:
+        if len(data) < _SHORT and data.strip() == DONE:
             self._frame = _DONE
             self._finish()
             return
-        if not data.strip():
+        if len(data) < _SHORT and not data.strip():
             self._frame = ev.Frame(NAME, raw.event, None, silent=True)
             self._out.append(ev.Carried(raw.event or "empty", Origin(NAME, path, None), True, self._frame))
             return
@@ -199,7 +167,7 @@ class StreamReader:
             raise Malformed((path, "index"), f"no answer has {index} choices")
         answer = self._answers.get(index)
         if answer is None:
-            answer = self._answers[index] = _Answer(index)
+            answer = self._answers[index] = Answer(index)
         delta = choice.get("delta")
         if delta:
             self._delta(answer, as_object(delta, (path, "delta")), (path, "delta"))
@@ -212,10 +180,15 @@ class StreamReader:
 
     # --- deltas ---
 
-    def _delta(self, answer: _Answer, delta: Object, path: Path) -> None:
+    def _delta(self, answer: Answer, delta: Object, path: Path) -> None:
+        content = delta.get("content")
+        if content and len(delta) == 1 and answer.channel == "text" and isinstance(content, str):
+            # Almost every chunk of almost every stream.
+            answer.text_at += len(content)
+            self._out.append(ev.TextDelta(answer.open, content, self._frame))
+            return
         self._note("delta", delta, path)
         self._reasoning(answer, delta, path)
-        content = delta.get("content")
         if content:
             if isinstance(content, str):
                 self._text(answer, "text", content)
@@ -228,25 +201,16 @@ class StreamReader:
             self._cite(answer, delta, path)
         if delta.get("images"):
             self._listed(answer, delta["images"], (path, "images"))
-        calls = delta.get("tool_calls")
-        if calls:
-            for number, item in enumerate(as_list(calls, (path, "tool_calls"))):
-                at = ((path, "tool_calls"), number)
-                node = as_object(item, at)
-                self._call(answer, node, at, take_int(node, "index", at))
-        old = delta.get("function_call")
-        if old:
-            node = as_object(old, (path, "function_call"))
-            if node.get("name") or answer.by_index.get(_OLD):
-                self._call(answer, {"function": node}, path, _OLD)
+        if delta.get("tool_calls") or delta.get("function_call"):
+            self._calls(answer, delta, path)
 
-    def _text(self, answer: _Answer, channel: str, text: str, key: Json = None) -> None:
+    def _text(self, answer: Answer, channel: str, text: str, key: Json = None) -> None:
         self._open(answer, channel, key)
         if channel == "text":
             answer.text_at += len(text)
         self._out.append(ev.TextDelta(answer.open, text, self._frame))
 
-    def _open(self, answer: _Answer, channel: str, key: Json = None, part: Part | None = None) -> None:
+    def _open(self, answer: Answer, channel: str, key: Json = None, part: Part | None = None) -> None:
         """Make this channel's part the one that grows; a change of channel ends the part before."""
         if answer.channel == channel and answer.key == key and part is None:
             return
@@ -257,18 +221,18 @@ class StreamReader:
         answer.channel, answer.key, answer.open = channel, key, self._start(answer, part or _EMPTY[channel])
         answer.shift = answer.text_at
 
-    def _shut(self, answer: _Answer) -> None:
+    def _shut(self, answer: Answer) -> None:
         if answer.channel:
             self._out.append(ev.PartEnd(answer.open, frame=self._frame))
             answer.channel, answer.key = "", None
 
-    def _start(self, answer: _Answer, part: Part) -> int:
+    def _start(self, answer: Answer, part: Part) -> int:
         index = self._parts
         self._parts += 1
         self._out.append(ev.PartStart(index, part, answer.index, self._frame))
         return index
 
-    def _listed(self, answer: _Answer, value: Json, path: Path) -> None:
+    def _listed(self, answer: Answer, value: Json, path: Path) -> None:
         """Content as a list of parts, as some servers stream it."""
         for part in read_content(value, path, Reading(NAME)):
             if isinstance(part, (Text, Reasoning)):
@@ -280,7 +244,7 @@ class StreamReader:
             else:
                 self._strays.setdefault(("content", type(part).__name__), Stray(path, "type"))
 
-    def _cite(self, answer: _Answer, delta: Object, path: Path) -> None:
+    def _cite(self, answer: Answer, delta: Object, path: Path) -> None:
         self._open(answer, "text")
         reading = Reading(NAME)
         for citation in read_citations(delta, path, reading, answer.shift):
@@ -288,7 +252,7 @@ class StreamReader:
         for stray in reading.strays:
             self._strays.setdefault(("annotation", stray.key), stray)
 
-    def _reasoning(self, answer: _Answer, delta: Object, path: Path) -> None:
+    def _reasoning(self, answer: Answer, delta: Object, path: Path) -> None:
         """Reasoning text, or details of which the text is a copy."""
         told = False
         for number, item in enumerate(take_list(delta, "reasoning_details", path) or ()):
@@ -305,7 +269,7 @@ class StreamReader:
         if text and isinstance(text, str):
             self._text(answer, "reasoning", text, answer.key if answer.channel == "reasoning" else None)
 
-    def _detail(self, answer: _Answer, part: Reasoning, number: Json) -> None:
+    def _detail(self, answer: Answer, part: Reasoning, number: Json) -> None:
         key = (part.form, number)
         if part.hidden or answer.channel != "reasoning" or (answer.key is not None and answer.key != key):
             self._open(answer, "reasoning", key, Reasoning("", part.form, part.hidden, id=part.id))
@@ -319,7 +283,19 @@ class StreamReader:
 
     # --- calls ---
 
-    def _call(self, answer: _Answer, delta: Object, path: Path, index: int | str | None) -> None:
+    def _calls(self, answer: Answer, delta: Object, path: Path) -> None:
+        for number, item in enumerate(take_list(delta, "tool_calls", path) or ()):
+            at = ((path, "tool_calls"), number)
+            node = as_object(item, at)
+            self._call(answer, node, at, take_int(node, "index", at))
+        old = take_object(delta, _OLD, path)
+        if old and (old.get("name") or answer.by_index.get(_OLD)):
+            self._call(answer, {"function": old}, path, _OLD)
+
+    def _call(self, answer: Answer, delta: Object, path: Path, index: int | str | None) -> None:
+        known = answer.by_index.get(index) if index is not None and len(delta) == 2 else None
+        if known is not None and self._more(known, delta.get("function")):
+            return
         self._note("call", delta, path)
         custom = delta.get("custom")
         kind, key = ("custom", "input") if custom or delta.get("type") == "custom" else ("function", "arguments")
@@ -347,7 +323,17 @@ class StreamReader:
         if seal is not None and slot.part >= 0:
             self._out.append(ev.SealDelta(slot.part, seal, self._frame))
 
-    def _begin(self, answer: _Answer, slot: Growing) -> None:
+    def _more(self, slot: Growing, inner: Json) -> bool:
+        """The ordinary delta of a call, an index and a piece of arguments, taken on the short way."""
+        text = inner.get("arguments") if isinstance(inner, dict) and len(inner) == 1 else None
+        if not isinstance(text, str) or slot.part < 0 or slot.closed:
+            return False
+        text = slot.fresh(text) if text else ""
+        if text:
+            self._out.append(ev.ArgumentsDelta(slot.part, text, self._frame))
+        return True
+
+    def _begin(self, answer: Answer, slot: Growing) -> None:
         """Announce a call once its name is known; those before it that are complete end here."""
         self._shut(answer)
         for other in answer.slots:
@@ -378,7 +364,7 @@ class StreamReader:
         self._done = True
         self._out.append(ev.ResponseEnd(tuple(self._strays.values()), self._frame))
 
-    def _end_choice(self, answer: _Answer) -> None:
+    def _end_choice(self, answer: Answer) -> None:
         finish = answer.finish
         broken = False
         for slot in answer.slots:

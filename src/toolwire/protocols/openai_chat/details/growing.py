@@ -1,0 +1,115 @@
+"""Calls and texts of a stream while they grow, and which of them a piece belongs to."""
+
+from __future__ import annotations
+
+from toolwire import wire
+from toolwire.ir import Finish
+from toolwire.wire import Json, Malformed
+
+
+class Growing:
+    """A call while it grows. `pending` holds argument text of which it is not yet clear what it is."""
+
+    __slots__ = ("closed", "id", "kind", "name", "part", "pending", "resent", "text")
+
+    def __init__(self, id: str, name: str, kind: str) -> None:
+        self.id = id
+        self.name = name
+        self.kind = kind
+        self.part = -1
+        self.text = ""
+        self.pending: str | None = None
+        self.resent = False
+        self.closed = False
+
+    def fresh(self, text: str) -> str:
+        """What a delta adds to the arguments.
+
+        Some servers send, in every delta, the whole of the arguments so far. Such a delta begins with the whole buffer;
+        so does, once in a long while, a lawful one (`{"a":` followed by `{"a":1}}`). It is held until the next delta
+        extends it again, which is proof, or until the end, where only one of both readings is JSON.
+        `{}` as the first text is held too: it may be a placeholder for arguments that are still to come.
+        """
+        if self.kind == "custom":
+            self.text += text
+            return text
+        if self.pending is not None:
+            return self._resolved(text)
+        held = len(self.text)
+        if self.resent:
+            if text.startswith(self.text):
+                text = text[held:]
+            elif self.text.startswith(text):
+                return ""
+        elif held and text == self.text and self.whole():
+            return ""
+        elif (held and len(text) > held and text.startswith(self.text)) or (not held and text == "{}"):
+            self.pending = text
+            return ""
+        self.text += text
+        return text
+
+    def _resolved(self, text: str) -> str:
+        pending, self.pending = self.pending or "", None
+        if not self.text:
+            new = text if text.lstrip().startswith("{") else pending + text
+        elif text.startswith(pending):
+            self.resent = True
+            new = text[len(self.text) :]
+        else:
+            new = pending + text
+        self.text += new
+        return new
+
+    def settled(self) -> str:
+        """What is still held at the end: an extension of the buffer, unless appending is what gives JSON."""
+        pending, self.pending = self.pending, None
+        if pending is None:
+            return ""
+        if self.text and not wire.is_object_text(self.text + pending):
+            pending = pending[len(self.text) :]
+        self.text += pending
+        return pending
+
+    def whole(self) -> bool:
+        """Are the arguments complete? Then nothing can follow them."""
+        return (
+            self.kind != "custom"
+            and self.text.endswith("}")
+            and self.pending is None
+            and wire.is_object_text(self.text)
+        )
+
+
+class Answer:
+    """One choice: the part that grows by text, and the calls."""
+
+    __slots__ = ("by_index", "channel", "finish", "index", "key", "open", "shift", "slots", "text_at")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.channel = ""
+        self.key: Json = None
+        self.open = -1
+        self.slots: list[Growing] = []
+        self.by_index: dict[int | str, Growing] = {}
+        self.finish: Finish | None = None
+        self.shift = 0
+        self.text_at = 0
+
+    def slot_for(self, index: int | str | None, id: str, name: str) -> Growing | None:
+        """The call that a delta belongs to; None for a new one. Never guessed: Malformed when nothing tells it."""
+        if index is not None:
+            slot = self.by_index.get(index)
+            if slot is None or (name and id and slot.id and id != slot.id):
+                return None
+            # Whole calls without ids, all at one index: a name after complete arguments begins another call.
+            return None if name and not id and slot.whole() else slot
+        if id:
+            return next((slot for slot in self.slots if slot.id == id), None)
+        if name:
+            slot = self.slots[-1] if len(self.slots) == 1 else None
+            return slot if slot is not None and slot.name == name and not slot.whole() else None
+        if len(self.slots) == 1:
+            return self.slots[0]
+        raise Malformed(None, "a piece of a call has neither index, id nor name")

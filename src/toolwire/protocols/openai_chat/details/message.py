@@ -1,0 +1,142 @@
+"""The assistant's message: one slot each for reasoning, text, refusal and calls, in this order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from msgspec.structs import replace
+
+from toolwire.ir import (
+    Call,
+    HostedCall,
+    HostedResult,
+    Media,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Text,
+    place,
+)
+from toolwire.loss import Ledger
+from toolwire.protocols.openai_chat.names import kept, own, own_seal
+from toolwire.protocols.openai_chat.parts import (
+    read_citations,
+    read_content,
+    read_reasoning,
+    write_detail,
+)
+from toolwire.protocols.openai_chat.tools import read_call
+from toolwire.reading import Reading, numbered
+from toolwire.wire import (
+    Object,
+    Path,
+    as_object,
+    take_list,
+    take_object,
+    take_text,
+)
+
+
+def read_message(node: Object, path: Path, reading: Reading, answer: bool = False) -> tuple[Part, ...]:
+    """The parts of an assistant's message. In an answer empty text says nothing; in a history it is kept."""
+    parts = read_reasoning(node, path, reading)
+    content = read_content(node.get("content"), (path, "content"), reading)
+    if answer:
+        content = [part for part in content if not isinstance(part, Text) or part.text]
+    if node.get("annotations"):
+        content = _cited(content, node, path, reading)
+    parts += content
+    refusal = take_text(node, "refusal", path)
+    if refusal:
+        parts.append(Refusal(refusal, origin=reading.whole(refusal, (path, "refusal"))))
+    if node.get("images"):
+        parts += read_content(node["images"], (path, "images"), reading)
+    old = take_object(node, "function_call", path)
+    if old and old.get("name"):
+        parts.append(read_call(old, (path, "function_call"), reading))
+    for item, at in numbered(take_list(node, "tool_calls", path) or [], (path, "tool_calls")):
+        parts.append(read_call(as_object(item, at), at, reading))
+    return tuple(parts)
+
+
+def _cited(content: list[Part], node: Object, path: Path, reading: Reading) -> list[Part]:
+    citations = read_citations(node, path, reading)
+    for number, part in enumerate(content):
+        if isinstance(part, Text):
+            return [*content[:number], replace(part, citations=citations), *content[number + 1 :]]
+    return [*content, Text("", citations)] if citations else content
+
+
+_RANKS: Mapping[type, int] = MappingProxyType({Reasoning: 0, Text: 1, Media: 1, Refusal: 2, Call: 3})
+"""The wire has one slot for each of these, in this order."""
+
+
+class Spoken:
+    """An assistant's parts, sorted into the slots that a message has for them."""
+
+    __slots__ = ("calls", "content", "media", "reasoning", "refusals")
+
+    def __init__(self, parts: tuple[Part, ...], where: Path, ledger: Ledger) -> None:
+        self.reasoning: list[Reasoning] = []
+        self.content: list[Text | Opaque | Reasoning] = []
+        self.media: list[Media] = []
+        self.refusals: list[str] = []
+        self.calls: list[Call] = []
+        highest = 0
+        for part in parts:
+            rank = _RANKS.get(type(part), highest)
+            if rank < highest:
+                ledger.note(
+                    "order-changed", where, "text, thinking and calls no longer stand in the order they were made"
+                )
+            highest = max(highest, rank)
+            self._sort(part, ledger)
+
+    def _sort(self, part: Part, ledger: Ledger) -> None:
+        match part:
+            case Text():
+                self.content.append(part)
+            case Call():
+                self.calls.append(part)
+            case Reasoning(origin=origin) if (kept(origin) or {}).get("type") == "thinking":
+                self.content.append(part)
+            case Reasoning():
+                self.reasoning.append(part)
+            case Refusal(text):
+                self.refusals.append(text)
+            case Media():
+                self.media.append(part)
+            case Opaque(origin=origin) if own(origin):
+                self.content.append(part)
+            case _:
+                note_part(part, ledger)
+
+    def text(self) -> str:
+        return "".join(part.text for part in self.content if isinstance(part, Text))
+
+    def write_reasoning(self, out: Object, ledger: Ledger) -> None:
+        """The text for all readers; details beside it where a seal of our own must come back."""
+        if not self.reasoning:
+            return
+        text = "".join(part.text for part in self.reasoning)
+        if text:
+            out["reasoning_content"] = text
+        for part in self.reasoning:
+            if part.seal is not None and not own_seal(part.seal):
+                ledger.note("seal-dropped", place(part), "the seal of a piece of reasoning was left out")
+            elif part.hidden and part.seal is None:
+                ledger.note("reasoning-dropped", place(part), "a hidden piece of reasoning was left out")
+        if any(own_seal(part.seal) or (part.origin and kept(part.origin)) for part in self.reasoning):
+            out["reasoning_details"] = [write_detail(part, number) for number, part in enumerate(self.reasoning)]
+
+
+def note_part(part: Part, ledger: Ledger) -> None:
+    """A part that this wire has no place for."""
+    if isinstance(part, Opaque):
+        ledger.opaque(part)
+    elif isinstance(part, (HostedCall, HostedResult)):
+        ledger.note("part-dropped", place(part), f"what the provider's own tool `{part.tool}` did was left out")
+    else:
+        ledger.note("part-dropped", place(part), f"a part of kind `{type(part).__name__}` was left out")
