@@ -123,11 +123,13 @@ def _modes(body: Object) -> Iterator[tuple[str, Object]]:
 
 
 def _turns(body: Object) -> Iterator[Turn]:
-    """The first turn and those that follow; a follower takes over what it does not say itself."""
+    """The first turn and those that follow; a follower takes over what it does not say itself, key by key."""
     client: Object = {}
     provider: Object = {}
     for turn in (body, *body.get("then", ())):
-        client = {**client, **turn.get("client", {})}
+        said = turn.get("client", {})
+        request = {**client.get("request", {}), **said.get("request", {})} if "request" in said else client["request"]
+        client = {**client, **said, "request": request}
         provider = {**provider, **turn.get("provider", {})}
         fields = {key: turn[key] for key in ("client_sees", "losses") if key in turn}
         yield msgspec.convert({"client": client, "provider": provider, **fields}, Turn)
