@@ -1,0 +1,82 @@
+"""Recorded traffic through every pair: the provider would take each request, the client stumbles over no stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolwire import Malformed, Stream, translate
+from toolwire.conformance.dialects import DIALECTS
+from toolwire.conformance.frames import compact, frames_of
+from toolwire.conformance.strict import complaints
+
+CORPUS = Path(__file__).parents[2].parent / "shared" / "corpus"
+PAIRS = list(permutations(DIALECTS, 2))
+MODELS = {
+    "openai-chat": "gpt-4.1",
+    "openai-responses": "gpt-5.5",
+    "anthropic": "claude-opus-5-5",
+    "gemini": "gemini-3.8-flash",
+}
+NOT_OURS = {
+    "at least one message": "the prompt is stored at the provider",
+    "contents is not specified": "the prompt is stored at the provider",
+    "'additionalProperties' is required": "the client's own schema says strict and is not",
+}
+
+pytestmark = pytest.mark.skipif(not CORPUS.is_dir(), reason="no corpus here")
+
+
+@cache
+def recorded(protocol: str) -> list[tuple[str, dict[str, Any]]]:
+    folder = CORPUS / protocol.replace("-", "_")
+    return [(file.stem, json.loads(file.read_text("utf-8"))) for file in sorted(folder.glob("*.json"))]
+
+
+def requests(source: str, target: str) -> Iterator[tuple[str, bytes]]:
+    for name, exchange in recorded(source):
+        if exchange.get("request") and exchange.get("status") == 200:
+            body = compact(exchange["request"])
+            yield name, translate(body, "request", source=source, target=target, model=MODELS[target]).body
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_requests_are_taken(source: str, target: str) -> None:
+    said = {}
+    for name, body in requests(source, target):
+        lines = complaints(target, json.loads(body), MODELS[target])
+        if lines := [line for line in lines if not any(piece in line for piece in NOT_OURS)]:
+            said[name] = lines
+    assert said == {}
+
+
+def client_request(exchange: dict[str, Any], source: str, target: str) -> bytes | None:
+    """The request as a client of the target protocol would have sent it."""
+    if not exchange.get("request"):
+        return None
+    try:
+        model = exchange.get("model") or "model"
+        return translate(compact(exchange["request"]), "request", source=source, target=target, model=model).body
+    except Malformed:
+        return None
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_streams_are_read(source: str, target: str) -> None:
+    said = {}
+    for name, exchange in recorded(source):
+        if not exchange.get("sse") or exchange.get("status", 200) != 200:
+            continue
+        model = exchange.get("model") or "model"
+        request = client_request(exchange, source, target)
+        stream = Stream(source=source, target=target, request=request, model=model, stream=True)
+        text = (stream.feed(exchange["sse"].encode()) + stream.close()).decode()
+        if lines := DIALECTS[target].fold(frames_of(text)).complaints:
+            said[name] = lines
+    assert said == {}
