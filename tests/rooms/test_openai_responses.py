@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from toolwire.events import (
@@ -526,6 +528,17 @@ def test_choices(wire: Any, choice: ToolChoice) -> None:
     request = ROOM.read_request({"input": "x", "tool_choice": wire})
     assert forget(request.choice) == choice
     assert ROOM.write_request(forget(request), own_ledger())["tool_choice"] == wire
+
+
+def test_an_answer_goes_back_into_the_conversation_as_it_was() -> None:
+    body = decode((SAMPLES / "openai_responses" / "commentary_then_call.json").read_bytes())
+    parts = ROOM.read_response(body).choices[0].parts
+    two = {**body["output"][1], "id": "msg_2", "phase": "final_answer"}
+    parts += ROOM.read_response({**body, "output": [two]}).choices[0].parts
+    written_back = ROOM.write_request(Request(turns=(Turn("assistant", parts),)), own_ledger())
+    assert written_back["input"] == [*body["output"], two]
+    moved = ROOM.write_request(Request(turns=(Turn("user", (parts[1],)),)), own_ledger())
+    assert moved["input"][0]["content"] == [{"type": "input_text", "text": "I'll check the weather."}]
 
 
 # --- requests of other protocols ------------------------------------------------------------------------------------
@@ -1307,6 +1320,73 @@ def test_errors_are_written_in_the_words_that_clients_know(
 
 def test_the_door() -> None:
     assert ROOM.http.path("m", True) == ROOM.http.path("m", False) == "/v1/responses"
+
+
+# --- any input ------------------------------------------------------------------------------------------------------
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.sampled_from(["", "x", "message"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["type", "text"]), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, child in children for place in places(child, (*path, key)))]
+
+
+def put(body: Any, path: tuple[Any, ...], value: Any) -> Any:
+    if not path:
+        return value
+    node = again(body)
+    inner = node
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    return node
+
+
+BODIES = [ORDINARY, *(decode(path.read_bytes()) for path in REQUESTS)]
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_any_value_anywhere_in_a_request_is_read_or_named(data: st.DataObject) -> None:
+    body = data.draw(st.sampled_from(BODIES))
+    body = put(body, data.draw(st.sampled_from(places(body)[1:])), data.draw(ANY))
+    try:
+        request = ROOM.read_request(body)
+    except Malformed:
+        return
+    assert ROOM.write_request(request, own_ledger()) == body
+    encode(ROOM.write_request(changed(request, model="m"), own_ledger()))
+    encode(ROOM.write_request(forget(request), foreign_ledger()))
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_any_value_anywhere_in_an_answer_is_read_or_named(data: st.DataObject) -> None:
+    body = decode(data.draw(st.sampled_from(ANSWERS)).read_bytes())
+    body = put(body, data.draw(st.sampled_from(places(body)[1:])), data.draw(ANY))
+    try:
+        response = ROOM.read_response(body)
+    except Malformed:
+        return
+    encode(ROOM.write_response(forget(response), foreign_ledger(), Context()))
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_any_value_anywhere_in_a_stream_gives_lawful_events(data: st.DataObject) -> None:
+    nodes = [node for _, node in frames(data.draw(st.sampled_from(STREAMS)).read_bytes())]
+    path = data.draw(st.sampled_from([place for place in places(nodes) if place and "tools" not in place]))
+    stream = b"".join(b"data: %b\n\n" % encode(node) for node in put(nodes, path, data.draw(ANY)))
+    events = read_stream(stream)
+    ends = [event for event in events if isinstance(event, (ResponseEnd, ResponseFailed))]
+    assert len(ends) == 1
+    assert write_stream(lean(events), foreign_ledger())
+    assert write_stream(events)
 
 
 # --- recorded traffic -----------------------------------------------------------------------------------------------

@@ -27,6 +27,8 @@ ROOM = Room(
         result_media=frozenset({"image", "file"}),
         result_error="text",
         seals=frozenset({"reasoning"}),
+        reasoning_leads=True,
+        phases=True,
         turns_key="input",
     ),
     http=HTTP,

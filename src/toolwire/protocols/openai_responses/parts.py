@@ -198,7 +198,8 @@ def write_part(part: Part, side: Side, ledger: Ledger) -> Object | None:
     origin = part.origin
     if verbatim(origin, NAME) and isinstance(origin.wire, dict):  # type: ignore[union-attr]
         wire: Object = origin.wire  # type: ignore[union-attr]
-        if isinstance(part, Opaque) or (wire.get("type") in OUTPUT_TYPES) == (side == "output"):
+        kind = wire.get("type")
+        if isinstance(part, Opaque) or (kind in READERS and (kind in OUTPUT_TYPES) == (side == "output")):
             return wire
     match part:
         case Text():

@@ -32,6 +32,7 @@ from toolwire.protocols.openai_responses.details.items import (
     write_reasoning,
     write_result,
 )
+from toolwire.protocols.openai_responses.details.output import message_of
 from toolwire.protocols.openai_responses.details.settings import read_settings, write_settings
 from toolwire.protocols.openai_responses.names import (
     CLIENT_ITEMS,
@@ -98,11 +99,12 @@ def read_input(value: Json, path: Path, reading: Reading) -> tuple[Turn, ...]:
         origin = Origin(NAME, path, value)
         return (Turn("user", (Text(value, origin=origin),), origin=origin),)
     items = as_list(value, path)
-    elsewhere = {item.get("call_id") for item in items if isinstance(item, dict) and runs_at_provider(item)} - {None}
+    shells = [item for item in items if isinstance(item, dict) and item.get("type") == "shell_call"]
+    elsewhere = [item.get("call_id") for item in shells if runs_at_provider(item)]
     return tuple([read_turn(as_object(item, at), at, reading, elsewhere) for item, at in numbered(items, path)])
 
 
-def read_turn(node: Object, path: Path, reading: Reading, elsewhere: set[Json]) -> Turn:
+def read_turn(node: Object, path: Path, reading: Reading, elsewhere: list[Json]) -> Turn:
     """One item as one turn. `elsewhere` are the calls that the provider ran itself: their results are its own too."""
     kind = take_text(node, "type", path) or ("message" if "role" in node else "item_reference")
     if kind == "message":
@@ -205,6 +207,9 @@ def write_turn(turn: Turn, items: list[Object], ledger: Ledger) -> None:
     skipped: HostedResult | None = None
     for number, part in enumerate(turn.parts):
         if _in_message(part, turn):
+            if run and message_of(run[-1]) is not message_of(part):
+                _write_message(turn, run, items, ledger)
+                run = []
             run.append(part)
             continue
         _write_message(turn, run, items, ledger)
@@ -231,6 +236,10 @@ def _write_message(turn: Turn, run: list[Part], items: list[Object], ledger: Led
     if not run and not always:
         return
     role = "user" if turn.role == "tool" else turn.role
+    message = message_of(run[0]) if run and role == "assistant" else None
+    if message is not None and len(run) == len(message["content"]) and all(verbatim(one.origin, NAME) for one in run):
+        items.append(message)
+        return
     side: Side = "output" if role == "assistant" else "input"
     content = write_content(tuple(run), side, ledger)
     if not content and content != "" and not always:

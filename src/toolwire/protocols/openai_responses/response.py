@@ -99,7 +99,7 @@ def read_finish(body: Object, called: bool, path: Path) -> Finish:
 
 
 def read_failure(body: Object, path: Path) -> Failure | None:
-    status = body.get("status")
+    status = take_text(body, "status", path)
     if status == "cancelled":
         return Failure("cancelled", "the answer was cancelled", 499, "cancelled", origin=Origin(NAME, path, body))
     error = body.get("error")

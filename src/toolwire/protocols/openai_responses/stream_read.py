@@ -77,7 +77,7 @@ class StreamReader:
         return [ResponseFailed(Failure("upstream", f"the provider's stream cannot be read: {message}", 502, code))]
 
     def _frame(self, raw: Raw, path: Path) -> list[Event]:
-        if raw.data.strip() == b"[DONE]":
+        if raw.data[:6] == b"[DONE]":
             return [Carried("[DONE]", Origin(NAME, path, None), True, Frame(NAME, raw.event, None))]
         node = as_object(decode(raw.data, path), path)
         frame = Frame(NAME, raw.event, node)
@@ -136,12 +136,14 @@ class StreamReader:
         usage = read_usage(response, at, self._items.reading)
         if usage is not None:
             events.append(UsageUpdate(usage, frame))
+        if failure is None:
+            finish = read_finish(response, self._items.called, at)
+            self._items.reading.origin(response, at, RESPONSE)
+            events.append(ChoiceEnd(finish, 0, frame))
+            events.append(ResponseEnd(self._strays(), frame))
+        else:
+            events.append(ResponseFailed(failure, frame))
         self._ended = True
-        if failure is not None:
-            return [*events, ResponseFailed(failure, frame)]
-        self._items.reading.origin(response, at, RESPONSE)
-        events.append(ChoiceEnd(read_finish(response, self._items.called, at), 0, frame))
-        events.append(ResponseEnd(self._strays(), frame))
         return events
 
     def _strays(self) -> tuple[Stray, ...]:

@@ -68,6 +68,8 @@ class StreamWriter:
 
     def _give_back(self, frame: Frame, event: Event) -> bytes:
         """A frame of our own protocol as it was, once; what it said is remembered for an end that we must write."""
+        if frame.silent and isinstance(event, ResponseFailed):
+            return self._fail(event.failure)
         if isinstance(event, (ResponseEnd, ResponseFailed)):
             self._ended = True
         if frame is self._last:

@@ -86,8 +86,8 @@ def _read_namespace(node: Object, path: Path, reading: Reading) -> list[AnyTool]
     name = need_text(node, "name", path)
     about = take_text(node, "description", path) or ""
     children = take_list(node, "tools", path) or []
-    types = {as_object(one, at).get("type") for one, at in numbered(children, (path, "tools"))}
-    if not children or not types <= {"function", "custom"}:
+    nodes = [as_object(one, at) for one, at in numbered(children, (path, "tools"))]
+    if not nodes or not all(one.get("type") in ("function", "custom") for one in nodes):
         return [Opaque("namespace", Origin(NAME, path, node))]
     reading.origin(node, path, NAMESPACE)
     read: list[AnyTool] = []

@@ -364,8 +364,8 @@ def write_reasoning(part: Reasoning, ledger: Ledger, id: str = "") -> Object:
 
 def read_model_item(node: Object, path: Path, reading: Reading) -> tuple[Part, ...]:
     """The parts of an item that is no message: one, or two for a provider's tool that tells what it found."""
-    kind = node.get("type")
-    shape = CALL_ITEMS.get(kind) if isinstance(kind, str) else None
+    kind = take_text(node, "type", path) or "item"
+    shape = CALL_ITEMS.get(kind)
     if shape is not None and not runs_at_provider(node):
         return (read_call(node, path, shape, reading),)
     if kind == "reasoning":
@@ -376,4 +376,4 @@ def read_model_item(node: Object, path: Path, reading: Reading) -> tuple[Part, .
         known = frozenset({"type", "id", "status", "result", "output_format"})
         mime = f"image/{node.get('output_format') or 'png'}"
         return (Media("image", mime, node["result"], origin=stamped(reading, node, path, known)),)
-    return (Opaque(str(kind or "item"), Origin(NAME, path, node)),)
+    return (Opaque(kind, Origin(NAME, path, node)),)

@@ -119,9 +119,10 @@ FORMAT_TYPES = {kind: word for word, kind in FORMATS.items()}
 
 
 def _read_format(node: Object, path: Path, reading: Reading) -> Format:
-    kind = FORMATS.get(node.get("type", "text"))
+    word = take_text(node, "type", path) or "text"
+    kind = FORMATS.get(word)
     if kind is None:
-        raise Malformed((path, "type"), f"{node['type']!r} is no format of text; one of {', '.join(FORMATS)} is")
+        raise Malformed((path, "type"), f"{word!r} is no format of text; one of {', '.join(FORMATS)} is")
     return Format(
         kind,  # type: ignore[arg-type]
         take_object(node, "schema", path),

@@ -42,7 +42,8 @@ class _Item:
 
     def __init__(self, node: Object) -> None:
         self.node = node
-        self.type = str(node.get("type") or "message")
+        kind = node.get("type")
+        self.type = kind if isinstance(kind, str) else ""
         self.parts: dict[int, _Part] = {}
         self.pending: list[str] = []
         """Arguments that came before the call's name."""
@@ -74,13 +75,21 @@ class Items:
 
     def _find(self, node: Object, path: Path, kind: str) -> _Item:
         """The item that an event speaks of. One that was never announced counts as added, if the event says where."""
-        index = take_int(node, "output_index", path)
+        index = node.get("output_index")
+        if type(index) is not int:
+            index = take_int(node, "output_index", path)
         if index is None:
             index = self._ids.get(take_text(node, "item_id", path) or "")
             if index is None:
                 raise Malformed(path, f"`{node.get('type')}` names no item by output_index or by a known item_id")
         item = self._items.get(index)
-        return self._add(index, {"type": kind, "id": node.get("item_id")}) if item is None else item
+        if item is None:
+            return self._add(index, {"type": kind, "id": node.get("item_id")})
+        if item.type != kind:
+            if item.type:
+                raise Malformed(path, f"`{node.get('type')}` speaks of an item of type `{item.type}`")
+            item.type = kind
+        return item
 
     def added(self, node: Object, frame: Frame, path: Path, events: list[Event]) -> None:
         given = as_object(node.get("item"), (path, "item"))
@@ -132,6 +141,7 @@ class Items:
     ) -> None:
         """Say what is still unsaid of an item, and close it."""
         item.done = True
+        item.type = item.type or str(node.get("type") or "message")
         if item.type == "message":
             self._settle_message(item, node, path, frame, events)
         elif item.type == "reasoning":
