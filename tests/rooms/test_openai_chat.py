@@ -289,6 +289,15 @@ def test_recorded_answers(corpus: list[tuple[str, dict[str, Any]]]) -> None:
     assert seen > 140
 
 
+def indexed(found: list[tuple[str | None, Any]]) -> list[tuple[str | None, Any]]:
+    """The one thing that is mended in recorded streams: a call without an index gets one."""
+    for _, body in found:
+        for choice in body["choices"] if body else ():
+            for number, piece in enumerate(choice.get("delta", {}).get("tool_calls") or ()):
+                piece.setdefault("index", number)
+    return found
+
+
 RECORDED_FAILURES = {"0402": "tool_use_failed", "0405": "tool_use_failed", "0442": ""}
 
 
@@ -306,7 +315,7 @@ def test_recorded_streams(corpus: list[tuple[str, dict[str, Any]]]) -> None:
             assert (last.failure.status, last.failure.code) == (400, RECORDED_FAILURES[name])
             continue
         assert isinstance(last, ResponseEnd), name
-        assert frames(write_all(events)) == frames(data), name
+        assert frames(write_all(events)) == indexed(frames(data)), name
         meant = forget(fold(events))
         again = forget(fold(lawful(read_all(write_all(unfold(meant))))))
         assert blurred(again) == blurred(meant), name
@@ -1036,8 +1045,28 @@ def test_calls_of_compatible_servers(name: str, data: bytes, calls: list[tuple[s
     assert isinstance(events[-1], ResponseEnd)
     assert calls_of(fold(events)) == calls
     assert read_all(data, 3) == events
-    assert frames(write_all(events)) == frames(data)
     assert sum(isinstance(event, ChoiceEnd) for event in events) == 1
+    if name != "a placeholder before the arguments":
+        assert added_up(write_all(events)) == calls
+
+
+def added_up(data: bytes) -> list[tuple[str, str, str]]:
+    """Calls as a plain client of this protocol adds them up: by index, appending whatever comes."""
+    found: list[list[str]] = []
+    finishes = []
+    for delta, finish in (
+        (body["choices"][0]["delta"], body["choices"][0]["finish_reason"]) for _, body in frames(data) if body
+    ):
+        finishes += [finish] if finish else []
+        for piece in delta.get("tool_calls", ()):
+            if piece["index"] == len(found):
+                found.append(["", "", ""])
+            slot, function = found[piece["index"]], piece["function"]
+            slot[0] += piece.get("id") or ""
+            slot[1] += function.get("name") or ""
+            slot[2] += function.get("arguments") or ""
+    assert len(finishes) == 1
+    return [(id, name, text) for id, name, text in found]
 
 
 def test_a_call_ends_when_the_next_one_begins() -> None:

@@ -16,6 +16,7 @@ from toolwire.room import Room, Rules
 RULES = Rules(
     name_pattern=re.compile(r"[a-zA-Z0-9_-]{1,64}"),
     name_limit=64,
+    id_pattern=re.compile(r"[!-~]+"),
     id_limit=40,
     tool_kinds=frozenset({"function", "custom"}),
     results="turns",

@@ -2,6 +2,9 @@
 
 The end is a finish reason for every choice, or `[DONE]`. Endings wait for one of the two, because some servers send a
 second finish reason, or content beside and after the first.
+
+A frame goes back to clients of this protocol as it came, but for what their SDKs cannot add up, which is mended in it:
+ids and names that are repeated, indices that are missing, shared or not in line, arguments that are sent again.
 """
 
 from __future__ import annotations
@@ -16,18 +19,7 @@ from toolwire.protocols.openai_chat.parts import is_cut, read_citations, read_co
 from toolwire.protocols.openai_chat.response import finish_of, made_at, read_usage
 from toolwire.protocols.openai_chat.tools import argument_text, read_seal
 from toolwire.reading import Reading, says_something
-from toolwire.wire import (
-    Json,
-    Malformed,
-    Object,
-    Path,
-    as_object,
-    decode,
-    take_int,
-    take_list,
-    take_object,
-    take_text,
-)
+from toolwire.wire import Json, Malformed, Object, Path, as_object, decode, take_int, take_list, take_object, take_text
 
 _SILENT = ev.Frame(NAME, None, None, silent=True)
 _DONE = ev.Frame(NAME, None, None)
@@ -45,6 +37,7 @@ class StreamReader:
         self._parts = 0
         self._answers: dict[int, Answer] = {}
         self._started = False
+        self._head: Object = {}
         self._done = False
         self._strays: dict[tuple[str, str], Stray] = {}
         self._known = {
@@ -134,6 +127,7 @@ class StreamReader:
             if not choices and not usage and not chunk.get("id"):
                 return
             self._started = True
+            self._head = {key: chunk[key] for key in ("id", "object", "created", "model") if key in chunk}
             id, model = take_text(chunk, "id", path) or "", take_text(chunk, "model", path) or ""
             self._out.append(ev.ResponseStart(id, model, made_at(chunk, path), frame=self._frame))
         for number, item in enumerate(choices or ()):
@@ -177,6 +171,8 @@ class StreamReader:
             # A second word counts only where the first said least.
             if answer.finish is None or (answer.finish.kind == "stop" and finish.kind != "stop"):
                 answer.finish = finish
+            elif answer.finish.kind != finish.kind:
+                choice["finish_reason"] = None
 
     # --- deltas ---
 
@@ -294,7 +290,7 @@ class StreamReader:
 
     def _call(self, answer: Answer, delta: Object, path: Path, index: int | str | None) -> None:
         known = answer.by_index.get(index) if index is not None and len(delta) == 2 else None
-        if known is not None and self._more(known, delta.get("function")):
+        if known is not None and known.number == index and self._more(known, delta.get("function")):
             return
         self._note("call", delta, path)
         custom = delta.get("custom")
@@ -303,24 +299,27 @@ class StreamReader:
         id, name = take_text(delta, "id", path) or "", take_text(inner, "name", (path, kind)) or ""
         slot = answer.slot_for(index, id, name)
         if slot is None:
-            slot = Growing(id, name, kind)
-            answer.slots.append(slot)
-            answer.by_index[-len(answer.slots) if index is None else index] = slot
+            slot = answer.added(Growing(id, name, kind, len(answer.slots)), index)
+        else:
+            slot.mend(delta, inner)
+        if index != _OLD:
+            delta["index"] = slot.number
         slot.id = slot.id or id
         slot.name = slot.name or name
         added = argument_text(inner.get(key))
         if slot.closed:
             if added.strip() and not slot.text.startswith(added):
                 raise Malformed(path, f"more arguments for the call of `{slot.name}`, whose arguments are complete")
+            inner[key] = ""
             return
-        text = slot.fresh(added) if added else ""
+        text = slot.take(inner, key, added)
         if slot.part >= 0:
             if text:
                 self._out.append(ev.ArgumentsDelta(slot.part, text, self._frame))
         elif slot.name:
             self._begin(answer, slot)
-        seal = read_seal(delta, path, Reading(NAME))
-        if seal is not None and slot.part >= 0:
+        seal = read_seal(delta, path, Reading(NAME)) if slot.part >= 0 else None
+        if seal is not None:
             self._out.append(ev.SealDelta(slot.part, seal, self._frame))
 
     def _more(self, slot: Growing, inner: Json) -> bool:
@@ -328,7 +327,7 @@ class StreamReader:
         text = inner.get("arguments") if isinstance(inner, dict) and len(inner) == 1 else None
         if not isinstance(text, str) or slot.part < 0 or slot.closed:
             return False
-        text = slot.fresh(text) if text else ""
+        text = slot.take(inner, "arguments", text)
         if text:
             self._out.append(ev.ArgumentsDelta(slot.part, text, self._frame))
         return True
@@ -364,13 +363,20 @@ class StreamReader:
         self._done = True
         self._out.append(ev.ResponseEnd(tuple(self._strays.values()), self._frame))
 
+    def _late(self, answer: Answer, slot: Growing, text: str) -> ev.Frame:
+        """A frame for arguments that were held to the end."""
+        delta = {"tool_calls": [{"index": slot.number, "function": {"arguments": text}}]}
+        choice = {"index": answer.index, "delta": delta, "logprobs": None, "finish_reason": None}
+        return ev.Frame(NAME, None, {**self._head, "choices": [choice]})
+
     def _end_choice(self, answer: Answer) -> None:
         finish = answer.finish
         broken = False
         for slot in answer.slots:
-            text = slot.settled()
+            shown, text = slot.placeholder, slot.settled()
             if text:
-                self._out.append(ev.ArgumentsDelta(slot.part, text, self._frame))
+                frame = self._frame if shown else self._late(answer, slot, text)
+                self._out.append(ev.ArgumentsDelta(slot.part, text, frame))
             if slot.closed:
                 continue
             open_ended = bool(slot.text.strip()) if finish is None else finish.kind in ("length", "filter")

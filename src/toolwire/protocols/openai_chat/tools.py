@@ -145,6 +145,9 @@ def _write_tool(tool: Tool, family: Family, ledger: Ledger) -> Object:
     kind = "custom" if tool.kind == "custom" else "function"
     known = names.KNOWN_CUSTOM_TOOL if kind == "custom" else names.KNOWN_FUNCTION_TOOL
     inner = _flat(tool)
+    if inner.get("parameters") == {} and not family.native:
+        # A schema without a type is refused; without any schema the tool has no parameters, which is the same.
+        del inner["parameters"]
     if own(tool.origin):
         inner |= sub_keys(tool.origin.wire, kind, known)  # type: ignore[union-attr]
     out: Object = {"type": kind, kind: inner}

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from toolwire import wire
 from toolwire.ir import Finish
-from toolwire.wire import Json, Malformed
+from toolwire.wire import Json, Malformed, Object
 
 
 class Growing:
     """A call while it grows. `pending` holds argument text of which it is not yet clear what it is."""
 
-    __slots__ = ("closed", "id", "kind", "name", "part", "pending", "resent", "text")
+    __slots__ = ("closed", "id", "kind", "name", "number", "part", "pending", "resent", "text")
 
-    def __init__(self, id: str, name: str, kind: str) -> None:
+    def __init__(self, id: str, name: str, kind: str, number: int) -> None:
+        self.number = number
+        """Its place among the calls of the choice."""
         self.id = id
         self.name = name
         self.kind = kind
@@ -21,6 +23,25 @@ class Growing:
         self.pending: str | None = None
         self.resent = False
         self.closed = False
+
+    def mend(self, delta: Object, inner: Object) -> None:
+        """A later delta must not name the call again: clients would append it."""
+        if self.id and delta.get("id"):
+            del delta["id"]
+        if self.name and inner.get("name"):
+            del inner["name"]
+
+    def take(self, inner: Object, key: str, added: str) -> str:
+        """What a delta adds to the arguments; its frame is made to say the same."""
+        if not added:
+            return ""
+        shown = self.placeholder
+        text = self.fresh(added)
+        if text is not added and not shown and not self.placeholder:
+            inner[key] = text
+        elif not isinstance(inner[key], str):
+            inner[key] = added
+        return text
 
     def fresh(self, text: str) -> str:
         """What a delta adds to the arguments.
@@ -61,6 +82,11 @@ class Growing:
         self.text += new
         return new
 
+    @property
+    def placeholder(self) -> bool:
+        """Is what is held the empty object, which was shown to clients as it came?"""
+        return self.pending is not None and not self.text
+
     def settled(self) -> str:
         """What is still held at the end: an extension of the buffer, unless appending is what gives JSON."""
         pending, self.pending = self.pending, None
@@ -96,6 +122,11 @@ class Answer:
         self.finish: Finish | None = None
         self.shift = 0
         self.text_at = 0
+
+    def added(self, slot: Growing, index: int | str | None) -> Growing:
+        self.slots.append(slot)
+        self.by_index[-len(self.slots) if index is None else index] = slot
+        return slot
 
     def slot_for(self, index: int | str | None, id: str, name: str) -> Growing | None:
         """The call that a delta belongs to; None for a new one. Never guessed: Malformed when nothing tells it."""
