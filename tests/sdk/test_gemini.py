@@ -81,7 +81,8 @@ def test_every_stream_that_we_write_is_understood(path: Path, ask: Ask) -> None:
         assert response.failure.message in str(caught.value)
         return
     chunks = list(stream)
-    parts = [part for chunk in chunks for part in (chunk.candidates or [])[0].content.parts or []]  # type: ignore[union-attr]
+    first = [one for chunk in chunks for one in chunk.candidates or () if not one.index]
+    parts = [part for one in first if one.content is not None for part in one.content.parts or ()]
     called = [(part.function_call.name, part.function_call.args) for part in parts if part.function_call]
     assert called == whole_calls(response)
     said = "".join(part.text for part in response.choices[0].parts if isinstance(part, (Text, Refusal)))

@@ -6,10 +6,24 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from toolwire.ir import Call, HostedCall, HostedResult, Media, Opaque, Origin, Part, Reasoning, Result, Seal, Text
+from toolwire.ir import (
+    NOTHING,
+    Call,
+    HostedCall,
+    HostedResult,
+    Media,
+    Opaque,
+    Origin,
+    Part,
+    Reasoning,
+    Result,
+    Seal,
+    Text,
+)
 from toolwire.protocols.gemini.details.fragments import Fragments
 from toolwire.protocols.gemini.details.media import read_file, read_inline
 from toolwire.protocols.gemini.names import (
+    CALL,
     CALL_PART,
     CODE,
     CODE_PART,
@@ -43,6 +57,7 @@ from toolwire.wire import (
     encode_text,
     need_text,
     take_bool,
+    take_list,
     take_text,
     wrong,
 )
@@ -93,9 +108,14 @@ class PartReading(Reading):
 
 def read_parts(items: list[Json], path: Path, reading: PartReading) -> list[Part]:
     """All parts; a piece of an open call gives no part until the call is whole."""
-    parts = []
+    parts: list[Part] = []
     for number, item in enumerate(items):
-        part = read_part(item, (path, number), reading)
+        here = (path, number)
+        if item.__class__ is dict and len(item) == 1 and item.get("text").__class__ is str:
+            # Plain text, by far the commonest part, is read on the spot.
+            parts.append(Text(item["text"], (), None, None, Origin(NAME, here, item)))
+            continue
+        part = read_part(item, here, reading)
         if part is not None:
             parts.append(part)
     return parts
@@ -128,8 +148,6 @@ def _read_text(node: Object, key: str, path: Path, reading: PartReading) -> Text
     if not isinstance(text, str):
         text = "" if text is None else as_text(text, (path, key))
     origin = reading.origin(node, path, TEXT.known)
-    if len(node) == 1 and key in node:
-        return Text(text, origin=origin)
     seal = read_seal(node, path)
     if take_bool(node, "thought", path):
         return Reasoning(text, "summary", seal=seal, origin=origin)
@@ -144,16 +162,19 @@ def read_arguments(args: Json) -> str:
 
 
 def _read_call(node: Object, key: str, path: Path, reading: PartReading) -> Call | None:
-    inner = as_object(node[key], (path, key))
-    call = reading.inner(inner, (path, key), FRAGMENT)
-    if "partialArgs" in call or "willContinue" in call or "name" not in call:
-        return _read_piece(node, call, (path, key), path, reading)
-    origin = reading.origin(node, path, CALL_PART.known)
+    here = (path, key)
+    call = as_object(node[key], here)
+    if not CALL.keys.issuperset(call) or "name" not in call:
+        call = reading.inner(call, here, FRAGMENT)
+        if "partialArgs" in call or "willContinue" in call or "name" not in call:
+            return _read_piece(node, call, here, path, reading)
     args = call.get("args")
     if args is not None and not isinstance(args, (dict, str)):
-        wrong(((path, key), "args"), "an object", args)
-    id, name = take_text(call, "id", (path, key)) or "", need_text(call, "name", (path, key))
-    return Call(id, name, read_arguments(args), seal=read_seal(node, path), origin=origin)
+        wrong((here, "args"), "an object", args)
+    id, name = take_text(call, "id", here) or "", need_text(call, "name", here)
+    origin = reading.origin(node, path, CALL_PART.known)
+    seal = read_seal(node, path) if len(node) > 1 else None
+    return Call(id, name, read_arguments(args), seal=seal, origin=origin)
 
 
 def _read_piece(node: Object, call: Object, here: Path, path: Path, reading: PartReading) -> Call | None:
@@ -194,21 +215,19 @@ def _read_result(node: Object, key: str, path: Path, reading: PartReading) -> Re
     here = (path, key)
     result = reading.inner(as_object(node[key], here), here, RESULT)
     name = take_text(result, "name", here) or ""
-    value, error = unwrapped(result.get("response"), name)
-    content: list[Part] = []
-    if isinstance(value, str):
-        content.append(Text(value, origin=Origin(NAME, (here, "response"), None, intact=False)))
-        value = None
-    elif result.get("response") is not None:
-        content.append(Text(encode_text(value), origin=Origin(NAME, (here, "response"), None, intact=False)))
-    nested = result.get("parts")
+    response = result.get("response")
+    value, error = unwrapped(response, name)
+    content: tuple[Part, ...] = ()
+    if response is not None:
+        text = value if isinstance(value, str) else encode_text(value)
+        content = (Text(text, (), None, None, Origin(NAME, (here, "response"), None, NOTHING, False)),)
+        value = None if isinstance(value, str) else value
+    nested = take_list(result, "parts", here)
     if nested is not None:
-        if not isinstance(nested, list):
-            wrong((here, "parts"), "an array", nested)
-        content.extend(read_parts(nested, (here, "parts"), reading))
+        content += tuple(read_parts(nested, (here, "parts"), reading))
     return Result(
         take_text(result, "id", here) or "",
-        tuple(content),
+        content,
         error,
         name,
         value=value,

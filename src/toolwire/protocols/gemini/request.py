@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolwire.ir import AnyTool, Call, Origin, Part, Request, Result, Text, ToolChoice, Turn, changed, place
+from toolwire.ir import AnyTool, Call, Origin, Part, Request, Result, Role, Text, ToolChoice, Turn, changed, place
 from toolwire.loss import Ledger
 from toolwire.protocols.gemini.details.parts_write import Writing, own_seal, write_part
 from toolwire.protocols.gemini.details.settings import (
@@ -109,19 +109,28 @@ def read_turns(value: Json, path: Path, reading: PartReading) -> list[Turn]:
 
 def _read_turn(node: Object, path: Path, reading: PartReading, turns: list[Turn]) -> None:
     word = node.get("role")
-    role = "user" if not word else ROLES.get(as_text(word, (path, "role")).lower())
+    role = ROLES.get(word) if word.__class__ is str else None
     if role is None:
-        raise Malformed((path, "role"), f'expected "user" or "model", got {word!r}')
+        role = _role(word, path)
     if reading.open is not None and (role != "assistant" or not turns or turns[-1].role != "assistant"):
         _close_cut(reading, turns)
     continues = reading.open is not None
-    parts = tuple(read_parts(take_list(node, "parts", path) or [], (path, "parts"), reading))
+    items = take_list(node, "parts", path)
+    parts = tuple(read_parts(items, (path, "parts"), reading)) if items else ()
     origin = reading.origin(node, path, CONTENT.known)
     if continues:
         # The pieces of one call came in several contents: they are one turn, and no longer word for word.
         turns[-1] = changed(turns[-1], parts=turns[-1].parts + parts)
     else:
         turns.append(Turn(role, parts, origin=origin))
+
+
+def _role(word: Json, path: Path) -> Role:
+    """A role in another case, or none, which means the user's."""
+    role: Role | None = ROLES.get(as_text(word, (path, "role")).lower()) if word else "user"
+    if role is None:
+        raise Malformed((path, "role"), f'expected "user" or "model", got {word!r}')
+    return role
 
 
 def _close_cut(reading: PartReading, turns: list[Turn]) -> None:
