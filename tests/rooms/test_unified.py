@@ -101,6 +101,11 @@ def valid(kind: str, value: Any) -> None:
     assert not errors, [error.message for error in errors]
 
 
+def lost(losses: Ledger) -> list[str]:
+    """What is reported, but for ids that are escaped: those come back."""
+    return [loss.code for loss in losses.losses if loss.code != "id-rewritten"]
+
+
 def codes(losses: Ledger) -> list[tuple[str, str]]:
     return [(loss.code, loss.path) for loss in losses.losses]
 
@@ -217,7 +222,7 @@ def check_request(body: dict[str, Any]) -> None:
     assert ROOM.write_request(request, ledger()) is body
     losses = ledger()
     again = wired(ROOM.write_request(forget(request), losses))
-    assert not losses.losses
+    assert not lost(losses)
     valid("request", again)
     assert forget(ROOM.read_request(again)) == forget(request)
     assert again == body
@@ -229,7 +234,7 @@ def check_answer(body: dict[str, Any]) -> None:
     assert ROOM.write_response(response, ledger(), Context()) is body
     losses = ledger()
     again = wired(ROOM.write_response(forget(response), losses, Context()))
-    assert not losses.losses
+    assert not lost(losses)
     assert forget(ROOM.read_response(again)) == forget(response)
     assert again == body | {"losses": []}
 
@@ -733,7 +738,7 @@ spoken_parts = (
     | media.flatmap(lambda part: seals.map(lambda seal: replace(part, seal=seal)))
     | st.builds(HostedCall, words, st.sampled_from(HOSTED), st.just("") | argument_texts)
     | st.builds(HostedResult, words, st.sampled_from(HOSTED), sources, words, words)
-    | st.builds(Call, some, names, argument_texts, item=words, seal=seals)
+    | st.builds(Call, some, names, argument_texts, item=words, seal=seals, later=st.booleans())
 )
 schemas = st.dictionaries(names, st.sampled_from(["string", "integer"]), max_size=3).map(
     lambda rows: {
@@ -840,7 +845,7 @@ def requests(draw: st.DrawFn) -> Request:
 def test_every_request_survives(request: Request) -> None:
     losses = ledger()
     body = wired(ROOM.write_request(request, losses))
-    assert not losses.losses
+    assert not lost(losses)
     valid("request", body)
     read = ROOM.read_request(body)
     assert forget(read) == request
@@ -877,7 +882,7 @@ streamed = st.builds(
 def test_every_answer_survives(response: Response) -> None:
     losses = ledger()
     body = wired(ROOM.write_response(response, losses, Context()))
-    assert not losses.losses
+    assert not lost(losses)
     valid("error_answer" if response.failure else "answer", body)
     assert failed(body) is (response.failure is not None)
     read = ROOM.read_response(body)
@@ -925,7 +930,8 @@ def test_every_stream_survives(response: Response) -> None:
     assert forget(ROOM.read_response(frames(data)[-1]["response"])) == response
     assert write_stream(events) == data
     again = [replace(event, frame=None) for event in events]
-    assert frames(write_stream(again))[-1] == frames(data)[-1]
+    rewritten, first = frames(write_stream(again))[-1]["response"], frames(data)[-1]["response"]
+    assert rewritten | {"losses": []} == first | {"losses": []}
 
 
 @given(streamed, st.integers(1, 9))

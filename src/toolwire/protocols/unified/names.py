@@ -57,7 +57,7 @@ CHOICE = frozenset({"name", "hosted", "allowed", "mode"})
 TURN = frozenset({"role", "content", "name", "phase"})
 ASSISTANT = TURN | {"tool_calls", "seals"}
 RESULTS = frozenset({"role", "results"})
-CALL = frozenset({"id", "name", "arguments", "item_id", "cache", "incomplete"})
+CALL = frozenset({"id", "name", "arguments", "item_id", "later", "cache", "incomplete"})
 RESULT = frozenset({"tool_call_id", "content", "is_error", "name", "cache"})
 SEAL = frozenset({"at", "maker", "value"})
 
@@ -107,7 +107,7 @@ EVENTS: Mapping[str, frozenset[str]] = MappingProxyType(
         "text": frozenset({"type", "part", "delta"}),
         "reasoning": frozenset({"type", "part", "delta", "form", "hidden", "id"}),
         "refusal": frozenset({"type", "part", "delta"}),
-        "tool_call": frozenset({"type", "part", "index", "id", "name", "item_id", "arguments"}),
+        "tool_call": frozenset({"type", "part", "index", "id", "name", "item_id", "later", "arguments"}),
         "part": frozenset({"type", "part", "content"}),
         "citation": frozenset({"type", "part", "citation"}),
         "seal": frozenset({"type", "part", "maker", "value"}),
@@ -171,6 +171,11 @@ _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234567
 def write_id(id: str) -> str:
     """Our own id for a call: the provider's, readable and reversible, so that no table of ids has to be kept."""
     return PREFIX + _escaped(id)
+
+
+def is_escaped(id: str) -> bool:
+    """Does our id spell this one otherwise?"""
+    return _FREE.fullmatch(id) is None and _escaped(id) != id
 
 
 def read_id(id: str) -> str:

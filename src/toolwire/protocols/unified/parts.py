@@ -31,6 +31,7 @@ from toolwire.protocols.unified.names import (
     RAW_KEY,
     RESULT,
     Loose,
+    is_escaped,
     read_id,
     suggestion,
     write_id,
@@ -345,6 +346,8 @@ def write_result(result: Result, ledger: Ledger) -> Object:
         return result.origin.wire  # type: ignore[union-attr, no-any-return]
     if result.kind != "function":
         ledger.note("tool-wrapped", place(result), f"the result of a {result.kind} call became a function's")
+    if is_escaped(result.id):
+        ledger.note("id-rewritten", place(result), "the id of a call was escaped in its result")
     out: Object = {"tool_call_id": write_id(result.id)}
     if result.name:
         out["name"] = result.name

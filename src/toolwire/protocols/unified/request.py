@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Literal, cast
 
 from toolwire.ir import Call, Format, Part, Request, Result, Role, Settings, Thinking, Turn, place
@@ -251,13 +252,8 @@ def _split(turn: Turn) -> list[tuple[Role, tuple[Part, ...]]]:
     if turn.role != "tool" and not any(isinstance(part, Result) for part in turn.parts):
         return [(turn.role, turn.parts)]
     other: Role = "user" if turn.role == "tool" else turn.role
-    groups: list[tuple[Role, tuple[Part, ...]]] = []
-    for part in turn.parts:
-        role: Role = "tool" if isinstance(part, Result) else other
-        if groups and groups[-1][0] == role:
-            groups[-1] = (role, (*groups[-1][1], part))
-        else:
-            groups.append((role, (part,)))
+    runs = groupby(turn.parts, lambda part: isinstance(part, Result))
+    groups: list[tuple[Role, tuple[Part, ...]]] = [("tool" if told else other, tuple(parts)) for told, parts in runs]
     return groups or [("tool", ())]
 
 
@@ -305,5 +301,5 @@ def _write_format(format: Format, where: Path, ledger: Ledger) -> Object:
     if format.schema is not None:
         out["schema"] = format.schema
     if format.strict:
-        ledger.note("no-counterpart", (where, "strict"), "strict mode of the format was left out", "unified has none")
+        ledger.note("no-counterpart", where, "strict mode of the format was left out", "unified has none")
     return finished(out, format.origin, NAME)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import cast
 
 from msgspec.structs import asdict, replace
@@ -36,6 +37,7 @@ from toolwire.protocols.unified.names import (
     STOP_REASONS,
     USAGE,
     Loose,
+    is_escaped,
     read_id,
     write_id,
 )
@@ -87,6 +89,7 @@ def read_call(reading: Loose, value: Json, path: Path) -> Call:
         item=take_text(node, "item_id", path) or "",
         cache=read_cache(node, path),
         incomplete=take_bool(node, "incomplete", path) or False,
+        later=take_bool(node, "later", path) or False,
         origin=origin,
     )
 
@@ -111,8 +114,14 @@ def call_head(call: Call, ledger: Ledger) -> Object:
     if not id:
         id = ids.made("call_", call.name, call.arguments)
         ledger.note("id-added", place(call), f"the call `{call.name}` got an id")
-    head = {"id": write_id(id), "name": call.name}
-    return {**head, "item_id": call.item} if call.item else head
+    elif is_escaped(id):
+        ledger.note("id-rewritten", place(call), f"the id of the call `{call.name}` was escaped")
+    head: Object = {"id": write_id(id), "name": call.name}
+    if call.item:
+        head["item_id"] = call.item
+    if call.later:
+        head["later"] = True
+    return head
 
 
 # --- the assistant's message ----------------------------------------------------------------------------------------
@@ -192,12 +201,13 @@ def write_message(parts: tuple[Part, ...], ledger: Ledger) -> Object:
             written.append((part, out))
     kinds = [isinstance(part, Call) for part, _ in written]
     calls = [out for part, out in written if isinstance(part, Call)]
-    content: list[Json] = []
     if sorted(kinds) == kinds:
-        content.extend(out for part, out in written if not isinstance(part, Call))
+        content: list[Json] = [out for part, out in written if not isinstance(part, Call)]
     else:
-        for at, (part, out) in enumerate(written):
-            content.append({"type": "tool_call", "index": sum(kinds[:at])} if isinstance(part, Call) else out)
+        index = count()
+        content = [
+            {"type": "tool_call", "index": next(index)} if isinstance(part, Call) else out for part, out in written
+        ]
     message: Object = {"role": "assistant", "content": content or None}
     if len(content) == 1 and is_plain(written[0][0]):
         message["content"] = content[0]["text"]
@@ -320,13 +330,18 @@ def _write_choice(choice: Choice, ledger: Ledger) -> Object:
 
 def _without_broken_calls(choice: Choice, ledger: Ledger) -> tuple[Choice, list[Call]]:
     """Calls whose arguments are no JSON object: the first goes into the error, whole; the answer keeps the rest."""
-    broken = [part for part in choice.parts if isinstance(part, Call) and _is_broken(part)]
+    broken: list[Call] = []
+    kept: list[Part] = []
+    for part in choice.parts:
+        if isinstance(part, Call) and _is_broken(part):
+            broken.append(part)
+        else:
+            kept.append(part)
     if not broken:
         return choice, broken
     for call in broken[1:]:
         ledger.note("arguments-dropped", place(call), f"the call `{call.name}` was left out")
-    kept = tuple(part for part in choice.parts if part not in broken)
-    return Choice(choice.index, kept, choice.finish), broken
+    return Choice(choice.index, tuple(kept), choice.finish), broken
 
 
 def _is_broken(call: Call) -> bool:

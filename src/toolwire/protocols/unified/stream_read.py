@@ -42,6 +42,7 @@ from toolwire.wire import (
     as_object,
     decode,
     need_text,
+    take_bool,
     take_int,
     take_object,
     take_text,
@@ -49,6 +50,7 @@ from toolwire.wire import (
 
 _SILENT = Frame(NAME, None, None, silent=True)
 _SEALED = frozenset({"text", "reasoning", "tool_call", "image", "file", "audio", "video"})
+_GROWN = frozenset({"text", "reasoning", "refusal"})
 _CITED = frozenset({"text", "hosted_result"})
 
 Events: TypeAlias = list[Event]
@@ -67,7 +69,8 @@ class StreamReader:
         self._at = -1
         """The open part, or the last one."""
         self._kind = ""
-        """What the open part is; "" when none is open."""
+        """What the open part is."""
+        self._is_open = False
         self._calls = 0
         self._counted: Object | None = None
         """The counts that were told last, so that the end does not tell them again."""
@@ -102,15 +105,38 @@ class StreamReader:
                 node = as_object(decode(raw.data, path), path)
                 word = need_text(node, "type", path)
             except Malformed as error:
-                events.append(self._fail(str(error), Frame(NAME, raw.event, None, silent=True)))
-                break
+                events.append(self._unreadable(error, raw, path))
+                continue
             frame = Frame(NAME, raw.event, node)
+            more = self._more(node, frame)
+            if more is not None:
+                events.append(more)
+                continue
             try:
                 read = self._read_frame(word, node, path, frame)
             except Malformed as error:
                 read = [self._fail(str(error), frame)]
             events.extend(read or [Carried(word, Origin(NAME, path, node), self._is_quiet(word), frame)])
         return events
+
+    def _more(self, node: Object, frame: Frame) -> Event | None:
+        """The usual case, more of the open part: nothing else has to be looked at."""
+        if node.get("part") != self._at or node["type"] != self._kind or self._over:
+            return None
+        if len(node) == 3 and self._kind in _GROWN:
+            text = node.get("delta")
+            return TextDelta(self._at, text, frame) if text and text.__class__ is str else None
+        if len(node) == 4 and self._kind == "tool_call" and node.get("index") == self._calls - 1:
+            text = node.get("arguments")
+            return ArgumentsDelta(self._at, text, frame) if text and text.__class__ is str else None
+        return None
+
+    def _unreadable(self, error: Malformed, raw: sse.Frame, path: Path) -> Event:
+        """A frame that is no event of ours: the stream fails, unless it is over and complete."""
+        frame = Frame(NAME, raw.event, None, silent=True)
+        if self._over:
+            return Carried("", Origin(NAME, path, raw.data.decode("utf-8", "replace")), frame=frame)
+        return self._fail(str(error), frame)
 
     def _is_quiet(self, word: str) -> bool:
         return word in EVENTS and not self._over
@@ -175,8 +201,8 @@ class StreamReader:
                 raise Malformed((path, "index"), f"call {index} begins where call {self._calls} was due")
             self._begins(node, path, "")
             id, item = take_text(node, "id", path) or "", take_text(node, "item_id", path) or ""
-            origin = Origin(NAME, path, node, intact=False)
-            events = self._open(Call(read_id(id), name, item=item, origin=origin), "tool_call", frame)
+            later, origin = take_bool(node, "later", path) or False, Origin(NAME, path, node, intact=False)
+            events = self._open(Call(read_id(id), name, item=item, later=later, origin=origin), "tool_call", frame)
             self._calls += 1
         elif self._kind != "tool_call" or index != self._calls - 1:
             raise Malformed((path, "index"), f"arguments for call {index}, which is not open")
@@ -230,7 +256,7 @@ class StreamReader:
             return [ResponseFailed(answer.failure, frame)]
         choice = answer.choices[0] if answer.choices else Choice(0, ())
         events: Events = []
-        if self._kind:
+        if self._is_open:
             last = choice.parts[self._at] if self._at < len(choice.parts) else None
             events.append(PartEnd(self._at, isinstance(last, Call) and last.incomplete, frame))
         events.extend(self._unstreamed(choice, frame))
@@ -274,10 +300,11 @@ class StreamReader:
             raise Malformed((path, "part"), f"part {given} is not open: {self._told()}")
 
     def _told(self) -> str:
-        return f"part {self._at} ({self._kind}) is open" if self._kind else "no part is open"
+        return f"part {self._at} ({self._kind}) is open" if self._is_open else "no part is open"
 
     def _open(self, part: Part, kind: str, frame: Frame) -> Events:
-        events: Events = [PartEnd(self._at, frame=frame)] if self._kind else []
+        events: Events = [PartEnd(self._at, frame=frame)] if self._is_open else []
+        self._is_open = True
         self._at += 1
         self._kind = kind
         events.append(PartStart(self._at, part, 0, frame))

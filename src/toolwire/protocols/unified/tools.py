@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal
 
@@ -21,6 +22,8 @@ from toolwire.wire import (
     as_list,
     as_object,
     as_text,
+    decode,
+    encode,
     need_text,
     take_bool,
     take_int,
@@ -63,21 +66,35 @@ def _read_tool(reading: Loose, node: Object, path: Path) -> Tool:
     if not description or description.isspace():
         raise Malformed(path, f"`description` is missing: say what `{name}` does and when to call it")
     parameters, output = take_object(node, "parameters", path), take_object(node, "output", path)
-    if parameters is not None:
-        _check_parameters(parameters, (path, "parameters"))
+    fault = None if parameters is None else _fault_of_parameters(parameters)
+    if fault is not None:
+        raise Malformed(_below((path, "parameters"), fault[0]), fault[1])
     if output is not None:
         check_schema(output, (path, "output"))
     defer, cache = take_bool(node, "defer", path), read_cache(node, path)
     return Tool(name, description, parameters, defer=defer, output=output, cache=cache, origin=origin)
 
 
-def _check_parameters(parameters: Object, path: Path) -> None:
-    if parameters.get("type") != "object":
-        raise Malformed((path, "type"), 'the schema of the parameters must say `"type": "object"`')
-    check_schema(parameters, path)
+_REMEMBERED = 20_000
+"""Schemas up to this many bytes are checked once; a client sends the same tools with every turn."""
+
+
+def _fault_of_parameters(parameters: Json) -> tuple[str, str] | None:
+    """The first thing that is wrong with the schema of a tool's parameters, with its place in the schema."""
+    encoded = encode(parameters)
+    return _fault(encoded) if len(encoded) <= _REMEMBERED else _fault.__wrapped__(encoded)
+
+
+@lru_cache(maxsize=512)
+def _fault(encoded: bytes) -> tuple[str, str] | None:
+    parameters = decode(encoded)
+    if not isinstance(parameters, dict) or parameters.get("type") != "object":
+        return "/type", 'the schema of the parameters must say `"type": "object"`'
+    for where, problem in problems(parameters):
+        return where, f"not a valid JSON Schema: {problem}"
     for where in missing_descriptions(parameters):
-        name = where.rpartition("/")[2]
-        raise Malformed(_below(path, where), f"`description` is missing: say what the parameter `{name}` is for")
+        return where, f"`description` is missing: say what the parameter `{where.rpartition('/')[2]}` is for"
+    return None
 
 
 def check_schema(schema: Object, path: Path) -> None:
@@ -145,7 +162,7 @@ def _write_tool(tool: Tool, ledger: Ledger) -> Object:
         out["defer"] = tool.defer
     if tool.strict:
         what = f"strict mode of `{tool.name}` was left out"
-        ledger.note("no-counterpart", (where, "strict"), what, "unified has no strict mode")
+        ledger.note("no-counterpart", where, what, "unified has no strict mode")
     if tool.kind != "function":
         ledger.note("tool-wrapped", where, f"the {tool.kind} tool `{tool.name}` became a function")
     if tool.grammar is not None:
@@ -159,6 +176,8 @@ def _write_parameters(tool: Tool, ledger: Ledger) -> Json:
     """The schema as clients of this protocol must write it. What is valid already is touched only where it must be."""
     where: Path = (place(tool), "parameters")
     parameters: Json = tool.parameters
+    if _fault_of_parameters(parameters) is None:
+        return parameters
     if problems(parameters):
         plain = standard(parameters)
         parameters = plain.schema
