@@ -351,6 +351,11 @@ def test_a_broken_stream_is_a_failure_and_nothing_follows(name: str) -> None:
     assert frames(written(events))[-1][0] == "error"
 
 
+def test_a_frame_that_names_nothing_is_carried() -> None:
+    data = sse(START) + b"data: {}\n\n" + sse(STOPPED, END)
+    assert frames(written(events_of(data))) == frames(data)
+
+
 def test_a_reason_is_end_enough() -> None:
     events = events_of(sse(START, STOPPED))
     assert isinstance(events[-1], ResponseEnd)

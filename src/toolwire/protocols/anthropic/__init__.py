@@ -30,6 +30,7 @@ RULES = Rules(
     result_media=frozenset({"image", "file"}),
     result_error="flag",
     seals=frozenset({"reasoning"}),
+    signed_reasoning=True,
     argument_objects=True,
 )
 

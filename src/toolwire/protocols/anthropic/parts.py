@@ -198,7 +198,12 @@ def write_content(parts: tuple[Part, ...], origin: Origin | None, ledger: Ledger
     """A content field: one plain text as a string, unless its node had blocks before."""
     blocks = write_parts(parts, ledger, False)
     had_blocks = origin is not None and is_own(origin) and isinstance(origin.wire.get("content"), list)
-    if len(blocks) == 1 and not had_blocks and blocks[0].keys() == {"type", "text"}:
+    return blocks if had_blocks else shortened(blocks)
+
+
+def shortened(blocks: list[Object]) -> str | list[Object]:
+    """One plain text is said as a string."""
+    if len(blocks) == 1 and blocks[0]["type"] == "text" and blocks[0].keys() == {"type", "text"}:
         text: str = blocks[0]["text"]
         return text
     return blocks

@@ -25,7 +25,7 @@ from toolwire.protocols.anthropic.names import (
     WIRE_ROLES,
     WIRE_TIERS,
 )
-from toolwire.protocols.anthropic.parts import read_content, write_content, write_parts
+from toolwire.protocols.anthropic.parts import read_content, shortened, write_content, write_parts
 from toolwire.protocols.anthropic.tools import allowed_tools, read_choice, read_tools, write_choice, write_tools
 from toolwire.reading import Reading, finished, numbered, verbatim
 from toolwire.wire import (
@@ -34,6 +34,7 @@ from toolwire.wire import (
     Number,
     Object,
     Path,
+    Places,
     as_float,
     as_object,
     as_text,
@@ -137,7 +138,10 @@ def _read_settings(body: Object, parallel: bool | None, reading: Reading) -> Set
         "cache": (read_cache(body, None, reading) if "cache_control" in body else None, "cache_control"),
     }
     given = {field: value for field, (value, _) in read.items() if value is not None}
-    return Settings(**given, where={field: (None, read[field][1]) for field in given})
+    where: dict[str, Path] = {field: (None, read[field][1]) for field in given}
+    if "thinking" in given and config.get("effort") is not None and body.get("thinking") is not None:
+        where["thinking"] = Places(((None, "thinking"), ((None, "output_config"), "effort")))
+    return Settings(**given, where=where)
 
 
 def _known(body: Object, key: str, known: frozenset[str], reading: Reading) -> Object:
@@ -218,12 +222,7 @@ def _write_system(request: Request, ledger: Ledger) -> str | list[Object]:
     blocks = write_parts(request.system, ledger, False)
     origin = request.origin
     had_blocks = origin is not None and is_own(origin) and isinstance(origin.wire.get("system"), list)
-    if not blocks and not had_blocks:
-        return ""
-    if len(blocks) == 1 and not had_blocks and blocks[0].keys() == {"type", "text"}:
-        text: str = blocks[0]["text"]
-        return text
-    return blocks
+    return blocks if had_blocks else shortened(blocks) or ""
 
 
 def _write_turn(turn: Turn, ledger: Ledger) -> Object | None:

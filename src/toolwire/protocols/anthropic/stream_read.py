@@ -41,6 +41,7 @@ from toolwire.wire import (
     is_object_text,
     need_text,
     object_or_none,
+    pointer,
     take_object,
 )
 
@@ -120,9 +121,12 @@ class StreamReader:
         except Malformed as error:
             self._no_object(raw, path, error, events)
             return
-        kind = node.get("type") or raw.event or ("error" if "error" in node else "")
+        kind = node.get("type")
+        if kind is None:
+            kind = raw.event or ("error" if "error" in node else "")
         if not isinstance(kind, str):
-            events.append(self._broken(f"{(path, 'type')} is no string"))
+            if not self._over:
+                events.append(self._broken(f"{pointer((path, 'type'))} is no string"))
             return
         frame = Frame(NAME, raw.event or kind, node)
         read = None if self._over else _EVENTS.get(kind)
@@ -254,10 +258,10 @@ class StreamReader:
         if block.grows == "opaque":
             _grow(block, delta)
             return
-        kind = delta.get("type")
-        row = _DELTAS.get(kind) if isinstance(kind, str) else None
+        kind = need_text(delta, "type", (path, "delta"))
+        row = _DELTAS.get(kind)
         if row is None:
-            events.append(Carried(str(kind), Origin(NAME, path, node), False, frame))
+            events.append(Carried(kind, Origin(NAME, path, node), False, frame))
             return
         grows, key = row
         if len(delta) > 2:

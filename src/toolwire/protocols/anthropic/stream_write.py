@@ -91,7 +91,8 @@ class StreamWriter:
             return self.failed(event) if isinstance(event, ResponseFailed) else b""
         if frame.json is None:
             return bare(b"[DONE]")
-        return named(frame.event or frame.json["type"], encode(frame.json))
+        data = encode(frame.json)
+        return named(frame.event, data) if frame.event else bare(data)
 
     def _track(self, event: Event) -> None:
         """Keep the numbering in step, for events that follow without a frame."""
@@ -157,9 +158,9 @@ class StreamWriter:
         return named("error", encode(write_error(event.failure).body))
 
     def carried(self, event: Carried) -> bytes:
-        if is_own(event.origin):
-            kept = event.kind not in _STRUCTURE and isinstance(event.origin.wire, dict)
-            return named(event.kind, encode(event.origin.wire)) if kept else b""
+        wire = event.origin.wire
+        if is_own(event.origin) and isinstance(wire, dict) and wire.get("type") not in _STRUCTURE:
+            return named(event.kind, encode(wire)) if event.kind else bare(encode(wire))
         if not event.quiet:
             self._ledger.note("event-dropped", event.origin.path, f"the event `{event.kind}` was left out")
         return b""

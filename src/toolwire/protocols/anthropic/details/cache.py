@@ -99,9 +99,10 @@ def long_enough(body: Object) -> bool:
 def _texts(body: Object) -> Iterator[str]:
     for content in chain((body.get("system"),), (message["content"] for message in body["messages"])):
         for block in _as_blocks(content):
-            yield block.get("text") or block.get("thinking") or ""
             inner = block.get("content")
-            yield inner if isinstance(inner, str) else "".join(part.get("text", "") for part in inner or ())
+            pieces = [block, *inner] if isinstance(inner, list) else [block, {"text": inner}]
+            texts = (piece.get("text") for piece in pieces if isinstance(piece, dict))
+            yield from (text for text in texts if isinstance(text, str))
 
 
 def _as_blocks(content: Json) -> list[Object]:
