@@ -80,7 +80,7 @@ def build_tool_results(
         turns += (Turn("user", results),) if results else ()
     else:
         turns += tuple(Turn("tool", (result,)) for result in results)
-    body = place.write_request(Request(turns=turns), Ledger(place.name, place.name))
+    body = place.write_request(Request(turns=turns), Ledger("", place.name))
     written: list[Object] = body[place.rules.turns_key]
     return written
 

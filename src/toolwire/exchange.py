@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from toolwire import seals
 from toolwire.events import Carried, Checker, Event, ResponseFailed
-from toolwire.ir import NOTHING, Failure, Request, changed
+from toolwire.ir import NOTHING, Failure, Request, changed, place
 from toolwire.loss import OFF, Ledger, Loss
 from toolwire.options import Options
 from toolwire.room import Context, Room, StreamReader, StreamWriter
@@ -60,8 +60,11 @@ def outbound(request: Request, provider: Room, ledger: Ledger, options: Options)
     request, plan = planned(request, rules, ledger, survey)
     found = identity.identified(request, rules, ledger, survey)
     request = found.request
-    if survey.seals:
-        request = seals.kept(request, options.maker or provider.name, ledger)
+    if survey.seals or survey.reasoning:
+        request = seals.kept(request, options.maker or provider.name, rules, ledger)
+    if survey.phases and not rules.phases and ledger.source != ledger.target:
+        for turn in survey.phases:
+            ledger.note("no-counterpart", (place(turn), "phase"), f"the phase `{turn.phase}` was left out")
     request = content.instructed(request, rules, ledger)
     if survey.blank_text:
         request = content.filled(request, rules, ledger)
@@ -124,7 +127,7 @@ class Exchange:
         crossing = self.client is not self.provider
         if response.failure is not None and crossing:
             return self._refused(response.failure, ledger)
-        if crossing or self._plan.names:
+        if crossing or self._plan.active:
             response = answered(response, self._way(response.id), ledger)
         wire = self.client.write_response(response, ledger, self._context(response.id))
         failed = isinstance(wire.get("error"), dict) and bool(wire["error"]) and crossing
@@ -168,7 +171,7 @@ class StreamTranslation:
         self._reader: StreamReader = exchange.provider.stream_reader()
         self._writer: StreamWriter = exchange.client.stream_writer(self._ledger, exchange._context(""))
         self._checker = Checker()
-        verbatim = exchange.client is exchange.provider and not exchange._plan.names
+        verbatim = exchange.client is exchange.provider and not exchange._plan.active
         self._steps = None if verbatim else AnswerSteps(exchange._way(""), self._ledger)
         self.failure: Failure | None = None
 

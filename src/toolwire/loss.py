@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from toolwire.ir import Opaque, Request, Response, Settings, Stray, place
-from toolwire.wire import Path, pointer
+from toolwire.wire import Path, Places, pointer
 
 OFF = "off"
 """A setting that is switched off asks for nothing."""
@@ -130,10 +130,11 @@ class Ledger:
         notes, self._notes = self._notes, []
         for code, where, what, why in notes:
             severity, reason = CODES[code]
-            path = pointer(where)
-            if (code, path, what) not in self._spelled:
-                because = why or reason.format(source=self.source, target=self.target)
-                self._spelled[code, path, what] = Loss(code, path, severity, what, because)
+            for place in where if isinstance(where, Places) else (where,):
+                path = pointer(place)
+                if (code, path, what) not in self._spelled:
+                    because = why or reason.format(source=self.source, target=self.target)
+                    self._spelled[code, path, what] = Loss(code, path, severity, what, because)
         return tuple(self._spelled.values())
 
     def strays(self, strays: Iterable[Stray]) -> None:

@@ -45,6 +45,12 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """Results have an error flag, or the text must say it."""
     seals: frozenset[str] = frozenset()
     """Parts that have a slot for a seal: reasoning, call, text."""
+    signed_reasoning: bool = False
+    """Is thinking without a seal refused?"""
+    reasoning_leads: bool = False
+    """Must a sealed piece of reasoning be followed by what it led to?"""
+    phases: bool = False
+    """Do turns have a phase?"""
     argument_objects: bool = False
     """Arguments must be a JSON object, not text."""
     fills_orphans: bool = True

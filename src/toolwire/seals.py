@@ -14,6 +14,7 @@ import msgspec
 
 from toolwire.ir import Call, Part, Reasoning, Request, Seal, Text, Turn, changed, place
 from toolwire.loss import Ledger
+from toolwire.room import Rules
 
 _MAGIC = b"toolwire:"
 _PREFIX = base64.urlsafe_b64encode(_MAGIC).decode()
@@ -165,28 +166,44 @@ def _came_from_envelope(part: Text) -> bool:
     return part.origin is None
 
 
-def kept(request: Request, maker: str, ledger: Ledger) -> Request:
-    """The request with only those seals that their own maker will read."""
-    turns = tuple(_kept_turn(turn, maker, ledger) for turn in request.turns)
-    same = all(new is old for new, old in zip(turns, request.turns, strict=True))
-    return request if same else changed(request, turns=tuple(turn for turn in turns if turn.parts))
+def kept(request: Request, maker: str, rules: Rules, ledger: Ledger) -> Request:
+    """The request with only those seals that their own maker will read, and only such thinking as it will take."""
+    turns: list[Turn] = []
+    for number, turn in enumerate(request.turns):
+        if turn.role == "assistant":
+            leads = not rules.reasoning_leads or _leads(request.turns, number)
+            turn = _kept_turn(turn, maker, rules, leads, ledger)
+            if not turn.parts and request.turns[number].parts:
+                continue
+        turns.append(turn)
+    same = len(turns) == len(request.turns) and all(new is old for new, old in zip(turns, request.turns, strict=True))
+    return request if same else changed(request, turns=tuple(turns))
 
 
-def _kept_turn(turn: Turn, maker: str, ledger: Ledger) -> Turn:
-    if turn.role != "assistant":
-        return turn
+def _leads(turns: tuple[Turn, ...], number: int) -> bool:
+    """Does something that the assistant said or did follow, in this turn or the next?"""
+    if not isinstance(turns[number].parts[-1], Reasoning):
+        return True
+    behind = turns[number + 1] if number + 1 < len(turns) else None
+    return behind is not None and behind.role == "assistant"
+
+
+def _kept_turn(turn: Turn, maker: str, rules: Rules, leads: bool, ledger: Ledger) -> Turn:
     parts: list[Part] = []
-    foreign = False
     for part in turn.parts:
         seal: Seal | None = getattr(part, "seal", None)
-        if seal is None or made_by(seal, maker):
-            parts.append(part)
+        thinking = isinstance(part, Reasoning)
+        if seal is not None and not made_by(seal, maker):
+            ledger.note("seal-dropped", place(part) or place(turn), "a seal of another maker was taken off")
+            if isinstance(part, (Text, Reasoning)) and not part.text:
+                continue
+            part, seal = changed(part, seal=None), None
+        if thinking and not leads:
+            ledger.note("reasoning-dropped", place(part), "reasoning that leads to nothing was left out")
             continue
-        foreign = True
-        ledger.note("seal-dropped", place(part) or place(turn), "a seal of another maker was taken off")
-        if isinstance(part, Text) and not part.text:
+        if thinking and rules.signed_reasoning and (seal is None or not seal.value):
+            ledger.note("reasoning-dropped", place(part), "thinking that bears no seal was left out")
             continue
-        if isinstance(part, Reasoning) and not part.text:
-            continue
-        parts.append(changed(part, seal=None))
-    return changed(turn, parts=tuple(parts)) if foreign else turn
+        parts.append(part)
+    same = len(parts) == len(turn.parts) and all(new is old for new, old in zip(parts, turn.parts, strict=True))
+    return turn if same else changed(turn, parts=tuple(parts))

@@ -21,6 +21,12 @@ Object: TypeAlias = dict[str, Any]
 Path: TypeAlias = tuple[Any, ...] | None
 """A place in the input as a linked pair `(parent, key)`; None is the root. Cheap to make, spelled only when needed."""
 
+class Places(tuple[Path, ...]):
+    """Several places that say one thing together, where one place is expected."""
+
+    __slots__ = ()
+
+
 Number: TypeAlias = int | float | Raw
 
 MAX_BYTES = 64 * 1024 * 1024

@@ -815,7 +815,8 @@ def test_an_empty_reasoning_item_comes_only_when_reasoning_was_asked_for() -> No
         context = Context(ROOM.read_request(body), 7, "s")
         whole = ROOM.write_response(response, ledger, context)
         assert [item["type"] for item in whole["output"]] == ["reasoning", "message"][not wanted :]
-        assert [loss.code for loss in ledger.losses] == ["reasoning-added"] * wanted
+        assert [loss.code for loss in ledger.losses] == [*["reasoning-added"] * wanted, "default-added"]
+        assert whole["usage"]["total_tokens"] == 0
         streamed = frames(write_stream(unfold(response), foreign_ledger(), context))[-1][1]["response"]
         assert streamed["output"] == whole["output"]
 
@@ -835,7 +836,7 @@ def test_pictures_and_what_tools_found_in_an_answer() -> None:
         HostedResult("s1", "code_execution", text="2"),
         Text("Two.", (Citation("https://e.example", "E"),)),
     )
-    response = Response("x", "m", 5, (Choice(0, parts, Finish("stop")),))
+    response = Response("x", "m", 5, (Choice(0, parts, Finish("stop")),), Usage(1, 1))
     ledger = foreign_ledger()
     body = again(ROOM.write_response(response, ledger, Context()))
     picture, code, text = body["output"]
@@ -1081,7 +1082,7 @@ def test_choices_beyond_the_first_and_foreign_events_are_noted() -> None:
     data = write_stream(events, ledger)
     well_formed(data)
     assert b"other" not in data
-    assert [loss.code for loss in ledger.losses] == ["no-counterpart", "event-dropped"]
+    assert [loss.code for loss in ledger.losses] == ["no-counterpart", "event-dropped", "default-added"]
 
 
 # --- streams of providers that tell less, more or otherwise -----------------------------------------------------------
@@ -1257,7 +1258,7 @@ def test_seals_of_others_are_not_written() -> None:
     )
     body = ROOM.write_response(response, ledger, Context())
     assert "encrypted_content" not in body["output"][0]
-    assert [loss.code for loss in ledger.losses] == ["seal-dropped"]
+    assert [loss.code for loss in ledger.losses if loss.severity == "lost"] == ["seal-dropped"]
     sealed = [
         ResponseStart("x"),
         PartStart(0, Reasoning()),

@@ -85,7 +85,7 @@ class AnswerSteps:
         if known is not None:
             return known(self, event)
         if not self.crossing and event.frame is not None:
-            return [replace(event, frame=None)] if self.way.plan.names else [event]
+            return [replace(event, frame=None)] if self.way.plan.active else [event]
         return [event]
 
     # --- parts ---
@@ -258,7 +258,7 @@ class AnswerSteps:
         return [*out, replace(event, finish=finish, frame=None)]
 
     def response_end(self, event: ResponseEnd) -> list[Event]:
-        if self.crossing or self.way.plan.names:
+        if self.crossing or self.way.plan.active:
             self.ledger.strays(event.strays)
         return [*self._uncut(False), replace(event, frame=None)]
 

@@ -215,7 +215,7 @@ def gathered(request: Request, rules: Rules, ledger: Ledger) -> Request:
             turns.append(turn if same else changed(turn, parts=rest))
     known = {(tool.namespace, tool.name) for tool in request.tools if isinstance(tool, Tool)}
     new = tuple(tool for key, tool in tools.items() if key not in known)
-    old = tuple(_undeferred(tool, loaded) for tool in request.tools)
+    old = tuple(_undeferred(tool, loaded, ledger) for tool in request.tools)
     return changed(request, turns=tuple(turns), tools=old + new)
 
 
@@ -247,5 +247,8 @@ def _collect(part: ToolsAdded, tools: dict[tuple[str, str], AnyTool], ledger: Le
     return [tool.name for tool in part.tools if isinstance(tool, Tool)]
 
 
-def _undeferred(tool: AnyTool, loaded: set[str]) -> AnyTool:
-    return changed(tool, defer=None) if isinstance(tool, Tool) and tool.defer and tool.name in loaded else tool
+def _undeferred(tool: AnyTool, loaded: set[str], ledger: Ledger) -> AnyTool:
+    if not isinstance(tool, Tool) or not tool.defer or tool.name not in loaded:
+        return tool
+    ledger.note("tools-merged", place(tool), f"`{tool.name}` was loaded on the way and is no longer deferred")
+    return changed(tool, defer=None)

@@ -97,7 +97,7 @@ def _place_results(results: tuple[Part, ...], rest: tuple[Part, ...], turn: Turn
 
 def lawful(turns: tuple[Turn, ...], rules: Rules, same: bool) -> bool:
     """Does the history already stand as the target wants it? Told in one pass, because most do."""
-    waiting: set[str] = set()
+    waiting: dict[str, None] = {}
     seen: set[str] = set()
     last = ""
     wanted = "tool" if rules.results == "turns" else "user"
@@ -114,21 +114,23 @@ def lawful(turns: tuple[Turn, ...], rules: Rules, same: bool) -> bool:
                     if part.id in seen:
                         return False
                     seen.add(part.id)
-                    waiting.add(part.id)
-        elif not _answers(parts, waiting, same or (role == wanted and (role != "tool" or len(parts) == 1))):
+                    waiting[part.id] = None
+        elif not _answers(parts, waiting, same, same or (role == wanted and (role != "tool" or len(parts) == 1))):
             return False
         last = role
     return not waiting
 
 
-def _answers(parts: tuple[Part, ...], waiting: set[str], placed: bool) -> bool:
+def _answers(parts: tuple[Part, ...], waiting: dict[str, None], any_order: bool, placed: bool) -> bool:
     """Do results stand first, each for a call that waits? A turn without any must not come while calls wait."""
     results = 0
     for position, part in enumerate(parts):
         if type(part) is Result:
             if position != results or not placed or part.id not in waiting:
                 return False
-            waiting.discard(part.id)
+            if not any_order and part.id != next(iter(waiting)):
+                return False
+            del waiting[part.id]
             results += 1
     return bool(results) or not waiting
 

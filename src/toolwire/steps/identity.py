@@ -23,18 +23,17 @@ class _Pairing:
         self.ledger = ledger
         self.used: set[str] = set()
         self.latest: dict[str, str] = {}
-        self.waiting: list[tuple[str, str]] = []
-        """Calls that came without an id, as (name, id given)."""
+        self.waiting: dict[str, Call] = {}
+        """Calls that have no result yet, by the ids given to them."""
         self.count = 0
 
     def call(self, call: Call) -> Call:
         self.count += 1
         given = self._id(call)
         self.used.add(given)
+        self.waiting[given] = call
         if call.id:
             self.latest[call.id] = given
-        else:
-            self.waiting.append((call.name, given))
         if given == call.id:
             return call
         code = "id-rewritten" if call.id else "id-added"
@@ -59,6 +58,7 @@ class _Pairing:
 
     def result(self, result: Result) -> Result:
         given = self.latest.get(result.id, "") if result.id else self._claim(result.name)
+        self.waiting.pop(given, None)
         if not given:
             given = result.id if ids.legal(result.id, self.rules.id_pattern, self.rules.id_limit) else ids.rewritten(result.id or "result")
         changes: dict[str, object] = {} if given == result.id else {"id": given}
@@ -68,11 +68,9 @@ class _Pairing:
         return changed(result, **changes) if changes else result
 
     def _claim(self, name: str) -> str:
-        for position, (waiting, given) in enumerate(self.waiting):
-            if not name or waiting == name:
-                del self.waiting[position]
-                return given
-        return ""
+        """The call that a result without an id belongs to: first one without an id, then any of that name."""
+        fitting = [(given, call) for given, call in self.waiting.items() if not name or call.name == name]
+        return next((given for given, call in fitting if not call.id), fitting[0][0] if fitting else "")
 
 
 class Identified(Struct, frozen=True):

@@ -32,7 +32,9 @@ class Plan(Struct, frozen=True):
     """What each name that the provider sees stands for at the client."""
 
     names: Mapping[str, ToolName] = NOTHING
-    """Only those that differ from what the client declared: another name, kind or namespace."""
+    """Those that differ from what the client declared (another name, kind or namespace), or that are no functions."""
+    active: bool = False
+    """Does anything differ, so that answers must be written anew?"""
     declared: frozenset[str] = frozenset()
     """All names that the provider was given."""
 
@@ -53,6 +55,7 @@ class _Namer:
         self.ledger = ledger
         self.given: dict[tuple[str, str], str] = {}
         self.taken: dict[str, tuple[str, str]] = {}
+        self.described: set[str] = set()
 
     def __call__(self, name: str, namespace: str = "") -> str:
         key = (namespace, name)
@@ -111,9 +114,10 @@ def _plan(client: tuple[AnyTool, ...], provider: tuple[AnyTool, ...]) -> Plan:
     names = {
         new.name: ToolName(old.name, old.kind, old.namespace)
         for old, new in pairs
-        if (new.name, new.kind, new.namespace) != (old.name, old.kind, old.namespace)
+        if old.kind != "function" or (new.name, new.namespace) != (old.name, old.namespace)
     }
-    return Plan(names, frozenset(new.name for _, new in pairs))
+    active = any((new.name, new.kind, new.namespace) != (old.name, old.kind, old.namespace) for old, new in pairs)
+    return Plan(names, active, frozenset(new.name for _, new in pairs))
 
 
 def _foreign(kind: str, namer: _Namer, node: Tool | Call | Result) -> bool:
@@ -131,8 +135,12 @@ def _tool(tool: AnyTool, namer: _Namer) -> AnyTool:
         changes["kind"] = "function"
         if tool.kind == FREEFORM:
             changes |= {"parameters": INPUT_SCHEMA, "description": freeform_description(tool), "grammar": None}
-    if "namespace" in changes and tool.namespace_description and not tool.description:
-        changes.setdefault("description", tool.namespace_description)
+    if "namespace" in changes and tool.namespace_description and tool.namespace not in namer.described:
+        # Said once, by the first tool of the namespace.
+        namer.described.add(tool.namespace)
+        own = changes.get("description", tool.description)
+        words = f"`{tool.namespace}`: {tool.namespace_description}"
+        changes["description"] = f"{own}\n\n{words}" if own else words
     return changed(tool, **changes) if changes else tool
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolwire.ir import Call, Media, Opaque, Reasoning, Request, Result, Text, ToolReference, ToolsAdded
+from toolwire.ir import Call, Media, Opaque, Reasoning, Request, Result, Text, ToolReference, ToolsAdded, Turn
 
 ERROR_MARK = "[tool error] "
 """How a failed result begins where the wire has no flag for it."""
@@ -20,6 +20,8 @@ class Survey:
         "media_results",
         "names",
         "namespaces",
+        "phases",
+        "reasoning",
         "results",
         "seals",
     )
@@ -36,7 +38,11 @@ class Survey:
         self.media_results = False
         self.failed_results = False
         self.loaded_tools = False
+        self.reasoning = False
+        self.phases: list[Turn] = []
         for turn in request.turns:
+            if turn.phase:
+                self.phases.append(turn)
             for part in turn.parts:
                 kind = type(part)
                 if kind is Text:
@@ -46,6 +52,7 @@ class Survey:
                 elif kind is Result:
                     self._result(part)  # type: ignore[arg-type]
                 elif kind is Reasoning:
+                    self.reasoning = True
                     self.seals |= part.seal is not None  # type: ignore[union-attr]
                 elif kind is ToolsAdded:
                     self.loaded_tools = True

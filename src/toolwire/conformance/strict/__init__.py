@@ -25,4 +25,4 @@ def complaints(protocol: str, body: Any, model: str = "") -> list[str]:
     name = protocol.replace("_", "-")
     model = model or str(body.get("model") or "")
     request = gemini.camel(body) if name == "gemini" else body
-    return list(dict.fromkeys(complaint for check in CHECKS[name] for complaint in check(request, model)))
+    return list(dict.fromkeys(complaint for check in CHECKS.get(name, ()) for complaint in check(request, model)))

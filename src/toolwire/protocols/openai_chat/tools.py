@@ -207,7 +207,7 @@ def read_choice(body: Object, reading: Reading) -> ToolChoice | None:
     named = _read_name(value)
     if named is not None:
         return ToolChoice("one", (named,), origin=origin)
-    mode = names.MODES.get(value.get("type", ""))
+    mode = names.MODES.get(wire.take_text(value, "type", path) or "")
     return ToolChoice(mode, origin=origin) if mode else None  # type: ignore[arg-type]
 
 

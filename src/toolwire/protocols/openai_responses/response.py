@@ -188,11 +188,15 @@ def close(out: Object, finish: Finish | None, refused: bool, ledger: Ledger, con
     status, reason = write_finish(finish, refused, ledger)
     out["status"] = status
     if status == "completed":
-        out["completed_at"] = max(context.now, out["created_at"])
+        out["completed_at"] = max(context.now, out.get("created_at") or 0)
     elif status == "incomplete":
         out["incomplete_details"] = {"reason": reason}
     elif status == "failed":
         out["error"] = {"code": reason, "message": f"the model's answer was malformed ({finish.raw if finish else ''})"}
+    if out.get("usage") is None and ledger.source != NAME:
+        out["usage"] = write_usage(Usage())
+        why = "some agents ask again for ever when the end of an answer tells no counts"
+        ledger.note("default-added", (None, "usage"), "counts of zero stand for counts that nobody gave", why)
 
 
 def write_finish(finish: Finish | None, refused: bool, ledger: Ledger) -> tuple[str, str]:

@@ -108,12 +108,14 @@ class StreamWriter:
         out = [self._close_all()]
         if self._think:
             out.append(self._empty_thought())
-        response = self._response if self._response is not None else {}
+        if self._response is None:
+            out.insert(0, self._announce(opened("", "", None, self._context)))
+        response = self._response or {}
+        self._fill(response)
         close(response, self._finish, self._refused, self._ledger, self._context)
         if response["status"] in UNFINISHED:
             response["incomplete_details"] = {"reason": response["status"]}
             response["status"] = "incomplete"
-        self._fill(response)
         self._ended = True
         out.append(self._out.event(f"response.{response['status']}", {"response": response}))
         return b"".join(out)

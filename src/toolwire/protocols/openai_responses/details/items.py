@@ -65,6 +65,9 @@ def runs_at_provider(node: Object) -> bool:
 
 
 def read_call(node: Object, path: Path, shape: CallShape, reading: Reading) -> Call:
+    if node.get("id") is not None:
+        # The item's own id; what pairs a call with its result is the other one.
+        reading.stray(path, "id", "id-rewritten")
     return Call(
         take_text(node, "call_id", path) or "",
         shape.name or take_text(node, "name", path) or "",
@@ -320,6 +323,8 @@ def read_reasoning(node: Object, path: Path, reading: Reading) -> Reasoning:
     summary = read_texts(node, "summary", path)
     encrypted = take_text(node, "encrypted_content", path)
     known = REASONING - {"summary"} if raw and summary else REASONING
+    if node.get("id") is not None:
+        reading.stray(path, "id", "id-rewritten")
     text = "".join(raw) if raw else BETWEEN.join(summary)
     return Reasoning(
         text,
