@@ -142,7 +142,9 @@ def write_response(response: Response, ledger: Ledger, context: Context) -> Obje
     for other in response.choices[1:]:
         ledger.note("no-counterpart", place(other), f"choice {other.index} was left out")
     failed = response.failure
-    out["output"] = write_output(choice.parts, choice.finish, out["id"], asked_to_think(context.request), ledger)
+    out["output"] = write_output(
+        choice.parts, choice.finish, out["id"], waits_for_thought(context.request, ledger), ledger
+    )
     if response.usage is not None:
         out["usage"] = write_usage(response.usage)
     if failed is not None:
@@ -230,9 +232,9 @@ def write_usage(usage: Usage) -> Object:
     }
 
 
-def asked_to_think(request: Request | None) -> bool:
-    """Does the client wait for reasoning? Some hang when they asked for it and no such item comes."""
-    if request is None:
+def waits_for_thought(request: Request | None, ledger: Ledger) -> bool:
+    """Does the client wait for reasoning? Some hang when they asked another's model for it and no such item comes."""
+    if request is None or ledger.source == NAME:
         return False
     thinking = request.settings.thinking
     if thinking is not None and thinking.effort == "none":

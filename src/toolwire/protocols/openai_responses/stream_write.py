@@ -28,7 +28,7 @@ from toolwire.protocols.openai_responses.details.stream_open import OpenItem, Se
 from toolwire.protocols.openai_responses.errors import stream_error
 from toolwire.protocols.openai_responses.names import NAME, UNFINISHED
 from toolwire.protocols.openai_responses.parts import own
-from toolwire.protocols.openai_responses.response import asked_to_think, close, opened, write_usage
+from toolwire.protocols.openai_responses.response import close, opened, waits_for_thought, write_usage
 from toolwire.room import Context
 from toolwire.sse import bare, named
 from toolwire.wire import Object, encode
@@ -52,7 +52,7 @@ class StreamWriter:
         self._usage: Usage | None = None
         self._refused = False
         self._ended = False
-        self._think = asked_to_think(context.request)
+        self._think = waits_for_thought(context.request, ledger)
         self._last: Frame | None = None
 
     def write(self, event: Event) -> bytes:
