@@ -261,7 +261,7 @@ def test_recorded_requests(corpus: list[tuple[str, dict[str, Any]]]) -> None:
         touched = ROOM.write_request(changed(request), ledger())
         assert _said(touched) == _said({"model": "", **body}), name
         meant = forget(request)
-        said = ROOM.write_request(meant, book := ledger())
+        said = ROOM.write_request(meant, book := Ledger(NAME, NAME))
         again = forget(ROOM.read_request(wire.decode(wire.encode(said))))
         assert blurred(again) == blurred(meant) or book.losses, name
         seen += 1
@@ -739,7 +739,6 @@ def test_results_and_system_from_other_protocols() -> None:
             "role": "tool",
             "tool_call_id": "b",
             "content": [{"type": "text", "text": "2"}, {"type": "text", "text": "3"}],
-            "name": "g",
         },
         {"role": "user", "content": "go on"},
     ]
