@@ -354,6 +354,23 @@ def test_models_before_the_second_generation_get_the_older_dialect() -> None:
     assert "schema-rewritten" in codes(book)
 
 
+def test_only_properties_that_are_described_are_demanded() -> None:
+    inner = {"type": "object", "properties": {"required": {"type": "string"}}, "required": ["required"]}
+    given = {
+        "type": "object",
+        "properties": {"x": inner, "y": {"type": "object", "required": ["z"]}},
+        "required": ["x", "gone"],
+    }
+    book = ledger()
+    declared = write(Request(tools=(Tool("f", parameters=given),)), book)["tools"][0]["functionDeclarations"][0]
+    assert declared["parametersJsonSchema"] == {
+        "type": "object",
+        "properties": {"x": inner, "y": {"type": "object"}},
+        "required": ["x"],
+    }
+    assert codes(book) == ["schema-rewritten"]
+
+
 FUNCTION = Tool("f")
 
 

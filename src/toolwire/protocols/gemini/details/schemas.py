@@ -5,6 +5,7 @@ from __future__ import annotations
 from toolwire import schema as dialects
 from toolwire.loss import Ledger
 from toolwire.protocols.gemini.models import Family
+from toolwire.schema.words import everywhere, mapped
 from toolwire.wire import Json, Malformed, Object, Path, as_object
 
 
@@ -34,11 +35,35 @@ def _plain(schema: Json, path: Path) -> Json:
 def write_schema(
     schema: Json, slots: tuple[str, str], family: Family, ledger: Ledger, where: Path, arguments: bool = False
 ) -> Object:
-    """The schema untouched in the plain slot, or reduced to the older dialect for models that know nothing else."""
+    """The schema as it is in the plain slot, or reduced to the older dialect for models that know nothing else."""
     own, plain = slots
     if family.json_schema:
-        return {plain: schema}
+        if everywhere(schema, _is_defined):
+            return {plain: schema}
+        what = f"`required` in `{plain}` named properties that are not defined; they were left out"
+        ledger.note("schema-rewritten", where, what)
+        return {plain: _defined(schema, None)}
     reduced = dialects.subset(schema, arguments)
     for change in reduced.changes:
         ledger.note("schema-rewritten", where, f"`{own}{change.pointer}`: {change.what}")
     return {own: reduced.schema}
+
+
+def _is_defined(node: Object) -> bool:
+    """This wire refuses a demand for a property that is not described."""
+    required = node.get("required")
+    if not isinstance(required, list) or ("properties" not in node and node.get("type") != "object"):
+        return True
+    properties = node.get("properties") or {}
+    return all(isinstance(name, str) and name in properties for name in required)
+
+
+def _defined(node: Json, path: Path) -> Json:
+    if not isinstance(node, dict):
+        return node
+    node = mapped(node, path, _defined)
+    if _is_defined(node):
+        return node
+    properties = node.get("properties") or {}
+    names = [name for name in node["required"] if name in properties]
+    return {key: names if key == "required" else value for key, value in node.items() if key != "required" or names}
