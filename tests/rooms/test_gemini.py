@@ -121,7 +121,7 @@ def settled(value: Any) -> Any:
     if isinstance(value, Choice):
         return replace(value, parts=settled(value.parts))
     if isinstance(value, Request):
-        return replace(value, turns=settled(value.turns), model="")
+        return replace(value, turns=settled(value.turns), model="", continues=False)
     if isinstance(value, Response):
         return replace(value, choices=settled(value.choices), usage=settled(value.usage))
     if isinstance(value, Usage) and value.total is None:

@@ -196,6 +196,7 @@ def test_what_nobody_knows_is_carried() -> None:
         "toolConfig": {"retrievalConfig": {"languageCode": "de"}},
     }
     request = read(body)
+    assert request.continues
     assert [part.kind for part in request.turns[0].parts if isinstance(part, Opaque)] == ["hologram", "toolCall"]
     assert sorted(stray.key for stray in request.strays) == [
         "cachedContent",

@@ -62,6 +62,7 @@ def read_request(body: Object) -> Request:
         tuple(tools),
         choice,
         settings=gathered.settings(),
+        continues=any(BESIDE(box).get("cachedContent") is not None for box, _ in boxes),
         origin=origin,
         strays=tuple(reading.strays),
     )

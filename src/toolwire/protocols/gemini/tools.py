@@ -133,7 +133,7 @@ def write_declaration(tool: Tool, family: Family, ledger: Ledger) -> Object:
     out: Object = {"name": tool.name}
     if tool.description is not None:
         out["description"] = tool.description
-    if tool.parameters is not None:
+    if tool.parameters is not None and not (tool.parameters == {} and foreign(tool.origin)):
         out |= write_schema(tool.parameters, PARAMETERS, family, ledger, place(tool), arguments=True)
     if tool.output is not None:
         out |= write_schema(tool.output, RETURNS, family, ledger, place(tool))
