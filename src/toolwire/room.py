@@ -11,6 +11,7 @@ import msgspec
 from toolwire.events import Event
 from toolwire.ir import NOTHING, Failure, Request, Response
 from toolwire.loss import Ledger
+from toolwire.schema import Converted
 from toolwire.wire import Json, Object
 
 
@@ -51,6 +52,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """Must a sealed piece of reasoning be followed by what it led to?"""
     phases: bool = False
     """Do turns have a phase?"""
+    dialect: Callable[[Json, str], Converted] | None = None
+    """The dialect of JSON Schema that tools must be in, by the model's name; told here when it can rename parameters."""
     argument_objects: bool = False
     """Arguments must be a JSON object, not text."""
     fills_orphans: bool = True

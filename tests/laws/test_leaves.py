@@ -71,7 +71,7 @@ def silent(body: Any, source: str, target: str, **options: Any) -> list[str]:
     result = translate(body, "request", source=source, target=target, **options)
     text, others = words_of(json.loads(result.body))
     outside = {result.model, result.stream}
-    named = [loss.path for loss in result.losses]
+    named = [loss.path for loss in result.losses if loss.path]
     missing = []
     for path, value in leaves(body):
         key = path.rsplit("/", 1)[1]

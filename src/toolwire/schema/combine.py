@@ -152,6 +152,8 @@ def either(options: list[Object], note: Note) -> Object:
         out["required"] = required
     if all(option.get("additionalProperties") is False for option in options):
         out["additionalProperties"] = False
+    elif any(option.get("additionalProperties", True) not in (True, {}) for option in options):
+        note("`additionalProperties` of an alternative was left out")
     for keyword in DEFINITIONS:
         for definitions in [option[keyword] for option in options if keyword in option]:
             out[keyword] = _named(out.get(keyword, {}), definitions)

@@ -25,10 +25,11 @@ from toolwire.events import (
     TextDelta,
 )
 from toolwire.fold import fold, unfold
-from toolwire.ir import Call, Finish, Reasoning, Response, Seal, Text, place
+from toolwire.ir import Call, Finish, Origin, Reasoning, Response, Seal, Text, changed, place
 from toolwire.loss import Ledger
 from toolwire.room import Room
-from toolwire.steps.naming import FREEFORM, Plan, unwrapped
+from toolwire.schema import Converted, restored
+from toolwire.steps.naming import FREEFORM, Plan, reshaped, unwrapped
 from toolwire.wire import is_object_text
 
 
@@ -48,7 +49,7 @@ class Way(Struct, frozen=True):
 class _Open:
     """A part that is under way."""
 
-    __slots__ = ("choice", "freeform", "held", "index", "part", "pieces", "seal")
+    __slots__ = ("choice", "freeform", "held", "index", "part", "pieces", "seal", "shape")
 
     def __init__(self, part: Any, index: int, choice: int) -> None:
         self.part = part
@@ -58,6 +59,7 @@ class _Open:
         self.seal: Seal | None = None
         self.held = False
         self.freeform = False
+        self.shape: Converted | None = None
 
 
 class AnswerSteps:
@@ -101,7 +103,8 @@ class AnswerSteps:
         if isinstance(part, Call):
             growing.part = self._restored(part, event.choice)
             growing.freeform = growing.part.kind == FREEFORM and part.kind != FREEFORM
-            growing.held = growing.freeform or self.hold_calls
+            growing.shape = self.way.plan.shapes.get(part.name)
+            growing.held = growing.freeform or self.hold_calls or growing.shape is not None
             if part.arguments:
                 growing.pieces.append(part.arguments)
                 growing.part = replace(growing.part, arguments="")
@@ -163,6 +166,8 @@ class AnswerSteps:
             growing.seal = None
         if growing.freeform:
             growing.pieces = [unwrapped("".join(growing.pieces))]
+        elif growing.shape is not None:
+            growing.pieces = [reshaped("".join(growing.pieces), growing.shape, restored)]
         return out + self._begin(growing)
 
     def _broken(self, growing: _Open) -> bool:
@@ -191,7 +196,7 @@ class AnswerSteps:
                 fields["id"] = id
             if not self.way.known_request:
                 self.ledger.note("request-missing", place(call), f"`{call.name}` is given as the provider called it")
-        return replace(call, **fields) if fields else call
+        return changed(call, **fields) if fields else call
 
     def _id(self, call: Call) -> str:
         rules = self.way.client.rules
@@ -284,6 +289,11 @@ def answered(response: Response, way: Way, ledger: Ledger) -> Response:
     steps = AnswerSteps(way, ledger)
     events = [out for event in unfold(response) for out in steps.step(event)]
     folded = fold(events)
-    origins = {choice.index: choice.origin for choice in response.choices}
+    origins = {choice.index: _loosened(choice.origin) for choice in response.choices}
     choices = tuple(replace(choice, origin=origins.get(choice.index)) for choice in folded.choices)
-    return replace(folded, choices=choices, origin=response.origin, strays=response.strays)
+    return replace(folded, choices=choices, origin=_loosened(response.origin), strays=response.strays)
+
+
+def _loosened(origin: Origin | None) -> Origin | None:
+    """An origin that is kept for its place and its unknown keys, no longer verbatim."""
+    return replace(origin, intact=False) if origin is not None and origin.intact else origin

@@ -15,8 +15,9 @@ from toolwire import ids
 from toolwire.ir import NOTHING, AnyTool, Call, Part, Request, Result, Tool, ToolChoice, ToolName, Turn, changed, place
 from toolwire.loss import Ledger
 from toolwire.room import Rules
+from toolwire.schema import Converted, applied
 from toolwire.steps.survey import Survey
-from toolwire.wire import Object, encode_text, object_or_none
+from toolwire.wire import Json, Malformed, Object, decode, encode_text, object_or_none
 
 FREEFORM = "custom"
 
@@ -37,6 +38,8 @@ class Plan(Struct, frozen=True):
     """Does anything differ, so that answers must be written anew?"""
     declared: frozenset[str] = frozenset()
     """All names that the provider was given."""
+    shapes: Mapping[str, Converted] = NOTHING
+    """Tools whose parameters have other names there, or are wrapped: how their arguments come back."""
 
     def original(self, name: str) -> ToolName | None:
         """The client's own tool, when the provider's name for it is another one, or slightly misspelt."""
@@ -50,9 +53,11 @@ class Plan(Struct, frozen=True):
 class _Namer:
     """Gives every tool one legal, unique name at the target."""
 
-    def __init__(self, rules: Rules, ledger: Ledger) -> None:
+    def __init__(self, rules: Rules, ledger: Ledger, model: str) -> None:
         self.rules = rules
         self.ledger = ledger
+        self.model = model
+        self.shapes: dict[str, Converted] = {}
         self.given: dict[tuple[str, str], str] = {}
         self.taken: dict[str, tuple[str, str]] = {}
         self.described: set[str] = set()
@@ -81,9 +86,9 @@ def flat(namespace: str, name: str) -> str:
 
 def planned(request: Request, rules: Rules, ledger: Ledger, survey: Survey) -> tuple[Request, Plan]:
     """The request with names, kinds and namespaces that the target knows, and the way back."""
-    namer = _Namer(rules, ledger)
-    tools = tuple(_tool(tool, namer) for tool in request.tools)
-    plan = _plan(request.tools, tools)
+    namer = _Namer(rules, ledger, request.model)
+    tools = tuple([_tool(tool, namer) for tool in request.tools])
+    plan = _plan(request.tools, tools, namer.shapes)
     changes: dict[str, object] = {}
     if any(new is not old for new, old in zip(tools, request.tools, strict=True)):
         changes["tools"] = tools
@@ -100,7 +105,7 @@ def planned(request: Request, rules: Rules, ledger: Ledger, survey: Survey) -> t
 
 def _spared(survey: Survey, namer: _Namer) -> bool:
     """Are all calls and results called as they are declared? Most histories are, and nobody needs to touch them."""
-    if survey.namespaces or not survey.kinds <= namer.rules.tool_kinds:
+    if survey.namespaces or namer.shapes or not survey.kinds <= namer.rules.tool_kinds:
         return False
     given = namer.given
     for name in survey.names:
@@ -109,7 +114,7 @@ def _spared(survey: Survey, namer: _Namer) -> bool:
     return True
 
 
-def _plan(client: tuple[AnyTool, ...], provider: tuple[AnyTool, ...]) -> Plan:
+def _plan(client: tuple[AnyTool, ...], provider: tuple[AnyTool, ...], shapes: Mapping[str, Converted]) -> Plan:
     pairs = [(old, new) for old, new in zip(client, provider, strict=True) if isinstance(old, Tool) and isinstance(new, Tool)]
     names = {
         new.name: ToolName(old.name, old.kind, old.namespace)
@@ -117,7 +122,7 @@ def _plan(client: tuple[AnyTool, ...], provider: tuple[AnyTool, ...]) -> Plan:
         if old.kind != "function" or (new.name, new.namespace) != (old.name, old.namespace)
     }
     active = any((new.name, new.kind, new.namespace) != (old.name, old.kind, old.namespace) for old, new in pairs)
-    return Plan(names, active, frozenset(new.name for _, new in pairs))
+    return Plan(names, active, frozenset(new.name for _, new in pairs), shapes)
 
 
 def _foreign(kind: str, namer: _Namer, node: Tool | Call | Result) -> bool:
@@ -135,6 +140,7 @@ def _tool(tool: AnyTool, namer: _Namer) -> AnyTool:
         changes["kind"] = "function"
         if tool.kind == FREEFORM:
             changes |= {"parameters": INPUT_SCHEMA, "description": freeform_description(tool), "grammar": None}
+    changes |= _reshaped(tool, changes, namer)
     if "namespace" in changes and tool.namespace_description and tool.namespace not in namer.described:
         # Said once, by the first tool of the namespace.
         namer.described.add(tool.namespace)
@@ -142,6 +148,25 @@ def _tool(tool: AnyTool, namer: _Namer) -> AnyTool:
         words = f"`{tool.namespace}`: {tool.namespace_description}"
         changes["description"] = f"{own}\n\n{words}" if own else words
     return changed(tool, **changes) if changes else tool
+
+
+def _reshaped(tool: Tool, changes: dict[str, object], namer: _Namer) -> dict[str, object]:
+    """Parameters in the target's dialect, and the way back for arguments."""
+    dialect = namer.rules.dialect
+    if dialect is None or "parameters" in changes or not _foreign_schema(tool, namer):
+        return {}
+    made = dialect(tool.parameters, namer.model)
+    if made.schema is tool.parameters:
+        return {}
+    if made.renames or made.wrapped:
+        namer.shapes[str(changes.get("name", tool.name))] = made
+    for change in made.changes:
+        namer.ledger.note("schema-rewritten", place(tool), f"the schema of `{tool.name}` at {change.pointer or 'its root'}: {change.what}")
+    return {"parameters": made.schema}
+
+
+def _foreign_schema(tool: Tool, namer: _Namer) -> bool:
+    return tool.parameters is not None and (tool.origin is None or tool.origin.protocol != namer.ledger.target)
 
 
 def _renamed(name: str, namespace: str, namer: _Namer) -> dict[str, object]:
@@ -202,6 +227,9 @@ def _call(call: Call, namer: _Namer) -> Call:
         changes["kind"] = "function"
         if call.kind == FREEFORM:
             changes["arguments"] = wrapped(call.arguments)
+    shape = namer.shapes.get(str(changes.get("name", call.name)))
+    if shape is not None:
+        changes["arguments"] = reshaped(call.arguments, shape, applied)
     if not changes:
         return call
     code = "namespace-flattened" if "namespace" in changes else "name-rewritten" if "name" in changes else "tool-wrapped"
@@ -226,6 +254,15 @@ _STEPS: Mapping[type, Callable[..., Part]] = {Call: _call, Result: _result}
 
 def wrapped(text: str) -> str:
     return encode_text({"input": text})
+
+
+def reshaped(arguments: str, shape: Converted, way: Callable[[Json, Converted], Json]) -> str:
+    """Argument text with its parameters' names changed; text that is no JSON stays as it is."""
+    try:
+        value = decode(arguments) if arguments.strip() else {}
+    except Malformed:
+        return arguments
+    return encode_text(way(value, shape))
 
 
 def unwrapped(arguments: str) -> str:

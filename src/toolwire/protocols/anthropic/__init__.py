@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from toolwire.protocols.anthropic.details.schemas import rooted
 from toolwire.protocols.anthropic.errors import read_error, write_error
 from toolwire.protocols.anthropic.http import HTTP
 from toolwire.protocols.anthropic.models import MID_SYSTEM_MODELS
@@ -31,6 +32,7 @@ RULES = Rules(
     result_error="flag",
     seals=frozenset({"reasoning"}),
     signed_reasoning=True,
+    dialect=rooted,
     argument_objects=True,
 )
 

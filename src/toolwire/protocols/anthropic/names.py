@@ -53,6 +53,9 @@ HOSTED_TOOL = keys(
 )  # fmt: skip
 LOCATION = keys("type", "city", "region", "country", "timezone")
 
+UNKNOWN_MODEL = "unknown"
+"""Clients demand a model's name, also when nobody told it."""
+
 MESSAGE = keys("id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "stop_details", "usage")
 STOP_DETAILS = keys("type", "category", "explanation")
 USAGE = keys(

@@ -14,6 +14,7 @@ from toolwire.protocols.anthropic.names import (
     REFUSAL_CATEGORIES,
     STOP_DETAILS,
     STOP_REASONS,
+    UNKNOWN_MODEL,
     USAGE,
     USAGE_DETAILS,
 )
@@ -107,7 +108,7 @@ def write_response(response: Response, ledger: Ledger, context: Context) -> Obje
         "id": message_id(response.id, context),
         "type": "message",
         "role": "assistant",
-        "model": response.model or (context.request.model if context.request is not None else ""),
+        "model": response.model or (context.request.model if context.request is not None else "") or UNKNOWN_MODEL,
         "content": write_parts(choice.parts, ledger, True),
     }
     refused = any(isinstance(part, Refusal) for part in choice.parts)

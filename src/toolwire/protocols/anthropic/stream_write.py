@@ -38,7 +38,7 @@ from toolwire.loss import Ledger
 from toolwire.protocols.anthropic.details.open_part import OpenPart, PartEvent, head_of, speaks, stale
 from toolwire.protocols.anthropic.details.stamp import is_own, own_seal
 from toolwire.protocols.anthropic.errors import write_error
-from toolwire.protocols.anthropic.names import NAME, RAW
+from toolwire.protocols.anthropic.names import NAME, RAW, UNKNOWN_MODEL
 from toolwire.protocols.anthropic.parts import write_citation, write_part
 from toolwire.protocols.anthropic.response import message_id, write_finish, write_usage
 from toolwire.room import Context
@@ -125,7 +125,7 @@ class StreamWriter:
             "id": message_id(event.id, context),
             "type": "message",
             "role": "assistant",
-            "model": event.model or (context.request.model if context.request is not None else ""),
+            "model": event.model or (context.request.model if context.request is not None else "") or UNKNOWN_MODEL,
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,

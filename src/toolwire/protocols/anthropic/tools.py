@@ -9,7 +9,7 @@ from toolwire.ir import AnyTool, HostedTool, Opaque, Request, Tool, ToolChoice, 
 from toolwire.loss import Ledger
 from toolwire.protocols.anthropic.details.cache import read_cache, write_cache
 from toolwire.protocols.anthropic.details.own_tools import own_tool
-from toolwire.protocols.anthropic.details.schemas import enforceable, rooted
+from toolwire.protocols.anthropic.details.schemas import enforceable, is_rooted, write_rooted
 from toolwire.protocols.anthropic.details.stamp import is_foreign, is_own
 from toolwire.protocols.anthropic.models import Family
 from toolwire.protocols.anthropic.names import CHOICE, HOSTED_TOOL, LOCATION, NAME, OWN_TOOL, TOOL
@@ -135,6 +135,10 @@ def read_choice(body: Object, reading: Reading) -> tuple[ToolChoice | None, bool
 
 def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger) -> list[Object]:
     written = [wire for tool in tools if (wire := _write_tool(tool, ledger)) is not None]
+    if written and all(wire.get("defer_loading") for wire in written) and all(is_foreign(t.origin) for t in tools):
+        for tool in tools:
+            ledger.note("no-counterpart", place(tool), "the tool is not deferred", "nothing here could load it")
+        written = [{key: value for key, value in wire.items() if key != "defer_loading"} for wire in written]
     if sum(1 for wire in written if wire.get("strict")) <= MOST_STRICT or not all(is_foreign(t.origin) for t in tools):
         return written
     ledger.note("no-counterpart", None, "no tool is enforced strictly", f"at most {MOST_STRICT} can be")
@@ -182,9 +186,9 @@ def _schema(tool: Tool, ledger: Ledger) -> Json:
     if tool.parameters is None:
         ledger.note("schema-added", place(tool), f"`{tool.name}` takes no arguments")
         return NO_PARAMETERS
-    if not is_foreign(tool.origin):
+    if not is_foreign(tool.origin) or is_rooted(tool.parameters):
         return tool.parameters
-    return rooted(tool.parameters, place(tool), f"`{tool.name}`", ledger)
+    return write_rooted(tool.parameters, place(tool), f"`{tool.name}`", ledger)
 
 
 def _strict(tool: Tool, out: Object, ledger: Ledger) -> bool | None:

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from toolwire.loss import Ledger
-from toolwire.schema import CLOSED, Change, object_root, standard, strict_problems, structured
+from toolwire.schema import CLOSED, Change, Converted, object_root, standard, strict_problems, structured
 from toolwire.wire import Json, Path
 
 
-def rooted(schema: Json, where: Path, whose: str, ledger: Ledger) -> Json:
-    """Arguments: an object at the root, no union there, plain names."""
+def rooted(schema: Json, model: str = "") -> Converted:
+    """Arguments: an object at the root, no union there, plain names; for every model alike."""
     plain = standard(schema)
     made = object_root(plain.schema)
-    _note((*plain.changes, *made.changes), where, whose, ledger)
+    return replace(made, changes=(*plain.changes, *made.changes)) if plain.changes else made
+
+
+def is_rooted(schema: Json) -> bool:
+    """Is an object at the root, as the steps before the writer leave it?"""
+    return isinstance(schema, dict) and schema.get("type") == "object" and not _UNIONS & schema.keys()
+
+
+_UNIONS = frozenset({"anyOf", "oneOf", "allOf"})
+
+
+def write_rooted(schema: Json, where: Path, whose: str, ledger: Ledger) -> Json:
+    made = rooted(schema)
+    _note(made.changes, where, whose, ledger)
     return made.schema
 
 

@@ -1,0 +1,137 @@
+"""The laws of schema conversion, over recorded schemas of real tools."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
+
+from material import CORPUS, needs_corpus
+from schemas import subset_faults, with_plain_types
+from toolwire import schema as s
+from toolwire.wire import encode
+
+pytestmark = needs_corpus
+
+CONVERSIONS: dict[str, Callable[[Any], s.Converted]] = {
+    "object_root": s.object_root,
+    "subset": s.subset,
+    "subset of arguments": lambda schema: s.subset(schema, arguments=True),
+    "standard": s.standard,
+    "structured, full": s.structured,
+    "structured, closed": lambda schema: s.structured(schema, s.CLOSED),
+    "describe": s.describe,
+}
+
+
+@cache
+def recorded() -> tuple[tuple[str, Any], ...]:
+    files = sorted((CORPUS / "schemas").glob("*.json"))
+    return tuple(
+        (f"{file.stem}/{number} {tool['name']}", tool["schema"])
+        for file in files
+        for number, tool in enumerate(json.loads(file.read_text()))
+    )
+
+
+@pytest.mark.parametrize("convert", CONVERSIONS.values(), ids=CONVERSIONS)
+def test_conversions_are_idempotent_and_leave_their_input_alone(convert: Callable[[Any], s.Converted]) -> None:
+    assert len(recorded()) > 1_000
+    for name, schema in recorded():
+        before = encode(schema)
+        once = convert(schema)
+        assert encode(schema) == before, name
+        assert once.schema is not schema or not once.changes, name
+        twice = convert(once.schema)
+        assert twice.schema is once.schema, name
+        assert not twice.changes, name
+
+
+def test_the_subset_is_one_and_valid() -> None:
+    for name, schema in recorded():
+        made = s.subset(schema, arguments=True)
+        assert not subset_faults(made.schema), name
+        assert made.schema["type"] == "OBJECT", name
+        assert not s.problems(with_plain_types(made.schema)), name
+
+
+def test_what_the_subset_lost_is_reported() -> None:
+    """Every keyword that the subset lacks is named by a change, but for those that are written another way."""
+    exact = {"$ref", "$defs", "definitions", "const", "anyOf", "oneOf", "allOf", "prefixItems"}
+    known = {"type", "format", "title", "description", "nullable", "enum", "items", "minItems", "maxItems", "default"}
+    known |= {"properties", "required", "minProperties", "maxProperties", "minimum", "maximum", "minLength", "maxLength"}
+    known |= {"pattern", "example", "propertyOrdering"}
+    for name, schema in recorded():
+        said = {change.pointer for change in s.subset(schema).changes}
+        for pointer, node in _schemas(schema):
+            for key, value in node.items():
+                unsaid = key not in known | exact and (key, value) not in (
+                    ("additionalProperties", True),
+                    ("additionalProperties", {}),
+                )
+                if unsaid and not (key == "exclusiveMinimum" and node.get("type") == "integer"):
+                    assert _is_told(f"{pointer}/{key}", said) or "$defs" in pointer, (name, pointer, key)
+
+
+def _is_told(pointer: str, said: set[str]) -> bool:
+    """Is it named itself, or does it stand inside something that is?"""
+    return any(pointer == place or pointer.startswith(f"{place}/") for place in said)
+
+
+def _schemas(node: Any, pointer: str = "") -> list[tuple[str, dict[str, Any]]]:
+    if not isinstance(node, dict):
+        return []
+    found = [(pointer, node)]
+    for key in ("items", "additionalProperties", "not", "propertyNames"):
+        found += _schemas(node.get(key), f"{pointer}/{key}")
+    for key in ("anyOf", "oneOf", "allOf", "prefixItems"):
+        for number, child in enumerate(node.get(key, ())):
+            found += _schemas(child, f"{pointer}/{key}/{number}")
+    for key in ("properties", "$defs", "definitions"):
+        for name, child in node.get(key, {}).items():
+            found += _schemas(child, f"{pointer}/{key}/{name}")
+    return found
+
+
+def test_the_root_is_an_object() -> None:
+    for name, schema in recorded():
+        made = s.object_root(schema)
+        assert made.schema["type"] == "object", name
+        assert not {"anyOf", "oneOf", "allOf", "$ref"} & made.schema.keys(), name
+
+
+def test_the_verdict_is_that_of_the_meta_schema() -> None:
+    for name, schema in recorded():
+        try:
+            Draft202012Validator.check_schema(schema)
+            valid = True
+        except SchemaError:
+            valid = False
+        assert (s.problems(schema) == []) == valid, name
+
+
+def test_every_recorded_schema_can_be_made_plain() -> None:
+    for name, schema in recorded():
+        made = s.standard(schema)
+        assert not made.changes, name
+        assert not s.problems(made.schema), name
+
+
+def test_strict_schemas_are_known_and_made_so_where_the_meaning_allows() -> None:
+    strict = [schema for _, schema in recorded() if not s.strict_problems(schema)]
+    made = [schema for _, schema in recorded() if not s.strict_problems(s.structured(schema).schema)]
+    assert 150 < len(strict) < len(made)
+    assert all(s.structured(schema).schema is schema for schema in strict)
+    assert all(not s.structured(schema).changes for schema in strict)
+
+
+def test_descriptions_are_filled_in() -> None:
+    for name, schema in recorded():
+        made = s.describe(schema)
+        assert len(made.changes) == len(s.missing_descriptions(schema)), name
+        assert not s.missing_descriptions(made.schema), name
