@@ -38,11 +38,11 @@ DEFAULTS: dict[str, tuple[Any, ...]] = {
 }
 """Values that say what a wire takes for granted anyway."""
 
-SAME = {"any": "required", "omitted": "none", "summarized": "auto", "reasoning.encrypted_content": "", "models/gemini-2.0-flash": "gemini-2.0-flash"}
+SAME = {"any": "required", "required": "any", "omitted": "", "summarized": "auto", "reasoning.encrypted_content": "", "models/gemini-2.0-flash": "gemini-2.0-flash"}
 """Words that another protocol, or the outside of the body, says differently; seals are always asked for."""
 
 
-INVERTED = {"disable_parallel_tool_use": "parallel_tool_calls"}
+INVERTED = {"disable_parallel_tool_use": "parallel_tool_calls", "parallel_tool_calls": "disable_parallel_tool_use"}
 """Keys that another protocol says the other way round."""
 
 
@@ -105,6 +105,8 @@ def _pieces(value: str) -> list[str]:
         return [read_id(value)]
     if "-" in value or "_" in value:
         return [value.replace("-", "+").replace("_", "/")]
+    if len(value) % 4 == 0 and value.isalnum():
+        return [base64.b64decode(value).decode("utf-8", "replace")]
     return [base64.b64encode(value.encode()).decode() if value.endswith("\n") else value]
 
 

@@ -1197,14 +1197,14 @@ CHOICES: dict[str, tuple[str, ToolChoice | None, bool | None, Any, list[str], li
         ["f", "g"],
         [],
     ),
-    "a subset": ("m", ToolChoice("allowed", (ToolName("g"),)), None, {"type": "auto"}, ["g"], ["choice-mapped"]),
+    "a subset": ("m", ToolChoice("allowed", (ToolName("g"),)), None, {"type": "auto"}, ["g"], ["choice-mapped", "choice-mapped"]),
     "a call from a subset": (
         "m",
         ToolChoice("allowed", (ToolName("g"),), required=True),
         None,
         {"type": "any"},
         ["g"],
-        ["choice-mapped"],
+        ["choice-mapped", "choice-mapped"],
     ),
     "a subset, bound": (
         "claude-opus-5-5",

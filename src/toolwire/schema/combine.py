@@ -140,9 +140,8 @@ def either(options: list[Object], note: Note) -> Object:
     for option in options:
         for name, child in _members(option).items():
             properties.setdefault(name, []).append(child)
-        for key in option:
-            if key not in _KEPT:
-                note(f"`{key}` of an alternative was left out")
+        for key in [key for key in option if key not in _KEPT]:
+            note(f"`{key}` of an alternative was left out")
     out: Object = {"type": "object"}
     if properties:
         out["properties"] = {name: _either_of(children) for name, children in properties.items()}

@@ -246,6 +246,9 @@ def allowed_tools(request: Request, facts: Family, ledger: Ledger) -> tuple[AnyT
     if not kept:
         return request.tools
     ledger.note("choice-mapped", where, "only the allowed tools are offered")
+    for tool in request.tools:
+        if tool not in kept:
+            ledger.note("choice-mapped", place(tool), "the tool is not offered, because the choice leaves it out")
     return kept
 
 

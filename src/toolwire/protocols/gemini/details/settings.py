@@ -25,6 +25,7 @@ from toolwire.wire import (
     Json,
     Object,
     Path,
+    Places,
     as_list,
     as_object,
     as_text,
@@ -81,13 +82,18 @@ def read_generation(raw: Object, path: Path, reading: PartReading, gathered: Gat
     node = GENERATION(raw)
     for field, key in SETTINGS.items():
         if key in node:
-            gathered.put(field, _TAKERS.get(field, take_number)(node, key, path), (path, key))
+            gathered.put(field, _TAKERS.get(field, take_number)(node, key, path), (path, spelled(raw, key)))
     if node.get("thinkingConfig") is not None:
         thinking = read_thinking(node["thinkingConfig"], (path, "thinkingConfig"), reading)
-        gathered.put("thinking", thinking, (path, "thinkingConfig"))
+        gathered.put("thinking", thinking, (path, spelled(raw, "thinkingConfig")))
     if any(node.get(key) is not None for key in FORMAT_KEYS):
         read = read_format(node, path, reading)
-        gathered.put("format", read, (path, "responseMimeType"))
+        gathered.put("format", read, Places((path, spelled(raw, key)) for key in FORMAT_KEYS if node.get(key) is not None))
+
+
+def spelled(raw: Object, key: str) -> str:
+    """A key as the client spelled it: the wire takes two spellings of each."""
+    return key if key in raw else "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
 
 
 def read_tier(node: Object, path: Path, gathered: Gathered) -> None:
