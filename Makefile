@@ -24,7 +24,7 @@ test: $(VENV)/.ready ## Run the tests; choose some with ARGS="-k words"
 lint: $(VENV)/.ready ## Check style, formatting and the rules on imports
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/lint-imports --no-logo --no-cache
 
 types: $(VENV)/.ready ## Check the types, strictly
 	@$(BIN)/mypy
