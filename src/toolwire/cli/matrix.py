@@ -70,7 +70,7 @@ def pieces(scenario: Scenario, place: Room) -> dict[str, Json]:
 
 
 def _written(request: Request, place: Room) -> dict[str, Any]:
-    body: dict[str, Any] = decode(encode(place.write_request(request, Ledger(place.name, place.name))))
+    body: dict[str, Any] = decode(encode(place.write_request(request, Ledger("", place.name))))
     return body
 
 
