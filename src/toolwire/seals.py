@@ -92,8 +92,9 @@ def _opened_turn(turn: Turn) -> Turn:
             while parts and isinstance(parts[-1], Reasoning) and parts[-1].seal is None:
                 parts.pop()
             parts.extend(reasoning_of(entry) for entry in entries if entry.place == "reasoning")
-            if not (isinstance(part, Text) and not part.text):
-                parts.append(changed(part, seal=None))
+            own = next((Seal(entry.maker, entry.value) for entry in entries if entry.place == "next"), None)
+            if own is not None or not (isinstance(part, Text) and not part.text):
+                parts.append(changed(part, seal=own))
     return changed(turn, parts=tuple(_settled(parts)))
 
 
