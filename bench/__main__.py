@@ -1,13 +1,13 @@
 """`make bench`: microseconds for every pair, beside the standard library's json and beside other translators.
 
-    python -m bench [--quick] [--only small|agent|huge|stream|memory] [--json FILE]
+python -m bench [--quick] [--only small|agent|huge|stream|memory] [--json FILE]
 """
 
 from __future__ import annotations
 
 import argparse
-import io
 import contextlib
+import io
 import json
 import logging
 import statistics
@@ -34,7 +34,9 @@ def main() -> int:
     logging.disable(logging.CRITICAL)
     figures: dict[str, Any] = {}
     for part in chosen.only or PARTS:
-        figures[part] = {"stream": lambda: streams(seconds), "memory": memory}.get(part, lambda part=part: sizes(part, seconds))()
+        figures[part] = {"stream": lambda: streams(seconds), "memory": memory}.get(
+            part, lambda part=part: sizes(part, seconds)
+        )()
     if chosen.json:
         Path(chosen.json).write_text(json.dumps(figures, indent=1))
     return 0
@@ -97,7 +99,9 @@ def _dumpable(value: Any) -> Any:
 
 
 def _shown(row: dict[str, Any]) -> str:
-    line = f"{row['from']:17}{row['to']:17}{row['toolwire']:10.1f}{row['json']:9.1f}{row['toolwire'] / row['json']:7.2f}"
+    line = (
+        f"{row['from']:17}{row['to']:17}{row['toolwire']:10.1f}{row['json']:9.1f}{row['toolwire'] / row['json']:7.2f}"
+    )
     for name in ("rosetta", "litellm"):
         line += f"{row[name]:10.1f}{row[name] / row['toolwire']:6.1f}" if name in row else f"{'–':>10}{'':6}"
     return line

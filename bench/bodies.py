@@ -1,4 +1,4 @@
-"""Bodies to measure with: a small call, an agent's session of 250 kB, a huge one of 2 MB, and streams, in every protocol."""
+"""Bodies to measure with: a small call, an agent's session of 250 kB, a huge one of 2 MB, and streams."""
 
 from __future__ import annotations
 
@@ -11,22 +11,45 @@ from toolwire.protocols import ROOMS
 SIZES = {"small": (1, 2, 80), "agent": (24, 120, 1_500), "huge": (40, 480, 3_600)}
 """Tools, rounds of call and result, and characters of each result."""
 
-MODELS = {"openai-chat": "gpt-4.1", "openai-responses": "gpt-4.1", "anthropic": "claude-sonnet-4-5", "gemini": "gemini-2.5-pro", "unified": "any/model"}
+MODELS = {
+    "openai-chat": "gpt-4.1",
+    "openai-responses": "gpt-4.1",
+    "anthropic": "claude-sonnet-4-5",
+    "gemini": "gemini-2.5-pro",
+    "unified": "any/model",
+}
 
-WORDS = "the quick brown fox jumps over the lazy dog and writes déjà vu into a file named \"notes\".\n"
+WORDS = 'the quick brown fox jumps over the lazy dog and writes déjà vu into a file named "notes".\n'
 
 
 def conversation(tools: int, rounds: int, size: int) -> dict[str, Any]:
     """A session as an agent holds one, in the protocol that most scripts speak."""
-    messages: list[dict[str, Any]] = [{"role": "system", "content": "You are a coding agent. " * 4}, {"role": "user", "content": "Fix the bug."}]
+    messages: list[dict[str, Any]] = [
+        {"role": "system", "content": "You are a coding agent. " * 4},
+        {"role": "user", "content": "Fix the bug."},
+    ]
     for number in range(rounds):
         call = f"call_{number:04d}"
-        arguments = json.dumps({"path": f"/src/file_{number}.py", "old": f"a = {number}", "new": f"a = {number + 1}", "count": 1})
+        arguments = json.dumps(
+            {"path": f"/src/file_{number}.py", "old": f"a = {number}", "new": f"a = {number + 1}", "count": 1}
+        )
         function = {"name": f"tool_{number % tools}", "arguments": arguments}
-        messages.append({"role": "assistant", "content": f"Step {number}.", "tool_calls": [{"id": call, "type": "function", "function": function}]})
+        messages.append(
+            {
+                "role": "assistant",
+                "content": f"Step {number}.",
+                "tool_calls": [{"id": call, "type": "function", "function": function}],
+            }
+        )
         messages.append({"role": "tool", "tool_call_id": call, "content": (WORDS * (size // len(WORDS) + 1))[:size]})
     messages.append({"role": "user", "content": "Go on."})
-    return {"model": "gpt-4.1", "messages": messages, "tools": [_tool(number) for number in range(tools)], "tool_choice": "auto", "stream": True}
+    return {
+        "model": "gpt-4.1",
+        "messages": messages,
+        "tools": [_tool(number) for number in range(tools)],
+        "tool_choice": "auto",
+        "stream": True,
+    }
 
 
 def _tool(number: int) -> dict[str, Any]:
@@ -37,14 +60,27 @@ def _tool(number: int) -> dict[str, Any]:
         "count": {"type": "integer", "description": "How often.", "minimum": 1},
         "mode": {"type": "string", "enum": ["strict", "loose"], "description": "How to compare."},
     }
-    schema = {"type": "object", "properties": properties, "required": ["path", "old", "new"], "additionalProperties": False}
-    return {"type": "function", "function": {"name": f"tool_{number}", "description": "Replaces text in a file. " * 3, "parameters": schema}}
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": ["path", "old", "new"],
+        "additionalProperties": False,
+    }
+    return {
+        "type": "function",
+        "function": {"name": f"tool_{number}", "description": "Replaces text in a file. " * 3, "parameters": schema},
+    }
 
 
 def requests(size: str) -> dict[str, bytes]:
     """The same session as the body of each protocol, as its own clients would send it."""
     base = conversation(*SIZES[size])
-    return {name: translate(base, "request", source="openai-chat", target=name, model=MODELS[name], cache_breakpoints=False).body for name in ROOMS}
+    return {
+        name: translate(
+            base, "request", source="openai-chat", target=name, model=MODELS[name], cache_breakpoints=False
+        ).body
+        for name in ROOMS
+    }
 
 
 def stream(deltas: int = 400) -> dict[str, bytes]:
@@ -52,7 +88,13 @@ def stream(deltas: int = 400) -> dict[str, bytes]:
     head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1767225600, "model": "gpt-4.1"}
 
     def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
-        return b"data: " + json.dumps({**head, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}]}).encode() + b"\n\n"
+        return (
+            b"data: "
+            + json.dumps(
+                {**head, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}]}
+            ).encode()
+            + b"\n\n"
+        )
 
     pieces = [chunk({"role": "assistant", "content": ""})]
     pieces += [chunk({"content": f" word{number}"}) for number in range(deltas // 2)]
@@ -60,7 +102,10 @@ def stream(deltas: int = 400) -> dict[str, bytes]:
     pieces.append(chunk({"tool_calls": [first]}))
     text = json.dumps({"path": "/a", "content": "line of text " * (deltas // 2)})
     step = len(text) // (deltas // 2) + 1
-    pieces += [chunk({"tool_calls": [{"index": 0, "function": {"arguments": text[at : at + step]}}]}) for at in range(0, len(text), step)]
+    pieces += [
+        chunk({"tool_calls": [{"index": 0, "function": {"arguments": text[at : at + step]}}]})
+        for at in range(0, len(text), step)
+    ]
     pieces += [chunk({}, "tool_calls"), b"data: [DONE]\n\n"]
     whole = b"".join(pieces)
     found = {}

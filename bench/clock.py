@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 
 def best(things: Mapping[str, Callable[[], object]], seconds: float = 0.4) -> dict[str, float]:
-    """Microseconds a call for each thing. They take turns, so that a slow moment hits all alike; the median of the rounds counts."""
+    """Microseconds a call for each thing: the median of rounds in which they take turns, so slow moments hit all."""
     loops = {name: _loops(thing) for name, thing in things.items()}
     taken: dict[str, list[float]] = {name: [] for name in things}
     until = time.perf_counter() + seconds * len(things)

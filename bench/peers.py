@@ -1,4 +1,4 @@
-"""Other translators, asked to do the same: a function from parsed body to parsed body for each pair that they support."""
+"""Other translators, asked to do the same: parsed body to parsed body, for each pair that they support."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ from typing import Any
 Body = dict[str, Any]
 Peer = Callable[[Body], Any]
 
-ROSETTA = {"openai-chat": "openai_chat", "openai-responses": "openai_responses", "anthropic": "anthropic", "gemini": "google"}
+ROSETTA = {
+    "openai-chat": "openai_chat",
+    "openai-responses": "openai_responses",
+    "anthropic": "anthropic",
+    "gemini": "google",
+}
 
 
 def rosetta(source: str, target: str) -> Peer | None:
@@ -66,7 +71,12 @@ def _litellm_chat_to_gemini() -> Peer:
         model = "gemini-2.5-pro"
         mapped = config.map_openai_params(_settings(copy.deepcopy(body)), {}, model, False)
         return _transform_request_body(
-            messages=copy.deepcopy(body["messages"]), model=model, optional_params=mapped, custom_llm_provider="gemini", litellm_params={}, cached_content=None
+            messages=copy.deepcopy(body["messages"]),
+            model=model,
+            optional_params=mapped,
+            custom_llm_provider="gemini",
+            litellm_params={},
+            cached_content=None,
         )
 
     return run

@@ -57,7 +57,9 @@ class Recorded:
 @cache
 def corpus() -> tuple[Recorded, ...]:
     folders = [CORPUS / name for name in ("openai_chat", "openai_responses", "anthropic", "gemini")]
-    return tuple(Recorded(file) for folder in folders for file in sorted(folder.glob("*.json"))) if CORPUS.exists() else ()
+    return (
+        tuple(Recorded(file) for folder in folders for file in sorted(folder.glob("*.json"))) if CORPUS.exists() else ()
+    )
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

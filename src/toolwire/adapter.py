@@ -1,4 +1,4 @@
-"""The adapter contract: take the calls out of an answer, and put their results into the conversation, in one protocol."""
+"""The adapter contract: take the calls out of an answer, put their results into the conversation, in one protocol."""
 
 from __future__ import annotations
 
@@ -118,4 +118,6 @@ def _read(place: Room, response: Body) -> Response:
 def _identified(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     """Calls that came without an id get one, so that their outputs can name them; it is not written back."""
     made = {n: ids.made(MADE, n, part.name) for n, part in enumerate(parts) if isinstance(part, Call) and not part.id}
-    return tuple(replace(part, id=made[n]) if n in made and isinstance(part, Call) else part for n, part in enumerate(parts))
+    return tuple(
+        replace(part, id=made[n]) if n in made and isinstance(part, Call) else part for n, part in enumerate(parts)
+    )

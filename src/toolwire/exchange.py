@@ -49,7 +49,9 @@ def parsed(body: Body, options: Options) -> Json:
     return decode(bytes(body) if isinstance(body, (bytearray, memoryview)) else body, max_bytes=options.max_bytes)
 
 
-def outbound(request: Request, provider: Room, ledger: Ledger, options: Options) -> tuple[Request, Plan, frozenset[str]]:
+def outbound(
+    request: Request, provider: Room, ledger: Ledger, options: Options
+) -> tuple[Request, Plan, frozenset[str]]:
     """A client's request as the provider can take it, the way back for names, and the ids that are taken."""
     rules = provider.rules
     survey = Survey(request)

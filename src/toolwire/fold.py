@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
 from toolwire.events import (
     ArgumentsDelta,
-    Carried,
     ChoiceEnd,
     CitationDelta,
     Event,
@@ -80,30 +79,39 @@ class Fold:
         self.ended = False
 
     def add(self, event: Event) -> None:
-        match event:
-            case TextDelta(index, text) | ArgumentsDelta(index, text):
-                self._parts[index].pieces.append(text)
-            case PartStart(index, part, choice):
-                self._parts[index] = _Growing(part, choice)
-            case PartEnd(index, incomplete):
-                self._parts[index].incomplete = incomplete
-            case SealDelta(index, seal):
-                self._parts[index].seal = seal
-            case CitationDelta(index, citation):
-                self._parts[index].citations.append(citation)
-            case ResponseStart():
-                self._start = event
-                self.usage = event.usage
-            case UsageUpdate(usage):
-                self.usage = usage
-            case ChoiceEnd(finish, choice):
-                self._finishes[choice] = finish
-            case ResponseEnd():
-                self.ended = True
-            case ResponseFailed(failure):
-                self.failure = failure
-            case Carried():
-                pass
+        taken = _TAKEN.get(type(event))
+        if taken is not None:
+            taken(self, event)
+
+    def _text(self, event: TextDelta | ArgumentsDelta) -> None:
+        self._parts[event.index].pieces.append(event.text)
+
+    def _start_part(self, event: PartStart) -> None:
+        self._parts[event.index] = _Growing(event.part, event.choice)
+
+    def _end_part(self, event: PartEnd) -> None:
+        self._parts[event.index].incomplete = event.incomplete
+
+    def _seal(self, event: SealDelta) -> None:
+        self._parts[event.index].seal = event.seal
+
+    def _citation(self, event: CitationDelta) -> None:
+        self._parts[event.index].citations.append(event.citation)
+
+    def _begin(self, event: ResponseStart) -> None:
+        self._start, self.usage = event, event.usage
+
+    def _usage(self, event: UsageUpdate) -> None:
+        self.usage = event.usage
+
+    def _finish(self, event: ChoiceEnd) -> None:
+        self._finishes[event.choice] = event.finish
+
+    def _end(self, event: ResponseEnd) -> None:
+        self.ended = True
+
+    def _fail(self, event: ResponseFailed) -> None:
+        self.failure = event.failure
 
     def part(self, index: int) -> Part:
         """One part as far as it has come."""
@@ -117,6 +125,21 @@ class Fold:
         choices = tuple(Choice(index, tuple(parts[index]), self._finishes.get(index)) for index in sorted(parts))
         start = self._start
         return Response(start.id, start.model, start.created, choices, self.usage, self.failure, start.origin)
+
+
+_TAKEN: Mapping[type, Callable[..., None]] = {
+    TextDelta: Fold._text,
+    ArgumentsDelta: Fold._text,
+    PartStart: Fold._start_part,
+    PartEnd: Fold._end_part,
+    SealDelta: Fold._seal,
+    CitationDelta: Fold._citation,
+    ResponseStart: Fold._begin,
+    UsageUpdate: Fold._usage,
+    ChoiceEnd: Fold._finish,
+    ResponseEnd: Fold._end,
+    ResponseFailed: Fold._fail,
+}
 
 
 def fold(events: Iterable[Event]) -> Response:
@@ -142,30 +165,26 @@ def unfold(response: Response) -> Iterator[Event]:
     yield ResponseFailed(response.failure) if response.failure is not None else ResponseEnd()
 
 
+_EMPTY: Mapping[type, Mapping[str, object]] = {
+    Text: {"text": "", "citations": (), "seal": None},
+    Reasoning: {"text": "", "seal": None},
+    Refusal: {"text": ""},
+    Call: {"arguments": "", "seal": None, "incomplete": False},
+}
+"""How a part of each type begins, before its deltas; others come whole."""
+
+
 def _unfold_part(index: int, part: Part, choice: int) -> Iterator[Event]:
-    match part:
-        case Text(text, citations, _, seal):
-            yield PartStart(index, replace(part, text="", citations=(), seal=None), choice)
-            if text:
-                yield TextDelta(index, text)
-            for citation in citations:
-                yield CitationDelta(index, citation)
-        case Reasoning(text=text, seal=seal):
-            yield PartStart(index, replace(part, text="", seal=None), choice)
-            if text:
-                yield TextDelta(index, text)
-        case Refusal(text):
-            seal = None
-            yield PartStart(index, replace(part, text=""), choice)
-            if text:
-                yield TextDelta(index, text)
-        case Call(arguments=arguments, seal=seal):
-            yield PartStart(index, replace(part, arguments="", seal=None, incomplete=False), choice)
-            if arguments:
-                yield ArgumentsDelta(index, arguments)
-        case _:
-            seal = None
-            yield PartStart(index, part, choice)
-    if seal is not None:
-        yield SealDelta(index, seal)
+    empty = _EMPTY.get(type(part))
+    yield PartStart(index, replace(part, **empty) if empty else part, choice)
+    if empty:
+        if isinstance(part, Call):
+            if part.arguments:
+                yield ArgumentsDelta(index, part.arguments)
+        elif part.text:  # type: ignore[union-attr]
+            yield TextDelta(index, part.text)  # type: ignore[union-attr]
+        for citation in getattr(part, "citations", ()):
+            yield CitationDelta(index, citation)
+        if getattr(part, "seal", None) is not None:
+            yield SealDelta(index, part.seal)  # type: ignore[union-attr,arg-type]
     yield PartEnd(index, isinstance(part, Call) and part.incomplete)

@@ -1,8 +1,8 @@
 """The internal form: what a conversation with tools means, in no provider's words.
 
-Every node is a frozen value. It remembers its origin: the protocol and the place it was read from, the JSON it was read
-from, and the keys that its reader did not know. A writer of the same protocol gives an intact origin back as it was; any
-other writer writes from the meaning alone. Change a node only with `changed`, which lets go of the verbatim form.
+Every node is a frozen value. It remembers its origin: the protocol and the place it was read from, its JSON, and the
+keys that its reader did not know. A writer of the same protocol gives an intact origin back as it was; any other writer
+writes from the meaning alone. Change a node only with `changed`, which lets go of the verbatim form.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Refusal(Struct, frozen=True, gc=False):
 
 
 class Reasoning(Struct, frozen=True, gc=False):
-    """Thinking. `form` is "summary" or "raw" where the wire says which; `hidden` means that the text itself is sealed."""
+    """Thinking. `form` is "summary" or "raw" where the wire says which; `hidden` means that the text is sealed."""
 
     text: str = ""
     form: Literal["", "summary", "raw"] = ""
@@ -93,7 +93,7 @@ class Media(Struct, frozen=True, gc=False):
 
 
 class Call(Struct, frozen=True, gc=False):
-    """A tool call. `arguments` is the JSON text as it came ("" when there were none); for kind "custom" it is the raw input.
+    """A tool call. `arguments` is the JSON text as it came, "" for none; for kind "custom" it is the raw input.
 
     `kind` is "function", "custom", "search" (a search for tools), or a protocol's own client-side kind such as
     "local_shell": then `arguments` is the JSON text of what the wire calls its action.
@@ -116,8 +116,8 @@ class Call(Struct, frozen=True, gc=False):
 
 
 class Result(Struct, frozen=True, gc=False):
-    """What a tool answered. `error` is None where the wire did not say. `value` is set when the wire held JSON, not text:
-    then `content` holds its text form."""
+    """What a tool answered. `error` is None where the wire did not say. `value` is set when the wire held JSON, and
+    `content` is then its text form."""
 
     id: str
     content: tuple[Part, ...] = ()
@@ -352,7 +352,7 @@ class Finish(Struct, frozen=True, gc=False):
 
 
 class Usage(Struct, frozen=True, gc=False):
-    """Token counts. `input` includes what was cached, `output` includes thinking. `origin.wire` is the wire's own record."""
+    """Token counts. `input` includes what was cached, `output` includes thinking; `origin.wire` is the wire's own."""
 
     input: int = 0
     output: int = 0
@@ -442,7 +442,7 @@ PROVENANCE = ("origin", "strays", "where", "frame")
 
 
 def forget(value: Any) -> Any:
-    """A node and all below it without origins: what it means, for comparing. What is nothing but its origin keeps it."""
+    """A node and all below it without origins, for comparing what they mean. What is only its origin keeps it."""
     if isinstance(value, tuple):
         return tuple(map(forget, value))
     if isinstance(value, Struct):

@@ -130,8 +130,8 @@ class Ledger:
         notes, self._notes = self._notes, []
         for code, where, what, why in notes:
             severity, reason = CODES[code]
-            for place in where if isinstance(where, Places) else (where,):
-                path = pointer(place)
+            for spot in where if isinstance(where, Places) else (where,):
+                path = pointer(spot)
                 if (code, path, what) not in self._spelled:
                     because = why or reason.format(source=self.source, target=self.target)
                     self._spelled[code, path, what] = Loss(code, path, severity, what, because)

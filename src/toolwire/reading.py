@@ -20,7 +20,7 @@ class Reading:
         self.strays: list[Stray] = []
 
     def origin(self, node: Object, path: Path, known: frozenset[str]) -> Origin:
-        """The origin of a node whose reader knows these keys; the others are kept, and noted when they say something."""
+        """The origin of a node whose reader knows these keys; others are kept, and noted when they say something."""
         if known.issuperset(node):
             return Origin(self.protocol, path, node)
         extra = {key: value for key, value in node.items() if key not in known}

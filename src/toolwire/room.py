@@ -53,7 +53,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     phases: bool = False
     """Do turns have a phase?"""
     dialect: Callable[[Json, str], Converted] | None = None
-    """The dialect of JSON Schema that tools must be in, by the model's name; told here when it can rename parameters."""
+    """The dialect that the schemas of tools must be in, by the model's name, where parameters may be renamed."""
     argument_objects: bool = False
     """Arguments must be a JSON object, not text."""
     fills_orphans: bool = True

@@ -107,7 +107,9 @@ class _Pending(msgspec.Struct, frozen=True):
 def _open_reasoning(part: Reasoning, entries: list[Entry], parts: list[Part]) -> None:
     own = [entry for entry in entries if entry.place == "reasoning"]
     if own:
-        parts.append(changed(part, seal=Seal(own[0].maker, own[0].value), hidden=own[0].hidden, id=own[0].id, form=own[0].form))
+        parts.append(
+            changed(part, seal=Seal(own[0].maker, own[0].value), hidden=own[0].hidden, id=own[0].id, form=own[0].form)
+        )
         parts.extend(map(reasoning_of, own[1:]))
     elif part.text:
         parts.append(changed(part, seal=None))
@@ -146,25 +148,26 @@ def _carry_over(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
     result: list[Turn] = []
     waiting: Seal | None = None
     for turn in turns:
-        parts = turn.parts
-        if turn.role == "assistant" and waiting is not None and parts and isinstance(parts[0], (Call, Text)):
-            turn = changed(turn, parts=(changed(parts[0], seal=waiting), *parts[1:]))
-            waiting = None
-            parts = turn.parts
-        if turn.role == "assistant" and parts and isinstance(parts[-1], Text) and not parts[-1].text and parts[-1].seal:
-            if turn.origin is not None and not turn.origin.intact and _came_from_envelope(parts[-1]):
-                waiting = parts[-1].seal
-                if len(parts) == 1:
+        if turn.role == "assistant" and turn.parts:
+            first, last = turn.parts[0], turn.parts[-1]
+            if waiting is not None and isinstance(first, (Call, Text)):
+                turn = changed(turn, parts=(changed(first, seal=waiting), *turn.parts[1:]))
+                waiting = None
+            elif _is_letter(turn, last):
+                waiting = last.seal  # type: ignore[union-attr]
+                if len(turn.parts) == 1:
                     continue
-                turn = changed(turn, parts=parts[:-1])
+                turn = changed(turn, parts=turn.parts[:-1])
         result.append(turn)
     if waiting is not None:
         result.append(Turn("assistant", (Text("", seal=waiting),)))
     return tuple(result)
 
 
-def _came_from_envelope(part: Text) -> bool:
-    return part.origin is None
+def _is_letter(turn: Turn, part: Part) -> bool:
+    """Is this nothing but a seal that came out of an envelope and still waits for its part?"""
+    opened_here = turn.origin is not None and not turn.origin.intact and getattr(part, "origin", None) is None
+    return opened_here and isinstance(part, Text) and not part.text and part.seal is not None
 
 
 def kept(request: Request, maker: str, rules: Rules, ledger: Ledger) -> Request:

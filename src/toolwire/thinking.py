@@ -13,7 +13,7 @@ def budget_for(effort: str) -> int:
 
 
 def effort_for(budget: int) -> str:
-    """The effort that a budget amounts to; a negative budget means "decide yourself" and is told by its mode, not here."""
+    """The effort that a budget amounts to. (A negative budget means "decide yourself": a mode tells that, not this.)"""
     fitting = [effort for effort in EFFORTS if BUDGETS[effort] <= budget]
     return fitting[-1] if fitting else "none"
 

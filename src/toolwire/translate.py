@@ -22,7 +22,9 @@ class Refused(Exception):
     def __init__(self, losses: tuple[Loss, ...]) -> None:
         self.losses = tuple(loss for loss in losses if loss.severity == "lost")
         first = self.losses[0]
-        super().__init__(f"{len(self.losses)} lost; the first is {first.code} at {first.path or 'the body'}: {first.what}")
+        super().__init__(
+            f"{len(self.losses)} lost; the first is {first.code} at {first.path or 'the body'}: {first.what}"
+        )
 
 
 def translate(
@@ -37,8 +39,8 @@ def translate(
 ) -> Translation:
     """Translate a request, a whole response or an error body.
 
-    Answers go the other way: `source` is the provider, `target` the client, and the client's own `request` gives back its
-    names, shapes and options. Further keywords are those of `Options`. Raises `Malformed` for input that cannot be read.
+    Answers go the other way: `source` is the provider, `target` the client, and the client's own `request` gives back
+    its names, shapes and options. Further keywords are those of `Options`. Raises `Malformed` for unreadable input.
     """
     chosen = options_of(options)
     if kind == "request":
@@ -87,5 +89,5 @@ def options_of(given: Mapping[str, Any]) -> Options:
     """Options from keywords; an unknown one is an error that lists those that there are."""
     unknown = set(given) - set(Options.__struct_fields__)
     if unknown:
-        raise TypeError(f"unknown option {sorted(unknown)[0]!r}; there are {', '.join(Options.__struct_fields__)}")
+        raise TypeError(f"unknown option {min(unknown)!r}; there are {', '.join(Options.__struct_fields__)}")
     return msgspec.convert(dict(given), Options)

@@ -21,6 +21,7 @@ Object: TypeAlias = dict[str, Any]
 Path: TypeAlias = tuple[Any, ...] | None
 """A place in the input as a linked pair `(parent, key)`; None is the root. Cheap to make, spelled only when needed."""
 
+
 class Places(tuple[Path, ...]):
     """Several places that say one thing together, where one place is expected."""
 
@@ -84,7 +85,9 @@ def decode(data: bytes | str, path: Path = None, max_bytes: int = MAX_BYTES) -> 
         raise Malformed(path, explain(data, error)) from None
 
 
-_LONE = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]")
+_LONE = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
+)
 
 
 def explain(data: bytes | str, error: Exception) -> str:
@@ -131,7 +134,7 @@ def object_or_none(text: str) -> Object | None:
 
 
 def embedded(text: str) -> Raw | None:
-    """A text that spells an object, ready to be embedded byte for byte; blank counts as `{}`; None when it is no object."""
+    """A text that spells an object, ready to be embedded byte for byte; blank is `{}`; None when it is no object."""
     if not text or text.isspace():
         return Raw(b"{}")
     return Raw(text.encode()) if is_object_text(text) else None

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from material import NAMES, SAMPLES
 
+from material import NAMES, SAMPLES
 from toolwire.cli import main
 
 CHAT = {"model": "gpt-4o", "messages": [{"role": "user", "content": "hi"}], "logit_bias": {"1": 2}}
@@ -40,7 +40,10 @@ def run(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[byte
 def test_a_request_goes_from_standard_input_to_standard_output(run: Any) -> None:
     ran = run("translate", "request", "--from", "openai-chat", "--to", "anthropic", stdin=json.dumps(CHAT).encode())
     assert ran.code == 0
-    assert json.loads(ran.out)["messages"] == [{"role": "user", "content": [{"type": "text", "text": "hi"}]}] or json.loads(ran.out)["messages"]
+    assert (
+        json.loads(ran.out)["messages"] == [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]
+        or json.loads(ran.out)["messages"]
+    )
     assert "lost" in ran.err
     assert "/logit_bias" in ran.err
     assert "\x1b" not in ran.err
@@ -52,12 +55,24 @@ def test_losses_go_to_the_report_as_json_lines(run: Any, tmp_path: Path) -> None
     ran = run("translate", "request", "--from", "openai_chat", "--to", "gemini", str(body), "--report", str(report))
     assert ran.code == 0
     losses = [json.loads(line) for line in report.read_text().splitlines()]
-    assert any(loss["code"] == "unknown-field" and loss["path"] == "/logit_bias" and loss["severity"] == "lost" for loss in losses)
+    assert any(
+        loss["code"] == "unknown-field" and loss["path"] == "/logit_bias" and loss["severity"] == "lost"
+        for loss in losses
+    )
     assert ran.err == ""
 
 
 def test_strict_exits_with_3(run: Any) -> None:
-    ran = run("translate", "request", "--from", "openai-chat", "--to", "anthropic", "--strict", stdin=json.dumps(CHAT).encode())
+    ran = run(
+        "translate",
+        "request",
+        "--from",
+        "openai-chat",
+        "--to",
+        "anthropic",
+        "--strict",
+        stdin=json.dumps(CHAT).encode(),
+    )
     assert ran.code == 3
     assert "hint:" in ran.err
 
@@ -66,7 +81,11 @@ def test_strict_exits_with_3(run: Any) -> None:
     ("words", "stdin", "said"),
     [
         (("--from", "openai-chat", "--to", "anthropic"), b"{", "not JSON"),
-        (("--from", "openai-chat", "--to", "anthropic"), b'{"model": "m", "messages": [{"role": "user", "content": 5}]}', "/messages/0/content"),
+        (
+            ("--from", "openai-chat", "--to", "anthropic"),
+            b'{"model": "m", "messages": [{"role": "user", "content": 5}]}',
+            "/messages/0/content",
+        ),
         (("--from", "morse", "--to", "anthropic"), b"{}", "morse"),
         (("--from", "openai-chat", "--to", "morse"), b"{}", "morse"),
         (("--from", "openai-chat", "--to", "anthropic", "nowhere.json"), b"", "nowhere.json"),
@@ -97,12 +116,47 @@ def test_a_stream_that_fails_exits_with_1(run: Any) -> None:
 def test_an_answer_gets_its_names_back_from_the_request(run: Any, tmp_path: Path) -> None:
     long = "n" * 80
     request = tmp_path / "request.json"
-    request.write_text(json.dumps({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "q"}], "tools": [{"name": long, "input_schema": {"type": "object"}}]}))
+    request.write_text(
+        json.dumps(
+            {
+                "model": "m",
+                "max_tokens": 9,
+                "messages": [{"role": "user", "content": "q"}],
+                "tools": [{"name": long, "input_schema": {"type": "object"}}],
+            }
+        )
+    )
     sent = json.loads(run("translate", "request", "--from", "anthropic", "--to", "openai-chat", str(request)).out)
     name = sent["tools"][0]["function"]["name"]
     assert len(name) <= 64
-    answer = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [{"index": 0, "finish_reason": "tool_calls", "message": {"role": "assistant", "content": None, "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": name, "arguments": "{}"}}]}}]}
-    ran = run("translate", "response", "--from", "openai-chat", "--to", "anthropic", "--request", str(request), stdin=json.dumps(answer).encode())
+    answer = {
+        "id": "c",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "m",
+        "choices": [
+            {
+                "index": 0,
+                "finish_reason": "tool_calls",
+                "message": {
+                    "role": "assistant",
+                    "content": None,
+                    "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": name, "arguments": "{}"}}],
+                },
+            }
+        ],
+    }
+    ran = run(
+        "translate",
+        "response",
+        "--from",
+        "openai-chat",
+        "--to",
+        "anthropic",
+        "--request",
+        str(request),
+        stdin=json.dumps(answer).encode(),
+    )
     assert json.loads(ran.out)["content"][0]["name"] == long
     assert json.loads(ran.out)["stop_reason"] == "tool_use"
 
@@ -131,9 +185,30 @@ def test_matrix_shows_every_scenario_in_every_protocol(run: Any) -> None:
 
 
 TOOLS = [
-    {"type": "function", "function": {"name": "fine", "description": "Fine.", "parameters": {"type": "object", "properties": {"a": {"type": "string", "description": "A"}}}}},
-    {"type": "function", "function": {"name": "a.name_of_more_than_sixty_four_characters_that_no_wire_but_some_would_take", "description": "Long.", "parameters": {"type": "object", "properties": {}}}},
-    {"type": "function", "function": {"name": "root", "description": "Bad root.", "parameters": {"type": "array", "items": {"type": "string"}}}},
+    {
+        "type": "function",
+        "function": {
+            "name": "fine",
+            "description": "Fine.",
+            "parameters": {"type": "object", "properties": {"a": {"type": "string", "description": "A"}}},
+        },
+    },
+    {
+        "type": "function",
+        "function": {
+            "name": "a.name_of_more_than_sixty_four_characters_that_no_wire_but_some_would_take",
+            "description": "Long.",
+            "parameters": {"type": "object", "properties": {}},
+        },
+    },
+    {
+        "type": "function",
+        "function": {
+            "name": "root",
+            "description": "Bad root.",
+            "parameters": {"type": "array", "items": {"type": "string"}},
+        },
+    },
 ]
 
 

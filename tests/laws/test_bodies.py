@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from material import NAMES, PAIRS, SAMPLES, corpus, needs_corpus
 
+from material import NAMES, PAIRS, SAMPLES, corpus, needs_corpus
 from toolwire import Malformed, translate
 from toolwire.ir import forget
 from toolwire.loss import Ledger
@@ -66,7 +66,13 @@ def calls_in(request: Any) -> list[tuple[Any, ...]]:
             if isinstance(part, Call):
                 raw = part.arguments if part.kind == "custom" else None
                 loads = json.loads(part.arguments or "{}") if raw is None else None
-                found.append((part.name, part.kind, raw if raw is not None else loads if set(loads) != {"input"} else unwrapped(part.arguments)))
+                found.append(
+                    (
+                        part.name,
+                        part.kind,
+                        raw if raw is not None else loads if set(loads) != {"input"} else unwrapped(part.arguments),
+                    )
+                )
     return found
 
 

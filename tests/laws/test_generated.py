@@ -8,30 +8,51 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from material import NAMES
 
+from material import NAMES
 from toolwire.conformance.strict import complaints
 from toolwire.events import Checker
 from toolwire.exchange import outbound
 from toolwire.fold import fold, unfold
-from toolwire.ir import Call, Choice, Finish, Reasoning, Request, Response, Result, Settings, Text, Tool, Turn, Usage, forget
+from toolwire.ir import (
+    Call,
+    Choice,
+    Finish,
+    Reasoning,
+    Request,
+    Response,
+    Result,
+    Settings,
+    Text,
+    Tool,
+    Turn,
+    Usage,
+    forget,
+)
 from toolwire.loss import Ledger
 from toolwire.options import Options
 from toolwire.protocols import room
 from toolwire.room import Context
 from toolwire.wire import decode, encode, object_or_none
 
-WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=12).filter(str.strip)
+WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=12).filter(
+    str.strip
+)
 NAME = st.from_regex(r"[a-z][a-z0-9_]{0,11}", fullmatch=True)
 ID = st.from_regex(r"call_[a-z0-9]{4,8}", fullmatch=True)
 VALUE = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | WORDS | st.lists(WORDS, max_size=2)
-ARGUMENTS = st.dictionaries(NAME, VALUE, max_size=3).map(lambda value: json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+ARGUMENTS = st.dictionaries(NAME, VALUE, max_size=3).map(
+    lambda value: json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+)
 
 
 @st.composite
 def tools(draw: st.DrawFn) -> tuple[Tool, ...]:
     names = draw(st.lists(NAME, min_size=1, max_size=3, unique=True))
-    return tuple(Tool(name, draw(WORDS), {"type": "object", "properties": {"a": {"type": "string", "description": draw(WORDS)}}}) for name in names)
+    return tuple(
+        Tool(name, draw(WORDS), {"type": "object", "properties": {"a": {"type": "string", "description": draw(WORDS)}}})
+        for name in names
+    )
 
 
 @st.composite
@@ -42,7 +63,10 @@ def conversations(draw: st.DrawFn) -> Request:
     ids = iter(draw(st.lists(ID, min_size=8, max_size=8, unique=True)))
     for _ in range(draw(st.integers(0, 3))):
         said = (Text(draw(WORDS)),) if draw(st.booleans()) else ()
-        calls = tuple(Call(next(ids), draw(st.sampled_from(declared)).name, draw(ARGUMENTS)) for _ in range(draw(st.integers(1, 2))))
+        calls = tuple(
+            Call(next(ids), draw(st.sampled_from(declared)).name, draw(ARGUMENTS))
+            for _ in range(draw(st.integers(1, 2)))
+        )
         turns.append(Turn("assistant", (*said, *calls)))
         turns.extend(Turn("tool", (Result(call.id, (Text(draw(WORDS)),)),)) for call in calls)
         if draw(st.booleans()):
@@ -89,7 +113,9 @@ def test_a_conversation_is_read_as_it_was_written(target: str, request: Request)
     body = decode(encode(place.write_request(adapted, ledger)))
     again = place.read_request(body)
     assert essence(again) == essence(request)
-    assert [tool.name for tool in again.tools if isinstance(tool, Tool)] == [tool.name for tool in request.tools if isinstance(tool, Tool)]
+    assert [tool.name for tool in again.tools if isinstance(tool, Tool)] == [
+        tool.name for tool in request.tools if isinstance(tool, Tool)
+    ]
     assert [loss for loss in ledger.losses if loss.severity == "lost"] == []
     assert complaints(target, body) == []
 
@@ -108,7 +134,9 @@ def test_folding_undoes_unfolding(response: Response) -> None:
 @given(response=answers())
 def test_an_answer_is_the_same_whole_and_streamed(target: str, response: Response) -> None:
     place = room(target)
-    whole = place.read_response(decode(encode(place.write_response(response, Ledger("generated", target), Context(now=1)))))
+    whole = place.read_response(
+        decode(encode(place.write_response(response, Ledger("generated", target), Context(now=1))))
+    )
     writer = place.stream_writer(Ledger("generated", target), Context(now=1))
     data = b"".join(writer.write(event) for event in unfold(response)) + writer.close()
     reader = place.stream_reader()

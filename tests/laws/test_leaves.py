@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from material import NAMES, PAIRS, corpus, leaves, needs_corpus
 
+from material import NAMES, PAIRS, corpus, leaves, needs_corpus
 from toolwire import Malformed, translate
 from toolwire.protocols.unified.names import read_id
 
@@ -38,7 +38,14 @@ DEFAULTS: dict[str, tuple[Any, ...]] = {
 }
 """Values that say what a wire takes for granted anyway."""
 
-SAME = {"any": "required", "required": "any", "omitted": "", "summarized": "auto", "reasoning.encrypted_content": "", "models/gemini-2.0-flash": "gemini-2.0-flash"}
+SAME = {
+    "any": "required",
+    "required": "any",
+    "omitted": "",
+    "summarized": "auto",
+    "reasoning.encrypted_content": "",
+    "models/gemini-2.0-flash": "gemini-2.0-flash",
+}
 """Words that another protocol, or the outside of the body, says differently; seals are always asked for."""
 
 
@@ -133,6 +140,6 @@ def test_no_leaf_of_recorded_requests_is_lost_in_silence(target: str) -> None:
 
 def test_the_law_can_fail() -> None:
     """A leaf that is taken out of the ledger is noticed."""
-    text, others = words_of({"messages": [{"content": "{\"a\": 5}"}]})
+    text, others = words_of({"messages": [{"content": '{"a": 5}'}]})
     assert "5" in text or 5 in others
     assert "unknown-to-all" not in text

@@ -15,20 +15,46 @@ LONG = "mcp__plugin_of_a_vendor_with_a_long_name__and_a_tool_with_a_long_name_to
 def chat_answer(name: str, arguments: str) -> dict[str, Any]:
     call = {"id": "call_1", "type": "function", "function": {"name": name, "arguments": arguments}}
     message = {"role": "assistant", "content": None, "tool_calls": [call]}
-    return {"id": "c1", "object": "chat.completion", "created": 1, "model": "m", "choices": [{"index": 0, "finish_reason": "tool_calls", "message": message}]}
+    return {
+        "id": "c1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "m",
+        "choices": [{"index": 0, "finish_reason": "tool_calls", "message": message}],
+    }
 
 
 def claude_answer(name: str, input: Any) -> dict[str, Any]:
-    return {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [{"type": "tool_use", "id": "toolu_1", "name": name, "input": input}], "stop_reason": "tool_use", "stop_sequence": None, "usage": {"input_tokens": 1, "output_tokens": 1}}
+    return {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": [{"type": "tool_use", "id": "toolu_1", "name": name, "input": input}],
+        "stop_reason": "tool_use",
+        "stop_sequence": None,
+        "usage": {"input_tokens": 1, "output_tokens": 1},
+    }
 
 
 def claude_stream(name: str, input: str) -> bytes:
     events = [
         {"type": "message_start", "message": {**claude_answer(name, {}), "content": [], "stop_reason": None}},
-        {"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use", "id": "toolu_1", "name": name, "input": {}}},
-        *({"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": piece}} for piece in (input[:7], input[7:])),
+        {
+            "type": "content_block_start",
+            "index": 0,
+            "content_block": {"type": "tool_use", "id": "toolu_1", "name": name, "input": {}},
+        },
+        *(
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": piece}}
+            for piece in (input[:7], input[7:])
+        ),
         {"type": "content_block_stop", "index": 0},
-        {"type": "message_delta", "delta": {"stop_reason": "tool_use", "stop_sequence": None}, "usage": {"output_tokens": 3}},
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": "tool_use", "stop_sequence": None},
+            "usage": {"output_tokens": 3},
+        },
         {"type": "message_stop"},
     ]
     return b"".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events)
@@ -36,49 +62,100 @@ def claude_stream(name: str, input: str) -> bytes:
 
 def test_a_long_name_within_one_protocol() -> None:
     tools = [{"name": LONG, "description": "d", "input_schema": {"type": "object"}}]
-    request = {"model": "claude-sonnet-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "q"}], "tools": tools}
+    request = {
+        "model": "claude-sonnet-4-5",
+        "max_tokens": 9,
+        "messages": [{"role": "user", "content": "q"}],
+        "tools": tools,
+    }
     sent = translate(request, "request", source="anthropic", target="anthropic").json()["tools"][0]["name"]
     assert sent != LONG
     assert len(sent) <= 128
-    whole = translate(claude_answer(sent, {"a": 1}), "response", source="anthropic", target="anthropic", request=request).json()
+    whole = translate(
+        claude_answer(sent, {"a": 1}), "response", source="anthropic", target="anthropic", request=request
+    ).json()
     assert whole["content"][0]["name"] == LONG
     stream = Stream(source="anthropic", target="anthropic", request=request)
     assert LONG in (stream.feed(claude_stream(sent, '{"a": 1}')) + stream.close()).decode()
 
 
 SCHEMAS = [
-    ({"type": "object", "properties": {"file path": {"type": "string"}, "$x": {"type": "object", "properties": {"a/b": {"type": "integer"}}}}}, {"file path": "/a", "$x": {"a/b": 1}}),
-    ({"anyOf": [{"type": "object", "properties": {"a b": {"type": "string"}}}, {"type": "object", "properties": {"c": {"type": "integer"}}}]}, {"a b": "x", "c": 2}),
+    (
+        {
+            "type": "object",
+            "properties": {
+                "file path": {"type": "string"},
+                "$x": {"type": "object", "properties": {"a/b": {"type": "integer"}}},
+            },
+        },
+        {"file path": "/a", "$x": {"a/b": 1}},
+    ),
+    (
+        {
+            "anyOf": [
+                {"type": "object", "properties": {"a b": {"type": "string"}}},
+                {"type": "object", "properties": {"c": {"type": "integer"}}},
+            ]
+        },
+        {"a b": "x", "c": 2},
+    ),
 ]
 
 
 @pytest.mark.parametrize(("schema", "arguments"), SCHEMAS)
 def test_parameters_that_the_target_cannot_name(schema: Any, arguments: Any) -> None:
     tools = [{"type": "function", "function": {"name": "f", "description": "d", "parameters": schema}}]
-    history = [{"role": "user", "content": "q"}, *(chat_answer("f", json.dumps(arguments))["choices"][0]["message"],), {"role": "tool", "tool_call_id": "call_1", "content": "r"}]
+    history = [
+        {"role": "user", "content": "q"},
+        *(chat_answer("f", json.dumps(arguments))["choices"][0]["message"],),
+        {"role": "tool", "tool_call_id": "call_1", "content": "r"},
+    ]
     request = {"model": "gpt-4o", "messages": history, "tools": tools}
     sent = translate(request, "request", source="openai-chat", target="anthropic", model="claude-sonnet-4-5").json()
     there = sent["messages"][1]["content"][0]["input"]
     assert set(there) <= set(sent["tools"][0]["input_schema"]["properties"])
     assert set(there) != set(arguments)
-    whole = translate(claude_answer("f", there), "response", source="anthropic", target="openai-chat", request=request).json()
+    whole = translate(
+        claude_answer("f", there), "response", source="anthropic", target="openai-chat", request=request
+    ).json()
     assert json.loads(whole["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"]) == arguments
     stream = Stream(source="anthropic", target="openai-chat", request=request)
     text = (stream.feed(claude_stream("f", json.dumps(there))) + stream.close()).decode()
     pieces = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
-    deltas = [call["function"].get("arguments", "") for piece in pieces for choice in piece["choices"] for call in choice["delta"].get("tool_calls", ())]
+    deltas = [
+        call["function"].get("arguments", "")
+        for piece in pieces
+        for choice in piece["choices"]
+        for call in choice["delta"].get("tool_calls", ())
+    ]
     assert json.loads("".join(deltas)) == arguments
 
 
 CODEX = {
-    "model": "gpt-5.5", "input": "q",
+    "model": "gpt-5.5",
+    "input": "q",
     "tools": [
-        {"type": "custom", "name": "apply_patch", "description": "d", "format": {"type": "grammar", "syntax": "lark", "definition": "start: x"}},
-        {"type": "namespace", "name": "mcp__docs__", "description": "n", "tools": [{"type": "function", "name": "search", "description": "d", "parameters": {"type": "object"}}]},
-        {"type": "tool_search", "execution": "client", "description": "finds tools", "parameters": {"type": "object", "properties": {"query": {"type": "string"}}}},
+        {
+            "type": "custom",
+            "name": "apply_patch",
+            "description": "d",
+            "format": {"type": "grammar", "syntax": "lark", "definition": "start: x"},
+        },
+        {
+            "type": "namespace",
+            "name": "mcp__docs__",
+            "description": "n",
+            "tools": [{"type": "function", "name": "search", "description": "d", "parameters": {"type": "object"}}],
+        },
+        {
+            "type": "tool_search",
+            "execution": "client",
+            "description": "finds tools",
+            "parameters": {"type": "object", "properties": {"query": {"type": "string"}}},
+        },
     ],
 }
-PATCH = "*** Begin Patch\n*** Add File: a.txt\n+\"hi\" ü\n*** End Patch\n"
+PATCH = '*** Begin Patch\n*** Add File: a.txt\n+"hi" ü\n*** End Patch\n'
 
 SEEN = [
     ("apply_patch", {"input": PATCH}, {"type": "custom_tool_call", "name": "apply_patch", "input": PATCH}),
@@ -91,11 +168,17 @@ SEEN = [
 def test_what_codex_declared_comes_back_as_codex_declared_it(name: str, arguments: Any, seen: dict[str, Any]) -> None:
     sent = translate(CODEX, "request", source="openai-responses", target="anthropic", model="claude-sonnet-4-5").json()
     assert name in {tool["name"] for tool in sent["tools"]}
-    whole = translate(claude_answer(name, arguments), "response", source="anthropic", target="openai-responses", request=CODEX).json()
+    whole = translate(
+        claude_answer(name, arguments), "response", source="anthropic", target="openai-responses", request=CODEX
+    ).json()
     stream = Stream(source="anthropic", target="openai-responses", request=CODEX)
     text = (stream.feed(claude_stream(name, json.dumps(arguments))) + stream.close()).decode()
     events = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: ")]
-    done = [event["item"] for event in events if event["type"] == "response.output_item.done" and event["item"]["type"] != "reasoning"]
+    done = [
+        event["item"]
+        for event in events
+        if event["type"] == "response.output_item.done" and event["item"]["type"] != "reasoning"
+    ]
     for item in (whole["output"][-1], done[-1], events[-1]["response"]["output"][-1]):
         assert item.items() >= seen.items()
 

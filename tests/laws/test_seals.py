@@ -12,7 +12,12 @@ from toolwire import Stream, seals, translate
 from toolwire.ir import Seal
 
 CLAUDE = {
-    "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-opus-5-5", "stop_reason": "tool_use", "stop_sequence": None,
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "model": "claude-opus-5-5",
+    "stop_reason": "tool_use",
+    "stop_sequence": None,
     "usage": {"input_tokens": 1, "output_tokens": 1},
     "content": [
         {"type": "thinking", "thinking": "Need both.", "signature": "EqQB+/sig=="},
@@ -23,20 +28,67 @@ CLAUDE = {
     ],
 }
 GEMINI = {
-    "candidates": [{"index": 0, "finishReason": "STOP", "content": {"role": "model", "parts": [
-        {"text": "Planning.", "thought": True},
-        {"functionCall": {"id": "c1", "name": "f", "args": {"a": 1}}, "thoughtSignature": "EpQBCpEBAXLI2nw="},
-        {"functionCall": {"id": "c2", "name": "f", "args": {"a": 2}}},
-    ]}}], "modelVersion": "gemini-3.8-flash", "responseId": "r1", "usageMetadata": {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2},
+    "candidates": [
+        {
+            "index": 0,
+            "finishReason": "STOP",
+            "content": {
+                "role": "model",
+                "parts": [
+                    {"text": "Planning.", "thought": True},
+                    {
+                        "functionCall": {"id": "c1", "name": "f", "args": {"a": 1}},
+                        "thoughtSignature": "EpQBCpEBAXLI2nw=",
+                    },
+                    {"functionCall": {"id": "c2", "name": "f", "args": {"a": 2}}},
+                ],
+            },
+        }
+    ],
+    "modelVersion": "gemini-3.8-flash",
+    "responseId": "r1",
+    "usageMetadata": {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2},
 }
 RESPONSES = {
-    "id": "resp_1", "object": "response", "created_at": 1, "model": "gpt-5.6", "status": "completed", "parallel_tool_calls": True, "tool_choice": "auto", "tools": [],
+    "id": "resp_1",
+    "object": "response",
+    "created_at": 1,
+    "model": "gpt-5.6",
+    "status": "completed",
+    "parallel_tool_calls": True,
+    "tool_choice": "auto",
+    "tools": [],
     "output": [
-        {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Both."}], "encrypted_content": "gAAAAsecret"},
-        {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "f", "arguments": "{\"a\":1}", "status": "completed"},
-        {"type": "function_call", "id": "fc_2", "call_id": "call_2", "name": "f", "arguments": "{\"a\":2}", "status": "completed"},
+        {
+            "type": "reasoning",
+            "id": "rs_1",
+            "summary": [{"type": "summary_text", "text": "Both."}],
+            "encrypted_content": "gAAAAsecret",
+        },
+        {
+            "type": "function_call",
+            "id": "fc_1",
+            "call_id": "call_1",
+            "name": "f",
+            "arguments": '{"a":1}',
+            "status": "completed",
+        },
+        {
+            "type": "function_call",
+            "id": "fc_2",
+            "call_id": "call_2",
+            "name": "f",
+            "arguments": '{"a":2}',
+            "status": "completed",
+        },
     ],
-    "usage": {"input_tokens": 1, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 1, "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 2},
+    "usage": {
+        "input_tokens": 1,
+        "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens": 1,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": 2,
+    },
 }
 
 MAKERS: dict[str, tuple[Any, list[str]]] = {
@@ -45,13 +97,23 @@ MAKERS: dict[str, tuple[Any, list[str]]] = {
     "openai-responses": (RESPONSES, ["gAAAAsecret"]),
 }
 CLIENTS = ["anthropic", "gemini", "openai-responses", "unified"]
-MODELS = {"anthropic": "claude-opus-5-5", "gemini": "gemini-3.8-flash", "openai-responses": "gpt-5.6", "openai-chat": "gpt-4o", "unified": "m"}
+MODELS = {
+    "anthropic": "claude-opus-5-5",
+    "gemini": "gemini-3.8-flash",
+    "openai-responses": "gpt-5.6",
+    "openai-chat": "gpt-4o",
+    "unified": "m",
+}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer", "description": "A"}}}
 
 TOOLS: dict[str, Any] = {
     "anthropic": {"max_tokens": 99, "tools": [{"name": "f", "description": "d", "input_schema": SCHEMA}]},
-    "gemini": {"tools": [{"functionDeclarations": [{"name": "f", "description": "d", "parametersJsonSchema": SCHEMA}]}]},
-    "openai-responses": {"tools": [{"type": "function", "name": "f", "description": "d", "parameters": SCHEMA, "strict": False}]},
+    "gemini": {
+        "tools": [{"functionDeclarations": [{"name": "f", "description": "d", "parametersJsonSchema": SCHEMA}]}]
+    },
+    "openai-responses": {
+        "tools": [{"type": "function", "name": "f", "description": "d", "parameters": SCHEMA, "strict": False}]
+    },
     "unified": {"tools": [{"name": "f", "description": "d", "parameters": SCHEMA}]},
 }
 
@@ -82,14 +144,29 @@ def echoed(client: str, request: dict[str, Any], answer: dict[str, Any]) -> dict
         calls = [part["functionCall"] for part in parts if "functionCall" in part]
         request["contents"] += [
             {"role": "model", "parts": kept},
-            {"role": "user", "parts": [{"functionResponse": {"id": call["id"], "name": call["name"], "response": {"output": "ok"}}} for call in calls]},
+            {
+                "role": "user",
+                "parts": [
+                    {"functionResponse": {"id": call["id"], "name": call["name"], "response": {"output": "ok"}}}
+                    for call in calls
+                ],
+            },
         ]
     elif client == "openai-responses":
         calls = [item["call_id"] for item in answer["output"] if item["type"] == "function_call"]
-        request["input"] += [*answer["output"], *({"type": "function_call_output", "call_id": id, "output": "ok"} for id in calls)]
+        request["input"] += [
+            *answer["output"],
+            *({"type": "function_call_output", "call_id": id, "output": "ok"} for id in calls),
+        ]
     else:
         message = answer["message"]
-        request["messages"] += [message, {"role": "tool", "results": [{"tool_call_id": call["id"], "content": "ok"} for call in message["tool_calls"]]}]
+        request["messages"] += [
+            message,
+            {
+                "role": "tool",
+                "results": [{"tool_call_id": call["id"], "content": "ok"} for call in message["tool_calls"]],
+            },
+        ]
     return request
 
 
@@ -119,9 +196,9 @@ def test_a_seal_comes_back_to_its_maker_and_to_nobody_else(maker: str, client: s
     again = echoed(client, request, seen)
     back = translate(again, "request", source=client, target=maker, model=MODELS[maker]).json()
     assert [seal for seal in seals_in(back) if seal in made] == made
-    for other in MODELS:
+    for other, model in MODELS.items():
         if other != maker and other != client:
-            there = translate(again, "request", source=client, target=other, model=MODELS[other])
+            there = translate(again, "request", source=client, target=other, model=model)
             assert not set(seals_in(there.json())) & set(made), other
             assert not any(seals.entries_in(seal) for seal in seals_in(there.json())), other
             assert client == "unified" or "seal-dropped" in {loss.code for loss in there.losses}, other
@@ -135,10 +212,16 @@ def test_thinking_stands_where_its_maker_put_it(maker: str, client: str) -> None
     seen = translate(answer, "response", source=maker, target=client, request=request, model=MODELS[maker]).json()
     back = translate(echoed(client, request, seen), "request", source=client, target=maker, model=MODELS[maker]).json()
     if maker == "anthropic":
-        assert [block["type"] for block in back["messages"][1]["content"]] == ["thinking", "redacted_thinking", "text", "tool_use", "tool_use"]
+        assert [block["type"] for block in back["messages"][1]["content"]] == [
+            "thinking",
+            "redacted_thinking",
+            "text",
+            "tool_use",
+            "tool_use",
+        ]
         assert back["messages"][1]["content"][0] == CLAUDE["content"][0]  # type: ignore[index]
     elif maker == "openai-responses":
-        kinds = [item["type"] for item in back["input"] if item["type"] not in ("message",)]
+        kinds = [item["type"] for item in back["input"] if item["type"] != "message"]
         assert kinds[:3] == ["reasoning", "function_call", "function_call"]
     else:
         calls = [part for part in back["contents"][1]["parts"] if "functionCall" in part]

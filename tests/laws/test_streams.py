@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from material import NAMES, PAIRS, SAMPLES, corpus, needs_corpus, sample_streams
 
+from material import NAMES, PAIRS, SAMPLES, corpus, needs_corpus, sample_streams
 from toolwire import Stream
 from toolwire.events import Checker, Event, ResponseEnd, ResponseFailed
 from toolwire.fold import fold, unfold
@@ -21,14 +21,21 @@ from toolwire.ir import Call, Choice, Response, forget
 from toolwire.protocols import room
 from toolwire.wire import object_or_none
 
-FOLDERS = {"openai_chat": "openai-chat", "openai_responses": "openai-responses", "anthropic": "anthropic", "gemini": "gemini"}
+FOLDERS = {
+    "openai_chat": "openai-chat",
+    "openai_responses": "openai-responses",
+    "anthropic": "anthropic",
+    "gemini": "gemini",
+}
 ALL = [
     (FOLDERS[folder], path)
     for folder in FOLDERS
     for path in sample_streams(folder)
     if path.stem != "interactions_function_call"  # another API of the same vendor
 ]
-NEGATIVE = [(name, path) for path in sample_streams("negative") for name in FOLDERS.values() if path.name.startswith(name)]
+NEGATIVE = [
+    (name, path) for path in sample_streams("negative") for name in FOLDERS.values() if path.name.startswith(name)
+]
 ids = [f"{path.parent.name}/{path.stem}" for _, path in ALL]
 
 
@@ -50,7 +57,9 @@ def failed(target: str, out: bytes) -> bool:
     return any(isinstance(event, ResponseFailed) for event in events_of(target, out))
 
 
-@pytest.mark.parametrize(("protocol", "path"), [*ALL, *NEGATIVE], ids=[*ids, *(f"negative/{path.stem}" for _, path in NEGATIVE)])
+@pytest.mark.parametrize(
+    ("protocol", "path"), [*ALL, *NEGATIVE], ids=[*ids, *(f"negative/{path.stem}" for _, path in NEGATIVE)]
+)
 def test_readers_keep_the_grammar_and_do_not_mind_how_bytes_are_cut(protocol: str, path: Path) -> None:
     data = path.read_bytes()
     events = events_of(protocol, data)
@@ -67,7 +76,9 @@ def test_every_sample_comes_out_in_every_protocol(protocol: str, path: Path, tar
     data = path.read_bytes()
     out, stream = through(protocol, target, data)
     assert through(protocol, target, data, 1)[0] == out
-    calls = [part for choice in fold(events_of(protocol, data)).choices for part in choice.parts if isinstance(part, Call)]
+    calls = [
+        part for choice in fold(events_of(protocol, data)).choices for part in choice.parts if isinstance(part, Call)
+    ]
     cut = target == "unified" and any(object_or_none(call.arguments) is None for call in calls if call.kind != "custom")
     assert failed(target, out) == (failed(protocol, data) or cut)
     assert (stream.failure is not None) == failed(protocol, data)
@@ -108,7 +119,9 @@ def test_what_is_written_from_meaning_alone_means_the_same(protocol: str, path: 
         again = Response(choices=(Choice(0, (replace(again.choices[0].parts[0], id=""),), again.choices[0].finish),))
     assert [choice.parts for choice in again.choices] == [choice.parts for choice in response.choices]
     if path.stem != "continuation":  # we never promise a continuation that only its maker could give
-        assert [c.finish.kind for c in again.choices if c.finish] == [c.finish.kind for c in response.choices if c.finish]
+        assert [c.finish.kind for c in again.choices if c.finish] == [
+            c.finish.kind for c in response.choices if c.finish
+        ]
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)
@@ -117,7 +130,11 @@ def test_a_stream_that_is_cut_is_a_failure(source: str, target: str) -> None:
     if folder is None:
         whole, _ = through("openai-chat", source, (SAMPLES / "openai_chat" / "parallel_calls.sse").read_bytes())
     else:
-        names = {"openai_chat": "parallel_calls", "openai_responses": "parallel_calls", "anthropic": "text_then_tool_use"}
+        names = {
+            "openai_chat": "parallel_calls",
+            "openai_responses": "parallel_calls",
+            "anthropic": "text_then_tool_use",
+        }
         whole = (SAMPLES / folder / f"{names.get(folder, 'function_call')}.sse").read_bytes()
     for at in range(0, int(len(whole) * 0.6), 37):
         out, stream = through(source, target, whole[:at])

@@ -17,8 +17,8 @@ import openai
 import pytest
 from google import genai
 from google.genai import errors as gemini_errors
-from material import SAMPLES, sample_streams
 
+from material import SAMPLES, sample_streams
 from toolwire import Stream
 from toolwire.fold import fold
 from toolwire.ir import Call, Finish, Response, Text
@@ -27,9 +27,17 @@ from toolwire.wire import object_or_none
 
 Serve = Callable[[int, Mapping[str, str], bytes], str]
 
-FOLDERS = {"openai_chat": "openai-chat", "openai_responses": "openai-responses", "anthropic": "anthropic", "gemini": "gemini"}
+FOLDERS = {
+    "openai_chat": "openai-chat",
+    "openai_responses": "openai-responses",
+    "anthropic": "anthropic",
+    "gemini": "gemini",
+}
 SOURCES = [
-    (name, path) for folder, name in FOLDERS.items() for path in sample_streams(folder) if path.stem != "interactions_function_call"
+    (name, path)
+    for folder, name in FOLDERS.items()
+    for path in sample_streams(folder)
+    if path.stem != "interactions_function_call"
 ]
 
 
@@ -59,7 +67,10 @@ def chat(url: str) -> tuple[str, list[tuple[str, Any]]]:
                             # The helper itself cannot add up freeform calls; that they are there is all it can tell.
                             return text, []
                         name, arguments = calls.get(call.index, ("", ""))
-                        calls[call.index] = (name + (call.function.name or ""), arguments + (call.function.arguments or ""))
+                        calls[call.index] = (
+                            name + (call.function.name or ""),
+                            arguments + (call.function.arguments or ""),
+                        )
         final = stream.get_final_completion()
     assert final.choices[0].finish_reason
     return text, [(name, json.loads(arguments)) for name, arguments in calls.values()]
@@ -71,7 +82,11 @@ def responses(url: str) -> tuple[str, list[tuple[str, Any]]]:
         for _ in stream:
             pass
         final = stream.get_final_response()
-    calls = [(item.name, json.loads(item.arguments)) for item in final.output if item.type == "function_call" and not item.namespace]
+    calls = [
+        (item.name, json.loads(item.arguments))
+        for item in final.output
+        if item.type == "function_call" and not item.namespace
+    ]
     return final.output_text, calls
 
 
@@ -96,13 +111,20 @@ def gemini(url: str) -> tuple[str, list[tuple[str, Any]]]:
 
 
 SDKS: dict[str, Callable[[str], tuple[str, list[tuple[str, Any]]]]] = {
-    "openai-chat": chat, "openai-responses": responses, "anthropic": messages, "gemini": gemini,
+    "openai-chat": chat,
+    "openai-responses": responses,
+    "anthropic": messages,
+    "gemini": gemini,
 }
 REFUSALS = (openai.OpenAIError, anthropic.AnthropicError, gemini_errors.APIError, RuntimeError)
 
 
 def may_raise(response: Response, finish: Finish | None) -> bool:
-    return response.failure is not None or finish is None or finish.kind in ("length", "context", "filter", "refusal", "pause")
+    return (
+        response.failure is not None
+        or finish is None
+        or finish.kind in ("length", "context", "filter", "refusal", "pause")
+    )
 
 
 @pytest.mark.parametrize("target", SDKS)

@@ -20,8 +20,12 @@ LEGACY = {
     "model": "gpt-4o",
     "messages": [
         {"role": "user", "content": "What's the current weather in San Francisco?"},
-        {"role": "assistant", "content": None, "function_call": {"name": "get_weather", "arguments": "{\"location\": \"San Francisco\"}"}},
-        {"role": "function", "name": "get_weather", "content": "{\"temperature\": 62}"},
+        {
+            "role": "assistant",
+            "content": None,
+            "function_call": {"name": "get_weather", "arguments": '{"location": "San Francisco"}'},
+        },
+        {"role": "function", "name": "get_weather", "content": '{"temperature": 62}'},
     ],
     "tools": [{"type": "function", "function": {"name": "get_weather", "description": "d", "parameters": WEATHER}}],
 }
@@ -40,10 +44,36 @@ def test_a_legacy_call_in_the_history_beside_modern_tools(target: str) -> None:
 OLD_GEMINI = {
     "contents": [
         {"role": "user", "parts": [{"text": "Weather?"}]},
-        {"role": "model", "parts": [{"functionCall": {"name": "get_weather", "args": {"location": "SF"}}}, {"functionCall": {"name": "get_weather", "args": {"location": "LA"}}}]},
-        {"role": "function", "parts": [{"functionResponse": {"name": "get_weather", "response": {"temperature": 62}}}, {"functionResponse": {"name": "get_weather", "response": {"result": "sunny"}}}]},
+        {
+            "role": "model",
+            "parts": [
+                {"functionCall": {"name": "get_weather", "args": {"location": "SF"}}},
+                {"functionCall": {"name": "get_weather", "args": {"location": "LA"}}},
+            ],
+        },
+        {
+            "role": "function",
+            "parts": [
+                {"functionResponse": {"name": "get_weather", "response": {"temperature": 62}}},
+                {"functionResponse": {"name": "get_weather", "response": {"result": "sunny"}}},
+            ],
+        },
     ],
-    "tools": [{"function_declarations": [{"name": "get_weather", "description": "d", "parameters": {"type": "OBJECT", "properties": {"location": {"type": "STRING"}}, "required": ["location"]}}]}],
+    "tools": [
+        {
+            "function_declarations": [
+                {
+                    "name": "get_weather",
+                    "description": "d",
+                    "parameters": {
+                        "type": "OBJECT",
+                        "properties": {"location": {"type": "STRING"}},
+                        "required": ["location"],
+                    },
+                }
+            ]
+        }
+    ],
     "generation_config": {"max_output_tokens": 1024},
 }
 
@@ -62,7 +92,10 @@ def test_gemini_of_the_seed_without_ids_in_snake_case_and_upper_case() -> None:
 def test_the_sdks_config_wrapper() -> None:
     body = {
         "contents": [{"role": "user", "parts": [{"text": "hi"}]}],
-        "config": {"systemInstruction": "Be brief.", "tools": [{"functionDeclarations": [{"name": "f", "parametersJsonSchema": WEATHER}]}]},
+        "config": {
+            "systemInstruction": "Be brief.",
+            "tools": [{"functionDeclarations": [{"name": "f", "parametersJsonSchema": WEATHER}]}],
+        },
     }
     chat = out(body, "gemini", "openai-chat", model="gpt-4o")
     assert chat["messages"][0] == {"role": "system", "content": "Be brief."}
@@ -70,19 +103,37 @@ def test_the_sdks_config_wrapper() -> None:
 
 
 def test_finish_reason_function_call_of_the_seed() -> None:
-    answer = {"candidates": [{"content": {"role": "model", "parts": [{"functionCall": {"name": "f", "args": {"a": 1}}}]}, "finishReason": "FUNCTION_CALL"}]}
+    answer = {
+        "candidates": [
+            {
+                "content": {"role": "model", "parts": [{"functionCall": {"name": "f", "args": {"a": 1}}}]},
+                "finishReason": "FUNCTION_CALL",
+            }
+        ]
+    }
     chat = json.loads(translate(answer, "response", source="gemini", target="openai-chat").body)
     assert chat["choices"][0]["finish_reason"] == "tool_calls"
 
 
 def test_name_on_a_tool_message_and_strict_null() -> None:
-    chat = {"model": "m", "messages": [
-        {"role": "user", "content": "q"},
-        {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
-        {"role": "tool", "tool_call_id": "c", "name": "f", "content": "r"}]}
+    chat = {
+        "model": "m",
+        "messages": [
+            {"role": "user", "content": "q"},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+            },
+            {"role": "tool", "tool_call_id": "c", "name": "f", "content": "r"},
+        ],
+    }
     assert out(chat, "openai-chat", "gemini")["contents"][2]["parts"][0]["functionResponse"]["name"] == "f"
     tools = [{"type": "function", "name": "f", "description": "d", "parameters": WEATHER, "strict": None}]
-    assert out({"model": "m", "input": "q", "tools": tools}, "openai-responses", "anthropic")["tools"][0]["input_schema"] == WEATHER
+    assert (
+        out({"model": "m", "input": "q", "tools": tools}, "openai-responses", "anthropic")["tools"][0]["input_schema"]
+        == WEATHER
+    )
 
 
 def test_tools_that_are_no_functions() -> None:
@@ -147,20 +198,59 @@ def test_the_seeds_stream_snippets(source: str, target: str) -> None:
 
 def test_the_lifecycle_of_seed_003() -> None:
     """created (with the tools) → added → deltas with item_id → arguments.done → item.done → completed with the output."""
-    request = {"model": "gpt-4o-mini", "input": [{"role": "user", "content": "5+6?"}], "stream": True,
-               "tools": [{"type": "function", "name": "calculate", "description": "c", "parameters": {"type": "object", "properties": {"expression": {"type": "string"}}}}]}
+    request = {
+        "model": "gpt-4o-mini",
+        "input": [{"role": "user", "content": "5+6?"}],
+        "stream": True,
+        "tools": [
+            {
+                "type": "function",
+                "name": "calculate",
+                "description": "c",
+                "parameters": {"type": "object", "properties": {"expression": {"type": "string"}}},
+            }
+        ],
+    }
     start = '{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"claude","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":5,"output_tokens":1}}}'
     blocks = [start]
     for number, block in enumerate(("toolu_01ABC123", "toolu_02")):
-        blocks.append(f'{{"type":"content_block_start","index":{number},"content_block":{{"type":"tool_use","id":"{block}","name":"calculate","input":{{}}}}}}')
-        blocks += [json.dumps({"type": "content_block_delta", "index": number, "delta": {"type": "input_json_delta", "partial_json": piece}}) for piece in ('{"expression":"', "5+6", '"}')]
+        blocks.append(
+            f'{{"type":"content_block_start","index":{number},"content_block":{{"type":"tool_use","id":"{block}","name":"calculate","input":{{}}}}}}'
+        )
+        blocks += [
+            json.dumps(
+                {
+                    "type": "content_block_delta",
+                    "index": number,
+                    "delta": {"type": "input_json_delta", "partial_json": piece},
+                }
+            )
+            for piece in ('{"expression":"', "5+6", '"}')
+        ]
         blocks.append(f'{{"type":"content_block_stop","index":{number}}}')
-    blocks += ['{"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"output_tokens":9}}', '{"type":"message_stop"}']
+    blocks += [
+        '{"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"output_tokens":9}}',
+        '{"type":"message_stop"}',
+    ]
     stream = Stream(source="anthropic", target="openai-responses", request=request)
-    raw = stream.feed("".join(f"event: {json.loads(block)['type']}\ndata: {block}\n\n" for block in blocks).encode()) + stream.close()
+    raw = (
+        stream.feed("".join(f"event: {json.loads(block)['type']}\ndata: {block}\n\n" for block in blocks).encode())
+        + stream.close()
+    )
     events = [json.loads(line[6:]) for line in raw.decode().splitlines() if line.startswith("data: ")]
-    one = ["response.output_item.added", *["response.function_call_arguments.delta"] * 3, "response.function_call_arguments.done", "response.output_item.done"]
-    assert [event["type"] for event in events] == ["response.created", "response.in_progress", *one, *one, "response.completed"]
+    one = [
+        "response.output_item.added",
+        *["response.function_call_arguments.delta"] * 3,
+        "response.function_call_arguments.done",
+        "response.output_item.done",
+    ]
+    assert [event["type"] for event in events] == [
+        "response.created",
+        "response.in_progress",
+        *one,
+        *one,
+        "response.completed",
+    ]
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     assert events[0]["response"]["tools"][0]["name"] == "calculate"
     assert events[0]["response"]["id"].startswith("resp_")
@@ -175,11 +265,26 @@ def test_the_lifecycle_of_seed_003() -> None:
 
 
 HISTORY = {
-    "model": "m", "system": "Be brief.",
-    "tools": [{"name": "read_file", "description": "Reads", "parameters": {"type": "object", "properties": {"absolute_path": {"type": "string", "description": "Where"}}, "required": ["absolute_path"]}}],
+    "model": "m",
+    "system": "Be brief.",
+    "tools": [
+        {
+            "name": "read_file",
+            "description": "Reads",
+            "parameters": {
+                "type": "object",
+                "properties": {"absolute_path": {"type": "string", "description": "Where"}},
+                "required": ["absolute_path"],
+            },
+        }
+    ],
     "messages": [
         {"role": "user", "content": "Open README"},
-        {"role": "assistant", "content": "", "tool_calls": [{"id": "rf_1", "name": "read_file", "arguments": {"absolute_path": "/abs/path/README.md"}}]},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": "rf_1", "name": "read_file", "arguments": {"absolute_path": "/abs/path/README.md"}}],
+        },
         {"role": "tool", "results": [{"tool_call_id": "rf_1", "content": "# README"}]},
     ],
 }
@@ -188,15 +293,32 @@ DO_AND_DONT = {
     "anthropic": [
         ("tools hold name and input_schema", lambda b: {"name", "input_schema"} <= set(b["tools"][0])),
         ("parameters keep their names", lambda b: "absolute_path" in b["tools"][0]["input_schema"]["properties"]),
-        ("results are a new user message of tool_result", lambda b: b["messages"][-1]["role"] == "user" and b["messages"][-1]["content"][0]["type"] == "tool_result"),
-        ("ids agree", lambda b: b["messages"][-1]["content"][0]["tool_use_id"] == b["messages"][1]["content"][-1]["id"]),
+        (
+            "results are a new user message of tool_result",
+            lambda b: b["messages"][-1]["role"] == "user" and b["messages"][-1]["content"][0]["type"] == "tool_result",
+        ),
+        (
+            "ids agree",
+            lambda b: b["messages"][-1]["content"][0]["tool_use_id"] == b["messages"][1]["content"][-1]["id"],
+        ),
         ("instructions stand in system", lambda b: "Be brief." in json.dumps(b["system"])),
         ("no tool role", lambda b: {message["role"] for message in b["messages"]} == {"user", "assistant"}),
-        ("no result in the assistant's turn", lambda b: all(block["type"] != "tool_result" for block in b["messages"][1]["content"])),
+        (
+            "no result in the assistant's turn",
+            lambda b: all(block["type"] != "tool_result" for block in b["messages"][1]["content"]),
+        ),
     ],
     "openai-responses": [
-        ("calls are items with an argument string", lambda b: any(item.get("type") == "function_call" and isinstance(item["arguments"], str) for item in b["input"])),
-        ("results are function_call_output", lambda b: b["input"][-1]["type"] == "function_call_output" and b["input"][-1]["output"] == "# README"),
+        (
+            "calls are items with an argument string",
+            lambda b: any(
+                item.get("type") == "function_call" and isinstance(item["arguments"], str) for item in b["input"]
+            ),
+        ),
+        (
+            "results are function_call_output",
+            lambda b: b["input"][-1]["type"] == "function_call_output" and b["input"][-1]["output"] == "# README",
+        ),
         ("ids agree", lambda b: len({item["call_id"] for item in b["input"] if "call_id" in item}) == 1),
         ("tools are flat", lambda b: b["tools"][0]["type"] == "function" and b["tools"][0]["name"] == "read_file"),
         ("instructions", lambda b: b["instructions"] == "Be brief."),
@@ -204,35 +326,90 @@ DO_AND_DONT = {
     ],
     "openai-chat": [
         ("tools are wrapped", lambda b: set(b["tools"][0]) == {"type", "function"}),
-        ("calls stand in tool_calls", lambda b: isinstance(b["messages"][2]["tool_calls"][0]["function"]["arguments"], str)),
-        ("results are a tool message", lambda b: b["messages"][3]["role"] == "tool" and b["messages"][3]["tool_call_id"] == b["messages"][2]["tool_calls"][0]["id"]),
+        (
+            "calls stand in tool_calls",
+            lambda b: isinstance(b["messages"][2]["tool_calls"][0]["function"]["arguments"], str),
+        ),
+        (
+            "results are a tool message",
+            lambda b: (
+                b["messages"][3]["role"] == "tool"
+                and b["messages"][3]["tool_call_id"] == b["messages"][2]["tool_calls"][0]["id"]
+            ),
+        ),
         ("the system message comes first", lambda b: b["messages"][0] == {"role": "system", "content": "Be brief."}),
         ("no input", lambda b: "input" not in b),
         ("only function tools", lambda b: {tool["type"] for tool in b["tools"]} == {"function"}),
     ],
     "gemini": [
-        ("declarations with a JSON schema", lambda b: "parametersJsonSchema" in b["tools"][0]["functionDeclarations"][0]),
+        (
+            "declarations with a JSON schema",
+            lambda b: "parametersJsonSchema" in b["tools"][0]["functionDeclarations"][0],
+        ),
         ("calls are parts", lambda b: "functionCall" in b["contents"][1]["parts"][-1]),
-        ("results come from the user's side", lambda b: b["contents"][2]["role"] == "user" and b["contents"][2]["parts"][0]["functionResponse"]["response"] == {"output": "# README"}),
-        ("ids agree", lambda b: b["contents"][2]["parts"][0]["functionResponse"].get("id") == b["contents"][1]["parts"][-1]["functionCall"].get("id")),
+        (
+            "results come from the user's side",
+            lambda b: (
+                b["contents"][2]["role"] == "user"
+                and b["contents"][2]["parts"][0]["functionResponse"]["response"] == {"output": "# README"}
+            ),
+        ),
+        (
+            "ids agree",
+            lambda b: (
+                b["contents"][2]["parts"][0]["functionResponse"].get("id")
+                == b["contents"][1]["parts"][-1]["functionCall"].get("id")
+            ),
+        ),
         ("system instruction", lambda b: "Be brief." in json.dumps(b["systemInstruction"])),
         ("no messages", lambda b: "messages" not in b and "input" not in b),
-        ("parameters keep their names", lambda b: b["contents"][1]["parts"][-1]["functionCall"]["args"] == {"absolute_path": "/abs/path/README.md"}),
+        (
+            "parameters keep their names",
+            lambda b: b["contents"][1]["parts"][-1]["functionCall"]["args"] == {"absolute_path": "/abs/path/README.md"},
+        ),
     ],
 }
 
 
-@pytest.mark.parametrize(("target", "rule"), [(target, rule) for target, rules in DO_AND_DONT.items() for rule in rules], ids=lambda value: value if isinstance(value, str) else value[0])
+@pytest.mark.parametrize(
+    ("target", "rule"),
+    [(target, rule) for target, rules in DO_AND_DONT.items() for rule in rules],
+    ids=lambda value: value if isinstance(value, str) else value[0],
+)
 def test_do_and_dont(target: str, rule: Any) -> None:
     assert rule[1](out(HISTORY, "unified", target))
 
 
-PICTURE = {"model": "claude-sonnet-4-5", "max_tokens": 99, "messages": [
-    {"role": "user", "content": "Look"},
-    {"role": "assistant", "content": [{"type": "tool_use", "id": "a1", "name": "read_file", "input": {}}, {"type": "tool_use", "id": "a2", "name": "read_file", "input": {}}]},
-    {"role": "user", "content": [
-        {"type": "tool_result", "tool_use_id": "a1", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}]},
-        {"type": "tool_result", "tool_use_id": "a2", "content": "text"}]}]}
+PICTURE = {
+    "model": "claude-sonnet-4-5",
+    "max_tokens": 99,
+    "messages": [
+        {"role": "user", "content": "Look"},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "tool_use", "id": "a1", "name": "read_file", "input": {}},
+                {"type": "tool_use", "id": "a2", "name": "read_file", "input": {}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "a1",
+                    "content": [
+                        {
+                            "type": "image",
+                            "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="},
+                        }
+                    ],
+                },
+                {"type": "tool_result", "tool_use_id": "a2", "content": "text"},
+            ],
+        },
+    ],
+}
 SUMMARY = "Binary content of type image/png was processed."
 
 
@@ -244,7 +421,11 @@ def test_binary_results_in_chat_follow_the_whole_batch() -> None:
 
 
 def test_binary_results_where_the_wire_can_carry_them() -> None:
-    item = next(item for item in out(PICTURE, "anthropic", "openai-responses")["input"] if item.get("call_id") == "a1" and "output" in item)
+    item = next(
+        item
+        for item in out(PICTURE, "anthropic", "openai-responses")["input"]
+        if item.get("call_id") == "a1" and "output" in item
+    )
     assert item["output"][0]["type"] == "input_image"
     old = out(PICTURE, "anthropic", "gemini", model="gemini-2.5-pro")["contents"][2]["parts"]
     assert any("inlineData" in part for part in old)

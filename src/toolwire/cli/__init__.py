@@ -30,7 +30,9 @@ class Complaint(Exception):
 
 def overview() -> argparse.ArgumentParser:
     """The parser that knows the verbs and nothing about them."""
-    whole = argparse.ArgumentParser(prog="toolwire", description="Any agent, any model: tool calling between protocols.")
+    whole = argparse.ArgumentParser(
+        prog="toolwire", description="Any agent, any model: tool calling between protocols."
+    )
     whole.add_argument("--version", action="version", version=f"toolwire {_version()}")
     verbs = whole.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, summary in VERBS.items():

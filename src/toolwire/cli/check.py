@@ -32,7 +32,9 @@ def run(chosen: argparse.Namespace) -> int:
         targets = [room(chosen.target)] if chosen.target else list(ROOMS.values())
         sources = [room(chosen.source)] if chosen.source else list(ROOMS.values())
     except Malformed as bad:
-        raise Complaint(f"{chosen.file or 'the input'}: {bad}", "tools are a JSON array, or an object with `tools`") from None
+        raise Complaint(
+            f"{chosen.file or 'the input'}: {bad}", "tools are a JSON array, or an object with `tools`"
+        ) from None
     except UnknownProtocol as unknown:
         raise Complaint(str(unknown), "protocols are named with --for and --from") from None
     source, request = found(given, sources)
@@ -85,8 +87,14 @@ def verdicts(source: Room, request: Request, target: Room, model: str) -> list[t
     asked = changed(request, turns=(Turn("user", (Text("Hello."),)),), model=model or "model")
     wire = source.write_request(changed(asked), Ledger(source.name, source.name))
     translation = Exchange(source, target, Options(model=model)).request(encode(wire))
-    rows = [(_verdict(loss), _tool_at(loss.path, request), f"{loss.what}: {loss.why}") for loss in translation.losses if _is_tool(loss)]
-    rows += [("rejected", "", complaint) for complaint in complaints(target.name, translation.json()) if "tool" in complaint]
+    rows = [
+        (_verdict(loss), _tool_at(loss.path, request), f"{loss.what}: {loss.why}")
+        for loss in translation.losses
+        if _is_tool(loss)
+    ]
+    rows += [
+        ("rejected", "", complaint) for complaint in complaints(target.name, translation.json()) if "tool" in complaint
+    ]
     return rows or [("ok", f"{len(request.tools)} tools", "taken as they are")]
 
 
@@ -95,7 +103,12 @@ def _is_tool(loss: Loss) -> bool:
 
 
 def _verdict(loss: Loss) -> str:
-    words = {"name-rewritten": "renamed", "namespace-flattened": "renamed", "tool-dropped": "dropped", "opaque-dropped": "dropped"}
+    words = {
+        "name-rewritten": "renamed",
+        "namespace-flattened": "renamed",
+        "tool-dropped": "dropped",
+        "opaque-dropped": "dropped",
+    }
     return words.get(loss.code, {"lost": "left out", "changed": "rewritten", "added": "added"}[loss.severity])
 
 

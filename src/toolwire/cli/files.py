@@ -19,7 +19,9 @@ def read(name: str | None) -> bytes:
 def chunks(name: str | None) -> Iterator[bytes]:
     if name is None or name == "-":
         if sys.stdin.isatty():
-            raise Complaint("nothing to read: no file is named and standard input is a terminal", "name a file, or pipe one in")
+            raise Complaint(
+                "nothing to read: no file is named and standard input is a terminal", "name a file, or pipe one in"
+            )
         while data := sys.stdin.buffer.read1(CHUNK):  # type: ignore[union-attr]
             yield data
         return

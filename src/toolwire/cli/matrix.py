@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from toolwire.cli import Complaint, screen
-from toolwire.ir import Call, HostedTool, Request, Result, Text, Tool, Turn
+from toolwire.ir import Call, HostedTool, Request, Result, Role, Text, Tool, Turn
 from toolwire.loss import Ledger
 from toolwire.protocols import ROOMS, UnknownProtocol, room
 from toolwire.room import Room
@@ -49,24 +49,33 @@ def pieces(scenario: Scenario, place: Room) -> dict[str, Json]:
     call = Call(scenario.id, scenario.name, encode_text(scenario.arguments))
     before = (Text(scenario.before),) if scenario.before else ()
     result = Result(scenario.id, (Text(scenario.result),), name=scenario.name)
-    role: Any = "user" if place.rules.results == "user" else "tool"
-    turns = {
-        "call": Turn("assistant", (*before, call)),
-        "result": Turn(role, (result,)),
-        "final": Turn("assistant", (Text(scenario.final),)) if scenario.final else None,
-    }
+    role: Role = "user" if place.rules.results == "user" else "tool"
     tool = Tool(scenario.name, scenario.description, scenario.parameters)
     found: dict[str, Json] = {"declaration": {"tools": _written(Request(tools=(tool,)), place)["tools"]}}
     if scenario.hosted and (own := _written(Request(tools=(HostedTool(scenario.hosted),)), place).get("tools")):
         found["hosted"] = {"tools": own}
-    for piece, turn in turns.items():
-        if turn is not None:
-            # The call stands before its result, because some wires name the tool by the call.
-            context = (turns["call"], turn) if piece == "result" else (turn,)
-            written = _written(Request(turns=tuple(filter(None, context))), place)[place.rules.turns_key]
-            ahead = len(_written(Request(turns=(turns["call"],)), place)[place.rules.turns_key]) if piece == "result" else 0  # type: ignore[arg-type]
-            found[piece] = written[ahead:] if len(written) - ahead > 1 else written[ahead]
+    calls = Turn("assistant", (*before, call))
+    found["call"] = _conversation((calls,), place)
+    # The call stands before its result, because some wires name the tool by the call.
+    ahead = len(_turns((calls,), place))
+    found["result"] = _alone(_turns((calls, Turn(role, (result,))), place)[ahead:])
+    if scenario.final:
+        found["final"] = _conversation((Turn("assistant", (Text(scenario.final),)),), place)
     return found
+
+
+def _conversation(turns: tuple[Turn, ...], place: Room) -> Json:
+    return _alone(_turns(turns, place))
+
+
+def _alone(items: list[Json]) -> Json:
+    """One item as it is, several as a list."""
+    return items[0] if len(items) == 1 else items
+
+
+def _turns(turns: tuple[Turn, ...], place: Room) -> list[Json]:
+    written: list[Json] = _written(Request(turns=turns), place)[place.rules.turns_key]
+    return written
 
 
 def _written(request: Request, place: Room) -> dict[str, Any]:

@@ -27,11 +27,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", metavar="FILE", help="the input (default: standard input)")
     parser.add_argument("--from", dest="source", required=True, metavar="P", help=f"the protocol it is in: {names}")
     parser.add_argument("--to", dest="target", required=True, metavar="Q", help="the protocol it shall be in, or `ir`")
-    parser.add_argument("--request", metavar="FILE", help="the client's own request, for answers: gives back names and shapes")
-    parser.add_argument("--report", metavar="FILE", help="write the losses as JSON lines (default: readable, on stderr)")
+    parser.add_argument(
+        "--request", metavar="FILE", help="the client's own request, for answers: gives back names and shapes"
+    )
+    parser.add_argument(
+        "--report", metavar="FILE", help="write the losses as JSON lines (default: readable, on stderr)"
+    )
     parser.add_argument("--strict", action="store_true", help="exit with 3 when something is lost")
     parser.add_argument("--model", default="", help="the model's name, where it stands outside the body or must change")
-    parser.add_argument("--binary-results", choices=("native", "summary"), default="native", help="media in tool results")
+    parser.add_argument(
+        "--binary-results", choices=("native", "summary"), default="native", help="media in tool results"
+    )
     parser.add_argument("--status", type=int, default=0, help="the HTTP status of an error")
 
 
@@ -100,6 +106,8 @@ def _report(chosen: argparse.Namespace, losses: Sequence[Loss]) -> int:
         screen.losses(losses, sys.stderr)
     lost = [loss for loss in losses if loss.severity == "lost"]
     if chosen.strict and lost:
-        sys.stderr.write(f"error: {len(lost)} lost under --strict\nhint: leave --strict out to translate all the same\n")
+        sys.stderr.write(
+            f"error: {len(lost)} lost under --strict\nhint: leave --strict out to translate all the same\n"
+        )
         return LOST
     return 0

@@ -1,4 +1,4 @@
-"""What stands inside turns: media in results, error flags, empty text, instructions, tools that are loaded on the way."""
+"""What stands inside turns: media in results, error flags, empty text, instructions, tools loaded on the way."""
 
 from __future__ import annotations
 
@@ -141,7 +141,11 @@ def _housed_turn(turn: Turn, rules: Rules, options: Options, ledger: Ledger, mov
         if isinstance(part, Result) and any(isinstance(item, Media) for item in part.content):
             part = _housed_result(part, rules, options, ledger, moved)
         parts.append(part)
-    return turn if all(new is old for new, old in zip(parts, turn.parts, strict=True)) else changed(turn, parts=tuple(parts))
+    return (
+        turn
+        if all(new is old for new, old in zip(parts, turn.parts, strict=True))
+        else changed(turn, parts=tuple(parts))
+    )
 
 
 def _housed_result(result: Result, rules: Rules, options: Options, ledger: Ledger, moved: list[Part]) -> Result:
@@ -153,11 +157,17 @@ def _housed_result(result: Result, rules: Rules, options: Options, ledger: Ledge
             continue
         content.append(Text(f"Binary content of type {part.mime or part.kind} was processed."))
         if summary:
-            ledger.note("media-dropped", place(part), "media in a result became a line of text", "binary_results is `summary`")
+            ledger.note(
+                "media-dropped", place(part), "media in a result became a line of text", "binary_results is `summary`"
+            )
             continue
-        ledger.note("media-moved", place(part), "media in a result follow in a user's turn, a line of text stands for them")
+        ledger.note(
+            "media-moved", place(part), "media in a result follow in a user's turn, a line of text stands for them"
+        )
         moved.extend((Text(f"[Returned by the call {result.id}]"), part))
-    same = len(content) == len(result.content) and all(new is old for new, old in zip(content, result.content, strict=True))
+    same = len(content) == len(result.content) and all(
+        new is old for new, old in zip(content, result.content, strict=True)
+    )
     return result if same else changed(result, content=tuple(content), value=None)
 
 

@@ -1,7 +1,7 @@
 """The order of a history: results beside their calls, neighbours joined, nothing without its counterpart.
 
-Works on whole turns: first the results are taken out of wherever the source keeps them, then they are put back where the
-target wants them, each batch directly behind the turn that made the calls.
+Works on whole turns: first the results are taken out of wherever the source keeps them, then they are put back where
+the target wants them, each batch directly behind the turn that made the calls.
 """
 
 from __future__ import annotations
@@ -48,49 +48,54 @@ def _regular(turns: tuple[Turn, ...], rules: Rules, ledger: Ledger) -> list[Turn
     """
     placed: list[Turn] = []
     batch: list[str] = []
-    results: dict[str, Part] = {}
+    results: dict[str, Result] = {}
     for turn in turns:
-        parts = turn.parts
         if not batch:
-            for part in parts:
-                if type(part) is Call:
-                    batch.append(part.id)
-                elif type(part) is Result:
-                    return None
-            if len(batch) > 1 and len(set(batch)) != len(batch):
+            if not _take_calls(turn, batch):
                 return None
-            if placed and placed[-1].role == turn.role and turn.role in rules.joins:
-                placed[-1] = joined(placed[-1], turn, ledger)
-            else:
-                placed.append(turn)
+            _append(turn, placed, rules, ledger)
             continue
-        found = 0
-        for part in parts:
-            if type(part) is not Result:
-                break
-            results[part.id] = part
-            found += 1
-        if not found or turn.role == "assistant":
+        found = _take_results(turn, results)
+        rest = turn.parts[found:]
+        if not found or turn.role == "assistant" or (rest and len(results) < len(batch)):
             return None
-        rest = parts[found:]
         if len(results) < len(batch):
-            if rest:
-                return None
             continue
-        if any(id not in results for id in batch) or len(results) != len(batch):
-            return None
-        if any(type(part) is Result for part in rest):
+        if results.keys() != set(batch) or any(type(part) is Result for part in rest):
             return None
         _place_results(tuple([results[id] for id in batch]), rest, turn, placed, rules)
         batch, results = [], {}
     return None if batch else placed
 
 
-def _place_results(results: tuple[Part, ...], rest: tuple[Part, ...], turn: Turn, placed: list[Turn], rules: Rules) -> None:
+def _take_calls(turn: Turn, batch: list[str]) -> bool:
+    """Gather the calls of a turn; False when something stands there that a regular history does not have."""
+    for part in turn.parts:
+        if type(part) is Call:
+            batch.append(part.id)
+        elif type(part) is Result:
+            return False
+    return len(batch) < 2 or len(set(batch)) == len(batch)
+
+
+def _take_results(turn: Turn, results: dict[str, Result]) -> int:
+    """Gather the results that stand first in a turn, and say how many they are."""
+    found = 0
+    for part in turn.parts:
+        if type(part) is not Result:
+            break
+        results[part.id] = part
+        found += 1
+    return found
+
+
+def _place_results(
+    results: tuple[Part, ...], rest: tuple[Part, ...], turn: Turn, placed: list[Turn], rules: Rules
+) -> None:
     if rules.results == "user":
         placed.append(Turn("user", results + rest, origin=turn.origin))
         return
-    placed.extend(Turn("tool", (result,), origin=turn.origin) for result in results)
+    placed.extend([Turn("tool", (result,), origin=turn.origin) for result in results])
     if rest:
         placed.append(Turn("user", rest, turn.name, origin=turn.origin))
 
@@ -174,14 +179,20 @@ def _claimed(result: Result, owners: dict[str, _Batch], history: list[_Batch | T
         return False
     batch.results[result.id] = result
     if history[-1] is not batch:
-        ledger.note("turn-moved", place(result), f"the result of `{result.name or result.id}` was moved behind its call")
+        ledger.note(
+            "turn-moved", place(result), f"the result of `{result.name or result.id}` was moved behind its call"
+        )
     return True
 
 
 def _as_text(result: Result, ledger: Ledger) -> tuple[Part, ...]:
     """A result that has no call any more, as something the model can still read."""
     ledger.note("result-as-text", place(result), f"the result `{result.name or result.id}` has no call, it became text")
-    label = f"[Result of an earlier call of `{result.name}`]" if result.name else f"[Result of the earlier call {result.id}]"
+    label = (
+        f"[Result of an earlier call of `{result.name}`]"
+        if result.name
+        else f"[Result of the earlier call {result.id}]"
+    )
     return (Text(label, origin=None), *result.content)
 
 
@@ -216,7 +227,9 @@ def _complete(batch: _Batch, rules: Rules, ledger: Ledger) -> list[Result]:
         if result is None:
             if not rules.fills_orphans or call.later:
                 continue
-            ledger.note("result-added", place(call), f"the call of `{call.name}` had no result, it got one that says so")
+            ledger.note(
+                "result-added", place(call), f"the call of `{call.name}` had no result, it got one that says so"
+            )
             result = Result(id, (Text(UNAVAILABLE),), True, call.name, call.kind, call.namespace)
         results.append(result)
     return results

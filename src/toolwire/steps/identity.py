@@ -1,7 +1,7 @@
 """Call ids: legal, unique over the whole conversation, the same on a call and its result.
 
-A legal, unique id passes unchanged. Another one is replaced by one that depends on nothing but the history before it, so
-that the same history always gives the same bytes. Results without an id are paired by name and order.
+A legal, unique id passes unchanged. Another one is replaced by one that depends on nothing but the history before it,
+so that the same history always gives the same bytes. Results without an id are paired by name and order.
 """
 
 from __future__ import annotations
@@ -45,7 +45,11 @@ class _Pairing:
         if not call.id:
             return self._unique(ids.made("call_", self.count, call.name))
         if ids.legal(call.id, rules.id_pattern, rules.id_limit):
-            return call.id if call.id not in self.used else self._unique(ids.rewritten(call.id, rules.id_pattern, rules.id_limit, f"#{self.count}"))
+            return (
+                call.id
+                if call.id not in self.used
+                else self._unique(ids.rewritten(call.id, rules.id_pattern, rules.id_limit, f"#{self.count}"))
+            )
         return self._unique(ids.rewritten(call.id, rules.id_pattern, rules.id_limit))
 
     def _unique(self, id: str) -> str:
@@ -60,7 +64,11 @@ class _Pairing:
         given = self.latest.get(result.id, "") if result.id else self._claim(result.name)
         self.waiting.pop(given, None)
         if not given:
-            given = result.id if ids.legal(result.id, self.rules.id_pattern, self.rules.id_limit) else ids.rewritten(result.id or "result")
+            given = (
+                result.id
+                if ids.legal(result.id, self.rules.id_pattern, self.rules.id_limit)
+                else ids.rewritten(result.id or "result")
+            )
         changes: dict[str, object] = {} if given == result.id else {"id": given}
         if changes:
             code = "id-rewritten" if result.id else "id-added"
@@ -81,14 +89,17 @@ class Identified(Struct, frozen=True):
 def identified(request: Request, rules: Rules, ledger: Ledger, survey: Survey) -> Identified:
     """The request with legal and unique call ids, and the ids that are now taken."""
     taken = {call.id for call in survey.calls}
-    legal, limit = rules.id_pattern.fullmatch, rules.id_limit
-    if len(taken) == len(survey.calls) and all(0 < len(id) <= limit and legal(id) for id in taken):
-        if all(result.id in taken for result in survey.results):
-            return Identified(request, frozenset(taken))
+    if len(taken) == len(survey.calls) and _all_legal(taken, rules) and all(one.id in taken for one in survey.results):
+        return Identified(request, frozenset(taken))
     pairing = _Pairing(rules, ledger)
     turns = tuple(_turn(turn, pairing) for turn in request.turns)
     same = all(new is old for new, old in zip(turns, request.turns, strict=True))
     return Identified(request if same else changed(request, turns=turns), frozenset(pairing.used))
+
+
+def _all_legal(taken: set[str], rules: Rules) -> bool:
+    legal, limit = rules.id_pattern.fullmatch, rules.id_limit
+    return all(0 < len(id) <= limit and legal(id) for id in taken)
 
 
 def _turn(turn: Turn, pairing: _Pairing) -> Turn:

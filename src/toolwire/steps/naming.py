@@ -1,7 +1,7 @@
 """Tool names, kinds and namespaces on the way out, and the plan by which they come back.
 
-A target that knows function tools only gets freeform tools wrapped as functions of one string, namespaces flattened into
-the name, and names cut to its letters and length; the plan says what each of its names stands for.
+A target that knows function tools only gets freeform tools wrapped as functions of one string, namespaces flattened
+into the name, and names cut to its letters and length; the plan says what each of its names stands for.
 """
 
 from __future__ import annotations
@@ -108,14 +108,13 @@ def _spared(survey: Survey, namer: _Namer) -> bool:
     if survey.namespaces or namer.shapes or not survey.kinds <= namer.rules.tool_kinds:
         return False
     given = namer.given
-    for name in survey.names:
-        if given.get(("", name)) != name and namer(name) != name:
-            return False
-    return True
+    return all(given.get(("", name)) == name or namer(name) == name for name in survey.names)
 
 
 def _plan(client: tuple[AnyTool, ...], provider: tuple[AnyTool, ...], shapes: Mapping[str, Converted]) -> Plan:
-    pairs = [(old, new) for old, new in zip(client, provider, strict=True) if isinstance(old, Tool) and isinstance(new, Tool)]
+    pairs = [
+        (old, new) for old, new in zip(client, provider, strict=True) if isinstance(old, Tool) and isinstance(new, Tool)
+    ]
     names = {
         new.name: ToolName(old.name, old.kind, old.namespace)
         for old, new in pairs
@@ -161,7 +160,11 @@ def _reshaped(tool: Tool, changes: dict[str, object], namer: _Namer) -> dict[str
     if made.renames or made.wrapped:
         namer.shapes[str(changes.get("name", tool.name))] = made
     for change in made.changes:
-        namer.ledger.note("schema-rewritten", place(tool), f"the schema of `{tool.name}` at {change.pointer or 'its root'}: {change.what}")
+        namer.ledger.note(
+            "schema-rewritten",
+            place(tool),
+            f"the schema of `{tool.name}` at {change.pointer or 'its root'}: {change.what}",
+        )
     return {"parameters": made.schema}
 
 
@@ -181,7 +184,11 @@ def _renamed(name: str, namespace: str, namer: _Namer) -> dict[str, object]:
 
 def _note_name(tool: Tool, changes: dict[str, object], namer: _Namer) -> None:
     if "namespace" in changes:
-        namer.ledger.note("namespace-flattened", place(tool), f"`{tool.namespace}` / `{tool.name}` is called `{changes.get('name', tool.name)}`")
+        namer.ledger.note(
+            "namespace-flattened",
+            place(tool),
+            f"`{tool.namespace}` / `{tool.name}` is called `{changes.get('name', tool.name)}`",
+        )
     elif "name" in changes:
         namer.ledger.note("name-rewritten", place(tool), f"`{tool.name}` is called `{changes['name']}`")
 
@@ -232,7 +239,9 @@ def _call(call: Call, namer: _Namer) -> Call:
         changes["arguments"] = reshaped(call.arguments, shape, applied)
     if not changes:
         return call
-    code = "namespace-flattened" if "namespace" in changes else "name-rewritten" if "name" in changes else "tool-wrapped"
+    code = (
+        "namespace-flattened" if "namespace" in changes else "name-rewritten" if "name" in changes else "tool-wrapped"
+    )
     namer.ledger.note(code, place(call), f"a call of `{call.name}` goes out as `{changes.get('name', call.name)}`")
     return changed(call, **changes)
 
@@ -242,7 +251,9 @@ def _result(result: Result, namer: _Namer) -> Result:
     if _foreign(result.kind, namer, result):
         changes["kind"] = "function"
     if "name" in changes:
-        namer.ledger.note("name-rewritten", place(result), f"a result of `{result.name}` goes out as `{changes['name']}`")
+        namer.ledger.note(
+            "name-rewritten", place(result), f"a result of `{result.name}` goes out as `{changes['name']}`"
+        )
     return changed(result, **changes) if changes else result
 
 
@@ -286,6 +297,10 @@ def _unfenced(text: str) -> str:
     lines = text.strip().splitlines()
     if len(lines) >= 3 and lines[0].startswith("```") and lines[-1].strip() == "```":
         return "\n".join(lines[1:-1])
-    if len(lines) >= 3 and "<<" in lines[0] and lines[-1].strip().strip("'\"") == lines[0].split("<<", 1)[1].strip().strip("'\""):
+    if (
+        len(lines) >= 3
+        and "<<" in lines[0]
+        and lines[-1].strip().strip("'\"") == lines[0].split("<<", 1)[1].strip().strip("'\"")
+    ):
         return "\n".join(lines[1:-1])
     return text
