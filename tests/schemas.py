@@ -5,6 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from jsonschema import Draft202012Validator
+
+META_SCHEMA = Draft202012Validator(Draft202012Validator.META_SCHEMA, format_checker=Draft202012Validator.FORMAT_CHECKER)
+"""What `check_schema` asks, made once."""
+
 WORDS = {"type", "title", "description", "nullable", "default", "example"}
 KEYWORDS: dict[str, set[str]] = {
     "STRING": {"format", "enum", "minLength", "maxLength", "pattern"},

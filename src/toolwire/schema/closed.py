@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from toolwire.schema.combine import both, names_of, type_names
-from toolwire.schema.refs import Lookup
+from toolwire.schema.refs import Lookup, references
 from toolwire.schema.sentences import grown, sentence
 from toolwire.schema.words import (
     DEFINITIONS,
@@ -240,11 +240,13 @@ def structured(schema: Json, strictness: Strictness = FULL) -> Converted:
         return Converted(schema)
     refuse_depth(schema)
     notes = Notes()
+    named = any(reference != "#" and not reference.startswith("#/") for reference in references(schema))
+    pinned = frozenset({"$id", "$anchor", "$dynamicAnchor"} if named else ())
 
     def convert(node: Json, path: Path) -> Json:
         if not isinstance(node, dict) or (path is not None and path[1] == "additionalProperties"):
             return node
-        return _readied(mapped(node, path, convert), path, strictness, notes)
+        return _readied(mapped(node, path, convert), path, strictness, notes, pinned)
 
     return Converted(convert(schema, None), notes.all())
 
@@ -261,13 +263,13 @@ def _is_object(node: Object) -> bool:
     return "properties" in node or "object" in type_names(node.get("type"))
 
 
-def _readied(node: Object, path: Path, strictness: Strictness, notes: Notes) -> Object:
-    """One schema whose inner schemas are as ready as they can be."""
+def _readied(node: Object, path: Path, strictness: Strictness, notes: Notes, pinned: frozenset[str]) -> Object:
+    """One schema whose inner schemas are as ready as they can be; `pinned` are the keywords that references go by."""
     out = dict(node)
     _without_unions(out, path, strictness, notes)
     said = []
     for key in node:
-        if key not in out or _stays(key, out[key], strictness):
+        if key not in out or key in pinned or _stays(key, out[key], strictness):
             continue
         value = out.pop(key)
         text = "" if key in _ANNOTATIONS else sentence(key, value)

@@ -15,6 +15,7 @@ def missing_descriptions(schema: Json) -> list[str]:
     """The places of all properties that no description stands at, as JSON Pointers into the schema."""
     if everywhere(schema, _has_described_properties):
         return []
+    refuse_depth(schema)
     missing = []
     todo: list[tuple[Json, Path]] = [(schema, None)]
     while todo:

@@ -37,6 +37,7 @@ from toolwire.schema.words import (
     everywhere,
     guessed_type,
     is_number,
+    places,
     refuse_depth,
     spelled,
 )
@@ -55,11 +56,9 @@ def subset(schema: Json, arguments: bool = False) -> Converted:
         return Converted(schema)
     refuse_depth(schema)
     notes = Notes()
-    wrapped = ""
-    if arguments:
-        schema, wrapped = rooted(schema, notes)
-    reduction = _Reduction(schema, notes)
-    out = reduction.schema(schema, None, 0, frozenset({id(schema)}))
+    root, wrapped = rooted(schema, notes) if arguments else (schema, "")
+    reduction = _Reduction(schema, root, notes)
+    out = reduction.schema(root, None, 0, frozenset({id(root)}))
     if out is None:
         notes.add(None, "a schema that nothing satisfies became an object without properties")
         out = {"type": "OBJECT"}
@@ -69,11 +68,13 @@ def subset(schema: Json, arguments: bool = False) -> Converted:
 class _Reduction:
     """One conversion. A method that gives None says: no value fits."""
 
-    def __init__(self, root: Json, notes: Notes) -> None:
+    def __init__(self, given: Json, root: Json, notes: Notes) -> None:
+        self.given = given
         self.notes = notes
         self.lookup = Lookup(root)
         self.rooting = Rooting(root, self.lookup, notes)
         self.renames: dict[str, str] = {}
+        self.places: dict[int, Path] = {} if given is root else places(given)
 
     def schema(self, node: Json, path: Path, depth: int, opened: frozenset[int]) -> Object | None:
         if isinstance(node, bool):
@@ -86,6 +87,7 @@ class _Reduction:
             return {"type": "OBJECT"}
         if (leaf := simple(node)) is not None:
             return leaf
+        path = self.places.get(id(node), path)
         flat, path, opened = self.flat(node, path, depth, opened)
         if flat.get("type") == NOTHING_FITS:
             return None
@@ -99,6 +101,7 @@ class _Reduction:
         """The node without references and without `allOf`: everything they say at one level."""
         if _TOGETHER.isdisjoint(node):
             return node, path, opened
+        self.places = self.places or places(self.given)  # from here on, neighbours may come from different places
         out, path, opened = resolved(self.lookup, node, path, opened, self.notes, _stub)
         parts = out.pop("allOf", None)
         inner = opened
@@ -121,6 +124,7 @@ class _Reduction:
             self.notes.add((path, union), "exactly one of the alternatives became any of them")
         base = {key: value for key, value in flat.items() if key not in UNIONS}
         if "object" in type_names(flat.get("type")) or ("type" not in flat and guessed_type(base) == "object"):
+            self.places = self.places or places(self.given)
             merged = self.rooting.object({**flat, "type": "object"}, path, opened, depth)
             return None if merged is None else self.plain(merged, path, depth, opened)
         if union == "anyOf" and flat.get("oneOf"):

@@ -11,7 +11,7 @@ from toolwire.schema.combine import NOTHING_FITS, both
 from toolwire.schema.words import ANNOTATIONS, REFERENCES, Notes, below, mapped, spelled
 from toolwire.wire import Json, Object, Path, encode
 
-BUDGET = 2_000_000
+BUDGET = 500_000
 """Characters that references may copy into one schema; a few definitions that point at each other could else make
 gigabytes out of a kilobyte."""
 FEE = 100

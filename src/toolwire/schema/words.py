@@ -147,6 +147,18 @@ def below(node: Object, path: Path = None) -> Iterator[tuple[Json, Path]]:
             yield value, (path, key)
 
 
+def places(schema: Json) -> dict[int, Path]:
+    """Where each schema stands, by its identity: also when a conversion has put it beside others."""
+    found: dict[int, Path] = {}
+    todo: list[tuple[Json, Path]] = [(schema, None)]
+    while todo:
+        node, path = todo.pop()
+        if isinstance(node, dict) and id(node) not in found:
+            found[id(node)] = path
+            todo.extend(below(node, path))
+    return found
+
+
 def everywhere(schema: Json, good: Callable[[Object], bool]) -> bool:
     """Does every schema inside this one, itself included, pass? The quick look before any conversion: no recursion."""
     level = [schema]
