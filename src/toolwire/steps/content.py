@@ -202,6 +202,9 @@ def _filled_result(part: Part, ledger: Ledger) -> Part:
 def _blank(part: Part, ledger: Ledger) -> bool:
     if not isinstance(part, Text) or (part.text and not part.text.isspace()):
         return False
+    if part.text and ledger.source == ledger.target:
+        # The provider itself wrote it, and may have signed the turn that holds it.
+        return False
     if part.text:
         ledger.note("empty-omitted", place(part), "text of white space alone was left out")
     return True

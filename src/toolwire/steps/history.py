@@ -33,12 +33,17 @@ class _Batch:
 def ordered(request: Request, rules: Rules, ledger: Ledger) -> Request:
     """The request with every result where the target wants it."""
     same = ledger.source == ledger.target
-    if (same and request.continues) or lawful(request.turns, rules, same):
+    if lawful(request.turns, rules, same) or (same and (request.continues or _unnamed(request.turns))):
         return request
     turns = None if same else _regular(request.turns, rules, ledger)
     if turns is None:
         turns = _placed(_gathered(request.turns, ledger), rules, ledger)
     return changed(request, turns=tuple(turns))
+
+
+def _unnamed(turns: tuple[Turn, ...]) -> bool:
+    """Are there calls or results without an id, which a wire pairs by their order?"""
+    return any(isinstance(part, (Call, Result)) and not part.id for turn in turns for part in turn.parts)
 
 
 def _regular(turns: tuple[Turn, ...], rules: Rules, ledger: Ledger) -> list[Turn] | None:
@@ -252,7 +257,7 @@ def joined(first: Turn, second: Turn, ledger: Ledger) -> Turn:
 
 def begun(request: Request, rules: Rules, ledger: Ledger) -> Request:
     """The request with a user's turn first, where the target demands one."""
-    if not rules.starts_with_user or not request.turns:
+    if not rules.starts_with_user or not request.turns or ledger.source == ledger.target:
         return request
     position = next((n for n, turn in enumerate(request.turns) if turn.role not in ("system", "developer")), None)
     if position is None or request.turns[position].role == "user":
