@@ -237,6 +237,10 @@ SUBSET: dict[str, tuple[Any, Any]] = {
         {"type": "OBJECT", "properties": {"a": text(), "b": text()}},
     ),
     "a reference that points nowhere": ({"$ref": "#/$defs/none"}, ANYTHING),
+    "escapes in a reference": (
+        {"type": "object", "properties": {"a": {"$ref": "#/$defs/%C3%A4%20~1b"}}, "$defs": {"ä /b": STRING}},
+        {"type": "OBJECT", "properties": {"a": text()}},
+    ),
     "an anchor": (
         {"type": "object", "properties": {"a": {"$ref": "#here"}}, "$defs": {"x": {"$anchor": "here", **STRING}}},
         {"type": "OBJECT", "properties": {"a": text()}},

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from urllib.parse import unquote
 
 import msgspec
 
@@ -11,11 +11,22 @@ from toolwire.schema.combine import NOTHING_FITS, both
 from toolwire.schema.words import ANNOTATIONS, REFERENCES, Notes, below, mapped, spelled
 from toolwire.wire import Json, Object, Path, encode
 
-BUDGET = 500_000
+BUDGET = 400_000
 """Characters that references may copy into one schema; a few definitions that point at each other could else make
 gigabytes out of a kilobyte."""
-FEE = 100
+FEE = 300
 """What a copy costs besides its length, so that tiny ones end too."""
+
+
+_QUOTED = re.compile(rb"%([0-9a-fA-F]{2})")
+
+
+def _unquoted(fragment: str) -> str:
+    """A fragment of a URI without its escapes; urllib's own would cost more to import than all of this package."""
+    if "%" not in fragment:
+        return fragment
+    raw = fragment.encode("utf-8", "surrogatepass")
+    return _QUOTED.sub(lambda found: bytes([int(found[1], 16)]), raw).decode("utf-8", "replace")
 
 
 class Lookup:
@@ -53,7 +64,7 @@ class Lookup:
             return self.root, None
         if not fragment.startswith("/"):
             return self.anchors().get(f"#{fragment}")
-        return self._walk(unquote(fragment))
+        return self._walk(_unquoted(fragment))
 
     def _walk(self, fragment: str) -> tuple[Json, Path] | None:
         node: Json = self.root
