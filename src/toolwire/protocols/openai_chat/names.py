@@ -52,6 +52,8 @@ KNOWN_ANSWER = frozenset({"id", "object", "created", "model", "choices", "usage"
 KNOWN_CHUNK = KNOWN_ANSWER | {"obfuscation"}
 KNOWN_CHOICE = frozenset({"index", "message", "finish_reason"})
 KNOWN_CHUNK_CHOICE = frozenset({"index", "delta", "finish_reason"})
+PLAIN_CHUNK_CHOICE = KNOWN_CHUNK_CHOICE | {"stop_reason", "logprobs"}
+"""Keys of a choice that say nothing more while it grows, if its `logprobs` are null."""
 KNOWN_DELTA = KNOWN_ASSISTANT - {"name"}
 KNOWN_USAGE = frozenset({"prompt_tokens", "completion_tokens", "total_tokens"})
 

@@ -60,7 +60,15 @@ def read_content(value: Json, path: Path, reading: Reading) -> list[Part]:
         return [Text(value, origin=reading.whole(value, path))]
     if value is None:
         return []
-    return [_read_part(as_object(item, at), at, reading) for item, at in numbered(as_list(value, path), path)]
+    parts: list[Part] = []
+    for number, item in enumerate(as_list(value, path)):
+        at = (path, number)
+        text = item.get("text") if type(item) is dict and len(item) == 2 else None
+        if type(text) is str and item.get("type") == "text":
+            parts.append(Text(text, (), None, None, Origin(NAME, at, item)))
+        else:
+            parts.append(_read_part(as_object(item, at), at, reading))
+    return parts
 
 
 def _read_part(node: Object, path: Path, reading: Reading) -> Part:

@@ -6,23 +6,14 @@ from typing import Any
 
 from toolwire.ir import (
     Format,
-    Media,
-    Opaque,
-    Origin,
-    Part,
-    Reasoning,
     Request,
-    Result,
     Settings,
-    Text,
     Thinking,
-    Turn,
-    changed,
     place,
 )
 from toolwire.loss import Ledger
 from toolwire.protocols.openai_chat import names
-from toolwire.protocols.openai_chat.details.message import Spoken, note_part, read_message
+from toolwire.protocols.openai_chat.details.turns import read_turns, write_content, write_turns
 from toolwire.protocols.openai_chat.models import (
     Family,
     family,
@@ -32,9 +23,8 @@ from toolwire.protocols.openai_chat.models import (
     write_stop,
     write_user,
 )
-from toolwire.protocols.openai_chat.names import NAME, kept, own, own_seal, sub_keys
-from toolwire.protocols.openai_chat.parts import read_content, write_media, write_text
-from toolwire.protocols.openai_chat.tools import read_choice, read_tools, write_call, write_choice, write_tools
+from toolwire.protocols.openai_chat.names import NAME, own, sub_keys
+from toolwire.protocols.openai_chat.tools import read_choice, read_tools, write_choice, write_tools
 from toolwire.reading import Reading, finished, numbered, verbatim
 from toolwire.wire import (
     Json,
@@ -57,10 +47,7 @@ def read_request(body: Object) -> Request:
     reading = Reading(NAME)
     if "messages" not in body:
         raise Malformed(None, "`messages` is missing")
-    at = (None, "messages")
-    turns = tuple(
-        [_read_turn(as_object(item, p), p, reading) for item, p in numbered(as_list(body["messages"], at), at)]
-    )
+    turns = read_turns(body["messages"], (None, "messages"), reading)
     tools = read_tools(body, reading)
     choice = read_choice(body, reading)
     settings, unsaid = _read_settings(body, reading)
@@ -79,34 +66,13 @@ def read_request(body: Object) -> Request:
     )
 
 
-def _read_turn(node: Object, path: Path, reading: Reading) -> Turn:
-    spoken = need_text(node, "role", path)
-    role = names.ROLES.get(spoken)
-    if role is None:
-        raise Malformed((path, "role"), f"unknown role {spoken!r}; known are {', '.join(names.ROLES)}")
-    if role == "tool":
-        origin = reading.origin(node, path, names.KNOWN_TOOL_MESSAGE)
-        return Turn("tool", (_read_result(node, path, reading, origin),), origin=origin)
-    name = take_text(node, "name", path) or ""
-    if role == "assistant":
-        origin = reading.origin(node, path, names.KNOWN_ASSISTANT)
-        return Turn(role, read_message(node, path, reading), name, origin=origin)
-    origin = reading.origin(node, path, names.KNOWN_MESSAGE)
-    return Turn(role, tuple(read_content(node.get("content"), (path, "content"), reading)), name, origin=origin)
-
-
-def _read_result(node: Object, path: Path, reading: Reading, origin: Origin) -> Result:
-    """A tool's message, or the old `function` message, which names the function in place of the call."""
-    id = "" if node["role"] == "function" else take_text(node, "tool_call_id", path) or ""
-    content = tuple(read_content(node.get("content"), (path, "content"), reading))
-    return Result(id, content, name=take_text(node, "name", path) or "", origin=origin)
-
-
 def _read_settings(body: Object, reading: Reading) -> tuple[Settings, frozenset[str]]:
     """Settings, and those known keys of which the value has found no place there."""
+    unsaid: frozenset[str] = frozenset()
+    if _SETTINGS.isdisjoint(body):
+        return _UNSET, unsaid
     fields: dict[str, Any] = {}
     where: dict[str, Path] = {}
-    unsaid: frozenset[str] = frozenset()
     for field, key, take in names.PLAIN_SETTINGS:
         if body.get(key) is not None:
             fields[field], where[field] = take(body, key, None), (None, key)
@@ -173,6 +139,8 @@ _READ = {
     "response_format": ("format", _read_format),
     "stream_options": ("stream_usage", _read_stream_options),
 }
+_SETTINGS = frozenset((*_READ, *names.LIMIT_KEYS, *names.USER_KEYS, *(key for _, key, _ in names.PLAIN_SETTINGS)))
+_UNSET = Settings()
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -185,9 +153,9 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     known = family(request.model, ledger.source == NAME or own(request.origin))
     messages: list[Object] = []
     if request.system:
-        messages.append({"role": "system", "content": _write_content(request.system, known, ledger)})
-    for turn in request.turns:
-        messages += _write_turn(turn, known, ledger)
+        messages.append({"role": "system", "content": write_content(request.system, known, ledger)})
+    # Of another protocol's request nothing can be given back as it was.
+    messages += write_turns(request.turns, request.origin is not None and not known.native, known, ledger)
     out: Object = {"model": request.model, "messages": messages}
     out |= write_tools(request.tools, known, ledger)
     if request.choice is not None:
@@ -200,136 +168,6 @@ def write_request(request: Request, ledger: Ledger) -> Object:
         out["stream"] = request.stream
     _write_settings(request, out, known, ledger)
     return finished(out, request.origin, NAME)
-
-
-def _write_turn(turn: Turn, known: Family, ledger: Ledger) -> list[Object]:
-    wire = kept(turn.origin)
-    if wire is not None:
-        return [wire]
-    if turn.phase:
-        ledger.note("no-counterpart", place(turn), f"the phase `{turn.phase}` was left out")
-    if turn.role == "assistant":
-        return [_write_assistant(turn, known, ledger)]
-    results = [part for part in turn.parts if isinstance(part, Result)]
-    messages = [_write_result(part, known, ledger) for part in results]
-    if len(results) < len(turn.parts) or not results:
-        rest = tuple(part for part in turn.parts if not isinstance(part, Result)) if results else turn.parts
-        out: Object = {"role": _role(turn, known, ledger), "content": _write_content(rest, known, ledger)}
-        if turn.name:
-            out["name"] = turn.name
-        messages.append(finished(out, turn.origin, NAME))
-    return messages
-
-
-def _role(turn: Turn, known: Family, ledger: Ledger) -> str:
-    if turn.role == "developer" and not known.developer:
-        ledger.note(
-            "role-mapped", place(turn), "the role `developer` became `system`", "not every server knows `developer`"
-        )
-        return "system"
-    return "user" if turn.role == "tool" else turn.role
-
-
-def _write_content(parts: tuple[Part, ...], known: Family, ledger: Ledger) -> Json:
-    """Text alone as a string, everything else as a list of parts."""
-    if len(parts) == 1:
-        only = parts[0]
-        if isinstance(only, Text) and only.cache is None and not (only.origin and kept(only.origin)):
-            _note_text(only, ledger)
-            return only.text
-    out: list[Object] = []
-    for part in parts:
-        if isinstance(part, Text):
-            _note_text(part, ledger)
-            out.append(write_text(part, known, ledger))
-        elif isinstance(part, Media):
-            media = write_media(part, known, ledger)
-            if media is not None:
-                out.append(media)
-        elif isinstance(part, Opaque) and own(part.origin):
-            out.append(part.origin.wire)
-        else:
-            note_part(part, ledger)
-    return out or ""
-
-
-def _note_text(part: Text, ledger: Ledger) -> None:
-    if part.citations:
-        ledger.note("citation-dropped", place(part), "the citations of a text in the history were left out")
-    if part.seal is not None:
-        ledger.note("seal-dropped", place(part), "the seal of a text was left out")
-
-
-def _write_result(result: Result, known: Family, ledger: Ledger) -> Object:
-    wire = kept(result.origin)
-    if wire is not None:
-        return wire
-    content = result.content
-    if result.cache is not None and content and isinstance(content[-1], Text) and content[-1].cache is None:
-        content = (*content[:-1], changed(content[-1], cache=result.cache))
-    elif result.cache is not None:
-        ledger.note("cache-dropped", place(result), "a cache breakpoint on a result was left out")
-    texts = tuple(part for part in content if isinstance(part, Text))
-    for part in content:
-        if isinstance(part, Media):
-            ledger.note("media-dropped", place(part) or place(result), "media in a result were left out")
-        elif not isinstance(part, Text):
-            note_part(part, ledger)
-    said = _write_content(texts, known, ledger)
-    if not result.id and result.name:
-        return {"role": "function", "name": result.name, "content": said}
-    out: Object = {"role": "tool", "tool_call_id": result.id, "content": said}
-    if result.name and known.native:
-        # No key of the schema: only a client that sends it gets it through.
-        out["name"] = result.name
-    return finished(out, result.origin, NAME)
-
-
-def _write_assistant(turn: Turn, known: Family, ledger: Ledger) -> Object:
-    spoken = Spoken(turn.parts, place(turn), ledger)
-    content: Json = None
-    if spoken.content:
-        content = _write_assistant_content(spoken, known, ledger)
-    elif turn.parts and not spoken.calls and not spoken.refusals:
-        content = ""
-    out: Object = {"role": "assistant", "content": content}
-    if turn.name:
-        out["name"] = turn.name
-    if spoken.refusals:
-        out["refusal"] = "".join(spoken.refusals)
-    _write_thoughts(spoken, out, known, ledger)
-    for part in spoken.media:
-        image = kept(part.origin)
-        if image is not None:
-            out.setdefault("images", []).append(image)
-        else:
-            ledger.note("media-dropped", place(part), "media in an assistant's turn were left out")
-    if len(spoken.calls) == 1 and not spoken.calls[0].id and spoken.calls[0].kind == "function":
-        out["function_call"] = write_call(spoken.calls[0], ledger, legacy=True)
-    elif spoken.calls:
-        out["tool_calls"] = [write_call(call, ledger) for call in spoken.calls]
-    return finished(out, turn.origin, NAME)
-
-
-def _write_assistant_content(spoken: Spoken, known: Family, ledger: Ledger) -> Json:
-    if all(isinstance(part, Text) for part in spoken.content):
-        return _write_content(tuple(spoken.content), known, ledger)
-    out: list[Object] = []
-    for part in spoken.content:
-        out.append(write_text(part, known, ledger) if isinstance(part, Text) else part.origin.wire)  # type: ignore[union-attr]
-    return out
-
-
-def _write_thoughts(spoken: Spoken, out: Object, known: Family, ledger: Ledger) -> None:
-    """Reasoning goes back to those who want it, to those who made it, and to nobody else."""
-    wanted: list[Reasoning] = []
-    for part in spoken.reasoning:
-        if known.reasoning_back or own(part.origin) or own_seal(part.seal):
-            wanted.append(part)
-        else:
-            ledger.note("reasoning-dropped", place(part), "a piece of reasoning was left out")
-    spoken.reasoning = wanted
-    spoken.write_reasoning(out, ledger)
 
 
 # --- settings -------------------------------------------------------------------------------------------------------

@@ -13,12 +13,13 @@ from toolwire import events as ev
 from toolwire import sse
 from toolwire.ir import Call, Failure, Finish, Media, Origin, Part, Reasoning, Refusal, Stray, Text
 from toolwire.protocols.openai_chat.details.growing import Answer, Growing
+from toolwire.protocols.openai_chat.details.strays import Strays
 from toolwire.protocols.openai_chat.errors import read_failure
-from toolwire.protocols.openai_chat.names import DONE, KNOWN_CALL, KNOWN_CHUNK, KNOWN_CHUNK_CHOICE, KNOWN_DELTA, NAME
+from toolwire.protocols.openai_chat.names import DONE, NAME, PLAIN_CHUNK_CHOICE
 from toolwire.protocols.openai_chat.parts import is_cut, read_citations, read_content, read_detail
 from toolwire.protocols.openai_chat.response import finish_of, made_at, read_usage
 from toolwire.protocols.openai_chat.tools import argument_text, read_seal
-from toolwire.reading import Reading, says_something
+from toolwire.reading import Reading
 from toolwire.wire import Json, Malformed, Object, Path, as_object, decode, take_int, take_list, take_object, take_text
 
 _SILENT = ev.Frame(NAME, None, None, silent=True)
@@ -27,7 +28,7 @@ _OLD = "function_call"
 _SHORT = 64
 """No chunk is shorter; only such data can be the sentinel or nothing."""
 _MOST = 1024
-"""More choices, or more unknown keys, than any lawful stream has."""
+"""More choices than any lawful stream has."""
 
 
 class StreamReader:
@@ -39,13 +40,7 @@ class StreamReader:
         self._started = False
         self._head: Object = {}
         self._done = False
-        self._strays: dict[tuple[str, str], Stray] = {}
-        self._known = {
-            "chunk": set(KNOWN_CHUNK),
-            "choice": set(KNOWN_CHUNK_CHOICE) | {"stop_reason"},
-            "delta": set(KNOWN_DELTA),
-            "call": set(KNOWN_CALL),
-        }
+        self._strays = Strays()
         self._out: list[ev.Event] = []
         self._frame = _SILENT
 
@@ -89,23 +84,14 @@ class StreamReader:
         path: Path = ((None, "event"), number)
         before = len(self._out)
         data = raw.data
-        if len(data) < _SHORT and data.strip() == DONE:
-            self._frame = _DONE
-            self._finish()
-            return
-        if len(data) < _SHORT and not data.strip():
-            self._frame = ev.Frame(NAME, raw.event, None, silent=True)
-            self._out.append(ev.Carried(raw.event or "empty", Origin(NAME, path, None), True, self._frame))
+        if len(data) < _SHORT and data.strip() in (DONE, b""):
+            self._sentinel(raw, path)
             return
         try:
             json = decode(data, path)
             self._frame = ev.Frame(NAME, raw.event, json)
-            chunk = as_object(json, path)
-            if chunk.get("error") or raw.event == "error" or chunk.get("object") == "error":
-                self._done = True
-                self._out.append(ev.ResponseFailed(read_failure(chunk, 0), self._frame))
-                return
-            self._chunk(chunk, path)
+            if raw.event is not None or not self._plain(json, path):
+                self._chunk(as_object(json, path), path)
         except Malformed as error:
             # Half of a frame says nothing: the failure stands in its place.
             del self._out[before:]
@@ -114,12 +100,64 @@ class StreamReader:
         if len(self._out) == before and not self._done:
             self._out.append(ev.Carried("chunk", Origin(NAME, path, json), True, self._frame))
 
+    def _sentinel(self, raw: sse.Frame, path: Path) -> None:
+        """Data that is no chunk: `[DONE]`, or nothing at all."""
+        if raw.data.strip():
+            self._frame = _DONE
+            self._finish()
+            return
+        self._frame = ev.Frame(NAME, raw.event, None, silent=True)
+        self._out.append(ev.Carried(raw.event or "empty", Origin(NAME, path, None), True, self._frame))
+
     def _fail(self, message: str, code: str) -> None:
         self._done = True
         self._out.append(ev.ResponseFailed(Failure("upstream", message, 502, code), _SILENT))
 
+    def _plain(self, chunk: Json, path: Path) -> bool:
+        """Almost every chunk of almost every stream, on the short way: one choice, one piece of a part that is open."""
+        choices = chunk.get("choices") if type(chunk) is dict else None
+        if type(choices) is not list or len(choices) != 1 or type(choices[0]) is not dict:
+            return False
+        if chunk.get("usage") is not None or chunk.get("error") or chunk.get("object") == "error":
+            return False
+        choice = choices[0]
+        delta, index = choice.get("delta"), choice.get("index")
+        if type(delta) is not dict or len(delta) != 1 or type(index) is not int:
+            return False
+        if choice.get("finish_reason") is not None or choice.get("error") is not None:
+            return False
+        answer = self._answers.get(index)
+        if answer is None or not self._piece(answer, delta):
+            return False
+        if not self._strays.known["chunk"].issuperset(chunk):
+            self._strays.note("chunk", chunk, path)
+        if choice.get("logprobs") is not None or not PLAIN_CHUNK_CHOICE.issuperset(choice):
+            self._strays.note("choice", choice, ((path, "choices"), 0))
+        return True
+
+    def _piece(self, answer: Answer, delta: Object) -> bool:
+        """A delta that only adds to the open text, or to the arguments of one open call."""
+        content = delta.get("content")
+        if content and answer.channel == "text" and type(content) is str:
+            answer.text_at += len(content)
+            self._out.append(ev.TextDelta(answer.open, content, self._frame))
+            return True
+        calls: Json = delta.get("tool_calls")
+        slot = answer.open_call(calls) if calls else None
+        if slot is None:
+            return False
+        inner = calls[0]["function"]
+        text = slot.take(inner, "arguments", inner["arguments"])
+        if text:
+            self._out.append(ev.ArgumentsDelta(slot.part, text, self._frame))
+        return True
+
     def _chunk(self, chunk: Object, path: Path) -> None:
-        self._note("chunk", chunk, path)
+        if chunk.get("error") or self._frame.event == "error" or chunk.get("object") == "error":
+            self._done = True
+            self._out.append(ev.ResponseFailed(read_failure(chunk, 0), self._frame))
+            return
+        self._strays.note("chunk", chunk, path)
         choices = take_list(chunk, "choices", path)
         usage = take_object(chunk, "usage", path)
         if not self._started:
@@ -142,20 +180,10 @@ class StreamReader:
             reading = Reading(NAME)
             self._out.append(ev.UsageUpdate(read_usage(usage, (path, "usage"), reading), self._frame))
             for stray in reading.strays:
-                self._strays.setdefault(("usage", stray.key), stray)
-
-    def _note(self, kind: str, node: Object, path: Path) -> None:
-        """Unknown keys, each once: what was reported is known from then on."""
-        known = self._known[kind]
-        if known.issuperset(node):
-            return
-        for key, value in node.items():
-            if key not in known and len(known) < _MOST and says_something(value):
-                known.add(key)
-                self._strays[kind, key] = Stray(path, key)
+                self._strays.once("usage", stray)
 
     def _choice(self, choice: Object, path: Path) -> None:
-        self._note("choice", choice, path)
+        self._strays.note("choice", choice, path)
         index = take_int(choice, "index", path) or 0
         if not 0 <= index < _MOST:
             raise Malformed((path, "index"), f"no answer has {index} choices")
@@ -177,14 +205,11 @@ class StreamReader:
     # --- deltas ---
 
     def _delta(self, answer: Answer, delta: Object, path: Path) -> None:
-        content = delta.get("content")
-        if content and len(delta) == 1 and answer.channel == "text" and isinstance(content, str):
-            # Almost every chunk of almost every stream.
-            answer.text_at += len(content)
-            self._out.append(ev.TextDelta(answer.open, content, self._frame))
+        if len(delta) == 1 and self._piece(answer, delta):
             return
-        self._note("delta", delta, path)
+        self._strays.note("delta", delta, path)
         self._reasoning(answer, delta, path)
+        content = delta.get("content")
         if content:
             if isinstance(content, str):
                 self._text(answer, "text", content)
@@ -238,7 +263,7 @@ class StreamReader:
                 self._shut(answer)
                 self._out.append(ev.PartEnd(self._start(answer, part), frame=self._frame))
             else:
-                self._strays.setdefault(("content", type(part).__name__), Stray(path, "type"))
+                self._strays.once("content", Stray(path, "type"), type(part).__name__)
 
     def _cite(self, answer: Answer, delta: Object, path: Path) -> None:
         self._open(answer, "text")
@@ -246,7 +271,7 @@ class StreamReader:
         for citation in read_citations(delta, path, reading, answer.shift):
             self._out.append(ev.CitationDelta(answer.open, citation, self._frame))
         for stray in reading.strays:
-            self._strays.setdefault(("annotation", stray.key), stray)
+            self._strays.once("annotation", stray)
 
     def _reasoning(self, answer: Answer, delta: Object, path: Path) -> None:
         """Reasoning text, or details of which the text is a copy."""
@@ -255,7 +280,7 @@ class StreamReader:
             at = ((path, "reasoning_details"), number)
             part = read_detail(item, at, Reading(NAME)) if isinstance(item, dict) else None
             if part is None:
-                self._strays.setdefault(("detail", ""), Stray((path, "reasoning_details"), str(number)))
+                self._strays.once("detail", Stray((path, "reasoning_details"), str(number)), "")
                 continue
             told = told or bool(part.text)
             self._detail(answer, part, item.get("index"))
@@ -289,10 +314,7 @@ class StreamReader:
             self._call(answer, {"function": old}, path, _OLD)
 
     def _call(self, answer: Answer, delta: Object, path: Path, index: int | str | None) -> None:
-        known = answer.by_index.get(index) if index is not None and len(delta) == 2 else None
-        if known is not None and known.number == index and self._more(known, delta.get("function")):
-            return
-        self._note("call", delta, path)
+        self._strays.note("call", delta, path)
         custom = delta.get("custom")
         kind, key = ("custom", "input") if custom or delta.get("type") == "custom" else ("function", "arguments")
         inner = take_object(delta, kind, path) or {}
@@ -321,16 +343,6 @@ class StreamReader:
         seal = read_seal(delta, path, Reading(NAME)) if slot.part >= 0 else None
         if seal is not None:
             self._out.append(ev.SealDelta(slot.part, seal, self._frame))
-
-    def _more(self, slot: Growing, inner: Json) -> bool:
-        """The ordinary delta of a call, an index and a piece of arguments, taken on the short way."""
-        text = inner.get("arguments") if isinstance(inner, dict) and len(inner) == 1 else None
-        if not isinstance(text, str) or slot.part < 0 or slot.closed:
-            return False
-        text = slot.take(inner, "arguments", text)
-        if text:
-            self._out.append(ev.ArgumentsDelta(slot.part, text, self._frame))
-        return True
 
     def _begin(self, answer: Answer, slot: Growing) -> None:
         """Announce a call once its name is known; those before it that are complete end here."""
@@ -361,13 +373,7 @@ class StreamReader:
             self._shut(answer)
             self._end_choice(answer)
         self._done = True
-        self._out.append(ev.ResponseEnd(tuple(self._strays.values()), self._frame))
-
-    def _late(self, answer: Answer, slot: Growing, text: str) -> ev.Frame:
-        """A frame for arguments that were held to the end."""
-        delta = {"tool_calls": [{"index": slot.number, "function": {"arguments": text}}]}
-        choice = {"index": answer.index, "delta": delta, "logprobs": None, "finish_reason": None}
-        return ev.Frame(NAME, None, {**self._head, "choices": [choice]})
+        self._out.append(ev.ResponseEnd(self._strays.all(), self._frame))
 
     def _end_choice(self, answer: Answer) -> None:
         finish = answer.finish
@@ -375,7 +381,8 @@ class StreamReader:
         for slot in answer.slots:
             shown, text = slot.placeholder, slot.settled()
             if text:
-                frame = self._frame if shown else self._late(answer, slot, text)
+                late = None if shown else {**self._head, "choices": [answer.late(slot, text)]}
+                frame = self._frame if late is None else ev.Frame(NAME, None, late)
                 self._out.append(ev.ArgumentsDelta(slot.part, text, frame))
             if slot.closed:
                 continue

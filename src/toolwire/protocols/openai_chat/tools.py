@@ -25,6 +25,8 @@ from toolwire.protocols.openai_chat.parts import read_cache, write_cache
 from toolwire.reading import Reading, finished, numbered
 from toolwire.wire import Json, Object, Path
 
+_TOOLS: Path = (None, "tools")
+
 
 def is_legacy(request: Request | None) -> bool:
     """Does this client speak of `functions` only? Then its answers must too."""
@@ -39,8 +41,9 @@ def is_legacy(request: Request | None) -> bool:
 def read_tools(body: Object, reading: Reading) -> tuple[AnyTool, ...]:
     """`tools`, the old `functions`, and the hosted search, which has a key of its own."""
     found: list[AnyTool] = []
-    for item, path in numbered(wire.take_list(body, "tools", None) or [], (None, "tools")):
-        found.append(_read_tool(wire.as_object(item, path), path, reading))
+    for number, item in enumerate(wire.take_list(body, "tools", None) or ()):
+        path: Path = (_TOOLS, number)
+        found.append(_read_plain(item, path) or _read_tool(wire.as_object(item, path), path, reading))
     for item, path in numbered(wire.take_list(body, "functions", None) or [], (None, "functions")):
         node = wire.as_object(item, path)
         found.append(_function(node, path, None, reading.origin(node, path, names.KNOWN_FUNCTION_TOOL)))
@@ -48,6 +51,20 @@ def read_tools(body: Object, reading: Reading) -> tuple[AnyTool, ...]:
     if search is not None:
         found.append(_read_search(search, (None, "web_search_options"), reading))
     return tuple(found)
+
+
+def _read_plain(node: Json, path: Path) -> Tool | None:
+    """The ordinary tool, a function with known keys only, at one go."""
+    inner = node.get("function") if type(node) is dict and len(node) == 2 else None
+    if type(inner) is not dict or node.get("type") != "function" or not names.KNOWN_FUNCTION_TOOL.issuperset(inner):
+        return None
+    name, described, strict = inner.get("name"), inner.get("description"), inner.get("strict")
+    if type(name) is not str or (described is not None and type(described) is not str):
+        return None
+    if strict is not None and type(strict) is not bool:
+        return None
+    origin = Origin(NAME, path, node)
+    return Tool(name, described, inner.get("parameters"), "function", None, "", "", strict, None, None, None, origin)
 
 
 def _read_tool(node: Object, path: Path, reading: Reading) -> AnyTool:
@@ -143,14 +160,21 @@ def _flat(tool: Tool) -> Object:
 
 def _write_tool(tool: Tool, family: Family, ledger: Ledger) -> Object:
     kind = "custom" if tool.kind == "custom" else "function"
-    known = names.KNOWN_CUSTOM_TOOL if kind == "custom" else names.KNOWN_FUNCTION_TOOL
     inner = _flat(tool)
     if inner.get("parameters") == {} and not family.native:
         # A schema without a type is refused; without any schema the tool has no parameters, which is the same.
         del inner["parameters"]
-    if own(tool.origin):
-        inner |= sub_keys(tool.origin.wire, kind, known)  # type: ignore[union-attr]
     out: Object = {"type": kind, kind: inner}
+    _note_tool(tool, out, family, ledger)
+    if not own(tool.origin):
+        return out
+    known = names.KNOWN_CUSTOM_TOOL if kind == "custom" else names.KNOWN_FUNCTION_TOOL
+    inner |= sub_keys(tool.origin.wire, kind, known)  # type: ignore[union-attr]
+    return finished(out, tool.origin, NAME)
+
+
+def _note_tool(tool: Tool, out: Object, family: Family, ledger: Ledger) -> None:
+    """What stands beside the function, and what has no place here."""
     where = place(tool)
     if tool.cache is not None and family.breakpoint == "cache_control":
         write_cache(out, tool.cache, where, family, ledger)
@@ -162,7 +186,6 @@ def _write_tool(tool: Tool, family: Family, ledger: Ledger) -> Object:
         ledger.note("no-counterpart", where, f"the schema of what `{tool.name}` returns was left out")
     if tool.namespace:
         ledger.note("namespace-flattened", where, f"the namespace `{tool.namespace}` was left out")
-    return finished(out, tool.origin, NAME)
 
 
 def _write_hosted(tool: HostedTool, out: Object, family: Family, ledger: Ledger) -> None:
@@ -252,6 +275,22 @@ def argument_text(value: Json) -> str:
     return value if isinstance(value, str) else "" if value is None else wire.encode_text(value)
 
 
+def read_calls(items: list[Json], path: Path, reading: Reading) -> list[Call]:
+    """`tool_calls`. The ordinary call, of an id, a name and argument text, is taken at one go."""
+    calls: list[Call] = []
+    for number, node in enumerate(items):
+        at = (path, number)
+        inner = node.get("function") if type(node) is dict and len(node) == 3 else None
+        if type(inner) is dict and len(inner) == 2 and node.get("type") == "function":
+            id, name, text = node.get("id"), inner.get("name"), inner.get("arguments")
+            if type(id) is str and type(name) is str and type(text) is str:
+                origin = Origin(NAME, at, node)
+                calls.append(Call(id, name, text, "function", "", "", None, None, False, False, origin))
+                continue
+        calls.append(read_call(wire.as_object(node, at), at, reading))
+    return calls
+
+
 def read_call(node: Object, path: Path, reading: Reading) -> Call:
     """A call of `tool_calls`, or the old `function_call`, which stands alone and has no id."""
     if "function" not in node and "custom" not in node and "type" not in node:
@@ -311,6 +350,15 @@ def write_call(call: Call, ledger: Ledger, legacy: bool = False) -> Object:
     if call.seal is not None and own_seal(call.seal):
         out["extra_content"] = write_seal(call.seal)
     return finished(out, call.origin, NAME)
+
+
+def plain_call(call: Call) -> Object | None:
+    """An ordinary call that is not of this protocol's making, at one go; None for every other."""
+    if call.kind != "function" or not call.id or call.later or call.namespace:
+        return None
+    if call.cache is not None or call.seal is not None or not call.arguments.strip():
+        return None
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 def note_call(call: Call, ledger: Ledger) -> None:

@@ -10,7 +10,7 @@ from toolwire.wire import Json, Malformed, Object
 class Growing:
     """A call while it grows. `pending` holds argument text of which it is not yet clear what it is."""
 
-    __slots__ = ("closed", "id", "kind", "name", "number", "part", "pending", "resent", "text")
+    __slots__ = ("_pieces", "closed", "id", "kind", "name", "number", "part", "pending", "resent", "size")
 
     def __init__(self, id: str, name: str, kind: str, number: int) -> None:
         self.number = number
@@ -19,10 +19,23 @@ class Growing:
         self.name = name
         self.kind = kind
         self.part = -1
-        self.text = ""
+        self._pieces: list[str] = []
+        self.size = 0
+        """How many characters of arguments there are."""
         self.pending: str | None = None
         self.resent = False
         self.closed = False
+
+    @property
+    def text(self) -> str:
+        """The arguments so far; put together only when somebody asks."""
+        if len(self._pieces) > 1:
+            self._pieces = ["".join(self._pieces)]
+        return self._pieces[0] if self._pieces else ""
+
+    def _grow(self, text: str) -> None:
+        self._pieces.append(text)
+        self.size += len(text)
 
     def mend(self, delta: Object, inner: Object) -> None:
         """A later delta must not name the call again: clients would append it."""
@@ -35,6 +48,10 @@ class Growing:
         """What a delta adds to the arguments; its frame is made to say the same."""
         if not added:
             return ""
+        if len(added) < self.size and self.pending is None and not self.resent and type(inner[key]) is str:
+            # Shorter than what there is: it cannot be that again.
+            self._grow(added)
+            return added
         shown = self.placeholder
         text = self.fresh(added)
         if text is not added and not shown and not self.placeholder:
@@ -52,11 +69,11 @@ class Growing:
         `{}` as the first text is held too: it may be a placeholder for arguments that are still to come.
         """
         if self.kind == "custom":
-            self.text += text
+            self._grow(text)
             return text
         if self.pending is not None:
             return self._resolved(text)
-        held = len(self.text)
+        held = self.size
         if self.resent:
             if text.startswith(self.text):
                 text = text[held:]
@@ -67,34 +84,34 @@ class Growing:
         elif (held and len(text) > held and text.startswith(self.text)) or (not held and text == "{}"):
             self.pending = text
             return ""
-        self.text += text
+        self._grow(text)
         return text
 
     def _resolved(self, text: str) -> str:
         pending, self.pending = self.pending or "", None
-        if not self.text:
+        if not self.size:
             new = text if text.lstrip().startswith("{") else pending + text
         elif text.startswith(pending):
             self.resent = True
-            new = text[len(self.text) :]
+            new = text[self.size :]
         else:
             new = pending + text
-        self.text += new
+        self._grow(new)
         return new
 
     @property
     def placeholder(self) -> bool:
         """Is what is held the empty object, which was shown to clients as it came?"""
-        return self.pending is not None and not self.text
+        return self.pending is not None and not self.size
 
     def settled(self) -> str:
         """What is still held at the end: an extension of the buffer, unless appending is what gives JSON."""
         pending, self.pending = self.pending, None
         if pending is None:
             return ""
-        if self.text and not wire.is_object_text(self.text + pending):
-            pending = pending[len(self.text) :]
-        self.text += pending
+        if self.size and not wire.is_object_text(self.text + pending):
+            pending = pending[self.size :]
+        self._grow(pending)
         return pending
 
     def whole(self) -> bool:
@@ -127,6 +144,22 @@ class Answer:
         self.slots.append(slot)
         self.by_index[-len(self.slots) if index is None else index] = slot
         return slot
+
+    def late(self, slot: Growing, text: str) -> Object:
+        """The choice of a chunk for arguments that were held to the end."""
+        delta = {"tool_calls": [{"index": slot.number, "function": {"arguments": text}}]}
+        return {"index": self.index, "delta": delta, "logprobs": None, "finish_reason": None}
+
+    def open_call(self, calls: Json) -> Growing | None:
+        """The open call that one ordinary piece belongs to: an index, a piece of argument text, and nothing else."""
+        call = calls[0] if type(calls) is list and len(calls) == 1 else None
+        if type(call) is not dict or len(call) != 2:
+            return None
+        index, inner = call.get("index"), call.get("function")
+        if type(index) is not int or type(inner) is not dict or len(inner) != 1:
+            return None
+        slot = self.by_index.get(index) if type(inner.get("arguments")) is str else None
+        return slot if slot is not None and slot.number == index and slot.part >= 0 and not slot.closed else None
 
     def slot_for(self, index: int | str | None, id: str, name: str) -> Growing | None:
         """The call that a delta belongs to; None for a new one. Never guessed: Malformed when nothing tells it."""

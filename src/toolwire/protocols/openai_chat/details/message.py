@@ -27,12 +27,11 @@ from toolwire.protocols.openai_chat.parts import (
     read_reasoning,
     write_detail,
 )
-from toolwire.protocols.openai_chat.tools import read_call
-from toolwire.reading import Reading, numbered
+from toolwire.protocols.openai_chat.tools import read_call, read_calls
+from toolwire.reading import Reading
 from toolwire.wire import (
     Object,
     Path,
-    as_object,
     take_list,
     take_object,
     take_text,
@@ -56,8 +55,9 @@ def read_message(node: Object, path: Path, reading: Reading, answer: bool = Fals
     old = take_object(node, "function_call", path)
     if old and old.get("name"):
         parts.append(read_call(old, (path, "function_call"), reading))
-    for item, at in numbered(take_list(node, "tool_calls", path) or [], (path, "tool_calls")):
-        parts.append(read_call(as_object(item, at), at, reading))
+    calls = take_list(node, "tool_calls", path)
+    if calls:
+        parts += read_calls(calls, (path, "tool_calls"), reading)
     return tuple(parts)
 
 
