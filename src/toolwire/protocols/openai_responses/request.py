@@ -32,6 +32,7 @@ from toolwire.protocols.openai_responses.details.items import (
     write_reasoning,
     write_result,
 )
+from toolwire.protocols.openai_responses.details.ordinary import read_ordinary, write_ordinary
 from toolwire.protocols.openai_responses.details.output import message_of
 from toolwire.protocols.openai_responses.details.settings import read_settings, write_settings
 from toolwire.protocols.openai_responses.names import (
@@ -45,7 +46,7 @@ from toolwire.protocols.openai_responses.names import (
 )
 from toolwire.protocols.openai_responses.parts import Side, own, read_content, stamped, write_content, write_part
 from toolwire.protocols.openai_responses.tools import read_choice, read_tools, write_choice, write_tools
-from toolwire.reading import Reading, finished, numbered, says_something, verbatim
+from toolwire.reading import Reading, finished, says_something, verbatim
 from toolwire.wire import (
     Json,
     Malformed,
@@ -101,7 +102,13 @@ def read_input(value: Json, path: Path, reading: Reading) -> tuple[Turn, ...]:
     items = as_list(value, path)
     shells = [item for item in items if isinstance(item, dict) and item.get("type") == "shell_call"]
     elsewhere = [item.get("call_id") for item in shells if runs_at_provider(item)]
-    return tuple([read_turn(as_object(item, at), at, reading, elsewhere) for item, at in numbered(items, path)])
+    turns: list[Turn] = []
+    for number, item in enumerate(items):
+        at = (path, number)
+        # A result may answer a call that the provider ran: then none is ordinary.
+        turn = read_ordinary(item, at) if type(item) is dict and not elsewhere else None
+        turns.append(read_turn(as_object(item, at), at, reading, elsewhere) if turn is None else turn)
+    return tuple(turns)
 
 
 def read_turn(node: Object, path: Path, reading: Reading, elsewhere: list[Json]) -> Turn:
@@ -199,6 +206,8 @@ def write_turn(turn: Turn, items: list[Object], ledger: Ledger) -> None:
     origin = turn.origin
     if verbatim(origin, NAME) and isinstance(origin.wire, dict):  # type: ignore[union-attr]
         items.append(origin.wire)  # type: ignore[union-attr]
+        return
+    if not own(origin) and write_ordinary(turn, items):
         return
     if turn.name:
         ledger.note("no-counterpart", place(turn), f"the name {turn.name!r} of a turn was left out")

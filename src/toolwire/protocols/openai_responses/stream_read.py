@@ -89,14 +89,14 @@ class StreamReader:
                 self._strange.setdefault(f"{kind} {key}", Stray(path, key))
         events: list[Event] = []
         if not self._ended:
-            handler = HANDLERS.get(kind)
-            if handler is None and node.get("error"):
-                handler = StreamReader._error
-            if handler is not None:
-                events = handler(self, node, frame, path)
-            elif kind in ITEM_EVENTS:
-                events = self._begin(frame, None, path)
-                ITEM_EVENTS[kind](self._items, node, frame, path, events)
+            grow = ITEM_EVENTS.get(kind)
+            if grow is not None and not node.get("error"):
+                if not self._started:
+                    events = self._begin(frame, None, path)
+                grow(self._items, node, frame, path, events)
+            else:
+                handler = HANDLERS.get(kind, StreamReader._error if node.get("error") else None)
+                events = [] if handler is None else handler(self, node, frame, path)
         if events:
             return events
         quiet = kind in QUIET or self._ended or (kind in ("keepalive", "ping") and SILENT_KEYS.issuperset(node))

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from msgspec.structs import replace
+
 from toolwire.ir import AnyTool, Grammar, HostedTool, Opaque, Origin, Tool, ToolChoice, ToolName, place
 from toolwire.loss import Ledger
 from toolwire.protocols.openai_responses.details.client_tools import DESCRIPTIONS, SCHEMAS
+from toolwire.protocols.openai_responses.details.ordinary import read_ordinary_tool
 from toolwire.protocols.openai_responses.names import CALLS, HOSTED_TOOLS, NAME, TOOL_TYPES
 from toolwire.reading import Reading, finished, numbered, verbatim
 from toolwire.wire import (
@@ -43,7 +46,7 @@ def read_tools(tools: list[Json], path: Path, reading: Reading) -> tuple[AnyTool
         if node.get("type") == "namespace":
             read += _read_namespace(node, at, reading)
         else:
-            read.append(read_tool(node, at, reading))
+            read.append(read_ordinary_tool(node, at) or read_tool(node, at, reading))
     return tuple(read)
 
 
@@ -99,19 +102,7 @@ def _read_namespace(node: Object, path: Path, reading: Reading) -> list[AnyTool]
 
 
 def _within(tool: Tool, namespace: str, about: str) -> Tool:
-    return Tool(
-        tool.name,
-        tool.description,
-        tool.parameters,
-        tool.kind,
-        tool.grammar,
-        namespace,
-        about,
-        tool.strict,
-        tool.defer,
-        tool.output,
-        origin=tool.origin,
-    )
+    return replace(tool, namespace=namespace, namespace_description=about)
 
 
 def _read_search(node: Object, path: Path, reading: Reading) -> AnyTool:

@@ -207,8 +207,11 @@ class Items:
 
     def text_delta(self, node: Object, frame: Frame, path: Path, events: list[Event]) -> None:
         item = self._find(node, path, "message")
-        kind = "refusal" if node["type"] == "response.refusal.delta" else "output_text"
-        part = self._text_part(item, take_int(node, "content_index", path) or 0, kind, path, frame, events)
+        at = take_int(node, "content_index", path) or 0
+        part = item.parts.get(at)
+        if part is None:
+            kind = "refusal" if node["type"] == "response.refusal.delta" else "output_text"
+            part = self._text_part(item, at, kind, path, frame, events)
         self._say(part, take_text(node, "delta", path) or "", frame, events)
 
     def _say(self, part: _Part, text: str, frame: Frame, events: list[Event]) -> None:

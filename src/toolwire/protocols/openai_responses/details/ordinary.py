@@ -1,0 +1,137 @@
+"""Short ways for what most of a request is: plain texts, calls of functions, results of one text, and functions.
+
+An item or a turn that has exactly the ordinary fields is read or written here at once. For every other shape these
+functions do nothing and say so, and the full way, which they shorten but never bend, takes over.
+"""
+
+from __future__ import annotations
+
+from toolwire.ir import Call, Origin, Result, Text, Tool, Turn
+from toolwire.protocols.openai_responses.names import NAME, ROLES
+from toolwire.wire import Object, Path
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def read_ordinary(node: Object, path: Path) -> Turn | None:
+    """The turn of an ordinary item. The number of keys tells that it has no others than those looked at."""
+    kind = node.get("type")
+    if kind == "message" or kind is None:
+        return _read_texts(node, path) if len(node) == (2 if kind is None else 3) else None
+    if kind == "function_call_output":
+        id, output = node.get("call_id"), node.get("output")
+        if len(node) != 3 or type(id) is not str or type(output) is not str or not output:
+            return None
+        origin = Origin(NAME, path, node)
+        text = Text(output, (), None, None, Origin(NAME, (path, "output"), output))
+        return Turn("tool", (Result(id, (text,), None, "", "function", "", None, None, origin),), "", "", origin)
+    if kind == "function_call":
+        id, name, arguments = node.get("call_id"), node.get("name"), node.get("arguments")
+        if len(node) != 4 or type(id) is not str or type(name) is not str or type(arguments) is not str:
+            return None
+        origin = Origin(NAME, path, node)
+        call = Call(id, name, arguments, "function", "", "", None, None, False, False, origin)
+        return Turn("assistant", (call,), "", "", origin)
+    return None
+
+
+def _read_texts(node: Object, path: Path) -> Turn | None:
+    """A message that has nothing but `role` and `content` (and perhaps `type`), and holds texts only."""
+    word, content = node.get("role"), node.get("content")
+    role = ROLES.get(word) if type(word) is str else None
+    if role is None:
+        return None
+    at = (path, "content")
+    if type(content) is str:
+        text = Text(content, (), None, None, Origin(NAME, at, content))
+        return Turn(role, (text,), "", "", Origin(NAME, path, node))
+    if type(content) is not list:
+        return None
+    parts: list[Text] = []
+    for part in content:
+        if type(part) is not dict or type(part.get("text")) is not str:
+            return None
+        kind = part.get("type")
+        if kind == "output_text":
+            if len(part) != 2 and (len(part) != 3 or part.get("annotations") != []):
+                return None
+        elif kind != "input_text" or len(part) != 2:
+            return None
+        parts.append(Text(part["text"], (), None, None, Origin(NAME, (at, len(parts)), part)))
+    return Turn(role, tuple(parts), "", "", Origin(NAME, path, node))
+
+
+def read_ordinary_tool(node: Object, path: Path) -> Tool | None:
+    """A function with a name, a description and parameters, and perhaps `strict`."""
+    name, about, parameters, strict = (
+        node.get("name"),
+        node.get("description"),
+        node.get("parameters"),
+        node.get("strict"),
+    )
+    if (
+        node.get("type") != "function"
+        or type(name) is not str
+        or type(about) is not str
+        or type(parameters) is not dict
+    ):
+        return None
+    if len(node) != 4 and (len(node) != 5 or type(strict) is not bool):
+        return None
+    return Tool(name, about, parameters, "function", None, "", "", strict, None, None, None, Origin(NAME, path, node))
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def write_ordinary(turn: Turn, items: list[Object]) -> bool:
+    """Write a turn of ordinary parts that came from elsewhere; False, with nothing written, for any other."""
+    if turn.name or turn.phase or not turn.parts:
+        return False
+    model = turn.role == "assistant"
+    before = len(items)
+    said: list[Object] | None = None
+    for part in turn.parts:
+        origin = part.origin
+        if origin is not None and origin.protocol == NAME:
+            break
+        if type(part) is Text:
+            if part.citations or part.cache is not None or part.seal is not None:
+                break
+            if said is None:
+                said = []
+                items.append({"type": "message", "role": "user" if turn.role == "tool" else turn.role, "content": said})
+            said.append(
+                {"type": "output_text", "text": part.text, "annotations": []}
+                if model
+                else {"type": "input_text", "text": part.text}
+            )
+            continue
+        item = _write_call(part) if type(part) is Call else _write_result(part) if type(part) is Result else None
+        if item is None:
+            break
+        items.append(item)
+        said = None
+    else:
+        return True
+    del items[before:]
+    return False
+
+
+def _write_call(call: Call) -> Object | None:
+    text = call.arguments
+    if call.kind != "function" or call.namespace or call.item or call.incomplete or call.later:
+        return None
+    if call.seal is not None or call.cache is not None or not text or text.isspace():
+        return None
+    return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": text}
+
+
+def _write_result(result: Result) -> Object | None:
+    content = result.content
+    if result.kind != "function" or result.cache is not None or len(content) != 1:
+        return None
+    part = content[0]
+    if type(part) is not Text or part.cache is not None:
+        return None
+    return {"type": "function_call_output", "call_id": result.id, "output": part.text}
