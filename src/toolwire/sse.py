@@ -40,36 +40,43 @@ class Splitter:
             self._begun = True
             if self._tail.startswith(b"\xef\xbb\xbf"):
                 del self._tail[:3]
-        lines = self._lines(data)
-        frames = [frame for line in lines if (frame := self._line(line)) is not None]
+        frames = self._frames(data)
         if len(self._tail) + self._held > self._max:
             raise FrameTooLong(f"a frame of the stream is longer than {self._max:,} bytes")
         return frames
 
     def close(self) -> list[Frame]:
         """The end of input: a last frame that lacks its blank line is still a frame."""
-        frames = []
-        if self._tail:
-            line, self._tail = bytes(self._tail).rstrip(b"\r"), bytearray()
-            frame = self._line(line)
-            frames = [frame] if frame else []
-        last = self._line(b"")
-        return [*frames, last] if last else frames
+        tail, self._tail = bytes(self._tail), bytearray()
+        lines = tail.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        return [frame for line in (*lines, b"") if (frame := self._line(line)) is not None]
 
-    def _lines(self, data: bytes) -> list[bytes]:
+    def _frames(self, data: bytes) -> list[Frame]:
         if b"\n" not in data and b"\r" not in data:
             return []
         held = bytes(self._tail)
-        if b"\r" in held:
-            # A CR at the very end may be half of a CRLF: leave it for the next bytes.
-            half = held.endswith(b"\r")
-            held = (held[:-1] if half else held).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-            *lines, rest = held.split(b"\n")
-            self._tail = bytearray(rest + b"\r" if half else rest)
-            return lines
+        if b"\r" not in held and not self._data and self._event is None:
+            # The ordinary stream: frames end at blank lines, and what is cut waits whole.
+            *blocks, rest = held.split(b"\n\n")
+            self._tail = bytearray(rest)
+            return [frame for block in blocks if (frame := self._block(block)) is not None]
+        # A CR at the very end may be half of a CRLF: leave it for the next bytes.
+        half = held.endswith(b"\r")
+        held = (held[:-1] if half else held).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         *lines, rest = held.split(b"\n")
-        self._tail = bytearray(rest)
-        return lines
+        self._tail = bytearray(rest + b"\r" if half else rest)
+        return [frame for line in lines if (frame := self._line(line)) is not None]
+
+    def _block(self, block: bytes) -> Frame | None:
+        """The frame of a whole block of lines."""
+        if block.startswith(b"data: ") and b"\n" not in block:
+            return Frame(None, block[6:])
+        if block.startswith(b"event: "):
+            name, _, data = block[7:].partition(b"\n")
+            if data.startswith(b"data: ") and b"\n" not in data:
+                return Frame(name.decode("utf-8", "replace").strip(), data[6:])
+        found = [frame for line in (*block.split(b"\n"), b"") if (frame := self._line(line)) is not None]
+        return found[0] if found else None
 
     def _line(self, line: bytes) -> Frame | None:
         if not line:
