@@ -54,6 +54,7 @@ from toolwire.wire import (
     Path,
     as_object,
     as_text,
+    encode,
     encode_text,
     need_text,
     take_bool,
@@ -111,14 +112,42 @@ def read_parts(items: list[Json], path: Path, reading: PartReading) -> list[Part
     parts: list[Part] = []
     for number, item in enumerate(items):
         here = (path, number)
-        if item.__class__ is dict and len(item) == 1 and item.get("text").__class__ is str:
-            # Plain text, by far the commonest part, is read on the spot.
-            parts.append(Text(item["text"], (), None, None, Origin(NAME, here, item)))
-            continue
-        part = read_part(item, here, reading)
-        if part is not None:
-            parts.append(part)
+        part: Part | None = None
+        if item.__class__ is dict and len(item) == 1:
+            if (text := item.get("text")).__class__ is str:
+                part = Text(text, origin=Origin(NAME, here, item))
+            elif (call := item.get("functionCall")).__class__ is dict:
+                part = _ordinary_call(item, call, here)
+            elif (result := item.get("functionResponse")).__class__ is dict:
+                part = _ordinary_result(item, result, here)
+        if part is None:
+            part = read_part(item, here, reading)
+            if part is None:
+                continue
+        parts.append(part)
     return parts
+
+
+def _ordinary_call(node: Object, call: Object, path: Path) -> Call | None:
+    """The short way for a call with a name, an object of arguments and perhaps an id; None for any other shape."""
+    name, args = call.get("name"), call.get("args")
+    id = call.get("id") if len(call) == 3 else ""
+    if name.__class__ is not str or args.__class__ is not dict or id.__class__ is not str or len(call) > 3:
+        return None
+    return Call(id, name, encode(args).decode(), origin=Origin(NAME, path, node))
+
+
+def _ordinary_result(node: Object, result: Object, path: Path) -> Result | None:
+    """The short way for a result of one text with a name and perhaps an id; None for any other shape."""
+    name, response = result.get("name"), result.get("response")
+    id = result.get("id") if len(result) == 3 else ""
+    if name.__class__ is not str or response.__class__ is not dict or id.__class__ is not str or len(result) > 3:
+        return None
+    text = response.get("output")
+    if text.__class__ is not str or len(response) != 1:
+        return None
+    said = Text(text, origin=Origin(NAME, ((path, "functionResponse"), "response"), None, NOTHING, False))
+    return Result(id, (said,), None, name, origin=Origin(NAME, path, node))
 
 
 def read_part(item: Json, path: Path, reading: PartReading) -> Part | None:

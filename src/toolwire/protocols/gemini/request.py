@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from toolwire.ir import AnyTool, Call, Origin, Part, Request, Result, Role, Text, ToolChoice, Turn, changed, place
 from toolwire.loss import Ledger
-from toolwire.protocols.gemini.details.parts_write import Writing, own_seal, write_part
+from toolwire.protocols.gemini.details.parts_write import WRITERS, Writing, foreign, own_seal, write_part
 from toolwire.protocols.gemini.details.settings import (
     Gathered,
     read_generation,
@@ -98,6 +98,14 @@ def read_turns(value: Json, path: Path, reading: PartReading) -> list[Turn]:
         value = [value]
     for number, item in enumerate(as_list(value, path)):
         here = (path, number)
+        if item.__class__ is dict and len(item) == 2 and reading.open is None:
+            # The short way for nearly all turns: a role in the usual spelling and parts, nothing else.
+            word, items = item.get("role"), item.get("parts")
+            if items.__class__ is list and (word == "user" or word == "model"):
+                parts = tuple(read_parts(items, (here, "parts"), reading))
+                role: Role = "user" if word == "user" else "assistant"
+                turns.append(Turn(role, parts, origin=Origin(NAME, here, item)))
+                continue
         if isinstance(item, str):
             text = Text(item, origin=reading.whole({"text": item}, here))
             turns.append(Turn("user", (text,), origin=Origin(NAME, here, {"parts": [{"text": item}], "role": "user"})))
@@ -150,7 +158,7 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     if verbatim(request.origin, NAME) and not unsigned:
         wire: Object = request.origin.wire  # type: ignore[union-attr]
         return wire
-    writing = Writing(ledger, model)
+    writing = Writing(ledger, model, foreign=foreign(request.origin))
     out: Object = {}
     if request.origin is not None and request.origin.protocol == NAME and "model" in request.origin.wire:
         prefix = (
@@ -161,11 +169,7 @@ def write_request(request: Request, ledger: Ledger) -> Object:
         parts = _write_parts(request.system, writing, None)
         if parts:
             out["systemInstruction"] = _write_system(parts, request.origin)
-    out["contents"] = [
-        content
-        for number, turn in enumerate(request.turns)
-        if (content := write_turn(turn, writing, unsigned.get(number))) is not None
-    ]
+    out["contents"] = write_turns(request.turns, writing, unsigned)
     boxes = write_tools(request.tools, model, ledger) if request.tools else []
     if boxes:
         out["tools"] = boxes
@@ -187,31 +191,44 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     return finished(out, request.origin, NAME)
 
 
-def write_turn(turn: Turn, writing: Writing, unsigned: Call | None) -> Object | None:
+_ORDINARY = {"assistant": "model", "user": "user", "tool": "user"}
+
+
+def write_turns(turns: tuple[Turn, ...], writing: Writing, unsigned: dict[int, Call]) -> list[Object]:
+    contents: list[Object] = []
+    for number, turn in enumerate(turns):
+        if writing.foreign and turn.role in _ORDINARY and not turn.name and not turn.phase:
+            # The short way: a turn of another protocol that is a role and parts, nothing else.
+            parts = _write_parts(turn.parts, writing, unsigned.get(number) if unsigned else None)
+            contents.append({"parts": parts or [{"text": ""}], "role": _ORDINARY[turn.role]})
+        else:
+            contents.append(write_turn(turn, writing, unsigned.get(number)))
+    return contents
+
+
+def write_turn(turn: Turn, writing: Writing, unsigned: Call | None) -> Object:
     if unsigned is None and verbatim(turn.origin, NAME):
         for part in turn.parts:
             if isinstance(part, Call) and part.id:
                 writing.names[part.id] = part.name
         wire: Object = turn.origin.wire  # type: ignore[union-attr]
         return wire
-    role = "model" if turn.role == "assistant" else "user"
     if turn.role in ("system", "developer"):
         writing.ledger.note("role-mapped", place(turn), f"a {turn.role} turn became the user's")
     for what in ("name", "phase"):
         if getattr(turn, what):
             writing.ledger.note("no-counterpart", place(turn), f"the {what} `{getattr(turn, what)}` was left out")
     parts = _write_parts(turn.parts, writing, unsigned)
-    if not parts:
-        # This wire refuses a content without parts, and the order of turns must hold.
-        parts = [{"text": ""}]
-    return finished({"parts": parts, "role": role}, turn.origin, NAME)
+    # This wire refuses a content without parts, and the order of turns must hold.
+    out: Object = {"parts": parts or [{"text": ""}], "role": _ORDINARY.get(turn.role, "user")}
+    return finished(out, turn.origin, NAME)
 
 
 def _write_parts(parts: tuple[Part, ...], writing: Writing, unsigned: Call | None) -> list[Object]:
     out: list[Object] = []
-    behind = 0
+    behind, foreign = 0, writing.foreign
     for part in parts:
-        written = write_part(part, writing)
+        written = WRITERS[part.__class__](part, writing) if foreign else write_part(part, writing)
         if written is None:
             continue
         if part is unsigned:
@@ -219,7 +236,7 @@ def _write_parts(parts: tuple[Part, ...], writing: Writing, unsigned: Call | Non
             what = f"the call of `{unsigned.name}` got the placeholder for a signature"
             writing.ledger.note("signature-added", place(part), what)
         out.append(written)
-        if isinstance(part, Result):
+        if part.__class__ is Result:
             behind = len(out)
     if writing.siblings:
         out[behind:behind] = writing.siblings

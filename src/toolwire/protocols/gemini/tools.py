@@ -127,22 +127,24 @@ def write_tools(tools: tuple[AnyTool, ...], family: Family, ledger: Ledger) -> l
 
 
 def write_declaration(tool: Tool, family: Family, ledger: Ledger) -> Object:
-    if verbatim(tool.origin, NAME):
+    own = not foreign(tool.origin)
+    if own and verbatim(tool.origin, NAME):
         wire: Object = tool.origin.wire  # type: ignore[union-attr]
         return wire
     out: Object = {"name": tool.name}
     if tool.description is not None:
         out["description"] = tool.description
-    if tool.parameters is not None and not (tool.parameters == {} and foreign(tool.origin)):
+    if tool.parameters is not None and (own or tool.parameters != {}):
         out |= write_schema(tool.parameters, PARAMETERS, family, ledger, place(tool), arguments=True)
     if tool.output is not None:
         out |= write_schema(tool.output, RETURNS, family, ledger, place(tool))
-    for what, unsaid in (("strict", tool.strict), ("defer", tool.defer)):
-        if unsaid:
-            ledger.note("no-counterpart", place(tool), f"`{what}` of the tool `{tool.name}` was left out")
+    if tool.strict:
+        ledger.note("no-counterpart", place(tool), f"`strict` of the tool `{tool.name}` was left out")
+    if tool.defer:
+        ledger.note("no-counterpart", place(tool), f"`defer` of the tool `{tool.name}` was left out")
     if tool.cache is not None:
         ledger.note("cache-dropped", place(tool), "the cache breakpoint was left out")
-    return finished(out, tool.origin, NAME)
+    return finished(out, tool.origin, NAME) if own else out
 
 
 _NEED_OPTIONS = frozenset({"file_search", "computer"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from toolwire.ir import (
@@ -41,18 +41,20 @@ from toolwire.protocols.gemini.names import (
     snake,
 )
 from toolwire.reading import finished, verbatim
-from toolwire.wire import Json, Object, embedded, object_or_none
+from toolwire.wire import Object, embedded, object_or_none
 
 
 class Writing:
     """One pass of the writer: what the model can take, the names of the calls so far, media that must follow."""
 
-    __slots__ = ("answer", "family", "ids", "ledger", "names", "siblings")
+    __slots__ = ("answer", "family", "foreign", "ids", "ledger", "names", "siblings")
 
-    def __init__(self, ledger: Ledger, family: Family, answer: bool = False) -> None:
+    def __init__(self, ledger: Ledger, family: Family, answer: bool = False, foreign: bool = False) -> None:
         self.ledger = ledger
         self.family = family
         self.answer = answer
+        self.foreign = foreign
+        """Does the whole come from another protocol? Then nothing in it is given back as it was."""
         self.ids = answer or not family.second
         """The second generation makes no ids; a call and its result carry one both, or neither."""
         self.names: dict[str, str] = {}
@@ -66,12 +68,12 @@ def foreign(origin: Origin | None) -> bool:
 
 def write_part(part: Part, writing: Writing) -> Object | None:
     """One part as this wire has it; None when it cannot be said, which is noted."""
-    if isinstance(part, Call) and part.id:
-        writing.names[part.id] = part.name
     if verbatim(part.origin, NAME):
+        if isinstance(part, Call) and part.id:
+            writing.names[part.id] = part.name
         wire: Object = part.origin.wire  # type: ignore[union-attr]
         return wire
-    out = _WRITERS[type(part)](part, writing)
+    out = WRITERS[part.__class__](part, writing)
     return None if out is None else finished(out, part.origin, NAME)
 
 
@@ -102,7 +104,8 @@ def _write_text(part: Text, writing: Writing) -> Object:
         writing.ledger.note("cache-dropped", place(part), "the cache breakpoint was left out")
     if part.citations and not writing.answer:
         writing.ledger.note("citation-dropped", place(part), "the citations of a text in the history were left out")
-    return write_seal({"text": part.text}, part, writing.ledger)
+    out: Object = {"text": part.text}
+    return out if part.seal is None else write_seal(out, part, writing.ledger)
 
 
 def _write_reasoning(part: Reasoning, writing: Writing) -> Object | None:
@@ -122,33 +125,38 @@ def _write_refusal(part: Refusal, writing: Writing) -> Object:
     return {"text": part.text}
 
 
-def write_arguments(call: Call, ledger: Ledger) -> Json:
-    """The arguments as the object that this wire demands, byte for byte where they are one."""
-    arguments = embedded(call.arguments)
-    if arguments is not None:
-        return arguments
-    ledger.note("arguments-wrapped", place(call), f"the arguments of `{call.name}` are no JSON object")
-    return {RAW_ARGUMENTS: call.arguments}
+_WITHOUT_IDS = "models of the second generation pair calls and results by their order"
 
 
-def _identity(part: Call | Result, writing: Writing) -> Object:
-    if part.id and not writing.ids:
-        why = "models of the second generation pair calls and results by their order"
-        writing.ledger.note("id-rewritten", place(part), f"the id `{part.id}` was left out", why)
-    return {"id": part.id} if part.id and writing.ids else {}
+def _named(part: Call | Result, name: str, writing: Writing) -> Object:
+    """What tells a call or a result: its name, and its id where the model has ids."""
+    id, origin = part.id, part.origin
+    if not id:
+        return {"name": name}
+    if writing.ids:
+        return {"id": id, "name": name}
+    where = None if origin is None else origin.path
+    writing.ledger.note("id-rewritten", where, f"the id `{id}` was left out", _WITHOUT_IDS)
+    return {"name": name}
 
 
 def _write_call(part: Call, writing: Writing) -> Object | None:
-    if writing.answer and part.incomplete and (not part.arguments or embedded(part.arguments) is None):
-        writing.ledger.note("arguments-dropped", place(part), f"the call of `{part.name}` was cut off and left out")
+    name, arguments, ledger = part.name, embedded(part.arguments), writing.ledger
+    if part.id:
+        writing.names[part.id] = name
+    if part.incomplete and writing.answer and (not part.arguments or arguments is None):
+        ledger.note("arguments-dropped", place(part), f"the call of `{name}` was cut off and left out")
         return None
     if part.cache is not None:
-        writing.ledger.note("cache-dropped", place(part), "the cache breakpoint was left out")
-    call: Object = _identity(part, writing)
-    call["name"] = part.name
-    call["args"] = write_arguments(part, writing.ledger)
-    out: Object = {"functionCall": _carried(call, part.origin, "functionCall", FRAGMENT)}
-    return write_seal(out, part, writing.ledger)
+        ledger.note("cache-dropped", place(part), "the cache breakpoint was left out")
+    call = _named(part, name, writing)
+    if arguments is None:
+        ledger.note("arguments-wrapped", place(part), f"the arguments of `{name}` are no JSON object")
+        call["args"] = {RAW_ARGUMENTS: part.arguments}
+    else:
+        call["args"] = arguments
+    out: Object = {"functionCall": call if writing.foreign else _carried(call, part.origin, "functionCall", FRAGMENT)}
+    return out if part.seal is None else write_seal(out, part, ledger)
 
 
 def _write_result(part: Result, writing: Writing) -> Object:
@@ -158,23 +166,27 @@ def _write_result(part: Result, writing: Writing) -> Object:
     if not name:
         name = "unknown_function"
         writing.ledger.note("name-added", place(part), f"the call `{part.id}` that this answers is not in the history")
-    result: Object = _identity(part, writing)
-    result["name"] = name
-    texts, media = _split_content(part, writing)
-    value = part.value if part.value is not None else "\n".join(texts)
-    result["response"] = {"error" if part.error else "output": value}
+    result = _named(part, name, writing)
+    text, media = _split_content(part.content, writing)
+    result["response"] = {"error" if part.error else "output": text if part.value is None else part.value}
     if part.error and foreign(part.origin):
         writing.ledger.note("error-marked", place(part), "the result stands under the key `error`")
-    nested = [written for item in media if (written := _place_media(item, writing)) is not None]
-    if nested:
-        result["parts"] = nested
-    return {"functionResponse": _carried(result, part.origin, "functionResponse", RESULT)}
+    if media:
+        nested = [written for item in media if (written := _place_media(item, writing)) is not None]
+        if nested:
+            result["parts"] = nested
+    if not writing.foreign:
+        _carried(result, part.origin, "functionResponse", RESULT)
+    return {"functionResponse": result}
 
 
-def _split_content(part: Result, writing: Writing) -> tuple[list[str], list[Media | Opaque]]:
+def _split_content(content: tuple[Part, ...], writing: Writing) -> tuple[str, Sequence[Media | Opaque]]:
+    """The text of a result, and what stands beside it; most results are one plain text."""
+    if len(content) == 1 and isinstance(only := content[0], Text) and only.cache is None:
+        return only.text, ()
     texts: list[str] = []
     media: list[Media | Opaque] = []
-    for item in part.content:
+    for item in content:
         if isinstance(item, (Text, Refusal)):
             texts.append(item.text)
             if isinstance(item, Text) and item.cache is not None:
@@ -190,7 +202,7 @@ def _split_content(part: Result, writing: Writing) -> tuple[list[str], list[Medi
         else:
             kind = type(item).__name__
             writing.ledger.note("part-dropped", place(item), f"a part of type {kind} in a result was left out")
-    return texts, media
+    return "\n".join(texts), media
 
 
 def _place_media(item: Media | Opaque, writing: Writing) -> Object | None:
@@ -279,7 +291,7 @@ def _write_misplaced(part: ToolsAdded | ToolReference, writing: Writing) -> None
     writing.ledger.note("part-dropped", place(part), f"a part of type {type(part).__name__} was left out")
 
 
-_WRITERS: dict[type, Callable[[Any, Writing], Object | None]] = {
+WRITERS: dict[type, Callable[[Any, Writing], Object | None]] = {
     Text: _write_text,
     Refusal: _write_refusal,
     Reasoning: _write_reasoning,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from toolwire import schema as dialects
 from toolwire.loss import Ledger
 from toolwire.protocols.gemini.models import Family
-from toolwire.schema.words import everywhere, mapped
+from toolwire.schema.words import NESTING, everywhere, mapped
 from toolwire.wire import Json, Malformed, Object, Path, as_object
 
 
@@ -38,7 +38,7 @@ def write_schema(
     """The schema as it is in the plain slot, or reduced to the older dialect for models that know nothing else."""
     own, plain = slots
     if family.json_schema:
-        if everywhere(schema, _is_defined):
+        if _all_defined(schema):
             return {plain: schema}
         what = f"`required` in `{plain}` named properties that are not defined; they were left out"
         ledger.note("schema-rewritten", where, what)
@@ -55,7 +55,22 @@ def _is_defined(node: Object) -> bool:
     if not isinstance(required, list) or ("properties" not in node and node.get("type") != "object"):
         return True
     properties = node.get("properties") or {}
-    return all(isinstance(name, str) and name in properties for name in required)
+    return not [name for name in required if not isinstance(name, str) or name not in properties]
+
+
+_INNER = NESTING | {"required"}
+_OUTER = NESTING - {"properties", "additionalProperties"}
+
+
+def _all_defined(schema: Json) -> bool:
+    """`everywhere(schema, _is_defined)`, the short way for a tool whose properties hold no schemas themselves."""
+    properties = schema.get("properties") if schema.__class__ is dict and _OUTER.isdisjoint(schema) else None
+    if properties.__class__ is not dict or schema.get("additionalProperties").__class__ is dict:
+        return everywhere(schema, _is_defined)
+    for node in properties.values():
+        if node.__class__ is dict and not _INNER.isdisjoint(node):
+            return everywhere(schema, _is_defined)
+    return _is_defined(schema)
 
 
 def _defined(node: Json, path: Path) -> Json:

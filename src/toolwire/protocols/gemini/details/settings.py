@@ -88,7 +88,9 @@ def read_generation(raw: Object, path: Path, reading: PartReading, gathered: Gat
         gathered.put("thinking", thinking, (path, spelled(raw, "thinkingConfig")))
     if any(node.get(key) is not None for key in FORMAT_KEYS):
         read = read_format(node, path, reading)
-        gathered.put("format", read, Places((path, spelled(raw, key)) for key in FORMAT_KEYS if node.get(key) is not None))
+        gathered.put(
+            "format", read, Places((path, spelled(raw, key)) for key in FORMAT_KEYS if node.get(key) is not None)
+        )
 
 
 def spelled(raw: Object, key: str) -> str:
