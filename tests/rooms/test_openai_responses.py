@@ -1164,6 +1164,9 @@ def test_dialects_of_streams(name: str) -> None:
     bare = b"".join(b"data: %b\n\n" % encode(node) for node in nodes) + b"data: [DONE]\n\n"
     assert forget(fold(read_stream(bare))) == forget(response)
     assert frames(write_stream(read_stream(bare))) == frames(bare)
+    untyped = sse(*nodes).replace(b'"type":"response.', b'"typ":"response.')
+    assert [type(event) for event in read_stream(untyped)] == [type(event) for event in read_stream(sse(*nodes))]
+    assert frames(write_stream(read_stream(untyped))) == frames(untyped)
 
 
 BROKEN: dict[str, tuple[bytes, str]] = {
@@ -1363,6 +1366,34 @@ def test_any_value_anywhere_in_a_request_is_read_or_named(data: st.DataObject) -
     assert ROOM.write_request(request, own_ledger()) == body
     encode(ROOM.write_request(changed(request, model="m"), own_ledger()))
     encode(ROOM.write_request(forget(request), foreign_ledger()))
+
+
+SHORT_WAYS = {"request.read_ordinary": None, "request.write_ordinary": False, "tools.read_ordinary_tool": None}
+
+
+def told(body: Any) -> Any:
+    """Everything that reading and writing a request give, or why it cannot be read."""
+    try:
+        request = ROOM.read_request(body)
+    except Malformed as bad:
+        return str(bad)
+    said = [request]
+    for source in (own_ledger(), foreign_ledger()):
+        elsewhere = replace(request, turns=forget(request.turns), origin=None)
+        said += [encode(ROOM.write_request(elsewhere, source)), source.losses]
+    return said
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_the_short_ways_lead_where_the_full_ways_lead(data: st.DataObject) -> None:
+    body = data.draw(st.sampled_from(BODIES))
+    body = put(body, data.draw(st.sampled_from(places(body)[1:])), data.draw(ANY))
+    short = told(body)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, nothing in SHORT_WAYS.items():
+            patch.setattr(f"toolwire.protocols.openai_responses.{name}", lambda *_, nothing=nothing: nothing)
+        assert told(body) == short
 
 
 @settings(max_examples=300, deadline=None)

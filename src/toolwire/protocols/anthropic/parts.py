@@ -69,14 +69,22 @@ from toolwire.wire import (
 
 def read_content(value: Json, path: Path, reading: Reading) -> tuple[Part, ...]:
     """The parts of a content field; a string stands for one block of text."""
-    if isinstance(value, str):
-        return (Text(value, origin=reading.whole(value, path)),) if value else ()
     if not isinstance(value, list):
-        wrong(path, "a string or an array of content blocks", value)
-    return tuple([read_part(block, (path, number), reading) for number, block in enumerate(value)])
+        if not isinstance(value, str):
+            wrong(path, "a string or an array of content blocks", value)
+        return (Text(value, (), None, None, Origin(NAME, path, value)),) if value else ()
+    readers = READERS
+    parts: list[Part] = []
+    for number, block in enumerate(value):
+        kind = block.get("type") if type(block) is dict else None
+        reader = readers.get(kind, read_part) if type(kind) is str else read_part
+        parts.append(reader(block, (path, number), reading))
+    return tuple(parts)
 
 
 def read_part(block: Json, path: Path, reading: Reading) -> Part:
+    """A block of any kind. The readers of text, calls and results have a short way for the ordinary keys alone: where
+    these are there, their number says that no other is."""
     if not isinstance(block, dict):
         wrong(path, "a content block", block)
     kind = block.get("type")
@@ -87,6 +95,9 @@ def read_part(block: Json, path: Path, reading: Reading) -> Part:
 
 
 def _read_text(block: Object, path: Path, reading: Reading) -> Part:
+    plain = block.get("text")
+    if len(block) == 2 and type(plain) is str:
+        return Text(plain, (), None, None, Origin(NAME, path, block))
     text = need_text(block, "text", path)
     cited = block.get("citations")
     citations = read_citations(cited, (path, "citations"), reading) if cited else ()
@@ -124,6 +135,9 @@ def _read_redacted(block: Object, path: Path, reading: Reading) -> Part:
 
 
 def _read_call(block: Object, path: Path, reading: Reading) -> Part:
+    id, name, given = block.get("id"), block.get("name"), block.get("input")
+    if len(block) == 4 and type(id) is str and type(name) is str and type(given) is dict:
+        return Call(id, name, encode_text(given), origin=Origin(NAME, path, block))
     given = take_object(block, "input", path)
     cache = read_cache(block, path, reading) if "cache_control" in block else None
     return Call(
@@ -136,7 +150,10 @@ def _read_call(block: Object, path: Path, reading: Reading) -> Part:
 
 
 def _read_result(block: Object, path: Path, reading: Reading) -> Part:
-    content = block.get("content")
+    id, content, error = block.get("tool_use_id"), block.get("content"), block.get("is_error")
+    if type(content) is str and type(id) is str and len(block) == (4 if type(error) is bool else 3) and content:
+        text = Text(content, (), None, None, Origin(NAME, (path, "content"), content))
+        return Result(id, (text,), error, origin=Origin(NAME, path, block))
     cache = read_cache(block, path, reading) if "cache_control" in block else None
     return Result(
         take_text(block, "tool_use_id", path) or "",
@@ -181,7 +198,15 @@ READERS: dict[str, Callable[[Object, Path, Reading], Part]] = {
 
 
 def write_parts(parts: tuple[Part, ...], ledger: Ledger, answer: bool) -> list[Object]:
-    return [block for part in parts if (block := write_part(part, ledger, answer)) is not None]
+    writers = WRITERS
+    blocks: list[Object] = []
+    for part in parts:
+        origin = part.origin
+        write = writers[type(part)] if origin is None or origin.protocol != NAME else write_part
+        block = write(part, ledger, answer)
+        if block is not None:
+            blocks.append(block)
+    return blocks
 
 
 def write_part(part: Part, ledger: Ledger, answer: bool) -> Object | None:
@@ -196,9 +221,21 @@ def write_part(part: Part, ledger: Ledger, answer: bool) -> Object | None:
 
 def write_content(parts: tuple[Part, ...], origin: Origin | None, ledger: Ledger) -> str | list[Object]:
     """A content field: one plain text as a string, unless its node had blocks before."""
+    if origin is None or origin.protocol != NAME:
+        if len(parts) == 1 and type(parts[0]) is Text and (text := _plain_text(parts[0])):
+            return text
+        blocks = write_parts(parts, ledger, False)
+        return shortened(blocks) if len(blocks) == 1 else blocks
     blocks = write_parts(parts, ledger, False)
-    had_blocks = origin is not None and is_own(origin) and isinstance(origin.wire.get("content"), list)
-    return blocks if had_blocks else shortened(blocks)
+    return blocks if isinstance(origin.wire.get("content"), list) else shortened(blocks)
+
+
+def _plain_text(part: Text) -> str:
+    """The short way for what most results and turns of the user hold: one text from elsewhere with nothing to it."""
+    origin, text = part.origin, part.text
+    if part.citations or part.cache is not None or part.seal is not None or text.isspace():
+        return ""
+    return text if origin is None or origin.protocol != NAME else ""
 
 
 def shortened(blocks: list[Object]) -> str | list[Object]:
@@ -216,20 +253,26 @@ def _unsigned(part: Part) -> bool:
 def _write_text(part: Text, ledger: Ledger, answer: bool) -> Object | None:
     if part.seal is not None:
         ledger.note("seal-dropped", place(part), "the seal of a text was taken off")
-    if not part.text or (not answer and part.text.isspace()):
-        if part.text or part.citations:
+    text = part.text
+    if not text or (not answer and text.isspace()):
+        if text or part.citations:
             ledger.note("empty-omitted", place(part), "text of white space alone was left out")
         return None
-    out: Object = {"type": "text", "text": part.text}
-    citations = [wire for item in part.citations if (wire := write_citation(item, part, ledger, answer)) is not None]
-    if citations:
-        out["citations"] = citations
-    write_cache(out, part.cache, ledger, place(part))
-    return finished(out, part.origin, NAME) if _is_text(part.origin) else out
+    out: Object = {"type": "text", "text": text}
+    if part.citations:
+        cited = [wire for item in part.citations if (wire := write_citation(item, part, ledger, answer)) is not None]
+        if cited:
+            out["citations"] = cited
+    if part.cache is not None:
+        write_cache(out, part.cache, ledger, place(part))
+    origin = part.origin
+    if origin is None or origin.protocol != NAME or not _is_text(origin.wire):
+        return out
+    return finished(out, origin, NAME)
 
 
-def _is_text(origin: Origin | None) -> bool:
-    return origin is not None and isinstance(origin.wire, dict) and origin.wire.get("type") == "text"
+def _is_text(wire: Json) -> bool:
+    return isinstance(wire, dict) and wire.get("type") == "text"
 
 
 def write_citation(item: Citation, part: Part, ledger: Ledger, answer: bool) -> Object | None:
@@ -281,8 +324,10 @@ def _write_call(part: Call, ledger: Ledger, answer: bool) -> Object | None:
         ledger.note("arguments-wrapped", place(part), f"the arguments of `{part.name}` stand as text under `{RAW}`")
         given = {RAW: part.arguments}
     out: Object = {"type": "tool_use", "id": part.id, "name": part.name, "input": given}
-    write_cache(out, part.cache, ledger, place(part))
-    return finished(out, part.origin, NAME)
+    if part.cache is not None:
+        write_cache(out, part.cache, ledger, place(part))
+    origin = part.origin
+    return out if origin is None or origin.protocol != NAME else finished(out, origin, NAME)
 
 
 def _write_result(part: Result, ledger: Ledger, answer: bool) -> Object | None:
@@ -295,8 +340,10 @@ def _write_result(part: Result, ledger: Ledger, answer: bool) -> Object | None:
     out: Object = {"type": "tool_result", "tool_use_id": part.id, "content": content}
     if part.error is not None:
         out["is_error"] = part.error
-    write_cache(out, part.cache, ledger, place(part))
-    return finished(out, part.origin, NAME)
+    if part.cache is not None:
+        write_cache(out, part.cache, ledger, place(part))
+    origin = part.origin
+    return out if origin is None or origin.protocol != NAME else finished(out, origin, NAME)
 
 
 def _write_media(part: Media, ledger: Ledger, answer: bool) -> Object | None:

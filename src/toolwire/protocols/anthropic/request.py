@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from toolwire.ir import Format, Media, Opaque, Part, Request, Settings, Text, Turn, place
+from toolwire.ir import Format, Opaque, Part, Request, Settings, Text
 from toolwire.loss import OFF, Ledger
-from toolwire.protocols.anthropic.details.cache import limit_marks, long_enough, mark_cache, read_cache, write_cache
+from toolwire.protocols.anthropic.details.cache import checked_marks, mark_cache, read_cache, write_cache
 from toolwire.protocols.anthropic.details.schemas import enforceable
 from toolwire.protocols.anthropic.details.stamp import is_foreign, is_own
 from toolwire.protocols.anthropic.details.thinking import read_thinking, write_thinking
+from toolwire.protocols.anthropic.details.turns import read_turns, write_turns
 from toolwire.protocols.anthropic.models import AS_GIVEN, Family, family
 from toolwire.protocols.anthropic.names import (
     BILLING,
@@ -19,26 +20,20 @@ from toolwire.protocols.anthropic.names import (
     NAME,
     OUTPUT_CONFIG,
     REQUEST,
-    ROLES,
     TIERS,
-    TURN,
-    WIRE_ROLES,
     WIRE_TIERS,
 )
-from toolwire.protocols.anthropic.parts import read_content, shortened, write_content, write_parts
+from toolwire.protocols.anthropic.parts import read_content, shortened, write_parts
 from toolwire.protocols.anthropic.tools import allowed_tools, read_choice, read_tools, write_choice, write_tools
 from toolwire.reading import Reading, finished, numbered, verbatim
 from toolwire.wire import (
     Json,
-    Malformed,
     Number,
     Object,
     Path,
     Places,
     as_float,
-    as_object,
     as_text,
-    need_text,
     take_bool,
     take_int,
     take_list,
@@ -63,8 +58,7 @@ SAID = frozenset(
 def read_request(body: Object) -> Request:
     reading = Reading(NAME)
     choice, parallel = read_choice(body, reading)
-    path = (None, "messages")
-    turns = tuple([_read_turn(turn, (path, number), reading) for number, turn in enumerate(_messages(body))])
+    turns = read_turns(body, reading)
     return Request(
         take_text(body, "model", None) or "",
         _read_system(body, reading),
@@ -85,13 +79,6 @@ def _continues(body: Object) -> bool:
     return isinstance(thread, dict) and thread.get("type") == "continue"
 
 
-def _messages(body: Object) -> list[Json]:
-    messages = take_list(body, "messages", None)
-    if messages is None:
-        raise Malformed(None, "`messages` is missing")
-    return messages
-
-
 def _read_system(body: Object, reading: Reading) -> tuple[Part, ...]:
     system = body.get("system")
     if system is None:
@@ -102,18 +89,6 @@ def _read_system(body: Object, reading: Reading) -> tuple[Part, ...]:
         # Changes with every call: carried for this wire alone, so that nobody else's prompt cache suffers.
         return (Opaque("billing-header", first.origin), *parts[1:])
     return parts
-
-
-def _read_turn(turn: Json, path: Path, reading: Reading) -> Turn:
-    node = as_object(turn, path)
-    word = need_text(node, "role", path)
-    role = ROLES.get(word)
-    if role is None:
-        raise Malformed((path, "role"), f"expected one of {', '.join(ROLES)}, got `{word}`")
-    if "content" not in node:
-        raise Malformed(path, "`content` is missing")
-    parts = read_content(node["content"], (path, "content"), reading)
-    return Turn(role, parts, origin=reading.origin(node, path, TURN))
 
 
 def _read_settings(body: Object, parallel: bool | None, reading: Reading) -> Settings:
@@ -185,7 +160,7 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     system = _write_system(request, ledger)
     if system or _was_empty(request, "system"):
         out["system"] = system
-    out["messages"] = [message for turn in request.turns if (message := _write_turn(turn, ledger)) is not None]
+    out["messages"] = write_turns(request.turns, ledger)
     if is_foreign(origin):
         _end_with_user(out["messages"], facts, ledger)
     tools = write_tools(allowed_tools(request, facts, ledger), ledger)
@@ -212,10 +187,7 @@ def _cached(request: Request, out: Object, ledger: Ledger) -> Object:
         write_cache(out, settings.cache, ledger, settings.where.get("cache"))
     if not is_foreign(request.origin):
         return out
-    limit_marks(out, ledger)
-    if settings.cache is None and long_enough(out):
-        return mark_cache(out, ledger)
-    return out
+    return checked_marks(out, settings.cache is None, ledger)
 
 
 def _write_system(request: Request, ledger: Ledger) -> str | list[Object]:
@@ -223,31 +195,6 @@ def _write_system(request: Request, ledger: Ledger) -> str | list[Object]:
     origin = request.origin
     had_blocks = origin is not None and is_own(origin) and isinstance(origin.wire.get("system"), list)
     return blocks if had_blocks else shortened(blocks) or ""
-
-
-def _write_turn(turn: Turn, ledger: Ledger) -> Object | None:
-    """A message; None when nothing of it can be sent, because empty ones are refused."""
-    origin = turn.origin
-    if origin is not None and verbatim(origin, NAME):
-        wire: Object = origin.wire
-        return wire
-    for field in ("name", "phase"):
-        if value := getattr(turn, field):
-            ledger.note("no-counterpart", place(turn), f"the {field} `{value}` of a turn was left out")
-    parts = _without_media(turn, ledger) if not is_own(origin) else turn.parts
-    content = write_content(parts, origin, ledger)
-    return finished({"role": WIRE_ROLES[turn.role], "content": content}, origin, NAME) if content else None
-
-
-def _without_media(turn: Turn, ledger: Ledger) -> tuple[Part, ...]:
-    """The model's own turns hold no media here."""
-    if turn.role != "assistant" or not any(isinstance(part, Media) for part in turn.parts):
-        return turn.parts
-    for part in turn.parts:
-        if isinstance(part, Media):
-            what = f"{part.mime or part.kind} in a turn of the model was left out"
-            ledger.note("media-dropped", place(part) or place(turn), what)
-    return tuple(part for part in turn.parts if not isinstance(part, Media))
 
 
 def _end_with_user(messages: list[Object], facts: Family, ledger: Ledger) -> None:

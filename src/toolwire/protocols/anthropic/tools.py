@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from toolwire.ir import AnyTool, HostedTool, Opaque, Request, Tool, ToolChoice, ToolName, place
+from toolwire.ir import AnyTool, HostedTool, Opaque, Origin, Request, Tool, ToolChoice, ToolName, place
 from toolwire.loss import Ledger
 from toolwire.protocols.anthropic.details.cache import read_cache, write_cache
 from toolwire.protocols.anthropic.details.own_tools import own_tool
@@ -13,7 +13,7 @@ from toolwire.protocols.anthropic.details.schemas import enforceable, is_rooted,
 from toolwire.protocols.anthropic.details.stamp import is_foreign, is_own
 from toolwire.protocols.anthropic.models import Family
 from toolwire.protocols.anthropic.names import CHOICE, HOSTED_TOOL, LOCATION, NAME, OWN_TOOL, TOOL
-from toolwire.reading import Reading, finished, numbered, verbatim
+from toolwire.reading import Reading, finished, verbatim
 from toolwire.wire import (
     Json,
     Malformed,
@@ -48,12 +48,17 @@ NO_PARAMETERS: Object = {"type": "object", "properties": {}}
 
 def read_tools(body: Object, reading: Reading) -> tuple[AnyTool, ...]:
     tools = take_list(body, "tools", None)
-    return tuple(
-        [_read_tool(as_object(tool, path), path, reading) for tool, path in numbered(tools or [], (None, "tools"))]
-    )
+    path = (None, "tools")
+    return tuple([_read_tool(tool, (path, number), reading) for number, tool in enumerate(tools or ())])
 
 
-def _read_tool(tool: Object, path: Path, reading: Reading) -> AnyTool:
+def _read_tool(value: Json, path: Path, reading: Reading) -> AnyTool:
+    tool = as_object(value, path)
+    if len(tool) == 3:
+        name, description, schema = tool.get("name"), tool.get("description"), tool.get("input_schema")
+        if type(name) is str and type(description) is str and type(schema) is dict:
+            # The ordinary three keys, and no other.
+            return Tool(name, description, schema, origin=Origin(NAME, path, tool))
     kind = take_text(tool, "type", path) or "custom"
     if kind == "custom":
         return _read_function(tool, path, reading)
@@ -139,7 +144,9 @@ def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger) -> list[Object]:
         for tool in tools:
             ledger.note("no-counterpart", place(tool), "the tool is not deferred", "nothing here could load it")
         written = [{key: value for key, value in wire.items() if key != "defer_loading"} for wire in written]
-    if sum(1 for wire in written if wire.get("strict")) <= MOST_STRICT or not all(is_foreign(t.origin) for t in tools):
+    if len(written) <= MOST_STRICT or len([wire for wire in written if wire.get("strict")]) <= MOST_STRICT:
+        return written
+    if not all(is_foreign(tool.origin) for tool in tools):
         return written
     ledger.note("no-counterpart", None, "no tool is enforced strictly", f"at most {MOST_STRICT} can be")
     return [{key: value for key, value in wire.items() if key != "strict"} for wire in written]
@@ -150,12 +157,12 @@ def _write_tool(tool: AnyTool, ledger: Ledger) -> Object | None:
     if origin is not None and verbatim(origin, NAME):
         wire: Object = origin.wire
         return wire
+    if isinstance(tool, Tool):
+        return _write_function(tool, ledger)
     if isinstance(tool, HostedTool):
         return _write_hosted(tool, ledger)
-    if isinstance(tool, Opaque):
-        ledger.opaque(tool)
-        return None
-    return _write_function(tool, ledger)
+    ledger.opaque(tool)
+    return None
 
 
 def _write_function(tool: Tool, ledger: Ledger) -> Object:
@@ -166,7 +173,7 @@ def _write_function(tool: Tool, ledger: Ledger) -> Object:
         if tool.description is not None:
             out["description"] = tool.description
         out["input_schema"] = _schema(tool, ledger)
-    strict = _strict(tool, out, ledger)
+    strict = None if tool.strict is None else _strict(tool, out, ledger)
     if strict is not None:
         out["strict"] = strict
     if tool.defer is not None:
@@ -177,7 +184,7 @@ def _write_function(tool: Tool, ledger: Ledger) -> Object:
         ledger.note("no-counterpart", place(tool), f"the grammar of `{tool.name}` was left out")
     if tool.cache is not None and tool.defer:
         ledger.note("cache-dropped", place(tool), f"`{tool.name}` is loaded later, so no breakpoint can stand on it")
-    else:
+    elif tool.cache is not None:
         write_cache(out, tool.cache, ledger, place(tool))
     return finished(out, tool.origin, NAME)
 

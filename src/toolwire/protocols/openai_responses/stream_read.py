@@ -84,6 +84,9 @@ class StreamReader:
         kind = node.get("type")
         if not isinstance(kind, str):
             kind = "error" if node.get("error") else raw.event or ""
+            if kind != "error":
+                # Only the `event:` line names it; the frame itself is carried as it came.
+                node = {**node, "type": kind}
         if not EVENT_KEYS.issuperset(node):
             for key in node.keys() - EVENT_KEYS:
                 self._strange.setdefault(f"{kind} {key}", Stray(path, key))
@@ -100,7 +103,7 @@ class StreamReader:
         if events:
             return events
         quiet = kind in QUIET or self._ended or (kind in ("keepalive", "ping") and SILENT_KEYS.issuperset(node))
-        return [Carried(kind or "event", Origin(NAME, path, node), quiet, frame)]
+        return [Carried(kind or "event", Origin(NAME, path, frame.json), quiet, frame)]
 
     # --- beginning and end ------------------------------------------------------------------------------------------
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain
-
 from toolwire.loss import Ledger
 from toolwire.protocols.anthropic.names import CACHE
 from toolwire.reading import Reading
 from toolwire.wire import Json, Object, Path, take_object, take_text
 
 MOST_MARKS = 4
+MARKED_TURNS = 2
 WORTH_MARKING = 4096
 """Shorter prompts (in characters) are never cached, so marks on them would say nothing."""
 
@@ -43,10 +41,21 @@ def write_cache(out: Object, cache: str | None, ledger: Ledger, where: Path) -> 
 
 
 def mark_cache(body: Object, ledger: Ledger) -> Object:
-    """The body with breakpoints at the places that stay the same from call to call, if it has none at all: after the
-    tools, after the instructions, and after the last two turns of the user."""
-    if any(True for _ in _marked(body)):
+    """The body with breakpoints at the places that stay the same from call to call, if it has none at all."""
+    return body if _steady_marks(body) or _turn_marks(body) else _with_marks(body, ledger)
+
+
+def checked_marks(body: Object, wanted: bool, ledger: Ledger) -> Object:
+    """A body from elsewhere: its own breakpoints as far as they are accepted, or new ones where they are wanted."""
+    steady, moving = _steady_marks(body), _turn_marks(body)
+    if steady or moving:
+        _limit_marks(body, steady, moving, ledger)
         return body
+    return _with_marks(body, ledger) if wanted and _long_enough(body) else body
+
+
+def _with_marks(body: Object, ledger: Ledger) -> Object:
+    """Breakpoints after the tools, after the instructions, and after the last two turns of the user."""
     out = dict(body)
     marks = 0
     tools = body.get("tools") or []
@@ -58,51 +67,59 @@ def mark_cache(body: Object, ledger: Ledger) -> Object:
     if spot := _last_markable(system):
         out["system"] = _with_mark(system, spot - 1)
         marks += 1
-    messages = list(body["messages"])
+    messages = out["messages"] = list(body["messages"])
     turns = 0
-    for number in reversed(range(len(messages))):
-        blocks = _as_blocks(messages[number]["content"])
-        if turns < 2 and messages[number]["role"] == "user" and (spot := _last_markable(blocks)):
-            messages[number] = {**messages[number], "content": _with_mark(blocks, spot - 1)}
+    for number in range(len(messages) - 1, -1, -1):
+        message = messages[number]
+        if message["role"] == "user" and (spot := _last_markable(blocks := _as_blocks(message["content"]))):
+            messages[number] = {**message, "content": _with_mark(blocks, spot - 1)}
             turns += 1
-    out["messages"] = messages
+            if turns == MARKED_TURNS:
+                break
     marks += turns
     if marks:
         ledger.note("breakpoint-added", None, f"{marks} cache breakpoints were set")
     return out
 
 
-def limit_marks(body: Object, ledger: Ledger) -> None:
+def _limit_marks(body: Object, steady: list[Object], moving: list[Object], ledger: Ledger) -> None:
     """Take away marks beyond the fourth, the earliest in the turns first: the later ones cover what they covered."""
-    spare = sum(1 for _ in _marked(body)) - MOST_MARKS
+    spare = len(steady) + len(moving) - MOST_MARKS
     if spare <= 0:
         return
-    for node in chain(_turn_marks(body), _marked(body)):
+    for node in (*moving, *steady):
         if spare and node is not body and "cache_control" in node:
             del node["cache_control"]
             spare -= 1
     ledger.note("cache-dropped", None, "cache breakpoints beyond the fourth were left out", "at most four are accepted")
 
 
-def long_enough(body: Object) -> bool:
+def _long_enough(body: Object) -> bool:
     """Is the prompt long enough to be cached at all? Counts only as far as needed."""
-    size = 0
+    size = _length(body.get("system"))
     for tool in body.get("tools") or ():
         size += len(str(tool.get("description", ""))) + 20 * len(tool.get("input_schema") or ())
-    for text in _texts(body):
-        size += len(text)
+    for message in body["messages"]:
         if size >= WORTH_MARKING:
-            return True
+            break
+        size += _length(message["content"])
     return size >= WORTH_MARKING
 
 
-def _texts(body: Object) -> Iterator[str]:
-    for content in chain((body.get("system"),), (message["content"] for message in body["messages"])):
-        for block in _as_blocks(content):
-            inner = block.get("content")
-            pieces = [block, *inner] if isinstance(inner, list) else [block, {"text": inner}]
-            texts = (piece.get("text") for piece in pieces if isinstance(piece, dict))
-            yield from (text for text in texts if isinstance(text, str))
+def _length(content: Json) -> int:
+    """The characters of a content field, results included."""
+    if isinstance(content, str):
+        return len(content)
+    size = 0
+    for block in content or ():
+        inner = block.get("content")
+        for text in (block.get("text"), inner):
+            if isinstance(text, str):
+                size += len(text)
+        if isinstance(inner, list):
+            texts = [piece.get("text") for piece in inner if isinstance(piece, dict)]
+            size += sum([len(text) for text in texts if isinstance(text, str)])
+    return size
 
 
 def _as_blocks(content: Json) -> list[Object]:
@@ -126,23 +143,25 @@ def _with_mark(blocks: list[Object], number: int) -> list[Object]:
     return marked
 
 
-def _marked(body: Object) -> Iterator[Object]:
-    if body.get("cache_control"):
-        yield body
+def _steady_marks(body: Object) -> list[Object]:
+    """What bears a mark outside the turns."""
+    marks = [body] if body.get("cache_control") else []
     system = body.get("system")
-    for node in chain(body.get("tools") or (), system if isinstance(system, list) else ()):
-        if node.get("cache_control"):
-            yield node
-    yield from _turn_marks(body)
+    for nodes in (body.get("tools"), system):
+        if isinstance(nodes, list):
+            marks += [node for node in nodes if node.get("cache_control")]
+    return marks
 
 
-def _turn_marks(body: Object) -> Iterator[Object]:
+def _turn_marks(body: Object) -> list[Object]:
+    """What bears a mark in the turns: blocks, and parts of results."""
+    marks: list[Object] = []
     for message in body["messages"]:
         content = message["content"]
-        if isinstance(content, list):
+        if type(content) is list:
             for block in content:
                 if block.get("cache_control"):
-                    yield block
-                inner = block.get("content")
-                if isinstance(inner, list):
-                    yield from (part for part in inner if isinstance(part, dict) and part.get("cache_control"))
+                    marks.append(block)
+                if "content" in block and type(block["content"]) is list:
+                    marks += [part for part in block["content"] if isinstance(part, dict) and part.get("cache_control")]
+    return marks

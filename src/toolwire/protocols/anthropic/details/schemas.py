@@ -6,19 +6,46 @@ from msgspec.structs import replace
 
 from toolwire.loss import Ledger
 from toolwire.schema import CLOSED, Change, Converted, object_root, standard, strict_problems, structured
-from toolwire.wire import Json, Path
+from toolwire.schema.words import TYPES
+from toolwire.wire import MAX_DEPTH, Json, Path
 
 
 def rooted(schema: Json, model: str = "") -> Converted:
     """Arguments: an object at the root, no union there, plain names; for every model alike."""
+    if _is_ordinary(schema):
+        return object_root(schema)
     plain = standard(schema)
     made = object_root(plain.schema)
     return replace(made, changes=(*plain.changes, *made.changes)) if plain.changes else made
 
 
+_ALIKE = frozenset("type description title default enum const minimum maximum pattern".split())
+"""Keywords that every draft and dialect reads alike, whatever their values are."""
+_PLAIN = {"required": list, "additionalProperties": bool}
+"""Keywords that are read alike if their values are of this type."""
+
+
+def _is_ordinary(schema: Json) -> bool:
+    """A glance to spare most schemas the full look: these keywords alone, and in each schema one type by its name."""
+    nodes = [schema]
+    for node in nodes:  # grows on the way
+        kind = node.get("type") if type(node) is dict else None
+        if type(kind) is not str or kind not in TYPES or len(nodes) > MAX_DEPTH:
+            return False
+        if not _ALIKE.issuperset(node):
+            for key, value in node.items():
+                if key == "properties" and type(value) is dict:
+                    nodes.extend(value.values())
+                elif key == "items" and type(value) is dict:
+                    nodes.append(value)
+                elif key not in _ALIKE and type(value) is not _PLAIN.get(key):
+                    return False
+    return True
+
+
 def is_rooted(schema: Json) -> bool:
     """Is an object at the root, as the steps before the writer leave it?"""
-    return isinstance(schema, dict) and schema.get("type") == "object" and not _UNIONS & schema.keys()
+    return isinstance(schema, dict) and schema.get("type") == "object" and _UNIONS.isdisjoint(schema)
 
 
 _UNIONS = frozenset({"anyOf", "oneOf", "allOf"})
