@@ -1,0 +1,82 @@
+"""The turns of a request: by far the most of it, so each way is one loop."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from toolwire.ir import Media, Origin, Part, Turn, place
+from toolwire.loss import Ledger
+from toolwire.protocols.anthropic.names import NAME, ROLES, TURN, WIRE_ROLES
+from toolwire.protocols.anthropic.parts import read_content, write_content
+from toolwire.reading import Reading, finished
+from toolwire.wire import Malformed, Object, Path, as_object, need_text, take_list
+
+
+def read_turns(body: Object, reading: Reading) -> tuple[Turn, ...]:
+    messages = take_list(body, "messages", None)
+    if messages is None:
+        raise Malformed(None, "`messages` is missing")
+    root = (None, "messages")
+    turns: list[Turn] = []
+    for number, message in enumerate(messages):
+        path = (root, number)
+        node: Object = message if type(message) is dict else as_object(message, path)
+        word = node.get("role")
+        role = ROLES.get(word) if isinstance(word, str) else None
+        if role is None or "content" not in node:
+            _refuse(node, path)
+        parts = read_content(node["content"], (path, "content"), reading)
+        # Two keys are these two, so that none is unknown.
+        origin = Origin(NAME, path, node) if len(node) == 2 else reading.origin(node, path, TURN)
+        turns.append(Turn(role, parts, "", "", origin))
+    return tuple(turns)
+
+
+def _refuse(node: Object, path: Path) -> NoReturn:
+    word = need_text(node, "role", path)
+    if word not in ROLES:
+        raise Malformed((path, "role"), f"expected one of {', '.join(ROLES)}, got `{word}`")
+    raise Malformed(path, "`content` is missing")
+
+
+def write_turns(turns: tuple[Turn, ...], ledger: Ledger) -> list[Object]:
+    """The messages; turns of which nothing can be sent give none, because empty ones are refused."""
+    messages: list[Object] = []
+    for turn in turns:
+        own = turn.origin
+        if own is not None and own.protocol != NAME:
+            own = None
+        if own is not None and own.intact:
+            messages.append(own.wire)
+            continue
+        if turn.name or turn.phase:
+            _note_unsaid(turn, ledger)
+        parts = _without_media(turn, ledger) if own is None and turn.role == "assistant" else turn.parts
+        content = write_content(parts, own, ledger)
+        if content:
+            message: Object = {"role": WIRE_ROLES[turn.role], "content": content}
+            messages.append(message if own is None else finished(message, own, NAME))
+    return messages
+
+
+def _note_unsaid(turn: Turn, ledger: Ledger) -> None:
+    for field, value in (("name", turn.name), ("phase", turn.phase)):
+        if value:
+            ledger.note("no-counterpart", place(turn), f"the {field} `{value}` of a turn was left out")
+
+
+def _without_media(turn: Turn, ledger: Ledger) -> tuple[Part, ...]:
+    """The model's own turns hold no media here."""
+    for part in turn.parts:
+        if type(part) is Media:
+            break
+    else:
+        return turn.parts
+    kept: list[Part] = []
+    for part in turn.parts:
+        if isinstance(part, Media):
+            what = f"{part.mime or part.kind} in a turn of the model was left out"
+            ledger.note("media-dropped", place(part) or place(turn), what)
+        else:
+            kept.append(part)
+    return tuple(kept)
