@@ -10,6 +10,10 @@ SAFE_LENGTH = 40
 """Accepted everywhere: some wires allow 64, older ones 40."""
 
 
+EMPTY_ENVELOPE = "dG9vbHdpcmU6W10"
+"""An envelope for seals that holds none: whoever gets it back knows that there is nothing to give to anybody."""
+
+
 def digest(text: str, length: int = 12) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:length]
 

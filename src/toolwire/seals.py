@@ -74,7 +74,10 @@ def opened(request: Request) -> Request:
     turns = tuple(_opened_turn(turn) if turn.role == "assistant" else turn for turn in request.turns)
     same = all(new is old for new, old in zip(turns, request.turns, strict=True))
     # An envelope that seals the part after it may stand in a turn of its own.
-    return request if same else changed(request, turns=_carry_over(turns))
+    if same:
+        return request
+    settled = tuple(turn for turn in _carry_over(turns) if turn.parts or turn.role != "assistant")
+    return changed(request, turns=settled)
 
 
 def _opened_turn(turn: Turn) -> Turn:
@@ -186,7 +189,8 @@ def kept(request: Request, maker: str, rules: Rules, ledger: Ledger) -> Request:
 
 def _leads(turns: tuple[Turn, ...], number: int) -> bool:
     """Does something that the assistant said or did follow, in this turn or the next?"""
-    if not isinstance(turns[number].parts[-1], Reasoning):
+    parts = turns[number].parts
+    if not parts or not isinstance(parts[-1], Reasoning):
         return True
     behind = turns[number + 1] if number + 1 < len(turns) else None
     return behind is not None and behind.role == "assistant"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from toolwire import Stream, seals, translate
+from toolwire import Stream, ids, seals, translate
 from toolwire.ir import Seal
 
 CLAUDE = {
@@ -234,6 +234,19 @@ def test_an_envelope_survives_and_nothing_else_is_one() -> None:
     assert seals.entries_in(seals.envelope([entry])) == [entry]
     for other in ("", "EqQB", "dG9vbHdpcmU6", "dG9vbHdpcmU6!!!", seals.envelope([entry])[:-5]):
         assert seals.entries_in(other) is None
+
+
+def test_reasoning_that_was_made_up_for_the_client_never_reaches_a_provider() -> None:
+    assert seals.envelope([]) == ids.EMPTY_ENVELOPE
+    request = {**first_request("openai-responses"), "reasoning": {"effort": "high", "summary": "auto"}}
+    answer = {**CLAUDE, "content": CLAUDE["content"][3:]}  # type: ignore[index]
+    seen = translate(answer, "response", source="anthropic", target="openai-responses", request=request).json()
+    assert [item["type"] for item in seen["output"]] == ["reasoning", "function_call", "function_call"]
+    again = echoed("openai-responses", request, seen)
+    for target in ("openai-responses", "anthropic", "openai-chat"):
+        sent = translate(again, "request", source="openai-responses", target=target, model=MODELS[target])
+        assert "reasoning" not in {item.get("type") for item in sent.json().get("input", [])}
+        assert ids.EMPTY_ENVELOPE not in sent.body.decode()
 
 
 def test_makers_agree_in_what_both_of_them_tell() -> None:

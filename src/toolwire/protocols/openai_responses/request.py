@@ -77,10 +77,18 @@ def read_request(body: Object) -> Request:
         read_choice(body.get("tool_choice"), (None, "tool_choice"), reading),
         take_bool(body, "stream", None),
         settings,
-        bool(body.get("previous_response_id") or body.get("conversation")),
+        _continues(body),
         _origin(body, known, reading),
         tuple(reading.strays),
     )
+
+
+def _continues(body: Object) -> bool:
+    """Earlier turns that the provider holds: a conversation, an answer, or single items that are only referred to."""
+    if body.get("previous_response_id") or body.get("conversation"):
+        return True
+    items = body.get("input")
+    return isinstance(items, list) and any(isinstance(i, dict) and i.get("type") == "item_reference" for i in items)
 
 
 def _origin(body: Object, said: frozenset[str], reading: Reading) -> Origin:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from toolwire.ids import made
+from toolwire.ids import EMPTY_ENVELOPE, made
 from toolwire.ir import Call, Finish, HostedCall, HostedResult, Media, Opaque, Part, Reasoning, Refusal, Text, place
 from toolwire.loss import Ledger
 from toolwire.protocols.openai_responses.details.hosted import HOSTED_TYPES, can_write_hosted, write_hosted
@@ -76,7 +76,8 @@ def joins(before: Part, part: Part) -> bool:
 
 
 def empty_reasoning(id: str) -> Object:
-    return {"type": "reasoning", "id": id, "summary": []}
+    """Made up for a client that waits for one; what it holds is an empty envelope, so it never reaches a provider."""
+    return {"type": "reasoning", "id": id, "summary": [], "encrypted_content": EMPTY_ENVELOPE}
 
 
 def write_item(run: tuple[Part, ...], names: Names, number: int, ledger: Ledger) -> Object | None:
