@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 
 from toolwire.ids import digest
 from toolwire.schema.words import Converted
-from toolwire.wire import MAX_DEPTH, Json, Malformed, too_deep
+from toolwire.wire import Json
 
 LONGEST = 64
 DOTTED = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
@@ -34,32 +34,39 @@ def renamed(name: str, taken: Collection[str]) -> str:
 
 
 def with_keys(value: Json, names: Mapping[str, str]) -> Json:
-    """A value with keys replaced at every depth; the same object when none is there."""
-    if isinstance(value, dict):
-        changed = False
-        out = {}
-        for key, item in value.items():
-            new = names.get(key, key)
-            made = with_keys(item, names)
-            changed = changed or new is not key or made is not item
-            out[new] = made
-        return out if changed else value
-    if isinstance(value, list):
-        items = [with_keys(item, names) for item in value]
-        return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
-    return value
+    """A value with keys replaced at every depth; the same object when none is there. Answers pass here, so no depth of
+    theirs may end in an exception: no recursion."""
+    if not _has_one(value, names):
+        return value
+    top: list[Json] = [value]
+    todo: list[tuple[Json, Json, Json]] = [(value, top, 0)]
+    while todo:
+        old, holder, key = todo.pop()
+        new: Json = {names.get(name, name): item for name, item in old.items()} if isinstance(old, dict) else list(old)
+        holder[key] = new
+        for step, item in new.items() if isinstance(new, dict) else enumerate(new):
+            if isinstance(item, (dict, list)):
+                todo.append((item, new, step))
+    return top[0]
 
 
-def _with_keys(arguments: Json, names: Mapping[str, str]) -> Json:
-    if too_deep(arguments):
-        raise Malformed(None, f"the arguments are nested too deeply; {MAX_DEPTH} levels are the limit")
-    return with_keys(arguments, names)
+def _has_one(value: Json, names: Mapping[str, str]) -> bool:
+    todo = [value]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, dict):
+            if not names.keys().isdisjoint(node):
+                return True
+            todo.extend(node.values())
+        elif isinstance(node, list):
+            todo.extend(node)
+    return False
 
 
 def restored(arguments: Json, converted: Converted) -> Json:
     """Arguments made for a converted schema, as the schema that was given has them."""
     if converted.renames:
-        arguments = _with_keys(arguments, converted.renames)
+        arguments = with_keys(arguments, converted.renames)
     if converted.wrapped and isinstance(arguments, dict) and set(arguments) == {converted.wrapped}:
         return arguments[converted.wrapped]
     return arguments
@@ -70,5 +77,5 @@ def applied(arguments: Json, converted: Converted) -> Json:
     if converted.wrapped:
         arguments = {converted.wrapped: arguments}
     if converted.renames:
-        arguments = _with_keys(arguments, {old: new for new, old in converted.renames.items()})
+        arguments = with_keys(arguments, {old: new for new, old in converted.renames.items()})
     return arguments
