@@ -65,6 +65,7 @@ from toolwire.protocols.anthropic.models import UNKNOWN, family
 from toolwire.protocols.anthropic.names import NAME
 from toolwire.protocols.anthropic.request import mark_cache
 from toolwire.room import Context
+from toolwire.schema import object_root, standard
 from toolwire.sse import Splitter
 from toolwire.wire import Malformed, decode, encode
 
@@ -1197,7 +1198,14 @@ CHOICES: dict[str, tuple[str, ToolChoice | None, bool | None, Any, list[str], li
         ["f", "g"],
         [],
     ),
-    "a subset": ("m", ToolChoice("allowed", (ToolName("g"),)), None, {"type": "auto"}, ["g"], ["choice-mapped", "choice-mapped"]),
+    "a subset": (
+        "m",
+        ToolChoice("allowed", (ToolName("g"),)),
+        None,
+        {"type": "auto"},
+        ["g"],
+        ["choice-mapped", "choice-mapped"],
+    ),
     "a call from a subset": (
         "m",
         ToolChoice("allowed", (ToolName("g"),), required=True),
@@ -1367,6 +1375,40 @@ def test_server_tools_are_known_by_their_prefix() -> None:
 
 
 # --- cache breakpoints ------------------------------------------------------------------------------------------------
+
+
+def test_a_turn_that_was_made_for_this_wire_has_no_json_of_its_own() -> None:
+    made = Turn("user", (Result("t", (Text("r"),)),), origin=Origin(NAME, None, None, intact=False))
+    wire = ROOM.write_request(asked(made), ledger())
+    assert wire["messages"] == [
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "r"}]}
+    ]
+
+
+NEAR_ORDINARY: list[Any] = [
+    {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "string"}}}, "required": ["a"]},
+    {"type": "object", "properties": {"a": {"type": "string", "nullable": True}}},
+    {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "STRING"}}}},
+    {"type": "object", "properties": {"a": {"type": "string", "required": True}}},
+    {"type": "object", "properties": {"a": {"type": ["string", "null"]}, "b": {}}},
+    {"type": "object", "properties": {"a b": {"type": "string"}}},
+    {"type": "object", "properties": None, "additionalProperties": {"type": "int"}},
+    {"type": "string"},
+    {"type": "object", "items": [{"type": "string"}]},
+    True,
+]
+
+
+@pytest.mark.parametrize("schema", NEAR_ORDINARY, ids=str)
+def test_the_glance_at_a_schema_sees_what_the_full_look_sees(schema: Any) -> None:
+    made, known = RULES.dialect, standard(schema)
+    assert made is not None
+    full = object_root(known.schema)
+    short = made(schema, "")
+    assert (short.schema, short.renames, short.wrapped) == (full.schema, full.renames, full.wrapped)
+    assert short.changes == (*known.changes, *full.changes)
+    assert (short.schema is schema) == (full.schema is schema)
+
 
 MARK = {"type": "ephemeral"}
 

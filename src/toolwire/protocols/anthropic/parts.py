@@ -227,7 +227,8 @@ def write_content(parts: tuple[Part, ...], origin: Origin | None, ledger: Ledger
         blocks = write_parts(parts, ledger, False)
         return shortened(blocks) if len(blocks) == 1 else blocks
     blocks = write_parts(parts, ledger, False)
-    return blocks if isinstance(origin.wire.get("content"), list) else shortened(blocks)
+    had_blocks = isinstance(origin.wire, dict) and isinstance(origin.wire.get("content"), list)
+    return blocks if had_blocks else shortened(blocks)
 
 
 def _plain_text(part: Text) -> str:
