@@ -6,7 +6,11 @@ so that the same history always gives the same bytes. Results without an id are 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from msgspec import Struct
+from msgspec.structs import replace
 
 from toolwire import ids
 from toolwire.ir import Call, Part, Request, Result, Turn, changed, place
@@ -26,6 +30,8 @@ class _Pairing:
         self.waiting: dict[str, Call] = {}
         """Calls that have no result yet, by the ids given to them."""
         self.count = 0
+        # Another protocol's writer never gives a node back verbatim, so its origin need not be let go of.
+        self.change: Callable[..., Any] = changed if ledger.source == ledger.target else replace
 
     def call(self, call: Call) -> Call:
         self.count += 1
@@ -38,12 +44,14 @@ class _Pairing:
             return call
         code = "id-rewritten" if call.id else "id-added"
         self.ledger.note(code, place(call), f"the call of `{call.name}` has the id `{given}`")
-        return changed(call, id=given)
+        altered: Call = self.change(call, id=given)
+        return altered
 
     def _id(self, call: Call) -> str:
         rules = self.rules
         if not call.id:
-            return self._unique(ids.made("call_", self.count, call.name))
+            # Its number in the conversation: stable while the history grows.
+            return self._unique(f"call_{self.count:04d}")
         if ids.legal(call.id, rules.id_pattern, rules.id_limit):
             return (
                 call.id
@@ -69,14 +77,18 @@ class _Pairing:
                 if ids.legal(result.id, self.rules.id_pattern, self.rules.id_limit)
                 else ids.rewritten(result.id or "result")
             )
-        changes: dict[str, object] = {} if given == result.id else {"id": given}
-        if changes:
-            code = "id-rewritten" if result.id else "id-added"
-            self.ledger.note(code, place(result), f"the result belongs to the call `{given}`")
-        return changed(result, **changes) if changes else result
+        if given == result.id:
+            return result
+        code = "id-rewritten" if result.id else "id-added"
+        self.ledger.note(code, place(result), f"the result belongs to the call `{given}`")
+        altered: Result = self.change(result, id=given)
+        return altered
 
     def _claim(self, name: str) -> str:
         """The call that a result without an id belongs to: first one without an id, then any of that name."""
+        if len(self.waiting) == 1:
+            ((given, call),) = self.waiting.items()
+            return given if not name or call.name == name else ""
         fitting = [(given, call) for given, call in self.waiting.items() if not name or call.name == name]
         return next((given for given, call in fitting if not call.id), fitting[0][0] if fitting else "")
 
@@ -95,7 +107,7 @@ def identified(request: Request, rules: Rules, ledger: Ledger, survey: Survey) -
     if len(taken) == len(survey.calls) and _all_legal(taken, rules) and all(one.id in taken for one in survey.results):
         return Identified(request, frozenset(taken))
     pairing = _Pairing(rules, ledger)
-    turns = tuple(_turn(turn, pairing) for turn in request.turns)
+    turns = tuple([_turn(turn, pairing) for turn in request.turns])
     same = all(new is old for new, old in zip(turns, request.turns, strict=True))
     return Identified(request if same else changed(request, turns=turns), frozenset(pairing.used))
 
@@ -106,17 +118,18 @@ def _all_legal(taken: set[str], rules: Rules) -> bool:
 
 
 def _turn(turn: Turn, pairing: _Pairing) -> Turn:
-    if turn.role in ("system", "developer"):
+    parts: list[Part] = []
+    altered = False
+    for part in turn.parts:
+        kind = type(part)
+        new = part
+        if kind is Call:
+            new = pairing.call(part)  # type: ignore[arg-type]
+        elif kind is Result:
+            new = pairing.result(part)  # type: ignore[arg-type]
+        altered = altered or new is not part
+        parts.append(new)
+    if not altered:
         return turn
-    parts = tuple(_part(part, pairing) for part in turn.parts)
-    if all(new is old for new, old in zip(parts, turn.parts, strict=True)):
-        return turn
-    return changed(turn, parts=parts)
-
-
-def _part(part: Part, pairing: _Pairing) -> Part:
-    if isinstance(part, Call):
-        return pairing.call(part)
-    if isinstance(part, Result):
-        return pairing.result(part)
-    return part
+    paired: Turn = pairing.change(turn, parts=tuple(parts))
+    return paired
