@@ -1,6 +1,6 @@
 """`make bench`: microseconds for every pair, beside the standard library's json and beside other translators.
 
-python -m bench [--quick] [--only small|agent|huge|stream|memory] [--json FILE]
+python -m bench [--quick] [--only small|agent|dense|huge|stream|memory] [--json FILE]
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bench import bodies, clock, peers
 from toolwire import Stream, translate
 from toolwire.protocols import ROOMS
 
-PARTS = ("small", "agent", "huge", "stream", "memory")
+PARTS = ("small", "agent", "dense", "huge", "stream", "memory")
 
 
 def main() -> int:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from typing import Any
 
-from toolwire import Stream, translate
+from toolwire import Stream, events, ir, translate, wire
 from toolwire.protocols import ROOMS
 
-SIZES = {"small": (1, 2, 80), "agent": (24, 120, 1_500), "huge": (40, 480, 3_600)}
-"""Tools, rounds of call and result, and characters of each result."""
+SIZES = {"small": (1, 2, 80, 0), "agent": (24, 60, 2_300, 1), "dense": (24, 120, 1_500, 0), "huge": (40, 400, 4_400, 1)}
+"""Tools, rounds of call and result, characters of each result, and whether prompt and tools are as wordy as agents'.
+
+An agent's session is mostly source code that was read and edited, behind a long prompt and wordy tools. `dense` has
+twice as many turns in the same bytes: the hard case for a translator, whose cost is by turn.
+"""
 
 MODELS = {
     "openai-chat": "gpt-4.1",
@@ -19,40 +24,46 @@ MODELS = {
     "unified": "any/model",
 }
 
-WORDS = 'the quick brown fox jumps over the lazy dog and writes déjà vu into a file named "notes".\n'
+CODE = "".join(inspect.getsource(module) for module in (ir, events, wire))
+"""What an agent reads: source code, with its indentation, quotes and newlines."""
 
 
-def conversation(tools: int, rounds: int, size: int) -> dict[str, Any]:
+def excerpt(start: int, size: int) -> str:
+    at = start * 977 % (len(CODE) - size)
+    return CODE[at : at + size]
+
+
+def conversation(tools: int, rounds: int, size: int, wordy: int) -> dict[str, Any]:
     """A session as an agent holds one, in the protocol that most scripts speak."""
+    prompt = "You are a coding agent. " * (500 if wordy else 4)
     messages: list[dict[str, Any]] = [
-        {"role": "system", "content": "You are a coding agent. " * 4},
+        {"role": "system", "content": prompt},
         {"role": "user", "content": "Fix the bug."},
     ]
     for number in range(rounds):
         call = f"call_{number:04d}"
-        arguments = json.dumps(
-            {"path": f"/src/file_{number}.py", "old": f"a = {number}", "new": f"a = {number + 1}", "count": 1}
-        )
-        function = {"name": f"tool_{number % tools}", "arguments": arguments}
-        messages.append(
-            {
-                "role": "assistant",
-                "content": f"Step {number}.",
-                "tool_calls": [{"id": call, "type": "function", "function": function}],
-            }
-        )
-        messages.append({"role": "tool", "tool_call_id": call, "content": (WORDS * (size // len(WORDS) + 1))[:size]})
+        length = 200 if wordy else 10
+        edit = {
+            "path": f"/src/file_{number}.py",
+            "old": excerpt(number, length),
+            "new": excerpt(number + 1, length),
+            "count": 1,
+        }
+        function = {"name": f"tool_{number % tools}", "arguments": json.dumps(edit)}
+        calls = [{"id": call, "type": "function", "function": function}]
+        messages.append({"role": "assistant", "content": f"Step {number}: edit the file.", "tool_calls": calls})
+        messages.append({"role": "tool", "tool_call_id": call, "content": excerpt(number, size)})
     messages.append({"role": "user", "content": "Go on."})
     return {
         "model": "gpt-4.1",
         "messages": messages,
-        "tools": [_tool(number) for number in range(tools)],
+        "tools": [_tool(number, wordy) for number in range(tools)],
         "tool_choice": "auto",
         "stream": True,
     }
 
 
-def _tool(number: int) -> dict[str, Any]:
+def _tool(number: int, wordy: int) -> dict[str, Any]:
     properties = {
         "path": {"type": "string", "description": "The absolute path of the file."},
         "old": {"type": "string", "description": "The text that is replaced."},
@@ -68,7 +79,11 @@ def _tool(number: int) -> dict[str, Any]:
     }
     return {
         "type": "function",
-        "function": {"name": f"tool_{number}", "description": "Replaces text in a file. " * 3, "parameters": schema},
+        "function": {
+            "name": f"tool_{number}",
+            "description": "Replaces text in a file. " * (60 if wordy else 3),
+            "parameters": schema,
+        },
     }
 
 
