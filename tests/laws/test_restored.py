@@ -186,3 +186,18 @@ def test_what_codex_declared_comes_back_as_codex_declared_it(name: str, argument
 def test_without_the_request_names_stay_and_the_loss_is_named() -> None:
     result = translate(claude_answer("f", {}), "response", source="anthropic", target="openai-chat")
     assert "request-missing" in {loss.code for loss in result.losses}
+
+
+def test_parameters_that_an_older_model_cannot_name() -> None:
+    schema = {"type": "object", "properties": {"file-path": {"type": "string"}}, "required": ["file-path"]}
+    tools = [{"type": "function", "function": {"name": "f", "description": "d", "parameters": schema}}]
+    request = {"model": "m", "messages": [{"role": "user", "content": "q"}], "tools": tools}
+    model = "gemini-1.5-pro"
+    sent = translate(request, "request", source="openai-chat", target="gemini", model=model).json()
+    (name,) = sent["tools"][0]["functionDeclarations"][0]["parameters"]["properties"]
+    assert name != "file-path"
+    parts = [{"functionCall": {"name": "f", "args": {name: "/a"}}}]
+    answer = {"candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": "STOP"}]}
+    whole = translate(answer, "response", source="gemini", target="openai-chat", request=request, model=model).json()
+    arguments = whole["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"]
+    assert json.loads(arguments) == {"file-path": "/a"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from toolwire.protocols.gemini.details.schemas import argument_dialect
 from toolwire.protocols.gemini.errors import read_error, write_error
 from toolwire.protocols.gemini.http import HTTP
 from toolwire.protocols.gemini.names import NAME
@@ -26,6 +27,7 @@ ROOM = Room(
         result_error="flag",
         seals=frozenset({"call", "text", "reasoning"}),
         argument_objects=True,
+        dialect=argument_dialect,
         call_finishes=frozenset({"stop", "calls"}),
         turns_key="contents",
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from toolwire import schema as dialects
 from toolwire.loss import Ledger
-from toolwire.protocols.gemini.models import Family
+from toolwire.protocols.gemini.models import Family, family
 from toolwire.schema.words import NESTING, everywhere, mapped
 from toolwire.wire import Json, Malformed, Object, Path, as_object
 
@@ -17,6 +17,11 @@ def read_schema(node: Object, slots: tuple[str, str], path: Path) -> Json:
         schema = node.get(own)
         return None if schema is None else _plain(as_object(schema, (path, own)), (path, own))
     return _plain(schema, (path, plain)) if _shouts(schema) else schema
+
+
+def argument_dialect(schema: Json, model: str) -> dialects.Converted:
+    """What the schema of a tool's arguments becomes; models before 2.0 take neither all keywords nor all names."""
+    return dialects.Converted(schema) if family(model).json_schema else dialects.subset(schema, arguments=True)
 
 
 def _shouts(schema: Json) -> bool:
@@ -33,11 +38,11 @@ def _plain(schema: Json, path: Path) -> Json:
 
 
 def write_schema(
-    schema: Json, slots: tuple[str, str], family: Family, ledger: Ledger, where: Path, arguments: bool = False
+    schema: Json, slots: tuple[str, str], model: Family, ledger: Ledger, where: Path, arguments: bool = False
 ) -> Object:
     """The schema as it is in the plain slot, or reduced to the older dialect for models that know nothing else."""
     own, plain = slots
-    if family.json_schema:
+    if model.json_schema:
         if _all_defined(schema):
             return {plain: schema}
         what = f"`required` in `{plain}` named properties that are not defined; they were left out"
