@@ -163,28 +163,31 @@ FAILURE_KINDS: Mapping[str, str] = MappingProxyType({word: kind for kind, word i
 # --- call ids ---------------------------------------------------------------------------------------------------------
 
 PREFIX: Final = "tw_"
-_FREE = re.compile(r"[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*_?")
+_FREE = re.compile(r"[A-Za-z0-9_-]*")
+"""What stands for itself, unless `__` is in it."""
 _ESCAPED = re.compile(r"(?:__[0-9a-f]{2})+")
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-")
 
 
 def write_id(id: str) -> str:
     """Our own id for a call: the provider's, readable and reversible, so that no table of ids has to be kept."""
-    return PREFIX + _escaped(id)
+    return PREFIX + (id if is_word(id) else _escaped(id))
 
 
-def is_escaped(id: str) -> bool:
-    """Does our id spell this one otherwise?"""
-    return _FREE.fullmatch(id) is None and _escaped(id) != id
+def is_word(id: str) -> bool:
+    """Is this a plain word, as nearly all ids are? Such an id stands for itself, and needs no pattern to be told."""
+    return id.isidentifier() and id.isascii() and "__" not in id
 
 
 def read_id(id: str) -> str:
     """The provider's id behind one of ours; an id that we did not write stands for itself."""
-    if not id.startswith(PREFIX) or len(id) == len(PREFIX):
+    if not id.startswith(PREFIX):
         return id
     inner = id[len(PREFIX) :]
+    if is_word(inner):
+        return inner
     if "__" not in inner:
-        return inner if _FREE.fullmatch(inner) or _escaped(inner) == inner else id
+        return inner if inner and _FREE.fullmatch(inner) else id
     try:
         own = _ESCAPED.sub(_unescaped, inner)
     except UnicodeDecodeError:
@@ -194,7 +197,7 @@ def read_id(id: str) -> str:
 
 def _escaped(id: str) -> str:
     """Letters, digits, `-` and single `_` stay, all else becomes `__xx` for each byte: so `__` is always an escape."""
-    if _FREE.fullmatch(id):
+    if "__" not in id and _FREE.fullmatch(id):
         return id
     out: list[str] = []
     for at, character in enumerate(id):

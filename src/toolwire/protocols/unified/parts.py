@@ -28,10 +28,10 @@ from toolwire.protocols.unified.names import (
     JSON_PART,
     NAME,
     PARTS,
+    PREFIX,
     RAW_KEY,
     RESULT,
     Loose,
-    is_escaped,
     read_id,
     suggestion,
     write_id,
@@ -204,11 +204,14 @@ def is_plain(part: Part) -> bool:
     """Can a string stand for this part? A part that its client wrote as an object stays one."""
     if not isinstance(part, Text) or part.citations or part.cache is not None:
         return False
-    return not (verbatim(part.origin, NAME) and isinstance(part.origin.wire, dict))  # type: ignore[union-attr]
+    origin = part.origin
+    return origin is None or origin.protocol != NAME or not origin.intact or not isinstance(origin.wire, dict)
 
 
 def write_content(parts: tuple[Part, ...], ledger: Ledger, allowed: Allowed) -> str | list[Json]:
     """Content of a message that has no seals."""
+    if len(parts) == 1 and isinstance(only := parts[0], Text) and only.seal is None and is_plain(only):
+        return only.text
     for part in parts:
         if getattr(part, "seal", None) is not None:
             ledger.note("seal-dropped", place(part), "a seal outside the assistant's messages was left out")
@@ -346,21 +349,25 @@ def write_result(result: Result, ledger: Ledger) -> Object:
         return result.origin.wire  # type: ignore[union-attr, no-any-return]
     if result.kind != "function":
         ledger.note("tool-wrapped", place(result), f"the result of a {result.kind} call became a function's")
-    if is_escaped(result.id):
+    id = write_id(result.id)
+    if id != PREFIX + result.id:
         ledger.note("id-rewritten", place(result), "the id of a call was escaped in its result")
-    out: Object = {"tool_call_id": write_id(result.id)}
+    out: Object = {"tool_call_id": id}
     if result.name:
         out["name"] = result.name
-    out["content"] = _write_result_content(result, ledger)
+    if result.value is None and result.content:
+        out["content"] = write_content(result.content, ledger, RESULT_PARTS)
+    else:
+        out["content"] = None if result.value is None else _write_value(result.value, result.content, ledger)
     if result.error is not None:
         out["is_error"] = result.error
-    return finished({**out, **write_cache(result.cache)}, result.origin, NAME)
+    if result.cache is not None:
+        out["cache"] = result.cache or True
+    return finished(out, result.origin, NAME)
 
 
-def _write_result_content(result: Result, ledger: Ledger) -> Json:
-    value, parts = result.value, result.content
-    if value is None:
-        return write_content(parts, ledger, RESULT_PARTS) if parts else None
+def _write_value(value: Json, parts: tuple[Part, ...], ledger: Ledger) -> Json:
+    """Data as they are where nothing stands beside them, else as a part of their own."""
     at = _place_of_value(value, parts)
     rest = parts if at is None else parts[:at] + parts[at + 1 :]
     data = isinstance(value, str) or (isinstance(value, list) and all_parts(value))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import Literal, cast
+from typing import Literal, NoReturn, cast
 
 from toolwire.ir import Call, Format, Part, Request, Result, Role, Settings, Thinking, Turn, place
 from toolwire.loss import OFF, Ledger
+from toolwire.protocols.unified.details.usual import read_usual_turn, write_usual_turn
 from toolwire.protocols.unified.names import (
     ASSISTANT,
     FORMAT,
@@ -74,7 +75,7 @@ def read_request(body: Object) -> Request:
     messages = take_list(node, "messages", None)
     if messages is None:
         raise Malformed(None, "`messages` is missing")
-    turns = tuple(read_turn(reading, item, where) for item, where in numbered(messages, (None, "messages")))
+    turns = read_turns(reading, messages, (None, "messages"))
     check_conversation(turns)
     tools = read_tools(reading, take_list(node, "tools", None) or [], (None, "tools"))
     chosen = node.get("tool_choice")
@@ -88,6 +89,15 @@ def read_request(body: Object) -> Request:
         read_settings(reading, node),
         origin=origin,
     )
+
+
+def read_turns(reading: Strict, messages: list[Json], path: Path) -> tuple[Turn, ...]:
+    turns: list[Turn] = []
+    for number, item in enumerate(messages):
+        where = (path, number)
+        usual = read_usual_turn(item, where) if item.__class__ is dict else None
+        turns.append(read_turn(reading, item, where) if usual is None else usual)
+    return tuple(turns)
 
 
 def read_turn(reading: Strict, value: Json, path: Path) -> Turn:
@@ -115,12 +125,19 @@ def read_turn(reading: Strict, value: Json, path: Path) -> Turn:
 def check_conversation(turns: tuple[Turn, ...]) -> None:
     """Every call has an id of its own, every result one earlier call."""
     answered: dict[str, bool] = {}
+    names: set[str] = set()
     for turn in turns:
         for part in turn.parts:
             if isinstance(part, Call):
-                _check_call(part, answered)
+                id = part.id
+                if part.name not in names or not 0 < len(id) <= ID_LIMIT or id in answered:
+                    _check_call(part, answered)
+                    names.add(part.name)
+                answered[id] = False
             elif isinstance(part, Result):
-                _check_result(part, answered)
+                if answered.get(part.id) is not False:
+                    _refuse_result(part, answered)
+                answered[part.id] = True
 
 
 def _check_call(call: Call, answered: dict[str, bool]) -> None:
@@ -130,20 +147,16 @@ def _check_call(call: Call, answered: dict[str, bool]) -> None:
         raise Malformed((where, "id"), f"an id has 1 to {ID_LIMIT} characters")
     if call.id in answered:
         raise Malformed((where, "id"), f"an earlier call has the id `{write_id(call.id)}` already; ids must differ")
-    answered[call.id] = False
 
 
-def _check_result(result: Result, answered: dict[str, bool]) -> None:
+def _refuse_result(result: Result, answered: dict[str, bool]) -> NoReturn:
     where: Path = (place(result), "tool_call_id")
-    done = answered.get(result.id)
-    if done is None:
+    if result.id not in answered:
         known = [write_id(id) for id in answered]
         more = f" and {len(known) - _SHOWN_IDS} more" if len(known) > _SHOWN_IDS else ""
         listed = ", ".join(known[-_SHOWN_IDS:]) or "none, no call stands before this result"
         raise Malformed(where, f"unknown tool_call_id `{write_id(result.id)}`; known: {listed}{more}")
-    if done:
-        raise Malformed(where, f"the call `{write_id(result.id)}` has a result already")
-    answered[result.id] = True
+    raise Malformed(where, f"the call `{write_id(result.id)}` has a result already")
 
 
 def read_settings(reading: Strict, node: Object) -> Settings:
@@ -213,7 +226,7 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     out: Object = {"model": request.model} if request.model else {}
     if request.system:
         out["system"] = write_content(request.system, ledger, GIVEN)
-    out["messages"] = write_turns(request.turns, ledger)
+    out["messages"] = write_turns(request.turns, ledger, request.origin is not None and request.origin.protocol != NAME)
     if request.tools:
         out["tools"] = write_tools(request.tools, ledger)
     if request.choice is not None:
@@ -224,27 +237,28 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     return finished(out, request.origin, NAME)
 
 
-def write_turns(turns: tuple[Turn, ...], ledger: Ledger) -> list[Json]:
+def write_turns(turns: tuple[Turn, ...], ledger: Ledger, foreign: bool) -> list[Json]:
     """One message for each turn, but results that follow each other share one. What came verbatim stays as it was."""
     messages: list[Json] = []
     open_results: list[Json] | None = None
     for turn in turns:
-        if verbatim(turn.origin, NAME):
+        if not foreign and verbatim(turn.origin, NAME):
             messages.append(turn.origin.wire)  # type: ignore[union-attr]
             open_results = None
             continue
-        for role, parts in _split(turn):
-            if role != "tool":
-                messages.append(_write_turn(turn, role, parts, ledger))
-                open_results = None
-                continue
-            results = [write_result(part, ledger) for part in parts if isinstance(part, Result)]
-            if open_results is None:
+        usual = write_usual_turn(turn) if foreign else None
+        for message in _write_split(turn, ledger) if usual is None else (usual,):
+            results = message["results"] if message["role"] == "tool" else None
+            if results is None or open_results is None:
+                messages.append(message)
                 open_results = results
-                messages.append(finished({"role": "tool", "results": results}, turn.origin, NAME))
             else:
                 open_results.extend(results)
     return messages
+
+
+def _write_split(turn: Turn, ledger: Ledger) -> list[Object]:
+    return [finished(_write_turn(turn, role, parts, ledger), turn.origin, NAME) for role, parts in _split(turn)]
 
 
 def _split(turn: Turn) -> list[tuple[Role, tuple[Part, ...]]]:
@@ -258,6 +272,8 @@ def _split(turn: Turn) -> list[tuple[Role, tuple[Part, ...]]]:
 
 
 def _write_turn(turn: Turn, role: Role, parts: tuple[Part, ...], ledger: Ledger) -> Object:
+    if role == "tool":
+        return {"role": "tool", "results": [write_result(part, ledger) for part in parts if isinstance(part, Result)]}
     if role == "assistant":
         out = write_message(parts, ledger)
     else:
@@ -266,7 +282,7 @@ def _write_turn(turn: Turn, role: Role, parts: tuple[Part, ...], ledger: Ledger)
         out["name"] = turn.name
     if turn.phase:
         out["phase"] = turn.phase
-    return finished(out, turn.origin, NAME)
+    return out
 
 
 def write_settings(settings: Settings, ledger: Ledger) -> Object:

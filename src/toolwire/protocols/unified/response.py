@@ -33,11 +33,11 @@ from toolwire.protocols.unified.names import (
     NAME,
     PARTS,
     PLACEHOLDER,
+    PREFIX,
     SEAL,
     STOP_REASONS,
     USAGE,
     Loose,
-    is_escaped,
     read_id,
     write_id,
 )
@@ -47,7 +47,6 @@ from toolwire.protocols.unified.parts import (
     read_content,
     read_part,
     write_arguments,
-    write_cache,
     write_part,
 )
 from toolwire.reading import finished, numbered, verbatim
@@ -98,7 +97,10 @@ def write_call(call: Call, ledger: Ledger) -> Object:
     if verbatim(call.origin, NAME):
         return call.origin.wire  # type: ignore[union-attr, no-any-return]
     arguments = write_arguments(call.arguments, call, ledger)
-    out = {**call_head(call, ledger), "arguments": arguments, **write_cache(call.cache)}
+    out = call_head(call, ledger)
+    out["arguments"] = arguments
+    if call.cache is not None:
+        out["cache"] = call.cache or True
     if call.incomplete:
         out["incomplete"] = True
     return finished(out, call.origin, NAME)
@@ -110,13 +112,13 @@ def call_head(call: Call, ledger: Ledger) -> Object:
         ledger.note("tool-wrapped", place(call), f"the {call.kind} call `{call.name}` became a function call")
     if call.namespace:
         ledger.note("namespace-flattened", place(call), f"the namespace `{call.namespace}` was left out")
-    id = call.id
-    if not id:
-        id = ids.made("call_", call.name, call.arguments)
+    id = call.id or ids.made("call_", call.name, call.arguments)
+    ours = write_id(id)
+    if not call.id:
         ledger.note("id-added", place(call), f"the call `{call.name}` got an id")
-    elif is_escaped(id):
+    elif ours != PREFIX + id:
         ledger.note("id-rewritten", place(call), f"the id of the call `{call.name}` was escaped")
-    head: Object = {"id": write_id(id), "name": call.name}
+    head: Object = {"id": ours, "name": call.name}
     if call.item:
         head["item_id"] = call.item
     if call.later:
@@ -194,30 +196,41 @@ def write_seal(part: Part, ledger: Ledger) -> Object | None:
 
 def write_message(parts: tuple[Part, ...], ledger: Ledger) -> Object:
     """Content, calls and seals. Placeholders stand in the content only when something else follows a call."""
-    written: list[tuple[Part, Object]] = []
+    written: list[Part] = []
+    content: list[Json] = []
+    calls: list[Json] = []
+    sealed = mixed = False
     for part in parts:
-        out = write_call(part, ledger) if isinstance(part, Call) else write_part(part, ledger, SPOKEN)
-        if out is not None:
-            written.append((part, out))
-    kinds = [isinstance(part, Call) for part, _ in written]
-    calls = [out for part, out in written if isinstance(part, Call)]
-    if sorted(kinds) == kinds:
-        content: list[Json] = [out for part, out in written if not isinstance(part, Call)]
-    else:
-        index = count()
-        content = [
-            {"type": "tool_call", "index": next(index)} if isinstance(part, Call) else out for part, out in written
-        ]
+        if isinstance(part, Call):
+            calls.append(write_call(part, ledger))
+        else:
+            out = write_part(part, ledger, SPOKEN)
+            if out is None:
+                continue
+            content.append(out)
+            mixed = mixed or bool(calls)
+        written.append(part)
+        sealed = sealed or getattr(part, "seal", None) is not None
     message: Object = {"role": "assistant", "content": content or None}
-    if len(content) == 1 and is_plain(written[0][0]):
+    if mixed:
+        message["content"] = _with_places(written, content)
+    elif len(content) == 1 and is_plain(written[0]):
         message["content"] = content[0]["text"]
     if calls:
         message["tool_calls"] = calls
-    places = enumerate(part for part, _ in written)
-    seals = [{"at": at, **seal} for at, part in places if (seal := write_seal(part, ledger)) is not None]
-    if seals:
-        message["seals"] = seals
+    if sealed:
+        seals = [
+            {"at": at, **seal} for at, part in enumerate(written) if (seal := write_seal(part, ledger)) is not None
+        ]
+        if seals:
+            message["seals"] = seals
     return message
+
+
+def _with_places(written: list[Part], content: list[Json]) -> list[Json]:
+    """The content with a placeholder for each call, at its place."""
+    index, rest = count(), iter(content)
+    return [{"type": "tool_call", "index": next(index)} if isinstance(part, Call) else next(rest) for part in written]
 
 
 # --- why it ended, and what it cost -----------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""The finer points of this wire: the short ways."""
