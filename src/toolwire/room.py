@@ -54,8 +54,6 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """Do turns have a phase?"""
     dialect: Callable[[Json, str], Converted] | None = None
     """The dialect that the schemas of tools must be in, by the model's name, where parameters may be renamed."""
-    argument_objects: bool = False
-    """Arguments must be a JSON object, not text."""
     fills_orphans: bool = True
     """Must every call have a result?"""
     call_finishes: frozenset[str] = frozenset({"calls"})

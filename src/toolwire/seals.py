@@ -57,11 +57,6 @@ def made_by(seal: Seal, maker: str) -> bool:
     return all(mine == theirs for mine, theirs in zip(seal.maker.split("/"), maker.split("/"), strict=False))
 
 
-def entry_of(part: Reasoning) -> Entry:
-    seal = part.seal or Seal("", "")
-    return Entry("reasoning", seal.maker, seal.value, part.text, part.form, part.hidden, part.id)
-
-
 def reasoning_of(entry: Entry) -> Reasoning:
     return Reasoning(entry.text, entry.form, entry.hidden, Seal(entry.maker, entry.value), entry.id)
 

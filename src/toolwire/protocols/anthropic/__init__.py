@@ -33,7 +33,6 @@ RULES = Rules(
     seals=frozenset({"reasoning"}),
     signed_reasoning=True,
     dialect=rooted,
-    argument_objects=True,
 )
 
 ROOM = Room(

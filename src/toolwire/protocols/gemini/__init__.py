@@ -26,7 +26,6 @@ ROOM = Room(
         result_media=frozenset({"image", "file"}),
         result_error="flag",
         seals=frozenset({"call", "text", "reasoning"}),
-        argument_objects=True,
         dialect=argument_dialect,
         call_finishes=frozenset({"stop", "calls"}),
         turns_key="contents",

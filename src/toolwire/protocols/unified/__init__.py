@@ -25,7 +25,6 @@ ROOM = Room(
         result_media=frozenset({"image", "file", "audio", "video"}),
         result_error="flag",
         seals=frozenset({"reasoning", "call", "text"}),
-        argument_objects=True,
     ),
     http=HTTP,
     read_request=read_request,
