@@ -200,10 +200,14 @@ def write_response(response: Response, ledger: Ledger, context: Context) -> Obje
     return finished(out, response.origin, NAME)
 
 
+LATEST = 253_402_300_799
+"""The last second that the wire's form of a time can spell."""
+
+
 def write_heading(id: str, model: str, created: int | None, context: Context) -> Object:
     """What repeats on every chunk: the model, the time and the id."""
     out: Object = {"modelVersion": model} if model else {}
-    if created is not None:
+    if created is not None and 0 <= created <= LATEST:
         out["createTime"] = datetime.fromtimestamp(created, UTC).isoformat().replace("+00:00", "Z")
     identity = id or (ids.made("", context.seed) if context.seed else "")
     if identity:

@@ -77,6 +77,8 @@ def _steps(where: str, path: Path) -> list[str | int]:
 
 
 def _put(root: Object, steps: list[str | int], value: Json, where: str, path: Path) -> None:
+    if not steps:
+        raise Malformed(path, f"the JSON path {where!r} names no argument")
     node: Json = root
     for step, following in zip(steps, [*steps[1:], None], strict=True):
         last = following is None

@@ -59,8 +59,13 @@ def _is_defined(node: Object) -> bool:
     required = node.get("required")
     if not isinstance(required, list) or ("properties" not in node and node.get("type") != "object"):
         return True
-    properties = node.get("properties") or {}
+    properties = _properties(node)
     return not [name for name in required if not isinstance(name, str) or name not in properties]
+
+
+def _properties(node: Object) -> Object:
+    properties = node.get("properties")
+    return properties if isinstance(properties, dict) else {}
 
 
 _INNER = NESTING | {"required"}
@@ -84,6 +89,6 @@ def _defined(node: Json, path: Path) -> Json:
     node = mapped(node, path, _defined)
     if _is_defined(node):
         return node
-    properties = node.get("properties") or {}
-    names = [name for name in node["required"] if name in properties]
+    properties = _properties(node)
+    names = [name for name in node["required"] if isinstance(name, str) and name in properties]
     return {key: names if key == "required" else value for key, value in node.items() if key != "required" or names}

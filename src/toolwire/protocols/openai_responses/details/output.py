@@ -43,8 +43,8 @@ def write_output(
         item = write_item(run, names, len(items), ledger)
         if item is not None:
             items.append(item)
-    cut = finish is not None and finish.kind in CUT and items and not verbatim(parts[-1].origin, NAME)
-    if cut and items[-1].get("type") == "message":
+    cut = finish is not None and finish.kind in CUT and parts and not verbatim(parts[-1].origin, NAME)
+    if cut and items and items[-1].get("type") == "message":
         items[-1]["status"] = "incomplete"
     return items
 
