@@ -83,7 +83,7 @@ def _litellm_chat_to_gemini() -> Peer:
 
 
 def _litellm_anthropic_to_chat() -> Peer:
-    from litellm.llms.anthropic.experimental_pass_through.adapters.transformation import LiteLLMAnthropicMessagesAdapter
+    from litellm.llms.anthropic.pass_through.adapters.transformation import LiteLLMAnthropicMessagesAdapter
 
     adapter = LiteLLMAnthropicMessagesAdapter()
     return lambda body: adapter.translate_anthropic_to_openai(copy.deepcopy(body))
