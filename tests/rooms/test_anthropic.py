@@ -1602,7 +1602,10 @@ def test_the_time_to_wait_is_read_and_written() -> None:
     assert ROOM.read_error(None, 429, {"retry-after": "7"}).retry_after == 7
     assert ROOM.read_error(None, 429, {"retry-after-ms": "1500"}).retry_after == 1.5
     assert ROOM.read_error(None, 429, {"retry-after": "Sun, 06 Nov 1994 08:49:37 GMT"}).retry_after is None
-    assert ROOM.write_error(Failure("rate", "m", retry_after=1.5)).headers == {"retry-after": "2"}
+    assert ROOM.write_error(Failure("rate", "m", retry_after=1.5)).headers == {
+        "retry-after": "2",
+        "retry-after-ms": "1500",
+    }
 
 
 WRITTEN_ERRORS: list[tuple[Failure, int, str, str]] = [

@@ -822,7 +822,7 @@ def test_any_error_body_is_a_failure(body: Any) -> None:
 def test_every_kind_of_failure_is_written_and_read_again(kind: str) -> None:
     given = Failure(kind, "it failed", FAILURES[kind], retry_after=2.5, param="contents")
     sent = ROOM.write_error(given)
-    assert sent.headers == {"retry-after": "2"}
+    assert sent.headers == {"retry-after": "3", "retry-after-ms": "2500"}
     again = failure(sent.body, sent.status)
     coarser = {"billing": "permission", "timeout": "deadline", "unprocessable": "invalid", "upstream": "server"}
     assert again.kind == coarser.get(kind, kind)

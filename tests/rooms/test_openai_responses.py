@@ -1319,7 +1319,7 @@ def test_errors_are_written_in_the_words_that_clients_know(
 ) -> None:
     sent = ROOM.write_error(replace(failure, retry_after=0.2))
     assert (sent.status, sent.body["error"]["type"], sent.body["error"]["code"]) == (status, kind, code)
-    assert sent.headers == {"retry-after": "1"}
+    assert sent.headers == {"retry-after": "1", "retry-after-ms": "200"}
 
 
 def test_the_door() -> None:

@@ -1240,7 +1240,7 @@ def test_every_kind_of_failure_is_written_and_read_back(kind: str) -> None:
 
 def test_an_error_tells_where_and_how_long() -> None:
     sent = write_error(Failure("rate", "slow", 429, param="/a", retry_after=1.5))
-    assert sent.headers == {"retry-after": "1.5"}
+    assert sent.headers == {"retry-after": "2", "retry-after-ms": "1500"}
     assert (sent.body["error"]["path"], sent.body["error"]["hint"]) == ("/a", HINTS["rate"])
     assert write_error(Failure("context", "long")).body["error"]["code"] == "context_length_exceeded"
     assert write_error(Failure("server", "odd", 200)).status == 500

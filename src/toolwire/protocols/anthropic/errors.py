@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
+from toolwire.failures import kind_of_status, read_wait, write_wait
 from toolwire.ir import FAILURES, Failure
 from toolwire.protocols.anthropic.names import ERROR_BODY, ERRORS, NAME, OVERFLOW, OVERFLOWS, WIRE_ERRORS
 from toolwire.reading import Reading, verbatim
 from toolwire.room import Sent
 from toolwire.wire import Json, Object
 
-_BY_STATUS = {status: kind for kind, status in FAILURES.items() if kind not in ("context", "quota")}
-_BY_STATUS |= {status: kind for kind, status in ERRORS.values()}
-
 
 def read_error(body: Json, status: int, headers: Mapping[str, str]) -> Failure:
     """Whatever came instead of an answer: an error of this wire, or a page of something in between."""
     reading = Reading(NAME)
-    retry_after = _retry_after(headers)
+    retry_after = read_wait(headers)
     error = body.get("error") if isinstance(body, dict) else None
     if not isinstance(error, dict):
         message = error if isinstance(error, str) else body if isinstance(body, str) else ""
         said = message.strip()[:2000] or f"the provider answered with status {status} and no explanation"
-        kind = _kind_of_status(status)
+        kind = kind_of_status(status)
         return Failure(kind, said, status or FAILURES[kind], retry_after=retry_after, origin=reading.whole(body, None))
     given = error.get("type")
     word = given if isinstance(given, str) else ""
     text = error.get("message")
     message = text if isinstance(text, str) and text else word or "the provider gave no reason"
-    kind, usual = ERRORS.get(word, (_kind_of_status(status), status))
+    kind, usual = ERRORS.get(word, (kind_of_status(status), status))
     if kind in ("invalid", "too_large") and any(words in message.lower() for words in OVERFLOWS):
         kind = "context"
     details = error.get("details")
@@ -47,7 +44,7 @@ def read_error(body: Json, status: int, headers: Mapping[str, str]) -> Failure:
 def write_error(failure: Failure) -> Sent:
     word, usual = WIRE_ERRORS.get(failure.kind, ("api_error", 500))
     status = _status(failure, usual)
-    headers = {} if failure.retry_after is None else {"retry-after": str(math.ceil(failure.retry_after))}
+    headers = write_wait(failure.retry_after)
     origin = failure.origin
     if origin is not None and verbatim(origin, NAME) and isinstance(origin.wire, dict) and "error" in origin.wire:
         return Sent(status, origin.wire, headers)
@@ -71,17 +68,3 @@ def _status(failure: Failure, usual: int) -> int:
     if failure.kind in ("server", "upstream", "deadline", "timeout", "cancelled"):
         return given if 400 <= given < 600 else usual
     return usual
-
-
-def _kind_of_status(status: int) -> str:
-    if status in _BY_STATUS:
-        return _BY_STATUS[status]
-    return "server" if status >= 500 else "invalid"
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
-        text = headers.get(name) or headers.get(name.title()) or ""
-        if text.replace(".", "", 1).isdigit():
-            return float(text) / unit
-    return None

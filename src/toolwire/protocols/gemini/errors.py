@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from toolwire.failures import STATUSES, kind_of_status, read_wait, write_wait
 from toolwire.ir import FAILURES, Failure, Origin
 from toolwire.protocols.gemini.names import NAME
 from toolwire.reading import verbatim
@@ -30,27 +31,6 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "DATA_LOSS": "server",
         "UNAVAILABLE": "overloaded",
         "DEADLINE_EXCEEDED": "deadline",
-    }
-)
-
-STATUSES: Mapping[int, str] = MappingProxyType(
-    {
-        400: "invalid",
-        401: "authentication",
-        402: "billing",
-        403: "permission",
-        404: "not_found",
-        408: "timeout",
-        409: "conflict",
-        413: "too_large",
-        422: "unprocessable",
-        429: "rate",
-        499: "cancelled",
-        500: "server",
-        502: "upstream",
-        503: "overloaded",
-        504: "deadline",
-        529: "overloaded",
     }
 )
 
@@ -93,10 +73,10 @@ def read_error(body: Json, status: int, headers: Mapping[str, str], path: Path =
         found, path = found[0], (path, 0)
     error = found.get("error") if isinstance(found, dict) else None
     origin = Origin(NAME, path, body)
-    waits = _seconds(_header(headers, "retry-after"))
+    waits = read_wait(headers)
     if not isinstance(error, dict):
         message = error if isinstance(error, str) else _plain(body)
-        kind = STATUSES.get(status, "upstream" if status < 400 else "server" if status >= 500 else "invalid")
+        kind = kind_of_status(status) if status >= 400 else "upstream"
         return Failure(kind, message or f"the provider answered with status {status}", status, "", "", waits, origin)
     word = str(error.get("status") or "")
     code = error.get("code")
@@ -113,7 +93,7 @@ def _listed(error: Object) -> bool:
 
 
 def _kind(word: str, status: int, message: str, details: list[Object]) -> str:
-    kind = KINDS.get(word) or STATUSES.get(status) or ("server" if status >= 500 else "invalid")
+    kind = KINDS.get(word) or kind_of_status(status)
     if kind == "invalid":
         if any(item.get("reason") == "API_KEY_INVALID" for item in details):
             return "authentication"
@@ -138,10 +118,6 @@ def _seconds(value: Json) -> float | None:
     return float(found[1]) if found else None
 
 
-def _header(headers: Mapping[str, str], name: str) -> str | None:
-    return next((value for key, value in headers.items() if key.lower() == name), None)
-
-
 def _plain(body: Json) -> str:
     if body is None:
         return ""
@@ -150,7 +126,7 @@ def _plain(body: Json) -> str:
 
 def write_error(failure: Failure) -> Sent:
     status = _status(failure)
-    headers = {"retry-after": f"{failure.retry_after:.0f}"} if failure.retry_after is not None else {}
+    headers = write_wait(failure.retry_after)
     if verbatim(failure.origin, NAME) and _is_error(failure.origin.wire):  # type: ignore[union-attr]
         return Sent(failure.status or status, failure.origin.wire, headers)  # type: ignore[union-attr]
     return Sent(status, error_body(failure), headers)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from toolwire.failures import kind_of_status, read_wait, write_wait
 from toolwire.ir import FAILURES, NOTHING, Failure, Origin
 from toolwire.protocols.openai_chat.names import NAME
 from toolwire.reading import verbatim
@@ -45,11 +45,6 @@ CODES: Mapping[str, str] = MappingProxyType(
 )
 """Words of `code` and `type`, with what they amount to."""
 
-STATUSES: Mapping[int, str] = MappingProxyType(
-    {status: kind for kind, status in FAILURES.items() if kind not in ("context", "quota")}
-    | {529: "overloaded", 524: "deadline"}
-)
-
 SPOKEN: Mapping[str, tuple[str, str | None]] = MappingProxyType(
     {
         "invalid": ("invalid_request_error", None),
@@ -84,7 +79,7 @@ _UNITS = MappingProxyType({"ms": 0.001, "s": 1.0, "m": 60.0})
 
 def read_error(body: Json, status: int, headers: Mapping[str, str]) -> Failure:
     """A refusal with a body of any shape."""
-    return read_failure(body, status, {key.lower(): value for key, value in headers.items()})
+    return read_failure(body, status, headers)
 
 
 def read_failure(body: Json, status: int, headers: Mapping[str, str] = NOTHING) -> Failure:
@@ -136,7 +131,7 @@ def _is_status(value: int) -> bool:
 
 def _kind(code: str, type_: str, message: str, status: int) -> str:
     kind = CODES.get(code) or ("quota" if code.endswith("_spend_limit_exceeded") else CODES.get(type_, ""))
-    by_status = STATUSES.get(status) or ("server" if status >= 500 else "invalid" if status else "")
+    by_status = kind_of_status(status) if status else ""
     if kind in ("", "invalid"):
         # `invalid_request_error` stands on almost every status; the status knows better.
         kind = by_status or kind or "server"
@@ -148,11 +143,9 @@ def _kind(code: str, type_: str, message: str, status: int) -> str:
 
 
 def _retry_after(headers: Mapping[str, str], message: str) -> float | None:
-    for key, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        try:
-            return float(headers[key]) * unit
-        except (KeyError, ValueError):
-            continue
+    told = read_wait(headers)
+    if told is not None:
+        return told
     again = _AGAIN.search(message)
     if again is None:
         return None
@@ -182,9 +175,4 @@ _SENSIBLE = frozenset((400, 401, 402, 403, 404, 408, 409, 413, 422, 429, 499, 50
 
 def write_error(failure: Failure) -> Sent:
     status = failure.status if failure.status in _SENSIBLE else FAILURES.get(failure.kind, 500)
-    headers: dict[str, str] = {}
-    if failure.retry_after is not None:
-        headers["retry-after"] = str(math.ceil(failure.retry_after))
-        if failure.retry_after != int(failure.retry_after):
-            headers["retry-after-ms"] = str(math.ceil(failure.retry_after * 1000))
-    return Sent(status, failure_body(failure), headers)
+    return Sent(status, failure_body(failure), write_wait(failure.retry_after))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from toolwire.failures import STATUSES, read_wait, write_wait
 from toolwire.ir import FAILURES, Failure, Origin
 from toolwire.protocols.openai_responses.names import NAME
 from toolwire.reading import verbatim
@@ -48,26 +49,6 @@ TYPES: Mapping[str, str] = MappingProxyType(
     }
 )
 
-STATUSES: Mapping[int, str] = MappingProxyType(
-    {
-        400: "invalid",
-        401: "authentication",
-        402: "billing",
-        403: "permission",
-        404: "not_found",
-        408: "timeout",
-        409: "conflict",
-        413: "too_large",
-        422: "unprocessable",
-        429: "rate",
-        499: "cancelled",
-        500: "server",
-        502: "upstream",
-        503: "overloaded",
-        504: "deadline",
-        529: "overloaded",
-    }
-)
 VAGUE = frozenset({0, 200, 400, 500})
 """Statuses that say less than the type of the error does."""
 
@@ -155,21 +136,11 @@ def _kind(code: str, word: str, status: int, message: str) -> str:
     return TYPES.get(word, "server")
 
 
-def read_wait(headers: Mapping[str, str]) -> float | None:
-    """How many seconds the provider asks to wait."""
-    lower = {key.lower(): value for key, value in headers.items()}
-    for key, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
-        value = lower.get(key, "").strip()
-        if value.replace(".", "", 1).isdigit():
-            return float(value) / unit
-    return None
-
-
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
 def write_error(failure: Failure) -> Sent:
-    headers = {} if failure.retry_after is None else {"retry-after": str(max(1, round(failure.retry_after)))}
+    headers = write_wait(failure.retry_after)
     status = failure.status if failure.status in SENDABLE else FAILURES.get(failure.kind, 500)
     if verbatim(failure.origin, NAME):
         wire = failure.origin.wire  # type: ignore[union-attr]

@@ -15,10 +15,11 @@ from toolwire.events import (
     ResponseStart,
     UsageUpdate,
 )
+from toolwire.failures import read_wait
 from toolwire.ir import Failure, Origin, Stray
 from toolwire.protocols.openai_responses.details.events import EVENT_KEYS, QUIET, SILENT_KEYS
 from toolwire.protocols.openai_responses.details.stream_items import Items
-from toolwire.protocols.openai_responses.errors import failure_of, read_wait
+from toolwire.protocols.openai_responses.errors import failure_of
 from toolwire.protocols.openai_responses.names import NAME, RESPONSE
 from toolwire.protocols.openai_responses.response import read_failure, read_finish, read_usage
 from toolwire.sse import Frame as Raw

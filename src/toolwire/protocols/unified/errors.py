@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from toolwire.failures import kind_of_status, read_wait, write_wait
 from toolwire.ir import FAILURES, Call, Failure, Finish, Origin
 from toolwire.protocols.unified.names import ERROR_TYPES, FAILURE_KINDS, NAME, write_id
 from toolwire.reading import verbatim
@@ -28,24 +29,15 @@ HINTS: Mapping[str, str] = MappingProxyType(
 CODES: Mapping[str, str] = MappingProxyType({"context": "context_length_exceeded"})
 """Codes that clients look for, where the failure brings none."""
 
-_BY_STATUS: Mapping[int, str] = MappingProxyType({status: kind for kind, status in reversed(tuple(FAILURES.items()))})
-
-
-def kind_of_status(status: int) -> str:
-    known = _BY_STATUS.get(status)
-    if known is not None:
-        return known
-    return "invalid" if 400 <= status < 500 else "server" if status >= 500 else "upstream"
-
 
 def read_error(body: Json, status: int, headers: Mapping[str, str]) -> Failure:
     """Whatever came with a status that is no success; never raises."""
     error = body.get("error") if isinstance(body, dict) else None
-    waiting = _retry_after(headers)
+    waiting = read_wait(headers)
     if not isinstance(error, dict):
         message = _excerpt(body) or f"the provider answered with status {status} and no reason"
         origin = Origin(NAME, None, body, intact=False)
-        return Failure(kind_of_status(status), message, status, retry_after=waiting, origin=origin)
+        return Failure(_kind(status), message, status, retry_after=waiting, origin=origin)
     failure = read_failure(error, (None, "error"), status)
     wait = failure.retry_after if failure.retry_after is not None else waiting
     code, param = failure.code, failure.param
@@ -56,7 +48,7 @@ def read_failure(error: Object, path: Path, status: int = 0) -> Failure:
     """An `error` object, in a whole answer or in a stream."""
     told = error.get("status")
     status = told if isinstance(told, int) and not isinstance(told, bool) else status
-    kind = FAILURE_KINDS.get(_text(error, "type")) or kind_of_status(status)
+    kind = FAILURE_KINDS.get(_text(error, "type")) or _kind(status)
     wait = error.get("retry_after")
     return Failure(
         kind,
@@ -72,7 +64,7 @@ def read_failure(error: Object, path: Path, status: int = 0) -> Failure:
 def write_error(failure: Failure) -> Sent:
     status = failure.status if 400 <= failure.status < 600 else FAILURES.get(failure.kind, 500)
     wait = failure.retry_after
-    headers = {} if wait is None else {"retry-after": f"{wait:g}"}
+    headers = write_wait(wait)
     if verbatim(failure.origin, NAME) and "error" in failure.origin.wire:  # type: ignore[union-attr]
         return Sent(status, failure.origin.wire, headers)  # type: ignore[union-attr]
     return Sent(status, {"error": write_failure(failure)}, headers)
@@ -95,6 +87,10 @@ def write_failure(failure: Failure) -> Object:
     if failure.retry_after is not None:
         out["retry_after"] = failure.retry_after
     return out
+
+
+def _kind(status: int) -> str:
+    return kind_of_status(status) if status >= 400 else "upstream"
 
 
 def malformed_arguments(call: Call, finish: Finish | None) -> Object:
@@ -123,8 +119,3 @@ def _text(node: Object, key: str) -> str:
 def _excerpt(body: Json) -> str:
     text = body if isinstance(body, str) else body.get("message") if isinstance(body, dict) else ""
     return " ".join(text[:2000].split())[:500] if isinstance(text, str) else ""
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    value = next((value for name, value in headers.items() if name.lower() == "retry-after"), "")
-    return float(value) if value.replace(".", "", 1).isdecimal() and value.isascii() else None

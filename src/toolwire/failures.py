@@ -1,0 +1,53 @@
+"""What HTTP itself says of a failure, the same for every protocol: its status, and how long to wait."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+
+STATUSES: Mapping[int, str] = MappingProxyType(
+    {
+        400: "invalid",
+        401: "authentication",
+        402: "billing",
+        403: "permission",
+        404: "not_found",
+        408: "timeout",
+        409: "conflict",
+        413: "too_large",
+        422: "unprocessable",
+        429: "rate",
+        499: "cancelled",
+        500: "server",
+        502: "upstream",
+        503: "overloaded",
+        504: "deadline",
+        529: "overloaded",
+    }
+)
+"""The kind of failure that a status stands for, where nothing says it more exactly."""
+
+
+def kind_of_status(status: int) -> str:
+    return STATUSES.get(status) or ("server" if status >= 500 else "invalid")
+
+
+def read_wait(headers: Mapping[str, str]) -> float | None:
+    """How many seconds the peer asks to wait; a date is not read, because that would need a clock."""
+    lower = {name.lower(): value.strip() for name, value in headers.items()}
+    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        value = lower.get(name, "")
+        if value.isascii() and value.replace(".", "", 1).isdecimal():
+            return float(value) / unit
+    return None
+
+
+def write_wait(seconds: float | None) -> dict[str, str]:
+    """The headers that ask to wait: whole seconds, and the exact time where it is not whole."""
+    if seconds is None:
+        return {}
+    headers = {"retry-after": str(math.ceil(seconds))}
+    if seconds != int(seconds):
+        headers["retry-after-ms"] = str(math.ceil(seconds * 1000))
+    return headers
