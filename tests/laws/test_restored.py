@@ -201,3 +201,37 @@ def test_parameters_that_an_older_model_cannot_name() -> None:
     whole = translate(answer, "response", source="gemini", target="openai-chat", request=request, model=model).json()
     arguments = whole["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"]
     assert json.loads(arguments) == {"file-path": "/a"}
+
+
+ROOTS: list[tuple[Any, Any]] = [
+    ({"type": "array", "items": {"type": "string"}}, ["a", "b"]),
+    ({"type": "string"}, "just text"),
+]
+
+
+@pytest.mark.parametrize(("schema", "value"), ROOTS)
+@pytest.mark.parametrize("target", ["openai-chat", "openai-responses", "anthropic", "gemini", "unified"])
+def test_a_root_that_is_no_object_is_wrapped_and_unwrapped(target: str, schema: Any, value: Any) -> None:
+    """Every provider demands an object; the client gets the value that it described."""
+    tools = [{"functionDeclarations": [{"name": "f", "description": "d", "parametersJsonSchema": schema}]}]
+    request = {"contents": [{"role": "user", "parts": [{"text": "q"}]}], "tools": tools}
+    if target == "gemini":
+        declaration = {"type": "function", "function": {"name": "f", "description": "d", "parameters": schema}}
+        request = {"model": "m", "messages": [{"role": "user", "content": "q"}], "tools": [declaration]}
+    source = "openai-chat" if target == "gemini" else "gemini"
+    sent = translate(request, "request", source=source, target=target, model="some-model")
+    assert '"value"' in sent.body.decode()
+    if source != "openai-chat":
+        return
+    parts = [{"functionCall": {"name": "f", "args": {"value": value}}}]
+    answer = {"candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": "STOP"}]}
+    seen = translate(answer, "response", source=target, target=source, request=request, model="some-model").json()
+    assert json.loads(seen["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"]) == value
+
+
+def test_a_tool_that_is_declared_twice_is_declared_once() -> None:
+    tool = {"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}}}
+    request = {"model": "m", "messages": [{"role": "user", "content": "q"}], "tools": [tool, tool]}
+    sent = translate(request, "request", source="openai-chat", target="anthropic")
+    assert len(sent.json()["tools"]) == 1
+    assert "tools-merged" in {loss.code for loss in sent.losses}

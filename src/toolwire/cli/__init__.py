@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import NoReturn
 
 VERBS = {
     "translate": "Translate a request, a response, a stream or an error between protocols",
@@ -28,11 +29,16 @@ class Complaint(Exception):
         super().__init__(problem)
 
 
-def overview() -> argparse.ArgumentParser:
+class Parser(argparse.ArgumentParser):
+    """Bad use is a complaint like any other, with a hint."""
+
+    def error(self, message: str) -> NoReturn:
+        raise Complaint(message, f"`{self.prog} --help` lists what there is")
+
+
+def overview() -> Parser:
     """The parser that knows the verbs and nothing about them."""
-    whole = argparse.ArgumentParser(
-        prog="toolwire", description="Any agent, any model: tool calling between protocols."
-    )
+    whole = Parser(prog="toolwire", description="Any agent, any model: tool calling between protocols.")
     whole.add_argument("--version", action="version", version=f"toolwire {_version()}")
     verbs = whole.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, summary in VERBS.items():
@@ -45,7 +51,7 @@ def parsed(words: Sequence[str]) -> tuple[str, argparse.Namespace]:
     if not words or words[0] not in VERBS:
         overview().parse_args(words)
     verb = words[0]
-    parser = argparse.ArgumentParser(prog=f"toolwire {verb}", description=f"{VERBS[verb]}.")
+    parser = Parser(prog=f"toolwire {verb}", description=f"{VERBS[verb]}.")
     import_module(f"toolwire.cli.{verb}").arguments(parser)
     return verb, parser.parse_intermixed_args(list(words[1:]))
 

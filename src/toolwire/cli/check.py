@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 
@@ -92,9 +93,8 @@ def verdicts(source: Room, request: Request, target: Room, model: str) -> list[t
         for loss in translation.losses
         if _is_tool(loss)
     ]
-    rows += [
-        ("rejected", "", complaint) for complaint in complaints(target.name, translation.json()) if "tool" in complaint
-    ]
+    refused = [complaint for complaint in complaints(target.name, translation.json()) if "tool" in complaint]
+    rows += [("rejected", _tool_in(complaint, request), complaint) for complaint in refused]
     return rows or [("ok", f"{len(request.tools)} tools", "taken as they are")]
 
 
@@ -119,3 +119,13 @@ def _tool_at(path: str, request: Request) -> str:
         return path
     tool = request.tools[number]
     return tool.name if isinstance(tool, Tool) else path
+
+
+_NUMBER = re.compile(r"(?:tools|function_declarations)\[(\d+)\](?!.*(?:tools|function_declarations)\[)")
+
+
+def _tool_in(complaint: str, request: Request) -> str:
+    """The tool that a complaint speaks of, when it names a place."""
+    found = _NUMBER.search(complaint)
+    tools = [tool for tool in request.tools if isinstance(tool, Tool)]
+    return tools[int(found[1])].name if found and int(found[1]) < len(tools) else ""

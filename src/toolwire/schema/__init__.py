@@ -10,7 +10,7 @@ from toolwire.schema.described import describe, missing_descriptions
 from toolwire.schema.plain import standard
 from toolwire.schema.reduced import subset
 from toolwire.schema.renames import applied, restored
-from toolwire.schema.rooted import object_root
+from toolwire.schema.rooted import object_only, object_root
 from toolwire.schema.valid import problems
 from toolwire.schema.words import Change, Converted
 
@@ -23,6 +23,7 @@ __all__ = [
     "applied",
     "describe",
     "missing_descriptions",
+    "object_only",
     "object_root",
     "problems",
     "restored",

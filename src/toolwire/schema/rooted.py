@@ -37,6 +37,19 @@ def object_root(schema: Json) -> Converted:
     return Converted(out, notes.all(), renames, wrapped)
 
 
+def object_only(schema: Json, model: str = "") -> Converted:
+    """The schema with an object at its root and nothing else changed: for wires that take any names and unions below.
+
+    It is the same for every model; the second argument makes it a dialect of a room's rules.
+    """
+    if isinstance(schema, dict) and schema.get("type") == "object":
+        return Converted(schema)
+    refuse_depth(schema)
+    notes = Notes()
+    out, wrapped = rooted(schema, notes)
+    return Converted(out, notes.all(), wrapped=wrapped)
+
+
 def rooted(schema: Json, notes: Notes) -> tuple[Object, str]:
     """The schema with an object at its root, and the property that it was wrapped in, if it was."""
     if not isinstance(schema, (dict, bool)):

@@ -87,6 +87,7 @@ def flat(namespace: str, name: str) -> str:
 def planned(request: Request, rules: Rules, ledger: Ledger, survey: Survey) -> tuple[Request, Plan]:
     """The request with names, kinds and namespaces that the target knows, and the way back."""
     namer = _Namer(rules, ledger, request.model)
+    request = _once(request, ledger)
     tools = tuple([_tool(tool, namer) for tool in request.tools])
     plan = _plan(request.tools, tools, namer.shapes)
     changes: dict[str, object] = {}
@@ -101,6 +102,22 @@ def planned(request: Request, rules: Rules, ledger: Ledger, survey: Survey) -> t
         if turns is not request.turns:
             changes["turns"] = turns
     return (changed(request, **changes) if changes else request), plan
+
+
+def _once(request: Request, ledger: Ledger) -> Request:
+    """The request without tools that say what an earlier one said already; every target refuses a name twice."""
+    seen: dict[tuple[str, str], Tool] = {}
+    doubles: list[Tool] = []
+    for tool in request.tools:
+        if isinstance(tool, Tool):
+            first = seen.setdefault((tool.namespace, tool.name), tool)
+            if first is not tool and (first.parameters, first.kind) == (tool.parameters, tool.kind):
+                doubles.append(tool)
+    if not doubles:
+        return request
+    for tool in doubles:
+        ledger.note("tools-merged", place(tool), f"`{tool.name}` was declared before, with the same parameters")
+    return changed(request, tools=tuple([tool for tool in request.tools if not any(tool is one for one in doubles)]))
 
 
 def _spared(survey: Survey, namer: _Namer) -> bool:

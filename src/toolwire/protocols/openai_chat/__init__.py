@@ -12,6 +12,7 @@ from toolwire.protocols.openai_chat.response import read_response, write_respons
 from toolwire.protocols.openai_chat.stream_read import StreamReader
 from toolwire.protocols.openai_chat.stream_write import StreamWriter
 from toolwire.room import Room, Rules
+from toolwire.schema import object_only
 
 RULES = Rules(
     name_pattern=re.compile(r"[a-zA-Z0-9_-]{1,64}"),
@@ -23,6 +24,7 @@ RULES = Rules(
     joins=frozenset({"assistant"}),
     system="turns",
     result_error="text",
+    dialect=object_only,
 )
 
 ROOM = Room(

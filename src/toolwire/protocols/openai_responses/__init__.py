@@ -12,6 +12,7 @@ from toolwire.protocols.openai_responses.response import read_response, write_re
 from toolwire.protocols.openai_responses.stream_read import StreamReader
 from toolwire.protocols.openai_responses.stream_write import StreamWriter
 from toolwire.room import Room, Rules
+from toolwire.schema import object_only
 
 ROOM = Room(
     name=NAME,
@@ -26,6 +27,7 @@ ROOM = Room(
         system="both",
         result_media=frozenset({"image", "file"}),
         result_error="text",
+        dialect=object_only,
         seals=frozenset({"reasoning"}),
         reasoning_leads=True,
         phases=True,

@@ -10,6 +10,7 @@ from toolwire.protocols.unified.response import read_response, write_response
 from toolwire.protocols.unified.stream_read import StreamReader
 from toolwire.protocols.unified.stream_write import StreamWriter
 from toolwire.room import Room, Rules
+from toolwire.schema import object_only
 
 ROOM = Room(
     name=NAME,
@@ -24,6 +25,7 @@ ROOM = Room(
         system="both",
         result_media=frozenset({"image", "file", "audio", "video"}),
         result_error="flag",
+        dialect=object_only,
         seals=frozenset({"reasoning", "call", "text"}),
     ),
     http=HTTP,

@@ -21,7 +21,7 @@ def read_schema(node: Object, slots: tuple[str, str], path: Path) -> Json:
 
 def argument_dialect(schema: Json, model: str) -> dialects.Converted:
     """What the schema of a tool's arguments becomes; models before 2.0 take neither all keywords nor all names."""
-    return dialects.Converted(schema) if family(model).json_schema else dialects.subset(schema, arguments=True)
+    return dialects.object_only(schema) if family(model).json_schema else dialects.subset(schema, arguments=True)
 
 
 def _shouts(schema: Json) -> bool:
