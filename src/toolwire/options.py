@@ -21,6 +21,7 @@ class Options(Struct, frozen=True, kw_only=True):
     strict: bool = False
     """Refuse instead of losing anything."""
     max_bytes: int = MAX_BYTES
+    """The largest body that is read."""
     maker: str = ""
     """Who makes the provider's seals (`protocol/provider/account/family`), where more is known than the protocol."""
     now: int = 0
