@@ -33,11 +33,8 @@ def losses() -> str:
     ]
     for severity in ("lost", "changed", "added"):
         lines += ["", f"## {severity}", "", "| code | why |", "|---|---|"]
-        lines += [
-            f"| `{code}` | {why.format(source='the source', target='the target')} |"
-            for code, (kind, why) in sorted(CODES.items())
-            if kind == severity
-        ]
+        rows = sorted((code, why) for code, (kind, why) in CODES.items() if kind == severity)
+        lines += [f"| `{code}` | {why} |".format(source="the source", target="the target") for code, why in rows]
     return "\n".join(lines) + "\n"
 
 
