@@ -68,6 +68,7 @@ def outbound(
         for turn in survey.phases:
             ledger.note("no-counterpart", (place(turn), "phase"), f"the phase `{turn.phase}` was left out")
     request = content.instructed(request, rules, ledger)
+    request = content.worded(request, rules, ledger)
     if survey.blank_text:
         request = content.filled(request, rules, ledger)
     request = history.ordered(request, rules, ledger)

@@ -52,6 +52,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """Must a sealed piece of reasoning be followed by what it led to?"""
     phases: bool = False
     """Do turns have a phase?"""
+    json_word: bool = False
+    """Must the word stand somewhere in the conversation before JSON can be asked for without a schema?"""
     dialect: Callable[[Json, str], Converted] | None = None
     """The dialect that the schemas of tools must be in, by the model's name, where parameters may be renamed."""
     fills_orphans: bool = True

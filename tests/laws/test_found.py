@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from toolwire import Stream, translate
+from toolwire.conformance.strict import complaints
 
 CALL = {"functionCall": {"name": "f", "partialArgs": [{"jsonPath": "$", "stringValue": "x"}], "willContinue": True}}
 
@@ -48,3 +49,43 @@ def test_an_answer_that_was_cut_before_it_began() -> None:
     request = {"model": "m", "input": "q", "reasoning": {"effort": "high"}}
     seen = translate(answer, "response", source="gemini", target="openai-responses", request=request).json()
     assert seen["status"] == "incomplete"
+
+
+def test_the_result_of_a_freeform_call_is_of_its_kind() -> None:
+    calls = [
+        {"id": "c1", "type": "custom", "custom": {"name": "sql", "input": "SELECT 1"}},
+        {"id": "c2", "type": "function", "function": {"name": "f", "arguments": "{}"}},
+    ]
+    results = [{"role": "tool", "tool_call_id": id, "content": "r"} for id in ("c1", "c2")]
+    messages = [{"role": "user", "content": "q"}, {"role": "assistant", "content": None, "tool_calls": calls}, *results]
+    sent = translate(
+        {"model": "m", "messages": messages}, "request", source="openai-chat", target="openai-responses"
+    ).json()
+    kinds = [item["type"] for item in sent["input"] if "output" in item]
+    assert kinds == ["custom_tool_call_output", "function_call_output"]
+
+
+@pytest.mark.parametrize("target", ["openai-chat", "openai-responses"])
+def test_json_is_asked_for_by_its_name(target: str) -> None:
+    """These providers refuse the wish for JSON when nobody has said the word."""
+    config = {"generationConfig": {"responseMimeType": "application/json"}}
+    body = {"contents": [{"role": "user", "parts": [{"text": "Three colours?"}]}], **config}
+    sent = translate(body, "request", source="gemini", target=target, model="gpt-4o")
+    assert complaints(target, sent.json()) == []
+    assert "turn-added" in {loss.code for loss in sent.losses}
+
+
+@pytest.mark.parametrize("model", ["claude-opus-5-5", "claude-sonnet-5-5", "claude-fable-5", "claude-opus-4-8"])
+def test_a_request_that_goes_to_a_newer_model_than_it_named_suits_it(model: str) -> None:
+    body = {
+        "model": "claude-sonnet-4-5",
+        "max_tokens": 4000,
+        "temperature": 0.5,
+        "thinking": {"type": "enabled", "budget_tokens": 2048},
+        "messages": [{"role": "user", "content": "q"}],
+        "tools": [{"name": "f", "input_schema": {"type": "object"}}],
+    }
+    sent = translate(body, "request", source="anthropic", target="anthropic", model=model)
+    assert complaints("anthropic", sent.json()) == []
+    assert sent.json()["messages"] == body["messages"]
+    assert translate(body, "request", source="anthropic", target="anthropic").json() == body

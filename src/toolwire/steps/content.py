@@ -76,6 +76,24 @@ def _mid_system(number: int, turns: tuple[Turn, ...], rules: Rules, model: str, 
     return changed(turn, role="user")
 
 
+JSON_WORD = "Answer with JSON."
+
+
+def worded(request: Request, rules: Rules, ledger: Ledger) -> Request:
+    """The request with the word that some targets want to read before they answer with JSON."""
+    shape = request.settings.format
+    if not rules.json_word or shape is None or shape.kind != "json" or ledger.source == ledger.target:
+        return request
+    parts = [*request.system, *(part for turn in request.turns for part in turn.parts)]
+    if any(isinstance(part, Text) and "json" in part.text.lower() for part in parts):
+        return request
+    ledger.note("turn-added", request.settings.where.get("format"), f"the instruction `{JSON_WORD}` was added")
+    if request.system and rules.system != "turns":
+        return changed(request, system=(*request.system, Text(JSON_WORD)))
+    first = request.turns[:1] if request.turns and request.turns[0].role == "system" else ()
+    return changed(request, turns=(*first, Turn("system", (Text(JSON_WORD),)), *request.turns[len(first) :]))
+
+
 # --- results ----------------------------------------------------------------------------------------------------------
 
 

@@ -58,6 +58,8 @@ class _Namer:
         self.ledger = ledger
         self.model = model
         self.shapes: dict[str, Converted] = {}
+        self.kinds: dict[str, str] = {}
+        """The kind of each call as it goes out, by its id: a result is of the same kind."""
         self.given: dict[tuple[str, str], str] = {}
         self.taken: dict[str, tuple[str, str]] = {}
         self.described: set[str] = set()
@@ -122,7 +124,8 @@ def _once(request: Request, ledger: Ledger) -> Request:
 
 def _spared(survey: Survey, namer: _Namer) -> bool:
     """Are all calls and results called as they are declared? Most histories are, and nobody needs to touch them."""
-    if survey.namespaces or namer.shapes or not survey.kinds <= namer.rules.tool_kinds:
+    mixed = len(survey.kinds) > 1 and namer.ledger.source != namer.ledger.target
+    if mixed or survey.namespaces or namer.shapes or not survey.kinds <= namer.rules.tool_kinds:
         return False
     given = namer.given
     return all(given.get(("", name)) == name or namer(name) == name for name in survey.names)
@@ -251,6 +254,7 @@ def _call(call: Call, namer: _Namer) -> Call:
         changes["kind"] = "function"
         if call.kind == FREEFORM:
             changes["arguments"] = wrapped(call.arguments)
+    namer.kinds[call.id] = str(changes.get("kind", call.kind))
     shape = namer.shapes.get(str(changes.get("name", call.name)))
     if shape is not None:
         changes["arguments"] = reshaped(call.arguments, shape, applied)
@@ -267,6 +271,9 @@ def _result(result: Result, namer: _Namer) -> Result:
     changes = _renamed(result.name, result.namespace, namer) if result.name else {}
     if _foreign(result.kind, namer, result):
         changes["kind"] = "function"
+    kind = namer.kinds.get(result.id, "")
+    if kind and kind != changes.get("kind", result.kind) and namer.ledger.source != namer.ledger.target:
+        changes["kind"] = kind
     if "name" in changes:
         namer.ledger.note(
             "name-rewritten", place(result), f"a result of `{result.name}` goes out as `{changes['name']}`"

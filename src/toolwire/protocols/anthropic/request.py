@@ -12,7 +12,7 @@ from toolwire.protocols.anthropic.details.schemas import enforceable
 from toolwire.protocols.anthropic.details.stamp import is_foreign, is_own
 from toolwire.protocols.anthropic.details.thinking import read_thinking, write_thinking
 from toolwire.protocols.anthropic.details.turns import read_turns, write_turns
-from toolwire.protocols.anthropic.models import AS_GIVEN, Family, family
+from toolwire.protocols.anthropic.models import AS_GIVEN, UNKNOWN, Family, family
 from toolwire.protocols.anthropic.names import (
     BILLING,
     FORMAT,
@@ -155,7 +155,7 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     if origin is not None and verbatim(origin, NAME):
         wire: Object = origin.wire
         return wire
-    facts = family(request.model) if is_foreign(origin) else AS_GIVEN
+    facts = _facts(request)
     out: Object = {"model": request.model, "max_tokens": _max_tokens(request, facts, ledger)}
     system = _write_system(request, ledger)
     if system or _was_empty(request, "system"):
@@ -173,6 +173,16 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     if request.stream is not None:
         out["stream"] = request.stream
     return finished(_cached(request, out, ledger), origin, NAME)
+
+
+def _facts(request: Request) -> Family:
+    """What the model can do. A client of this wire knows its model, unless its request goes to another one."""
+    origin = request.origin
+    if is_foreign(origin):
+        return family(request.model)
+    sent_on = origin is not None and isinstance(origin.wire, dict) and origin.wire.get("model") != request.model
+    facts = family(request.model) if sent_on else AS_GIVEN
+    return AS_GIVEN if facts is UNKNOWN else facts
 
 
 def _was_empty(request: Request, key: str) -> bool:
@@ -268,10 +278,10 @@ def _write_format(settings: Settings, facts: Family, ledger: Ledger) -> Object |
     if shape.kind == "json" or shape.schema is None:
         ledger.note("no-counterpart", where, "the wish for JSON without a schema was left out")
         return None
-    if shape.origin is not None and verbatim(shape.origin, NAME):
+    if facts is AS_GIVEN and shape.origin is not None and verbatim(shape.origin, NAME):
         wire: Object = shape.origin.wire
         return wire
-    if not facts.formats:
+    if not facts.formats and facts is not AS_GIVEN:
         ledger.note("no-counterpart", where, "the schema of the answer was left out", "this model takes none")
         return None
     if shape.name or shape.description or shape.strict is not None:

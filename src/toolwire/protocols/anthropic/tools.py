@@ -271,11 +271,12 @@ def write_choice(request: Request, facts: Family, offered: bool, ledger: Ledger)
             ledger.note("choice-weakened", where, "the demand for a call was left out", "there are no tools")
         return None
     origin = choice.origin if choice is not None else None
-    if origin is not None and verbatim(origin, NAME) and _says_parallel(origin.wire, parallel):
+    refused = forced and not facts.forcing
+    if origin is not None and not refused and verbatim(origin, NAME) and _says_parallel(origin.wire, parallel):
         wire: Object = origin.wire
         return wire
     out: Object = {"type": "auto"}
-    if choice is not None and forced and not facts.forcing:
+    if refused:
         ledger.note("choice-weakened", where, "the model may call a tool, it need not", "this model cannot be forced")
     elif choice is not None:
         out = _mode(choice)

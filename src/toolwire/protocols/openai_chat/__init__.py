@@ -24,6 +24,7 @@ RULES = Rules(
     joins=frozenset({"assistant"}),
     system="turns",
     result_error="text",
+    json_word=True,
     dialect=object_only,
 )
 

@@ -27,6 +27,7 @@ ROOM = Room(
         system="both",
         result_media=frozenset({"image", "file"}),
         result_error="text",
+        json_word=True,
         dialect=object_only,
         seals=frozenset({"reasoning"}),
         reasoning_leads=True,

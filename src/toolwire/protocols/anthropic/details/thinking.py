@@ -49,7 +49,7 @@ def write_thinking(request: Request, facts: Family, max_tokens: int, forced: boo
     thinking = request.settings.thinking
     if thinking is None:
         return None, None
-    if verbatim(thinking.origin, NAME):
+    if facts.thinking == "given" and verbatim(thinking.origin, NAME):
         wire: Object | None = thinking.origin.wire if thinking.origin is not None else None
         return wire, thinking.effort or None
     where = request.settings.where.get("thinking")
