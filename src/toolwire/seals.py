@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -66,106 +67,103 @@ def reasoning_of(entry: Entry) -> Reasoning:
 
 def opened(request: Request) -> Request:
     """The request with every envelope replaced by what it holds."""
-    turns = tuple(_opened_turn(turn) if turn.role == "assistant" else turn for turn in request.turns)
-    same = all(new is old for new, old in zip(turns, request.turns, strict=True))
-    # An envelope that seals the part after it may stand in a turn of its own.
-    if same:
+    if not any(_holds_envelope(part) for turn in request.turns for part in turn.parts):
         return request
-    settled = tuple(turn for turn in _carry_over(turns) if turn.parts or turn.role != "assistant")
-    return changed(request, turns=settled)
+    return changed(request, turns=tuple(_delivered(request.turns)))
 
 
-def _opened_turn(turn: Turn) -> Turn:
-    if not any(getattr(part, "seal", None) is not None and _PREFIX in part.seal.value[:12] for part in turn.parts):  # type: ignore[union-attr]
-        return turn
-    parts: list[Part] = []
-    for part in turn.parts:
-        seal = getattr(part, "seal", None)
-        entries = entries_in(seal.value) if seal is not None else None
+def _holds_envelope(part: Part) -> bool:
+    seal: Seal | None = getattr(part, "seal", None)
+    return seal is not None and seal.value.startswith(_PREFIX)
+
+
+def _delivered(turns: tuple[Turn, ...]) -> Iterator[Turn]:
+    """Every turn with its seals on the parts they belong to; an envelope may stand in the turn before or behind."""
+    run: list[Turn] = []
+    for turn in turns:
+        if turn.role == "assistant":
+            run.append(turn)
+            continue
+        yield from _delivered_run(run)
+        run = []
+        yield turn
+    yield from _delivered_run(run)
+
+
+def _delivered_run(run: list[Turn]) -> list[Turn]:
+    """What an assistant said in one go, in one turn or in several."""
+    delivered: list[Turn] = []
+    waiting: Seal | None = None
+    for turn in run:
+        parts: list[Part] = []
+        for part in _opened_parts(turn):
+            if isinstance(part, Entry):
+                seal = Seal(part.maker, part.value)
+                if part.place == "next":
+                    waiting = seal
+                else:
+                    _seal_before(parts, delivered, seal)
+            elif waiting is not None and isinstance(part, (Call, Text)):
+                parts.append(changed(part, seal=waiting))
+                waiting = None
+            else:
+                parts.append(part)
+        same = len(parts) == len(turn.parts) and all(new is old for new, old in zip(parts, turn.parts, strict=True))
+        if parts or not turn.parts:
+            delivered.append(turn if same else changed(turn, parts=tuple(parts)))
+    if waiting is not None:
+        delivered.append(Turn("assistant", (Text("", seal=waiting),)))
+    return delivered
+
+
+def _opened_parts(turn: Turn) -> Iterator[Part | Entry]:
+    """The parts of a turn; where an envelope stood, what it holds: reasoning, or the seal of a neighbour."""
+    for position, part in enumerate(turn.parts):
+        entries = entries_in(part.seal.value) if _holds_envelope(part) else None  # type: ignore[union-attr]
         if entries is None:
-            parts.append(part)
+            if not _is_told_again(turn.parts, position):
+                yield part
         elif isinstance(part, Reasoning):
-            _open_reasoning(part, entries, parts)
+            yield from _opened_reasoning(part, entries)
         else:
-            while parts and isinstance(parts[-1], Reasoning) and parts[-1].seal is None:
-                parts.pop()
-            parts.extend(reasoning_of(entry) for entry in entries if entry.place == "reasoning")
+            yield from (reasoning_of(entry) for entry in entries if entry.place == "reasoning")
             own = next((Seal(entry.maker, entry.value) for entry in entries if entry.place == "next"), None)
             if own is not None or not (isinstance(part, Text) and not part.text):
-                parts.append(changed(part, seal=own))
-    return changed(turn, parts=tuple(_settled(parts)))
+                yield changed(part, seal=own)
 
 
-class _Pending(msgspec.Struct, frozen=True):
-    """A seal that still waits for the part it belongs to."""
+def _is_told_again(parts: tuple[Part, ...], position: int) -> bool:
+    """Is this thinking that the envelope on the part behind it holds whole?"""
+    if not isinstance(parts[position], Reasoning):
+        return False
+    behind = next((part for part in parts[position:] if not isinstance(part, Reasoning)), None)
+    if behind is None or not _holds_envelope(behind):
+        return False
+    entries = entries_in(behind.seal.value) or []  # type: ignore[union-attr]
+    return any(entry.place == "reasoning" for entry in entries)
 
-    entry: Entry
 
-
-def _open_reasoning(part: Reasoning, entries: list[Entry], parts: list[Part]) -> None:
+def _opened_reasoning(part: Reasoning, entries: list[Entry]) -> Iterator[Part | Entry]:
     own = [entry for entry in entries if entry.place == "reasoning"]
     if own:
-        parts.append(
-            changed(part, seal=Seal(own[0].maker, own[0].value), hidden=own[0].hidden, id=own[0].id, form=own[0].form)
-        )
-        parts.extend(map(reasoning_of, own[1:]))
+        first = own[0]
+        seal = Seal(first.maker, first.value)
+        yield changed(part, seal=seal, hidden=first.hidden, id=first.id, form=first.form)
+        yield from map(reasoning_of, own[1:])
     elif part.text:
-        parts.append(changed(part, seal=None))
-    for entry in entries:
-        if entry.place == "next":
-            parts.append(_Pending(entry))  # type: ignore[arg-type]
-        elif entry.place == "before":
-            _seal_before(parts, Seal(entry.maker, entry.value))
+        yield changed(part, seal=None)
+    yield from (entry for entry in entries if entry.place != "reasoning")
 
 
-def _seal_before(parts: list[Part], seal: Seal) -> None:
-    if parts and isinstance(parts[-1], Text) and parts[-1].seal is None:
-        parts[-1] = changed(parts[-1], seal=seal)
-    else:
+def _seal_before(parts: list[Part], delivered: list[Turn], seal: Seal) -> None:
+    """Put a seal on the text before it, in this turn or the last; where there is none, a text of its own bears it."""
+    last = parts[-1] if parts else delivered[-1].parts[-1] if delivered and delivered[-1].parts else None
+    if not isinstance(last, Text) or last.seal is not None:
         parts.append(Text("", seal=seal))
-
-
-def _settled(parts: list[Part]) -> list[Part]:
-    settled: list[Part] = []
-    waiting: Seal | None = None
-    for part in parts:
-        if isinstance(part, _Pending):
-            waiting = Seal(part.entry.maker, part.entry.value)
-        elif waiting is not None and isinstance(part, (Call, Text)):
-            settled.append(changed(part, seal=waiting))
-            waiting = None
-        else:
-            settled.append(part)
-    if waiting is not None:
-        settled.append(Text("", seal=waiting))
-    return settled
-
-
-def _carry_over(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
-    """Move a seal that waits at the end of one assistant turn to the first call or text of the next one."""
-    result: list[Turn] = []
-    waiting: Seal | None = None
-    for turn in turns:
-        if turn.role == "assistant" and turn.parts:
-            first, last = turn.parts[0], turn.parts[-1]
-            if waiting is not None and isinstance(first, (Call, Text)):
-                turn = changed(turn, parts=(changed(first, seal=waiting), *turn.parts[1:]))
-                waiting = None
-            elif _is_letter(turn, last):
-                waiting = last.seal  # type: ignore[union-attr]
-                if len(turn.parts) == 1:
-                    continue
-                turn = changed(turn, parts=turn.parts[:-1])
-        result.append(turn)
-    if waiting is not None:
-        result.append(Turn("assistant", (Text("", seal=waiting),)))
-    return tuple(result)
-
-
-def _is_letter(turn: Turn, part: Part) -> bool:
-    """Is this nothing but a seal that came out of an envelope and still waits for its part?"""
-    opened_here = turn.origin is not None and not turn.origin.intact and getattr(part, "origin", None) is None
-    return opened_here and isinstance(part, Text) and not part.text and part.seal is not None
+    elif parts:
+        parts[-1] = changed(last, seal=seal)
+    else:
+        delivered[-1] = changed(delivered[-1], parts=(*delivered[-1].parts[:-1], changed(last, seal=seal)))
 
 
 def kept(request: Request, maker: str, rules: Rules, ledger: Ledger) -> Request:

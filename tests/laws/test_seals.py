@@ -270,3 +270,41 @@ def test_a_stream_carries_the_same_seals_as_the_whole(client: str) -> None:
     whole = translate(GEMINI, "response", source="gemini", target=client, request=request).body.decode()
     letter = next(seal for seal in seals_in(json.loads(whole)) if seals.entries_in(seal))
     assert letter in out
+
+
+TEXT = {
+    "candidates": [
+        {
+            "index": 0,
+            "finishReason": "STOP",
+            "content": {
+                "role": "model",
+                "parts": [{"text": "It rains."}, {"text": "", "thoughtSignature": "EpQBtext"}],
+            },
+        }
+    ],
+    "modelVersion": "gemini-3.8-flash",
+    "responseId": "r2",
+}
+
+
+@pytest.mark.parametrize("client", ["anthropic", "openai-responses", "unified"])
+def test_the_seal_of_a_text_stays_with_its_turn(client: str) -> None:
+    """It must not wander to what the model says next."""
+    request = first_request(client)
+    seen = translate(TEXT, "response", source="gemini", target=client, request=request).json()
+    again = json.loads(json.dumps(request))
+    if client == "anthropic":
+        again["messages"] += [{"role": "assistant", "content": seen["content"]}, {"role": "user", "content": "and?"}]
+        again["messages"] += [{"role": "assistant", "content": "Still."}, {"role": "user", "content": "ok"}]
+    elif client == "openai-responses":
+        again["input"] += [*seen["output"], {"role": "user", "content": "and?"}]
+        again["input"] += [{"role": "assistant", "content": "Still."}, {"role": "user", "content": "ok"}]
+    else:
+        again["messages"] += [seen["message"], {"role": "user", "content": "and?"}]
+        again["messages"] += [{"role": "assistant", "content": "Still."}, {"role": "user", "content": "ok"}]
+    back = translate(again, "request", source=client, target="gemini", model="gemini-3.8-flash").json()
+    first, second = [content["parts"] for content in back["contents"] if content["role"] == "model"]
+    assert "EpQBtext" in json.dumps(first)
+    assert "".join(part["text"] for part in first) == "It rains."
+    assert second == [{"text": "Still."}]
