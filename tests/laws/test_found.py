@@ -89,3 +89,12 @@ def test_a_request_that_goes_to_a_newer_model_than_it_named_suits_it(model: str)
     assert complaints("anthropic", sent.json()) == []
     assert sent.json()["messages"] == body["messages"]
     assert translate(body, "request", source="anthropic", target="anthropic").json() == body
+
+
+def test_an_item_that_is_done_without_being_there() -> None:
+    created = {"type": "response.created", "sequence_number": 0, "response": {"id": "resp_1", "output": []}}
+    done = {"type": "response.output_item.done", "sequence_number": 1, "output_index": 0}
+    data = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in (created, done))
+    stream = Stream(source="openai-responses", target="openai-responses")
+    assert b"response.failed" in stream.feed(data.encode()) + stream.close()
+    assert stream.failure is not None

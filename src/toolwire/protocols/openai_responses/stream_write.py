@@ -85,7 +85,7 @@ class StreamWriter:
             self._out.number = number + 1
         if isinstance(event, ResponseStart) and isinstance(node.get("response"), dict):
             self._response = dict(node["response"])
-        elif node.get("type") == "response.output_item.done":
+        elif node.get("type") == "response.output_item.done" and isinstance(node.get("item"), dict):
             self._items.append(node["item"])
         return bare(encode(node)) if frame.event is None else named(frame.event, encode(node))
 
