@@ -6,17 +6,16 @@ import json
 from collections.abc import Iterator
 from functools import cache
 from itertools import permutations
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from material import CORPUS, needs_corpus
 from toolwire import Malformed, Stream, translate
 from toolwire.conformance.dialects import DIALECTS
 from toolwire.conformance.frames import compact, frames_of
 from toolwire.conformance.strict import complaints
 
-CORPUS = Path(__file__).parents[2].parent / "shared" / "corpus"
 PAIRS = list(permutations(DIALECTS, 2))
 MODELS = {
     "openai-chat": "gpt-4.1",
@@ -30,7 +29,7 @@ NOT_OURS = {
     "'additionalProperties' is required": "the client's own schema says strict and is not",
 }
 
-pytestmark = pytest.mark.skipif(not CORPUS.is_dir(), reason="no corpus here")
+pytestmark = needs_corpus
 
 
 @cache

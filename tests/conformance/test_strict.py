@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from material import CORPUS, needs_corpus
 from toolwire.conformance.strict import complaints
 
 Object = dict[str, Any]
 SAMPLES = Path(__file__).parents[1] / "samples"
-CORPUS = Path(__file__).parents[2].parent / "shared" / "corpus"
 
 OBJECT: Object = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
@@ -359,7 +359,7 @@ def recorded(folder: str) -> Iterator[tuple[str, Object]]:
             yield file.stem, exchange
 
 
-@pytest.mark.skipif(not CORPUS.is_dir(), reason="no corpus here")
+@needs_corpus
 @pytest.mark.parametrize("folder", VENDORS)
 def test_is_silent_on_recorded_requests(folder: str) -> None:
     said = {}

@@ -250,9 +250,9 @@ def test_reasoning_that_was_made_up_for_the_client_never_reaches_a_provider() ->
 
 
 def test_makers_agree_in_what_both_of_them_tell() -> None:
-    seal = Seal("anthropic/work/acct/opus", "v")
+    seal = Seal("anthropic/team/acct/opus", "v")
     assert seals.made_by(seal, "anthropic")
-    assert seals.made_by(seal, "anthropic/work/acct/opus")
+    assert seals.made_by(seal, "anthropic/team/acct/opus")
     assert not seals.made_by(seal, "anthropic/home")
     assert not seals.made_by(seal, "gemini")
 

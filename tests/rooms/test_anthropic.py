@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import material
 from toolwire.events import (
     ArgumentsDelta,
     Carried,
@@ -72,7 +73,7 @@ from toolwire.wire import Malformed, decode, encode
 HERE = Path(__file__).parents[1]
 SAMPLES = sorted((HERE / "samples" / "anthropic").glob("*.sse"))
 NEGATIVE = sorted((HERE / "samples" / "negative").glob("anthropic_*.sse"))
-CORPUS = HERE.parents[1] / "shared" / "corpus" / "anthropic"
+CORPUS = material.CORPUS / "anthropic"
 
 ELSEWHERE = Origin("elsewhere", None, {})
 """The stamp of a node that was read from another wire."""

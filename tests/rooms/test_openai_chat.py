@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+import material
 from toolwire import sse, wire
 from toolwire.events import (
     ArgumentsDelta,
@@ -65,7 +66,7 @@ from toolwire.room import Context
 NAME = "openai-chat"
 TESTS = Path(__file__).parents[1]
 SAMPLES = TESTS / "samples"
-CORPUS = TESTS.parents[1] / "shared" / "corpus" / "openai_chat"
+CORPUS = material.CORPUS / "openai_chat"
 STREAMS = sorted((SAMPLES / "openai_chat").glob("*.sse"))
 REQUESTS = sorted((SAMPLES / "requests").glob("chat_*.json"))
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+import material
 from toolwire.events import (
     ArgumentsDelta,
     Carried,
@@ -71,7 +72,7 @@ HERE = Path(__file__).parent
 SAMPLES = HERE.parent / "samples"
 STREAMS = sorted((SAMPLES / "openai_responses").glob("*.sse"))
 REQUESTS = sorted((SAMPLES / "requests").glob("responses_*.json"))
-CORPUS = HERE.parents[1].parent / "shared" / "corpus" / NAME.replace("-", "_")
+CORPUS = material.CORPUS / "openai_responses"
 ANSWERS = [
     path
     for path in sorted((SAMPLES / "openai_responses").glob("*.json"))
@@ -84,7 +85,7 @@ def recorded() -> Iterator[tuple[str, Any]]:
         yield file.stem, json.loads(file.read_text())
 
 
-needs_corpus = pytest.mark.skipif(not CORPUS.exists(), reason="the recorded corpus is not here: its tests are left out")
+needs_corpus = material.needs_corpus
 
 
 def own_ledger() -> Ledger:
