@@ -54,11 +54,16 @@ def _regular(turns: tuple[Turn, ...], rules: Rules, ledger: Ledger) -> list[Turn
     placed: list[Turn] = []
     batch: list[str] = []
     results: dict[str, Result] = {}
+    role: Role = "user" if rules.results == "user" else "tool"
     for turn in turns:
         if not batch:
             if not _take_calls(turn, batch):
                 return None
             _append(turn, placed, rules, ledger)
+            continue
+        if len(batch) == len(turn.parts) == 1 and _answers_one(turn, batch[0]):
+            placed.append(turn if turn.role == role else Turn(role, turn.parts, origin=turn.origin))
+            batch = []
             continue
         found = _take_results(turn, results)
         rest = turn.parts[found:]
@@ -81,6 +86,12 @@ def _take_calls(turn: Turn, batch: list[str]) -> bool:
         elif type(part) is Result:
             return False
     return len(batch) < 2 or len(set(batch)) == len(batch)
+
+
+def _answers_one(turn: Turn, id: str) -> bool:
+    """Is the one part of this turn the result of the one call that waits?"""
+    part = turn.parts[0]
+    return type(part) is Result and part.id == id and turn.role != "assistant"
 
 
 def _take_results(turn: Turn, results: dict[str, Result]) -> int:

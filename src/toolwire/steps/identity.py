@@ -43,7 +43,7 @@ class _Pairing:
         if given == call.id:
             return call
         code = "id-rewritten" if call.id else "id-added"
-        self.ledger.note(code, place(call), f"the call of `{call.name}` has the id `{given}`")
+        self.ledger.note(code, place(call), f"the call has the id `{given}`")
         altered: Call = self.change(call, id=given)
         return altered
 
