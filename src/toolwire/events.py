@@ -183,6 +183,10 @@ DELTAS: Mapping[type, frozenset[type]] = MappingProxyType(
 """Which deltas may follow which part."""
 
 
+MAX_CHOICES = 128
+"""No wire gives more answers to one request; a larger number would make a writer open all those before it."""
+
+
 class Checker:
     """Holds one stream to the grammar. `check` gives the first fault as a Failure, and None for what is lawful."""
 
@@ -209,6 +213,8 @@ class Checker:
         if isinstance(event, PartEnd):
             return self._end(event)
         if isinstance(event, ChoiceEnd):
+            if not 0 <= event.choice < MAX_CHOICES:
+                return _fault(f"there is no choice {event.choice}")
             self._ended.add(event.choice)
         elif isinstance(event, ResponseEnd):
             return self._finish()
@@ -217,6 +223,8 @@ class Checker:
     def _start(self, event: PartStart) -> Failure | None:
         if event.index in self._open or event.index in self._closed:
             return _fault(f"part {event.index} starts twice")
+        if not 0 <= event.choice < MAX_CHOICES:
+            return _fault(f"there is no choice {event.choice}")
         if event.choice in self._ended:
             return _fault(f"part {event.index} starts after the end of choice {event.choice}")
         self._open[event.index] = type(event.part)

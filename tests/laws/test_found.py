@@ -9,6 +9,8 @@ import pytest
 
 from toolwire import Stream, translate
 from toolwire.conformance.strict import complaints
+from toolwire.events import Checker, PartStart, ResponseStart
+from toolwire.ir import Text
 
 CALL = {"functionCall": {"name": "f", "partialArgs": [{"jsonPath": "$", "stringValue": "x"}], "willContinue": True}}
 
@@ -98,3 +100,20 @@ def test_an_item_that_is_done_without_being_there() -> None:
     stream = Stream(source="openai-responses", target="openai-responses")
     assert b"response.failed" in stream.feed(data.encode()) + stream.close()
     assert stream.failure is not None
+
+
+@pytest.mark.parametrize("target", ["openai-chat", "openai-responses", "anthropic", "gemini", "unified"])
+@pytest.mark.parametrize("index", [10**9, -1, 128])
+def test_a_choice_that_nobody_asked_for_ends_the_stream(target: str, index: int) -> None:
+    """A writer opens choices in their order: a billion of them is a hang."""
+    chunk = {"candidates": [{"index": index, "content": {"role": "model", "parts": [{"text": "x"}]}}]}
+    stream = Stream(source="gemini", target=target)
+    stream.feed(f"data: {json.dumps(chunk)}\n\n".encode())
+    stream.close()
+    assert stream.failure is not None
+
+
+def test_the_checker_refuses_such_a_choice_whoever_reads_it() -> None:
+    checker = Checker()
+    assert checker.check(ResponseStart()) is None
+    assert checker.check(PartStart(0, Text(""), 10**9)) is not None

@@ -12,6 +12,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from toolwire.events import (
+    MAX_CHOICES,
     ArgumentsDelta,
     Carried,
     ChoiceEnd,
@@ -248,6 +249,8 @@ class StreamReader:
     def _candidate(self, raw: Object, path: Path, number: int, frame: Frame) -> None:
         node = self._known(raw, path, CANDIDATE)
         index = take_int(node, "index", path)
+        if index is not None and not 0 <= index < MAX_CHOICES:
+            raise Malformed((path, "index"), f"no answer has {index} candidates")
         one = self._open(number if index is None else index)
         content = take_object(node, "content", path)
         if content is not None:
