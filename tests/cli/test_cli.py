@@ -40,10 +40,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[byte
 def test_a_request_goes_from_standard_input_to_standard_output(run: Any) -> None:
     ran = run("translate", "request", "--from", "openai-chat", "--to", "anthropic", stdin=json.dumps(CHAT).encode())
     assert ran.code == 0
-    assert (
-        json.loads(ran.out)["messages"] == [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]
-        or json.loads(ran.out)["messages"]
-    )
+    assert json.loads(ran.out)["messages"] == [{"role": "user", "content": "hi"}]
     assert "lost" in ran.err
     assert "/logit_bias" in ran.err
     assert "\x1b" not in ran.err
@@ -236,7 +233,7 @@ def test_check_says_what_each_provider_would_make_of_tools(run: Any, tmp_path: P
 def test_check_finds_out_which_protocol_tools_are_in(run: Any, tools: Any) -> None:
     ran = run("check", "--for", "openai-chat", stdin=json.dumps(tools).encode())
     assert ran.code == 0, ran.err
-    assert "f" in ran.out or "ok" in ran.out
+    assert ran.out.split() == ["openai-chat", "ok", "1", "tools", "taken", "as", "they", "are"]
 
 
 @pytest.mark.parametrize("stdin", [b"{", b"5", b'"x"'])

@@ -11,6 +11,7 @@ from toolwire import Stream, translate
 from toolwire.conformance.strict import complaints
 from toolwire.events import Checker, PartStart, ResponseStart
 from toolwire.ir import Text
+from toolwire.protocols import room
 
 CALL = {"functionCall": {"name": "f", "partialArgs": [{"jsonPath": "$", "stringValue": "x"}], "willContinue": True}}
 
@@ -111,6 +112,27 @@ def test_a_choice_that_nobody_asked_for_ends_the_stream(target: str, index: int)
     stream.feed(f"data: {json.dumps(chunk)}\n\n".encode())
     stream.close()
     assert stream.failure is not None
+
+
+@pytest.mark.parametrize("index", [127, 128, 1000])
+def test_no_reader_makes_a_choice_that_the_checker_refuses(index: int) -> None:
+    chunk = {"choices": [{"index": index, "delta": {"content": "x"}, "finish_reason": "stop"}]}
+    reader, checker = room("openai-chat").stream_reader(), Checker()
+    events = [*reader.feed(f"data: {json.dumps(chunk)}\n\n".encode()), *reader.close()]
+    assert [fault for event in events if (fault := checker.check(event))] == []
+
+
+def test_white_space_that_is_cut_off_is_told() -> None:
+    messages = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "So: "}]
+    sent = translate(
+        {"model": "m", "messages": messages},
+        "request",
+        source="openai-chat",
+        target="anthropic",
+        model="claude-3-5-haiku-20241022",
+    )
+    assert sent.json()["messages"][-1]["content"] == "So:"
+    assert "empty-omitted" in {loss.code for loss in sent.losses}
 
 
 def test_the_checker_refuses_such_a_choice_whoever_reads_it() -> None:

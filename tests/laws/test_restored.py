@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from toolwire import Stream, translate
+from toolwire import Stream, parse_tool_calls, translate
 
 LONG = "mcp__plugin_of_a_vendor_with_a_long_name__and_a_tool_with_a_long_name_too_that_no_wire_takes_" + "x" * 60
 
@@ -213,20 +213,24 @@ ROOTS: list[tuple[Any, Any]] = [
 @pytest.mark.parametrize("target", ["openai-chat", "openai-responses", "anthropic", "gemini", "unified"])
 def test_a_root_that_is_no_object_is_wrapped_and_unwrapped(target: str, schema: Any, value: Any) -> None:
     """Every provider demands an object; the client gets the value that it described."""
-    tools = [{"functionDeclarations": [{"name": "f", "description": "d", "parametersJsonSchema": schema}]}]
-    request = {"contents": [{"role": "user", "parts": [{"text": "q"}]}], "tools": tools}
-    if target == "gemini":
-        declaration = {"type": "function", "function": {"name": "f", "description": "d", "parameters": schema}}
-        request = {"model": "m", "messages": [{"role": "user", "content": "q"}], "tools": [declaration]}
-    source = "openai-chat" if target == "gemini" else "gemini"
-    sent = translate(request, "request", source=source, target=target, model="some-model")
+    client = "openai-responses" if target == "openai-chat" else "openai-chat"
+    function = {"name": "f", "description": "d", "parameters": schema}
+    request: dict[str, Any] = {
+        "openai-responses": {"model": "m", "input": "q", "tools": [{"type": "function", **function}]},
+        "openai-chat": {
+            "model": "m",
+            "messages": [{"role": "user", "content": "q"}],
+            "tools": [{"type": "function", "function": function}],
+        },
+    }[client]
+    sent = translate(request, "request", source=client, target=target, model="some-model")
     assert '"value"' in sent.body.decode()
-    if source != "openai-chat":
-        return
     parts = [{"functionCall": {"name": "f", "args": {"value": value}}}]
-    answer = {"candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": "STOP"}]}
-    seen = translate(answer, "response", source=target, target=source, request=request, model="some-model").json()
-    assert json.loads(seen["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"]) == value
+    gemini = {"candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": "STOP"}]}
+    answer = translate(gemini, "response", source="gemini", target=target).json()
+    seen = translate(answer, "response", source=target, target=client, request=request, model="some-model").json()
+    (call,) = parse_tool_calls(client, seen)
+    assert json.loads(call.arguments) == value
 
 
 def test_a_tool_that_is_declared_twice_is_declared_once() -> None:

@@ -216,7 +216,13 @@ def _end_with_user(messages: list[Object], facts: Family, ledger: Ledger) -> Non
     if not facts.prefill:
         messages.append({"role": "user", "content": CONTINUE})
         ledger.note("turn-added", None, f"the user says `{CONTINUE}` at the end")
-    elif isinstance(content, str):
+        return
+    ends_blank = (content if isinstance(content, str) else content[-1].get("text") or "")[-1:].isspace()
+    if ends_blank:
+        ledger.note(
+            "empty-omitted", None, "white space at the end of the last turn was left out", "it is refused there"
+        )
+    if isinstance(content, str):
         last["content"] = content.rstrip()
     elif content[-1]["type"] == "text":
         content[-1]["text"] = content[-1]["text"].rstrip()

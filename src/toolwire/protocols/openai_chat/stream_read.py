@@ -27,8 +27,6 @@ _DONE = ev.Frame(NAME, None, None)
 _OLD = "function_call"
 _SHORT = 64
 """No chunk is shorter; only such data can be the sentinel or nothing."""
-_MOST = 1024
-"""More choices than any lawful stream has."""
 
 
 class StreamReader:
@@ -185,7 +183,7 @@ class StreamReader:
     def _choice(self, choice: Object, path: Path) -> None:
         self._strays.note("choice", choice, path)
         index = take_int(choice, "index", path) or 0
-        if not 0 <= index < _MOST:
+        if not 0 <= index < ev.MAX_CHOICES:
             raise Malformed((path, "index"), f"no answer has {index} choices")
         answer = self._answers.get(index)
         if answer is None:
