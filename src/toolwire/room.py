@@ -96,14 +96,108 @@ class StreamWriter(Protocol):
     def close(self) -> bytes: ...
 
 
+class Asked(msgspec.Struct, frozen=True):
+    """What a path asks for; model and stream are told here only where the body does not say them."""
+
+    verb: Literal["generate", "count"]
+    model: str = ""
+    stream: bool | None = None
+    framing: str = ""
+    """How the client wants a stream framed, where there is a choice; "" is the usual way."""
+
+
+class Card(msgspec.Struct, frozen=True):
+    """A model as a list of models shows it."""
+
+    id: str
+    owner: str = ""
+    created: int = 0
+    input_limit: int | None = None
+    output_limit: int | None = None
+
+
+class Count(msgspec.Struct, frozen=True, kw_only=True):
+    """The endpoint that counts the tokens of a request."""
+
+    path: Callable[[str], str]
+    """Its path, from the model's name."""
+    read_body: Callable[[Object], Object]
+    """The request whose tokens are asked for, as a body of this room."""
+    write_body: Callable[[Object, str], Object]
+    """A body of this room as the body of a count; the model's name is given."""
+    read: Callable[[Json], int | None]
+    write: Callable[[int], Object]
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """One allowance of a provider: how much there is, what is left of it, and in how many seconds it is whole again."""
+
+    what: str
+    """requests, tokens, input-tokens, output-tokens."""
+    limit: int | None = None
+    remaining: int | None = None
+    reset: float | None = None
+
+
+class Framing(Protocol):
+    """Frames of the usual kind in, the kind that the client asked for out."""
+
+    def feed(self, data: bytes) -> bytes: ...
+
+    def close(self) -> bytes: ...
+
+
+class Quirk(msgspec.Struct, frozen=True, kw_only=True):
+    """Where servers of one protocol differ: other rules, or something done to the body before it is sent."""
+
+    about: str
+    rules: Mapping[str, object] = NOTHING
+    """Fields of `Rules` that are different."""
+    body: Callable[[Object, str], Object] | None = None
+    """The body as this server takes it (the same object where nothing had to change); the model's name is given."""
+
+
 class Http(msgspec.Struct, frozen=True, kw_only=True):
-    """How a call of this protocol looks from outside."""
+    """How a call of this protocol looks from outside. Header names are in lower case everywhere."""
 
     path: Callable[[str, bool], str]
     """The path of a call, from the model's name and whether it streams."""
     model_in_body: bool = True
     stream_in_body: bool = True
     stream_type: str = "text/event-stream"
+    posts: Mapping[str, Asked] = NOTHING
+    """Paths that never vary, and what a POST to them asks for."""
+    asked: Callable[[str, str], Asked | None] | None = None
+    """What a POST to any other path, with this query, asks for; None when it is not this protocol's."""
+    lists: tuple[str, ...] = ("/v1/models",)
+    """Paths at which models are listed; one model stands below."""
+    families: tuple[str, ...] = ()
+    """What the paths of this protocol begin with, also those that are only passed through."""
+    signs: frozenset[str] = frozenset()
+    """Headers and query keys that only clients of this protocol send."""
+    credential: Callable[[str], tuple[str, str]] = lambda key: ("authorization", f"Bearer {key}")
+    """The header that shows a key to a provider."""
+    credential_headers: tuple[str, ...] = ("authorization",)
+    """Headers in which clients of this protocol show their key."""
+    credential_query: str = ""
+    forwarded: tuple[str, ...] = ()
+    """Client headers that a provider of the same protocol sees too; one that ends in * stands for all that begin so."""
+    headers: Callable[[str, bytes, Mapping[str, str]], tuple[tuple[str, str], ...]] = lambda model, body, given: ()
+    """Headers that a call needs besides its key, from the model's name, the body, and the client's headers (empty when
+    the client speaks another protocol)."""
+    answered: tuple[str, ...] = ()
+    """Headers of an answer that a client of the same protocol gets to see, spelled as in `forwarded`."""
+    request_id: str = "x-request-id"
+    heartbeat: bytes = b""
+    """What may be sent in a long silence of a stream; empty when nothing may."""
+    read_limits: Callable[[Mapping[str, str], float], tuple[Limit, ...]] = lambda headers, now: ()
+    write_limits: Callable[[tuple[Limit, ...], float], dict[str, str]] = lambda limits, now: {}
+    """Rate limits out of and into headers; the clock is passed in, because some wires tell a time of day."""
+    write_models: Callable[[tuple[Card, ...], Mapping[str, str]], Object] = lambda cards, query: {}
+    """The list of models; the query may ask for a page of it."""
+    write_model: Callable[[Card], Object] = lambda card: {}
+    count: Count | None = None
+    framing: Callable[[str], Framing | None] = lambda name: None
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,3 +214,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
     write_error: Callable[[Failure], Sent]
     stream_reader: Callable[[], StreamReader]
     stream_writer: Callable[[Ledger, Context], StreamWriter]
+    takes: Callable[[str, bool], bool] = lambda model, tools: True
+    """Can this model be asked in this protocol (with tools)? Some vendors offer a model in one of theirs only."""
+    quirks: Mapping[str, Quirk] = NOTHING
+    """What servers of this protocol are known to do differently, by name."""
