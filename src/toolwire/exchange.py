@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Struct
 
-from toolwire import seals
-from toolwire.events import Carried, Checker, Event, ResponseFailed
-from toolwire.ir import NOTHING, Failure, Request, changed, place
+from toolwire import pauses, seals
+from toolwire.events import Carried, Checker, Event, ResponseEnd, ResponseFailed, ResponseStart, UsageUpdate
+from toolwire.fold import fold, unfold
+from toolwire.ir import NOTHING, Failure, Part, Request, Response, Usage, changed, place
 from toolwire.loss import OFF, Ledger, Loss
 from toolwire.options import Options
 from toolwire.room import Context, Room, StreamReader, StreamWriter
@@ -31,6 +32,9 @@ class Translation(Struct, frozen=True):
     stream: bool = False
     status: int = 200
     headers: Mapping[str, str] = NOTHING
+    usage: Usage | None = None
+    failure: Failure | None = None
+    """Why there is no answer in it, where there is none."""
 
     @property
     def losses(self) -> tuple[Loss, ...]:
@@ -87,18 +91,45 @@ class Exchange:
         self.client = client
         self.provider = provider
         self.options = options or Options()
+        self.crossing = client.name != provider.name
         self._request: Request | None = None
+        self._sent: Request | None = None
         self._plan = Plan()
         self._taken: frozenset[str] = frozenset()
+        self._earlier: tuple[Part, ...] = ()
+        self._spent: Usage | None = None
 
     def request(self, body: Body) -> Translation:
         """The client's request in the provider's protocol."""
         options, ledger = self.options, Ledger(self.client.name, self.provider.name)
         request = self._read(body)
         ledger.foreign(request)
+        self._note_limit(ledger, request)
         request, self._plan, self._taken = outbound(request, self.provider, ledger, options)
+        self._sent = request
         wire = self.provider.write_request(request, ledger)
         return Translation(encode(wire), ledger, request.model, bool(request.stream))
+
+    @property
+    def may_pause(self) -> bool:
+        """Can the provider's answer pause in a way that this client's protocol cannot say?"""
+        return self.crossing and self._sent is not None and pauses.possible(self._sent)
+
+    def continuation(self, body: Body) -> bytes | None:
+        """The request that lets a whole answer go on which paused; None when it did not."""
+        response = self.provider.read_response(as_object(parsed(body, self.options), None))
+        paused = pauses.parts_of(response)
+        if paused is None:
+            return None
+        self._earlier += paused
+        self._spent = pauses.added(self._spent, response.usage)
+        return self._continued(self._earlier)
+
+    def _continued(self, parts: tuple[Part, ...]) -> bytes:
+        if self._sent is None:
+            raise ValueError("only an exchange whose request was translated can go on")
+        request = pauses.continued(self._sent, parts)
+        return encode(self.provider.write_request(request, Ledger(self.client.name, self.provider.name)))
 
     def remember(self, body: Body) -> None:
         """Know the client's request without translating it anew: for an answer that comes alone."""
@@ -118,23 +149,60 @@ class Exchange:
             changes["model"] = options.model
         if options.stream is not None and options.stream != request.stream:
             changes["stream"] = options.stream
-        if not options.cache_breakpoints and request.settings.cache is None and self.client is not self.provider:
-            changes["settings"] = changed(request.settings, cache=OFF)
+        settings: dict[str, Any] = {}
+        if not options.cache_breakpoints and request.settings.cache is None and self.crossing:
+            settings["cache"] = OFF
+        if self._limited(request):
+            settings["max_tokens"] = options.max_output_tokens
+        if settings:
+            changes["settings"] = changed(request.settings, **settings)
         return changed(request, **changes) if changes else request
+
+    def _limited(self, request: Request) -> bool:
+        limit, asked = self.options.max_output_tokens, request.settings.max_tokens
+        return limit is not None and (asked is None or asked > limit)
+
+    def _note_limit(self, ledger: Ledger, request: Request) -> None:
+        if self._request is not None and self._limited(self._request):
+            limit = request.settings.max_tokens
+            where = request.settings.where.get("max_tokens")
+            ledger.note(
+                "setting-clamped", where, f"the output is limited to {limit:,} tokens", "the operator set a limit"
+            )
 
     def response(self, body: Body) -> Translation:
         """The provider's whole answer in the client's protocol."""
+        return self._answer(self.provider.read_response(as_object(parsed(body, self.options), None)))
+
+    def streamed_response(self, data: bytes) -> Translation:
+        """A whole answer for the client where the provider sent a stream though none was asked for."""
+        reader, checker = self.provider.stream_reader(), Checker()
+        events: list[Event] = []
+        for event in (*reader.feed(data), *reader.close()):
+            fault = checker.check(event)
+            events.append(event if fault is None else ResponseFailed(fault))
+            if fault is not None:
+                break
+        response = fold(events)
+        if response.failure is not None:
+            return self._refused(response.failure, Ledger(self.provider.name, self.client.name))
+        return self._answer(changed(response, origin=None))
+
+    def _answer(self, response: Response) -> Translation:
         ledger = Ledger(self.provider.name, self.client.name)
-        response = self.provider.read_response(as_object(parsed(body, self.options), None))
         ledger.foreign(response)
-        crossing = self.client is not self.provider
-        if response.failure is not None and crossing:
+        if response.failure is not None and self.crossing:
             return self._refused(response.failure, ledger)
-        if crossing or self._plan.active:
+        if self._earlier:
+            response = pauses.joined(response, self._earlier, self._spent)
+        if self.crossing or self._plan.active:
             response = answered(response, self._way(response.id), ledger)
         wire = self.client.write_response(response, ledger, self._context(response.id))
-        failed = isinstance(wire.get("error"), dict) and bool(wire["error"]) and crossing
-        return Translation(encode(wire), ledger, response.model, status=502 if failed else 200)
+        failed = isinstance(wire.get("error"), dict) and bool(wire["error"]) and self.crossing
+        status = 502 if failed else 200
+        return Translation(
+            encode(wire), ledger, response.model, status=status, usage=response.usage, failure=response.failure
+        )
 
     def error(self, body: Body | None, status: int = 0, headers: Mapping[str, str] = NOTHING) -> Translation:
         """The provider's refusal in the client's protocol. Anything can stand in such a body, so nothing is refused."""
@@ -147,7 +215,7 @@ class Exchange:
 
     def _refused(self, failure: Failure, ledger: Ledger) -> Translation:
         sent = self.client.write_error(failure)
-        return Translation(encode(sent.body), ledger, status=sent.status, headers=sent.headers)
+        return Translation(encode(sent.body), ledger, status=sent.status, headers=sent.headers, failure=failure)
 
     def stream(self) -> StreamTranslation:
         """A translator for the provider's stream."""
@@ -170,41 +238,103 @@ class StreamTranslation:
     """
 
     def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
         self._ledger = Ledger(exchange.provider.name, exchange.client.name)
         self._reader: StreamReader = exchange.provider.stream_reader()
         self._writer: StreamWriter = exchange.client.stream_writer(self._ledger, exchange._context(""))
         self._checker = Checker()
-        verbatim = exchange.client is exchange.provider and not exchange._plan.active
+        verbatim = not exchange.crossing and not exchange._plan.active
         self._steps = None if verbatim else AnswerSteps(exchange._way(""), self._ledger)
+        self._pauses = pauses.Pauses() if exchange.may_pause else None
         self.failure: Failure | None = None
+        self.usage: Usage | None = None
+        self.begun = False
+        """Has anything of the answer itself come, not only its start?"""
+        self.ended = False
 
     @property
     def losses(self) -> tuple[Loss, ...]:
         return self._ledger.losses
 
+    @property
+    def paused(self) -> bool:
+        """Did the provider pause? Then `continuation` is what to ask next, and its stream is fed here as well."""
+        return self._pauses is not None and self._pauses.paused
+
     def feed(self, data: bytes) -> bytes:
         return self._through(self._reader.feed(data))
 
+    def feed_whole(self, body: Body) -> bytes:
+        """A whole answer where the provider sent no stream though one was asked for."""
+        provider, options = self._exchange.provider, self._exchange.options
+        response = provider.read_response(as_object(parsed(body, options), None))
+        self._reader = provider.stream_reader()
+        return self._through(list(unfold(changed(response, origin=None)))) + self._writer.close()
+
     def close(self) -> bytes:
         """The end of the provider's stream: what is still owed to the client."""
-        return self._through(self._reader.close()) + self._writer.close()
+        closing = self._through(self._reader.close())
+        return closing if self.paused else closing + self._writer.close()
+
+    def fail(self, failure: Failure) -> bytes:
+        """The provider's stream broke: what the client is told, and the end of its stream."""
+        if self.failure is not None or self.ended:
+            return self._writer.close()
+        return self._through([ResponseFailed(failure)]) + self._writer.close()
+
+    def continuation(self) -> bytes:
+        """The request that lets a paused answer go on."""
+        if self._pauses is None:
+            raise ValueError("this stream has not paused")
+        self._reader = self._exchange.provider.stream_reader()
+        return self._exchange._continued(self._pauses.resumed())
 
     def _through(self, events: list[Event]) -> bytes:
         out: list[bytes] = []
         write = self._writer.write
+        if self._pauses is not None:
+            events = self._pauses.through(events)
         for event in events:
             if self.failure is not None and (self._steps is not None or not isinstance(event, Carried)):
                 break
             fault = self._checker.check(event)
             if fault is not None:
                 event = ResponseFailed(fault)
-            if isinstance(event, ResponseFailed):
-                self.failure = event.failure
+            tapped = _TAPS.get(type(event))
+            if tapped is None:
+                self.begun = True
+            else:
+                tapped(self, event)
             if self._steps is None or fault is not None:
                 out.append(write(event))
             else:
                 out.extend(map(write, self._steps.step(event)))
         return b"".join(out)
+
+    def _started(self, event: ResponseStart) -> None:
+        self.usage = event.usage
+
+    def _counted(self, event: UsageUpdate) -> None:
+        self.usage = event.usage
+
+    def _ended(self, event: ResponseEnd) -> None:
+        self.begun = self.ended = True
+
+    def _failed(self, event: ResponseFailed) -> None:
+        self.failure = event.failure
+
+    def _carried(self, event: Carried) -> None:
+        """What only one protocol knows is no part of the answer."""
+
+
+_TAPS: Mapping[type, Callable[[StreamTranslation, Any], None]] = {
+    ResponseStart: StreamTranslation._started,
+    UsageUpdate: StreamTranslation._counted,
+    ResponseEnd: StreamTranslation._ended,
+    ResponseFailed: StreamTranslation._failed,
+    Carried: StreamTranslation._carried,
+}
+"""Events that are looked at on their way; all others are the answer itself."""
 
 
 __all__ = ["Body", "Exchange", "Object", "StreamTranslation", "Translation", "outbound", "parsed"]

@@ -14,6 +14,8 @@ class Options(Struct, frozen=True, kw_only=True):
     """The model's name for the provider, where it differs from what the client asked for or stands outside the body."""
     stream: bool | None = None
     """Does the client want a stream, where its wire says so outside the body?"""
+    max_output_tokens: int | None = None
+    """The most that may be asked for: a higher limit, or none, is lowered to this."""
     binary_results: Literal["native", "summary"] = "native"
     """Media in tool results: carried natively wherever the target can, or replaced by a line of text everywhere."""
     cache_breakpoints: bool = True

@@ -68,7 +68,7 @@ class AnswerSteps:
     def __init__(self, way: Way, ledger: Ledger) -> None:
         self.way = way
         self.ledger = ledger
-        self.crossing = way.client is not way.provider
+        self.crossing = way.client.name != way.provider.name
         slots = way.client.rules.seals
         self.no_slot = self.crossing and not slots
         self.beside = self.crossing and "reasoning" in slots and "call" not in slots
