@@ -46,15 +46,16 @@ class Telemetry:
         metrics: Metrics | None = None,
     ) -> None:
         self.log = Log(server.log, out)
-        self.bodies = server.log_bodies and server.log != "none"
+        self.bodies = False
         """Should the caller fill in the bodies of a record?"""
         self.metrics = metrics or Metrics()
         self._tracer = tracer
+        self.configure(server)
 
     def configure(self, server: Settings, secrets: Iterable[str] = ()) -> None:
         """New settings, and the keys that must never be seen in a note or a body."""
-        self.log.configure(server.log, secrets)
         self.bodies = server.log_bodies and server.log != "none"
+        self.log.configure(server.log, self.bodies, secrets)
 
     def begin(self, record: Record, headers: Mapping[str, str] = _NO_HEADERS) -> Record:
         """Count it as running and, when traced, continue the trace that the client's headers (lower case) name."""
@@ -85,9 +86,9 @@ class Telemetry:
         if self._tracer is not None:
             self._tracer.finish(record)
 
-    def event(self, kind: str, **fields: object) -> None:
-        """A line that is not about an exchange: started, reloaded, a provider rests, shutdown."""
-        self.log.event(kind, fields)
+    def event(self, kind: str, *, level: str = "info", **fields: object) -> None:
+        """A line that is not about an exchange: started, reloaded, a provider rests, shutdown; info, warn or error."""
+        self.log.event(kind, fields, level)
 
     def metrics_text(self) -> bytes:
         return self.metrics.text()
