@@ -87,32 +87,32 @@ class Router:
 
     def _targets(self, name: str, seen: frozenset[str]) -> Iterator[Target]:
         """What a name stands for, then what its fallbacks stand for; a name within itself is passed over."""
-        rule = self._rule(name)
-        if rule is None:
-            served = self._served(name)
-            if served is not None:
-                yield served
-            return
-        if rule.name in seen:
-            return
-        provider = self.config.providers[rule.provider]
-        yield Target(provider, rule.model or name, rule.protocol, rule.max_output_tokens)
-        for fallback in rule.fallbacks:
-            yield from self._targets(fallback, seen | {rule.name})
+        found = self.step(name, fallback=bool(seen))
+        if isinstance(found, Target):
+            yield found
+        elif found is not None and found.name not in seen:
+            provider = self.config.providers[found.provider]
+            yield Target(provider, found.model or name, found.protocol, found.max_output_tokens)
+            for fallback in found.fallbacks:
+                yield from self._targets(fallback, seen | {found.name})
 
-    def _rule(self, name: str) -> ModelRule | None:
-        found = self._exact.get(name)
-        return found or next((rule for rule in self._patterns if _fits(name, rule.name)), None)
+    def step(self, name: str, fallback: bool) -> ModelRule | Target | None:
+        """What one name leads to. A client's `provider/model` may be caught by a pattern; a fallback's is meant so."""
+        if fallback:
+            return self._exact.get(name) or self._direct(name) or self._pattern(name) or self._served(name)
+        return self._exact.get(name) or self._pattern(name) or self._direct(name) or self._served(name)
+
+    def _pattern(self, name: str) -> ModelRule | None:
+        return next((rule for rule in self._patterns if _fits(name, rule.name)), None)
+
+    def _direct(self, name: str) -> Target | None:
+        first, slash, rest = name.partition("/")
+        provider = self.config.providers.get(first)
+        return Target(provider, rest) if provider is not None and slash and rest else None
 
     def _served(self, name: str) -> Target | None:
-        """A name that no rule speaks of: `provider/model`, or a name that a provider is known to serve."""
-        first, slash, rest = name.partition("/")
-        if slash and rest and first in self.config.providers:
-            return Target(self.config.providers[first], rest)
-        for pattern, provider in self._serving:
-            if _fits(name, pattern):
-                return Target(provider, name)
-        return None
+        """A name that a provider is known to serve."""
+        return next((Target(provider, name) for pattern, provider in self._serving if _fits(name, pattern)), None)
 
     # --- what there is ---
 
@@ -202,7 +202,7 @@ def _bent(plain: Room, quirks: list[Quirk]) -> Callable[[Request, Ledger], Objec
     def write(request: Request, ledger: Ledger) -> Object:
         body = plain.write_request(request, ledger)
         for bend in bodies:
-            body = bend(body, request.model)
+            body = bend(body, request.model, ledger)
         return body
 
     return write
