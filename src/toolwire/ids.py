@@ -23,9 +23,12 @@ def legal(id: str, pattern: re.Pattern[str] = SAFE, limit: int = SAFE_LENGTH) ->
 
 
 def rewritten(text: str, pattern: re.Pattern[str] = SAFE, limit: int = SAFE_LENGTH, salt: str = "") -> str:
-    """A legal form of any text: its readable part, and a hash that keeps two different texts apart."""
+    """A legal form of any text: its readable part, and a hash that keeps two different texts apart. Where there is no
+    room for both it is a hash alone, as long as it may be."""
     suffix = f"_{digest(text + salt)}"
     room = limit - len(suffix)
+    if room < 1:
+        return digest(text + salt, limit)
     readable = "".join(character if pattern.fullmatch(f"a{character}") else "_" for character in text[:limit])
     head = readable[:room].strip("_-.:")
     if not head or not pattern.fullmatch(head):

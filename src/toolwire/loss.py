@@ -48,6 +48,7 @@ CODES: Mapping[str, tuple[Severity, str]] = MappingProxyType(
             "tool-dropped": "{target} has no such tool of its own, and nobody else could run it",
             "cache-dropped": "{target} has no cache breakpoint here",
             "part-dropped": "{target} takes no such part here",
+            "description-cut": "this server takes shorter descriptions only",
             "finish-dropped": "{target} has no such ending",
             "arguments-dropped": "the arguments were cut off and are no JSON",
             "request-missing": "without the client's request the names and shapes it used cannot be given back",

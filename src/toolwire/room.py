@@ -142,6 +142,9 @@ class Limit(msgspec.Struct, frozen=True):
 class Framing(Protocol):
     """Frames of the usual kind in, the kind that the client asked for out."""
 
+    content_type: str
+    """Of what comes out."""
+
     def feed(self, data: bytes) -> bytes: ...
 
     def close(self) -> bytes: ...
@@ -153,8 +156,9 @@ class Quirk(msgspec.Struct, frozen=True, kw_only=True):
     about: str
     rules: Mapping[str, object] = NOTHING
     """Fields of `Rules` that are different."""
-    body: Callable[[Object, str], Object] | None = None
-    """The body as this server takes it (the same object where nothing had to change); the model's name is given."""
+    body: Callable[[Object, str, Ledger], Object] | None = None
+    """The body as this server takes it (the same object where nothing had to change; never changed in place); the
+    model's name is given, and what is left out is noted."""
 
 
 class Http(msgspec.Struct, frozen=True, kw_only=True):
@@ -200,8 +204,8 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     framing: Callable[[str], Framing | None] = lambda name: None
 
 
-class Room(msgspec.Struct, frozen=True, kw_only=True):
-    """One protocol."""
+class Room(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """One protocol. Equal only to itself, so that it can be a key."""
 
     name: str
     rules: Rules

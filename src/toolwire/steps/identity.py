@@ -51,14 +51,16 @@ class _Pairing:
         rules = self.rules
         if not call.id:
             # Its number in the conversation: stable while the history grows.
-            return self._unique(f"call_{self.count:04d}")
-        if ids.legal(call.id, rules.id_pattern, rules.id_limit):
-            return (
-                call.id
-                if call.id not in self.used
-                else self._unique(ids.rewritten(call.id, rules.id_pattern, rules.id_limit, f"#{self.count}"))
-            )
-        return self._unique(ids.rewritten(call.id, rules.id_pattern, rules.id_limit))
+            return self._unique(self._legal(f"call_{self.count:04d}"))
+        if call.id in self.used and ids.legal(call.id, rules.id_pattern, rules.id_limit):
+            return self._unique(ids.rewritten(call.id, rules.id_pattern, rules.id_limit, f"#{self.count}"))
+        return self._unique(self._legal(call.id))
+
+    def _legal(self, id: str) -> str:
+        rules = self.rules
+        if ids.legal(id, rules.id_pattern, rules.id_limit):
+            return id
+        return ids.rewritten(id, rules.id_pattern, rules.id_limit)
 
     def _unique(self, id: str) -> str:
         number = 0
@@ -72,11 +74,7 @@ class _Pairing:
         given = self.latest.get(result.id, "") if result.id else self._claim(result.name)
         self.waiting.pop(given, None)
         if not given:
-            given = (
-                result.id
-                if ids.legal(result.id, self.rules.id_pattern, self.rules.id_limit)
-                else ids.rewritten(result.id or "result")
-            )
+            given = self._legal(result.id or ids.rewritten("result"))
         if given == result.id:
             return result
         code = "id-rewritten" if result.id else "id-added"

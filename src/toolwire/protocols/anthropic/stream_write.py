@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
+from toolwire import estimate
 from toolwire.events import (
     ArgumentsDelta,
     Carried,
@@ -120,7 +121,7 @@ class StreamWriter:
         usage = event.usage
         if usage is None or not usage.input:
             # Agents show how full the context is from here on; the exact count comes with the end.
-            usage = Usage(_estimated(context))
+            usage = Usage(0 if context.request is None else estimate.tokens(context.request))
         message: Object = {
             "id": message_id(event.id, context),
             "type": "message",
@@ -336,12 +337,6 @@ class StreamWriter:
             part = replace(part, text=part.text + "".join(state.pieces), sources=sources, origin=stale(part))
         block = write_part(part, self._ledger, True)
         return b"" if block is None else self._begin(index, state, block)
-
-
-def _estimated(context: Context) -> int:
-    """About four characters make a token."""
-    origin = context.request.origin if context.request is not None else None
-    return 0 if origin is None else -(-len(encode(origin.wire)) // 4)
 
 
 _WRITERS: Mapping[type, Callable[..., bytes]] = {

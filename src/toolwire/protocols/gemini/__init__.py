@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from toolwire.protocols.gemini.details.quirks import QUIRKS
 from toolwire.protocols.gemini.details.schemas import argument_dialect
 from toolwire.protocols.gemini.errors import read_error, write_error
 from toolwire.protocols.gemini.http import HTTP
@@ -39,4 +40,5 @@ ROOM = Room(
     write_error=write_error,
     stream_reader=StreamReader,
     stream_writer=StreamWriter,
+    quirks=QUIRKS,
 )

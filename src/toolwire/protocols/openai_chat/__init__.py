@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
+from toolwire.protocols.openai_chat.details.quirks import QUIRKS
 from toolwire.protocols.openai_chat.errors import read_error, write_error
 from toolwire.protocols.openai_chat.http import HTTP
+from toolwire.protocols.openai_chat.models import takes
 from toolwire.protocols.openai_chat.names import NAME
 from toolwire.protocols.openai_chat.request import read_request, write_request
 from toolwire.protocols.openai_chat.response import read_response, write_response
@@ -40,4 +42,6 @@ ROOM = Room(
     write_error=write_error,
     stream_reader=StreamReader,
     stream_writer=StreamWriter,
+    takes=takes,
+    quirks=QUIRKS,
 )

@@ -35,6 +35,8 @@ class Family(Struct, frozen=True, kw_only=True):
     breakpoint: Literal["", "prompt_cache_breakpoint", "cache_control"] = ""
     quiet_with_tools: bool = False
     """With function tools it refuses any effort but `none`."""
+    tools: bool = True
+    """Can it be given tools in this protocol at all?"""
     default_effort: str = "none"
     """What it assumes when nothing is said; of interest only for a family that is quiet with tools."""
     video: bool = True
@@ -50,7 +52,7 @@ _SIX = replace(_QUIET, sampling=False, breakpoint="prompt_cache_breakpoint", def
 
 _FAMILIES: tuple[tuple[re.Pattern[str], Family], ...] = (
     # These two refuse `none` as well: with tools they can only be asked elsewhere, so nothing is forced on them here.
-    (re.compile(r"gpt-6-astra|gpt-6\.1-sol"), replace(_SIX, quiet_with_tools=False, efforts=EFFORTS[1:])),
+    (re.compile(r"gpt-6-astra|gpt-6\.1-sol"), replace(_SIX, quiet_with_tools=False, tools=False, efforts=EFFORTS[1:])),
     (re.compile(r"gpt-6"), _SIX),
     (re.compile(r"gpt-5\.(?:[6-9]|\d\d)"), replace(_SIX, sampling=True)),
     (re.compile(r"gpt-5\.5"), replace(_QUIET, default_effort="medium")),
@@ -74,13 +76,21 @@ def family(model: str, native: bool = False) -> Family:
     """The family of a model; a vendor before a slash (`vendor/model`) is a compatible server of its own rules."""
     vendor, _, name = model.lower().rpartition("/")
     found = next((family for pattern, family in _FAMILIES if pattern.match(name)), Family())
-    if vendor and found.quiet_with_tools:
-        found = replace(found, quiet_with_tools=False)
+    if vendor and (found.quiet_with_tools or not found.tools):
+        found = replace(found, quiet_with_tools=False, tools=True)
     if native:
         return replace(
             found, native=True, reasoning_back=True, breakpoint=found.breakpoint or "prompt_cache_breakpoint"
         )
     return replace(found, search=True) if _SEARCHES.search(name) else found
+
+
+def takes(model: str, tools: bool) -> bool:
+    """Some models think beside their tools only in their vendor's newer protocol, or take tools only there."""
+    if not tools:
+        return True
+    known = family(model)
+    return known.tools and not known.quiet_with_tools
 
 
 # --- settings -------------------------------------------------------------------------------------------------------

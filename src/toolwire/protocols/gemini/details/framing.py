@@ -1,11 +1,12 @@
-"""From bytes to chunks: server-sent events, or one streamed array, told apart by the first byte."""
+"""From bytes to chunks: server-sent events, or one streamed array, told apart by the first byte; and from the one to
+the other."""
 
 from __future__ import annotations
 
 from collections import deque
 
-from toolwire.sse import ArraySplitter, Frame, Splitter
-from toolwire.wire import Json, Malformed, decode
+from toolwire.sse import ArraySplitter, Frame, FrameTooLong, Splitter
+from toolwire.wire import Json, Malformed, decode, encode
 
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 _KEPT = 64 * 1024
@@ -53,3 +54,38 @@ class Framing:
             return None
         error = found[0] if isinstance(found, list) and found else found
         return error if isinstance(error, dict) and "error" in error else None
+
+
+class ArrayFraming:
+    """Server-sent events in, the same chunks as one streamed array out: what a client gets that did not ask for
+    events. An error is an element like any other."""
+
+    content_type = "application/json"
+
+    def __init__(self) -> None:
+        self._splitter = Splitter()
+        self._begun = False
+        self._over = False
+
+    def feed(self, data: bytes) -> bytes:
+        if self._over:
+            return b""
+        try:
+            frames = self._splitter.feed(data)
+        except FrameTooLong as fault:
+            frames = [Frame(None, encode({"error": {"code": 502, "message": str(fault), "status": "INTERNAL"}}))]
+            self._over = True
+        return self._elements(frames)
+
+    def close(self) -> bytes:
+        rest = b"" if self._over else self._elements(self._splitter.close())
+        self._over = True
+        return rest + (b"]" if self._begun else b"[]")
+
+    def _elements(self, frames: list[Frame]) -> bytes:
+        out: list[bytes] = []
+        for frame in frames:
+            out.append(b",\r\n" if self._begun else b"[")
+            out.append(frame.data)
+            self._begun = True
+        return b"".join(out)
