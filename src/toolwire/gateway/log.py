@@ -10,50 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
+from toolwire.gateway.clean import HIDDEN, SHORTEST_SECRET, clean, clean_body, redact, short_agent
 from toolwire.gateway.record import Record
 from toolwire.wire import Json
-
-BODY_LIMIT = 65536
-"""Characters of a body that are logged where bodies are asked for."""
-_BESIDE = 4096
-"""Read beyond the limit, so that a key that lies across it is seen as one."""
-_SHORTEST_SECRET = 12
-"""Shorter ones are placeholders such as `ollama`, and hiding them would hide names."""
-HIDDEN = "[hidden]"
-
-_KEYS = re.compile(
-    r"""(?ix)
-    \b(?: sk | pk | rk | gsk | xai | pplx | hf | ghp | gho | github_pat | xox[abp] | AKIA | AIza | ya29 )
-        (?: [-_.] | (?<=AKIA) | (?<=AIza) ) [\w\-.]{12,}
-    | (?<=bearer\s) [\w\-.~+/=]{8,}
-    | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----.*?(?:-----END[ ][A-Z ]*PRIVATE[ ]KEY-----|\Z)
-    """,
-    re.DOTALL,
-)
-_FIELDS = re.compile(
-    r"""(?ix)
-    ( \\*" (?: (?:[\w-]*[-_])? api[-_]?key | authorization(?:_token)? | password | client_secret | private_key
-        | (?:access|refresh)_token ) \\*" \s*:\s* \\*" ) [^"\\]*
-    """
-)
-
-
-def redact(text: str) -> str:
-    """The text without what looks like a credential: known shapes of keys, and fields that hold one by their name."""
-    return _KEYS.sub(HIDDEN, _FIELDS.sub(rf"\g<1>{HIDDEN}", text))
-
-
-def clean(text: str, limit: int = 120) -> str:
-    """A string of a peer's as it may stand in a line: printable and short, everything else escaped."""
-    if len(text) > limit:
-        text = text[: limit - 1] + "…"
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def short_agent(agent: str) -> str:
-    return clean(agent.partition(" (")[0], 40)
 
 
 def to_stderr(line: str) -> None:
@@ -65,29 +24,52 @@ def to_stderr(line: str) -> None:
             return
 
 
-def _body(body: bytes) -> str:
-    """What is shown of a body: its start, without credentials."""
-    text = redact(body[: 4 * (BODY_LIMIT + _BESIDE)].decode(errors="replace")[: BODY_LIMIT + _BESIDE])
-    return text if len(text) <= BODY_LIMIT else f"{text[:BODY_LIMIT]}… ({len(body)} bytes)"
-
-
 def _level(record: Record) -> str:
     if record.status >= 500 or (record.failure and record.status < 400):
         return "error"
     return "warn" if record.status >= 400 or record.losses or record.gone else "info"
 
 
-class Line(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False, rename={"source": "from", "target": "to"}):
-    """An exchange as a JSON line; what does not apply is left out."""
+def _path(record: Record) -> str:
+    """Without its query, which may hold a key."""
+    return clean(record.path.partition("?")[0])
 
-    time: str
+
+def _attempts(record: Record) -> list[tuple[str, str, float]]:
+    """Tries are worth telling when the first one was not the last."""
+    tries = record.attempts
+    if not tries or (len(tries) == 1 and tries[0][1] == "ok"):
+        return []
+    return [(provider, clean(outcome), _ms(seconds)) for provider, outcome, seconds in tries]
+
+
+def _ms(seconds: float) -> float:
+    return int(seconds * 1e5) / 1e2
+
+
+Key = tuple[object, ...]
+
+
+def _key(record: Record) -> Key:
+    """What the next exchange of the same client is likely to repeat."""
+    return (
+        record.key, record.agent, record.peer, record.verb, record.method, record.path, record.source, record.target,
+        record.provider, record.asked, record.model, record.stream, record.passed, record.status, record.failure,
+        record.gone, record.losses,
+    )  # fmt: skip
+
+
+# --- JSON -----------------------------------------------------------------------------------------------------------
+
+
+class Repeated(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False, rename={"source": "from", "target": "to"}):
+    """The first part of a JSON line, written once and kept; what does not apply is left out."""
+
     level: str
-    event: str
-    id: str
     key: str = ""
     agent: str = ""
     peer: str = ""
-    verb: str = ""
+    verb: str
     method: str = ""
     path: str = ""
     source: str = ""
@@ -100,15 +82,21 @@ class Line(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False, rename={"
     status: int = 0
     failure: str = ""
     gone: bool = False
+    losses: tuple[str, ...] = ()
+
+
+class Own(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """The second part: what is this exchange's own."""
+
+    id: str
     first_byte_ms: float | None = None
-    ms: float = -1.0
+    ms: float
     input: int | None = None
     output: int | None = None
     cache_read: int | None = None
     cache_write: int | None = None
     reasoning: int | None = None
     estimated: bool = False
-    losses: tuple[str, ...] = ()
     attempts: list[tuple[str, str, float]] = []
     upstream_id: str = ""
     bytes_in: int = 0
@@ -121,26 +109,15 @@ class Line(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False, rename={"
 _encode = msgspec.json.Encoder().encode
 
 
-def _attempts(record: Record) -> list[tuple[str, str, float]]:
-    """Tries are worth telling when the first one was not the last."""
-    if len(record.attempts) < 2 and all(outcome == "ok" for _, outcome, _ in record.attempts):
-        return []
-    return [(provider, clean(outcome), round(seconds * 1000, 1)) for provider, outcome, seconds in record.attempts]
-
-
-def json_line(record: Record, stamp: str, bodies: bool) -> str:
-    usage, started = record.usage, record.started
-    line = Line(
-        time=stamp,
+def json_repeated(record: Record) -> tuple[str, ...]:
+    line = Repeated(
         level=_level(record),
-        event="exchange",
-        id=clean(record.request_id),
-        key=record.key,
+        key=clean(record.key),
         agent=short_agent(record.agent),
-        peer=record.peer,
+        peer=clean(record.peer),
         verb=record.verb,
         method=clean(record.method, 16),
-        path=clean(record.path.partition("?")[0]),
+        path=_path(record),
         source=record.source,
         target=record.target,
         provider=record.provider,
@@ -151,23 +128,35 @@ def json_line(record: Record, stamp: str, bodies: bool) -> str:
         status=record.status,
         failure=record.failure,
         gone=record.gone,
-        first_byte_ms=round((record.first_byte - started) * 1000, 2) if record.first_byte else None,
-        ms=round((record.ended - started) * 1000, 2),
-        estimated=record.estimated,
         losses=record.losses,
-        attempts=_attempts(record) if record.attempts else [],
+    )
+    return (_encode(line).decode()[1:-1],)
+
+
+def json_line(record: Record, stamp: str, repeated: tuple[str, ...], bodies: bool) -> str:
+    started, first, tries = record.started, record.first_byte, record.attempts
+    own = Own(
+        id=clean(record.request_id),
+        first_byte_ms=int((first - started) * 1e5) / 1e2 if first else None,
+        ms=int((record.ended - started) * 1e5) / 1e2,
         upstream_id=clean(record.upstream_id),
         bytes_in=record.bytes_in,
         bytes_out=record.bytes_out,
-        note=clean(redact(record.note), 500) if record.note else "",
     )
+    usage = record.usage
     if usage is not None:
-        line.input, line.output, line.reasoning = usage.input, usage.output, usage.reasoning
-        line.cache_read, line.cache_write = usage.cache_read, usage.cache_write
+        own.input, own.output, own.reasoning = usage.input, usage.output, usage.reasoning
+        own.cache_read, own.cache_write, own.estimated = usage.cache_read, usage.cache_write, record.estimated
+    if tries:
+        own.attempts = _attempts(record)
+    if record.note:
+        own.note = clean(redact(record.note), 500)
     if bodies:
-        line.request, line.response = _body(record.request_body), _body(record.response_body)
-    return _encode(line).decode()
+        own.request, own.response = clean_body(record.request_body), clean_body(record.response_body)
+    return f'{{"time":"{stamp}","event":"exchange",{repeated[0]},{_encode(own).decode()[1:]}\n'
 
+
+# --- for a terminal -------------------------------------------------------------------------------------------------
 
 _PLAIN = re.compile(r"[\w./:@+,%~-]+")
 _COLOURS = {"error": "31", "warn": "33", "info": "32"}
@@ -175,12 +164,34 @@ _COLOURS = {"error": "31", "warn": "33", "info": "32"}
 
 def _told(value: object) -> str:
     """A value in a readable line: in quotes where it could be taken for something else."""
-    text = value if type(value) is str else str(value)
+    text = value if isinstance(value, str) else _encode(value).decode()
     return text if _PLAIN.fullmatch(text) else _encode(text).decode()
 
 
 def _pairs(fields: Iterable[tuple[str, object]]) -> str:
-    return "".join(f"  {name}={_told(value)}" for name, value in fields if value)
+    return "".join([f"  {name}={_told(value)}" for name, value in fields if value])
+
+
+def _painted(text: str, level: str, colour: bool) -> str:
+    return f"\x1b[{_COLOURS[level]}m{text}\x1b[0m" if colour else text
+
+
+def text_repeated(record: Record, colour: bool) -> tuple[str, ...]:
+    """The status, the columns, and the pairs at the end."""
+    status = _painted(f"{record.status or '---':>3}", _level(record), colour)
+    route = f"{record.source or '-'} → {record.target or '-'}"
+    where = _told(clean(f"{record.provider}/{record.model}")) if record.provider else record.verb
+    kind = "passed" if record.passed else "stream" if record.stream else ""
+    fields = (
+        ("failure", record.failure),
+        ("gone", "client" if record.gone else ""),
+        ("losses", ",".join(record.losses)),
+        ("asked", clean(record.asked) if record.asked != record.model else ""),
+        ("path", "" if record.provider else _path(record)),
+        ("key", clean(record.key)),
+        ("agent", short_agent(record.agent)),
+    )
+    return status, f"{route:<36} {where:<36} {kind:<6}", _pairs(fields)
 
 
 def _tokens(record: Record) -> str:
@@ -191,31 +202,23 @@ def _tokens(record: Record) -> str:
     return f"{'~' if record.estimated else ''}{usage.input} in{cached}, {usage.output} out"
 
 
-def text_line(record: Record, stamp: str, bodies: bool, colour: bool) -> str:
-    level = _level(record)
-    status = f"{record.status or '---':>3}"
-    if colour:
-        status = f"\x1b[{_COLOURS[level]}m{status}\x1b[0m"
-    took = f"{record.ended - record.started:8.3f}s"
-    first = f"{record.first_byte - record.started:8.3f}s" if record.first_byte else "        -"
-    route = f"{record.source or '-'} → {record.target or '-'}"
-    where = _told(clean(f"{record.provider}/{record.model}")) if record.provider else record.verb
-    fields: list[tuple[str, object]] = [
-        ("failure", record.failure),
-        ("gone", record.gone and "client"),
-        ("losses", ",".join(record.losses)),
-        ("asked", clean(record.asked) if record.asked != record.model else ""),
-        ("path", clean(record.path.partition("?")[0]) if not record.provider else ""),
-        ("attempts", ",".join(f"{p}:{clean(what)}" for p, what, _ in _attempts(record))),
-        ("key", record.key),
-        ("agent", short_agent(record.agent)),
-        ("id", clean(record.request_id)),
-        ("note", clean(redact(record.note), 500)),
-    ]
+def text_line(record: Record, stamp: str, repeated: tuple[str, ...], bodies: bool) -> str:
+    status, columns, pairs = repeated
+    started, first, rest = record.started, record.first_byte, ""
+    if record.attempts and (tries := _attempts(record)):
+        rest = _pairs([("attempts", ",".join([f"{provider}:{outcome}" for provider, outcome, _ in tries]))])
+    if record.note:
+        rest += _pairs([("note", clean(redact(record.note), 500))])
     if bodies:
-        fields += [("request", _body(record.request_body)), ("response", _body(record.response_body))]
-    kind = "passed" if record.passed else "stream" if record.stream else ""
-    return f"{stamp} {status} {took} {first}  {route:<36} {where:<36} {kind:<6} {_tokens(record):<28}{_pairs(fields)}"
+        shown = clean_body(record.request_body), clean_body(record.response_body)
+        rest += _pairs(zip(("request", "response"), shown, strict=True))
+    took = f"{int((record.ended - started) * 1e3):>7} ms {int((first - started) * 1e3) if first else '-':>7} ms"
+    return (
+        f"{stamp} {status} {took}  {columns} {_tokens(record):<28}{pairs}  id={_told(clean(record.request_id))}{rest}\n"
+    )
+
+
+# --- where lines go -------------------------------------------------------------------------------------------------
 
 
 def _colours() -> bool:
@@ -223,59 +226,68 @@ def _colours() -> bool:
     return stderr is not None and not stderr.closed and stderr.isatty() and not os.environ.get("NO_COLOR")
 
 
+_KEPT = 1024
+"""First parts of lines that are kept."""
+
+
 class Log:
-    """Where lines go and how they look. `none` writes no exchanges, but still the events."""
+    """How lines look and where they go. `none` writes no exchanges, but still the events."""
 
     def __init__(
         self, form: str, out: Callable[[str], None] = to_stderr, clock: Callable[[], float] = time.time
     ) -> None:
         self._out, self._clock = out, clock
         self._colour = _colours() if out is to_stderr else False
-        self._second, self._stamp = -1, ""
-        self._secrets: tuple[str, ...] = ()
-        self._form = form
-        self._bodies = False
+        self._repeated: dict[Key, tuple[str, ...]] = {}
+        self.configure(form, False)
 
     def configure(self, form: str, bodies: bool, secrets: Iterable[str] = ()) -> None:
         """How lines look from now on, and the keys that no line may show."""
-        if form != self._form:
-            self._second = -1
         self._form, self._bodies = form, bodies
-        exact = {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
+        self._second, self._stamp = -1, ""
+        self._fractions = [f".{thousandth:03d}{'Z' if form == 'json' else ''}" for thousandth in range(1000)]
+        self._repeated.clear()
+        exact = {secret for secret in secrets if len(secret) >= SHORTEST_SECRET}
         escaped = {_encode(secret).decode()[1:-1] for secret in exact}
         self._secrets = tuple(sorted(exact | escaped, key=len, reverse=True))
 
     def _time(self, wall: float) -> str:
         second = int(wall)
         if second != self._second:
-            moment = time.gmtime(second) if self._form == "json" else time.localtime(second)
-            self._stamp = time.strftime("%Y-%m-%dT%H:%M:%S" if self._form == "json" else "%H:%M:%S", moment)
-            self._second = second
-        return f"{self._stamp}.{int((wall - second) * 1000):03d}{'Z' if self._form == 'json' else ''}"
+            utc = self._form == "json"
+            moment = time.gmtime(second) if utc else time.localtime(second)
+            self._stamp, self._second = time.strftime("%Y-%m-%dT%H:%M:%S" if utc else "%H:%M:%S", moment), second
+        return self._stamp + self._fractions[int((wall - second) * 1000)]
 
     def _write(self, line: str) -> None:
         for secret in self._secrets:
             if secret in line:
                 line = line.replace(secret, HIDDEN)
-        self._out(line + "\n")
+        self._out(line)
+
+    def _parts(self, key: Key, record: Record) -> tuple[str, ...]:
+        if len(self._repeated) >= _KEPT:
+            self._repeated.clear()
+        parts = json_repeated(record) if self._form == "json" else text_repeated(record, self._colour)
+        self._repeated[key] = parts
+        return parts
 
     def exchange(self, record: Record) -> None:
         if self._form == "none":
             return
-        stamp = self._time(record.wall)
-        if self._form == "json":
-            self._write(json_line(record, stamp, self._bodies))
-        else:
-            self._write(text_line(record, stamp, self._bodies, self._colour))
+        key = _key(record)
+        parts = self._repeated.get(key) or self._parts(key, record)
+        write = json_line if self._form == "json" else text_line
+        self._write(write(record, self._time(record.wall), parts, self._bodies))
 
     def event(self, kind: str, fields: Mapping[str, object], level: str = "info") -> None:
         stamp = self._time(self._clock())
         shown = {name: _shown(value) for name, value in fields.items()}
         if self._form == "json":
-            self._write(_encode({"time": stamp, "level": level, "event": kind, **shown}).decode())
-            return
-        word = f"\x1b[{_COLOURS[level]}m{kind}\x1b[0m" if self._colour else kind
-        self._write(f"{stamp} {word}{_pairs(shown.items())}")
+            line = _encode({"time": stamp, "event": kind, "level": level, **shown}).decode()
+        else:
+            line = f"{stamp} {_painted(kind, level, self._colour)}{_pairs(shown.items())}"
+        self._write(line + "\n")
 
 
 def _shown(value: object) -> Json:

@@ -12,7 +12,7 @@ import msgspec
 
 from toolwire import __version__
 from toolwire.gateway.cells import Cells, Found, Series
-from toolwire.gateway.log import clean
+from toolwire.gateway.clean import clean
 from toolwire.gateway.record import Record
 from toolwire.ir import Usage
 
@@ -120,6 +120,7 @@ class Metrics:
         self._places: dict[tuple[str, tuple[str, ...]], int] = {}
         self._counts = dict.fromkeys(FAMILIES, 0)
         self._marks: dict[tuple[str, str, str, str, str, int, bool], Marks] = {}
+        self._lost: dict[tuple[str, ...], tuple[int, ...]] = {}
         self._models: set[str] = set()
         for series, index in self._cells.known():
             self._adopt(series, index)
@@ -197,8 +198,16 @@ class Metrics:
                 self._observe(marks.first_byte, record.first_byte - started)
             if record.usage is not None and not record.estimated:
                 self._count_tokens(marks, record.provider, record.usage)
-        for code in record.losses:
-            values[self._place(LOSSES, (code,))] += 1.0
+        if record.losses:
+            places = self._lost.get(record.losses)
+            for index in places or self._find_lost(record.losses):
+                values[index] += 1.0
+
+    def _find_lost(self, codes: tuple[str, ...]) -> tuple[int, ...]:
+        if len(self._lost) >= _MARKS_LIMIT:
+            self._lost.clear()
+        places = self._lost[codes] = tuple(self._place(LOSSES, (code,)) for code in codes)
+        return places
 
     def _observe(self, index: int, seconds: float) -> None:
         values = self._values
