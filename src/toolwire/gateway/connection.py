@@ -27,6 +27,9 @@ JOINED = 16 * 1024
 """Up to here a body is copied behind its head, for one write."""
 SLICE = 256 * 1024
 """Longer bodies go out in slices, each when the one before has left."""
+MAX_IDLE = 64
+MAX_AGE = 55.0
+"""Seconds that a connection may be idle: below the minute after which many servers hang up."""
 NEVER = math.inf
 
 _names: dict[bytes, str] = {}
@@ -116,7 +119,7 @@ class Connection(asyncio.Protocol):
                 self._transport.write(body)
             else:
                 await self._pour(memoryview(body))
-        if self.phase == HEAD and self.fault is None:
+        while self.phase == HEAD and self.fault is None:
             await self._wait(BODY, 0, self._deadlines.first_byte)
 
     async def _pour(self, body: memoryview) -> None:
@@ -161,7 +164,10 @@ class Connection(asyncio.Protocol):
         self._roof = HIGH
         self.phase = IDLE
         self._idle_since = self._loop.time()
-        self._idle.append(self)
+        idle = self._idle
+        idle.append(self)
+        if len(idle) > MAX_IDLE:
+            idle.pop(0).drop()
 
     def drop(self) -> None:
         """Close at once, so that the provider sees it."""
@@ -180,8 +186,8 @@ class Connection(asyncio.Protocol):
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.release)
 
-    def usable(self, age: float) -> bool:
-        return not self.lost and self._loop.time() - self._idle_since < age and not self._transport.is_closing()
+    def usable(self) -> bool:
+        return not self.lost and self._loop.time() - self._idle_since < MAX_AGE and not self._transport.is_closing()
 
     # --- waiting ----------------------------------------------------------------------------------------------------
 
@@ -247,8 +253,12 @@ class Connection(asyncio.Protocol):
         except (HttpParserError, HttpParserUpgrade) as error:
             self._garbled(error)
             return
-        if (self.held == held and self.phase == phase) or (phase == HEAD and len(data) > MAX_HEAD):
+        if self.held == held and self.phase == phase:
             self._count_barren(len(data))
+        elif phase == HEAD and self._barren + len(data) > MAX_HEAD:
+            self._weigh_head()
+        else:
+            self._barren = 0
         if self.held > self._roof and not self._paused:
             self._paused = True
             self._transport.pause_reading()
@@ -352,6 +362,12 @@ class Connection(asyncio.Protocol):
         self._barren += size
         if self._barren > MAX_HEAD:
             self.fail(Fault("protocol", f"{self.peer} sent headers or trailers of more than {MAX_HEAD:,} bytes"))
+
+    def _weigh_head(self) -> None:
+        """A head that came in a few big pieces, maybe with much of the body."""
+        self._barren = 0
+        self._count_barren(sum(len(name) + len(value) + 4 for name, value in self.headers.items()))
+        self._barren = 0
 
     def _end_of_input(self, clean: bool) -> None:
         """The connection is gone while a body was read: only a body without a length may end so."""

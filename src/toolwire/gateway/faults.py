@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import re
 import socket
-import ssl
 from typing import Literal
 
 from msgspec import Struct
@@ -29,7 +28,7 @@ _SENTENCES: dict[Kind, str] = {
     "dns": "the name of {peer} cannot be resolved: check the host in the base URL and this machine's DNS",
     "refused": "{peer} refused the connection: check that a server runs there and that the port is right",
     "unreachable": "{peer} cannot be reached ({why}): check the network, the firewall and whether a proxy is needed",
-    "connect-timeout": "{peer} accepted no connection in time: check the host, the firewall and whether a proxy is needed",
+    "connect-timeout": "{peer} accepted no connection in time: check host and firewall, and whether a proxy is needed",
 }
 
 
@@ -59,7 +58,3 @@ def _kind(error: Exception) -> Kind:
 def _why(error: Exception) -> str:
     number = getattr(error, "errno", None)
     return errno.errorcode.get(number, "no route") if isinstance(number, int) else "no route"
-
-
-def is_tls_error(error: Exception) -> bool:
-    return isinstance(error, ssl.SSLError | ssl.CertificateError)

@@ -7,15 +7,14 @@ from collections.abc import Sequence
 
 from toolwire.gateway.address import Address
 from toolwire.gateway.config import Deadlines
-from toolwire.gateway.connection import BODY, DONE, Connection
-from toolwire.gateway.dial import dial
+from toolwire.gateway.connection import BODY, DONE, SLICE, Connection
+from toolwire.gateway.dial import Dialer
 from toolwire.gateway.faults import Fault
+from toolwire.gateway.proxy import read_proxy, refusal
+from toolwire.gateway.trust import Trust
+from toolwire.gateway.unpacking import ENCODINGS, Unpacker
 
 __all__ = ["Address", "Answer", "Client", "Fault"]
-
-MAX_IDLE = 64
-MAX_AGE = 55.0
-"""Seconds: below the minute after which many servers hang up."""
 
 _OURS = frozenset(
     "host content-length transfer-encoding connection keep-alive te trailer upgrade expect "
@@ -28,36 +27,40 @@ _WITHOUT_BODY = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 class Answer:
     """An answer whose head is there. Read it to its end or abort it; one that is forgotten closes its connection."""
 
-    __slots__ = ("_connection", "_end", "headers", "status")
+    __slots__ = ("_connection", "_end", "_unpacker", "headers", "status")
 
     def __init__(self, connection: Connection) -> None:
         self._connection: Connection | None = connection
         self._end: bytes | Fault = b""
+        self._unpacker: Unpacker | None = None
         self.status = connection.status
         self.headers = connection.headers
+        """With lower-case names; those that tell of a packing that is undone are left out."""
+        if "content-encoding" in self.headers:
+            self._unpack(connection)
 
     async def read(self, limit: int) -> bytes | Fault:
-        """The whole body, or the rest of it."""
+        """The whole body, or the rest of it; more than `limit` bytes of it are a fault."""
         connection = self._connection
         if connection is None:
             return self._end
         if connection.phase == BODY:
             await connection.rest(limit)
         if connection.held > limit:
-            return self._over(
-                connection, Fault("protocol", f"{connection.peer} sent a body of more than {limit:,} bytes")
-            )
+            return self._over(connection, _too_long(connection.peer, limit))
         if connection.phase != DONE:
             return self._over(connection, connection.fault)
         data = connection.take()
         self._over(connection, None)
-        return data
+        return data if self._unpacker is None else self._unpacked(self._unpacker, data, connection.peer, limit)
 
     async def chunk(self) -> bytes | Fault:
         """The next bytes of the body, as they come; b"" at its end."""
         connection = self._connection
         if connection is None:
             return self._end
+        if self._unpacker is not None:
+            return await self._unpacked_chunk(connection, self._unpacker)
         if not connection.held:
             await connection.more()
         if not connection.held:
@@ -80,17 +83,55 @@ class Answer:
         self._end = b"" if fault is None else fault
         return self._end
 
+    def _unpack(self, connection: Connection) -> None:
+        encoding = self.headers["content-encoding"].strip().lower()
+        if encoding in ENCODINGS:
+            self._unpacker = Unpacker(encoding, connection.peer)
+            gone = ("content-encoding", "content-length")
+            self.headers = {name: value for name, value in self.headers.items() if name not in gone}
+
+    def _unpacked(self, unpacker: Unpacker, data: bytes, peer: str, limit: int) -> bytes | Fault:
+        whole = unpacker.feed(data, limit + 1)
+        if isinstance(whole, bytes) and len(whole) > limit:
+            whole = _too_long(peer, limit)
+        if isinstance(whole, bytes):
+            whole = unpacker.finish() or whole
+        if isinstance(whole, Fault):
+            self._end = whole
+        return whole
+
+    async def _unpacked_chunk(self, connection: Connection, unpacker: Unpacker) -> bytes | Fault:
+        while True:
+            packed = b""
+            if not unpacker.pending:
+                if not connection.held:
+                    await connection.more()
+                if not connection.held:
+                    whole = connection.phase == DONE
+                    return self._over(connection, unpacker.finish() if whole else connection.fault)
+                packed = connection.take()
+            data = unpacker.feed(packed, SLICE)
+            if isinstance(data, Fault):
+                return self._over(connection, data)
+            if data:
+                return data
+
     def __del__(self) -> None:
         if self._connection is not None:
             self._connection.forget()
 
 
+def _too_long(peer: str, limit: int) -> Fault:
+    return Fault("protocol", f"{peer} sent a body of more than {limit:,} bytes")
+
+
 class Client:
-    """One for a process. Not for several event loops."""
+    """One for an event loop."""
 
     def __init__(self, deadlines: Deadlines) -> None:
         self._deadlines = deadlines
         self._sites: dict[Address, _Site] = {}
+        self._trust = Trust()
         self._closed = False
 
     async def send(
@@ -99,7 +140,7 @@ class Client:
         """Ask, and wait for the head of the answer."""
         site = self._sites.get(address)
         if site is None:
-            site = self._sites[address] = _Site(address)
+            site = self._sites[address] = _Site(address, self._trust)
         head = site.head(method, path, headers, len(body))
         if isinstance(head, Fault):
             return head
@@ -109,7 +150,7 @@ class Client:
             await connection.exchange(head, body, bodiless)
             fault = connection.fault
             if fault is None:
-                return Answer(connection)
+                return site.answer(connection)
             if connection.seen or fault.kind != "cut" or self._closed:
                 return fault
         # A connection that had been closed while nobody looked is not the provider's answer: once more, on a new one.
@@ -117,7 +158,7 @@ class Client:
         if isinstance(fresh, Fault):
             return fresh
         await fresh.exchange(head, body, bodiless)
-        return Answer(fresh) if fresh.fault is None else fresh.fault
+        return site.answer(fresh) if fresh.fault is None else fresh.fault
 
     async def close(self) -> None:
         """Closes what is idle and what is not; whoever waits gets a fault."""
@@ -129,50 +170,59 @@ class Client:
         await asyncio.sleep(0)
 
     async def _connect(self, site: _Site) -> Connection | Fault:
-        address, deadlines = site.address, self._deadlines
-        connection = await dial(
-            address, deadlines.connect, lambda: Connection(address.peer, deadlines, site.idle, site.everyone)
+        deadlines, peer = self._deadlines, site.peer
+        connection = await site.dialer.dial(
+            deadlines.connect, lambda: Connection(peer, deadlines, site.idle, site.everyone)
         )
         if self._closed and isinstance(connection, Connection):
             connection.drop()
-            return Fault("cut", f"the connection to {address.peer} was closed on this side")
+            return Fault("cut", f"the connection to {peer} was closed on this side")
         return connection
 
 
 class _Site:
     """What is kept of an address: its connections, and the first lines of requests."""
 
-    __slots__ = ("_first_lines", "address", "everyone", "idle")
+    __slots__ = ("_address", "_first_lines", "_proxy", "dialer", "everyone", "idle", "peer")
 
-    def __init__(self, address: Address) -> None:
-        self.address = address
+    def __init__(self, address: Address, trust: Trust) -> None:
+        proxy = read_proxy(address.proxy) if address.proxy else None
+        self._address = address
+        self._proxy = proxy if address.scheme == "http" else None
+        """The proxy that reads our requests; in a tunnel it does not."""
+        self._first_lines: dict[tuple[str, str], str] = {}
+        self.peer = address.peer if proxy is None else f"{address.peer} (by {proxy.peer})"
+        self.dialer = Dialer(address, proxy, trust)
         self.idle: list[Connection] = []
         self.everyone: set[Connection] = set()
-        self._first_lines: dict[tuple[str, str], str] = {}
 
     def pooled(self) -> Connection | None:
         """The idle connection that was used last; those that waited too long are closed on the way."""
         idle = self.idle
-        while len(idle) > MAX_IDLE:
-            idle.pop(0).drop()
         while idle:
             connection = idle.pop()
-            if connection.usable(MAX_AGE):
+            if connection.usable():
+                if idle and not idle[0].usable():
+                    idle.pop(0).drop()
                 return connection
             connection.drop()
         return None
 
+    def answer(self, connection: Connection) -> Answer | Fault:
+        if self._proxy is not None and connection.status == 407:
+            connection.drop()
+            return refusal(self._proxy, self._address, 407)
+        return Answer(connection)
+
     def head(self, method: str, path: str, headers: Sequence[tuple[str, str]], length: int) -> bytes | Fault:
         first = self._first_lines.get((method, path)) or self._first_line(method, path)
         if not first:
-            return Fault(
-                "protocol", "the path or method of the request holds a character that HTTP does not allow there"
-            )
+            return Fault("protocol", "the path or the method of the request holds a character that may not stand there")
         lines = [f"{name}: {value}\r\n" for name, value in headers if name.lower() not in _OURS]
         text = "".join(lines)
         if not (text.count("\n") == text.count("\r") == len(lines)) or "\0" in text:
             return Fault("protocol", "a header of the request holds a line break or a zero byte")
-        if "accept-encoding" not in text.lower():
+        if "accept-encoding:" not in text.lower():
             text += "accept-encoding: identity\r\n"
         if length or method not in _WITHOUT_BODY:
             text = f"{first}{text}content-length: {length}\r\n\r\n"
@@ -184,12 +234,17 @@ class _Site:
             return Fault("protocol", "a header of the request holds a character outside Latin-1")
 
     def _first_line(self, method: str, path: str) -> str:
-        """Request line and Host, remembered; empty where the path cannot be sent."""
-        target = self.address.target(path)
+        """Request line, Host and what a proxy must know, remembered; empty where the path cannot be sent."""
+        address, proxy = self._address, self._proxy
+        target = address.target(path)
         if not (target.isascii() and target.isprintable() and " " not in target and method.isalpha()):
             return ""
+        if proxy is not None:
+            target = f"http://{address.authority}{target}"
+        line = f"{method} {target} HTTP/1.1\r\nhost: {address.authority}\r\n"
+        if proxy is not None and proxy.authorization:
+            line += f"proxy-authorization: {proxy.authorization}\r\n"
         if len(self._first_lines) >= 256:
             self._first_lines.clear()
-        line = f"{method} {target} HTTP/1.1\r\nhost: {self.address.authority}\r\n"
         self._first_lines[method, path] = line
         return line
