@@ -24,7 +24,7 @@ def to_stderr(line: str) -> None:
             return
 
 
-def _level(record: Record) -> str:
+def level_of(record: Record) -> str:
     if record.status >= 500 or (record.failure and record.status < 400):
         return "error"
     return "warn" if record.status >= 400 or record.losses or record.gone else "info"
@@ -111,7 +111,7 @@ _encode = msgspec.json.Encoder().encode
 
 def json_repeated(record: Record) -> tuple[str, ...]:
     line = Repeated(
-        level=_level(record),
+        level=level_of(record),
         key=clean(record.key),
         agent=short_agent(record.agent),
         peer=clean(record.peer),
@@ -178,7 +178,7 @@ def _painted(text: str, level: str, colour: bool) -> str:
 
 def text_repeated(record: Record, colour: bool) -> tuple[str, ...]:
     """The status, the columns, and the pairs at the end."""
-    status = _painted(f"{record.status or '---':>3}", _level(record), colour)
+    status = _painted(f"{record.status or '---':>3}", level_of(record), colour)
     route = f"{record.source or '-'} → {record.target or '-'}"
     where = _told(clean(f"{record.provider}/{record.model}")) if record.provider else record.verb
     kind = "passed" if record.passed else "stream" if record.stream else ""

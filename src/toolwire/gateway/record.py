@@ -28,7 +28,7 @@ class Record(msgspec.Struct, kw_only=True, gc=False, eq=False):
     """The provider's protocol."""
     provider: str = ""
     server: str = ""
-    """The provider's host, and its port where it is not the usual one."""
+    """The provider's `host:port`."""
     verb: str = "chat"
     """What was asked for: chat, count, models, pass."""
     asked: str = ""
