@@ -1,0 +1,411 @@
+"""A provider on loopback that plays by a script: all four protocols, told apart by path, as strict as the real ones.
+
+A talk is found by its mark, `[[t1]]`, which stands in the user's text: so any number of talks may go on at once, through
+any client and any gateway. What the real service would refuse with 400 is refused with 400, in its own words.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import select
+import socket
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
+from typing import Any, Literal
+
+from toolwire.conformance.dialects import DIALECTS
+from toolwire.conformance.frames import compact, frame_text
+from toolwire.conformance.strict import complaints
+
+PROTOCOLS = ("openai-chat", "openai-responses", "anthropic", "gemini")
+KEYS = {protocol: f"key-of-the-{protocol}-account" for protocol in PROTOCOLS}
+SEALS = {
+    "openai-chat": "",
+    "openai-responses": "gAAAAABpsealed-_reasoning==",
+    "anthropic": "ErUBCkYIARgCIkD/sealed+thinking==",
+    "gemini": base64.b64encode(b"\x12\x94a sealed \xff thought").decode(),
+}
+"""What only its maker can read, and wants back byte for byte."""
+
+
+@dataclass(frozen=True)
+class Says:
+    """What the model says, in no protocol yet. Calls are a name and its arguments."""
+
+    text: str = ""
+    calls: tuple[tuple[str, dict[str, Any]], ...] = ()
+    thinking: str = ""
+
+
+class Hold:
+    """A place where the provider stops until it is let go, or until its client has left."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.gone = threading.Event()
+        self._theirs, self._ours = socket.socketpair()
+
+    def release(self) -> None:
+        self._ours.sendall(b"!")
+
+    def wait(self, client: socket.socket) -> None:
+        self.reached.set()
+        ready, _, _ = select.select([client, self._theirs], [], [])
+        if client in ready and self._theirs not in ready and not client.recv(1, socket.MSG_PEEK):
+            self.gone.set()
+
+    def close(self) -> None:
+        self._theirs.close()
+        self._ours.close()
+
+
+@dataclass(frozen=True)
+class Step:
+    """One answer of a script."""
+
+    says: Says = Says()
+    fails: str = ""
+    """A kind of `FAULTS` instead of an answer."""
+    breaks: Literal["", "error", "cut", "ended"] = ""
+    """In the middle of the answer: an error frame, the connection closed, or the body ended as if that were all."""
+    hold: Hold | None = None
+    after: int = 0
+    """How many frames go out before the hold; with none, not even the head does."""
+
+
+@dataclass(frozen=True)
+class Received:
+    """A request as it came."""
+
+    protocol: str
+    model: str
+    stream: bool
+    headers: Mapping[str, str]
+    body: dict[str, Any]
+    raw: str
+
+
+@dataclass
+class Talk:
+    """One conversation: its mark for the user's text, its steps, and what was asked so far."""
+
+    mark: str
+    steps: list[Step]
+    asked: list[Received] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+
+
+# --- answers, in each protocol ---------------------------------------------------------------------------------------
+
+
+def _chat(says: Says, ids: list[str]) -> dict[str, Any]:
+    message: dict[str, Any] = {"content": says.text or None}
+    if says.thinking:
+        message["reasoning_content"] = says.thinking
+    if says.calls:
+        message["tool_calls"] = [
+            {"id": f"call_{id}", "type": "function", "function": {"name": name, "arguments": compact(arguments)}}
+            for id, (name, arguments) in zip(ids, says.calls, strict=True)
+        ]
+    return {"choices": [{"message": message, "finish_reason": "tool_calls" if says.calls else "stop"}]}
+
+
+def _responses(says: Says, ids: list[str]) -> dict[str, Any]:
+    output: list[dict[str, Any]] = []
+    if says.thinking:
+        thought = [{"type": "summary_text", "text": says.thinking}]
+        item = {"id": f"rs_{ids[-1]}", "type": "reasoning", "summary": thought}
+        output.append({**item, "encrypted_content": SEALS["openai-responses"]})
+    if says.text:
+        part = {"type": "output_text", "text": says.text, "annotations": [], "logprobs": []}
+        message = {"id": f"msg_{ids[-1]}", "type": "message", "role": "assistant", "status": "completed"}
+        output.append({**message, "content": [part]})
+    for id, (name, arguments) in zip(ids, says.calls, strict=False):
+        call = {"id": f"fc_{id}", "type": "function_call", "status": "completed", "call_id": f"call_{id}"}
+        output.append({**call, "name": name, "arguments": compact(arguments)})
+    return {"output": output}
+
+
+def _messages(says: Says, ids: list[str]) -> dict[str, Any]:
+    content: list[dict[str, Any]] = []
+    if says.thinking:
+        content.append({"type": "thinking", "thinking": says.thinking, "signature": SEALS["anthropic"]})
+    if says.text:
+        content.append({"type": "text", "text": says.text})
+    for id, (name, arguments) in zip(ids, says.calls, strict=False):
+        content.append({"type": "tool_use", "id": f"toolu_{id}", "name": name, "input": arguments})
+    return {"content": content, "stop_reason": "tool_use" if says.calls else "end_turn"}
+
+
+def _generate(says: Says, ids: list[str]) -> dict[str, Any]:
+    parts: list[dict[str, Any]] = []
+    if says.thinking:
+        parts.append({"text": says.thinking, "thought": True})
+    if says.text:
+        parts.append({"text": says.text})
+    for number, (id, (name, arguments)) in enumerate(zip(ids, says.calls, strict=False)):
+        sealed = {"thoughtSignature": SEALS["gemini"]} if number == 0 else {}
+        parts.append({"functionCall": {"id": id, "name": name, "args": arguments}, **sealed})
+    return {"candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]}
+
+
+ANSWERS = {"openai-chat": _chat, "openai-responses": _responses, "anthropic": _messages, "gemini": _generate}
+
+
+# --- refusals, in each protocol --------------------------------------------------------------------------------------
+
+RATE = "Too many requests for this account."
+BUSY = "The servers are busy."
+FAULTS: dict[str, dict[str, tuple[int, str, str | None, str]]] = {
+    "bad": {
+        "openai-chat": (400, "invalid_request_error", None, "That cannot be done."),
+        "openai-responses": (400, "invalid_request_error", None, "That cannot be done."),
+        "anthropic": (400, "invalid_request_error", None, "That cannot be done."),
+        "gemini": (400, "INVALID_ARGUMENT", None, "That cannot be done."),
+    },
+    "rate": {
+        "openai-chat": (429, "requests", "rate_limit_exceeded", RATE),
+        "openai-responses": (429, "requests", "rate_limit_exceeded", RATE),
+        "anthropic": (429, "rate_limit_error", None, RATE),
+        "gemini": (429, "RESOURCE_EXHAUSTED", None, RATE),
+    },
+    "busy": {
+        "openai-chat": (503, "service_unavailable_error", "server_is_overloaded", BUSY),
+        "openai-responses": (503, "service_unavailable_error", "server_is_overloaded", BUSY),
+        "anthropic": (529, "overloaded_error", None, BUSY),
+        "gemini": (503, "UNAVAILABLE", None, BUSY),
+    },
+    "context": {
+        "openai-chat": (
+            400, "invalid_request_error", "context_length_exceeded",
+            "This model's maximum context length is 128000 tokens. However, your messages resulted in 130000 tokens.",
+        ),
+        "openai-responses": (
+            400, "invalid_request_error", "context_length_exceeded",
+            "Your input exceeds the context window of this model. Please adjust your input and try again.",
+        ),
+        "anthropic": (400, "invalid_request_error", None, "prompt is too long: 210000 tokens > 200000 maximum"),
+        "gemini": (
+            400, "INVALID_ARGUMENT", None,
+            "The input token count (1100000) exceeds the maximum number of tokens allowed (1048576).",
+        ),
+    },
+}  # fmt: skip
+"""Status, type, code and message."""
+WAIT = 7
+
+
+def refusal(protocol: str, status: int, kind: str, code: str | None, message: str) -> dict[str, Any]:
+    if protocol == "anthropic":
+        return {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_011CScripted"}
+    if protocol == "gemini":
+        details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{WAIT}s"}]
+        return {
+            "error": {
+                "code": status,
+                "message": message,
+                "status": kind,
+                **({"details": details} if status == 429 else {}),
+            }
+        }
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+
+
+REFUSED = {
+    400: {"gemini": "INVALID_ARGUMENT"},
+    401: {"anthropic": "authentication_error", "gemini": "UNAUTHENTICATED"},
+}
+
+
+def _broken(protocol: str, model: str, number: int) -> str:
+    """The frame that says that the stream failed."""
+    status, kind, code, message = FAULTS["busy"][protocol]
+    body = refusal(protocol, status, kind, code, message)
+    if protocol == "openai-responses":
+        failed = {"status": "failed", "error": {"code": "server_error", "message": message}, "usage": None}
+        response = DIALECTS[protocol].complete(failed, model)
+        return frame_text(
+            "response.failed", {"type": "response.failed", "sequence_number": number, "response": response}
+        )
+    return frame_text("error" if protocol == "anthropic" else None, body)
+
+
+# --- the server ------------------------------------------------------------------------------------------------------
+
+PATHS = {"/v1/chat/completions": "openai-chat", "/v1/responses": "openai-responses", "/v1/messages": "anthropic"}
+GENERATE = re.compile(r"/v1beta/models/([^/:]+):(generateContent|streamGenerateContent)")
+MARK = re.compile(r"\[\[(t\d+)\]\]")
+
+
+class Provider:
+    """All talks, and the server that holds them."""
+
+    def __init__(self) -> None:
+        provider = self
+
+        class Handler(_Handler):
+            owner = provider
+
+        self.talks: dict[str, Talk] = {}
+        self._numbers = count(1)
+        self.server = _Server(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def script(self, *steps: Step | Says) -> Talk:
+        id = f"t{next(self._numbers)}"
+        whole = [step if isinstance(step, Step) else Step(step) for step in steps]
+        self.talks[id] = Talk(f"[[{id}]]", whole)
+        return self.talks[id]
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that leaves is no fault of ours; all else is shown."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    owner: Provider
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def do_POST(self) -> None:
+        raw = self.rfile.read(int(self.headers.get("content-length", 0)))
+        asked = self._read(raw.decode())
+        if asked is None:
+            self._send(404, compact({"error": {"message": f"no such path: {self.path}"}}))
+            return
+        wrong = _wrong_head(asked)
+        if wrong:
+            self._refuse(asked, *wrong)
+            return
+        found = MARK.search(asked.raw)
+        talk = self.owner.talks.get(found[1]) if found else None
+        if talk is None:
+            self._refuse(asked, 400, "there is no such talk")
+            return
+        talk.asked.append(asked)
+        talk.refused += complaints(asked.protocol, asked.body, asked.model)
+        if talk.refused:
+            self._refuse(asked, 400, talk.refused[0])
+        elif len(talk.asked) > len(talk.steps):
+            self._refuse(asked, 400, "the script is at its end")
+        else:
+            self._play(talk, asked, talk.steps[len(talk.asked) - 1])
+
+    def _read(self, raw: str) -> Received | None:
+        path, _, query = self.path.partition("?")
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        generate = GENERATE.fullmatch(path)
+        body = json.loads(raw)
+        if generate:
+            stream = generate[2].startswith("stream")
+            return (
+                Received("gemini", generate[1], stream, headers, body, raw)
+                if not stream or "alt=sse" in query
+                else None
+            )
+        if path not in PATHS:
+            return None
+        return Received(PATHS[path], body.get("model", ""), bool(body.get("stream")), headers, body, raw)
+
+    def _refuse(self, asked: Received, status: int, message: str) -> None:
+        kind = REFUSED[status].get(asked.protocol, "invalid_request_error")
+        self._send(status, compact(refusal(asked.protocol, status, kind, None, message)))
+
+    def _play(self, talk: Talk, asked: Received, step: Step) -> None:
+        try:
+            self._answer(talk, asked, step)
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True
+            if step.hold:
+                step.hold.gone.set()
+
+    def _answer(self, talk: Talk, asked: Received, step: Step) -> None:
+        if step.hold and not step.after:
+            step.hold.wait(self.connection)
+        if step.fails:
+            status, kind, code, message = FAULTS[step.fails][asked.protocol]
+            waits = {"retry-after": str(WAIT)} if step.fails == "rate" and asked.protocol != "gemini" else {}
+            self._send(status, compact(refusal(asked.protocol, status, kind, code, message)), waits)
+            return
+        number = f"{talk.mark[3:-2]}x{len(talk.asked)}"
+        ids = [f"{number}x{at}" for at in range(len(step.says.calls))] or [number]
+        dialect = DIALECTS[asked.protocol]
+        body = dialect.complete(ANSWERS[asked.protocol](step.says, ids), asked.model)
+        if asked.stream:
+            self._stream(dialect.stream(body), asked, step)
+        else:
+            self._send(200, compact(body), cut=step.breaks == "cut")
+
+    def _send(self, status: int, body: str, headers: Mapping[str, str] | None = None, cut: bool = False) -> None:
+        data = body.encode()
+        self.send_response(status)
+        for name, value in {"content-type": "application/json", **(headers or {})}.items():
+            self.send_header(name, value)
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data[: len(data) // 2] if cut else data)
+        if cut:
+            self._hang_up()
+
+    def _stream(self, frames: list[str], asked: Received, step: Step) -> None:
+        if not (asked.protocol == "openai-chat" and (asked.body.get("stream_options") or {}).get("include_usage")):
+            frames = [frame for frame in frames if asked.protocol != "openai-chat" or '"choices":[],' not in frame]
+        if step.breaks:
+            frames = frames[: len(frames) // 2]
+        if step.breaks == "error":
+            frames.append(_broken(asked.protocol, asked.model, len(frames)))
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        for number, frame in enumerate(frames):
+            if step.hold and step.after and number == step.after:
+                step.hold.wait(self.connection)
+            self._chunk(frame.encode())
+        if step.breaks == "cut":
+            self._hang_up()
+        else:
+            self._chunk(b"")
+
+    def _chunk(self, data: bytes) -> None:
+        self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    def _hang_up(self) -> None:
+        self.close_connection = True
+        self.connection.shutdown(socket.SHUT_RDWR)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def _wrong_head(asked: Received) -> tuple[int, str] | None:
+    """What is wrong with the headers: the key in the protocol's own way and no other key, version and type."""
+    key = KEYS[asked.protocol]
+    wanted = {"anthropic": ("x-api-key", key), "gemini": ("x-goog-api-key", key)}
+    name, value = wanted.get(asked.protocol, ("authorization", f"Bearer {key}"))
+    if asked.headers.get(name) != value:
+        return 401, f"{name} does not hold the key of this account"
+    others = {"authorization", "x-api-key", "x-goog-api-key"} - {name}
+    if shown := sorted(others & asked.headers.keys()):
+        return 400, f"{shown[0]} was sent too"
+    if asked.protocol == "anthropic" and "anthropic-version" not in asked.headers:
+        return 400, "anthropic-version: header is required"
+    if asked.headers.get("content-type", "").partition(";")[0] != "application/json":
+        return 400, f"content-type is {asked.headers.get('content-type')}"
+    return None
