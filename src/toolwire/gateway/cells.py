@@ -47,6 +47,7 @@ class Cells:
     def __init__(self, directory: Path | None = None) -> None:
         self._directory = directory
         self._names: int | None = None
+        self._lock: int | None = None
         self._slot = -1
         self._listed: list[tuple[Series, int]] = []
         self._next = 0
@@ -68,7 +69,7 @@ class Cells:
             except BlockingIOError:
                 os.close(cells)
                 continue
-            # The descriptor stays open: the lock lives as long as it does.
+            self._lock = cells  # lives as long as this stays open
             os.ftruncate(cells, _BYTES)
             self._names = os.open(directory / f"{self._slot}.names", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             self._listed = list(_listed(directory / f"{self._slot}.names"))
@@ -92,6 +93,14 @@ class Cells:
         self._next += series.width
         self._listed.append((series, index))
         return index
+
+    def close(self) -> None:
+        """Leave the slot to whoever comes next; late numbers still have their place in memory."""
+        if self._lock is not None and self._names is not None:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)  # the memory holds a copy of the descriptor
+            os.close(self._lock)
+            os.close(self._names)
+        self._lock = self._names = None
 
     def read(self) -> Iterator[Found]:
         """What every worker counted."""

@@ -243,6 +243,9 @@ class Metrics:
         """Everything, of all workers, in Prometheus' text format."""
         return "".join(_written(_together(self._cells.read()))).encode()
 
+    def close(self) -> None:
+        self._cells.close()
+
 
 Numbers = dict[str, dict[tuple[str, ...], list[float]]]
 

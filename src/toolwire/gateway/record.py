@@ -67,3 +67,7 @@ class Record(msgspec.Struct, kw_only=True, gc=False, eq=False):
     response_body: bytes = b""
     span: object = None
     """Belongs to the tracer."""
+
+    def __repr__(self) -> str:
+        """Neither bodies nor a path whose query may hold a key."""
+        return f"Record({self.request_id!r}, {self.provider!r}, {self.model!r}, {self.status})"

@@ -29,14 +29,15 @@ _Attributes = dict[str, AttributeValue]
 
 
 class _Told(logging.Handler):
-    """What the exporter complains about, as lines of our own log."""
+    """What the exporter complains about, as lines of our own log; complaints about a client's headers are not told."""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
         self._warn = warn
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._warn(f"traces: {record.getMessage()}")
+        if record.name.startswith(("opentelemetry.exporter", "opentelemetry.sdk")):
+            self._warn(f"traces: {record.getMessage()}")
 
 
 class Spans:

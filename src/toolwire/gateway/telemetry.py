@@ -94,6 +94,7 @@ class Telemetry:
         return self.metrics.text()
 
     def close(self) -> None:
-        """Hand over what the tracer still holds."""
+        """Hand over what the tracer still holds: may take seconds, so not on the loop; and leave the shared numbers."""
         if self._tracer is not None:
             self._tracer.close()
+        self.metrics.close()

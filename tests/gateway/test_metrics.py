@@ -1,0 +1,294 @@
+"""Metrics, read back by a strict little parser; hostile labels, bounded labels, and two processes as one."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from toolwire.gateway.cells import SIZE, Cells, Series
+from toolwire.gateway.metrics import FAMILIES, MODEL_LIMIT, SERIES_LIMIT, Metrics
+from toolwire.gateway.record import Record
+from toolwire.ir import Usage
+
+Sample = tuple[str, frozenset[tuple[str, str]]]
+
+_HELP = re.compile(r"# HELP ([a-z_]+) .+")
+_TYPE = re.compile(r"# TYPE ([a-z_]+) (counter|gauge|histogram)")
+_SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)+)\})? (-?\d+(?:\.\d+)?(?:e-?\d+)?)')
+_LABEL = re.compile(r'([a-z_]+)="((?:[^"\\\n]|\\["\\n])*)"(?:,|$)')
+_UNESCAPED = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
+
+
+def parsed(text: bytes) -> dict[Sample, float]:
+    """All samples; each must belong to the family announced above it, and stand there once."""
+    found: dict[Sample, float] = {}
+    announced: set[str] = set()
+    family = kind = ""
+    assert text.endswith(b"\n")
+    for line in text.decode().split("\n")[:-1]:
+        if match := _HELP.fullmatch(line):
+            assert match[1] not in announced
+            announced.add(family := match[1])
+        elif match := _TYPE.fullmatch(line):
+            assert match[1] == family
+            kind = match[2]
+        else:
+            match = _SAMPLE.fullmatch(line)
+            assert match, line
+            suffixes = ("_bucket", "_sum", "_count") if kind == "histogram" else ("",)
+            assert match[1] in {family + suffix for suffix in suffixes}
+            labels = frozenset(
+                (name, re.sub(r"\\.", lambda escaped: _UNESCAPED[escaped[0]], value))
+                for name, value in _LABEL.findall(match[2] or "")
+            )
+            assert (match[1], labels) not in found
+            found[match[1], labels] = float(match[3])
+    return found
+
+
+def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return parsed(metrics.text()).get((name, frozenset(labels.items())))
+
+
+def total(metrics: Metrics, name: str) -> float:
+    return sum(value for (found, _), value in parsed(metrics.text()).items() if found == name)
+
+
+def exchange(**changes: object) -> Record:
+    told: dict[str, object] = {
+        "request_id": "r",
+        "started": 100.0,
+        "wall": 0.0,
+        "source": "anthropic",
+        "target": "gemini",
+        "provider": "google",
+        "model": "flash",
+        "stream": True,
+        "status": 200,
+        "first_byte": 100.05,
+        "ended": 102.0,
+        "usage": Usage(input=500, output=30, cache_read=100, cache_write=7, reasoning=20),
+        "losses": ("dropped-field", "added-id"),
+    }
+    return Record(**(told | changes))  # type: ignore[arg-type]
+
+
+ROUTE = {"source": "anthropic", "target": "gemini", "provider": "google", "stream": "true"}
+
+
+def test_an_exchange_is_counted() -> None:
+    metrics = Metrics()
+    metrics.exchange(exchange())
+    metrics.exchange(exchange(first_byte=0.0, ended=100.05))
+    request = {**ROUTE, "verb": "chat", "model": "flash", "status": "200"}
+    assert sample(metrics, "toolwire_requests_total", **request) == 2
+    for kind, count in (("input", 1000), ("output", 60), ("cache_read", 200), ("cache_write", 14), ("reasoning", 40)):
+        assert sample(metrics, "toolwire_tokens_total", provider="google", model="flash", kind=kind) == count
+    assert sample(metrics, "toolwire_losses_total", code="dropped-field") == 2
+    assert sample(metrics, "toolwire_request_seconds_count", **ROUTE) == 2
+    assert sample(metrics, "toolwire_request_seconds_sum", **ROUTE) == pytest.approx(2.05)
+    assert sample(metrics, "toolwire_first_byte_seconds_count", **ROUTE) == 1
+
+
+def test_buckets_add_up() -> None:
+    metrics = Metrics()
+    for seconds in (0.0, 0.01, 0.02, 2.5, 3.0, 10_000.0):
+        metrics.exchange(exchange(started=0.0, ended=seconds))
+    bounds = {"0.01": 2, "0.025": 3, "1": 3, "2.5": 4, "5": 5, "600": 5, "+Inf": 6}
+    assert {bound: sample(metrics, "toolwire_request_seconds_bucket", **ROUTE, le=bound) for bound in bounds} == bounds
+
+
+def test_what_is_no_conversation_is_counted_without_times_and_tokens() -> None:
+    metrics = Metrics()
+    metrics.exchange(exchange(verb="count"))
+    metrics.exchange(exchange(verb="models", provider="", model="", target=""))
+    metrics.exchange(exchange(estimated=True))
+    assert total(metrics, "toolwire_requests_total") == 3
+    assert total(metrics, "toolwire_request_seconds_count") == 1
+    assert total(metrics, "toolwire_tokens_total") == 0
+
+
+def test_gauges_attempts_and_faults() -> None:
+    metrics = Metrics()
+    metrics.running(1)
+    metrics.running(1)
+    metrics.running(-1)
+    metrics.attempt("google", "429")
+    metrics.fault("google", "refused")
+    metrics.resting("google", True)
+    assert sample(metrics, "toolwire_in_flight") == 1
+    assert sample(metrics, "toolwire_attempts_total", provider="google", outcome="429") == 1
+    assert sample(metrics, "toolwire_upstream_faults_total", provider="google", kind="refused") == 1
+    assert sample(metrics, "toolwire_provider_resting", provider="google") == 1
+    metrics.resting("google", False)
+    assert sample(metrics, "toolwire_provider_resting", provider="google") == 0
+    assert total(metrics, "toolwire_build_info") == total(metrics, "toolwire_workers") == 1
+
+
+def test_every_family_is_told() -> None:
+    metrics = Metrics()
+    metrics.exchange(exchange())
+    metrics.attempt("google", "ok")
+    metrics.fault("google", "dns")
+    metrics.resting("google", False)
+    assert {line.split()[2] for line in metrics.text().decode().splitlines() if line.startswith("# TYPE")} == set(
+        FAMILIES
+    )
+
+
+# --- labels ---------------------------------------------------------------------------------------------------------
+
+
+def test_labels_are_escaped() -> None:
+    metrics = Metrics()
+    name = 'a"} 1\\'
+    metrics.resting(f"{name}\n", True)
+    metrics.exchange(exchange(model=f"{name}\n"))
+    assert sample(metrics, "toolwire_provider_resting", provider=f"{name}\n") == 1
+    models = {value for _, labels in parsed(metrics.text()) for label, value in labels if label == "model"}
+    assert models == {f"{name}\\n"}
+
+
+def models_of(metrics: Metrics) -> set[str]:
+    samples = (labels for name, labels in parsed(metrics.text()) if name == "toolwire_requests_total")
+    return {value for labels in samples for label, value in labels if label == "model"}
+
+
+def test_a_model_that_never_worked_gets_no_label() -> None:
+    metrics = Metrics()
+    for number in range(50):
+        metrics.exchange(exchange(model=f"made-up-{number}", status=404, usage=None))
+    assert models_of(metrics) == {"unknown"}
+    metrics.exchange(exchange(model="made-up-0"))
+    metrics.exchange(exchange(model="made-up-0", status=429))
+    assert models_of(metrics) == {"unknown", "made-up-0"}
+
+
+def test_models_are_bounded_even_if_all_of_them_work() -> None:
+    metrics = Metrics()
+    for number in range(MODEL_LIMIT + 50):
+        metrics.exchange(exchange(model=f"model-{number}"))
+    assert len(models_of(metrics)) == MODEL_LIMIT + 1
+    assert "other" in models_of(metrics)
+    assert total(metrics, "toolwire_requests_total") == MODEL_LIMIT + 50
+
+
+def test_series_are_bounded() -> None:
+    metrics = Metrics()
+    for number in range(SERIES_LIMIT + 50):
+        metrics.attempt("p", f"outcome-{number}")
+    assert sample(metrics, "toolwire_attempts_total", provider="other", outcome="other") == 50
+    assert total(metrics, "toolwire_attempts_total") == SERIES_LIMIT + 50
+
+
+def test_all_series_find_a_place() -> None:
+    assert sum(family.width * (SERIES_LIMIT + 1) for family in FAMILIES.values()) < SIZE - 64
+
+
+def test_a_full_house_loses_numbers_but_breaks_nothing() -> None:
+    cells = Cells()
+    index = cells.place(Series("a", (), SIZE - 100))
+    beyond = cells.place(Series("b", (), 40))
+    assert (index, beyond) == (0, SIZE - 64)
+    cells.values[beyond + 39] += 1.0
+    assert [found.series.family for found in cells.read()] == ["a"]
+
+
+# --- workers --------------------------------------------------------------------------------------------------------
+
+WORKER = """
+import sys
+from pathlib import Path
+from toolwire.gateway.metrics import Metrics
+from toolwire.gateway.record import Record
+metrics = Metrics(Path(sys.argv[1]))
+metrics.running(1)
+metrics.resting("google", True)
+for _ in range(3):
+    metrics.exchange(Record(request_id="r", started=0.0, ended=1.0, wall=0.0, source="s", provider="p", status=200))
+print("counted", flush=True)
+sys.stdin.read()
+"""
+
+
+def worker(directory: Path) -> subprocess.Popen[bytes]:
+    """A process that has counted, and lives until its input ends."""
+    command = [sys.executable, "-c", WORKER, str(directory)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"counted\n"
+    return process
+
+
+def test_the_numbers_of_all_workers_are_seen_at_each(tmp_path: Path) -> None:
+    metrics = Metrics(tmp_path / "shared")
+    metrics.running(1)
+    metrics.exchange(Record(request_id="r", started=0.0, ended=1.0, wall=0.0, source="s", provider="p", status=200))
+    first = worker(tmp_path / "shared")
+    try:
+        assert total(metrics, "toolwire_requests_total") == 4
+        assert total(metrics, "toolwire_request_seconds_count") == 4
+        assert total(metrics, "toolwire_request_seconds_sum") == 4.0
+        assert total(metrics, "toolwire_in_flight") == 2
+        assert total(metrics, "toolwire_workers") == 2
+        assert sample(metrics, "toolwire_provider_resting", provider="google") == 1
+        assert total(metrics, "toolwire_build_info") == 1
+    finally:
+        first.kill()
+        first.communicate()
+
+
+def test_a_worker_that_dies_leaves_its_counts_and_the_next_one_counts_on(tmp_path: Path) -> None:
+    metrics = Metrics(tmp_path)
+    first = worker(tmp_path)
+    first.kill()
+    first.communicate()
+    assert total(metrics, "toolwire_requests_total") == 3
+    assert total(metrics, "toolwire_in_flight") == 0
+    assert total(metrics, "toolwire_workers") == 1
+    assert sample(metrics, "toolwire_provider_resting", provider="google") is None
+    second = worker(tmp_path)
+    try:
+        assert total(metrics, "toolwire_requests_total") == 6
+        assert total(metrics, "toolwire_in_flight") == 1
+        assert len(list(tmp_path.glob("*.cells"))) == 2
+    finally:
+        second.kill()
+        second.communicate()
+
+
+def test_a_slot_that_was_left_is_taken_over(tmp_path: Path) -> None:
+    first = Metrics(tmp_path)
+    first.attempt("p", "ok")
+    first.close()
+    first.attempt("p", "late")
+    second = Metrics(tmp_path)
+    second.attempt("p", "ok")
+    assert sample(second, "toolwire_attempts_total", provider="p", outcome="ok") == 2
+    assert total(second, "toolwire_workers") == len(list(tmp_path.glob("*.cells"))) == 1
+
+
+def test_a_line_cut_by_death_does_not_swallow_the_next(tmp_path: Path) -> None:
+    first = worker(tmp_path)
+    first.kill()
+    first.communicate()
+    names = tmp_path / "0.names"
+    names.write_bytes(names.read_bytes() + b'["toolwire_losses_to')
+    metrics = Metrics(tmp_path)
+    metrics.exchange(exchange())
+    other = Metrics(tmp_path)
+    assert total(other, "toolwire_requests_total") == 4
+    assert sample(other, "toolwire_losses_total", code="added-id") == 1
+
+
+def test_slots_of_another_version_or_of_nobody_are_passed_over(tmp_path: Path) -> None:
+    metrics = Metrics(tmp_path)
+    (tmp_path / "7.cells").write_bytes(b"")
+    (tmp_path / "8.cells").write_bytes(bytes(SIZE * 8))
+    (tmp_path / "8.names").write_bytes(b'["toolwire_requests_total",["a"],3]\n["gone",[],1]\n["x",[],0]\n[]\n')
+    metrics.attempt("p", "ok")
+    assert total(metrics, "toolwire_attempts_total") == 1

@@ -1,0 +1,330 @@
+"""One line an exchange: what it says, what it never says, and that nobody can forge one."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from toolwire.gateway.clean import BODY_LIMIT, HIDDEN, clean, redact
+from toolwire.gateway.log import Log, to_stderr
+from toolwire.gateway.telemetry import Record, Telemetry
+from toolwire.ir import Usage
+
+
+def settings(log: str = "json", log_bodies: bool = False) -> SimpleNamespace:
+    return SimpleNamespace(log=log, log_bodies=log_bodies)
+
+
+def exchange(**changes: object) -> Record:
+    told: dict[str, object] = {
+        "request_id": "req_1",
+        "started": 100.0,
+        "wall": 1_800_000_000.25,
+        "peer": "127.0.0.1",
+        "method": "POST",
+        "path": "/v1/messages",
+        "key": "laptop",
+        "agent": "claude-cli/2.1.0 (external, cli)",
+        "source": "anthropic",
+        "target": "openai-chat",
+        "provider": "groq",
+        "asked": "sonnet",
+        "model": "llama-4",
+        "stream": True,
+        "status": 200,
+        "first_byte": 100.5,
+        "usage": Usage(input=500, output=30, cache_read=100),
+        "losses": ("dropped-field",),
+        "upstream_id": "up_1",
+        "bytes_in": 10,
+        "bytes_out": 20,
+    }
+    return Record(**(told | changes))  # type: ignore[arg-type]
+
+
+def written(record: Record, log: str = "json", bodies: bool = False, secrets: tuple[str, ...] = ()) -> str:
+    lines: list[str] = []
+    telemetry = Telemetry(settings(log, bodies), lines.append)
+    telemetry.configure(settings(log, bodies), secrets)
+    telemetry.finish(telemetry.begin(record), 101.5)
+    (line,) = lines
+    assert line.endswith("\n")
+    assert line.count("\n") == 1
+    return line
+
+
+def told(record: Record, **how: object) -> dict[str, object]:
+    return json.loads(written(record, **how))  # type: ignore[arg-type]
+
+
+# --- what it says ---------------------------------------------------------------------------------------------------
+
+
+def test_a_line_says_who_from_to_model_status_times_tokens_and_losses() -> None:
+    assert told(exchange()) == {
+        "time": "2027-01-15T08:00:00.250Z",
+        "event": "exchange",
+        "level": "warn",
+        "key": "laptop",
+        "agent": "claude-cli/2.1.0",
+        "peer": "127.0.0.1",
+        "verb": "chat",
+        "method": "POST",
+        "path": "/v1/messages",
+        "from": "anthropic",
+        "to": "openai-chat",
+        "provider": "groq",
+        "asked": "sonnet",
+        "model": "llama-4",
+        "stream": True,
+        "status": 200,
+        "losses": ["dropped-field"],
+        "id": "req_1",
+        "first_byte_ms": 500.0,
+        "ms": 1500.0,
+        "input": 500,
+        "output": 30,
+        "cache_read": 100,
+        "upstream_id": "up_1",
+        "bytes_in": 10,
+        "bytes_out": 20,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "level"),
+    [
+        ({"losses": ()}, "info"),
+        ({"status": 404, "failure": "not_found"}, "warn"),
+        ({"gone": True}, "warn"),
+        ({"status": 502, "failure": "upstream"}, "error"),
+        ({"status": 200, "failure": "upstream"}, "error"),
+    ],
+)
+def test_the_level_tells_what_needs_a_look(changes: dict[str, object], level: str) -> None:
+    assert told(exchange(**changes))["level"] == level
+
+
+def test_the_next_exchange_of_the_same_client_has_its_own_numbers() -> None:
+    lines: list[str] = []
+    telemetry = Telemetry(settings(), lines.append)
+    for number in (1, 2):
+        record = telemetry.begin(exchange(request_id=f"req_{number}", usage=Usage(input=number, output=0)))
+        telemetry.finish(record, 100.0 + number)
+    assert [(line["id"], line["input"], line["ms"]) for line in map(json.loads, lines)] == [
+        ("req_1", 1, 1000.0),
+        ("req_2", 2, 2000.0),
+    ]
+
+
+def test_tries_are_told_when_the_first_was_not_the_last() -> None:
+    record = exchange()
+    lines: list[str] = []
+    telemetry = Telemetry(settings(), lines.append)
+    telemetry.begin(record)
+    telemetry.attempt(record, "groq", "429", 0.25)
+    telemetry.attempt(record, "mistral", "ok", 0.5)
+    telemetry.finish(record, 101.0)
+    assert json.loads(lines[0])["attempts"] == [["groq", "429", 250.0], ["mistral", "ok", 500.0]]
+    assert "attempts" not in told(exchange(attempts=[("groq", "ok", 0.5)]))
+
+
+def test_an_estimate_is_marked() -> None:
+    assert told(exchange(estimated=True))["estimated"] is True
+    assert "~500 in" in written(exchange(estimated=True), "text")
+
+
+def test_a_readable_line_stands_in_columns() -> None:
+    line = written(exchange(), "text")
+    short = written(exchange(source="gemini", target="gemini", provider="g", model="m", usage=None, path="/x"), "text")
+    assert "200    1500 ms     500 ms  anthropic → openai-chat" in line
+    assert "groq/llama-4" in line
+    assert "500 in (100 cached), 30 out" in line
+    assert "  losses=dropped-field  asked=sonnet  key=laptop  agent=claude-cli/2.1.0  id=req_1" in line
+    assert line.index("groq/") == short.index("g/m")
+    assert line.index("  losses=") == short.index("  losses=")
+    assert "\x1b" not in line
+
+
+def test_none_writes_no_exchanges_but_events() -> None:
+    lines: list[str] = []
+    telemetry = Telemetry(settings("none"), lines.append)
+    telemetry.finish(telemetry.begin(exchange()), 101.0)
+    assert lines == []
+    telemetry.event("started", port=8642)
+    assert lines[0].endswith(" started  port=8642\n")
+
+
+def test_events_are_lines_too() -> None:
+    lines: list[str] = []
+    log = Log("json", lines.append, clock=lambda: 1_800_000_000.0)
+    log.event("provider-rests", {"provider": "groq", "seconds": 30.0, "why": "cut\nsk-abcdefghijklmnop"}, "warn")
+    assert json.loads(lines[0]) == {
+        "time": "2027-01-15T08:00:00.000Z",
+        "event": "provider-rests",
+        "level": "warn",
+        "provider": "groq",
+        "seconds": 30.0,
+        "why": f"cut\\n{HIDDEN}",
+    }
+
+
+# --- what it never says ---------------------------------------------------------------------------------------------
+
+FORGED = 'x\n{"time":"now","event":"exchange","status":200}\r\x1b[2J\u2028\u202e\x85'
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+@pytest.mark.parametrize(
+    "field", ["asked", "model", "agent", "path", "request_id", "upstream_id", "key", "method", "note"]
+)
+def test_no_line_can_be_forged(field: str, form: str) -> None:
+    line = written(exchange(**{field: FORGED}), form)
+    assert all(character.isprintable() for character in line[:-1])
+    if form == "json":
+        assert json.loads(line)["status"] == 200
+
+
+def test_a_field_of_a_readable_line_cannot_be_forged() -> None:
+    line = written(exchange(asked='a  status=500  key="root"', request_id='r" key=root'), "text")
+    assert r'  asked="a  status=500  key=\"root\""  key=laptop' in line
+    assert r'id="r\" key=root"' in line
+
+
+def test_what_peers_wrote_is_cut() -> None:
+    line = told(exchange(asked="m" * 10_000, agent="a" * 10_000, path="/" * 10_000))
+    assert len(json.dumps(line)) < 1500
+    assert str(line["asked"]).endswith("m…")
+
+
+def test_half_a_character_does_not_break_a_line() -> None:
+    assert told(exchange(asked="a\ud800b"))["asked"] == "a\\ud800b"
+
+
+def test_queries_are_cut_because_they_may_hold_a_key() -> None:
+    for form in ("json", "text"):
+        assert "hush" not in written(exchange(path="/v1beta/models/m:generateContent?key=hush", provider=""), form)
+
+
+KEYS = [
+    "sk-proj-abcdefghijklmnop",
+    "sk-ant-api03-abcdefghijklmnop",
+    "AIzaSyabcdefghijklmnopqrstuvwxyz",
+    "gsk_abcdefghijklmnop",
+    "AKIAABCDEFGHIJKLMNOP",
+    "ghp_abcdefghijklmnop",
+]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_keys_are_known_by_their_shape(key: str) -> None:
+    assert redact(f"Incorrect API key provided: {key}.") in {
+        f"Incorrect API key provided: {HIDDEN}.",
+        f"Incorrect API key provided: {HIDDEN}",
+    }
+    assert key not in written(exchange(note=f"said: {key}"))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('{"api_key": "abc", "a": 1}', f'{{"api_key": "{HIDDEN}", "a": 1}}'),
+        ('{"x-api-key":"abc"}', f'{{"x-api-key":"{HIDDEN}"}}'),
+        ('{"authorization_token":"abc"}', f'{{"authorization_token":"{HIDDEN}"}}'),
+        (r'{"arguments":"{\"password\": \"abc\"}"}', rf'{{"arguments":"{{\"password\": \"{HIDDEN}\"}}"}}'),
+        ("Authorization: Bearer abcdefgh.ijkl", f"Authorization: Bearer {HIDDEN}"),
+        ("-----BEGIN PRIVATE KEY-----\nabc\n-----END PRIVATE KEY-----\n", f"{HIDDEN}\n"),
+        ('{"token":"Hello","logprob":-0.1}', '{"token":"Hello","logprob":-0.1}'),
+        ("a sk-it task-force and desk-abcdefghijklmnopq", "a sk-it task-force and desk-abcdefghijklmnopq"),
+    ],
+)
+def test_credentials_are_hidden_and_words_are_not(text: str, shown: str) -> None:
+    assert redact(text) == shown
+
+
+def test_configured_keys_are_hidden_wherever_they_stand() -> None:
+    secret = 'quoted"secret-of-a-provider'
+    for form in ("json", "text"):
+        line = written(exchange(note=f"it is {secret}", asked=secret), form, secrets=(secret,))
+        assert "secret-of-a-provider" not in line
+
+
+def test_a_placeholder_for_a_key_does_not_hide_names() -> None:
+    assert told(exchange(provider="ollama"), secrets=("ollama",))["provider"] == "ollama"
+
+
+def test_bodies_are_logged_only_when_asked_for() -> None:
+    record = exchange(request_body=b'{"api_key":"hush","q":"hi"}', response_body=b"\xff ok")
+    assert not {"request", "response"} & told(record).keys()
+    line = told(record, bodies=True)
+    assert line["request"] == f'{{"api_key":"{HIDDEN}","q":"hi"}}'
+    assert line["response"] == "\ufffd ok"
+    assert "hush" not in written(record, "text", bodies=True)
+
+
+def test_a_key_across_the_cut_of_a_body_is_hidden() -> None:
+    body = b" " * (BODY_LIMIT - 10) + KEYS[0].encode() + b" " * 1000
+    line = told(exchange(request_body=body), bodies=True)
+    assert "sk-proj" not in str(line["request"])
+    assert str(line["request"]).endswith(f"… ({len(body)} bytes)")
+
+
+def test_clean_leaves_ordinary_names_alone() -> None:
+    assert clean("models/größe-7b:free") == "models/größe-7b:free"
+
+
+def test_a_record_shows_no_body_and_no_query() -> None:
+    record = exchange(request_body=b"hush", response_body=b"hush", path="/v1?key=hush")
+    assert "hush" not in repr(record)
+
+
+# --- where lines go -------------------------------------------------------------------------------------------------
+
+
+def test_a_closed_stderr_does_not_break_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = io.StringIO()
+    closed.close()
+    for stream in (closed, None):
+        monkeypatch.setattr(sys, "stderr", stream)
+        telemetry = Telemetry(settings("text"), to_stderr)
+        telemetry.finish(telemetry.begin(exchange()), 101.0)
+
+
+SCRIPT = """
+import sys
+from types import SimpleNamespace
+from toolwire.gateway.telemetry import Record, Telemetry
+telemetry = Telemetry(SimpleNamespace(log="text", log_bodies=False))
+telemetry.finish(telemetry.begin(Record(request_id="r", started=0.0, wall=0.0, status=200)), 1.0)
+print(*(name for name in ("opentelemetry", "google.protobuf", "requests") if name in sys.modules))
+"""
+
+
+def test_a_pipe_that_nobody_reads_does_not_break_requests_and_nothing_needless_is_imported() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, stderr=writing, check=False)
+    finally:
+        os.close(writing)
+    assert done.stdout == b"\n"
+
+
+@pytest.mark.parametrize(("refused", "coloured"), [("", True), ("1", False)])
+def test_colour_only_on_a_terminal_that_wants_it(refused: str, coloured: bool) -> None:
+    ours, theirs = os.openpty()
+    environ = {**os.environ, "NO_COLOR": refused}
+    try:
+        subprocess.run([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, stderr=theirs, env=environ, check=True)
+        line = os.read(ours, 65536)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert (b"\x1b[32m200\x1b[0m" in line) is coloured
+    assert (b" 200 " in line) is not coloured

@@ -1,0 +1,300 @@
+"""Traces arrive at a real collector on loopback, by the conventions; nothing is imported when none are asked for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+from typing import ClassVar
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+
+from toolwire.gateway.telemetry import Record, Telemetry
+from toolwire.gateway.traces import asked_for, tracer
+from toolwire.ir import Usage
+
+
+class Collector(ThreadingHTTPServer):
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Taking)
+        self.taken: list[tuple[str, ExportTraceServiceRequest]] = []
+        self.thread = threading.Thread(target=self.serve_forever, args=(0.01,))
+        self.thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def spans(self) -> list[Span]:
+        return [
+            span
+            for _, request in self.taken
+            for resource in request.resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
+
+
+class Taking(BaseHTTPRequestHandler):
+    server: Collector
+    protocol_version: ClassVar[str] = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.server.taken.append((self.path, ExportTraceServiceRequest.FromString(body)))
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    server = Collector()
+    for name in list(os.environ):
+        if name.startswith("OTEL_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.url)
+    yield server
+    server.shutdown()
+    server.thread.join()
+    server.server_close()
+
+
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def exchange(**changes: object) -> Record:
+    told: dict[str, object] = {
+        "request_id": "req_1",
+        "started": 100.0,
+        "wall": 1_800_000_000.0,
+        "method": "POST",
+        "path": "/v1/messages?key=hush",
+        "peer": "127.0.0.1",
+        "agent": "claude-cli/2.1.0",
+        "key": "laptop",
+        "source": "anthropic",
+        "target": "gemini",
+        "provider": "gemini",
+        "server": "generativelanguage.example:443",
+        "asked": "sonnet",
+        "model": "flash",
+        "answered": "flash-002",
+        "stream": True,
+        "status": 200,
+        "first_byte": 100.5,
+        "usage": Usage(input=500, output=30, cache_read=100, cache_write=0, reasoning=20),
+        "finishes": ("calls",),
+        "losses": ("dropped-field",),
+        "request_body": b"hush",
+        "response_body": b"hush",
+        "note": "hush",
+    }
+    return Record(**(told | changes))  # type: ignore[arg-type]
+
+
+def plain(value: AnyValue) -> object:
+    if value.HasField("array_value"):
+        return [plain(item) for item in value.array_value.values]
+    return getattr(value, str(value.WhichOneof("value")))
+
+
+def attributes(span: Span) -> dict[str, object]:
+    return {pair.key: plain(pair.value) for pair in span.attributes}
+
+
+def traced(*records: Record, headers: dict[str, str] | None = None) -> list[tuple[tuple[str, str], ...]]:
+    """Runs the exchanges, gives the headers for their providers; all spans have arrived afterwards."""
+    warnings: list[str] = []
+    telemetry = Telemetry(
+        SimpleNamespace(log="none", log_bodies=False), warnings.append, tracer(os.environ, warnings.append)
+    )
+    passed_on = []
+    for record in records:
+        telemetry.begin(record, headers or {})
+        passed_on.append(telemetry.upstream_headers(record))
+        telemetry.finish(record, 102.0)
+    telemetry.close()
+    assert warnings == []
+    return passed_on
+
+
+def test_a_span_tells_the_exchange_by_the_conventions(collector: Collector) -> None:
+    traced(exchange())
+    (span,) = collector.spans()
+    assert collector.taken[0][0] == "/v1/traces"
+    assert span.name == "chat flash"
+    assert span.kind == Span.SPAN_KIND_SERVER
+    assert (span.start_time_unix_nano, span.end_time_unix_nano) == (1_800_000_000 * 10**9, 1_800_000_002 * 10**9)
+    assert span.status.code == Status.STATUS_CODE_UNSET
+    assert attributes(span) == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "gcp.gemini",
+        "gen_ai.request.model": "flash",
+        "gen_ai.request.stream": True,
+        "gen_ai.response.model": "flash-002",
+        "gen_ai.response.finish_reasons": ["calls"],
+        "gen_ai.response.time_to_first_chunk": 0.5,
+        "gen_ai.usage.input_tokens": 500,
+        "gen_ai.usage.output_tokens": 30,
+        "gen_ai.usage.cache_read.input_tokens": 100,
+        "gen_ai.usage.cache_write.input_tokens": 0,
+        "gen_ai.usage.reasoning.output_tokens": 20,
+        "server.address": "generativelanguage.example",
+        "server.port": 443,
+        "client.address": "127.0.0.1",
+        "http.request.method": "POST",
+        "http.response.status_code": 200,
+        "url.path": "/v1/messages",
+        "user_agent.original": "claude-cli/2.1.0",
+        "toolwire.request_id": "req_1",
+        "toolwire.key": "laptop",
+        "toolwire.source": "anthropic",
+        "toolwire.target": "gemini",
+        "toolwire.losses": ["dropped-field"],
+    }
+    assert b"hush" not in collector.taken[0][1].SerializeToString()
+
+
+def test_the_service_is_named(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    traced(exchange())
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "ours")
+    traced(exchange())
+    resources = [request.resource_spans[0].resource for _, request in collector.taken]
+    names = [{pair.key: plain(pair.value) for pair in resource.attributes}["service.name"] for resource in resources]
+    assert names == ["toolwire", "ours"]
+
+
+def test_the_clients_trace_is_continued_and_passed_on(collector: Collector) -> None:
+    headers = {"traceparent": PARENT, "tracestate": "vendor=1", "baggage": "user=me"}
+    (passed_on,) = traced(exchange(), headers=headers)
+    (span,) = collector.spans()
+    assert span.trace_id.hex() == "0af7651916cd43dd8448eb211c80319c"
+    assert span.parent_span_id.hex() == "b7ad6b7169203331"
+    assert dict(passed_on) == {
+        "traceparent": f"00-{span.trace_id.hex()}-{span.span_id.hex()}-01",
+        "tracestate": "vendor=1",
+    }
+
+
+def test_a_trace_that_is_not_sampled_stays_so(collector: Collector) -> None:
+    (passed_on,) = traced(exchange(), headers={"traceparent": PARENT[:-1] + "0"})
+    assert collector.spans() == []
+    assert dict(passed_on)["traceparent"].startswith("00-0af7651916cd43dd8448eb211c80319c-")
+    assert dict(passed_on)["traceparent"].endswith("-00")
+
+
+@pytest.mark.parametrize("broken", ["", "nonsense", "00-" + "0" * 32 + "-b7ad6b7169203331-01", "x" * 10_000])
+def test_a_broken_trace_starts_a_new_one(collector: Collector, broken: str) -> None:
+    (passed_on,) = traced(exchange(), headers={"traceparent": broken})
+    (span,) = collector.spans()
+    assert span.parent_span_id == b""
+    ((name, value),) = passed_on
+    assert name == "traceparent"
+    assert value.rpartition("-")[0] == f"00-{span.trace_id.hex()}-{span.span_id.hex()}"
+    assert int(value.rpartition("-")[2], 16) & 1
+
+
+def test_failures_are_told(collector: Collector) -> None:
+    upstream = exchange(status=502, failure="upstream", usage=None)
+    upstream.attempts += [("gemini", "503", 0.1), ("groq", "refused", 0.2)]
+    traced(upstream, exchange(status=404, failure="not_found", asked="nope\n", model="", provider="", server=""))
+    first, second = collector.spans()
+    assert first.status.code == Status.STATUS_CODE_ERROR
+    assert attributes(first)["error.type"] == "upstream"
+    assert attributes(first)["toolwire.attempts"] == ["gemini:503", "groq:refused"]
+    assert second.name == "chat nope\\n"
+    assert second.status.code == Status.STATUS_CODE_UNSET
+    assert attributes(second)["error.type"] == "not_found"
+
+
+def test_what_is_no_conversation_is_no_operation_of_a_model(collector: Collector) -> None:
+    traced(exchange(verb="models", model="", asked="", provider="", usage=None))
+    (span,) = collector.spans()
+    assert span.name == "models"
+    assert not {"gen_ai.operation.name", "gen_ai.provider.name"} & attributes(span).keys()
+
+
+def test_a_collector_that_is_away_is_told_in_our_own_log(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = ThreadingHTTPServer(("127.0.0.1", 0), Taking)
+    closed.server_close()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{closed.server_address[1]}")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    warnings: list[str] = []
+    spans = tracer(os.environ, warnings.append)
+    assert spans is not None
+    record = exchange(ended=102.0)
+    spans.begin(record, {})
+    spans.finish(record)
+    spans.close()
+    assert warnings
+    assert all(warning.startswith("traces: ") for warning in warnings)
+
+
+# --- asked for or not -----------------------------------------------------------------------------------------------
+
+HERE = "http://127.0.0.1:4318"
+
+
+@pytest.mark.parametrize(
+    ("environ", "asked"),
+    [
+        ({}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": HERE}, True),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": HERE}, True),
+        ({"OTEL_TRACES_EXPORTER": "otlp"}, True),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": HERE, "OTEL_TRACES_EXPORTER": "none"}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": HERE, "OTEL_SDK_DISABLED": "True"}, False),
+    ],
+)
+def test_the_environment_says_whether_there_are_traces(environ: dict[str, str], asked: bool) -> None:
+    assert asked_for(environ) is asked
+
+
+@pytest.mark.parametrize(
+    ("environ", "words"),
+    [
+        ({"OTEL_TRACES_EXPORTER": "zipkin"}, "OTEL_TRACES_EXPORTER=zipkin"),
+        ({"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "use http/protobuf"),
+    ],
+)
+def test_what_cannot_be_done_is_told_once(environ: dict[str, str], words: str) -> None:
+    warnings: list[str] = []
+    assert tracer(environ, warnings.append) is None
+    assert len(warnings) == 1
+    assert words in warnings[0]
+
+
+WITHOUT = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "opentelemetry":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Absent())
+from toolwire.gateway.traces import tracer
+print(tracer({"OTEL_TRACES_EXPORTER": sys.argv[1]}, print))
+print("opentelemetry" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(
+    ("exporter", "said"),
+    [
+        ("otlp", ["no traces: opentelemetry is missing; install the packages: pip install 'toolwire[otel]'", "None"]),
+        ("none", ["None"]),
+    ],
+)
+def test_without_the_packages_there_is_a_hint(exporter: str, said: list[str]) -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT, exporter], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [*said, "False"]
