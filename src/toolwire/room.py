@@ -173,6 +173,8 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     """Paths that never vary, and what a POST to them asks for."""
     asked: Callable[[str, str], Asked | None] | None = None
     """What a POST to any other path, with this query, asks for; None when it is not this protocol's."""
+    sdk: tuple[str, str, str] | None = None
+    """The vendor whose SDK speaks this, the variable that holds its base URL, and what stands in it behind the host."""
     lists: tuple[str, ...] = ("/v1/models",)
     """Paths at which models are listed; one model stands below."""
     families: tuple[str, ...] = ()

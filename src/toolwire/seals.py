@@ -18,7 +18,8 @@ from toolwire.loss import Ledger
 from toolwire.room import Rules
 
 _MAGIC = b"toolwire:"
-_PREFIX = base64.urlsafe_b64encode(_MAGIC).decode()
+PREFIX = base64.urlsafe_b64encode(_MAGIC).decode()
+"""How every envelope begins."""
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -43,7 +44,7 @@ def envelope(entries: list[Entry]) -> str:
 
 def entries_in(value: str) -> list[Entry] | None:
     """The entries of an envelope; None when the value is something else."""
-    if not value.startswith(_PREFIX):
+    if not value.startswith(PREFIX):
         return None
     text = value.replace("+", "-").replace("/", "_").rstrip("=")
     try:
@@ -74,7 +75,7 @@ def opened(request: Request) -> Request:
 
 def _holds_envelope(part: Part) -> bool:
     seal: Seal | None = getattr(part, "seal", None)
-    return seal is not None and seal.value.startswith(_PREFIX)
+    return seal is not None and seal.value.startswith(PREFIX)
 
 
 def _delivered(turns: tuple[Turn, ...]) -> Iterator[Turn]:

@@ -10,12 +10,15 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from types import ModuleType
 from typing import NoReturn
 
 VERBS = {
+    "serve": "Run the gateway: every protocol in, every protocol out",
     "translate": "Translate a request, a response, a stream or an error between protocols",
     "matrix": "Show the same tool call, declaration and result in every protocol, side by side",
     "check": "Say what each provider would make of a file of tools",
+    "check-config": "Say what the gateway is configured to do, and what is wrong with its configuration",
 }
 
 BAD_INPUT = 2
@@ -52,8 +55,13 @@ def parsed(words: Sequence[str]) -> tuple[str, argparse.Namespace]:
         overview().parse_args(words)
     verb = words[0]
     parser = Parser(prog=f"toolwire {verb}", description=f"{VERBS[verb]}.")
-    import_module(f"toolwire.cli.{verb}").arguments(parser)
+    module(verb).arguments(parser)
     return verb, parser.parse_intermixed_args(list(words[1:]))
+
+
+def module(verb: str) -> ModuleType:
+    """The file of a verb, imported now."""
+    return import_module(f"toolwire.cli.{verb.replace('-', '_')}")
 
 
 def _version() -> str:
@@ -67,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         verb, chosen = parsed(words)
-        return int(import_module(f"toolwire.cli.{verb}").run(chosen))
+        return int(module(verb).run(chosen))
     except Complaint as complaint:
         sys.stderr.write(f"error: {complaint}\n")
         if complaint.hint:

@@ -50,6 +50,7 @@ def write_models(cards: tuple[Card, ...], _query: Mapping[str, str]) -> Object:
 
 HTTP = Http(
     path=_path,
+    sdk=("OpenAI", "OPENAI_BASE_URL", "/v1"),
     posts=MappingProxyType({PATH: Asked("generate")}),
     families=FAMILIES,
     forwarded=("openai-*", "x-openai-*", "x-client-request-id", "idempotency-key", "x-stainless-*", "user-agent"),

@@ -1,0 +1,239 @@
+"""The application: every protocol's endpoints on one address, as plain ASGI, so that any server can host it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from toolwire.gateway.asking import Asking
+from toolwire.gateway.config import Config
+from toolwire.gateway.dialects import Dialects
+from toolwire.gateway.endpoints import Endpoints, upgrade_refused
+from toolwire.gateway.headers import HOPS, named
+from toolwire.gateway.health import Health
+from toolwire.gateway.incoming import Gone, Incoming, Receive, Scope
+from toolwire.gateway.lines import State
+from toolwire.gateway.metrics import DIRECTORY, Metrics
+from toolwire.gateway.problems import Problem, said
+from toolwire.gateway.record import Record
+from toolwire.gateway.refusals import reply
+from toolwire.gateway.relay import Send
+from toolwire.gateway.reload import Live
+from toolwire.gateway.telemetry import Telemetry
+from toolwire.gateway.traces import tracer
+from toolwire.gateway.upstream import Client
+from toolwire.ir import NOTHING, Failure
+from toolwire.room import Room
+
+LOOK = 1.0
+"""Seconds between two looks at the configuration's file."""
+MAX_HOPS = 4
+
+
+class Fixed:
+    """A configuration that was given as a value: nothing to read anew."""
+
+    def __init__(self, config: Config) -> None:
+        self.current = config
+
+    def refresh(self, force: bool = False) -> bool:
+        return False
+
+
+class Gateway:
+    """One for a process. Needs no start-up: what it lacks it makes with the first request."""
+
+    def __init__(self, live: Live | Fixed, telemetry: Telemetry) -> None:
+        self._live = live
+        self._telemetry = telemetry
+        self._health = Health(self._rests)
+        self._dialects = Dialects()
+        self._name = secrets.token_hex(6)
+        self._ids = (f"req_{self._name}{number:08x}" for number in itertools.count(1))
+        self._client: Client | None = None
+        self._endpoints: Endpoints | None = None
+        self._looked = 0.0
+        self._polling: asyncio.Task[None] | None = None
+        self.stopping = False
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self._live.current
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        kind = scope["type"]
+        if kind == "http":
+            await self._http(Incoming(scope, receive, send))
+        elif kind == "lifespan":
+            await self._lifespan(receive, send)
+        elif kind == "websocket":
+            await self._websocket(scope, receive, send)
+
+    # --- one request ---
+
+    async def _http(self, incoming: Incoming) -> None:
+        endpoints = self._current()
+        if incoming.path in endpoints.open:
+            await incoming.answer(endpoints.open[incoming.path](), {})
+            return
+        clock = asyncio.get_running_loop().time
+        found = self._dialects.asked(incoming.path, incoming.query) if incoming.method == "POST" else None
+        room = found[0] if found else self._dialects.nearest(incoming.path, incoming.query, incoming.headers)
+        record = Record(
+            request_id=incoming.request_id(self._ids.__next__),
+            started=clock(),
+            wall=time.time(),
+            peer=incoming.peer,
+            method=incoming.method,
+            path=incoming.path,
+            agent=incoming.headers.get("user-agent", ""),
+            source=room.name,
+        )
+        self._telemetry.begin(record, incoming.headers)
+        try:
+            await self._served(endpoints, incoming, room, record)
+        except Gone:
+            record.gone = True
+        finally:
+            record.bytes_out = record.bytes_out or incoming.sent
+            self._telemetry.finish(record, clock())
+
+    async def _served(self, endpoints: Endpoints, incoming: Incoming, room: Room, record: Record) -> None:
+        state = endpoints.state
+        visitor = state.access.admitted(incoming.headers, incoming.query, incoming.peer)
+        if not isinstance(visitor, Failure):
+            record.key = visitor.key.name if visitor.key is not None else ""
+            looped = self._looped(incoming.headers)
+            if looped is None:
+                await endpoints.serve(incoming, room, visitor, record)
+                return
+            visitor = looped
+        refusal = reply(room, visitor)
+        record.status, record.failure = refusal.status, visitor.kind
+        await incoming.answer(refusal, named(room, record.request_id))
+
+    def _looped(self, headers: Mapping[str, str]) -> Failure | None:
+        hops = headers.get(HOPS, "")
+        passed = hops.split(",") if hops else []
+        if self._name in passed:
+            what = "this gateway calls itself: a provider's base_url leads back to it"
+            return Failure("invalid", f"{what}; see `toolwire check-config`", 508, "loop")
+        if len(passed) >= MAX_HOPS:
+            return Failure(
+                "invalid", f"the call came through {len(passed)} gateways: they call each other", 508, "loop"
+            )
+        return None
+
+    # --- configuration ---
+
+    def _current(self) -> Endpoints:
+        """The endpoints for the configuration in force."""
+        if self._polling is None:
+            now = asyncio.get_running_loop().time()
+            if now - self._looked >= LOOK:
+                self._looked = now
+                self.refresh()
+        if self._endpoints is None or self._endpoints.state.config is not self._live.current:
+            self._endpoints = self._made(self._live.current)
+        return self._endpoints
+
+    def _made(self, config: Config) -> Endpoints:
+        if self._client is None or (
+            self._endpoints is not None and self._endpoints.state.config.server.deadlines != config.server.deadlines
+        ):
+            self._client = Client(config.server.deadlines)
+        secrets_ = [provider.api_key.reveal() for provider in config.providers.values() if provider.api_key]
+        self._telemetry.configure(config.server, secrets_)
+        asking = Asking(self._client, self._telemetry, self._name)
+        return Endpoints(State(config), asking, self._health, self._telemetry, self._dialects)
+
+    def refresh(self, force: bool = False) -> None:
+        """Read the configuration again where it has changed; exchanges under way go on with theirs."""
+        if self._live.refresh(force):
+            self._telemetry.event("reloaded", file=str(self._live.current.file or ""))
+
+    def _rests(self, provider: str, rests: bool, seconds: float) -> None:
+        self._telemetry.resting(provider, rests)
+        self._telemetry.event("resting" if rests else "rested", provider=provider, seconds=seconds)
+
+    # --- beginning and end ---
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        self._current()
+        self._polling = asyncio.get_running_loop().create_task(self._poll())
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        self._polling.cancel()
+        await self.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK)
+            self.refresh()
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+        self._telemetry.close()
+
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """No protocol here is spoken over WebSockets: clients that are told so at once use HTTP."""
+        await receive()
+        if "websocket.http.response" not in scope.get("extensions", {}):
+            await send({"type": "websocket.close", "code": 1000})
+            return
+        room = self._dialects.nearest(scope["path"], "", {})
+        answer = upgrade_refused(room)
+        headers = [(name.encode(), value.encode()) for name, value in answer.headers.items()]
+        await send({"type": "websocket.http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "websocket.http.response.body", "body": answer.body})
+
+
+class _Reporter:
+    """Complaints that come before there is a log wait for it."""
+
+    def __init__(self) -> None:
+        self._telemetry: Telemetry | None = None
+        self._waiting: list[tuple[str, str, str]] = []
+        self.file = ""
+
+    def problems(self, found: Sequence[Problem]) -> None:
+        for problem in found:
+            self._tell(problem.severity, said(problem, self.file), problem.hint)
+
+    def warn(self, what: str) -> None:
+        self._tell("warning", what, "")
+
+    def _tell(self, kind: str, what: str, hint: str) -> None:
+        if self._telemetry is None:
+            self._waiting.append((kind, what, hint))
+        else:
+            self._telemetry.event(kind, what=what, hint=hint)
+
+    def to(self, telemetry: Telemetry) -> None:
+        self._telemetry, waiting = telemetry, self._waiting
+        for row in waiting:
+            self._tell(*row)
+
+
+def app(config: Config | str | Path | None = None, server: Mapping[str, object] = NOTHING) -> Gateway:
+    """The gateway as an ASGI application. `config` is a file, a `Config`, or nothing: then it is found as usual.
+
+    `server` holds settings of `[server]` that win over the file. Raises `Problems` for a configuration with mistakes.
+    """
+    reporter = _Reporter()
+    live = Fixed(config) if isinstance(config, Config) else Live(config, os.environ, reporter.problems, server)
+    reporter.file = str(live.current.file or "")
+    shared = os.environ.get(DIRECTORY)
+    metrics = Metrics(Path(shared)) if shared else Metrics()
+    telemetry = Telemetry(live.current.server, tracer=tracer(os.environ, reporter.warn), metrics=metrics)
+    reporter.to(telemetry)
+    return Gateway(live, telemetry)

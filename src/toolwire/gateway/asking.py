@@ -1,0 +1,208 @@
+"""One try at one provider: the request is sent, and its answer brought to where the client's answer begins."""
+
+from __future__ import annotations
+
+import asyncio
+
+from toolwire.exchange import StreamTranslation
+from toolwire.gateway import loopback, refusals
+from toolwire.gateway.call import Call, Flow, Prepared, Refusal, Reply, Source, Streaming
+from toolwire.gateway.embedded import Embedded
+from toolwire.gateway.faults import Fault
+from toolwire.gateway.headers import answer_headers, call_headers
+from toolwire.gateway.lines import Line
+from toolwire.gateway.passing import Passing
+from toolwire.gateway.preparing import prepared
+from toolwire.gateway.telemetry import Telemetry
+from toolwire.gateway.upstream import Client
+from toolwire.ir import Failure, Response
+from toolwire.room import Room
+from toolwire.wire import Malformed, as_object, decode
+
+MAX_ANSWER = 256 * 1024 * 1024
+MAX_PAUSES = 16
+HOLD = 15.0
+"""Seconds for which the start of a stream waits for its first content, where no heartbeat is set."""
+STREAM = "text/event-stream"
+
+
+class Asking:
+    """Asks providers. It has the connections; all else comes with the call."""
+
+    def __init__(self, client: Client, telemetry: Telemetry, hops: str) -> None:
+        self._client = client
+        self._telemetry = telemetry
+        self._hops = hops
+
+    async def ask(self, call: Call, line: Line) -> Reply | Flow | Refusal:
+        ready = prepared(call, line)
+        if isinstance(ready, Refusal):
+            return ready
+        record = call.record
+        record.provider, record.target, record.model = line.provider.name, line.room.name, line.model
+        record.passed = ready.passed
+        source = await self.send(call, line, ready.body)
+        if isinstance(source, Fault):
+            return refusals.faulty(call, line, source)
+        record.upstream_id = source.headers.get(line.room.http.request_id, "")
+        if source.status >= 300:
+            return await self._refused(call, ready, source)
+        return await (self._flowing if call.stream else self._whole)(call, ready, source)
+
+    async def send(self, call: Call, line: Line, body: bytes, method: str = "POST") -> Source | Fault:
+        if line.address is None:
+            return Embedded(loopback.answer(line.room, body, line.model, line.stream, int(call.now)))
+        call.record.server = line.address.peer
+        headers = call_headers(call, line, body, self._hops, self._telemetry.upstream_headers(call.record))
+        return await self._client.send(line.address, method, line.path, headers, body)
+
+    async def _refused(self, call: Call, ready: Prepared, source: Source) -> Refusal:
+        line = ready.line
+        data = await source.read(MAX_ANSWER)
+        if isinstance(data, Fault):
+            return refusals.faulty(call, line, data)
+        if source.status < 400:
+            return refusals.redirected(call, line, source.status)
+        data = _scrubbed(data, line)
+        said = ready.exchange.error(data, source.status, source.headers)
+        failure = said.failure or Failure("upstream", "", 502)
+        headers = {**said.headers, **answer_headers(call, line, source.headers, ready.losses)}
+        if not ready.exchange.crossing and "json" in source.headers.get("content-type", ""):
+            return refusals.refused(failure, Reply(source.status, headers, data))
+        return refusals.refused(failure, Reply(said.status, headers, said.body))
+
+    # --- whole answers ---
+
+    async def _whole(self, call: Call, ready: Prepared, source: Source) -> Reply | Refusal:
+        line, exchange, record = ready.line, ready.exchange, call.record
+        data = await source.read(MAX_ANSWER)
+        if not isinstance(data, Fault) and exchange.may_pause:
+            data = await self._unpaused(call, ready, data)
+        if isinstance(data, Fault):
+            return refusals.faulty(call, line, data)
+        streamed = source.headers.get("content-type", "").startswith(STREAM)
+        try:
+            if ready.passed and not streamed:
+                response = read(line.room, data)
+                record.usage, record.answered = response.usage, response.model
+                passing = Reply(200, answer_headers(call, line, source.headers, ()), data)
+                return passing if response.failure is None else refusals.refused(response.failure, passing)
+            said = exchange.streamed_response(data) if streamed else exchange.response(data)
+        except Malformed as bad:
+            return refusals.unreadable(call, line, bad)
+        record.usage, record.answered = said.usage, said.model
+        losses = (*ready.losses, *said.losses)
+        record.losses = tuple(loss.code for loss in losses)
+        whole = Reply(said.status, {**said.headers, **answer_headers(call, line, source.headers, losses)}, said.body)
+        return whole if said.failure is None else refusals.refused(said.failure, whole)
+
+    async def _unpaused(self, call: Call, ready: Prepared, data: bytes) -> bytes | Fault:
+        """An answer that paused is asked to go on, until it is whole."""
+        for _ in range(MAX_PAUSES):
+            try:
+                more = ready.exchange.continuation(data)
+            except Malformed:
+                return data
+            if more is None:
+                return data
+            got = await self.again(call, ready.line, more)
+            read = got if isinstance(got, Fault) else await got.read(MAX_ANSWER)
+            if isinstance(read, Fault):
+                return read
+            data = read
+        return Fault("protocol", f"the answer paused more than {MAX_PAUSES} times")
+
+    async def again(self, call: Call, line: Line, body: bytes) -> Source | Fault:
+        """Ask for the rest of an answer."""
+        source = await self.send(call, line, body)
+        if isinstance(source, Fault) or source.status < 300:
+            return source
+        source.abort()
+        return Fault("protocol", f"its answer paused and did not go on (status {source.status})")
+
+    # --- streams ---
+
+    async def _flowing(self, call: Call, ready: Prepared, source: Source) -> Flow | Refusal:
+        """Waits until something of the answer itself has come: up to then another provider can still be asked."""
+        streams = source.headers.get("content-type", "").startswith(STREAM)
+        stream: Streaming
+        if streams:
+            stream = Passing(ready.line.room) if ready.passed else ready.exchange.stream()
+            flow = Flow(ready, source, stream, answer_headers(call, ready.line, source.headers, ready.losses))
+            refusal = await self._begin(call, flow)
+        else:
+            stream = ready.exchange.stream()
+            flow = Flow(ready, source, stream, answer_headers(call, ready.line, source.headers, ready.losses))
+            refusal = await self._unfold(call, flow, stream)
+        if refusal is None and stream.failure is not None:
+            call.record.usage = stream.usage
+            failed = refusals.reply(call.client, stream.failure)
+            refusal = refusals.refused(
+                stream.failure, Reply(failed.status, {**flow.headers, **failed.headers}, failed.body)
+            )
+        if refusal is not None:
+            source.abort()
+            return refusal
+        return flow
+
+    async def _begin(self, call: Call, flow: Flow) -> Refusal | None:
+        source, stream = flow.source, flow.stream
+        clock = asyncio.get_running_loop().time
+        until = 0.0
+        while not stream.begun and stream.failure is None:
+            if until:
+                data = await _awaited(flow, until - clock())
+                if data is None:
+                    return None
+            else:
+                data = await source.chunk()
+                until = clock() + (call.state.config.server.heartbeat or HOLD)
+            if isinstance(data, Fault):
+                return refusals.faulty(call, flow.prepared.line, data)
+            if not data:
+                flow.source_ended = True
+                flow.pending.append(stream.close())
+                return None
+            flow.pending.append(stream.feed(data))
+        return None
+
+    async def _unfold(self, call: Call, flow: Flow, stream: StreamTranslation) -> Refusal | None:
+        """A provider that sends a whole answer though a stream was asked for."""
+        line = flow.prepared.line
+        data = await flow.source.read(MAX_ANSWER)
+        if isinstance(data, Fault):
+            return refusals.faulty(call, line, data)
+        try:
+            if isinstance(decode(data), list):
+                flow.pending += [stream.feed(data), stream.close()]
+            else:
+                flow.pending.append(stream.feed_whole(data))
+        except Malformed as bad:
+            return refusals.unreadable(call, line, bad)
+        flow.source_ended = True
+        return None
+
+
+async def _awaited(flow: Flow, seconds: float) -> bytes | Fault | None:
+    """The next chunk, or None when it does not come in time: then it is still waited for, by whoever goes on."""
+    waiting = asyncio.ensure_future(flow.source.chunk())
+    try:
+        await asyncio.wait({waiting}, timeout=max(0.0, seconds))
+    except asyncio.CancelledError:
+        waiting.cancel()
+        raise
+    if waiting.done():
+        return waiting.result()
+    flow.waiting = waiting
+    return None
+
+
+def read(room: Room, data: bytes) -> Response:
+    """What an answer that passes says of itself."""
+    return room.read_response(as_object(decode(data), None))
+
+
+def _scrubbed(data: bytes, line: Line) -> bytes:
+    """Some servers repeat the key in their complaint; nobody else needs to see it."""
+    key = line.provider.api_key.reveal().encode()
+    return data.replace(key, b"[key]") if len(key) >= 8 else data

@@ -1,0 +1,103 @@
+"""From one call to an answer: providers are tried in order, as long as nothing has reached the client."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+
+from toolwire.gateway.asking import Asking
+from toolwire.gateway.bodies import has_tools
+from toolwire.gateway.call import Call, Flow, Refusal, Reply
+from toolwire.gateway.health import Health
+from toolwire.gateway.routing import Target, chosen_room
+from toolwire.gateway.telemetry import Telemetry
+from toolwire.ir import Failure
+
+BACK_OFF = 0.25
+"""Seconds before the second try; doubled for every further one, with some chance in it."""
+LONGEST_WAIT = 5.0
+"""A provider that asks for more than this is not waited for: another one is asked, or the client is told."""
+
+
+class Attempts:
+    """Tries the targets of one call until one of them answers or none is left."""
+
+    def __init__(self, call: Call, asking: Asking, health: Health, telemetry: Telemetry) -> None:
+        self._call = call
+        self._asking = asking
+        self._health = health
+        self._telemetry = telemetry
+        self._clock: Callable[[], float] = asyncio.get_running_loop().time
+        self._until = self._clock() + (call.state.config.server.deadlines.retries or float("inf"))
+
+    async def run(self, targets: tuple[Target, ...]) -> Reply | Flow | Refusal:
+        """The first answer there is; else why the target that was asked for gave none."""
+        first: Refusal | None = None
+        willing = self._willing(targets)
+        for number, target in enumerate(willing):
+            last = number == len(willing) - 1
+            got = await self._at(target, last)
+            if not isinstance(got, Refusal):
+                return got
+            first = first or got
+            if not got.onward or (not last and self._clock() >= self._until):
+                break
+        if first is None:
+            raise ValueError("there must be a target")
+        return first
+
+    def _willing(self, targets: tuple[Target, ...]) -> list[Target]:
+        """Those that do not rest; if all do, the first, because asking it is better than not trying."""
+        if len(targets) == 1:
+            return list(targets)
+        now = self._clock()
+        awake = [target for target in targets if not self._health.rests(target.provider.name, target.model, now)]
+        return awake or list(targets[:1])
+
+    async def _at(self, target: Target, last: bool) -> Reply | Flow | Refusal:
+        """One target, several times if that may help."""
+        call = self._call
+        server = call.state.config.server
+        room = chosen_room(target, call.client, lambda: has_tools(call.peek, call.body))
+        line = call.state.line(target, room, call.stream)
+        for again in range(server.retries + 1):
+            begun = self._clock()
+            got = await self._asking.ask(call, line)
+            ended = self._clock()
+            if not isinstance(got, Refusal):
+                self._health.succeeded(target.provider.name, target.model)
+                self._telemetry.attempt(call.record, target.provider.name, "ok", ended - begun)
+                return got
+            self._note(target, got, ended - begun)
+            wait = self._wait(got.failure, again)
+            if not got.again or again == server.retries or ended + wait > self._until:
+                break
+            if wait > LONGEST_WAIT or (not last and got.failure.retry_after is not None):
+                break
+            await asyncio.sleep(wait)
+        return got
+
+    @staticmethod
+    def _wait(failure: Failure, again: int) -> float:
+        if failure.retry_after is not None:
+            return failure.retry_after
+        return float(BACK_OFF * 2**again * random.uniform(0.5, 1.0))
+
+    def _note(self, target: Target, refusal: Refusal, seconds: float) -> None:
+        server, failure = self._call.state.config.server, refusal.failure
+        outcome = (
+            failure.code if failure.kind in ("upstream", "deadline") and failure.code else str(refusal.reply.status)
+        )
+        self._telemetry.attempt(
+            self._call.record, target.provider.name, outcome, seconds, fault=failure.kind in ("upstream", "deadline")
+        )
+        if refusal.onward:
+            self._health.failed(target.provider.name, target.model, self._clock(), server.rest_after, server.rest)
+
+
+def attempts_header(tried: list[tuple[str, str, float]]) -> Mapping[str, str]:
+    """What happened, where more than one try was needed."""
+    if len(tried) < 2:
+        return {}
+    return {"x-toolwire-attempts": ", ".join(f"{provider}={outcome}" for provider, outcome, _ in tried)}

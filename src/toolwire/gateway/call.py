@@ -1,0 +1,121 @@
+"""One client's call on its way through the gateway, and the values that pass between its steps."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from toolwire.exchange import Exchange
+from toolwire.gateway.access import Visitor
+from toolwire.gateway.bodies import Peek
+from toolwire.gateway.faults import Fault
+from toolwire.gateway.lines import Line, State
+from toolwire.gateway.record import Record
+from toolwire.ir import Failure, Usage
+from toolwire.loss import Loss
+from toolwire.room import Room
+
+
+class Call:
+    """What a client asks for."""
+
+    __slots__ = ("body", "client", "framing", "headers", "model", "now", "peek", "record", "state", "stream", "visitor")
+
+    def __init__(
+        self, state: State, client: Room, visitor: Visitor, record: Record, headers: Mapping[str, str]
+    ) -> None:
+        self.state = state
+        self.client = client
+        self.visitor = visitor
+        self.record = record
+        self.headers = headers
+        """The client's headers, in lower case."""
+        self.body = b""
+        self.peek = Peek()
+        self.model = ""
+        self.stream = False
+        self.framing = ""
+        self.now = time.time()
+
+
+class Reply(Struct, frozen=True):
+    """A whole answer for the client."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Refusal(Struct, frozen=True):
+    """A provider that gave no answer: why, what the client would be told, and whether to try on."""
+
+    failure: Failure
+    reply: Reply
+    again: bool = False
+    """May the same provider do better in a moment?"""
+    onward: bool = False
+    """May another provider do better?"""
+
+
+class Source(Protocol):
+    """An answer as it comes in: from a provider, or from the embedded model."""
+
+    status: int
+    headers: dict[str, str]
+
+    async def read(self, limit: int) -> bytes | Fault: ...
+
+    async def chunk(self) -> bytes | Fault: ...
+
+    def abort(self) -> None: ...
+
+
+class Streaming(Protocol):
+    """A stream on its way to the client, translated or passing."""
+
+    usage: Usage | None
+    failure: Failure | None
+    begun: bool
+    ended: bool
+
+    @property
+    def paused(self) -> bool: ...
+
+    @property
+    def losses(self) -> Sequence[Loss]: ...
+
+    def feed(self, data: bytes) -> bytes: ...
+
+    def close(self) -> bytes: ...
+
+    def fail(self, failure: Failure) -> bytes: ...
+
+
+class Prepared(Struct, frozen=True):
+    """A request as a provider gets it."""
+
+    line: Line
+    body: bytes
+    exchange: Exchange
+    passed: bool
+    losses: Sequence[Loss] = ()
+
+
+class Flow:
+    """A stream that has begun: what came so far, and where the rest comes from."""
+
+    __slots__ = ("headers", "pending", "prepared", "source", "source_ended", "stream", "waiting")
+
+    def __init__(self, prepared: Prepared, source: Source, stream: Streaming, headers: Mapping[str, str]) -> None:
+        self.prepared = prepared
+        self.source = source
+        self.stream = stream
+        self.headers = headers
+        self.pending: list[bytes] = []
+        self.source_ended = False
+        self.waiting: asyncio.Future[bytes | Fault] | None = None
+        """A chunk that is already waited for."""

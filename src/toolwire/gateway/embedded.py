@@ -1,0 +1,26 @@
+"""The embedded model's answer, in the form in which providers' answers come."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from toolwire.gateway.faults import Fault
+from toolwire.gateway.loopback import Answered
+
+
+class Embedded:
+    __slots__ = ("_pieces", "headers", "status")
+
+    def __init__(self, made: Answered) -> None:
+        self.status = made.status
+        self.headers = {"content-type": made.content_type}
+        self._pieces = deque(made.pieces)
+
+    async def read(self, limit: int) -> bytes | Fault:
+        return b"".join(self._pieces)
+
+    async def chunk(self) -> bytes | Fault:
+        return self._pieces.popleft() if self._pieces else b""
+
+    def abort(self) -> None:
+        self._pieces.clear()

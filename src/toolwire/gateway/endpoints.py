@@ -1,0 +1,204 @@
+"""What is served: answers, counts, lists of models, paths that pass through, and the gateway's own pages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from urllib.parse import parse_qsl, unquote
+
+from toolwire.gateway import refusals
+from toolwire.gateway.access import Visitor
+from toolwire.gateway.asking import Asking
+from toolwire.gateway.attempts import Attempts, attempts_header
+from toolwire.gateway.bodies import peeked
+from toolwire.gateway.call import Call, Flow, Refusal, Reply
+from toolwire.gateway.counting import counted
+from toolwire.gateway.dialects import Dialects
+from toolwire.gateway.headers import named
+from toolwire.gateway.health import Health
+from toolwire.gateway.incoming import Incoming, Watch
+from toolwire.gateway.lines import State
+from toolwire.gateway.record import Record
+from toolwire.gateway.relay import Outlet, relay
+from toolwire.gateway.routing import Target, Unroutable
+from toolwire.gateway.telemetry import Telemetry
+from toolwire.gateway.through import pass_through
+from toolwire.ir import Failure
+from toolwire.room import Asked, Card, Room
+from toolwire.wire import Malformed, as_object, decode, encode
+
+JSON = {"content-type": "application/json"}
+TEXT = {"content-type": "text/plain; charset=utf-8"}
+METRICS = {"content-type": "text/plain; version=0.0.4; charset=utf-8"}
+
+
+class Endpoints:
+    """Serves one configuration."""
+
+    def __init__(self, state: State, asking: Asking, health: Health, telemetry: Telemetry, dialects: Dialects) -> None:
+        self.state = state
+        self._asking = asking
+        self._health = health
+        self._telemetry = telemetry
+        self._dialects = dialects
+        self.open: Mapping[str, Callable[[], Reply]] = {
+            "/livez": lambda: Reply(200, TEXT, b"ok\n"),
+            "/readyz": lambda: Reply(200, TEXT, b"ok\n"),
+        }
+        """Pages that everybody may see: they tell nothing."""
+
+    async def serve(self, incoming: Incoming, room: Room, visitor: Visitor, record: Record) -> None:
+        """Answer a visitor that was let in."""
+        found = self._dialects.asked(incoming.path, incoming.query)
+        if found is not None and incoming.method == "POST":
+            call = Call(self.state, room, visitor, record, incoming.headers)
+            await (self._count if found[1].verb == "count" else self._generate)(incoming, call, found[1])
+            return
+        answer = self._page(incoming, room, visitor, record) if found is None else _wrong_method(incoming, room)
+        if answer is None:
+            call = Call(self.state, room, visitor, record, incoming.headers)
+            answer = await pass_through(call, incoming, self._asking)
+            if answer is None:
+                return
+            if answer.status == 404 and not record.provider:
+                answer = self._nowhere(incoming, room)
+        await self._answer(incoming, room, record, answer)
+
+    # --- answers ---
+
+    async def _generate(self, incoming: Incoming, call: Call, asked: Asked) -> None:
+        targets = await self._read(incoming, call, asked)
+        if isinstance(targets, Refusal):
+            await self._refuse(incoming, call, targets)
+            return
+        record, cancels = call.record, self.state.config.server.on_client_gone == "cancel"
+        watch = Watch(incoming.receive, cancels)
+        try:
+            got = await Attempts(call, self._asking, self._health, self._telemetry).run(targets)
+            if isinstance(got, Flow):
+                await self._stream(incoming, call, got)
+            elif isinstance(got, Refusal):
+                await self._refuse(incoming, call, got)
+            else:
+                await self._answer(incoming, call.client, record, got)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not watch.gone or task is None:
+                raise
+            task.uncancel()
+        finally:
+            watch.stop()
+            record.gone = record.gone or watch.gone
+
+    async def _read(self, incoming: Incoming, call: Call, asked: Asked) -> tuple[Target, ...] | Refusal:
+        """The body, what it asks for, and where that is."""
+        record, client = call.record, call.client
+        body = await incoming.body(self.state.config.server.max_body)
+        if isinstance(body, Failure):
+            return refusals.told(call, body)
+        record.bytes_in = len(body)
+        if self._telemetry.bodies:
+            record.request_body = body
+        peek = peeked(body)
+        if peek is None:
+            return refusals.told(call, _malformed(client, body))
+        call.body, call.peek, call.framing = body, peek, asked.framing
+        call.model = asked.model or peek.model
+        call.stream = bool(peek.stream) if asked.stream is None else asked.stream
+        record.asked, record.stream = call.model, call.stream
+        targets = self.state.router.route(call.model, call.visitor.key)
+        if isinstance(targets, Unroutable):
+            code = "model_not_found" if targets.kind == "not_found" else ""
+            return refusals.told(call, Failure(targets.kind, targets.message, 0, code, "model"))
+        return targets
+
+    async def _stream(self, incoming: Incoming, call: Call, flow: Flow) -> None:
+        http, record, server = call.client.http, call.record, self.state.config.server
+        framing = http.framing(call.framing) if call.framing else None
+        kind = "application/json" if framing is not None else http.stream_type
+        headers = {**flow.headers, **attempts_header(record.attempts), **named(call.client, record.request_id)}
+        await incoming.start(200, {**headers, "content-type": kind, "cache-control": "no-cache"})
+        record.status, record.first_byte = 200, asyncio.get_running_loop().time()
+        outlet = Outlet(incoming.send, framing, b"" if framing is not None else http.heartbeat, server.heartbeat)
+        try:
+            await relay(call, flow, self._asking, outlet)
+        finally:
+            stream = flow.stream
+            record.usage, record.bytes_out = stream.usage, outlet.sent
+            record.failure = stream.failure.kind if stream.failure is not None else ""
+            record.losses = (*(loss.code for loss in flow.prepared.losses), *(loss.code for loss in stream.losses))
+
+    async def _refuse(self, incoming: Incoming, call: Call, refusal: Refusal) -> None:
+        call.record.failure = refusal.failure.kind
+        await self._answer(incoming, call.client, call.record, refusal.reply)
+
+    async def _answer(self, incoming: Incoming, room: Room, record: Record, answer: Reply) -> None:
+        record.status, record.first_byte = answer.status, asyncio.get_running_loop().time()
+        if self._telemetry.bodies:
+            record.response_body = answer.body
+        await incoming.answer(answer, {**attempts_header(record.attempts), **named(room, record.request_id)})
+
+    # --- counts ---
+
+    async def _count(self, incoming: Incoming, call: Call, asked: Asked) -> None:
+        call.record.verb = "count"
+        targets = await self._read(incoming, call, asked)
+        call.stream = False
+        answer = targets.reply if isinstance(targets, Refusal) else await counted(call, targets, self._asking)
+        await self._answer(incoming, call.client, call.record, answer)
+
+    # --- pages ---
+
+    def _page(self, incoming: Incoming, room: Room, visitor: Visitor, record: Record) -> Reply | None:
+        """What can be answered at once; None for a path that may pass through."""
+        if incoming.path == "/metrics":
+            record.verb = "metrics"
+            return Reply(200, METRICS, self._telemetry.metrics_text())
+        if incoming.method not in ("GET", "HEAD"):
+            return None
+        name = self._dialects.listed(incoming.path)
+        if name is None:
+            return None
+        record.verb = "models"
+        return self._models(room, visitor, incoming.query) if not name else self._model(room, visitor, unquote(name))
+
+    def _models(self, room: Room, visitor: Visitor, query: str) -> Reply:
+        cards = self.state.router.cards(visitor.key)
+        return Reply(200, JSON, encode(room.http.write_models(cards, dict(parse_qsl(query)))))
+
+    def _model(self, room: Room, visitor: Visitor, name: str) -> Reply:
+        for card in self.state.router.cards(visitor.key):
+            if card.id == name:
+                return Reply(200, JSON, encode(room.http.write_model(card)))
+        targets = self.state.router.route(name, visitor.key)
+        if isinstance(targets, Unroutable):
+            return refusals.reply(room, Failure(targets.kind, targets.message, 0, "model_not_found", "model"))
+        return Reply(200, JSON, encode(room.http.write_model(Card(name, targets[0].provider.name))))
+
+    def _nowhere(self, incoming: Incoming, room: Room) -> Reply:
+        near = self._dialects.near(incoming.path)
+        hint = f"did you mean POST {near}?" if near else f"there is: {', '.join(self._dialects.posts)}"
+        what = f"nothing is served at {incoming.method} {incoming.path[:200]}"
+        return refusals.reply(room, Failure("not_found", f"{what}; hint: {hint}", 404))
+
+
+def _malformed(room: Room, body: bytes) -> Failure:
+    try:
+        room.read_request(as_object(decode(body), None))
+    except Malformed as bad:
+        return Failure("invalid", str(bad), 400, param=bad.path)
+    return Failure("invalid", "the model must be a string and stream true or false", 400)
+
+
+def _wrong_method(incoming: Incoming, room: Room) -> Reply:
+    if incoming.headers.get("upgrade", "").lower() == "websocket":
+        return upgrade_refused(room)
+    answer = refusals.reply(room, Failure("invalid", f"{incoming.path} takes POST, not {incoming.method}", 405))
+    return Reply(405, {**answer.headers, "allow": "POST"}, answer.body)
+
+
+def upgrade_refused(room: Room) -> Reply:
+    """Clients that are told so at once use HTTP."""
+    failure = Failure("invalid", "WebSockets are not spoken here; send the same request with POST", 426)
+    answer = refusals.reply(room, failure)
+    return Reply(426, answer.headers, answer.body)

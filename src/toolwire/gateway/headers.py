@@ -1,0 +1,52 @@
+"""Headers, to providers and back to clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from toolwire.gateway.call import Call
+from toolwire.gateway.lines import Headers, Line, kept
+from toolwire.loss import Loss
+from toolwire.room import Room
+
+HOPS = "x-toolwire-hops"
+"""The gateways that a call has come through; one that finds itself there calls itself."""
+
+
+def call_headers(call: Call, line: Line, body: bytes, hops: str, trace: Headers) -> list[tuple[str, str]]:
+    """What a provider gets to see. Of the client's own headers only those that its protocol gives a meaning to."""
+    http = line.room.http
+    given = kept(call.state.forwarded[line.room.name], call.headers) if line.room.name == call.client.name else {}
+    set_here = http.headers(line.model, body, given)
+    headers = {**given, **dict(set_here), **dict(line.headers)} if given or set_here else dict(line.headers)
+    if line.provider.forward_auth:
+        name, value = http.credential(call.visitor.own)
+        headers[name] = value
+    headers["x-request-id"] = call.record.request_id
+    passed = call.headers.get(HOPS)
+    headers[HOPS] = f"{passed},{hops}" if passed else hops
+    return [*headers.items(), *trace]
+
+
+def answer_headers(call: Call, line: Line, given: Mapping[str, str], losses: Sequence[Loss]) -> dict[str, str]:
+    """What a client gets to see of a provider's headers, and what we have to say ourselves."""
+    headers = {"content-type": "application/json"}
+    if line.room.name == call.client.name:
+        headers.update(kept(call.state.answered[line.room.name], given))
+    else:
+        limits = line.room.http.read_limits(given, call.now)
+        if limits:
+            headers.update(call.client.http.write_limits(limits, call.now))
+    if losses:
+        headers["x-toolwire-losses"] = losses_header(losses)
+    return headers
+
+
+def losses_header(losses: Sequence[Loss]) -> str:
+    codes = dict.fromkeys(loss.code for loss in losses)
+    return f"{len(losses)}; codes={','.join(codes)}"
+
+
+def named(room: Room, request_id: str) -> dict[str, str]:
+    """The id of the request, under the usual name and under the one that this protocol's clients look for."""
+    return {"x-request-id": request_id, room.http.request_id: request_id}

@@ -1,0 +1,107 @@
+"""Lines to providers: all about a call that is the same every time, worked out once for each configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from toolwire import __version__, ids
+from toolwire.gateway.access import Access
+from toolwire.gateway.config import Config, Provider
+from toolwire.gateway.routing import Router, Target
+from toolwire.gateway.upstream import Address
+from toolwire.protocols import ROOMS
+from toolwire.room import Room
+
+Headers = tuple[tuple[str, str], ...]
+_REMEMBERED = 2048
+
+
+class Line(Struct, frozen=True, eq=False):
+    """One way to ask one provider for one model in one protocol."""
+
+    provider: Provider
+    room: Room
+    model: str
+    stream: bool
+    max_output_tokens: int | None
+    plain: bool
+    """Is it the protocol as it is, without quirks?"""
+    address: Address | None
+    """None for the embedded model."""
+    path: str
+    headers: Headers
+    maker: str
+
+
+class Names(Struct, frozen=True):
+    """A table of header names in which some stand for all that begin so, made quick."""
+
+    exact: frozenset[str]
+    beginnings: tuple[str, ...]
+
+    def has(self, name: str) -> bool:
+        return name in self.exact or name.startswith(self.beginnings)
+
+
+def names(table: Iterable[str]) -> Names:
+    listed = list(table)
+    exact = frozenset(name for name in listed if not name.endswith("*"))
+    return Names(exact, tuple(name[:-1] for name in listed if name.endswith("*")))
+
+
+class State:
+    """A configuration at work. A new one gets a new state; exchanges under way keep theirs."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.router = Router(config)
+        self.access = Access(config.server)
+        self.forwarded = {room.name: names(room.http.forwarded) for room in ROOMS.values()}
+        self.answered = {room.name: names(room.http.answered) for room in ROOMS.values()}
+        self._lines: dict[tuple[Provider, str, Room, bool, int | None], Line] = {}
+        self._addresses: dict[tuple[Provider, str], Address] = {}
+
+    def line(self, target: Target, room: Room, stream: bool) -> Line:
+        key = (target.provider, target.model, room, stream, target.max_output_tokens)
+        found = self._lines.get(key)
+        if found is None:
+            if len(self._lines) >= _REMEMBERED:
+                self._lines.clear()
+            found = self._lines[key] = self._line(target, room, stream)
+        return found
+
+    def _line(self, target: Target, room: Room, stream: bool) -> Line:
+        provider, model = target.provider, target.model
+        plain = ROOMS[room.name] is room
+        limit = target.max_output_tokens
+        maker = f"{room.name}/{provider.name}/{ids.digest(provider.api_key.reveal(), 8)}"
+        if provider.embedded:
+            return Line(provider, room, model, stream, limit, plain, None, "", (), maker)
+        address = self.address(provider, room.name)
+        path = room.http.path(model, stream)
+        return Line(provider, room, model, stream, limit, plain, address, path, self.fixed(provider, room), maker)
+
+    def address(self, provider: Provider, protocol: str) -> Address:
+        key = (provider, protocol)
+        found = self._addresses.get(key)
+        if found is None:
+            url, proxy = provider.base_urls[protocol], provider.proxies.get(protocol, "")
+            found = self._addresses[key] = Address.parse(url, proxy, provider.ca_file)
+        return found
+
+    @staticmethod
+    def fixed(provider: Provider, room: Room) -> Headers:
+        """Headers that every call bears; what the operator sets comes last and wins."""
+        headers = {"content-type": "application/json", "user-agent": f"toolwire/{__version__}"}
+        credential = provider.credential(room.http)
+        if credential is not None:
+            headers[credential[0]] = credential[1]
+        headers.update({name.lower(): value for name, value in provider.headers.items()})
+        return tuple(headers.items())
+
+
+def kept(table: Names, headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers that the table names."""
+    return {name: value for name, value in headers.items() if table.has(name)}

@@ -1,0 +1,82 @@
+"""A call as one provider gets it: the client's own bytes where nothing needs changing, else a translation."""
+
+from __future__ import annotations
+
+from toolwire import seals
+from toolwire.exchange import Exchange
+from toolwire.gateway import refusals
+from toolwire.gateway.bodies import ambiguous, with_model
+from toolwire.gateway.call import Call, Prepared, Refusal
+from toolwire.gateway.lines import Line
+from toolwire.ids import digest
+from toolwire.ir import Failure
+from toolwire.options import Options
+from toolwire.wire import Malformed
+
+
+def prepared(call: Call, line: Line) -> Prepared | Refusal:
+    provider = line.provider
+    if provider.key_missing:
+        return refusals.keyless(call, line)
+    if provider.forward_auth and not call.visitor.own:
+        return refusals.anonymous(call, line)
+    exchange = Exchange(call.client, line.room, _options(call, line))
+    passes = _passes(call, line)
+    if passes and _same_name(call.model, line.model):
+        return Prepared(line, _renamed(call, line), exchange, True)
+    try:
+        translation = exchange.request(call.body)
+    except Malformed as bad:
+        return refusals.told(call, Failure("invalid", str(bad), 400, param=bad.path))
+    losses = translation.losses
+    if passes and not losses:
+        # The other model takes the request as it is, so the client's own bytes are better than ours.
+        return Prepared(line, _renamed(call, line), exchange, True)
+    if call.state.config.translate.on_loss == "refuse":
+        lost = [loss for loss in losses if loss.severity == "lost"]
+        if lost:
+            return refusals.unsayable(call, line, lost)
+    return Prepared(line, translation.body, exchange, False, losses)
+
+
+def _options(call: Call, line: Line) -> Options:
+    translate = call.state.config.translate
+    maker = line.maker
+    if line.provider.forward_auth:
+        maker = f"{line.room.name}/{line.provider.name}/{digest(call.visitor.own, 8)}"
+    return Options(
+        model=line.model,
+        stream=call.stream,
+        binary_results=translate.binary_results,
+        cache_breakpoints=translate.cache_breakpoints,
+        max_output_tokens=line.max_output_tokens,
+        max_bytes=call.state.config.server.max_body,
+        maker=maker,
+        now=int(call.now),
+        seed=call.record.request_id,
+    )
+
+
+def _passes(call: Call, line: Line) -> bool:
+    """Does nothing need changing but the model's name? An envelope of ours must be opened before it goes anywhere."""
+    return (
+        line.room is call.client
+        and line.plain
+        and line.max_output_tokens is None
+        and seals.PREFIX.encode() not in call.body
+    )
+
+
+def _same_name(asked: str, sent: str) -> bool:
+    """Is it the name that was asked for, but for the provider before it?"""
+    return asked == sent or asked.endswith(f"/{sent}")
+
+
+def _renamed(call: Call, line: Line) -> bytes:
+    if not line.room.http.model_in_body:
+        return call.body
+    key = call.visitor.key
+    # A key that may use some models only must not smuggle in a second name that another parser would take.
+    if call.model == line.model and (key is None or key.models == ("*",) or not ambiguous(call.body)):
+        return call.body
+    return with_model(call.body, line.model)

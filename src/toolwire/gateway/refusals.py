@@ -1,0 +1,91 @@
+"""Why there is no answer, in the client's own shape, and whether asking again or elsewhere may help."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from toolwire.gateway.call import Call, Refusal, Reply
+from toolwire.gateway.faults import Fault
+from toolwire.gateway.lines import Line
+from toolwire.ir import Failure
+from toolwire.loss import Loss
+from toolwire.room import Room
+from toolwire.wire import Malformed, encode
+
+AGAIN = frozenset({"timeout", "rate", "server", "upstream", "overloaded", "deadline"})
+"""Failures after which the same provider may do better in a moment."""
+ONWARD = AGAIN | {"quota", "billing", "authentication", "permission", "not_found"}
+"""Failures after which another provider may do better: they are not the client's fault."""
+FAULTS: Mapping[str, tuple[str, int, bool]] = MappingProxyType(
+    {
+        "dns": ("upstream", 502, True),
+        "refused": ("upstream", 502, True),
+        "unreachable": ("upstream", 502, True),
+        "tls": ("upstream", 502, False),
+        "proxy": ("upstream", 502, False),
+        "protocol": ("upstream", 502, False),
+        "cut": ("upstream", 502, True),
+        "connect-timeout": ("deadline", 504, True),
+        "first-byte-timeout": ("deadline", 504, False),
+        "idle-timeout": ("deadline", 504, False),
+    }
+)
+"""What a fault is to the client, as kind and status; and whether to ask the same provider again."""
+
+
+def reply(room: Room, failure: Failure) -> Reply:
+    """A failure as a client of this room sees it."""
+    sent = room.write_error(failure)
+    return Reply(sent.status, {"content-type": "application/json", **sent.headers}, encode(sent.body))
+
+
+def refused(failure: Failure, answer: Reply) -> Refusal:
+    """What a provider refused."""
+    return Refusal(failure, answer, failure.kind in AGAIN, failure.kind in ONWARD)
+
+
+def told(call: Call, failure: Failure, onward: bool = False) -> Refusal:
+    """A refusal of our own, before any provider was asked."""
+    return Refusal(failure, reply(call.client, failure), False, onward)
+
+
+def faulty(call: Call, line: Line, fault: Fault) -> Refusal:
+    failure = failure_of(line, fault)
+    return Refusal(failure, reply(call.client, failure), FAULTS[fault.kind][2], True)
+
+
+def failure_of(line: Line, fault: Fault) -> Failure:
+    kind, status, _ = FAULTS[fault.kind]
+    what = f"the provider `{line.provider.name}` gave no whole answer: {fault.detail}"
+    return Failure(kind, what, status, fault.kind)
+
+
+def unreadable(call: Call, line: Line, bad: Malformed) -> Refusal:
+    what = f"the provider `{line.provider.name}` answered something that is no answer of its protocol ({bad})"
+    failure = Failure("upstream", f"{what}: check its base_url and what it speaks", 502, "invalid_answer")
+    return Refusal(failure, reply(call.client, failure), True, True)
+
+
+def redirected(call: Call, line: Line, status: int) -> Refusal:
+    what = f"the provider `{line.provider.name}` answers with a redirection ({status})"
+    return told(call, Failure("upstream", f"{what}: check its base_url", 502, "redirection"), onward=True)
+
+
+def keyless(call: Call, line: Line) -> Refusal:
+    what = f"the provider `{line.provider.name}` has no key: set {line.provider.api_key_env} and start the gateway anew"
+    return told(call, Failure("authentication", what, 401, "provider_key_missing"), onward=True)
+
+
+def anonymous(call: Call, line: Line) -> Refusal:
+    what = f"the provider `{line.provider.name}` wants your own key of it: send it as your client does"
+    hint = "; the key of this gateway then goes into the header x-toolwire-key" if call.visitor.key is not None else ""
+    return told(call, Failure("authentication", what + hint, 401))
+
+
+def unsayable(call: Call, line: Line, lost: Sequence[Loss]) -> Refusal:
+    """What the operator forbids to lose."""
+    listed = "; ".join(f"{loss.code} at {loss.path or 'the body'}: {loss.what}" for loss in lost[:5])
+    more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
+    what = f"the provider `{line.provider.name}` cannot be told everything, and losing is not allowed here"
+    return told(call, Failure("invalid", f"{what}: {listed}{more}", 400, "loss_refused", lost[0].path))

@@ -1,0 +1,89 @@
+"""Paths of a protocol that are not about tools (embeddings, files …): passed on to a provider that speaks it."""
+
+from __future__ import annotations
+
+from toolwire.gateway import refusals
+from toolwire.gateway.asking import Asking
+from toolwire.gateway.bodies import peeked
+from toolwire.gateway.call import Call, Reply, Source
+from toolwire.gateway.config import Provider
+from toolwire.gateway.faults import Fault
+from toolwire.gateway.headers import named
+from toolwire.gateway.incoming import Incoming
+from toolwire.gateway.lines import Line
+from toolwire.gateway.routing import Unroutable
+from toolwire.ir import Failure
+
+KEPT = frozenset({"content-type", "content-disposition", "cache-control", "etag", "last-modified", "location"})
+"""Headers of an answer that matter whatever it is; the protocol's own come besides."""
+NOWHERE = Reply(404, {}, b"")
+
+
+async def pass_through(call: Call, incoming: Incoming, asking: Asking) -> Reply | None:
+    """Bytes there and bytes back, as they come; a Reply where there is nobody to pass them to, else None."""
+    room, record = call.client, call.record
+    if not incoming.path.startswith(room.http.families):
+        return NOWHERE
+    body = await incoming.body(call.state.config.server.max_body)
+    if isinstance(body, Failure):
+        return refusals.reply(room, body)
+    provider = _provider(call, body)
+    if provider is None:
+        return NOWHERE
+    if isinstance(provider, Failure):
+        return refusals.reply(room, provider)
+    record.verb, record.provider, record.target, record.passed = "pass", provider.name, room.name, True
+    line = _line(call, incoming, provider)
+    if isinstance(line, Failure):
+        return refusals.reply(room, line)
+    source = await asking.send(call, line, body, incoming.method)
+    if isinstance(source, Fault):
+        return refusals.reply(room, refusals.failure_of(line, source))
+    await _relayed(call, incoming, line, source)
+    return None
+
+
+def _provider(call: Call, body: bytes) -> Provider | Failure | None:
+    """The provider of the model that the body names, if it speaks this protocol; else the first that does."""
+    peek = peeked(body) if body[:1] == b"{" else None
+    key, protocol = call.visitor.key, call.client.name
+    if peek is not None and peek.model:
+        targets = call.state.router.route(peek.model, key)
+        if isinstance(targets, Unroutable) and targets.kind == "permission":
+            return Failure("permission", targets.message, 403)
+        if not isinstance(targets, Unroutable) and protocol in targets[0].provider.protocols:
+            return None if targets[0].provider.embedded else targets[0].provider
+    elif key is not None and key.models != ("*",):
+        return Failure("permission", f"the key `{key.name}` is for certain models only, and this names none", 403)
+    return call.state.router.speaker(protocol)
+
+
+def _line(call: Call, incoming: Incoming, provider: Provider) -> Line | Failure:
+    room, state = call.client, call.state
+    if provider.forward_auth and not call.visitor.own:
+        return Failure("authentication", f"the provider `{provider.name}` wants your own key of it", 401)
+    query = state.access.without_credential(incoming.query)
+    path = f"{incoming.path}?{query}" if query else incoming.path
+    kind = incoming.headers.get("content-type", "application/json")
+    headers = {**dict(state.fixed(provider, room)), "content-type": kind}
+    address = state.address(provider, room.name)
+    return Line(provider, room, "", False, None, True, address, path, tuple(headers.items()), "")
+
+
+async def _relayed(call: Call, incoming: Incoming, line: Line, source: Source) -> None:
+    record, table = call.record, call.state.answered[line.room.name]
+    headers = {name: value for name, value in source.headers.items() if name in KEPT or table.has(name)}
+    record.status = source.status
+    await incoming.start(source.status, {**headers, **named(line.room, record.request_id)})
+    try:
+        while True:
+            data = await source.chunk()
+            if isinstance(data, Fault):
+                # Headers are out and the shape of the body is not ours: an end without its end is all that is left.
+                raise ConnectionResetError(data.detail)
+            incoming.sent += len(data)
+            await incoming.send({"type": "http.response.body", "body": data, "more_body": bool(data)})
+            if not data:
+                return
+    finally:
+        source.abort()
