@@ -18,6 +18,7 @@ from toolwire.ir import (
     Refusal,
     Request,
     Result,
+    Seal,
     Text,
     ToolReference,
     ToolsAdded,
@@ -31,11 +32,13 @@ _CHARACTER = 4
 _WIDE = 5
 """Each further byte of a character; so a Chinese character is one token, and a Cyrillic one two thirds."""
 
-REQUEST, TURN, CALL, RESULT, TOOL = 8, 4, 16, 12, 16
-"""What the frame around each costs, in tokens."""
-TOOLS = 340
+REQUEST, TURN, CALL, RESULT, TOOL = 16, 4, 40, 30, 24
+"""What the frame around each costs, in tokens, at the provider where it costs most."""
+TOOLS = 640
 """What a provider tells its model about tools as soon as there is one."""
 HOSTED_TOOL = 500
+THINKING, FORMAT = 30, 100
+"""What it tells it about thinking, and about the form of the answer."""
 SEALED = 5
 """Characters of a seal for a token of what is in it."""
 
@@ -57,9 +60,11 @@ def tokens(request: Request) -> int:
             total += _text(turn.name)
     if request.tools:
         total += TOOLS * _TOKEN + sum(map(_tool, request.tools))
+    if request.settings.thinking is not None:
+        total += THINKING * _TOKEN
     form = request.settings.format
     if form is not None and form.schema is not None:
-        total += _json(form.schema) + _text(form.name) + _text(form.description)
+        total += FORMAT * _TOKEN + _json(form.schema) + _text(form.name) + _text(form.description)
     return -(-total // _TOKEN)
 
 
@@ -77,18 +82,25 @@ def _json(value: Json) -> int:
 def _parts(parts: tuple[Part, ...]) -> int:
     total = 0
     for part in parts:
-        total += len(part.text) * _CHARACTER if type(part) is Text and part.text.isascii() else _PARTS[type(part)](part)
+        total += _PARTS[type(part)](part)
     return total
 
 
-def _said(part: Text | Refusal) -> int:
+def _said(part: Text) -> int:
+    return _text(part.text) + _seal(part.seal)
+
+
+def _refused(part: Refusal) -> int:
     return _text(part.text)
+
+
+def _seal(seal: Seal | None) -> int:
+    return 0 if seal is None else len(seal.value) * _TOKEN // SEALED
 
 
 def _reasoning(part: Reasoning) -> int:
     # A summary beside a seal is short; what the seal holds is what costs.
-    sealed = len(part.seal.value) * _TOKEN // SEALED if part.seal is not None else 0
-    return max(_text(part.text), sealed)
+    return max(_text(part.text), _seal(part.seal))
 
 
 def _media(part: Media) -> int:
@@ -102,7 +114,7 @@ def _media(part: Media) -> int:
 
 
 def _call(part: Call) -> int:
-    return CALL * _TOKEN + _text(part.name) + _text(part.arguments)
+    return CALL * _TOKEN + _text(part.name) + _text(part.arguments) + _seal(part.seal)
 
 
 def _result(part: Result) -> int:
@@ -145,7 +157,7 @@ def _opaque(part: Opaque) -> int:
 
 _PARTS: Mapping[type, Callable[[Any], int]] = {
     Text: _said,
-    Refusal: _said,
+    Refusal: _refused,
     Reasoning: _reasoning,
     Media: _media,
     Call: _call,

@@ -7,14 +7,16 @@ import re
 
 _SPAN = re.compile(
     r"(?:(?P<d>\d{1,6})d)?(?:(?P<h>\d{1,6})h)?(?:(?P<m>\d{1,6})m(?!s))?(?:(?P<s>\d{1,9}(?:\.\d{1,9})?)s)?"
-    r"(?:(?P<ms>\d{1,12}(?:\.\d{1,9})?)ms)?"
+    r"(?:(?P<ms>\d{1,12}(?:\.\d{1,9})?)ms)?",
+    re.ASCII,
 )
-_SECONDS = re.compile(r"\d{1,12}(?:\.\d{1,9})?")
+_SECONDS = re.compile(r"\d{1,12}(?:\.\d{1,9})?", re.ASCII)
 _UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 _INSTANT = re.compile(
     r"(\d{4})-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])[Tt ]([01]\d|2[0-3]):([0-5]\d):([0-5]\d|60)(\.\d{1,9})?"
-    r"(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))"
+    r"(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))",
+    re.ASCII,
 )
 LATEST = 253_402_300_799
 """The last second of the year 9999: no wire spells a later one."""

@@ -1,0 +1,503 @@
+"""How each protocol looks from outside: paths, headers, limits, lists, counts and framings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import anthropic.types
+import openai.types
+import pytest
+from google.genai import types as google
+from hypothesis import given
+from hypothesis import strategies as st
+
+import material
+from toolwire import sse
+from toolwire.protocols import ROOMS, room
+from toolwire.room import Asked, Card, Limit
+
+CHAT, RESPONSES, MESSAGES, GEMINI, UNIFIED = (room(name).http for name in ROOMS)
+NOW = 1795176000.0  # 2026-11-20T12:00:00Z
+
+# --- paths ----------------------------------------------------------------------------------------------------------
+
+
+def test_paths_that_never_vary() -> None:
+    posts = {path: (name, asked.verb) for name in ROOMS for path, asked in room(name).http.posts.items()}
+    assert posts == {
+        "/v1/chat/completions": ("openai-chat", "generate"),
+        "/v1/responses": ("openai-responses", "generate"),
+        "/v1/responses/input_tokens": ("openai-responses", "count"),
+        "/v1/messages": ("anthropic", "generate"),
+        "/v1/messages/count_tokens": ("anthropic", "count"),
+        "/v1/unified": ("unified", "generate"),
+    }
+
+
+ASKED: list[tuple[str, str, Asked | None]] = [
+    ("/v1beta/models/gemini-3-pro:generateContent", "", Asked("generate", "gemini-3-pro", False)),
+    ("/v1/models/gemini-3-pro:generateContent", "key=k", Asked("generate", "gemini-3-pro", False)),
+    ("/v1alpha/models/m:countTokens", "", Asked("count", "m")),
+    ("/v1beta/models/m:streamGenerateContent", "alt=sse", Asked("generate", "m", True)),
+    ("/v1beta/models/m:streamGenerateContent", "key=k&alt=sse", Asked("generate", "m", True)),
+    ("/v1beta/models/m:streamGenerateContent", "%24alt=sse", Asked("generate", "m", True)),
+    ("/v1beta/models/m:streamGenerateContent", "", Asked("generate", "m", True, "array")),
+    ("/v1beta/models/m:streamGenerateContent", "alt=json", Asked("generate", "m", True, "array")),
+    ("/v1beta/models/m:streamGenerateContent", "salt=sse", Asked("generate", "m", True, "array")),
+    ("/v1beta/models/openai/gpt-5.5:generateContent", "", Asked("generate", "openai/gpt-5.5", False)),
+    ("/v1beta/models/openai%2Fgpt-5.5:generateContent", "", Asked("generate", "openai/gpt-5.5", False)),
+    ("/v1beta/models%2Fm:generateContent", "", Asked("generate", "m", False)),
+    ("/v1beta/models/llama3%3A8b:generateContent", "", Asked("generate", "llama3:8b", False)),
+    ("/v1beta/models/llama3:8b:generateContent", "", Asked("generate", "llama3:8b", False)),
+    ("/v1beta/models/m%C3%BC:generateContent", "", Asked("generate", "mü", False)),
+    ("/v1beta/models/100%:generateContent", "", Asked("generate", "100%", False)),
+    ("/v1beta/tunedModels/x:generateContent", "", Asked("generate", "tunedModels/x", False)),
+    ("/v1beta1/publishers/google/models/m:generateContent", "", Asked("generate", "m", False)),
+    ("/v1/projects/p/locations/l/publishers/google/models/m:countTokens", "", Asked("count", "m")),
+    ("/v1beta/models/m:embedContent", "", None),
+    ("/v1beta/models/:generateContent", "", None),
+    ("/v1beta/cachedContents/m:generateContent", "", None),
+    ("/v2/models/m:generateContent", "", None),
+    ("/v1/chat/completions", "", None),
+]
+
+
+@pytest.mark.parametrize(("path", "query", "asked"), ASKED)
+def test_a_path_with_the_model_in_it(path: str, query: str, asked: Asked | None) -> None:
+    assert GEMINI.asked is not None
+    assert GEMINI.asked(path, query) == asked
+
+
+@given(st.text(min_size=1), st.booleans())
+def test_a_model_in_a_path_is_read_back_and_stays_in_its_place(model: str, stream: bool) -> None:
+    assert GEMINI.asked is not None
+    model = model.encode("utf-8", "replace").decode()
+    path, _, query = GEMINI.path(model, stream).partition("?")
+    assert path.isascii()
+    assert not set(path) & set(' ?#\r\n\\"<>')
+    asked = GEMINI.asked(path, query)
+    if model.startswith("models/"):
+        model = model.removeprefix("models/")
+    if model and not model.startswith(("models/", "publishers/", "projects/", "tunedModels/")):
+        assert asked == Asked("generate", model, stream)
+
+
+def test_every_post_is_of_a_family_of_its_room() -> None:
+    for name in ROOMS:
+        http = room(name).http
+        assert all(path.startswith(http.families) for path in http.posts)
+        assert "/v1beta/models/m:generateContent".startswith(GEMINI.families)
+
+
+FAMILY = {
+    "/v1/embeddings": "openai-chat",
+    "/v1/files/file-1": "openai-chat",
+    "/v1/audio/speech": "openai-chat",
+    "/v1/responses/resp_1": "openai-responses",
+    "/v1/conversations": "openai-responses",
+    "/v1/messages/batches": "anthropic",
+    "/api/hello": "anthropic",
+    "/v1beta/cachedContents": "gemini",
+    "/upload/v1beta/files": "gemini",
+    "/v1/unified/models": "unified",
+}
+
+
+@pytest.mark.parametrize("path", FAMILY)
+def test_a_path_that_is_only_passed_through_has_one_family(path: str) -> None:
+    assert [name for name in ROOMS if path.startswith(room(name).http.families)] == [FAMILY[path]]
+
+
+# --- headers --------------------------------------------------------------------------------------------------------
+
+
+def matches(patterns: tuple[str, ...], name: str) -> bool:
+    return any(name.startswith(one[:-1]) if one.endswith("*") else name == one for one in patterns)
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_no_key_is_ever_forwarded_or_answered(name: str) -> None:
+    http = room(name).http
+    keys = {key for other in ROOMS for key in room(other).http.credential_headers} | {"cookie", "proxy-authorization"}
+    assert not {key for key in keys if matches(http.forwarded, key) or matches(http.answered, key)}
+    assert http.credential("secret")[0] in http.credential_headers
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_headers_are_in_lower_case_and_made_in_one_place_only(name: str) -> None:
+    http = room(name).http
+    for header in (*http.forwarded, *http.answered, *http.signs, *http.credential_headers, http.request_id):
+        assert header == header.lower()
+    made = {header for header, _ in http.headers("m", b"{}", {"anthropic-beta": "a"})}
+    assert not {header for header in made if matches(http.forwarded, header)}
+
+
+def test_signs_tell_clients_apart() -> None:
+    signs = [room(name).http.signs for name in ROOMS]
+    assert sum(map(len, signs)) == len(frozenset().union(*signs))
+    assert not CHAT.signs
+    assert {"anthropic-version", "anthropic-beta"} <= MESSAGES.signs
+    assert {"x-goog-api-key", "x-goog-api-client", "key"} <= GEMINI.signs
+    assert {"originator", "x-codex-window-id"} <= RESPONSES.signs
+
+
+CREDENTIALS = {
+    "openai-chat": ("authorization", "Bearer k"),
+    "openai-responses": ("authorization", "Bearer k"),
+    "anthropic": ("x-api-key", "k"),
+    "gemini": ("x-goog-api-key", "k"),
+    "unified": ("authorization", "Bearer k"),
+}
+
+
+@pytest.mark.parametrize("name", CREDENTIALS)
+def test_a_key_is_shown_as_the_protocol_wants(name: str) -> None:
+    assert room(name).http.credential("k") == CREDENTIALS[name]
+
+
+def test_a_persons_token_is_no_key() -> None:
+    assert MESSAGES.credential("sk-ant-oat01-x") == ("authorization", "Bearer sk-ant-oat01-x")
+
+
+OLD, NEW = "2023-06-01", "2026-10-21"
+PLAIN = b'{"messages":[]}'
+
+
+@pytest.mark.parametrize(
+    ("model", "body", "given", "version"),
+    [
+        ("claude-opus-5-5", PLAIN, OLD, OLD),
+        ("claude-opus-5-5", PLAIN, NEW, NEW),
+        ("claude-3-5-haiku-20241022", PLAIN, NEW, NEW),
+        ("claude-sonnet-4-5", b'{"temperature":1}', NEW, OLD),
+        ("claude-sonnet-4-5", b'{"top_p": 0.5}', NEW, OLD),
+        ("claude-sonnet-4-5", b'{"top_k":5}', NEW, OLD),
+        ("claude-opus-5-5", PLAIN, "2099-01-01", NEW),
+        ("claude-opus-5-5", PLAIN, "", NEW),
+        ("claude-opus-5-5", b'{"top_k":5}', "", OLD),
+        ("claude-opus-5-5", b'{"content":[{"type":"document"}]}', "", OLD),
+        ("claude-opus-5-5", b'{"citations":[{}]}', "", OLD),
+        ("claude-opus-5-5", b'{"citations":[{}]}', NEW, NEW),
+        ("claude-sonnet-4-5", PLAIN, "", OLD),
+        ("claude-sonnet-4-5", PLAIN, "2023-01-01", OLD),
+        ("kimi-k3", PLAIN, "", OLD),
+    ],
+)
+def test_the_version_fits_the_model_and_the_body(model: str, body: bytes, given: str, version: str) -> None:
+    headers = {"anthropic-version": given} if given else {}
+    assert MESSAGES.headers(model, body, headers) == (("anthropic-version", version),)
+
+
+def test_betas_of_the_client_pass() -> None:
+    given = {"anthropic-version": NEW, "anthropic-beta": "files-api-2025-04-14,future-2030-01-01", "x-api-key": "k"}
+    assert dict(MESSAGES.headers("m", PLAIN, given)) == {
+        "anthropic-version": NEW,
+        "anthropic-beta": "files-api-2025-04-14,future-2030-01-01",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "beat"),
+    [
+        ("openai-chat", b": keep-alive\n\n"),
+        ("openai-responses", b": keep-alive\n\n"),
+        ("anthropic", b'event: ping\ndata: {"type": "ping"}\n\n'),
+        ("gemini", b""),
+        ("unified", b": keep-alive\n\n"),
+    ],
+)
+def test_a_heartbeat_says_nothing(name: str, beat: bytes) -> None:
+    assert room(name).http.heartbeat == beat
+    reader = room(name).stream_reader()
+    assert not [event for event in reader.feed(beat) if type(event).__name__ != "Carried"]
+
+
+# --- limits ---------------------------------------------------------------------------------------------------------
+
+OPENAI_LIMITS = {
+    "x-ratelimit-limit-requests": "60",
+    "x-ratelimit-limit-tokens": "150000",
+    "x-ratelimit-remaining-requests": "59",
+    "x-ratelimit-remaining-tokens": "149984",
+    "x-ratelimit-reset-requests": "120ms",
+    "x-ratelimit-reset-tokens": "6m0s",
+}
+ANTHROPIC_LIMITS = {
+    "anthropic-ratelimit-requests-limit": "50",
+    "anthropic-ratelimit-requests-remaining": "49",
+    "anthropic-ratelimit-requests-reset": "2026-11-20T12:00:01Z",
+    "anthropic-ratelimit-input-tokens-limit": "30000",
+    "anthropic-ratelimit-input-tokens-remaining": "0",
+    "anthropic-ratelimit-input-tokens-reset": "2026-11-20T12:01:00Z",
+}
+READ: list[tuple[str, Mapping[str, str], tuple[Limit, ...]]] = [
+    ("openai-chat", OPENAI_LIMITS, (Limit("requests", 60, 59, 0.12), Limit("tokens", 150000, 149984, 360.0))),
+    ("openai-responses", OPENAI_LIMITS, (Limit("requests", 60, 59, 0.12), Limit("tokens", 150000, 149984, 360.0))),
+    ("anthropic", ANTHROPIC_LIMITS, (Limit("requests", 50, 49, 1.0), Limit("input-tokens", 30000, 0, 60.0))),
+    ("gemini", OPENAI_LIMITS, ()),
+    ("unified", OPENAI_LIMITS, (Limit("requests", 60, 59, 0.12), Limit("tokens", 150000, 149984, 360.0))),
+]
+
+
+@pytest.mark.parametrize(("name", "headers", "limits"), READ)
+def test_limits_are_read_and_written_back(name: str, headers: Mapping[str, str], limits: tuple[Limit, ...]) -> None:
+    http = room(name).http
+    assert http.read_limits(headers, NOW) == limits
+    assert http.write_limits(limits, NOW) == (headers if limits else {})
+
+
+def test_limits_cross_from_spans_to_times_of_day() -> None:
+    limits = CHAT.read_limits(OPENAI_LIMITS, NOW)
+    assert MESSAGES.write_limits(limits, NOW) == {
+        "anthropic-ratelimit-requests-limit": "60",
+        "anthropic-ratelimit-requests-remaining": "59",
+        "anthropic-ratelimit-requests-reset": "2026-11-20T12:00:01Z",
+        "anthropic-ratelimit-tokens-limit": "150000",
+        "anthropic-ratelimit-tokens-remaining": "149984",
+        "anthropic-ratelimit-tokens-reset": "2026-11-20T12:06:00Z",
+    }
+    back = MESSAGES.read_limits(ANTHROPIC_LIMITS, NOW)
+    assert set(CHAT.write_limits(back, NOW)) == {name for name in OPENAI_LIMITS if name.endswith("requests")}
+
+
+@pytest.mark.parametrize("value", ["", "many", "-1", "9" * 5000, "٣"])
+def test_a_limit_that_cannot_be_read_is_not_known(value: str) -> None:
+    headers = {"x-ratelimit-limit-requests": value, "x-ratelimit-reset-requests": value}
+    assert CHAT.read_limits(headers, NOW) == (Limit("requests"),)
+    late = {"anthropic-ratelimit-tokens-limit": "1", "anthropic-ratelimit-tokens-reset": value}
+    assert MESSAGES.read_limits(late, NOW) == (Limit("tokens", 1),)
+
+
+def test_a_reset_in_the_past_is_now() -> None:
+    assert MESSAGES.read_limits(ANTHROPIC_LIMITS, NOW + 3600)[0].reset == 0.0
+
+
+# --- models ---------------------------------------------------------------------------------------------------------
+
+CARDS = tuple(Card(f"m{number}", "p", 1767225600) for number in range(5))
+FULL = Card("openai/gpt-5.5", "openai", 1767225600, 400_000, 128_000)
+
+
+@pytest.mark.parametrize("http", [CHAT, RESPONSES])
+def test_an_openai_list(http: Any) -> None:
+    body = http.write_models((FULL,), {"client_version": "0.166.0"})
+    assert body == {
+        "object": "list",
+        "data": [{"id": "openai/gpt-5.5", "object": "model", "created": 1767225600, "owned_by": "openai"}],
+        "models": [],
+    }
+    assert openai.types.Model.model_validate(http.write_model(FULL)).owned_by == "openai"
+    assert openai.types.Model.model_validate(http.write_model(Card("m"))).created == 0
+
+
+def test_an_anthropic_list() -> None:
+    body = MESSAGES.write_models((FULL,), {})
+    sample = json.loads((material.SAMPLES / "anthropic" / "models_list.json").read_text())
+    assert body.keys() == sample.keys()
+    assert body["data"][0].keys() == sample["data"][0].keys()
+    info = anthropic.types.ModelInfo.model_validate(MESSAGES.write_model(FULL))
+    assert (info.id, info.created_at.isoformat()) == ("openai/gpt-5.5", "2026-01-01T00:00:00+00:00")
+    assert (info.max_input_tokens, info.max_tokens) == (400_000, 128_000)
+
+
+@pytest.mark.parametrize(
+    ("query", "ids", "more"),
+    [
+        ({}, "m0 m1 m2 m3 m4", False),
+        ({"limit": "2"}, "m0 m1", True),
+        ({"limit": "2", "after_id": "m1"}, "m2 m3", True),
+        ({"limit": "2", "after_id": "m3"}, "m4", False),
+        ({"limit": "2", "after_id": "m4"}, "", False),
+        ({"limit": "2", "before_id": "m3"}, "m1 m2", True),
+        ({"limit": "2", "before_id": "m1"}, "m0", False),
+        ({"limit": "0"}, "m0", True),
+        ({"limit": "x" * 9}, "m0 m1 m2 m3 m4", False),
+        ({"limit": "9" * 5000}, "m0 m1 m2 m3 m4", False),
+        ({"after_id": "gone"}, "m0 m1 m2 m3 m4", False),
+    ],
+)
+def test_an_anthropic_page(query: dict[str, str], ids: str, more: bool) -> None:
+    body = MESSAGES.write_models(CARDS, query)
+    listed = [entry["id"] for entry in body["data"]]
+    assert (listed, body["has_more"]) == (ids.split(), more)
+    assert (body["first_id"], body["last_id"]) == ((listed[0], listed[-1]) if listed else (None, None))
+
+
+def test_a_gemini_list() -> None:
+    assert GEMINI.write_models((FULL,), {}) == {
+        "models": [
+            {
+                "name": "models/openai/gpt-5.5",
+                "version": "001",
+                "displayName": "openai/gpt-5.5",
+                "supportedGenerationMethods": ["generateContent", "countTokens"],
+                "inputTokenLimit": 400_000,
+                "outputTokenLimit": 128_000,
+            }
+        ]
+    }
+    listed = google.Model.model_validate({"name": GEMINI.write_model(Card("m"))["name"]})
+    assert listed.name == "models/m"
+
+
+def test_gemini_pages_follow_their_tokens() -> None:
+    seen: list[str] = []
+    query = {"pageSize": "2"}
+    for _ in range(9):
+        body = GEMINI.write_models(CARDS, query)
+        seen += [entry["displayName"] for entry in body["models"]]
+        if "nextPageToken" not in body:
+            break
+        query["pageToken"] = body["nextPageToken"]
+    assert seen == [card.id for card in CARDS]
+    for token in ("x", "9" * 5000, "-1"):
+        assert GEMINI.write_models(CARDS, {"pageToken": token})["models"]
+
+
+def test_a_unified_list() -> None:
+    assert UNIFIED.write_models((FULL, Card("m")), {}) == {
+        "models": [
+            {
+                "id": "openai/gpt-5.5",
+                "owner": "openai",
+                "created": 1767225600,
+                "max_input_tokens": 400_000,
+                "max_output_tokens": 128_000,
+            },
+            {"id": "m"},
+        ]
+    }
+
+
+# --- counting -------------------------------------------------------------------------------------------------------
+
+COUNTS: list[tuple[str, str, Any]] = [
+    ("openai-responses", "/v1/responses/input_tokens", {"object": "response.input_tokens", "input_tokens": 7}),
+    ("anthropic", "/v1/messages/count_tokens", {"input_tokens": 7}),
+    ("gemini", "/v1beta/models/m:countTokens", {"totalTokens": 7}),
+]
+
+
+@pytest.mark.parametrize(("name", "path", "answer"), COUNTS)
+def test_a_count_is_asked_for_and_answered(name: str, path: str, answer: Any) -> None:
+    count = room(name).http.count
+    assert count is not None
+    assert count.path("m") == path
+    assert count.write(7) == answer
+    assert count.read(answer) == 7
+    for wrong in (None, [], {}, "7", dict.fromkeys(answer, "7"), dict.fromkeys(answer, True)):
+        assert count.read(wrong) is None
+
+
+def test_there_is_no_count_in_the_others() -> None:
+    assert CHAT.count is None
+    assert UNIFIED.count is None
+
+
+def test_the_body_of_a_count_holds_what_the_endpoint_takes() -> None:
+    assert MESSAGES.count is not None
+    assert RESPONSES.count is not None
+    body = {"model": "a", "max_tokens": 5, "messages": [], "tools": [], "stream": True, "temperature": 1}
+    assert MESSAGES.count.write_body(body, "b") == {"model": "b", "messages": [], "tools": []}
+    items = {"model": "a", "input": "x", "store": False, "max_output_tokens": 5, "tools": []}
+    assert RESPONSES.count.write_body(items, "b") == {"model": "b", "input": "x", "tools": []}
+
+
+def test_a_gemini_count_asks_for_contents_or_for_a_whole_request() -> None:
+    count = GEMINI.count
+    assert count is not None
+    contents = [{"role": "user", "parts": [{"text": "x"}]}]
+    whole = {"contents": contents, "systemInstruction": {"parts": [{"text": "y"}]}, "tools": []}
+    assert count.read_body({"contents": contents}) == {"contents": contents}
+    assert count.read_body({"generateContentRequest": {"model": "models/m", **whole}}) == whole
+    assert count.read_body({"generate_content_request": {"model": "models/m", **whole}}) == whole
+    assert count.write_body({"contents": contents}, "m") == {"contents": contents}
+    assert count.write_body(whole, "m") == {"generateContentRequest": {"model": "models/m", **whole}}
+
+
+# --- framings -------------------------------------------------------------------------------------------------------
+
+STREAMS = [path for path in material.sample_streams("gemini") if not path.stem.startswith(("interactions", "error"))]
+
+
+def array(data: bytes, size: int) -> bytes:
+    framing = GEMINI.framing("array")
+    assert framing is not None
+    assert framing.content_type == "application/json"
+    pieces = [framing.feed(data[at : at + size]) for at in range(0, len(data), size)]
+    return b"".join(pieces) + framing.close()
+
+
+@pytest.mark.parametrize("path", STREAMS, ids=lambda path: path.stem)
+def test_events_become_one_array_however_they_are_cut(path: Path) -> None:
+    data = path.read_bytes()
+    splitter = sse.Splitter()
+    chunks = [json.loads(frame.data) for frame in (*splitter.feed(data), *splitter.close())]
+    whole = array(data, len(data))
+    assert json.loads(whole) == chunks
+    assert len(chunks) == 1 or b",\r\n{" in whole
+    for size in (1, 2, 7, 100):
+        assert array(data, size) == whole
+
+
+def test_each_chunk_goes_out_as_it_comes() -> None:
+    framing = GEMINI.framing("array")
+    assert framing is not None
+    assert framing.feed(b'data: {"a":1}\r\n\r\n') == b'[{"a":1}'
+    assert framing.feed(b'data: {"b":') == b""
+    assert framing.feed(b'2}\n\ndata: {"c":3}\n\n') == b',\r\n{"b":2},\r\n{"c":3}'
+    assert framing.close() == b"]"
+
+
+def test_an_error_is_an_element_and_nothing_is_an_empty_array() -> None:
+    sample = json.loads((material.SAMPLES / "gemini" / "error_400.array.json").read_text())
+    assert json.loads(array(sse.bare(json.dumps(sample[0]).encode()), 10)) == sample
+    assert array(b"", 1) == b"[]"
+
+
+def test_the_array_is_read_as_the_events_are() -> None:
+    data = (material.SAMPLES / "gemini" / "function_call.sse").read_bytes()
+    readers = [room("gemini").stream_reader(), room("gemini").stream_reader()]
+    events, elements = (
+        list(reader.feed(given) + reader.close()) for reader, given in zip(readers, (data, array(data, 3)), strict=True)
+    )
+    assert len(events) > 3
+    assert [type(event) for event in events] == [type(event) for event in elements]
+
+
+@pytest.mark.parametrize("name", [name for name in ROOMS if name != "gemini"])
+def test_others_have_one_framing(name: str) -> None:
+    assert room(name).http.framing("array") is None
+    assert GEMINI.framing("") is None
+
+
+# --- what a model can be asked --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "with_tools"),
+    [
+        ("gpt-4o", True),
+        ("gpt-5", True),
+        ("gpt-5.3", True),
+        ("gpt-5.4", False),
+        ("gpt-5.4-mini-2026-03-01", False),
+        ("gpt-5.5", False),
+        ("gpt-5.6", False),
+        ("gpt-6-sol", False),
+        ("gpt-6-luna", False),
+        ("gpt-6-astra", False),
+        ("gpt-6.1-sol", False),
+        ("openai/gpt-6-astra", True),
+        ("openai/gpt-5.5", True),
+        ("gpt-oss-120b", True),
+        ("deepseek-chat", True),
+    ],
+)
+def test_newer_models_take_tools_elsewhere(model: str, with_tools: bool) -> None:
+    assert room("openai-chat").takes(model, True) is with_tools
+    assert room("openai-chat").takes(model, False) is True
+    assert all(room(name).takes(model, True) for name in ROOMS if name != "openai-chat")

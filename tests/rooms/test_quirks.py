@@ -1,0 +1,375 @@
+"""Quirks: servers that speak a protocol with an accent, and what is done for them."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from toolwire import ids
+from toolwire.exchange import Exchange, outbound
+from toolwire.ir import Call, Request, Result, Text, Turn
+from toolwire.loss import CODES, Ledger
+from toolwire.options import Options
+from toolwire.protocols import ROOMS, room
+from toolwire.room import Room, Rules
+from toolwire.steps.identity import identified
+from toolwire.steps.survey import Survey
+
+CHAT = room("openai-chat")
+NINE = re.compile(r"[A-Za-z0-9]{9}")
+
+
+def variant(plain: Room, *names: str) -> Room:
+    rules = plain.rules
+    for name in names:
+        rules = replace(rules, **plain.quirks[name].rules)
+    return replace(plain, rules=rules)
+
+
+def bent(protocol: str, name: str, body: Any, source: str = "") -> tuple[Any, Ledger]:
+    """The body as a quirk leaves it, and what it noted; the given body must not change."""
+    plain = room(protocol)
+    ledger = Ledger(source or plain.name, plain.name)
+    door = plain.quirks[name].body
+    assert door is not None
+    before = copy.deepcopy(body)
+    out = door(body, "m", ledger)
+    assert body == before
+    again = door(out, "m", Ledger("a", "b"))
+    assert again is out, "what is bent once needs no bending"
+    return out, ledger
+
+
+def codes(ledger: Ledger) -> list[tuple[str, str]]:
+    return [(loss.code, loss.path) for loss in ledger.losses]
+
+
+LONG = "x" * 1500
+CALLS = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+
+CHANGED: list[tuple[str, Any, Any, list[tuple[str, str]]]] = [
+    (
+        "empty-content",
+        {"messages": [{"role": "assistant", "content": None, "tool_calls": CALLS}]},
+        {"messages": [{"role": "assistant", "content": "", "tool_calls": CALLS}]},
+        [],
+    ),
+    (
+        "empty-content",
+        {"messages": [{"role": "assistant", "tool_calls": CALLS}]},
+        {"messages": [{"role": "assistant", "tool_calls": CALLS, "content": ""}]},
+        [],
+    ),
+    (
+        "plain-text-content",
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]},
+        {"messages": [{"role": "user", "content": "a\nb"}]},
+        [],
+    ),
+    (
+        "plain-text-content",
+        {
+            "messages": [
+                {"role": "system", "content": "s"},
+                {
+                    "role": "tool",
+                    "tool_call_id": "c",
+                    "content": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}],
+                },
+            ]
+        },
+        {"messages": [{"role": "system", "content": "s"}, {"role": "tool", "tool_call_id": "c", "content": "a"}]},
+        [("no-counterpart", "/messages/1/content/0/cache_control")],
+    ),
+    (
+        "short-descriptions",
+        {"tools": [{"type": "function", "function": {"name": "f", "description": LONG}}]},
+        {"tools": [{"type": "function", "function": {"name": "f", "description": "x" * 1023 + "…"}}]},
+        [("description-cut", "/tools/0")],
+    ),
+    ("max-tokens-key", {"model": "m", "max_completion_tokens": 5}, {"model": "m", "max_tokens": 5}, []),
+    ("max-tokens-key", {"max_tokens": 5, "max_completion_tokens": 5}, {"max_tokens": 5}, []),
+    (
+        "max-tokens-key",
+        {"max_tokens": 6, "max_completion_tokens": 5},
+        {"max_tokens": 5},
+        [("no-counterpart", "/max_tokens")],
+    ),
+    ("max-tokens-key", {"max_tokens": 6, "max_completion_tokens": None}, {"max_tokens": 6}, []),
+    (
+        "no-developer-role",
+        {"messages": [{"role": "developer", "content": "d"}]},
+        {"messages": [{"role": "system", "content": "d"}]},
+        [("role-mapped", "/messages/0/role")],
+    ),
+    (
+        "no-stream-options",
+        {"stream": True, "stream_options": {"include_usage": True}},
+        {"stream": True},
+        [("no-counterpart", "/stream_options")],
+    ),
+    (
+        "no-strict",
+        {"tools": [{"type": "function", "function": {"name": "f", "strict": True}}]},
+        {"tools": [{"type": "function", "function": {"name": "f"}}]},
+        [("no-counterpart", "/tools/0")],
+    ),
+    (
+        "no-strict",
+        {"tools": [{"type": "function", "function": {"name": "f", "strict": False}}]},
+        {"tools": [{"type": "function", "function": {"name": "f"}}]},
+        [],
+    ),
+    ("no-parallel-flag", {"parallel_tool_calls": False}, {}, [("no-counterpart", "/parallel_tool_calls")]),
+    ("no-parallel-flag", {"parallel_tool_calls": True}, {}, []),
+    (
+        "no-store-fields",
+        {"model": "m", "store": True, "metadata": {"a": "b"}, "prompt_cache_key": "medium", "verbosity": "low"},
+        {"model": "m"},
+        [
+            ("no-counterpart", "/store"),
+            ("no-counterpart", "/metadata"),
+            ("no-counterpart", "/prompt_cache_key"),
+            ("no-counterpart", "/verbosity"),
+        ],
+    ),
+    ("no-store-fields", {"model": "m", "store": False, "metadata": {}, "verbosity": "medium"}, {"model": "m"}, []),
+]
+
+
+@pytest.mark.parametrize(("name", "body", "expected", "noted"), CHANGED)
+def test_a_body_is_bent_and_what_is_lost_is_named(
+    name: str, body: Any, expected: Any, noted: list[tuple[str, str]]
+) -> None:
+    out, ledger = bent("openai-chat", name, body)
+    assert out == expected
+    assert codes(ledger) == noted
+    translated = bent("openai-chat", name, body, source="anthropic")[1]
+    assert [code for code, _ in codes(translated)] == [code for code, _ in noted]
+    assert {path for _, path in codes(translated)} <= {""}, "of another protocol's request the place is not known"
+
+
+ORDINARY = {
+    "model": "m",
+    "messages": [
+        {"role": "system", "content": "s"},
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "u"}}]},
+        {"role": "assistant", "content": "", "tool_calls": CALLS},
+        {"role": "tool", "tool_call_id": "c", "content": "r"},
+    ],
+    "tools": [{"type": "function", "function": {"name": "f", "description": "d"}}],
+    "max_tokens": 5,
+}
+ODD: list[Any] = [{}, {"messages": None, "tools": {}}, {"messages": [None, 1], "tools": [None, {"function": 1}]}]
+
+
+@pytest.mark.parametrize("name", [name for name, quirk in CHAT.quirks.items() if quirk.body is not None])
+def test_nothing_to_do_gives_the_very_same_body(name: str) -> None:
+    for body in (ORDINARY, *ODD):
+        out, ledger = bent("openai-chat", name, body)
+        assert out is body
+        assert not ledger.losses
+
+
+@pytest.mark.parametrize("protocol", ROOMS)
+def test_a_quirk_says_what_it_is_about_and_names_real_rules(protocol: str) -> None:
+    for quirk in room(protocol).quirks.values():
+        assert quirk.about
+        assert quirk.rules or quirk.body
+        assert set(quirk.rules) <= set(Rules.__struct_fields__)
+
+
+def test_the_quirks_there_are() -> None:
+    assert set(CHAT.quirks) == {
+        "nine-letter-ids",
+        "function-tools-only",
+        "empty-content",
+        "plain-text-content",
+        "short-descriptions",
+        "max-tokens-key",
+        "no-developer-role",
+        "no-stream-options",
+        "no-strict",
+        "no-parallel-flag",
+        "no-store-fields",
+    }
+    assert set(room("gemini").quirks) == {"no-ids"}
+    assert CODES["description-cut"][0] == "lost"
+
+
+# --- ids of nine letters --------------------------------------------------------------------------------------------
+
+
+def calls(*given: str) -> Request:
+    """A history in which every id is called and answered, in turn."""
+    turns = [
+        turn
+        for number, id in enumerate(given)
+        for turn in (
+            Turn("user", (Text(f"{number}"),)),
+            Turn("assistant", (Call(id, "f", f'{{"n":{number}}}'),)),
+            Turn("tool", (Result(id, (Text(f"result {number}"),)),)),
+        )
+    ]
+    return Request("m", turns=tuple(turns))
+
+
+def paired(request: Request) -> list[tuple[str, str, str, str]]:
+    """Every call with its result: both ids, the arguments, and the text."""
+    parts = [part for turn in request.turns for part in turn.parts if isinstance(part, (Call, Result))]
+    found: list[tuple[str, str, str, str]] = []
+    for call, result in zip(parts[::2], parts[1::2], strict=True):
+        assert isinstance(call, Call)
+        assert isinstance(result, Result)
+        text = result.content[0]
+        assert isinstance(text, Text)
+        found.append((call.id, result.id, call.arguments, text.text))
+    return found
+
+
+def sent(request: Request, source: str = "anthropic") -> Request:
+    return outbound(request, variant(CHAT, "nine-letter-ids"), Ledger(source, CHAT.name), Options())[0]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("toolu_01A09q90qw90lq917835lq9",),
+        ("call_1", "call_2", "call_3"),
+        ("call_1", "call_1", "call_1"),
+        ("a b", "a_b", "a-b"),
+        ("x" * 200, "x" * 199),
+        ("", "", ""),
+        ("abcdefgh1", "abcdefgh1", "abcdefgh2"),
+        ("ünïcødé", "日本語"),
+    ],
+)
+def test_ids_become_nine_letters_stay_apart_and_keep_their_pairs(given: tuple[str, ...]) -> None:
+    for source in ("anthropic", "openai-responses"):
+        found = paired(sent(calls(*given), source))
+        assert all(NINE.fullmatch(call) for call, _, _, _ in found)
+        assert [call for call, _, _, _ in found] == [result for _, result, _, _ in found]
+        assert len({call for call, _, _, _ in found}) == len(given)
+        assert [text for _, _, _, text in found] == [f"result {number}" for number in range(len(given))]
+
+
+@given(st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=8))
+def test_any_ids_become_nine_letters(given: list[str]) -> None:
+    found = paired(sent(calls(*given)))
+    assert len({call for call, _, _, _ in found}) == len(given)
+    assert all(NINE.fullmatch(call) and call == result for call, result, _, _ in found)
+
+
+def test_an_id_of_nine_letters_is_the_servers_own_and_passes() -> None:
+    assert paired(sent(calls("D681PevKs", "call_1")))[0][0] == "D681PevKs"
+
+
+def test_the_ids_of_a_history_do_not_change_as_it_grows() -> None:
+    short, longer = (
+        paired(sent(calls("call_1", "", "call_1"))),
+        paired(sent(calls("call_1", "", "call_1", "call_9", ""))),
+    )
+    assert longer[:3] == short
+
+
+def test_a_result_without_its_call_has_a_legal_id_too() -> None:
+    lone = Request("m", turns=(Turn("user", (Text("a"),)), Turn("tool", (Result("toolu_1", (Text("r"),)),))))
+    rules = variant(CHAT, "nine-letter-ids").rules
+    made = ids.rewritten("toolu_1", rules.id_pattern, rules.id_limit)
+    assert NINE.fullmatch(made)
+    out = identified(lone, rules, Ledger("a", "b"), Survey(lone)).request
+    results = [part for turn in out.turns for part in turn.parts if isinstance(part, Result)]
+    assert [result.id for result in results] == [made]
+
+
+@pytest.mark.parametrize("limit", [1, 5, 9, 12, 13, 14, 40])
+def test_a_rewritten_id_is_never_longer_than_it_may_be(limit: int) -> None:
+    made = {ids.rewritten(f"call {number}", ids.SAFE, limit) for number in range(10)}
+    assert all(ids.legal(id, ids.SAFE, limit) for id in made)
+    assert limit < 5 or len(made) == 10
+
+
+def test_a_whole_exchange_with_such_a_server() -> None:
+    body = {
+        "model": "m",
+        "max_tokens": 100,
+        "messages": [
+            {"role": "user", "content": "Weather?"},
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "tool_use", "id": "toolu_01", "name": "f", "input": {"a": 1}},
+                    {"type": "tool_use", "id": "toolu_02", "name": "f", "input": {"a": 2}},
+                ],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "toolu_02", "content": "two"},
+                    {"type": "tool_result", "tool_use_id": "toolu_01", "content": "one"},
+                ],
+            },
+        ],
+        "tools": [{"name": "f", "input_schema": {"type": "object"}}],
+    }
+    messages = Exchange(room("anthropic"), variant(CHAT, "nine-letter-ids")).request(body).json()["messages"]
+    said = {call["function"]["arguments"]: call["id"] for call in messages[1]["tool_calls"]}
+    told = {message["content"]: message["tool_call_id"] for message in messages[2:]}
+    assert all(NINE.fullmatch(id) for id in said.values())
+    assert told == {"one": said['{"a":1}'], "two": said['{"a":2}']}
+
+
+def test_custom_tools_are_wrapped_for_servers_that_know_only_functions() -> None:
+    body = {
+        "model": "m",
+        "input": "x",
+        "tools": [{"type": "custom", "name": "apply_patch", "format": {"type": "text"}}],
+    }
+    responses = room("openai-responses")
+    plain = Exchange(responses, CHAT).request(body).json()["tools"]
+    wrapped = Exchange(responses, variant(CHAT, "function-tools-only")).request(body).json()["tools"]
+    assert [tool["type"] for tool in plain] == ["custom"]
+    assert [tool["type"] for tool in wrapped] == ["function"]
+
+
+# --- servers without ids --------------------------------------------------------------------------------------------
+
+
+def test_ids_are_left_out_and_results_follow_the_order_of_their_calls() -> None:
+    call = {"functionCall": {"id": "a", "name": "f", "args": {}}, "thoughtSignature": "AA=="}
+    other = {"functionCall": {"id": "b", "name": "f", "args": {}}}
+    first = {"functionResponse": {"id": "a", "name": "f", "response": {"output": 1}}}
+    second = {"functionResponse": {"id": "b", "name": "f", "response": {"output": 2}}}
+    text = {"text": "and?"}
+    body = {
+        "contents": [
+            {"role": "user", "parts": [{"text": "q"}]},
+            {"role": "model", "parts": [call, other]},
+            {"role": "user", "parts": [second, first, text]},
+        ]
+    }
+    out, ledger = bent("gemini", "no-ids", body)
+    assert out["contents"][0] is body["contents"][0]
+    assert out["contents"][1]["parts"] == [
+        {"functionCall": {"name": "f", "args": {}}, "thoughtSignature": "AA=="},
+        {"functionCall": {"name": "f", "args": {}}},
+    ]
+    assert [part.get("functionResponse", part) for part in out["contents"][2]["parts"]] == [
+        {"name": "f", "response": {"output": 1}},
+        {"name": "f", "response": {"output": 2}},
+        text,
+    ]
+    assert codes(ledger) == [("no-counterpart", "/contents/1"), ("no-counterpart", "/contents/2")]
+
+
+def test_contents_without_ids_are_left_alone() -> None:
+    for body in ({}, {"contents": None}, {"contents": [None, {"parts": [None, {"functionCall": {"name": "f"}}]}]}):
+        out, ledger = bent("gemini", "no-ids", body)
+        assert out is body
+        assert not ledger.losses
