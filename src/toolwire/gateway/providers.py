@@ -67,7 +67,7 @@ class ProviderTable(Struct, frozen=True, kw_only=True):
     """The header that the key goes into, where it is not the protocol's own; `authorization` makes a bearer token."""
     quirks: tuple[str, ...] | None = None
     """Where this server differs from its protocol."""
-    headers: dict[str, str] = {}  # a Struct copies it
+    headers: dict[str, str] | None = None
     """Further headers of every call."""
     models: tuple[str, ...] | None = None
     """Names and patterns of models that clients may ask for without naming the provider."""
@@ -158,7 +158,7 @@ class Gathered:
             forward_auth=table.forward_auth,
             auth_header=row.auth_header if table.auth_header is None else table.auth_header,
             quirks=row.quirks if table.quirks is None else table.quirks,
-            headers={header.lower(): value for header, value in table.headers.items()},
+            headers={header.lower(): value for header, value in (table.headers or {}).items()},
             models=row.models if table.models is None else table.models,
             proxies=self._proxies(table, urls, place),
             ca_file=str(self._folder / table.ca_file) if table.ca_file else "",
@@ -304,7 +304,7 @@ class Gathered:
             if quirk not in known:
                 wrong = f"no quirk of {', '.join(protocols)} is called `{quirk}`"
                 self._findings.add((*place, "quirks", at), wrong, meant(quirk, known))
-        for header, value in table.headers.items():
+        for header, value in (table.headers or {}).items():
             if not _TOKEN.fullmatch(header) or "\r" in value or "\n" in value:
                 self._findings.add((*place, "headers", header), f"`{header}` is no header that can be sent")
             elif header.lower() in _OURS:

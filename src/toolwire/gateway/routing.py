@@ -141,8 +141,8 @@ class Router:
         ways = [pattern for pattern, _ in self._serving] + [f"{p.name}/*" for p in providers if not p.embedded]
         every = list(dict.fromkeys([*rules, *ways]))
         usable = [way for way in every if _may(key, way)]
-        if key is not None and not usable:
-            usable = list(key.models)
+        if key is not None:
+            usable = list(dict.fromkeys([*usable, *(pattern for pattern in key.models if pattern != "*")]))
         near = nearest(name, usable)
         shown = ([near] if near else []) + [way for way in usable if way != near]
         more = f" and {len(shown) - LISTED} more" if len(shown) > LISTED else ""

@@ -59,7 +59,7 @@ class Lines:
         keys = self._keys()
         self._blank()
         self._at += brackets
-        place = self._current(keys[:-1])
+        place = self._current(keys[:-1], line)
         if brackets == 1:
             place = (*place, keys[-1])
         else:
@@ -70,11 +70,12 @@ class Lines:
         self._found.setdefault(place, line)
         self._table = place
 
-    def _current(self, keys: list[str]) -> Place:
+    def _current(self, keys: list[str], line: int) -> Place:
         """Where keys lead: through a list of tables into its last one."""
         place: Place = ()
         for key in keys:
             place = (*place, key)
+            self._found.setdefault(place, line)
             if place in self._counts:
                 place = (*place, self._counts[place] - 1)
         return place

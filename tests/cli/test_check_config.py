@@ -1,0 +1,108 @@
+"""`toolwire check-config`: what it shows, what it never shows, and how it ends."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolwire.cli import main
+from toolwire.gateway.configfile import load
+
+GOOD = """
+[[server.keys]]
+name = "ci"
+sha256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+models = ["claude-*"]
+[providers.deepseek]
+api_key_env = "TEAM_KEY"
+[providers.own]
+protocols = ["openai-chat"]
+base_url = "https://llm.example.com/v1?secret=sk-hidden"
+forward_auth = true
+[providers.written]
+kind = "groq"
+api_key = "sk-hidden"
+[models."claude-*"]
+provider = "own"
+max_output_tokens = 9
+fallbacks = ["mistral/m"]
+"""
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Any:
+    monkeypatch.chdir(tmp_path)
+    for name in ("TOOLWIRE_CONFIG", "XDG_CONFIG_HOME", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-hidden")
+
+    def run(*words: str, stdin: bytes = b"") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        code = main(("check-config", *words))
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+def test_it_says_what_is_configured_and_no_key(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "toolwire.toml").write_text(GOOD)
+    code, out, err = run()
+    assert code == 0
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert lines[0] == "file toolwire.toml"
+    assert lines[1] == "server http://127.0.0.1:8642, 1 worker, for clients with a key"
+    assert "deepseek anthropic https://api.deepseek.com/anthropic missing: TEAM_KEY" in lines
+    assert "own openai-chat https://llm.example.com/v1 client's own" in lines
+    assert "written openai-chat https://api.groq.com/openai/v1 from the file" in lines
+    assert "openai openai-responses, openai-chat https://api.openai.com/v1 from OPENAI_API_KEY" in lines
+    assert "loopback every protocol (embedded) needs none" in lines
+    assert "claude-* own/(as asked), at most 9 tokens then mistral/m" in lines
+    assert "ci claude-*" in lines
+    assert "warning: toolwire.toml:7: the variable TEAM_KEY is not set" in err
+    assert "hint: set TEAM_KEY" in err
+    assert "sk-hidden" not in out + err
+    assert "\x1b" not in out + err
+
+
+def test_without_a_file_the_environment_counts(run: Any) -> None:
+    code, out, err = run()
+    assert (code, err) == (0, "")
+    assert out.startswith("file    none: the environment alone\n")
+
+
+def test_mistakes_end_with_2(run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "my.toml"
+    file.write_text("[server]\nprot = 1\nworkers = 0")
+    code, out, err = run("--config", str(file))
+    assert (code, out) == (2, "")
+    assert err == (
+        f"error: {file}:2: unknown key `prot`\n"
+        "hint: did you mean `port`?\n"
+        f"error: {file}:3: `workers`: expected a whole number >= 1\n"
+    )
+    code, _, err = run("--config", str(tmp_path / "none.toml"))
+    assert code == 2
+    assert "cannot be read" in err
+
+
+def test_a_key_becomes_the_lines_to_paste(run: Any, tmp_path: Path) -> None:
+    code, out, err = run("--hash-key", stdin=b"a-long-and-random-key\n")
+    assert (code, err) == (0, "")
+    assert "a-long" not in out
+    file = tmp_path / "toolwire.toml"
+    file.write_text(out)
+    assert load(file, {}).server.keys[0].sha256 == hashlib.sha256(b"a-long-and-random-key").hexdigest()
+
+
+def test_a_bad_key_is_said_to_be_one(run: Any) -> None:
+    assert "can be guessed" in run("--hash-key", stdin=b"short")[2]
+    code, out, err = run("--hash-key", stdin=b" \n")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: no key was given\nhint: ")

@@ -1,0 +1,518 @@
+"""The configuration: what the file and the environment come to, and what is said about every mistake."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from toolwire.gateway.addresses import completed, is_self, proxy_of
+from toolwire.gateway.config import Config, Secret, Server
+from toolwire.gateway.configfile import found, load
+from toolwire.gateway.problems import Problem, Problems, said
+from toolwire.gateway.providers import rows
+from toolwire.gateway.reload import Live
+from toolwire.gateway.toml_lines import Lines, Place
+from toolwire.protocols import ROOMS, room
+
+HASH = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+LAB = '[providers.lab]\nprotocols = ["openai-chat"]\nbase_url = "https://llm.example.com/v1"\n'
+KEYS = {"LAB_KEY": "sk-lab", "HOME": "/nowhere"}
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Any:
+    def read(text: str, **environ: str) -> Config:
+        file = tmp_path / "toolwire.toml"
+        file.write_text(text, "utf-8")
+        return load(file, environ)
+
+    return read
+
+
+@pytest.fixture
+def faults(read: Any) -> Any:
+    """The problems of a file, as (line, what, hint)."""
+
+    def faults(text: str, **environ: str) -> list[tuple[int, str, str]]:
+        with pytest.raises(Problems) as caught:
+            read(text, **environ)
+        return [(one.line, one.what, one.hint) for one in caught.value.found if one.severity == "error"]
+
+    return faults
+
+
+def warned(config: Config) -> list[tuple[int, str, str]]:
+    return [(one.line, one.where, one.what) for one in config.warnings]
+
+
+# --- the environment alone ---
+
+
+def test_nothing_at_all_is_a_gateway_with_the_embedded_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = load(None, {})
+    assert list(config.providers) == ["loopback"]
+    assert config.providers["loopback"].protocols == tuple(ROOMS)
+    assert config.file is None
+    assert (config.server.host, config.server.port) == ("127.0.0.1", 8642)
+
+
+def test_a_key_in_the_environment_is_a_provider(read: Any) -> None:
+    config = read("", OPENAI_API_KEY="sk-1", GOOGLE_API_KEY=" g-2\n", ANTHROPIC_API_KEY="")
+    assert list(config.providers) == ["openai", "gemini", "loopback"]
+    assert config.providers["gemini"].api_key.reveal() == "g-2"
+    assert config.providers["gemini"].api_key_env == "GOOGLE_API_KEY"
+    assert config.providers["openai"].base_urls["openai-chat"] == "https://api.openai.com/v1"
+
+
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ("0.0.0.0", "http://127.0.0.1:11434"),
+        ("0.0.0.0:9000", "http://127.0.0.1:9000"),
+        (":9000", "http://127.0.0.1:9000"),
+        ("box.local", "http://box.local:11434"),
+        ("https://box.local/", "https://box.local"),
+        ("http://[::1]:9/v1/", "http://[::1]:9/v1"),
+    ],
+)
+def test_the_address_of_a_local_server_is_enough(read: Any, given: str, url: str) -> None:
+    assert "ollama" not in read("").providers
+    assert read("", OLLAMA_HOST=given).providers["ollama"].base_urls["openai-chat"] == url
+
+
+def test_a_local_server_needs_no_key(read: Any) -> None:
+    provider = read("[providers.ollama]").providers["ollama"]
+    assert not provider.api_key
+    assert not provider.key_missing
+
+
+def test_azure_needs_an_address_too(read: Any) -> None:
+    config = read("", AZURE_OPENAI_API_KEY="k")
+    assert "azure" not in config.providers
+    assert warned(config) == [(0, "AZURE_OPENAI_API_KEY", "a key for Azure OpenAI, but no address")]
+    config = read("", AZURE_OPENAI_API_KEY="k", AZURE_OPENAI_ENDPOINT="https://me.openai.azure.com/")
+    azure = config.providers["azure"]
+    assert azure.base_urls["openai-responses"] == "https://me.openai.azure.com/openai/v1"
+    assert azure.credential(room("openai-responses").http) == ("api-key", "k")
+
+
+def test_a_base_url_of_the_environment_is_honoured(read: Any) -> None:
+    config = read("", ANTHROPIC_API_KEY="k", ANTHROPIC_BASE_URL="https://proxy.example.com/a")
+    assert config.providers["anthropic"].base_urls == {"anthropic": "https://proxy.example.com/a"}
+
+
+@pytest.mark.parametrize("here", ["http://127.0.0.1:8642/v1", "http://localhost:8642", "http://[::1]:8642/v1/"])
+def test_a_base_url_that_is_meant_for_sdks_is_passed_over(read: Any, here: str) -> None:
+    config = read("", OPENAI_API_KEY="k", OPENAI_BASE_URL=here)
+    assert config.providers["openai"].base_urls["openai-chat"] == "https://api.openai.com/v1"
+    assert warned(config) == [(0, "OPENAI_BASE_URL", "this is the gateway itself")]
+
+
+def test_a_broken_base_url_of_the_environment_is_a_warning(read: Any) -> None:
+    config = read("", OPENAI_API_KEY="k", OPENAI_BASE_URL="https://x:port/")
+    assert config.providers["openai"].base_urls["openai-chat"] == "https://api.openai.com/v1"
+    assert [where for _, where, _ in warned(config)] == ["OPENAI_BASE_URL"]
+
+
+# --- where the file is ---
+
+
+def test_the_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    home = tmp_path / "home"
+    usual = home / ".config" / "toolwire" / "toolwire.toml"
+    other = tmp_path / "xdg" / "toolwire" / "toolwire.toml"
+    for place in (usual, other):
+        place.parent.mkdir(parents=True)
+        place.write_text("")
+    environ = {"HOME": str(home)}
+    assert found(environ) == usual
+    environ["XDG_CONFIG_HOME"] = str(tmp_path / "xdg")
+    assert found(environ) == other
+    (tmp_path / "toolwire.toml").write_text("")
+    assert found(environ) == Path("toolwire.toml")
+    environ["TOOLWIRE_CONFIG"] = "named.toml"
+    assert found(environ) == Path("named.toml")
+
+
+def test_a_named_file_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
+    with pytest.raises(Problems, match="cannot be read: No such file"):
+        load(tmp_path / "none.toml", {})
+    with pytest.raises(Problems, match="cannot be read"):
+        load(None, {"TOOLWIRE_CONFIG": str(tmp_path / "none.toml")})
+
+
+def test_the_command_line_stands_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "toolwire.toml"
+    file.write_text('[server]\nport = 1\n[providers.me]\nprotocols = ["openai-chat"]\nbase_url = "http://localhost:7/"')
+    assert load(file, {}, {"port": 9}).server.port == 9
+    with pytest.raises(Problems, match="the gateway itself"):
+        load(file, {}, {"port": 7})
+
+
+# --- providers of the file ---
+
+
+def test_what_is_left_out_is_inherited(read: Any) -> None:
+    config = read(
+        '[providers.deepseek]\napi_key_env = "MINE"\n[providers.eu]\nkind = "mistral"\napi_key_env = "MINE"', MINE="k"
+    )
+    deepseek, eu = config.providers["deepseek"], config.providers["eu"]
+    assert deepseek.base_urls["anthropic"] == "https://api.deepseek.com/anthropic"
+    assert deepseek.api_key.reveal() == eu.api_key.reveal() == "k"
+    assert eu.base_urls == {"openai-chat": "https://api.mistral.ai/v1"}
+    assert "nine-letter-ids" in eu.quirks
+    assert "mistral" not in config.providers
+
+
+def test_an_address_for_each_protocol(read: Any) -> None:
+    text = '[providers.two]\nprotocols = ["openai_chat", "anthropic"]\n[providers.two.base_url]\nopenai_chat = "https://a.b"\nanthropic = "https://c.d"'
+    assert read(text).providers["two"].base_urls == {"openai-chat": "https://a.b", "anthropic": "https://c.d"}
+
+
+def test_a_missing_variable_is_a_warning_that_names_it(read: Any) -> None:
+    config = read(LAB + 'api_key_env = "LAB_KEY"')
+    assert warned(config) == [(4, "providers.lab.api_key_env", "the variable LAB_KEY is not set")]
+    assert config.providers["lab"].key_missing
+
+
+def test_a_provider_that_a_rule_names_is_there_without_its_key(read: Any) -> None:
+    config = read('[models.x]\nprovider = "anthropic"\nfallbacks = ["ollama/qwen"]')
+    assert {"anthropic", "ollama"} <= set(config.providers)
+    assert [(line, what) for line, _, what in warned(config)] == [(2, "the variable ANTHROPIC_API_KEY is not set")]
+
+
+def test_the_header_of_the_key(read: Any) -> None:
+    http = room("anthropic").http
+    config = read(LAB + 'api_key_env = "K"\nauth_header = "Authorization"\n[providers.openrouter]', K="k")
+    assert config.providers["lab"].credential(http) == ("authorization", "Bearer k")
+    assert config.providers["openrouter"].credential(http) is None
+    assert read("", ANTHROPIC_API_KEY="k").providers["anthropic"].credential(http) == http.credential("k")
+
+
+def test_no_key_is_ever_shown(read: Any) -> None:
+    text = LAB + 'api_key = "sk-hidden"\nheaders = { x-more = "sk-hidden" }\nproxy = "http://me:sk-hidden@proxy:1"'
+    config = read(text, OPENAI_API_KEY="sk-hidden")
+    lab = config.providers["lab"]
+    shown = [repr(config), str(config), f"{lab}", repr(lab.__rich_repr__()), repr(lab.api_key), str(lab.api_key)]
+    assert not [one for one in shown if "sk-hidden" in one]
+    assert (4, "providers.lab.api_key", "the key stands in the file") in warned(config)
+    for write in (msgspec.to_builtins, msgspec.json.encode, pickle.dumps):
+        with pytest.raises(TypeError):
+            write(Secret("sk-hidden"))
+
+
+def test_proxies_of_the_environment(read: Any) -> None:
+    text = LAB + '[providers.near]\nprotocols = ["openai-chat"]\nbase_url = "http://127.0.0.1:5/v1"\n'
+    config = read(text, https_proxy="proxy:3128", HTTP_PROXY="http://other:1")
+    assert config.providers["lab"].proxies == {"openai-chat": "http://proxy:3128"}
+    assert config.providers["near"].proxies == {}
+    assert read(LAB + 'proxy = ""', HTTPS_PROXY="proxy:1").providers["lab"].proxies == {}
+    config = read(LAB, ALL_PROXY="socks5://x:1")
+    assert [where for _, where, _ in warned(config)] == ["ALL_PROXY"]
+
+
+@pytest.mark.parametrize(
+    ("excepted", "proxied"),
+    [
+        ("example.com", False),
+        (".example.com", False),
+        ("*.example.com", False),
+        ("other.com, LLM.example.com:443", False),
+        ("llm.example.com:80", True),
+        ("ample.com", True),
+        ("*", False),
+        ("10.0.0.0/8", True),
+    ],
+)
+def test_exceptions_from_the_proxy(excepted: str, proxied: bool) -> None:
+    environ = {"HTTPS_PROXY": "http://p:1", "NO_PROXY": excepted}
+    assert bool(proxy_of("https://llm.example.com/v1", environ)[0]) is proxied
+    assert proxy_of("https://10.1.2.3/", {**environ, "no_proxy": "10.0.0.0/8"}) == ("", "")
+
+
+# --- mistakes ---
+
+MISTAKES = [
+    ("[server]\nprot = 1", (2, "unknown key `prot`", "did you mean `port`?")),
+    ('[server]\n\nport = "x"', (3, "`port`: expected a whole number, got text in quotes", "")),
+    ("[server]\nworkers = 0", (2, "`workers`: expected a whole number >= 1", "")),
+    ('[server]\nlog = "jsn"', (2, "`log` is none of its choices", "did you mean `json`? There is: json, text, none")),
+    ("[server.deadlines]\nconect = 1", (2, "unknown key `conect`", "did you mean `connect`?")),
+    ("server = 1", (1, "`server` is a table", "write `[server]` above its keys")),
+    ("[sever]", (1, "unknown section `sever`", "did you mean `server`?")),
+    ("[[policy]]", (1, "`policy` is not in this version yet", "take it out until then")),
+    ("\n[store]", (2, "`store` is not in this version yet", "take it out until then")),
+    ("[mcp.files]", (1, "`mcp` is not in this version yet", "take it out until then")),
+    ('[server]\nkeys = "x"', (2, "`server.keys` is a list of tables", "write `[[server.keys]]`")),
+    ('[[server.keys]]\nname = "a"', (1, "`sha256` is missing", "add `sha256 = …`")),
+    ("a = 1\nb = ", (2, "no valid TOML: invalid value", "text needs quotes, tables need brackets")),
+    ("[server]\nport = 1\nport = 2", (3, "no valid TOML: cannot overwrite a value", "the same key or table stands twice")),
+    ('[providers."a/b"]', (1, "a provider cannot be called `a/b`", "no slashes, stars or spaces")),
+    ('[providers.x]\nkind = "mistrl"', (2, "no server is known as `mistrl`", "did you mean `mistral`?")),
+    ("[providers.deepsek]", (1, "`deepsek` is no well-known server, and protocols and base_url is missing", "did you mean `deepseek`?")),
+    ("[providers.azure]", (1, "`base_url` is missing", 'base_url = "https://NAME.openai.azure.com/openai/v1"; the model\'s name is that of your deployment.')),
+    (LAB + "bas_url = 1", (4, "unknown key `bas_url`", "did you mean `base_url`?")),
+    (LAB + 'headers = { "a b" = "c" }', (4, "`a b` is no header that can be sent", "")),
+    (LAB + '[providers.lab.headers]\nx = "y"\nHost = "c"', (6, "`Host` is set by the gateway", "leave it out")),
+    (LAB + 'ca_file = "none.pem"', (4, "there is no such file", "the path is from the folder of this file")),
+    (LAB + 'proxy = "socks5://x:1"', (4, "a proxy is http://HOST:PORT or https://HOST:PORT", "")),
+    (LAB + 'quirks = [\n  "nine-leter-ids",\n]', (5, "no quirk of openai-chat is called `nine-leter-ids`", "did you mean `nine-letter-ids`?")),
+    (LAB + 'api_key_env = "A"\nforward_auth = true', (5, "api_key_env and forward_auth exclude each other", "keep one of them")),
+    ('[providers.x]\nprotocols = ["openai-caht"]\nbase_url = "http://a"', (2, "no protocol is called `openai-caht`", "did you mean `openai-chat`?")),
+    ('[models.a]\nprovider = "lap"\n' + LAB, (2, "no provider is called `lap`", "did you mean `lab`?")),
+    ('[models]\na = "lap/x"\n' + LAB, (2, "no provider is called `lap`", "did you mean `lab`?")),
+    ("[models]\na = 1", (2, '`a` is a table, or "provider/model"', "")),
+    ("[models.a]", (1, "`provider` is missing", "add `provider = …`")),
+    ('[models.a]\nprovider = "loopback"\nname = "b"', (3, "unknown key `name`", "the name stands in the brackets")),
+    (LAB + '[models.a]\nprovider = "lab"\nprotocol = "gemini"', (6, "`lab` does not speak `gemini`", "it speaks: openai-chat")),
+    (LAB + '[models.a]\nprovider = "lab"\nfallbacks = ["lap/x"]', (6, "no provider is called `lap`", "did you mean `lab`?")),
+    (LAB + '[models.quick]\nprovider = "lab"\n[models.b]\nprovider = "lab"\nfallbacks = ["qick"]', (8, "the fallback `qick` leads nowhere", "did you mean `quick`?")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), MISTAKES)
+def test_a_mistake_is_told_with_its_line_and_a_suggestion(
+    faults: Any, text: str, expected: tuple[int, str, str]
+) -> None:
+    assert faults(text) == [expected]
+
+
+@pytest.mark.parametrize("kind", ["bedrock", "vertex"])
+def test_what_is_out_of_scope_says_so(faults: Any, kind: str) -> None:
+    assert "out of scope" in faults(f'[providers.cloud]\nkind = "{kind}"')[0][1]
+    assert "out of scope" in faults(f"[providers.{kind}]")[0][1]
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://a", "llm.example.com", "https://", "http://a:x", "https://u:p@a", "http://a/ b"]
+)
+def test_a_bad_url_is_a_problem_and_is_not_repeated(faults: Any, url: str) -> None:
+    found = faults(f'[providers.x]\nprotocols = ["openai-chat"]\nbase_url = "{url}"')
+    assert [line for line, _, _ in found] == [3]
+
+
+def test_a_base_url_for_each_protocol_that_is_spoken(faults: Any) -> None:
+    text = '[providers.x]\nprotocols = ["openai-chat", "anthropic"]\nbase_url = { openai-chat = "http://a" }'
+    assert faults(text) == [(3, "no base URL for anthropic", "one for every protocol that it speaks")]
+
+
+def test_keys_of_clients_are_checked(faults: Any) -> None:
+    text = f'[[server.keys]]\nname = "a"\nsha256 = "my-plain-key"\n[[server.keys]]\nname = "b"\nsha256 = "{HASH}"\n[[server.keys]]\nname = "b"\nsha256 = "{HASH.upper()}"\nmodels = ["*", 1]\n[[server.keys]]\nname = "b"\nsha256 = "{HASH}"'
+    found = faults(text)
+    assert [line for line, _, _ in found] == [3, 8, 9, 10, 12, 13]
+    assert "my-plain-key" not in str(found)
+
+
+def test_beyond_this_machine_there_must_be_keys(read: Any, faults: Any) -> None:
+    assert faults('[server]\nhost = "0.0.0.0"')[0][0] == 2
+    assert (
+        read(f'[server]\nhost = "0.0.0.0"\n[[server.keys]]\nname = "a"\nsha256 = "{HASH}"').server.keys[0].name == "a"
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "here"),
+    [
+        ("http://127.0.0.1:8642", "127.0.0.1", True),
+        ("http://localhost:8642/v1", "::1", True),
+        ("http://0.0.0.0:8642/v1", "0.0.0.0", True),
+        ("http://10.0.0.5:8642", "10.0.0.5", True),
+        ("http://gate.local:8642", "10.0.0.5", True),
+        ("http://127.0.0.1:8642", "10.0.0.5", False),
+        ("http://127.0.0.1:8643", "127.0.0.1", False),
+        ("http://127.0.0.1", "127.0.0.1", False),
+        ("https://api.example.com:8642", "127.0.0.1", False),
+    ],
+)
+def test_a_gateway_that_would_call_itself(url: str, host: str, here: bool) -> None:
+    assert is_self(url, Server(host=host, hosts=("gate.local",))) is here
+
+
+def test_a_provider_that_is_the_gateway_is_refused(faults: Any) -> None:
+    text = '[server]\nport = 7000\n[providers.me]\nprotocols = ["openai-chat"]\nbase_url = "http://localhost:7000/v1"'
+    assert faults(text)[0][:2] == (5, "this is the gateway itself, which would call itself without end")
+
+
+@pytest.mark.parametrize(
+    ("rules", "line"),
+    [
+        ('[models."c-*"]\nprovider = "lab"\nfallbacks = ["c-x"]', 6),
+        ('[models.a]\nprovider = "lab"\nfallbacks = ["a"]', 6),
+        ('[models.a]\nprovider = "lab"\nfallbacks = ["lab/x",\n"b"]\n[models.b]\nprovider = "lab"\nfallbacks = ["c"]\n[models.c]\nprovider = "lab"\nfallbacks = ["a"]', 7),
+    ],
+)  # fmt: skip
+def test_fallbacks_in_a_circle(faults: Any, rules: str, line: int) -> None:
+    found = faults(LAB + rules)
+    assert found[0][0] == line
+    assert "leads back to" in found[0][1]
+
+
+def test_every_mistake_is_told_at_once(faults: Any) -> None:
+    text = '[server]\nprot = 1\nworkers = -1\n[providers.x]\nprotocols = ["nix"]\nbase_url = "a"\n[models.y]\nprovider = "z"\n[store]'
+    assert [line for line, _, _ in faults(text)] == [2, 3, 5, 6, 8, 9]
+
+
+def test_a_mistake_is_said_as_compilers_say_it() -> None:
+    assert said(Problem(where="a.b", what="no", line=3), "x.toml") == "x.toml:3: no"
+    assert said(Problem(where="VARIABLE", what="no"), "x.toml") == "VARIABLE: no"
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    file = tmp_path / "toolwire.toml"
+    file.write_bytes(b"[server]\nhost = '\xff'")
+    with pytest.raises(Problems) as caught:
+        load(file, {})
+    assert [(one.line, one.what) for one in caught.value.found] == [(2, "not UTF-8")]
+
+
+# --- lines ---
+
+TOML = (
+    r"""
+# [not.a.table]
+title = "a # [b]"   # c
+[server] # x = 1
+"deadlines".connect = 1
+deadlines . 'first byte' = '''
+[no]
+no = 1
+'''
+[[server.keys]]
+name = "a\"]"
+models = [  # x
+  "*",
+  { a = [1,
+    2], b.c = 3 },
+]
+[[ server . keys ]]
+name = 1
+[server.keys.more]
+x = <<<
+a "" \<<< b">>>
+y = 1
+[models."claude-*[1m]"]
+provider = {x=1,"y.z"={q=2}}
+""".strip()
+    .replace("<<<", '"' * 3)
+    .replace(">>>", '"' * 3)
+)
+
+
+def _places(value: Any, place: Place) -> Iterator[Place]:
+    """Every place of a document, as the standard reader sees it."""
+    if place:
+        yield place
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ()):
+        yield from _places(inner, (*place, key))
+
+
+def test_where_keys_stand() -> None:
+    lines = Lines(TOML)
+    assert set(_places(tomllib.loads(TOML), ())) <= set(lines.found)
+    expected = {
+        ("title",): 2,
+        ("server",): 3,
+        ("server", "deadlines", "connect"): 4,
+        ("server", "deadlines", "first byte"): 5,
+        ("server", "keys"): 9,
+        ("server", "keys", 0): 9,
+        ("server", "keys", 0, "name"): 10,
+        ("server", "keys", 0, "models", 0): 12,
+        ("server", "keys", 0, "models", 1, "a", 1): 14,
+        ("server", "keys", 0, "models", 1, "b", "c"): 14,
+        ("server", "keys", 1): 16,
+        ("server", "keys", 1, "more", "x"): 19,
+        ("server", "keys", 1, "more", "y"): 21,
+        ("models", "claude-*[1m]", "provider", "y.z", "q"): 23,
+    }
+    assert {place: lines.found.get(place) for place in expected} == expected
+    assert lines.of(("server", "keys", 1, "nothing")) == 16
+    assert lines.of(("nothing",)) == 1
+
+
+# --- reading it again ---
+
+
+class Told:
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+
+    def __call__(self, found: Any) -> None:
+        self.problems += [problem.what for problem in found]
+
+
+def _write(file: Path, text: str, age: int) -> None:
+    """A change that a coarse clock would not hide."""
+    file.write_text(text)
+    os.utime(file, ns=(age, age))
+
+
+def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
+    file, told = tmp_path / "toolwire.toml", Told()
+    _write(file, "[server]\nport = 1", 1)
+    live = Live(file, {}, told)
+    first = live.current
+    assert not live.refresh()
+    assert live.current is first
+    _write(file, "[server]\nport = 2", 2)
+    assert live.refresh()
+    assert live.current.server.port == 2
+    assert not live.refresh()
+    assert live.refresh(force=True)
+    assert told.problems == []
+
+
+def test_a_bad_new_file_leaves_the_old_one_in_force(tmp_path: Path) -> None:
+    file, told = tmp_path / "toolwire.toml", Told()
+    _write(file, "[server]\nport = 1", 1)
+    live = Live(file, {}, told)
+    first = live.current
+    _write(file, "[server]\nprot = 2", 2)
+    assert not live.refresh()
+    assert not live.refresh()
+    assert live.current is first
+    assert told.problems == ["unknown key `prot`"]
+    file.unlink()
+    assert not live.refresh()
+    assert live.current is first
+    assert told.problems[1:] == ["cannot be read: No such file or directory"]
+    _write(file, "[server]\nport = 3", 3)
+    assert live.refresh()
+    assert live.current.server.port == 3
+
+
+def test_warnings_are_reported_once_a_reading(tmp_path: Path) -> None:
+    file, told = tmp_path / "toolwire.toml", Told()
+    _write(file, LAB + 'api_key_env = "LAB_KEY"', 1)
+    live = Live(file, {}, told)
+    live.refresh()
+    assert told.problems == ["the variable LAB_KEY is not set"]
+
+
+# --- the rows ---
+
+
+@pytest.mark.parametrize("name", rows())
+def test_a_row_is_right(name: str) -> None:
+    row = rows()[name]
+    assert set(row.protocols) <= set(ROOMS)
+    urls = row.base_url if isinstance(row.base_url, dict) else dict.fromkeys(row.protocols, row.base_url)
+    assert set(urls) == set(row.protocols)
+    assert set(row.quirks) <= {quirk for protocol in row.protocols for quirk in room(protocol).quirks}
+    assert row.key_env
+    assert not row.local or row.base_url_env
+
+
+def test_an_address_without_a_scheme_takes_what_is_usual() -> None:
+    assert completed("box", "http://127.0.0.1:8000/v1", "") == "http://box:8000"
+    assert completed("http://box", "http://127.0.0.1:8000/v1", "") == "http://box"
+    assert completed("https://box", "", "/openai/v1") == "https://box/openai/v1"

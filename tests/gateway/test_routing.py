@@ -1,0 +1,260 @@
+"""From the name of a model to its targets, and from a target to its room."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from toolwire import translate
+from toolwire.exchange import Exchange
+from toolwire.gateway.config import ClientKey, Config, Provider
+from toolwire.gateway.configfile import load
+from toolwire.gateway.routing import LISTED, REMEMBERED, Router, Target, Unroutable, chosen_room, variant
+from toolwire.options import Options
+from toolwire.protocols import ROOMS, room
+
+FILE = """
+[providers.work]
+protocols = ["openai-responses", "openai-chat"]
+base_url = "https://work.example.com"
+api_key_env = "K"
+models = ["house-*", "house-9"]
+[providers.lab]
+protocols = ["openai-chat"]
+base_url = "https://lab.example.com"
+api_key_env = "K"
+models = ["house-9*"]
+
+[models]
+fast = "lab/tiny"
+"work/renamed" = "lab/other"
+[models."claude-*"]
+provider = "work"
+model = "gpt-5.5"
+max_output_tokens = 100
+fallbacks = ["anthropic/claude-opus-5-5", "fast", "lab/tiny"]
+[models."claude-haiku-*"]
+provider = "lab"
+model = "*"
+protocol = "openai_chat"
+[models.claude-haiku-4-5]
+provider = "work"
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    file = tmp_path / "toolwire.toml"
+    file.write_text(FILE)
+    return load(file, {"K": "k", "ANTHROPIC_API_KEY": "a", "GEMINI_API_KEY": "g", "OPENROUTER_API_KEY": "o"})
+
+
+@pytest.fixture
+def router(config: Config) -> Router:
+    return Router(config)
+
+
+def shown(found: Any) -> list[str]:
+    assert isinstance(found, tuple), found
+    return [f"{target.provider.name}:{target.model}" for target in found]
+
+
+@pytest.mark.parametrize(
+    ("asked", "targets"),
+    [
+        ("fast", ["lab:tiny"]),
+        ("claude-sonnet-4-5-20250929", ["work:gpt-5.5", "anthropic:claude-opus-5-5", "lab:tiny"]),
+        ("claude-opus-5-5[1m]", ["work:gpt-5.5", "anthropic:claude-opus-5-5", "lab:tiny"]),
+        ("claude-haiku-4-5-20251001", ["lab:claude-haiku-4-5-20251001"]),
+        ("claude-haiku-4-5", ["work:claude-haiku-4-5"]),
+        ("anthropic/claude-x", ["anthropic:claude-x"]),
+        ("openrouter/meta/llama:free", ["openrouter:meta/llama:free"]),
+        ("work/renamed", ["lab:other"]),
+        ("models/gemini-3-pro", ["gemini:gemini-3-pro"]),
+        ("house-1", ["work:house-1"]),
+        ("house-9", ["work:house-9"]),
+        ("house-99", ["lab:house-99"]),
+        ("loopback", ["loopback:loopback"]),
+        ("loopback/loopback", ["loopback:loopback"]),
+    ],
+)
+def test_a_name_finds_its_targets(router: Router, asked: str, targets: list[str]) -> None:
+    assert shown(router.route(asked, None)) == targets
+
+
+def test_a_rule_says_how_to_ask(router: Router) -> None:
+    first = router.route("claude-opus-4", None)
+    pinned = router.route("claude-haiku-9", None)
+    assert isinstance(first, tuple)
+    assert isinstance(pinned, tuple)
+    assert (first[0].max_output_tokens, first[0].protocol) == (100, "")
+    assert pinned[0].protocol == "openai-chat"
+
+
+def test_a_fallback_that_names_a_provider_is_not_caught_by_a_pattern(tmp_path: Path) -> None:
+    file = tmp_path / "toolwire.toml"
+    file.write_text('[models."*"]\nprovider = "loopback"\nmodel = "loopback"\nfallbacks = ["anthropic/claude-x"]')
+    router = Router(load(file, {"ANTHROPIC_API_KEY": "k"}))
+    assert shown(router.route("anthropic/claude-y", None)) == ["loopback:loopback", "anthropic:claude-x"]
+
+
+def test_routes_are_remembered_within_bounds(router: Router) -> None:
+    assert router.route("fast", None) is router.route("fast", None)
+    for number in range(REMEMBERED + 5):
+        router.route(f"unknown-{number}", None)
+    assert len(router._found) <= REMEMBERED
+    assert shown(router.route("fast", None)) == ["lab:tiny"]
+
+
+def test_an_unknown_model_is_told_what_there_is(router: Router) -> None:
+    found = router.route("cluade-haiku-4-5", None)
+    assert isinstance(found, Unroutable)
+    assert found.kind == "not_found"
+    assert found.message.startswith("there is no model `cluade-haiku-4-5` here. There is: claude-haiku-4-5, fast, ")
+    assert "anthropic/*" in found.message
+    nameless = router.route("", None)
+    assert isinstance(nameless, Unroutable)
+    assert "names no model" in nameless.message
+
+
+def test_the_list_in_the_message_ends_somewhere(config: Config) -> None:
+    rule = config.models[0]
+    many = replace(config, models=tuple(replace(rule, name=f"m{number}") for number in range(50)))
+    found = Router(many).route("nothing", None)
+    assert isinstance(found, Unroutable)
+    assert found.message.count(", ") == LISTED - 1
+    assert found.message.endswith(" more")
+
+
+# --- keys ---
+
+
+def test_a_key_limits_what_may_be_asked_for(router: Router) -> None:
+    key = ClientKey(name="ci", sha256="", models=("claude-haiku-*", "fast"))
+    assert shown(router.route("fast", key)) == ["lab:tiny"]
+    assert shown(router.route("models/fast", key)) == ["lab:tiny"]
+    found = router.route("claude-opus-4", key)
+    assert isinstance(found, Unroutable)
+    assert found.kind == "permission"
+    assert "the key `ci` may not use the model `claude-opus-4`" in found.message
+    assert "house" not in found.message
+    unknown = router.route("claude-haiku-x/y", ClientKey(name="all", sha256=""))
+    assert not isinstance(unknown, Unroutable)
+    assert isinstance(router.route("nothing", ClientKey(name="all", sha256="")), Unroutable)
+
+
+def test_models_are_listed_by_name(router: Router) -> None:
+    everything = {card.id: card.owner for card in router.cards(None)}
+    assert everything == {
+        "fast": "lab",
+        "work/renamed": "lab",
+        "claude-haiku-4-5": "work",
+        "house-9": "work",
+        "loopback": "loopback",
+    }
+    some = router.cards(ClientKey(name="ci", sha256="", models=("house-*",)))
+    assert [card.id for card in some] == ["house-9"]
+
+
+def test_the_embedded_model_can_be_taken_away(tmp_path: Path) -> None:
+    file = tmp_path / "toolwire.toml"
+    file.write_text("[server]\nloopback = false")
+    router = Router(load(file, {}))
+    assert router.cards(None) == ()
+    found = router.route("loopback", None)
+    assert isinstance(found, Unroutable)
+    assert found.message.endswith("No model is configured")
+
+
+def test_a_speaker_for_what_only_passes_through(router: Router, tmp_path: Path) -> None:
+    speaker = router.speaker("openai-chat")
+    assert speaker is not None
+    assert speaker.name == "work"
+    assert router.speaker("unified") is None
+    file = tmp_path / "other.toml"
+    file.write_text("[providers.openai]")
+    assert Router(load(file, {})).speaker("openai-chat") is None
+
+
+# --- rooms ---
+
+
+def spoken(*protocols: str, quirks: tuple[str, ...] = ()) -> Provider:
+    return Provider(name="p", protocols=protocols, quirks=quirks)
+
+
+def never() -> bool:
+    raise AssertionError("nobody needs to know")
+
+
+def with_tools() -> bool:
+    return True
+
+
+def test_the_clients_own_protocol_is_preferred() -> None:
+    target = Target(spoken("openai-chat", "anthropic"), "m")
+    assert chosen_room(target, room("anthropic"), with_tools) is room("anthropic")
+    assert chosen_room(target, room("gemini"), with_tools) is room("openai-chat")
+
+
+def test_a_pin_wins() -> None:
+    target = Target(spoken("openai-chat", "anthropic"), "m", "openai-chat")
+    assert chosen_room(target, room("anthropic"), never) is room("openai-chat")
+
+
+def test_a_room_that_does_not_take_the_model_is_passed_over() -> None:
+    client = replace(room("openai-chat"), takes=lambda model, tools: not (model == "new" and tools))
+    provider = spoken("openai-responses", "openai-chat")
+    assert chosen_room(Target(provider, "new"), client, with_tools) is room("openai-responses")
+    assert chosen_room(Target(provider, "old"), client, with_tools) is room("openai-chat")
+
+
+def test_newer_models_take_tools_on_responses_only() -> None:
+    target = Target(spoken("openai-responses", "openai-chat"), "gpt-5.5")
+    takes = room("openai-chat").takes("gpt-5.5", True)
+    expected = "openai-chat" if takes else "openai-responses"
+    assert chosen_room(target, room("openai-chat"), with_tools).name == expected
+    alone = Target(spoken("openai-chat"), "gpt-5.5")
+    assert chosen_room(alone, room("openai-chat"), with_tools) is room("openai-chat")
+
+
+def test_quirks_make_another_room_once() -> None:
+    bent = chosen_room(Target(spoken("openai-chat", quirks=("nine-letter-ids", "max-tokens-key")), "m"), room("openai-chat"), with_tools)  # fmt: skip
+    assert bent is not room("openai-chat")
+    assert bent is variant("openai-chat", ("nine-letter-ids", "max-tokens-key"))
+    assert bent.rules.id_limit == 9
+    assert room("openai-chat").rules.id_limit != 9
+    assert variant("anthropic", ("nine-letter-ids",)) is room("anthropic")
+
+
+def test_a_bent_room_writes_what_its_server_takes() -> None:
+    bent = variant("openai-chat", ("nine-letter-ids", "max-tokens-key"))
+    body = {
+        "model": "m",
+        "max_tokens": 7,
+        "messages": [
+            {"role": "user", "content": "hi"},
+            {
+                "role": "assistant",
+                "content": [{"type": "tool_use", "id": "toolu_0123456789", "name": "f", "input": {}}],
+            },
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_0123456789", "content": "x"}]},
+        ],
+    }
+    written = Exchange(room("anthropic"), bent, Options()).request(body).json()
+    call = written["messages"][1]["tool_calls"][0]["id"]
+    assert len(call) == 9
+    assert written["messages"][2]["tool_call_id"] == call
+    assert written["max_tokens"] == 7
+    plain = translate(body, "request", source="anthropic", target="openai-chat").json()
+    assert plain["messages"][1]["tool_calls"][0]["id"] == "toolu_0123456789"
+
+
+def test_the_embedded_model_speaks_every_protocol(router: Router) -> None:
+    found = router.route("loopback", None)
+    assert isinstance(found, tuple)
+    for client in ROOMS.values():
+        assert chosen_room(found[0], client, with_tools) is client
