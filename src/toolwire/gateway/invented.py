@@ -317,7 +317,7 @@ class _Maker:
         if not made and schema is not False:
             made = [self._filled(schema, name, depth)]
         while made and len(made) < min(least, 64):
-            made.append(_other(made[-1], len(made)) if node.get("uniqueItems") else made[-1])
+            made.append(_other(made[0], len(made)) if node.get("uniqueItems") else made[0])
         return made[:most]
 
     def _items(self, items: Object, name: str, needed: bool) -> list[Json]:
@@ -384,4 +384,4 @@ def _other(one: Json, number: int) -> Json:
     """Another value of the same sort, for lists whose members must differ."""
     if isinstance(one, str):
         return f"{one} {number + 1}"
-    return one + 1 if isinstance(one, (int, float)) and not isinstance(one, bool) else one
+    return one + number if isinstance(one, (int, float)) and not isinstance(one, bool) else one

@@ -84,8 +84,10 @@ _COMMAND = re.compile(
     r"(?=[.?!:]?\s*$|[.?!]\s|\s+(?:and|then)\s+(?:then|tell|show|report|give|say)\b)",
     re.IGNORECASE | re.MULTILINE,
 )
-_TOPIC = re.compile(
-    r"\b(?:for|about|on|search|find|google)\s+(?!for\b|about\b)(.+?)(?=[.?!]?\s*$|[.?!]\s)", re.IGNORECASE
+_CLAUSE = r"\s+(.+?)(?=[.?!]?\s*$|[.?!]\s)"
+_TOPICS = (
+    re.compile(rf"\b(?:for|about){_CLAUSE}", re.IGNORECASE),
+    re.compile(rf"\b(?:on|search|find|google){_CLAUSE}", re.IGNORECASE),
 )
 _NAMED = re.compile(r"\b(?:called|named|titled)\s+([^\s,;.?!]+)", re.IGNORECASE)
 
@@ -143,7 +145,7 @@ def heard(text: str) -> Offer:
         rest = _taken(look, kind, rest, found)
     found["place"] = list(_places(rest))
     found["named"] = [match[1].strip("\"'“”`") for match in _NAMED.finditer(text)]
-    found["topic"] = [topic[1].strip("\"'“”`") for topic in _TOPIC.finditer(text)][:1]
+    found["topic"] = [topic[1].strip("\"'“”`") for look in _TOPICS for topic in look.finditer(text)][:1]
     found["command"] = found.get("code") or [match[1].strip("\"'“”`") for match in _COMMAND.finditer(text)]
     values = {kind: tuple(dict.fromkeys(values)) for kind, values in found.items() if values}
     return Offer(text, pairs, values, tuple(_numbers(rest)))

@@ -68,7 +68,7 @@ def _stem(word: str) -> str:
         if word.endswith(end) and len(word) - len(end) >= 3:
             word = word[: -len(end)]
             break
-    return word[:6]
+    return word.removesuffix("e")[:6]
 
 
 def _stems(text: str) -> frozenset[str]:
