@@ -349,6 +349,7 @@ ASKED: dict[str, list[tuple[str, Any]]] = {
     "Add 3 and 4.5": [("add", {"a": 3, "b": 4.5})],
     "The squares of 3, 4 and 5?": [("square", {"n": 3}), ("square", {"n": 4}), ("square", {"n": 5})],
     "The weather and the time in Rome": [("get_weather", {"city": "Rome"}), ("get_time", {"city": "Rome"})],
+    "How is the weather in Rome? What time is it?": [("get_weather", {"city": "Rome"}), ("get_time", {"city": "Rome"})],
     "Use get_time for Rome": [("get_time", {"city": "Rome"})],
     'get_weather {"city": "paris"}': [("get_weather", {"city": "paris"})],
     "Call read_file and get_time with path: x.md and city=Bonn": [

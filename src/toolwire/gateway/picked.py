@@ -23,7 +23,7 @@ _ABOUT = 300
 """How much of a description is read: agents write pages, and pages resemble everything."""
 _ENOUGH = 2
 _NAMED = 100
-_JOINED = re.compile(r"\b(?:and|both|each|all|then|also|parallel|as well as|plus)\b|[,&;]", re.IGNORECASE)
+_JOINED = re.compile(r"\b(?:and|both|each|all|then|also|parallel|as well as|plus)\b|[,&;]|[.?!]\s+\w", re.IGNORECASE)
 _ALL = re.compile(
     r"\b(?:both|all|each|every)\b[\w\s]{0,20}\btools?\b|\btools? in parallel\b|\bcall both\b", re.IGNORECASE
 )
