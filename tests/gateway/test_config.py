@@ -303,6 +303,16 @@ def test_a_bad_url_is_a_problem_and_is_not_repeated(faults: Any, url: str) -> No
 def test_a_base_url_for_each_protocol_that_is_spoken(faults: Any) -> None:
     text = '[providers.x]\nprotocols = ["openai-chat", "anthropic"]\nbase_url = { openai-chat = "http://a" }'
     assert faults(text) == [(3, "no base URL for anthropic", "one for every protocol that it speaks")]
+    text = '[providers.deepseek]\nprotocols = ["openai-chat", "gemini"]'
+    assert faults(text) == [(1, "no base URL for gemini", "one for every protocol that it speaks")]
+
+
+def test_a_provider_may_speak_less_than_its_row(read: Any) -> None:
+    config = read(
+        '[providers.deepseek]\nprotocols = ["anthropic"]\n[providers.ollama]\nprotocols = ["openai-responses"]'
+    )
+    assert config.providers["deepseek"].base_urls == {"anthropic": "https://api.deepseek.com/anthropic"}
+    assert config.providers["ollama"].base_urls == {"openai-responses": "http://127.0.0.1:11434/v1"}
 
 
 def test_keys_of_clients_are_checked(faults: Any) -> None:

@@ -196,8 +196,8 @@ def with_tools() -> bool:
 
 def test_the_clients_own_protocol_is_preferred() -> None:
     target = Target(spoken("openai-chat", "anthropic"), "m")
-    assert chosen_room(target, room("anthropic"), with_tools) is room("anthropic")
-    assert chosen_room(target, room("gemini"), with_tools) is room("openai-chat")
+    assert chosen_room(target, room("anthropic"), never) is room("anthropic")
+    assert chosen_room(target, room("gemini"), never) is room("openai-chat")
 
 
 def test_a_pin_wins() -> None:
@@ -209,7 +209,8 @@ def test_a_room_that_does_not_take_the_model_is_passed_over() -> None:
     client = replace(room("openai-chat"), takes=lambda model, tools: not (model == "new" and tools))
     provider = spoken("openai-responses", "openai-chat")
     assert chosen_room(Target(provider, "new"), client, with_tools) is room("openai-responses")
-    assert chosen_room(Target(provider, "old"), client, with_tools) is room("openai-chat")
+    assert chosen_room(Target(provider, "old"), client, never) is room("openai-chat")
+    assert chosen_room(Target(provider, "new"), client, lambda: False) is room("openai-chat")
 
 
 def test_newer_models_take_tools_on_responses_only() -> None:

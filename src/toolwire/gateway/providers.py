@@ -207,16 +207,14 @@ class Gathered:
             if not given:
                 self._findings.add(place, "`base_url` is missing", row.docs)
                 return {}
-            if isinstance(given, dict):
-                return {protocol: given[protocol] for protocol in protocols if protocol in given} or given
-            return dict.fromkeys(protocols, given)
         if isinstance(given, str):
-            return dict.fromkeys(protocols, given) if self._right(given, place) else {}
+            usable = table.base_url is None or self._right(given, place)
+            return dict.fromkeys(protocols, given) if usable else {}
         urls = {self._spelled(key, (*place, key)): url for key, url in given.items() if self._right(url, (*place, key))}
         missing = [protocol for protocol in protocols if protocol not in urls]
         if missing and len(urls) == len(given):
             self._findings.add(place, f"no base URL for {', '.join(missing)}", "one for every protocol that it speaks")
-        return urls
+        return {protocol: urls[protocol] for protocol in protocols if protocol in urls}
 
     def _right(self, url: str, place: Place) -> bool:
         wrong = fault(url)

@@ -172,12 +172,17 @@ def chosen_room(target: Target, client: Room, tools: Callable[[], bool]) -> Room
     if target.protocol:
         return variant(target.protocol, provider.quirks)
     model = target.model
-    if client.name in provider.protocols and client.takes(model, tools()):
+    if client.name in provider.protocols and _takes(client, model, tools):
         return variant(client.name, provider.quirks)
     for protocol in provider.protocols:
-        if room(protocol).takes(model, tools()):
+        if _takes(room(protocol), model, tools):
             return variant(protocol, provider.quirks)
     return variant(provider.protocols[0], provider.quirks)
+
+
+def _takes(place: Room, model: str, tools: Callable[[], bool]) -> bool:
+    # What is taken with tools is taken without: most bodies need not be looked into.
+    return place.takes(model, True) or (place.takes(model, False) and not tools())
 
 
 @cache
