@@ -30,7 +30,7 @@ class Record(msgspec.Struct, kw_only=True, gc=False, eq=False):
     server: str = ""
     """The provider's `host:port`."""
     verb: str = "chat"
-    """What was asked for: chat, count, models, pass."""
+    """What was asked for: chat, count, models, metrics, pass. Only a chat has times and tokens in the metrics."""
     asked: str = ""
     """The model as the client named it."""
     model: str = ""
