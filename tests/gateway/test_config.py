@@ -350,6 +350,8 @@ def test_a_gateway_that_would_call_itself(url: str, host: str, here: bool) -> No
 def test_a_provider_that_is_the_gateway_is_refused(faults: Any) -> None:
     text = '[server]\nport = 7000\n[providers.me]\nprotocols = ["openai-chat"]\nbase_url = "http://localhost:7000/v1"'
     assert faults(text)[0][:2] == (5, "this is the gateway itself, which would call itself without end")
+    text = "[server]\nport = 11434\n[providers.ollama]"
+    assert faults(text)[0][:2] == (3, "this is the gateway itself, which would call itself without end")
 
 
 @pytest.mark.parametrize(
@@ -446,7 +448,7 @@ def test_where_keys_stand() -> None:
     }
     assert {place: lines.found.get(place) for place in expected} == expected
     assert lines.of(("server", "keys", 1, "nothing")) == 16
-    assert lines.of(("nothing",)) == 1
+    assert lines.of(("nothing",)) == 0
 
 
 # --- reading it again ---

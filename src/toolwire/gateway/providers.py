@@ -208,8 +208,7 @@ class Gathered:
                 self._findings.add(place, "`base_url` is missing", row.docs)
                 return {}
         if isinstance(given, str):
-            usable = table.base_url is None or self._right(given, place)
-            return dict.fromkeys(protocols, given) if usable else {}
+            return dict.fromkeys(protocols, given) if self._right(given, place) else {}
         urls = {self._spelled(key, (*place, key)): url for key, url in given.items() if self._right(url, (*place, key))}
         missing = [protocol for protocol in protocols if protocol not in urls]
         if missing and len(urls) == len(given):
@@ -240,10 +239,10 @@ class Gathered:
             except ValueError:
                 url, wrong = "", "no URL"
             if wrong:
-                self._findings.add((variable,), wrong, "it is passed over", "warning", key=False)
+                self._findings.add((variable,), wrong, "it is passed over", "warning")
             elif is_self(url, self._server):
                 hint = f"it is passed over here, and {row.title} is called at its own address; your SDK may keep it"
-                self._findings.add((variable,), "this is the gateway itself", hint, "warning", key=False)
+                self._findings.add((variable,), "this is the gateway itself", hint, "warning")
             else:
                 return url
         return ""
@@ -327,5 +326,5 @@ class Gathered:
             if not wrong:
                 found[protocol] = proxy
             elif not any(problem.where == variable for problem in self._findings.all):
-                self._findings.add((variable,), wrong, "it is passed over", "warning", key=False)
+                self._findings.add((variable,), wrong, "it is passed over", "warning")
         return found

@@ -34,11 +34,9 @@ class Findings:
         self._lines = lines
         self.all: list[Problem] = []
 
-    def add(
-        self, place: Place, what: str, hint: str = "", severity: Literal["error", "warning"] = "error", key: bool = True
-    ) -> None:
-        """A problem at a place of the file; `key=False` when the place is a name that stands in no file."""
-        line = self._lines.of(place) if self._lines is not None and key else 0
+    def add(self, place: Place, what: str, hint: str = "", severity: Literal["error", "warning"] = "error") -> None:
+        """A problem at a place of the file, or with a variable, which stands on no line."""
+        line = self._lines.of(place) if self._lines is not None else 0
         self.all.append(Problem(where=dotted(place), what=what, hint=hint, line=line, severity=severity))
 
     @property

@@ -33,11 +33,11 @@ class Lines:
             self._statement()
 
     def of(self, place: Place) -> int:
-        """The line of a place, or of the nearest that holds it; 1 when nothing does."""
+        """The line of a place, or of the nearest that holds it; 0 when nothing does."""
         for length in range(len(place), 0, -1):
             if place[:length] in self._found:
                 return self._found[place[:length]]
-        return 1
+        return 0
 
     @property
     def found(self) -> Mapping[Place, int]:
