@@ -119,9 +119,7 @@ class Gathered:
                 if not row.local and not row.base_url and not address:
                     variable = self._key(row)[1]
                     hint = f"set {row.base_url_env[0]} too, or write [providers.{name}] with a base_url"
-                    self._findings.add(
-                        (variable,), f"a key for {row.title}, but no address", hint, "warning", key=False
-                    )
+                    self._findings.add((variable,), f"a key for {row.title}, but no address", hint, "warning")
                     continue
                 self.named(name, (name,))
 
