@@ -71,14 +71,13 @@ def split_url(url: str, what: str) -> tuple[SplitResult, str, int]:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
+        host = host if host.isascii() else host.encode("idna").decode("ascii")
     except ValueError:
         raise ValueError(f"{what} must look like https://host:port/path: its host or port cannot be read") from None
     if parts.scheme not in PORTS:
         raise ValueError(f"{what} must begin with http:// or https://")
     if not host:
         raise ValueError(f"{what} must name a host")
-    if not host.isascii():
-        host = host.encode("idna").decode("ascii")
     return parts, host, PORTS[parts.scheme] if port is None else port
 
 

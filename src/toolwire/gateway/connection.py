@@ -312,7 +312,7 @@ class Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.phase == HEAD:
             key = _names.get(name) or _name(name)
-            text = value.decode("latin-1")
+            text = value.decode("latin-1").rstrip()
             before = self.headers.setdefault(key, text)
             if before is not text:
                 self.headers[key] = f"{before}, {text}"
@@ -366,8 +366,10 @@ class Connection(asyncio.Protocol):
     def _weigh_head(self) -> None:
         """A head that came in a few big pieces, maybe with much of the body."""
         self._barren = 0
-        self._count_barren(sum(len(name) + len(value) + 4 for name, value in self.headers.items()))
-        self._barren = 0
+        size = sum(len(name) + len(value) + 4 for name, value in self.headers.items())
+        if size > MAX_HEAD:
+            self.phase = HEAD
+            self._count_barren(size)
 
     def _end_of_input(self, clean: bool) -> None:
         """The connection is gone while a body was read: only a body without a length may end so."""

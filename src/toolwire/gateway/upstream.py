@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from toolwire.gateway.address import Address
 from toolwire.gateway.config import Deadlines
-from toolwire.gateway.connection import BODY, DONE, SLICE, Connection
+from toolwire.gateway.connection import BODY, DONE, HEAD, SLICE, Connection
 from toolwire.gateway.dial import Dialer
 from toolwire.gateway.faults import Fault
 from toolwire.gateway.proxy import read_proxy, refusal
@@ -148,17 +148,15 @@ class Client:
         connection = site.pooled()
         if connection is not None:
             await connection.exchange(head, body, bodiless)
-            fault = connection.fault
-            if fault is None:
-                return site.answer(connection)
-            if connection.seen or fault.kind != "cut" or self._closed:
-                return fault
+            answer = site.answer(connection)
+            if isinstance(answer, Answer) or connection.seen or answer.kind != "cut" or self._closed:
+                return answer
         # A connection that had been closed while nobody looked is not the provider's answer: once more, on a new one.
         fresh = await self._connect(site)
         if isinstance(fresh, Fault):
             return fresh
         await fresh.exchange(head, body, bodiless)
-        return site.answer(fresh) if fresh.fault is None else fresh.fault
+        return site.answer(fresh)
 
     async def close(self) -> None:
         """Closes what is idle and what is not; whoever waits gets a fault."""
@@ -209,6 +207,8 @@ class _Site:
         return None
 
     def answer(self, connection: Connection) -> Answer | Fault:
+        if connection.phase == HEAD and connection.fault is not None:
+            return connection.fault
         if self._proxy is not None and connection.status == 407:
             connection.drop()
             return refusal(self._proxy, self._address, 407)
