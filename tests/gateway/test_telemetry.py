@@ -85,6 +85,7 @@ def test_a_line_says_who_from_to_model_status_times_tokens_and_losses() -> None:
         "stream": True,
         "status": 200,
         "losses": ["dropped-field"],
+        "lost": 1,
         "id": "req_1",
         "first_byte_ms": 500.0,
         "ms": 1500.0,
@@ -133,6 +134,12 @@ def test_tries_are_told_when_the_first_was_not_the_last() -> None:
     telemetry.finish(record, 101.0)
     assert json.loads(lines[0])["attempts"] == [["groq", "429", 250.0], ["mistral", "ok", 500.0]]
     assert "attempts" not in told(exchange(attempts=[("groq", "ok", 0.5)]))
+
+
+def test_many_losses_make_no_long_line() -> None:
+    line = told(exchange(losses=("a", "b") * 5000))
+    assert (line["losses"], line["lost"]) == (["a", "b"], 10_000)
+    assert "  losses=a,b  " in written(exchange(losses=("a", "b") * 5000), "text")
 
 
 def test_an_estimate_is_marked() -> None:
@@ -201,6 +208,16 @@ def test_what_peers_wrote_is_cut() -> None:
     line = told(exchange(asked="m" * 10_000, agent="a" * 10_000, path="/" * 10_000))
     assert len(json.dumps(line)) < 1500
     assert str(line["asked"]).endswith("m…")
+
+
+def test_what_peers_wrote_is_not_kept_when_it_is_long() -> None:
+    log = Log("json", lambda line: None)
+    log.exchange(exchange(asked="m" * 10_000))
+    log.exchange(exchange(losses=("a",) * 10_000))
+    assert not log._repeated
+    for number in range(5000):
+        log.exchange(exchange(asked=str(number)))
+    assert len(log._repeated) <= 1024
 
 
 def test_half_a_character_does_not_break_a_line() -> None:

@@ -59,6 +59,12 @@ def _key(record: Record) -> Key:
     )  # fmt: skip
 
 
+def _small(record: Record) -> bool:
+    """Is it worth keeping? Clients choose these words, and nobody repeats a megabyte."""
+    words = len(record.asked) + len(record.model) + len(record.agent) + len(record.path)
+    return words <= 1000 and len(record.losses) <= 50
+
+
 # --- JSON -----------------------------------------------------------------------------------------------------------
 
 
@@ -83,6 +89,9 @@ class Repeated(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False, renam
     failure: str = ""
     gone: bool = False
     losses: tuple[str, ...] = ()
+    """Each code once."""
+    lost: int = 0
+    """How many losses there were."""
 
 
 class Own(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -128,7 +137,8 @@ def json_repeated(record: Record) -> tuple[str, ...]:
         status=record.status,
         failure=record.failure,
         gone=record.gone,
-        losses=record.losses,
+        losses=tuple(dict.fromkeys(record.losses)),
+        lost=len(record.losses),
     )
     return (_encode(line).decode()[1:-1],)
 
@@ -185,7 +195,7 @@ def text_repeated(record: Record, colour: bool) -> tuple[str, ...]:
     fields = (
         ("failure", record.failure),
         ("gone", "client" if record.gone else ""),
-        ("losses", ",".join(record.losses)),
+        ("losses", ",".join(dict.fromkeys(record.losses))),
         ("asked", clean(record.asked) if record.asked != record.model else ""),
         ("path", "" if record.provider else _path(record)),
         ("key", clean(record.key)),
@@ -269,7 +279,8 @@ class Log:
         if len(self._repeated) >= _KEPT:
             self._repeated.clear()
         parts = json_repeated(record) if self._form == "json" else text_repeated(record, self._colour)
-        self._repeated[key] = parts
+        if _small(record):
+            self._repeated[key] = parts
         return parts
 
     def exchange(self, record: Record) -> None:

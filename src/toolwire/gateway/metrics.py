@@ -176,7 +176,7 @@ class Metrics:
             first_byte=self._place(FIRST_BYTE, route) if timed else -1,
             model=model,
         )
-        if model != UNKNOWN:  # it may be known tomorrow
+        if model == record.model:  # one that is unknown may be known tomorrow, and one too long is not worth keeping
             if len(self._marks) >= _MARKS_LIMIT:
                 self._marks.clear()
             self._marks[key] = marks
@@ -206,7 +206,9 @@ class Metrics:
     def _find_lost(self, codes: tuple[str, ...]) -> tuple[int, ...]:
         if len(self._lost) >= _MARKS_LIMIT:
             self._lost.clear()
-        places = self._lost[codes] = tuple(self._place(LOSSES, (code,)) for code in codes)
+        places = tuple(self._place(LOSSES, (code,)) for code in codes)
+        if len(codes) <= 50:
+            self._lost[codes] = places
         return places
 
     def _observe(self, index: int, seconds: float) -> None:
