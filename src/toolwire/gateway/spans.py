@@ -145,7 +145,7 @@ def _own(record: Record) -> _Attributes:
         "toolwire.key": clean(record.key),
         "toolwire.source": record.source,
         "toolwire.target": record.target,
-        "toolwire.losses": record.losses,
+        "toolwire.losses": tuple(dict.fromkeys(record.losses)),
         "toolwire.attempts": tries if len(tries) > 1 else (),
         "toolwire.estimated": record.estimated or "",
         "toolwire.passed": record.passed or "",
