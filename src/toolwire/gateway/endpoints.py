@@ -22,7 +22,7 @@ from toolwire.gateway.record import Record
 from toolwire.gateway.relay import Outlet, relay
 from toolwire.gateway.routing import Target, Unroutable
 from toolwire.gateway.telemetry import Telemetry
-from toolwire.gateway.through import pass_through
+from toolwire.gateway.through import NOWHERE, pass_through
 from toolwire.ir import Failure
 from toolwire.room import Asked, Card, Room
 from toolwire.wire import Malformed, as_object, decode, encode
@@ -60,7 +60,7 @@ class Endpoints:
             answer = await pass_through(call, incoming, self._asking)
             if answer is None:
                 return
-            if answer.status == 404 and not record.provider:
+            if answer is NOWHERE:
                 answer = self._nowhere(incoming, room)
         await self._answer(incoming, room, record, answer)
 

@@ -16,8 +16,9 @@ HOPS = "x-toolwire-hops"
 def call_headers(call: Call, line: Line, body: bytes, hops: str, trace: Headers) -> list[tuple[str, str]]:
     """What a provider gets to see. Of the client's own headers only those that its protocol gives a meaning to."""
     http = line.room.http
-    given = kept(call.state.forwarded[line.room.name], call.headers) if line.room.name == call.client.name else {}
-    set_here = http.headers(line.model, body, given)
+    same = line.room.name == call.client.name
+    given = kept(call.state.forwarded[line.room.name], call.headers) if same else {}
+    set_here = http.headers(line.model, body, call.headers if same else given)
     headers = {**given, **dict(set_here), **dict(line.headers)} if given or set_here else dict(line.headers)
     if line.provider.forward_auth:
         name, value = http.credential(call.visitor.own)

@@ -1,43 +1,44 @@
-"""A request as the server hands it over: looked at once, and answered."""
+"""A request to the gateway, looked at once and answered once; and how it comes in through an ASGI server."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 from toolwire.gateway.bodies import too_large, unpacked
 from toolwire.gateway.call import Reply
-from toolwire.gateway.relay import Send
 from toolwire.ir import Failure
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 """The standard leaves these untyped."""
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
 
 
 class Gone(Exception):
-    """The client has left."""
+    """The client left before its request was whole."""
 
 
-class Incoming:
-    __slots__ = ("headers", "method", "path", "peer", "query", "receive", "send", "sent")
+class Incoming(ABC):
+    """What the gateway asks of a request, whichever server it came through."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.method: str = scope["method"]
-        root: str = scope.get("root_path", "")
-        path: str = scope["path"]
-        self.path = path[len(root) :] if root and path.startswith(root) else path
-        self.query: str = scope.get("query_string", b"").decode("latin-1")
-        self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        peer = scope.get("client")
-        self.peer: str = peer[0] if peer else ""
-        self.receive = receive
-        self.send = send
-        self.sent = 0
+    __slots__ = ("gone", "headers", "method", "path", "peer", "query", "sent")
+
+    method: str
+    path: str
+    """As it came, escapes and all."""
+    query: str
+    headers: dict[str, str]
+    """Names in lower case."""
+    peer: str
+    sent: int
+    gone: bool
+    """Has the client left?"""
 
     def request_id(self, own: Callable[[], str]) -> str:
         """The client's own id where it is a decent one."""
@@ -49,63 +50,102 @@ class Incoming:
         length = self.headers.get("content-length", "")
         if length.isdigit() and int(length) > limit:
             return too_large(limit)
-        message = await self.receive()
-        data: bytes = message.get("body", b"")
-        if message.get("more_body"):
-            pieces, size = [data], len(data)
-            while message.get("more_body"):
-                message = await self.receive()
-                pieces.append(message.get("body", b""))
-                size += len(pieces[-1])
-                if size > limit:
-                    return too_large(limit)
-            data = b"".join(pieces)
-        if message["type"] == "http.disconnect":
-            raise Gone
+        data = await self.read(limit)
+        if data is None:
+            return too_large(limit)
         encoding = self.headers.get("content-encoding")
         return unpacked(data, encoding, limit) if encoding else data
 
-    async def start(self, status: int, headers: Mapping[str, str]) -> None:
-        listed = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-        await self.send({"type": "http.response.start", "status": status, "headers": listed})
-
     async def answer(self, reply: Reply, more: Mapping[str, str]) -> None:
         """A whole answer; `more` are headers of our own, which win."""
-        self.sent = len(reply.body)
         await self.start(reply.status, {**reply.headers, **more, "content-length": str(len(reply.body))})
-        await self.send({"type": "http.response.body", "body": b"" if self.method == "HEAD" else reply.body})
+        await self.write(reply.body, more=False)
+
+    @abstractmethod
+    async def read(self, limit: int) -> bytes | None:
+        """The body as it came; None when it is longer than that."""
+
+    @abstractmethod
+    async def start(self, status: int, headers: Mapping[str, str]) -> None: ...
+
+    @abstractmethod
+    async def write(self, data: bytes, more: bool) -> None:
+        """More of the answer, or the last of it. Nothing happens when the client has left."""
+
+    @abstractmethod
+    def watch(self, cancels: bool) -> None:
+        """From now on notice when the client leaves, and then cancel what is done for it, if so wanted."""
+
+    @abstractmethod
+    def unwatch(self) -> None: ...
 
 
-class Watch:
-    """Knows when the client leaves, and then cancels what is done for it.
+class Asgi(Incoming):
+    """A request through an ASGI server.
 
     Most answers come at once, so watching begins only after a moment: a client that left before is noticed then.
     """
 
     MOMENT = 0.02
 
-    __slots__ = ("_cancels", "_receive", "_started", "_task", "_watching", "gone")
+    __slots__ = ("_receive", "_send", "_started", "_watching")
 
-    def __init__(self, receive: Receive, cancels: bool) -> None:
-        self._receive = receive
-        self._cancels = cancels
-        self._task = asyncio.current_task()
-        self._watching: asyncio.Task[None] | None = None
-        self._started: asyncio.TimerHandle | None = asyncio.get_running_loop().call_later(self.MOMENT, self._start)
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.method = scope["method"]
+        root: str = scope.get("root_path", "")
+        raw: bytes | None = scope.get("raw_path")
+        path = raw.decode("latin-1") if raw is not None else scope["path"]
+        self.path = path[len(root) :] if root and path.startswith(root) else path
+        self.query = scope.get("query_string", b"").decode("latin-1")
+        self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        peer = scope.get("client")
+        self.peer = peer[0] if peer else ""
+        self.sent = 0
         self.gone = False
+        self._receive = receive
+        self._send = send
+        self._started: asyncio.TimerHandle | None = None
+        self._watching: asyncio.Task[None] | None = None
 
-    def _start(self) -> None:
-        self._watching = asyncio.get_running_loop().create_task(self._wait())
+    async def read(self, limit: int) -> bytes | None:
+        pieces: list[bytes] = []
+        size = 0
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise Gone
+            pieces.append(message.get("body", b""))
+            size += len(pieces[-1])
+            if size > limit:
+                return None
+            if not message.get("more_body"):
+                return b"".join(pieces)
 
-    async def _wait(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self.gone = True
-        if self._cancels and self._task is not None:
-            self._task.cancel()
+    async def start(self, status: int, headers: Mapping[str, str]) -> None:
+        listed = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers.items()]
+        await self._send({"type": "http.response.start", "status": status, "headers": listed})
 
-    def stop(self) -> None:
+    async def write(self, data: bytes, more: bool) -> None:
+        self.sent += len(data)
+        shown = b"" if self.method == "HEAD" else data
+        await self._send({"type": "http.response.body", "body": shown, "more_body": more})
+
+    def watch(self, cancels: bool) -> None:
+        task = asyncio.current_task() if cancels else None
+        self._started = asyncio.get_running_loop().call_later(self.MOMENT, self._look, task)
+
+    def unwatch(self) -> None:
         if self._started is not None:
             self._started.cancel()
         if self._watching is not None:
             self._watching.cancel()
+
+    def _look(self, task: asyncio.Task[Any] | None) -> None:
+        self._watching = asyncio.get_running_loop().create_task(self._wait(task))
+
+    async def _wait(self, task: asyncio.Task[Any] | None) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.gone = True
+        if task is not None:
+            task.cancel()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from toolwire.gateway import refusals
 from toolwire.gateway.asking import Asking
-from toolwire.gateway.bodies import peeked
+from toolwire.gateway.bodies import ambiguous, peeked, with_model
 from toolwire.gateway.call import Call, Reply, Source
 from toolwire.gateway.config import Provider
 from toolwire.gateway.faults import Fault
 from toolwire.gateway.headers import named
 from toolwire.gateway.incoming import Incoming
 from toolwire.gateway.lines import Line
-from toolwire.gateway.routing import Unroutable
+from toolwire.gateway.routing import Target, Unroutable
 from toolwire.ir import Failure
 
 KEPT = frozenset({"content-type", "content-disposition", "cache-control", "etag", "last-modified", "location"})
@@ -27,35 +27,57 @@ async def pass_through(call: Call, incoming: Incoming, asking: Asking) -> Reply 
     body = await incoming.body(call.state.config.server.max_body)
     if isinstance(body, Failure):
         return refusals.reply(room, body)
-    provider = _provider(call, body)
-    if provider is None:
+    target = _target(call, body)
+    if target is None:
         return NOWHERE
-    if isinstance(provider, Failure):
-        return refusals.reply(room, provider)
+    if isinstance(target, Failure):
+        return refusals.reply(room, target)
+    provider = target.provider
     record.verb, record.provider, record.target, record.passed = "pass", provider.name, room.name, True
     line = _line(call, incoming, provider)
     if isinstance(line, Failure):
         return refusals.reply(room, line)
-    source = await asking.send(call, line, body, incoming.method)
+    source = await asking.send(call, line, _renamed(call, body, target.model), incoming.method)
     if isinstance(source, Fault):
         return refusals.reply(room, refusals.failure_of(line, source))
     await _relayed(call, incoming, line, source)
     return None
 
 
-def _provider(call: Call, body: bytes) -> Provider | Failure | None:
-    """The provider of the model that the body names, if it speaks this protocol; else the first that does."""
+def _target(call: Call, body: bytes) -> Target | Failure | None:
+    """The provider of the model that the body names; where it names none that is known, the first that speaks this."""
     peek = peeked(body) if body[:1] == b"{" else None
     key, protocol = call.visitor.key, call.client.name
     if peek is not None and peek.model:
         targets = call.state.router.route(peek.model, key)
-        if isinstance(targets, Unroutable) and targets.kind == "permission":
+        if not isinstance(targets, Unroutable):
+            return _speaking(targets[0], protocol)
+        if targets.kind == "permission":
             return Failure("permission", targets.message, 403)
-        if not isinstance(targets, Unroutable) and protocol in targets[0].provider.protocols:
-            return None if targets[0].provider.embedded else targets[0].provider
     elif key is not None and key.models != ("*",):
         return Failure("permission", f"the key `{key.name}` is for certain models only, and this names none", 403)
-    return call.state.router.speaker(protocol)
+    provider = call.state.router.speaker(protocol)
+    return Target(provider, peek.model if peek is not None else "") if provider is not None else None
+
+
+def _speaking(target: Target, protocol: str) -> Target | Failure | None:
+    if target.provider.embedded:
+        return None
+    if protocol in target.provider.protocols:
+        return target
+    what = f"the provider `{target.provider.name}` of this model does not have this endpoint"
+    return Failure("not_found", f"{what}: it does not speak {protocol}, and this path is only passed on", 404)
+
+
+def _renamed(call: Call, body: bytes, model: str) -> bytes:
+    """The body with the model's own name, if it names one."""
+    peek = peeked(body) if model else None
+    if peek is None:
+        return body
+    key = call.visitor.key
+    # A key that may use some models only must not smuggle in a second name that another parser would take.
+    smuggled = key is not None and key.models != ("*",) and ambiguous(body)
+    return with_model(body, model) if peek.model != model or smuggled else body
 
 
 def _line(call: Call, incoming: Incoming, provider: Provider) -> Line | Failure:
