@@ -67,4 +67,6 @@ def _status(failure: Failure, usual: int) -> int:
     given = failure.status
     if failure.kind in ("server", "upstream", "deadline", "timeout", "cancelled"):
         return given if 400 <= given < 600 else usual
+    if failure.kind == "invalid" and given >= 400 and kind_of_status(given) == "invalid":
+        return given
     return usual

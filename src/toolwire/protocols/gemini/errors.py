@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from toolwire.failures import STATUSES, kind_of_status, read_wait, write_wait
+from toolwire.failures import kind_of_status, read_wait, write_wait
 from toolwire.ir import FAILURES, Failure, Origin
 from toolwire.protocols.gemini.names import NAME
 from toolwire.reading import verbatim
@@ -155,7 +155,9 @@ def error_body(failure: Failure) -> Object:
 
 def _status(failure: Failure) -> int:
     kind_status = WORDS.get(failure.kind, (FAILURES.get(failure.kind, 500), ""))[0]
-    return failure.status if STATUSES.get(failure.status) == failure.kind and failure.status != 529 else kind_status
+    given = failure.status
+    fits = given >= 400 and kind_of_status(given) == failure.kind
+    return given if fits and given != 529 else kind_status
 
 
 def _is_error(body: Json) -> bool:
