@@ -748,11 +748,15 @@ def test_a_server_that_accepts_nobody_runs_out_of_time(run: Test) -> None:
     """In TLS the connection is not made before the handshake."""
 
     async def script(peer: Peer) -> None:
+        met.set()
         await peer.gone()
+
+    met = asyncio.Event()
 
     async def test() -> None:
         async with provider(script) as peer, client(connect=0.05) as made:
             fault = await refused(made, peer.address(scheme="https"))
             assert (fault.kind, f"127.0.0.1:{peer.port}" in fault.detail) == ("connect-timeout", True)
+            await met.wait()
 
     run(test())

@@ -44,14 +44,15 @@ class Connection(asyncio.Protocol):
         "_deadlines",
         "_due",
         "_everyone",
+        "_farewell",
         "_idle",
         "_idle_since",
         "_loop",
         "_parser",
         "_paused",
         "_pieces",
-        "_ragged",
         "_roof",
+        "_secured",
         "_timer",
         "_timer_at",
         "_transport",
@@ -85,7 +86,8 @@ class Connection(asyncio.Protocol):
         self._timer_at = NEVER
         self._paused = False
         self._writable = True
-        self._ragged = False
+        self._secured: ssl.SSLObject | None = None
+        self._farewell = True
         self._pieces: list[bytes] = []
         self._barren = 0
         self._roof = HIGH
@@ -240,6 +242,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._secured = transport.get_extra_info("ssl_object")
+        self._farewell = self._secured is None
         self._everyone.add(self)
 
     def data_received(self, data: bytes) -> None:
@@ -269,15 +273,15 @@ class Connection(asyncio.Protocol):
                 self._due = self._loop.time() + self._deadlines.between_bytes
 
     def eof_received(self) -> None:
-        """A TLS peer that just hangs up may be someone who cut the line: only its farewell ends a body."""
-        secured = self._transport.get_extra_info("ssl_object")
-        if secured is not None:
+        """In TLS only the peer's farewell ends a body: a line that just went dead may have been cut by anyone. Some
+        loops come here only for a farewell, some for both."""
+        if self._secured is not None:
             try:
-                self._ragged = secured.read(1) != b""
+                self._farewell = self._secured.read(1) == b""
             except ssl.SSLZeroReturnError:
-                self._ragged = False
+                self._farewell = True
             except ssl.SSLError:
-                self._ragged = True
+                self._farewell = False
 
     def connection_lost(self, error: Exception | None) -> None:
         self.lost = True
@@ -292,7 +296,7 @@ class Connection(asyncio.Protocol):
             when = "in the middle of the head of its answer" if self.seen else "before it answered"
             self.fault = Fault("cut", f"{self.peer} closed the connection {when}")
         elif self.phase == BODY and self.fault is None:
-            self._end_of_input(error is None and not self._ragged)
+            self._end_of_input(error is None and self._farewell)
         self._wake()
 
     def pause_writing(self) -> None:

@@ -32,37 +32,30 @@ class Dialer:
     async def dial(self, seconds: float, make: Callable[[], Connection]) -> Connection | Fault:
         """All of it within `seconds`: the name, the connection, the proxy and TLS; 0 is no limit."""
         address, proxy = self._address, self._proxy
+        context: ssl.SSLContext | Fault | None = None
+        if address.scheme == "https" or (proxy is not None and proxy.scheme == "https"):
+            # Not within the time: the first one reads the system's certificates.
+            context = self._trust.context(address.ca_file)
+            if isinstance(context, Fault):
+                return context
         try:
             async with asyncio.timeout(seconds or None):
                 if proxy is None:
-                    opened = await self._open(make, address, address.peer)
-                elif address.scheme == "http":
-                    opened = _blamed(await self._open(make, proxy, proxy.peer))
+                    opened = await _open(make, address, address.peer, context)
+                elif address.scheme == "http" or context is None:
+                    opened = _blamed(await _open(make, proxy, proxy.peer, context))
                 else:
-                    return await self._tunnel(proxy, make)
+                    return await self._tunnel(proxy, make, context)
                 return opened if isinstance(opened, Fault) else opened[1]
         except TimeoutError as error:
             return read_connect_error(error, address.peer if proxy is None else f"{address.peer} by {proxy.peer}")
 
-    async def _open(
-        self, make: Callable[[], _P], end: Address | Proxy, peer: str
-    ) -> tuple[asyncio.Transport, _P] | Fault:
-        """To the provider itself, or to its proxy."""
-        context = self._trust.context(self._address.ca_file) if end.scheme == "https" else None
-        if isinstance(context, Fault):
-            return context
-        try:
-            return await _connect(make, end.host, end.port, context)
-        except (OSError, UnicodeError) as error:
-            return _read(error, peer, secured=context is not None)
-
-    async def _tunnel(self, proxy: Proxy, make: Callable[[], Connection]) -> Connection | Fault:
+    async def _tunnel(
+        self, proxy: Proxy, make: Callable[[], Connection], context: ssl.SSLContext
+    ) -> Connection | Fault:
         """TLS to the provider inside a tunnel: the proxy sees its name, and nothing that is sent to it."""
         address = self._address
-        context = self._trust.context(address.ca_file)
-        if isinstance(context, Fault):
-            return context
-        opened = _blamed(await self._open(lambda: Tunnel(proxy, address), proxy, proxy.peer))
+        opened = _blamed(await _open(lambda: Tunnel(proxy, address), proxy, proxy.peer, context))
         if isinstance(opened, Fault):
             return opened
         transport, tunnel = opened
@@ -72,9 +65,8 @@ class Dialer:
             if fault is not None:
                 return fault
             connection = make()
-            inner = await asyncio.get_running_loop().start_tls(
-                transport, connection, context, server_hostname=address.host
-            )
+            loop = asyncio.get_running_loop()
+            inner = await loop.start_tls(transport, connection, context, server_hostname=address.host)
         except OSError as error:
             return _read(error, address.peer, secured=True)
         finally:
@@ -84,6 +76,18 @@ class Dialer:
             return _read(ConnectionResetError(), address.peer, secured=True)
         connection.connection_made(inner)
         return connection
+
+
+async def _open(
+    make: Callable[[], _P], end: Address | Proxy, peer: str, context: ssl.SSLContext | None
+) -> tuple[asyncio.Transport, _P] | Fault:
+    """To the provider itself, or to its proxy."""
+    if end.scheme == "http":
+        context = None
+    try:
+        return await _connect(make, end.host, end.port, context)
+    except (OSError, UnicodeError) as error:
+        return _read(error, peer, secured=context is not None)
 
 
 async def _connect(

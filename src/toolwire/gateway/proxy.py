@@ -71,21 +71,20 @@ class Tunnel(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._head += data
-        end = self._head.find(b"\r\n\r\n")
-        if end < 0:
-            if len(self._head) > MAX_HEAD:
-                self._settle(self._odd())
-            return
-        found = _STATUS.match(self._head)
-        if found is None:
-            self._settle(self._odd())
-        elif 200 <= (status := int(found[1])) < 300:
-            # Nobody may speak in the tunnel before us.
-            self._settle(None if len(self._head) == end + 4 else self._odd())
-        elif status >= 200:
-            self._settle(refusal(self._proxy, self._address, status))
-        else:
+        while (end := self._head.find(b"\r\n\r\n")) >= 0:
+            status = int(found[1]) if (found := _STATUS.match(self._head)) else 0
             del self._head[: end + 4]
+            if not 100 <= status < 200:
+                self._settle(self._verdict(status))
+                return
+        if len(self._head) > MAX_HEAD:
+            self._settle(self._odd())
+
+    def _verdict(self, status: int) -> Fault | None:
+        if status >= 300:
+            return refusal(self._proxy, self._address, status)
+        # Nobody may speak in the tunnel before us.
+        return None if status >= 200 and not self._head else self._odd()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._settle(Fault("proxy", f"{self._proxy.peer} closed the connection when asked for {self._address.peer}"))
