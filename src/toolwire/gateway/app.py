@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 from toolwire.gateway.asking import Asking
 from toolwire.gateway.config import Config
@@ -16,13 +17,12 @@ from toolwire.gateway.dialects import Dialects
 from toolwire.gateway.endpoints import Endpoints, upgrade_refused
 from toolwire.gateway.headers import HOPS, named
 from toolwire.gateway.health import Health
-from toolwire.gateway.incoming import Gone, Incoming, Receive, Scope
+from toolwire.gateway.incoming import Asgi, Gone, Incoming, Receive, Scope, Send
 from toolwire.gateway.lines import State
 from toolwire.gateway.metrics import DIRECTORY, Metrics
 from toolwire.gateway.problems import Problem, said
 from toolwire.gateway.record import Record
 from toolwire.gateway.refusals import reply
-from toolwire.gateway.relay import Send
 from toolwire.gateway.reload import Live
 from toolwire.gateway.telemetry import Telemetry
 from toolwire.gateway.traces import tracer
@@ -30,6 +30,7 @@ from toolwire.gateway.upstream import Client
 from toolwire.ir import NOTHING, Failure
 from toolwire.room import Room
 
+Level = Literal["info", "warn", "error"]
 LOOK = 1.0
 """Seconds between two looks at the configuration's file."""
 MAX_HOPS = 4
@@ -69,7 +70,7 @@ class Gateway:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
         if kind == "http":
-            await self._http(Incoming(scope, receive, send))
+            await self.handle(Asgi(scope, receive, send))
         elif kind == "lifespan":
             await self._lifespan(receive, send)
         elif kind == "websocket":
@@ -77,7 +78,8 @@ class Gateway:
 
     # --- one request ---
 
-    async def _http(self, incoming: Incoming) -> None:
+    async def handle(self, incoming: Incoming) -> None:
+        """Answer a request, from whichever server."""
         endpoints = self._current()
         if incoming.path in endpoints.open:
             await incoming.answer(endpoints.open[incoming.path](), {})
@@ -101,7 +103,7 @@ class Gateway:
         except Gone:
             record.gone = True
         finally:
-            record.bytes_out = record.bytes_out or incoming.sent
+            record.bytes_out = incoming.sent
             self._telemetry.finish(record, clock())
 
     async def _served(self, endpoints: Endpoints, incoming: Incoming, room: Room, record: Record) -> None:
@@ -117,6 +119,17 @@ class Gateway:
         refusal = reply(room, visitor)
         record.status, record.failure = refusal.status, visitor.kind
         await incoming.answer(refusal, named(room, record.request_id))
+
+    async def broken(self, incoming: Incoming, error: BaseException) -> None:
+        """A fault of our own: the client gets an error of its protocol, the log where it happened."""
+        room = self._dialects.nearest(incoming.path, incoming.query, incoming.headers)
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else ""
+        self._telemetry.event("fault", level="error", error=f"{type(error).__name__}: {error}", place=place)
+        failure = Failure("server", "the gateway made a mistake; its log says where", 500)
+        await incoming.answer(reply(room, failure), {})
 
     def _looped(self, headers: Mapping[str, str]) -> Failure | None:
         hops = headers.get(HOPS, "")
@@ -166,13 +179,16 @@ class Gateway:
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
-        self._current()
-        self._polling = asyncio.get_running_loop().create_task(self._poll())
+        self.open()
         await send({"type": "lifespan.startup.complete"})
         await receive()
-        self._polling.cancel()
         await self.close()
         await send({"type": "lifespan.shutdown.complete"})
+
+    def open(self) -> None:
+        """Get ready before the first request, and look after the configuration's file from now on."""
+        self._current()
+        self._polling = asyncio.get_running_loop().create_task(self._poll())
 
     async def _poll(self) -> None:
         while True:
@@ -180,6 +196,8 @@ class Gateway:
             self.refresh()
 
     async def close(self) -> None:
+        if self._polling is not None:
+            self._polling.cancel()
         if self._client is not None:
             await self._client.close()
         self._telemetry.close()
@@ -202,21 +220,22 @@ class _Reporter:
 
     def __init__(self) -> None:
         self._telemetry: Telemetry | None = None
-        self._waiting: list[tuple[str, str, str]] = []
+        self._waiting: list[tuple[Level, str, str]] = []
         self.file = ""
 
     def problems(self, found: Sequence[Problem]) -> None:
         for problem in found:
-            self._tell(problem.severity, said(problem, self.file), problem.hint)
+            level: Level = "error" if problem.severity == "error" else "warn"
+            self._tell(level, said(problem, self.file), problem.hint)
 
     def warn(self, what: str) -> None:
-        self._tell("warning", what, "")
+        self._tell("warn", what, "")
 
-    def _tell(self, kind: str, what: str, hint: str) -> None:
+    def _tell(self, kind: Level, what: str, hint: str) -> None:
         if self._telemetry is None:
             self._waiting.append((kind, what, hint))
         else:
-            self._telemetry.event(kind, what=what, hint=hint)
+            self._telemetry.event("configuration", level=kind, what=what, hint=hint)
 
     def to(self, telemetry: Telemetry) -> None:
         self._telemetry, waiting = telemetry, self._waiting

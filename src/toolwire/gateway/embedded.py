@@ -13,7 +13,7 @@ class Embedded:
 
     def __init__(self, made: Answered) -> None:
         self.status = made.status
-        self.headers = {"content-type": made.content_type}
+        self.headers = {**made.headers, "content-type": made.content_type}
         self._pieces = deque(made.pieces)
 
     async def read(self, limit: int) -> bytes | Fault:

@@ -16,7 +16,7 @@ from toolwire.gateway.counting import counted
 from toolwire.gateway.dialects import Dialects
 from toolwire.gateway.headers import named
 from toolwire.gateway.health import Health
-from toolwire.gateway.incoming import Incoming, Watch
+from toolwire.gateway.incoming import Incoming
 from toolwire.gateway.lines import State
 from toolwire.gateway.record import Record
 from toolwire.gateway.relay import Outlet, relay
@@ -72,7 +72,7 @@ class Endpoints:
             await self._refuse(incoming, call, targets)
             return
         record, cancels = call.record, self.state.config.server.on_client_gone == "cancel"
-        watch = Watch(incoming.receive, cancels)
+        incoming.watch(cancels)
         try:
             got = await Attempts(call, self._asking, self._health, self._telemetry).run(targets)
             if isinstance(got, Flow):
@@ -83,12 +83,12 @@ class Endpoints:
                 await self._answer(incoming, call.client, record, got)
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if not watch.gone or task is None:
+            if not incoming.gone or task is None:
                 raise
             task.uncancel()
         finally:
-            watch.stop()
-            record.gone = record.gone or watch.gone
+            incoming.unwatch()
+            record.gone = incoming.gone
 
     async def _read(self, incoming: Incoming, call: Call, asked: Asked) -> tuple[Target, ...] | Refusal:
         """The body, what it asks for, and where that is."""
@@ -119,12 +119,12 @@ class Endpoints:
         headers = {**flow.headers, **attempts_header(record.attempts), **named(call.client, record.request_id)}
         await incoming.start(200, {**headers, "content-type": kind, "cache-control": "no-cache"})
         record.status, record.first_byte = 200, asyncio.get_running_loop().time()
-        outlet = Outlet(incoming.send, framing, b"" if framing is not None else http.heartbeat, server.heartbeat)
+        outlet = Outlet(incoming, framing, b"" if framing is not None else http.heartbeat, server.heartbeat)
         try:
             await relay(call, flow, self._asking, outlet)
         finally:
             stream = flow.stream
-            record.usage, record.bytes_out = stream.usage, outlet.sent
+            record.usage = stream.usage
             record.failure = stream.failure.kind if stream.failure is not None else ""
             record.losses = (*(loss.code for loss in flow.prepared.losses), *(loss.code for loss in stream.losses))
 

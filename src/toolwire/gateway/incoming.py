@@ -73,6 +73,10 @@ class Incoming(ABC):
         """More of the answer, or the last of it. Nothing happens when the client has left."""
 
     @abstractmethod
+    def abort(self) -> None:
+        """The answer will have no end, and the client must see that."""
+
+    @abstractmethod
     def watch(self, cancels: bool) -> None:
         """From now on notice when the client leaves, and then cancel what is done for it, if so wanted."""
 
@@ -129,6 +133,9 @@ class Asgi(Incoming):
         self.sent += len(data)
         shown = b"" if self.method == "HEAD" else data
         await self._send({"type": "http.response.body", "body": shown, "more_body": more})
+
+    def abort(self) -> None:
+        """A server closes the connection of an application that returns before its answer's end."""
 
     def watch(self, cancels: bool) -> None:
         task = asyncio.current_task() if cancels else None

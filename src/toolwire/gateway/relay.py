@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
 
 from toolwire.exchange import StreamTranslation
 from toolwire.gateway import refusals
 from toolwire.gateway.asking import MAX_PAUSES, Asking
 from toolwire.gateway.call import Call, Flow
 from toolwire.gateway.faults import Fault
+from toolwire.gateway.incoming import Incoming
 from toolwire.room import Framing
-
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-"""What a server gives to send with; its messages are untyped by the standard."""
 
 
 class Outlet:
     """The client's side of a stream: framed as it wants it, and kept alive in silences."""
 
-    def __init__(self, send: Send, framing: Framing | None, heartbeat: bytes, every: float) -> None:
-        self._send = send
+    def __init__(self, incoming: Incoming, framing: Framing | None, heartbeat: bytes, every: float) -> None:
+        self._incoming = incoming
         self._framing = framing
         self._heartbeat = heartbeat if every else b""
         self._every = every
@@ -30,16 +26,14 @@ class Outlet:
         self._timer: asyncio.TimerHandle | None = None
         self._beat: asyncio.Task[None] | None = None
         self._busy = False
-        self.sent = 0
 
     async def write(self, data: bytes, more: bool = True) -> None:
         if self._framing is not None:
             data = self._framing.feed(data) if more else self._framing.feed(data) + self._framing.close()
         if not data and more:
             return
-        self.sent += len(data)
         self._busy = True
-        await self._send({"type": "http.response.body", "body": data, "more_body": more})
+        await self._incoming.write(data, more)
         self._busy = False
         self._last = self._loop.time()
         if self._timer is None and self._heartbeat and more:
@@ -55,7 +49,7 @@ class Outlet:
 
     async def _alive(self) -> None:
         self._last = self._loop.time()
-        await self._send({"type": "http.response.body", "body": self._heartbeat, "more_body": True})
+        await self._incoming.write(self._heartbeat, more=True)
 
     def close(self) -> None:
         if self._timer is not None:

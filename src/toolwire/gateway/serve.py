@@ -1,19 +1,22 @@
-"""Running the gateway by itself: uvicorn with uvloop and httptools, on one port, with as many workers as wanted."""
+"""Running the gateway by itself: uvloop, its own server, one port, and as many workers as wanted."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import socket
 from collections.abc import Callable, Mapping
 
-import uvicorn
+import uvloop
 
-from toolwire.gateway import workers
+from toolwire.gateway import config, workers
 from toolwire.gateway.app import Gateway, app
-from toolwire.gateway.config import Config, Server
+from toolwire.gateway.server import Server
 
 BACKLOG = 2048
+COLLECT = (50_000, 20, 100)
+"""Requests make many small things that die at once: looking for cycles seldom is worth more than looking often."""
 Announce = Callable[[str, tuple[str, ...], Mapping[str, str]], None]
 """Called once it serves: the origin, the models that have a name, and the providers with where they are."""
 
@@ -21,18 +24,19 @@ Announce = Callable[[str, tuple[str, ...], Mapping[str, str]], None]
 def serve(file: str | None, wanted: Mapping[str, object], announce: Announce) -> int:
     """Serve until told to stop. Raises `Problems` or OSError when that cannot begin."""
     gateway = app(file, wanted)
-    config = gateway.config
-    bound = listening(config.server)
-    with bound:
-        if config.server.workers > 1:
-            return workers.run(
-                config.server, lambda: run(app(file, wanted), bound), lambda: _told(config, bound, announce)
-            )
-        run(gateway, bound, lambda: _told(config, bound, announce))
+    settings = gateway.config
+    with listening(settings.server) as bound:
+
+        def ready() -> None:
+            _told(settings, bound, announce)
+
+        if settings.server.workers > 1:
+            return workers.run(settings.server, lambda: run(app(file, wanted), bound), ready)
+        run(gateway, bound, ready)
     return 0
 
 
-def listening(server: Server) -> socket.socket:
+def listening(server: config.Server) -> socket.socket:
     """The socket to serve on. Raises OSError when the address cannot be had."""
     bound = socket.socket(socket.AF_INET6 if ":" in server.host else socket.AF_INET, socket.SOCK_STREAM)
     try:
@@ -47,47 +51,44 @@ def listening(server: Server) -> socket.socket:
 
 
 def run(gateway: Gateway, bound: socket.socket, ready: Callable[[], None] = lambda: None) -> None:
-    """Serve on a socket until a signal says to stop; streams under way may finish."""
-    config = uvicorn.Config(
-        gateway,
-        loop="uvloop",
-        http="httptools",
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        log_level="critical",
-        access_log=False,
-        server_header=False,
-        date_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=int(gateway.config.server.deadlines.shutdown) or None,
-        backlog=BACKLOG,
-    )
-    _Server(config, gateway, ready).run(sockets=[bound])
+    """Serve on a socket until a signal says to stop; streams under way may finish, a second signal ends them."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serving(gateway, bound, ready))
 
 
-class _Server(uvicorn.Server):
-    """Says when it is ready, and reads the configuration again on SIGHUP."""
+async def serving(gateway: Gateway, bound: socket.socket, ready: Callable[[], None]) -> None:
+    loop = asyncio.get_running_loop()
+    stopped, forced = asyncio.Event(), asyncio.Event()
 
-    def __init__(self, config: uvicorn.Config, gateway: Gateway, ready: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._gateway = gateway
-        self._ready = ready
+    def stop() -> None:
+        (forced if stopped.is_set() else stopped).set()
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._gateway.refresh, True)
-        self._ready()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    loop.add_signal_handler(signal.SIGHUP, gateway.refresh, True)
+    server = Server(gateway.handle, gateway.broken)
+    gateway.open()
+    await server.listen(bound, BACKLOG)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECT)
+    ready()
+    await stopped.wait()
+    finishing = loop.create_task(server.close(gateway.config.server.deadlines.shutdown or None))
+    waiting = loop.create_task(forced.wait())
+    await asyncio.wait({finishing, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    finishing.cancel()
+    waiting.cancel()
+    await gateway.close()
 
 
-def _told(config: Config, bound: socket.socket, announce: Announce) -> None:
+def _told(settings: config.Config, bound: socket.socket, announce: Announce) -> None:
     host, port = bound.getsockname()[:2]
     shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
     places = {
         provider.name: next(iter(provider.base_urls.values()), "")
-        for provider in config.providers.values()
+        for provider in settings.providers.values()
         if not provider.embedded
     }
-    names = tuple(rule.name for rule in config.models)
+    names = tuple(rule.name for rule in settings.models)
     announce(f"http://{shown}:{port}", names, places)

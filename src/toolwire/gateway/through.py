@@ -101,10 +101,10 @@ async def _relayed(call: Call, incoming: Incoming, line: Line, source: Source) -
         while True:
             data = await source.chunk()
             if isinstance(data, Fault):
-                # Headers are out and the shape of the body is not ours: an end without its end is all that is left.
-                raise ConnectionResetError(data.detail)
-            incoming.sent += len(data)
-            await incoming.send({"type": "http.response.body", "body": data, "more_body": bool(data)})
+                # Headers are out and the shape of the body is not ours: no end is all that is left to say it.
+                incoming.abort()
+                return
+            await incoming.write(data, more=bool(data))
             if not data:
                 return
     finally:
