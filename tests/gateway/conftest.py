@@ -1,0 +1,68 @@
+"""A scripted provider and the real gateway in front of it, both on loopback, for all tests of a session."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway.provider import KEYS, PROTOCOLS, Provider
+
+MODELS = {
+    "openai-chat": "gpt-4.1",
+    "openai-responses": "gpt-5.5",
+    "anthropic": "claude-sonnet-5-5",
+    "gemini": "gemini-3.8-flash",
+}
+
+
+def named(protocol: str) -> str:
+    """What the configuration calls the provider that speaks this protocol, and `m-` before it its model."""
+    return protocol.removeprefix("openai-")
+
+
+def configuration(url: str) -> str:
+    """One provider for each protocol, all at one address; nothing is tried twice, and none ever rests."""
+    lines = ['[server]\nretries = 0\nrest_after = 1000000\nlog = "none"']
+    for protocol in PROTOCOLS:
+        base = url if protocol in ("anthropic", "gemini") else f"{url}/v1"
+        lines.append(f'[providers.{named(protocol)}]\nprotocols = ["{protocol}"]\nbase_url = "{base}"')
+        lines.append(f'api_key = "{KEYS[protocol]}"')
+        lines.append(f'[models."m-{named(protocol)}"]\nprovider = "{named(protocol)}"\nmodel = "{MODELS[protocol]}"')
+    return "\n".join(lines) + "\n"
+
+
+@contextmanager
+def served(file: Path) -> Iterator[str]:
+    """The gateway by this file, on a port of its own, until the end of the block."""
+    import uvicorn
+
+    from toolwire.gateway import app
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        config = uvicorn.Config(app(file), log_config=None, access_log=False, lifespan="on")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="session")
+def provider() -> Iterator[Provider]:
+    scripted = Provider()
+    yield scripted
+    scripted.close()
+
+
+@pytest.fixture(scope="session")
+def gateway(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    file = tmp_path_factory.mktemp("gateway") / "toolwire.toml"
+    file.write_text(configuration(provider.url))
+    with served(file) as url:
+        yield url
