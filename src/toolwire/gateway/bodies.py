@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import zlib
 from collections.abc import Callable, Mapping
@@ -31,6 +32,9 @@ _peek = msgspec.json.Decoder(Peek).decode
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
 _KEY = b'"model"'
+_WORD = re.compile(rb'"model"(?=[ \t\r\n]*:[ \t\r\n]*")')
+_PLACES = 16
+"""In more places than these the name is not looked for."""
 
 
 def peeked(body: bytes) -> Peek | None:
@@ -52,16 +56,39 @@ def with_model(body: bytes, model: str) -> bytes:
     name = _encode(model)
     at = body.find(_KEY)
     if at >= 0 and body.find(_KEY, at + 1) < 0:
-        start = _after_colon(body, at + len(_KEY))
-        end = body.find(b'"', start + 1) + 1
-        spliced = body[:start] + name + body[end:]
+        spliced = _spliced(body, at, name)
         found = peeked(spliced)
         if found is not None and found.model == model:
             return spliced
+    elif at >= 0:
+        among = _among(body, model, name)
+        if among is not None:
+            return among
     # The name stands twice, or strangely: only the outermost keys are written anew, each once.
     fields = _fields(body)
     fields["model"] = Raw(name)
     return _encode(fields)
+
+
+def _spliced(body: bytes, at: int, name: bytes) -> bytes:
+    start = _after_colon(body, at + len(_KEY))
+    return body[:start] + name + body[body.find(b'"', start + 1) + 1 :]
+
+
+def _among(body: bytes, model: str, name: bytes) -> bytes | None:
+    """Where the word stands in several places, such as the parameters of a tool: the one that routing reads, if it is
+    the only one out there."""
+    now = peeked(body)
+    places = [found.start() for found in _WORD.finditer(body)]
+    if now is None or now.model == model or len(places) > _PLACES:
+        return None
+    for at in reversed(places):
+        spliced = _spliced(body, at, name)
+        found = peeked(spliced)
+        if found is not None and found.model == model:
+            without = peeked(body[:at] + b'""' + body[at + len(_KEY) :])
+            return spliced if without is not None and not without.model else None
+    return None
 
 
 def ambiguous(body: bytes) -> bool:
