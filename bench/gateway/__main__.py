@@ -1,0 +1,102 @@
+"""`make bench-gateway`: the gateway over real sockets, beside a floor, a direct call and other gateways.
+
+python -m bench.gateway [--quick] [--only small|agent|stream|burst|start] [--systems NAME] [--json FILE] [--logs DIR]
+
+CPU is that of a gateway's whole process tree. Systems take turns, and ratios are of the same round.
+All of it takes a quarter of an hour, --quick a third of that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench.gateway import report
+from bench.gateway.measure import DIRECT, Case, Site, rounds
+from bench.gateway.processes import DidNotStart
+from bench.gateway.systems import SYSTEMS
+
+PARTS = ("small", "agent", "stream", "burst", "start")
+PAIRS = (
+    ("openai-chat", "openai-chat"),
+    ("anthropic", "anthropic"),
+    ("anthropic", "openai-chat"),
+    ("openai-chat", "anthropic"),
+    ("openai-responses", "gemini"),
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="bench.gateway", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds, one start")
+    parser.add_argument("--only", choices=PARTS, action="append", help="this part only; may be repeated")
+    parser.add_argument("--systems", choices=list(SYSTEMS), action="append", help="this one only; may be repeated")
+    parser.add_argument("--json", metavar="FILE", help="write the figures to a file as well")
+    parser.add_argument("--logs", metavar="DIR", type=Path, help="keep what the gateways say (else it goes nowhere)")
+    chosen = parser.parse_args()
+    if chosen.logs:
+        chosen.logs.mkdir(parents=True, exist_ok=True)
+    book = report.Book()
+    with ExitStack() as stack:
+        site = Site(stack, chosen.logs)
+        names = [DIRECT, *_start(site, book, chosen.systems or list(SYSTEMS), 1 if chosen.quick else 3)]
+        _measure(site, book, names, [part for part in PARTS if part in (chosen.only or PARTS)], chosen.quick)
+        book.resident = {name: site.processes[name].resident() for name in names if name != DIRECT}
+        progress("stopping")
+    progress("")
+    for line in (*report.footing(book), *report.verdicts(report.targets(book))):
+        out(line)
+    if chosen.json:
+        Path(chosen.json).write_text(json.dumps(report.figures(book), indent=1))
+    return 0
+
+
+def _start(site: Site, book: report.Book, names: list[str], times: int) -> list[str]:
+    running = []
+    for name in dict.fromkeys((report.FLOOR, *names)):
+        try:
+            book.starts[name] = site.start(name, times, progress)
+            running.append(name)
+        except (DidNotStart, FileNotFoundError) as error:
+            progress("")
+            out(f"{name} is left out: {error}")
+    return running
+
+
+def _measure(site: Site, book: report.Book, names: list[str], parts: list[str], quick: bool) -> None:
+    count, seconds = (2, 0.3) if quick else (7, 0.6)
+    for part in parts:
+        if part not in report.TITLES:
+            continue
+        progress("")
+        out(f"\n{report.TITLES[part]}")
+        out(report.heading(part))
+        for pair in PAIRS:
+            case = Case(part, *pair)
+            book.add(rounds(site, case, names, count, seconds, progress))
+            progress("")
+            out(f" {case.pair}")
+            for line in report.table(book, part, case):
+                out(line)
+
+
+def progress(text: str) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{text}")
+    elif text:
+        sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def out(text: str = "") -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
