@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from toolwire.ir import NOTHING, Origin, Stray
@@ -77,3 +79,19 @@ class Outside(Struct, frozen=True):
 
 
 __all__ = ["NOTHING", "Outside", "Reading", "finished", "numbered", "says_something", "verbatim"]
+
+
+Glanced = TypeVar("Glanced", bound=Struct)
+
+
+def glancing(shape: type[Glanced]) -> Callable[[bytes], Glanced | None]:
+    """A reader of a few keys of a body, which skips all others; None for a body that is not of this shape."""
+    decode = msgspec.json.Decoder(shape).decode
+
+    def glance(data: bytes) -> Glanced | None:
+        try:
+            return decode(data)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return None
+
+    return glance

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from toolwire.events import Event
-from toolwire.ir import NOTHING, Failure, Request, Response
+from toolwire.ir import NOTHING, Failure, Request, Response, Usage
 from toolwire.loss import Ledger
 from toolwire.schema import Converted
 from toolwire.wire import Json, Object
@@ -206,6 +206,13 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     framing: Callable[[str], Framing | None] = lambda name: None
 
 
+class Glance(msgspec.Struct, frozen=True, gc=False):
+    """What a whole answer says of itself."""
+
+    model: str
+    usage: Usage | None
+
+
 class Room(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """One protocol. Equal only to itself, so that it can be a key."""
 
@@ -220,6 +227,8 @@ class Room(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     write_error: Callable[[Failure], Sent]
     stream_reader: Callable[[], StreamReader]
     stream_writer: Callable[[Ledger, Context], StreamWriter]
+    glance: Callable[[bytes], Glance | None] = lambda data: None
+    """The model and usage of an ordinary whole answer, without reading the rest of it; None for any other."""
     takes: Callable[[str, bool], bool] = lambda model, tools: True
     """Can this model be asked in this protocol (with tools)? Some vendors offer a model in one of theirs only."""
     quirks: Mapping[str, Quirk] = NOTHING

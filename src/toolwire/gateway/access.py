@@ -34,6 +34,7 @@ class Access:
         self._checks_host = bool(named) or not self._keys
         self._hosts = named | LOCAL | {server.host.lower()}
         self._verdicts: dict[str, bool] = {}
+        self._peers: dict[str, bool] = {}
         headers = dict.fromkeys(name for room in ROOMS.values() for name in room.http.credential_headers)
         self._headers = tuple(headers)
         self._queries = frozenset(room.http.credential_query for room in ROOMS.values()) - {""}
@@ -49,7 +50,7 @@ class Access:
         shown = self._credential(headers, query)
         if self._keys:
             return self._with_key(headers, shown)
-        if peer and not is_loopback(peer):
+        if peer and not self._is_local(peer):
             return Failure("permission", "without client keys only this machine is served; set [[server.keys]]", 403)
         origin = headers.get("origin")
         if origin is not None and not self._known_origin(origin):
@@ -90,6 +91,14 @@ class Access:
                 if name in self._queries and given:
                     return unquote_plus(given)
         return ""
+
+    def _is_local(self, peer: str) -> bool:
+        verdict = self._peers.get(peer)
+        if verdict is None:
+            if len(self._peers) >= _REMEMBERED:
+                self._peers.clear()
+            verdict = self._peers[peer] = is_loopback(peer)
+        return verdict
 
     def _known_host(self, header: str) -> bool:
         verdict = self._verdicts.get(header)

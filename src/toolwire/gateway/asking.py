@@ -13,9 +13,10 @@ from toolwire.gateway.headers import answer_headers, call_headers
 from toolwire.gateway.lines import Line
 from toolwire.gateway.passing import Passing
 from toolwire.gateway.preparing import prepared
+from toolwire.gateway.record import Record
 from toolwire.gateway.telemetry import Telemetry
 from toolwire.gateway.upstream import Client
-from toolwire.ir import Failure, Response
+from toolwire.ir import Failure
 from toolwire.room import Room
 from toolwire.wire import Malformed, as_object, decode
 
@@ -83,10 +84,9 @@ class Asking:
         streamed = source.headers.get("content-type", "").startswith(STREAM)
         try:
             if ready.passed and not streamed:
-                response = read(line.room, data)
-                record.usage, record.answered = response.usage, response.model
                 passing = Reply(200, answer_headers(call, line, source.headers, ()), data)
-                return passing if response.failure is None else refusals.refused(response.failure, passing)
+                failure = _looked_at(line.room, data, record)
+                return passing if failure is None else refusals.refused(failure, passing)
             said = exchange.streamed_response(data) if streamed else exchange.response(data)
         except Malformed as bad:
             return refusals.unreadable(call, line, bad)
@@ -197,9 +197,18 @@ async def _awaited(flow: Flow, seconds: float) -> bytes | Fault | None:
     return None
 
 
-def read(room: Room, data: bytes) -> Response:
-    """What an answer that passes says of itself."""
-    return room.read_response(as_object(decode(data), None))
+def _looked_at(room: Room, data: bytes, record: Record) -> Failure | None:
+    """What an answer that passes says of itself. What is no answer at all is not passed on as one."""
+    try:
+        glance = room.glance(data)
+    except Malformed:
+        return None
+    if glance is not None:
+        record.usage, record.answered = glance.usage, glance.model
+        return None
+    response = room.read_response(as_object(decode(data), None))
+    record.usage, record.answered = response.usage, response.model
+    return response.failure
 
 
 def _scrubbed(data: bytes, line: Line) -> bytes:

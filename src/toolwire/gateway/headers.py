@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from toolwire.gateway.call import Call
-from toolwire.gateway.lines import Headers, Line, kept
+from toolwire.gateway.lines import Headers, Line
 from toolwire.loss import Loss
 from toolwire.room import Room
 
@@ -17,7 +17,7 @@ def call_headers(call: Call, line: Line, body: bytes, hops: str, trace: Headers)
     """What a provider gets to see. Of the client's own headers only those that its protocol gives a meaning to."""
     http = line.room.http
     same = line.room.name == call.client.name
-    given = kept(call.state.forwarded[line.room.name], call.headers) if same else {}
+    given = call.state.forwarded[line.room.name].among(call.headers) if same else {}
     set_here = http.headers(line.model, body, call.headers if same else given)
     headers = {**given, **dict(set_here), **dict(line.headers)} if given or set_here else dict(line.headers)
     if line.provider.forward_auth:
@@ -33,7 +33,7 @@ def answer_headers(call: Call, line: Line, given: Mapping[str, str], losses: Seq
     """What a client gets to see of a provider's headers, and what we have to say ourselves."""
     headers = {"content-type": "application/json"}
     if line.room.name == call.client.name:
-        headers.update(kept(call.state.answered[line.room.name], given))
+        headers.update(call.state.answered[line.room.name].among(given))
     else:
         limits = line.room.http.read_limits(given, call.now)
         if limits:

@@ -35,20 +35,29 @@ class Line(Struct, frozen=True, eq=False):
     maker: str
 
 
-class Names(Struct, frozen=True):
-    """A table of header names in which some stand for all that begin so, made quick."""
+class Names:
+    """A table of header names in which some stand for all that begin so. Names that were met are remembered."""
 
-    exact: frozenset[str]
-    beginnings: tuple[str, ...]
+    __slots__ = ("_beginnings", "_exact", "_met")
+
+    def __init__(self, table: Iterable[str]) -> None:
+        listed = list(table)
+        self._exact = frozenset(name for name in listed if not name.endswith("*"))
+        self._beginnings = tuple(name[:-1] for name in listed if name.endswith("*"))
+        self._met: dict[str, bool] = {}
 
     def has(self, name: str) -> bool:
-        return name in self.exact or name.startswith(self.beginnings)
+        met = self._met.get(name)
+        if met is None:
+            met = name in self._exact or name.startswith(self._beginnings)
+            if len(self._met) < _REMEMBERED:
+                self._met[name] = met
+        return met
 
-
-def names(table: Iterable[str]) -> Names:
-    listed = list(table)
-    exact = frozenset(name for name in listed if not name.endswith("*"))
-    return Names(exact, tuple(name[:-1] for name in listed if name.endswith("*")))
+    def among(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """Those of the headers that the table names."""
+        met, has = self._met, self.has
+        return {name: value for name, value in headers.items() if (met[name] if name in met else has(name))}
 
 
 class State:
@@ -58,8 +67,8 @@ class State:
         self.config = config
         self.router = Router(config)
         self.access = Access(config.server)
-        self.forwarded = {room.name: names(room.http.forwarded) for room in ROOMS.values()}
-        self.answered = {room.name: names(room.http.answered) for room in ROOMS.values()}
+        self.forwarded = {room.name: Names(room.http.forwarded) for room in ROOMS.values()}
+        self.answered = {room.name: Names(room.http.answered) for room in ROOMS.values()}
         self._lines: dict[tuple[Provider, str, Room, bool, int | None], Line] = {}
         self._addresses: dict[tuple[Provider, str], Address] = {}
 
@@ -100,8 +109,3 @@ class State:
             headers[credential[0]] = credential[1]
         headers.update({name.lower(): value for name, value in provider.headers.items()})
         return tuple(headers.items())
-
-
-def kept(table: Names, headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers that the table names."""
-    return {name: value for name, value in headers.items() if table.has(name)}

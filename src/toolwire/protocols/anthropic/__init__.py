@@ -10,7 +10,7 @@ from toolwire.protocols.anthropic.http import HTTP
 from toolwire.protocols.anthropic.models import MID_SYSTEM_MODELS
 from toolwire.protocols.anthropic.names import NAME
 from toolwire.protocols.anthropic.request import read_request, write_request
-from toolwire.protocols.anthropic.response import read_response, write_response
+from toolwire.protocols.anthropic.response import glance, read_response, write_response
 from toolwire.protocols.anthropic.stream_read import StreamReader
 from toolwire.protocols.anthropic.stream_write import StreamWriter
 from toolwire.room import Room, Rules
@@ -47,4 +47,5 @@ ROOM = Room(
     write_error=write_error,
     stream_reader=StreamReader,
     stream_writer=StreamWriter,
+    glance=glance,
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import Raw, Struct
+
 from toolwire.ids import made
 from toolwire.ir import Choice, Finish, HostedCall, Origin, Part, Refusal, Response, Usage, place
 from toolwire.loss import Ledger
@@ -19,8 +21,8 @@ from toolwire.protocols.anthropic.names import (
     USAGE_DETAILS,
 )
 from toolwire.protocols.anthropic.parts import read_content, write_parts
-from toolwire.reading import NOTHING, Reading, finished, verbatim
-from toolwire.room import Context
+from toolwire.reading import NOTHING, Reading, finished, glancing, verbatim
+from toolwire.room import Context, Glance
 from toolwire.wire import Json, Object, Path, take_int, take_list, take_object, take_text
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -171,3 +173,23 @@ def write_usage(usage: Usage | None, ledger: Ledger, web_searches: int = 0) -> O
     if web_searches:
         out["server_tool_use"] = {"web_search_requests": web_searches}
     return finished(out, usage.origin, NAME)
+
+
+# --- at a glance ------------------------------------------------------------------------------------------------------
+
+
+class _Glance(Struct, gc=False):
+    content: Raw
+    stop_reason: str
+    model: str = ""
+    usage: Object | None = None
+
+
+_glance = glancing(_Glance)
+
+
+def glance(data: bytes) -> Glance | None:
+    found = _glance(data)
+    if found is None:
+        return None
+    return Glance(found.model, read_usage(found.usage, None, Reading(NAME)) if found.usage else None)

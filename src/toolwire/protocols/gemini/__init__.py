@@ -10,7 +10,7 @@ from toolwire.protocols.gemini.errors import read_error, write_error
 from toolwire.protocols.gemini.http import HTTP
 from toolwire.protocols.gemini.names import NAME
 from toolwire.protocols.gemini.request import read_request, write_request
-from toolwire.protocols.gemini.response import read_response, write_response
+from toolwire.protocols.gemini.response import glance, read_response, write_response
 from toolwire.protocols.gemini.stream_read import StreamReader
 from toolwire.protocols.gemini.stream_write import StreamWriter
 from toolwire.room import Room, Rules
@@ -40,5 +40,6 @@ ROOM = Room(
     write_error=write_error,
     stream_reader=StreamReader,
     stream_writer=StreamWriter,
+    glance=glance,
     quirks=QUIRKS,
 )

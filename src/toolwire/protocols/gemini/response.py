@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from toolwire import ids
@@ -28,8 +29,8 @@ from toolwire.protocols.gemini.names import (
     USAGE,
 )
 from toolwire.protocols.gemini.parts import PartReading, read_part
-from toolwire.reading import finished, says_something, verbatim
-from toolwire.room import Context
+from toolwire.reading import finished, glancing, says_something, verbatim
+from toolwire.room import Context, Glance
 from toolwire.wire import (
     Json,
     Object,
@@ -269,3 +270,23 @@ def write_usage(usage: Usage, ledger: Ledger) -> Object:
     if usage.reasoning is not None:
         out["thoughtsTokenCount"] = usage.reasoning
     return finished(out, usage.origin, NAME)
+
+
+# --- at a glance ------------------------------------------------------------------------------------------------------
+
+
+class _Glance(Struct, gc=False, rename="camel"):
+    candidates: list[Raw]
+    model_version: str = ""
+    usage_metadata: Object | None = None
+
+
+_glance = glancing(_Glance)
+
+
+def glance(data: bytes) -> Glance | None:
+    found = _glance(data)
+    if found is None or not found.candidates:
+        return None
+    usage = found.usage_metadata
+    return Glance(found.model_version, read_usage(usage, None, PartReading()) if usage is not None else None)

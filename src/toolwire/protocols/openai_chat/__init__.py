@@ -10,7 +10,7 @@ from toolwire.protocols.openai_chat.http import HTTP
 from toolwire.protocols.openai_chat.models import takes
 from toolwire.protocols.openai_chat.names import NAME
 from toolwire.protocols.openai_chat.request import read_request, write_request
-from toolwire.protocols.openai_chat.response import read_response, write_response
+from toolwire.protocols.openai_chat.response import glance, read_response, write_response
 from toolwire.protocols.openai_chat.stream_read import StreamReader
 from toolwire.protocols.openai_chat.stream_write import StreamWriter
 from toolwire.room import Room, Rules
@@ -42,6 +42,7 @@ ROOM = Room(
     write_error=write_error,
     stream_reader=StreamReader,
     stream_writer=StreamWriter,
+    glance=glance,
     takes=takes,
     quirks=QUIRKS,
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import Raw, Struct
+
 from toolwire import ids
 from toolwire.ir import (
     Call,
@@ -27,8 +29,8 @@ from toolwire.protocols.openai_chat.parts import (
     write_media,
 )
 from toolwire.protocols.openai_chat.tools import is_legacy, write_call
-from toolwire.reading import Reading, finished, numbered, verbatim
-from toolwire.room import Context
+from toolwire.reading import Reading, finished, glancing, numbered, verbatim
+from toolwire.room import Context, Glance
 from toolwire.wire import (
     Json,
     Malformed,
@@ -283,3 +285,23 @@ def _write_citations(spoken: Spoken) -> list[Object]:
             found += [write_citation(citation, shift) for citation in part.citations]
             shift += len(part.text)
     return found
+
+
+# --- at a glance ------------------------------------------------------------------------------------------------------
+
+
+class _Glance(Struct, gc=False):
+    choices: list[Raw]
+    model: str = ""
+    usage: Object | None = None
+    error: Json = None
+
+
+_glance = glancing(_Glance)
+
+
+def glance(data: bytes) -> Glance | None:
+    found = _glance(data)
+    if found is None or found.error is not None or not found.choices:
+        return None
+    return Glance(found.model, read_usage(found.usage, None, Reading(NAME)) if found.usage else None)

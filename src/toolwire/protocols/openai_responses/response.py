@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import Raw, Struct
+
 from toolwire.ids import legal, made
 from toolwire.ir import Call, Choice, Failure, Finish, Origin, Part, Refusal, Request, Response, Text, Usage, place
 from toolwire.loss import Ledger
@@ -24,8 +26,8 @@ from toolwire.protocols.openai_responses.names import (
     USAGE,
 )
 from toolwire.protocols.openai_responses.parts import own, read_part, stamped
-from toolwire.reading import Reading, numbered, verbatim
-from toolwire.room import Context
+from toolwire.reading import Reading, glancing, numbered, verbatim
+from toolwire.room import Context, Glance
 from toolwire.wire import (
     Json,
     Malformed,
@@ -244,3 +246,24 @@ def waits_for_thought(request: Request | None, ledger: Ledger) -> bool:
     wire = request.origin.wire if own(request.origin) else None  # type: ignore[union-attr]
     wanted = wire.get("include") if isinstance(wire, dict) else None
     return isinstance(wanted, list) and "reasoning.encrypted_content" in wanted
+
+
+# --- at a glance ------------------------------------------------------------------------------------------------------
+
+
+class _Glance(Struct, gc=False):
+    output: Raw
+    status: str
+    model: str = ""
+    usage: Object | None = None
+    error: Json = None
+
+
+_glance = glancing(_Glance)
+
+
+def glance(data: bytes) -> Glance | None:
+    found = _glance(data)
+    if found is None or found.error is not None or found.status != "completed":
+        return None
+    return Glance(found.model, read_usage({"usage": found.usage}, None, Reading(NAME)))
