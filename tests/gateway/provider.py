@@ -271,6 +271,7 @@ class Provider:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 256
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that leaves is no fault of ours; all else is shown."""

@@ -1,0 +1,164 @@
+"""The JavaScript SDKs against every provider protocol: one node process for each script in tests/js, many talks in it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.provider import PROTOCOLS, RATE, WAIT, Provider, Says, Step, Talk
+
+HERE = Path(__file__).parents[1] / "js"
+SCRIPTS = {
+    "openai": ("openai-chat", "openai-responses"),
+    "anthropic": ("anthropic",),
+    "genai": ("gemini",),
+    "vercel": ("openai-chat", "openai-responses", "openai-compatible", "anthropic", "gemini"),
+}
+CLIENTS = [(script, client) for script, clients in SCRIPTS.items() for client in clients]
+PARIS, OSLO, ROME = (
+    ("get_weather", {"city": "Paris"}),
+    ("get_weather", {"city": "Oslo"}),
+    ("get_time", {"city": "Rome"}),
+)
+DONE = "It is 15 °C in Paris."
+SCENES: dict[str, tuple[Says | Step, ...]] = {
+    "call": (Says("Let me look.", (PARIS,)), Says(DONE)),
+    "parallel": (Says("", (PARIS, OSLO, ROME)), Says("", (OSLO,)), Says(DONE)),
+    "rate": (Step(fails="rate"),),
+    "error": (Step(Says("Half of what I have to say.", (PARIS,)), breaks="error"),),
+    "cut": (Step(Says("Half of what I have to say.", (PARIS,)), breaks="cut"),),
+}
+RESULTS = {"Paris": {"text": "15 °C"}, "Oslo": {"text": "3 °C"}, "Rome": {"text": "noon"}}
+OFFLINE = ("EAI_AGAIN", "ENOTFOUND", "ECONNREFUSED", "ENETUNREACH", "ETIMEDOUT")
+
+pytestmark = [
+    pytest.mark.parametrize(("script", "client"), CLIENTS, ids=[f"{script}:{client}" for script, client in CLIENTS]),
+    pytest.mark.parametrize("target", PROTOCOLS),
+    pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"]),
+]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What node told of a job, and what the provider saw of it."""
+
+    talk: Talk
+    turns: list[dict[str, Any]]
+    error: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def node(pytestconfig: pytest.Config) -> str:
+    """Node, with the packages of the lock file beside the scripts; installed at first use."""
+    found, npm = shutil.which("node"), shutil.which("npm")
+    if not found or not npm:
+        pytest.skip("node and npm are not here: the tests of the JavaScript SDKs are left out")
+    version = subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout
+    if int(version.removeprefix("v").partition(".")[0]) < 20:
+        pytest.skip(f"node {version.strip()} is too old, 20 is needed: the tests of the JavaScript SDKs are left out")
+    lock = hashlib.sha256((HERE / "package-lock.json").read_bytes()).hexdigest()
+    stamp = HERE / "node_modules" / ".toolwire"
+    if not stamp.exists() or stamp.read_text() != lock:
+        _install(npm, pytestconfig)
+        stamp.write_text(lock)
+    return found
+
+
+def _install(npm: str, config: pytest.Config) -> None:
+    with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        config.get_terminal_writer().line("\nInstalling the JavaScript SDKs into tests/js/node_modules, once …")
+        command = [npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]
+        done = subprocess.run(command, cwd=HERE, stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode and any(word in done.stderr for word in OFFLINE):
+        pytest.skip("npm reaches no registry: the tests of the JavaScript SDKs are left out")
+    assert done.returncode == 0, done.stderr
+
+
+Ran = Callable[[str], tuple[dict[str, Talk], "subprocess.CompletedProcess[str]"]]
+
+
+@pytest.fixture(scope="module")
+def ran(node: str, provider: Provider, gateway: str) -> Ran:
+    """What a script printed about all its jobs, which it does at once; each script runs once, even if it fails."""
+
+    @cache
+    def run(script: str) -> tuple[dict[str, Talk], subprocess.CompletedProcess[str]]:
+        talks: dict[str, Talk] = {}
+        jobs = []
+        for client, target, stream, scene in product(SCRIPTS[script], PROTOCOLS, (True, False), SCENES):
+            id = f"{client} {target} {stream} {scene}"
+            talk = talks[id] = provider.script(*SCENES[scene])
+            job = {"id": id, "client": client, "model": f"m-{target.removeprefix('openai-')}", "stream": stream}
+            jobs.append({**job, "base": gateway, "prompt": f"How is the weather? {talk.mark}", "results": RESULTS})
+        command = [node, f"{script}.mjs"]
+        return talks, subprocess.run(
+            command, cwd=HERE, input=json.dumps(jobs), capture_output=True, text=True, check=False, timeout=120
+        )
+
+    return run
+
+
+@pytest.fixture
+def outcome(ran: Ran, script: str, client: str, target: str, stream: bool) -> Callable[[str], Outcome]:
+    talks, done = ran(script)
+    assert done.returncode == 0, done.stderr
+    told = {one["id"]: one for one in json.loads(done.stdout)}
+
+    def of(scene: str) -> Outcome:
+        id = f"{client} {target} {stream} {scene}"
+        return Outcome(talks[id], told[id].get("turns", []), told[id].get("error", {}))
+
+    return of
+
+
+Played = Callable[[str], Outcome]
+
+
+def called(turn: dict[str, Any]) -> list[tuple[str, Any]]:
+    return [(call["name"], call["arguments"]) for call in turn["calls"]]
+
+
+def test_a_call_its_result_and_the_end(outcome: Played) -> None:
+    played = outcome("call")
+    assert not played.error
+    first, last = played.turns
+    assert (first["text"], called(first), last["text"], last["calls"]) == ("Let me look.", [PARIS], DONE, [])
+    assert (first["usage"], last["usage"]) == ([25, 12], [25, 12])
+    assert "15 °C" in played.talk.asked[1].raw
+
+
+def test_parallel_calls(outcome: Played) -> None:
+    played = outcome("parallel")
+    assert not played.error
+    assert [called(turn) for turn in played.turns] == [[PARIS, OSLO, ROME], [OSLO], []]
+    assert played.talk.asked[2].raw.count("3 °C") == 2
+    assert len({call["id"] for turn in played.turns for call in turn["calls"]}) == 4
+
+
+def test_a_refusal(outcome: Played, client: str, script: str) -> None:
+    error = outcome("rate").error
+    assert error["status"] == 429
+    assert RATE in error["message"]
+    if client != "gemini" or script == "vercel":  # Google's own has no room for headers; its message holds the details
+        assert error["wait"] == WAIT
+    else:
+        assert f'"retryDelay":"{WAIT}s"' in error["message"]
+
+
+@pytest.mark.parametrize("scene", ["error", "cut"])
+def test_a_broken_stream_is_never_a_success(outcome: Played, scene: str, stream: bool) -> None:
+    if not stream and scene == "error":
+        return
+    played = outcome(scene)
+    assert played.error, played.turns
+    assert len(played.talk.asked) == 1
