@@ -25,7 +25,7 @@ from toolwire.events import (
     TextDelta,
 )
 from toolwire.fold import fold, unfold
-from toolwire.ir import Call, Finish, Origin, Reasoning, Response, Seal, Text, changed, place
+from toolwire.ir import Call, Choice, Finish, Origin, Reasoning, Response, Seal, Text, changed, place
 from toolwire.loss import Ledger
 from toolwire.room import Room
 from toolwire.schema import Converted, restored
@@ -286,12 +286,42 @@ _STEPS: Mapping[type, Callable[..., list[Event]]] = {
 
 def answered(response: Response, way: Way, ledger: Ledger) -> Response:
     """A whole answer as the client shall have it."""
+    if way.known_request and _is_plain(response, way):
+        choices = tuple(
+            replace(choice, finish=_told(choice), origin=_loosened(choice.origin)) for choice in response.choices
+        )
+        return replace(response, choices=choices, origin=_loosened(response.origin))
     steps = AnswerSteps(way, ledger)
     events = [out for event in unfold(response) for out in steps.step(event)]
     folded = fold(events)
     origins = {choice.index: _loosened(choice.origin) for choice in response.choices}
     choices = tuple(replace(choice, origin=origins.get(choice.index)) for choice in folded.choices)
     return replace(folded, choices=choices, origin=_loosened(response.origin), strays=response.strays)
+
+
+def _is_plain(response: Response, way: Way) -> bool:
+    """Would the steps leave every part as it is? Most answers are so, and need not go through them."""
+    rules, met = way.client.rules, set(way.taken)
+    for choice in response.choices:
+        for part in choice.parts:
+            if type(part) is Call:
+                legal = ids.legal(part.id, rules.id_pattern, rules.id_limit) and part.id not in met
+                if not legal or part.seal is not None or part.incomplete or way.plan.original(part.name) is not None:
+                    return False
+                if part.kind != "function" or part.name in way.plan.shapes or not is_object_text(part.arguments):
+                    return False
+                met.add(part.id)
+            elif type(part) is not Text or part.seal is not None:
+                return False
+    return way.client.name != way.provider.name
+
+
+def _told(choice: Choice) -> Finish | None:
+    """An ending with calls is told so, whatever the provider calls it."""
+    finish = choice.finish
+    if finish is not None and finish.kind in ("stop", "other") and any(type(part) is Call for part in choice.parts):
+        return Finish("calls", finish.raw, origin=finish.origin)
+    return finish
 
 
 def _loosened(origin: Origin | None) -> Origin | None:
