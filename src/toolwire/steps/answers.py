@@ -286,12 +286,14 @@ _STEPS: Mapping[type, Callable[..., list[Event]]] = {
 
 def answered(response: Response, way: Way, ledger: Ledger) -> Response:
     """A whole answer as the client shall have it."""
-    if way.known_request and _is_plain(response, way):
-        choices = tuple(
-            replace(choice, finish=_told(choice), origin=_loosened(choice.origin)) for choice in response.choices
-        )
-        return replace(response, choices=choices, origin=_loosened(response.origin))
     steps = AnswerSteps(way, ledger)
+    if steps.crossing and _is_plain(response, way):
+        # Most answers are so: only names and ids may differ, and no part needs to be taken apart.
+        return replace(
+            response,
+            choices=tuple(_plainly(choice, steps) for choice in response.choices),
+            origin=_loosened(response.origin),
+        )
     events = [out for event in unfold(response) for out in steps.step(event)]
     folded = fold(events)
     origins = {choice.index: _loosened(choice.origin) for choice in response.choices}
@@ -300,20 +302,25 @@ def answered(response: Response, way: Way, ledger: Ledger) -> Response:
 
 
 def _is_plain(response: Response, way: Way) -> bool:
-    """Would the steps leave every part as it is? Most answers are so, and need not go through them."""
-    rules, met = way.client.rules, set(way.taken)
+    """Text and calls of functions, whole and without seals: does nothing but a name or an id need another look?"""
+    shapes = way.plan.shapes
     for choice in response.choices:
         for part in choice.parts:
-            if type(part) is Call:
-                legal = ids.legal(part.id, rules.id_pattern, rules.id_limit) and part.id not in met
-                if not legal or part.seal is not None or part.incomplete or way.plan.original(part.name) is not None:
+            kind = type(part)
+            if kind is Call:
+                if part.kind != "function" or part.seal is not None or part.incomplete or part.name in shapes:  # type: ignore[union-attr]
                     return False
-                if part.kind != "function" or part.name in way.plan.shapes or not is_object_text(part.arguments):
+                original = way.plan.original(part.name)  # type: ignore[union-attr]
+                if (original is not None and original.kind != "function") or not is_object_text(part.arguments):  # type: ignore[union-attr]
                     return False
-                met.add(part.id)
-            elif type(part) is not Text or part.seal is not None:
+            elif kind is not Text or part.seal is not None:  # type: ignore[union-attr]
                 return False
-    return way.client.name != way.provider.name
+    return True
+
+
+def _plainly(choice: Choice, steps: AnswerSteps) -> Choice:
+    parts = tuple(steps._restored(part, choice.index) if isinstance(part, Call) else part for part in choice.parts)
+    return replace(choice, parts=parts, finish=_told(choice), origin=_loosened(choice.origin))
 
 
 def _told(choice: Choice) -> Finish | None:

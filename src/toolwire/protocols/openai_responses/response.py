@@ -175,6 +175,8 @@ def opened(id: str, model: str, created: int | None, context: Context) -> Object
 
 def plain(value: Json) -> Json:
     """A fresh copy of a value of the template."""
+    if value is None or isinstance(value, (str, int, float)):
+        return value
     if isinstance(value, Mapping):
         return {key: plain(one) for key, one in value.items()}
     return [] if value == () else value
