@@ -16,7 +16,7 @@ from toolwire.gateway.preparing import prepared
 from toolwire.gateway.record import Record
 from toolwire.gateway.telemetry import Telemetry
 from toolwire.gateway.upstream import Client
-from toolwire.ir import Failure
+from toolwire.ir import Failure, Response
 from toolwire.room import Room
 from toolwire.wire import Malformed, as_object, decode
 
@@ -85,8 +85,8 @@ class Asking:
         try:
             if ready.passed and not streamed:
                 passing = Reply(200, answer_headers(call, line, source.headers, ()), data)
-                failure = _looked_at(line.room, data, record)
-                return passing if failure is None else refusals.refused(failure, passing)
+                failed = _looked_at(line.room, data, record)
+                return passing if failed is None else _failed(call, failed, passing)
             said = exchange.streamed_response(data) if streamed else exchange.response(data)
         except Malformed as bad:
             return refusals.unreadable(call, line, bad)
@@ -197,8 +197,8 @@ async def _awaited(flow: Flow, seconds: float) -> bytes | Fault | None:
     return None
 
 
-def _looked_at(room: Room, data: bytes, record: Record) -> Failure | None:
-    """What an answer that passes says of itself. What is no answer at all is not passed on as one."""
+def _looked_at(room: Room, data: bytes, record: Record) -> Response | None:
+    """What an answer that passes says of itself; None unless it failed. What is no answer at all is not passed on."""
     try:
         glance = room.glance(data)
     except Malformed:
@@ -208,7 +208,16 @@ def _looked_at(room: Room, data: bytes, record: Record) -> Failure | None:
         return None
     response = room.read_response(as_object(decode(data), None))
     record.usage, record.answered = response.usage, response.model
-    return response.failure
+    return response if response.failure is not None else None
+
+
+def _failed(call: Call, response: Response, passing: Reply) -> Refusal:
+    """One without an id is no answer, only an error that came as one: then clients must see it in the status."""
+    failure = response.failure or Failure("upstream", "", 502)
+    if response.id:
+        return refusals.refused(failure, passing)
+    told = refusals.reply(call.client, failure)
+    return refusals.refused(failure, Reply(told.status, {**passing.headers, **told.headers}, told.body))
 
 
 def _scrubbed(data: bytes, line: Line) -> bytes:
