@@ -11,7 +11,7 @@ import contextlib
 import fcntl
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -39,7 +39,7 @@ class Found(msgspec.Struct, frozen=True, gc=False):
     """A series as one worker counted it."""
 
     series: Series
-    values: list[float]
+    values: Sequence[float]
     alive: bool
 
 
