@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any
+from urllib.parse import unquote
 
 from toolwire.gateway.bodies import too_large, unpacked
 from toolwire.gateway.call import Reply
@@ -97,11 +98,10 @@ class Asgi(Incoming):
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.method = scope["method"]
         root: str = scope.get("root_path", "")
-        raw: bytes | None = scope.get("raw_path")
-        path = raw.decode("latin-1") if raw is not None else scope["path"]
+        path = _as_it_came(scope["path"], scope.get("raw_path"))
         self.path = path[len(root) :] if root and path.startswith(root) else path
         self.query = scope.get("query_string", b"").decode("latin-1")
-        self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        self.headers = _headers(scope["headers"])
         peer = scope.get("client")
         self.peer = peer[0] if peer else ""
         self.sent = 0
@@ -156,3 +156,20 @@ class Asgi(Incoming):
         self.gone = True
         if task is not None:
             task.cancel()
+
+
+def _as_it_came(path: str, raw: bytes | None) -> str:
+    """The path with its escapes, unless an application around this one has cut something off the other."""
+    if raw is None or b"%" not in raw:
+        return path
+    text = raw.decode("latin-1").partition("?")[0]
+    return text if unquote(text) == path else path
+
+
+def _headers(rows: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """By name; what stands in several rows is one list, as the standard says."""
+    headers: dict[str, str] = {}
+    for raw, value in rows:
+        name, text = raw.decode("latin-1"), value.decode("latin-1")
+        headers[name] = f"{headers[name]}, {text}" if name in headers else text
+    return headers
