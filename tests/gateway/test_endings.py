@@ -1,0 +1,443 @@
+"""Errors and endings: whatever a provider does, its client sees a true end in its own protocol's shape."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gateway.wire import (
+    CLIENTS,
+    PATIENCE,
+    PROVIDER_KEY,
+    PROVIDERS,
+    Got,
+    Peer,
+    Play,
+    Served,
+    answer,
+    begun,
+    body_of,
+    busy,
+    call,
+    chunked,
+    error_of,
+    failed,
+    failing,
+    finished,
+    frames,
+    open_call,
+    refusal,
+    stage,
+    streamed,
+    text_of,
+    whole,
+)
+from toolwire.conformance.frames import compact
+
+STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+PAIRS = [pytest.mark.parametrize("provider", PROVIDERS), pytest.mark.parametrize("client", CLIENTS)]
+
+
+def pairs(test: Any) -> Any:
+    for mark in PAIRS:
+        test = mark(test)
+    return test
+
+
+UNREACHABLE = {"closed": "http://127.0.0.1:{closed}", "nowhere": "http://no-such-host.invalid", "secure": "{secure}"}
+SHORT = "retries = 0\nrest_after = 1000000\n[server.deadlines]\nfirst_byte = 0.1\nbetween_bytes = 0.1"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        closed = taken.getsockname()[1]
+    more = "".join(
+        f'[providers.{name}-{protocol}]\nprotocols = ["{protocol}"]\napi_key = "{PROVIDER_KEY}"\nbase_url = "{url}"\n'
+        for name, url in UNREACHABLE.items()
+        for protocol in ("openai-chat", "anthropic")
+    )
+    with stage(tmp_path_factory.mktemp("endings"), more=more.replace("{closed}", str(closed))) as staged:
+        yield staged
+
+
+@pytest.fixture(scope="module")
+def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A gateway with little patience, for providers that are silent."""
+    with stage(tmp_path_factory.mktemp("hasty"), SHORT) as staged:
+        yield staged
+
+
+# --- refusals ---
+
+LIMITED = {
+    "openai-chat": (429, "requests", "rate_limit_exceeded"),
+    "openai-responses": (429, "requests", "rate_limit_exceeded"),
+    "anthropic": (429, "rate_limit_error", None),
+    "gemini": (429, "RESOURCE_EXHAUSTED", None),
+}
+SAID = {
+    "anthropic": ("type", "rate_limit_error"),
+    "gemini": ("status", "RESOURCE_EXHAUSTED"),
+    "unified": ("type", "rate_limit"),
+    "openai-chat": ("code", "rate_limit_exceeded"),
+    "openai-responses": ("code", "rate_limit_exceeded"),
+}
+
+
+@STREAMS
+@pairs
+def test_a_rate_limit_keeps_its_status_its_words_and_its_wait(
+    served: Served, client: str, provider: str, stream: bool
+) -> None:
+    status, kind, code = LIMITED[provider]
+    scene = served.scene(provider, answer(status, refusal(provider, status, kind, "Slow down.", code), retry_after="7"))
+    got = call(served, client, scene.model, stream)
+    assert got.status == 429
+    error = error_of(client, got)
+    key, word = SAID[client]
+    if client != provider:
+        assert error[key] == word
+    assert "Slow down." in error["message"]
+    assert got.headers["retry-after"] == "7"
+    if client == "gemini" and provider != "gemini":
+        assert [row["retryDelay"] for row in error["details"] if "retryDelay" in row] == ["7s"]
+    assert got.headers["content-type"].startswith("application/json")
+    assert served.line(got.id)["failure"] == "rate"
+
+
+@pytest.mark.parametrize("client", ["openai-chat", "openai-responses", "anthropic", "unified"])
+def test_retry_info_becomes_a_header(served: Served, client: str) -> None:
+    details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "12.5s"}]
+    body = {"error": {"code": 429, "message": "Slow down.", "status": "RESOURCE_EXHAUSTED", "details": details}}
+    scene = served.scene("gemini", answer(429, compact(body).encode()))
+    got = call(served, client, scene.model, False)
+    assert (got.status, got.headers["retry-after"]) == (429, "13")
+
+
+OVERFLOWS = {
+    "openai-chat": (
+        "invalid_request_error",
+        "This model's maximum context length is 128000 tokens.",
+        "context_length_exceeded",
+    ),
+    "openai-responses": (
+        "invalid_request_error",
+        "Your input exceeds the context window of this model.",
+        "context_length_exceeded",
+    ),
+    "anthropic": ("invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum", None),
+    "gemini": (
+        "INVALID_ARGUMENT",
+        "The input token count (1100000) exceeds the maximum number of tokens allowed (1048576).",
+        None,
+    ),
+}
+
+
+@STREAMS
+@pairs
+def test_an_overflow_has_the_words_that_agents_look_for(
+    served: Served, client: str, provider: str, stream: bool
+) -> None:
+    kind, message, code = OVERFLOWS[provider]
+    scene = served.scene(provider, answer(400, refusal(provider, 400, kind, message, code)))
+    got = call(served, client, scene.model, stream)
+    assert got.status == 400
+    error = error_of(client, got)
+    if client == "anthropic":
+        assert "prompt is too long" in error["message"]
+    elif client == "gemini":
+        assert any(
+            words in error["message"]
+            for words in ("exceeds the maximum number of tokens", "context length", "context window")
+        )
+    elif client == "unified":
+        assert error["type"] == "context_window"
+    else:
+        assert error["code"] == "context_length_exceeded"
+
+
+BUSY_SEEN = {
+    "anthropic": (529, "overloaded_error"),
+    "gemini": (503, "UNAVAILABLE"),
+    "openai-chat": (503, ""),
+    "openai-responses": (503, ""),
+    "unified": (503, "overloaded"),
+}
+
+
+@STREAMS
+@pairs
+def test_an_overload_is_an_overload_everywhere(served: Served, client: str, provider: str, stream: bool) -> None:
+    scene = served.scene(provider, busy(provider))
+    got = call(served, client, scene.model, stream)
+    status, word = BUSY_SEEN[client]
+    assert got.status in (status, 529) if client == "unified" or client.startswith("openai") else got.status == status
+    error = error_of(client, got)
+    assert not word or word in (error.get("type"), error.get("status"))
+
+
+@pairs
+def test_an_unknown_type_of_error_is_no_fault_of_the_server(served: Served, client: str, provider: str) -> None:
+    scene = served.scene(
+        provider, answer(400, refusal(provider, 400, "brand_new_error" if provider != "gemini" else "BRAND_NEW", "No."))
+    )
+    got = call(served, client, scene.model, False)
+    assert got.status == 400
+    assert "No." in error_of(client, got)["message"]
+
+
+def test_rate_limit_headers_are_translated(served: Served) -> None:
+    theirs = {
+        "x_ratelimit_limit_requests": "100",
+        "x_ratelimit_remaining_requests": "99",
+        "x_ratelimit_reset_requests": "6m0s",
+    }
+    scene = served.scene("openai-chat", whole("openai-chat", **theirs))
+    got = call(served, "anthropic", scene.model, False)
+    assert got.headers["anthropic-ratelimit-requests-limit"] == "100"
+    assert got.headers["anthropic-ratelimit-requests-remaining"] == "99"
+    assert got.headers["anthropic-ratelimit-requests-reset"].endswith("Z")
+    ours = {
+        "anthropic_ratelimit_tokens_limit": "8000",
+        "anthropic_ratelimit_tokens_remaining": "7000",
+        "anthropic_ratelimit_unified_status": "allowed",
+    }
+    scene = served.scene("anthropic", whole("anthropic", **ours))
+    got = call(served, "openai-chat", scene.model, False)
+    assert (got.headers["x-ratelimit-limit-tokens"], got.headers["x-ratelimit-remaining-tokens"]) == ("8000", "7000")
+    assert not [name for name in got.headers if name.startswith("anthropic")]
+    got = call(served, "anthropic", scene.model, False)
+    assert got.headers["anthropic-ratelimit-unified-status"] == "allowed"
+
+
+# --- failures inside a stream ---
+
+
+@pairs
+def test_a_failure_after_content_ends_the_stream_as_a_failure(served: Served, client: str, provider: str) -> None:
+    def play(peer: Peer) -> None:
+        peer.say(chunked(*begun(provider), end=False))
+        peer.until_told()
+        peer.chunk(failing(provider), b"")
+
+    scene = served.scene(provider, play)
+    line = open_call(served, client, scene.model, True)
+    response = line.start()
+    first = line.until(b"Hel")
+    scene.go.set()
+    got = Got(response.status, {}, first + response.read())
+    line.connection.close()
+    assert got.status == 200
+    assert failed(client, got.frames), got.data
+    assert not finished(client, got.frames), got.data
+    assert "busy" in got.data.decode()
+    told = served.line(str(response.getheader("x-request-id")))
+    assert (told["failure"], told["level"], told["status"]) == ("overloaded", "error", 200)
+
+
+@pairs
+def test_a_failure_that_comes_with_the_content_is_still_a_status(served: Served, client: str, provider: str) -> None:
+    """Nothing has reached the client yet."""
+    scene = served.scene(provider, chunked(*begun(provider), failing(provider)))
+    got = call(served, client, scene.model, True)
+    assert got.status in (503, 529)
+    assert "busy" in error_of(client, got)["message"]
+
+
+@pairs
+def test_a_failure_before_content_is_a_status(served: Served, client: str, provider: str) -> None:
+    scene = served.scene(provider, chunked(failing(provider)))
+    got = call(served, client, scene.model, True)
+    assert got.status in (503, 529)
+    assert "busy" in error_of(client, got)["message"]
+    assert got.headers["content-type"].startswith("application/json")
+
+
+def _closed(peer: Peer, provider: str, more: bytes, end: bool) -> None:
+    peer.say(chunked(*begun(provider), *([more] if more else ()), end=end))
+
+
+CUTS = {
+    "mid-frame": (b'data: {"half', False),
+    "between-frames": (b"", False),
+    "clean end in mid-frame": (b'data: {"half', True),
+    "clean end without the last event": (b"", True),
+}
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pairs
+def test_a_cut_stream_is_a_failure(served: Served, client: str, provider: str, cut: str) -> None:
+    more, end = CUTS[cut]
+    scene = served.scene(provider, lambda peer: _closed(peer, provider, more, end))
+    got = call(served, client, scene.model, True)
+    assert got.status == 200
+    assert got.whole
+    assert failed(client, got.frames), got.data
+    assert not finished(client, got.frames), got.data
+    assert text_of(client, got, True)
+    assert b'"half' not in got.data
+    assert served.line(got.id)["failure"]
+
+
+@pairs
+def test_a_stream_cut_before_content_is_a_status(served: Served, client: str, provider: str) -> None:
+    first = [] if provider == "gemini" else frames(provider)[:1]
+    for play in (lambda peer: peer.say(chunked(*first, end=False)), chunked(*first)):
+        scene = served.scene(provider, play)
+        got = call(served, client, scene.model, True)
+        assert got.status == 502, (got.status, got.data)
+        error_of(client, got)
+
+
+@pairs
+def test_a_whole_answer_that_is_cut(served: Served, client: str, provider: str) -> None:
+    scene = served.scene(provider, lambda peer: peer.say(whole(provider)[:-20]))
+    got = call(served, client, scene.model, False)
+    assert got.status == 502
+    assert scene.model.partition("/")[0] in error_of(client, got)["message"]
+
+
+SILENT = pytest.mark.parametrize(
+    ("client", "provider"),
+    sorted({*((client, "anthropic") for client in CLIENTS), *zip(PROVIDERS, PROVIDERS, strict=True)}),
+)
+
+
+@SILENT
+def test_silence_in_mid_stream_is_a_failure(hasty: Served, client: str, provider: str) -> None:
+    def play(peer: Peer) -> None:
+        peer.say(chunked(*begun(provider), end=False))
+        peer.until_gone()
+
+    scene = hasty.scene(provider, play)
+    got = call(hasty, client, scene.model, True)
+    assert failed(client, got.frames)
+    assert not finished(client, got.frames)
+    assert hasty.line(got.id)["failure"] == "deadline"
+    assert scene.gone.wait(PATIENCE)
+
+
+# --- no answer at all ---
+
+
+@STREAMS
+@SILENT
+def test_a_provider_that_says_nothing_is_a_time_out(hasty: Served, client: str, provider: str, stream: bool) -> None:
+    scene = hasty.scene(provider, Peer.until_gone)
+    got = call(hasty, client, scene.model, stream)
+    assert got.status == 504
+    assert f"`{scene.model.partition('/')[0]}`" in error_of(client, got)["message"]
+    assert scene.gone.wait(PATIENCE)
+
+
+@STREAMS
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("protocol", ["openai-chat", "anthropic"])
+@pytest.mark.parametrize(("name", "word"), [("closed", "refused"), ("nowhere", "DNS"), ("secure", "TLS")])
+def test_a_provider_that_cannot_be_reached(
+    served: Served, client: str, protocol: str, name: str, word: str, stream: bool
+) -> None:
+    got = call(served, client, f"{name}-{protocol}/m", stream)
+    assert got.status == 502
+    message = error_of(client, got)["message"]
+    assert f"`{name}-{protocol}`" in message
+    assert word in message
+    assert "check" in message
+
+
+# --- answers of the wrong kind ---
+
+STRANGE: dict[str, Play] = {
+    "html": answer(200, b"<!doctype html><title>Welcome</title>", "text/html"),
+    "empty": answer(200, b""),
+    "array": answer(200, b"[1,2]"),
+    "text": answer(200, b'"hello"'),
+    "html as json": answer(200, b"<html>"),
+    "redirect": answer(302, b"", location="https://elsewhere.example/"),
+    "no content": b"HTTP/1.1 204 No Content\r\n\r\n",
+    "garbage": lambda peer: peer.say(b"SSH-2.0-OpenSSH_9.6\r\n"),
+}
+
+
+@STREAMS
+@pytest.mark.parametrize("strange", STRANGE)
+@pairs
+def test_what_is_no_answer_is_a_bad_gateway(
+    served: Served, client: str, provider: str, strange: str, stream: bool
+) -> None:
+    scene = served.scene(provider, STRANGE[strange])
+    got = call(served, client, scene.model, stream)
+    assert got.status == 502, got.data
+    message = error_of(client, got)["message"]
+    assert f"`{scene.model.partition('/')[0]}`" in message or "the provider's stream" in message
+    assert "Welcome" not in message
+
+
+@pytest.mark.parametrize("status", [404, 500, 502])
+@pairs
+def test_an_error_page_of_something_in_between(served: Served, client: str, provider: str, status: int) -> None:
+    scene = served.scene(provider, answer(status, b"<html><body>nginx says no</body></html>", "text/html"))
+    got = call(served, client, scene.model, False)
+    assert got.status == status
+    error_of(client, got)
+
+
+@pairs
+def test_a_whole_answer_though_a_stream_was_asked_for(served: Served, client: str, provider: str) -> None:
+    scene = served.scene(provider, whole(provider))
+    got = call(served, client, scene.model, True)
+    assert got.status == 200
+    assert text_of(client, got, True) == "Hello there."
+    assert finished(client, got.frames)
+    assert served.line(got.id)["output"] == 12
+
+
+@pairs
+def test_a_stream_though_a_whole_answer_was_asked_for(served: Served, client: str, provider: str) -> None:
+    scene = served.scene(provider, streamed(provider))
+    got = call(served, client, scene.model, False)
+    assert got.status == 200, got.data
+    assert got.headers["content-type"].startswith("application/json")
+    assert text_of(client, got, False) == "Hello there."
+    assert served.line(got.id)["output"] == 12
+
+
+@pairs
+def test_a_stream_that_breaks_though_a_whole_answer_was_asked_for(served: Served, client: str, provider: str) -> None:
+    scene = served.scene(provider, chunked(*begun(provider)))
+    got = call(served, client, scene.model, False)
+    assert got.status == 502
+    error_of(client, got)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_an_error_in_an_answer_that_says_200(served: Served, client: str) -> None:
+    scene = served.scene("openai-chat", answer(200, refusal("openai-chat", 200, "server_error", "Broken.")))
+    got = call(served, client, scene.model, False)
+    assert got.status >= 500
+    assert "Broken." in error_of(client, got)["message"]
+
+
+@STREAMS
+@pairs
+def test_answers_that_are_packed(served: Served, client: str, provider: str, stream: bool) -> None:
+    import gzip
+
+    body = b"".join(frames(provider)) if stream else compact(body_of(provider, _says())).encode()
+    kind = "text/event-stream" if stream else "application/json"
+    scene = served.scene(provider, answer(200, gzip.compress(body), kind, content_encoding="gzip"))
+    got = call(served, client, scene.model, stream)
+    assert "content-encoding" not in got.headers
+    assert text_of(client, got, stream) == "Hello there."
+
+
+def _says() -> Any:
+    from gateway.provider import Says
+
+    return Says("Hello there.")

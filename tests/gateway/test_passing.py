@@ -1,0 +1,274 @@
+"""Same protocol in and out: bytes pass untouched but for the model's name; and answers that pause are continued."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gateway.wire import (
+    PROVIDERS,
+    Got,
+    Served,
+    answer,
+    ask,
+    call,
+    chunked,
+    finished,
+    frames,
+    path_of,
+    stage,
+    text_of,
+    whole,
+)
+from toolwire import seals
+from toolwire.conformance.frames import compact
+
+STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+SAME = pytest.mark.parametrize("protocol", PROVIDERS)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    rules = "".join(
+        f'[models."alias-{name}-*"]\nprovider = "{name}"\n' for name in ("chat", "responses", "anthropic", "gemini")
+    )
+    rules += '[models.old]\nprovider = "anthropic"\nmodel = "claude-opus-4-8-s990x"\n'
+    rules += '[models.capped]\nprovider = "anthropic"\nmodel = "claude-sonnet-4-5-s991x"\nmax_output_tokens = 7\n'
+    with stage(tmp_path_factory.mktemp("passing"), more=rules) as staged:
+        yield staged
+
+
+# --- requests ---
+
+ODD = {
+    "openai-chat": '{ "messages" :\t[{"content":"Caf\\u00e9 \\ud83d\\ude00 🌍 \\/", "role": "user", "x_note": {"model": "inner", "n": 1.50}}],\r\n "temperature": 1.0E+0, "big": 123456789012345678901234567890,\n"model"%s:  "%s"%s }\n',
+    "openai-responses": '{"x_new":{"deep":[1,2.0,-0,1e2]},"input": "Caf\\u00e9 🌍","store":false ,"model"%s:"%s"%s}',
+    "anthropic": '{"max_tokens":100.0e0,\n "messages":[{"role":"user","content":"Caf\\u00e9 🌍 \\u2028"}] , "x_new": [null , {"model":"inner"}],"model"%s: "%s"%s}',
+    "gemini": '{"contents":[{"parts":[{"text":"Caf\\u00e9 🌍","xNew":{"model":"inner"}}],"role":"user"}],"generationConfig":{"temperature":1.00%s%.0s%s}}',
+}
+
+
+def _odd(protocol: str, model: str, stream: bool) -> bytes:
+    flag = ', "stream" : true' if stream and protocol != "gemini" else ""
+    return (ODD[protocol] % ("", model, flag)).encode()
+
+
+@STREAMS
+@SAME
+@pytest.mark.parametrize("way", ["provider", "alias"])
+def test_requests_arrive_byte_for_byte_but_for_the_models_name(
+    served: Served, protocol: str, stream: bool, way: str
+) -> None:
+    provider = {"openai-chat": "chat", "openai-responses": "responses"}.get(protocol, protocol)
+    play = chunked(*frames(protocol)) if stream else whole(protocol)
+    scene = served.scene(protocol, play, model=f"alias-{provider}")
+    asked = scene.model if way == "provider" else scene.name
+    sent = _odd(protocol, asked, stream)
+    got = ask(served.port, "POST", path_of(protocol, asked, stream), sent)
+    assert got.status == 200, got.data
+    assert scene.asked[0].body.decode() == _odd(protocol, scene.name, stream).decode()
+    line = served.line(got.id)
+    assert (line["passed"], line["input"], line["output"]) == (True, 25, 12)
+
+
+@SAME
+def test_a_model_in_the_path_is_all_that_changes_there(served: Served, protocol: str) -> None:
+    scene = served.scene(protocol, whole(protocol))
+    call(served, protocol, scene.model, False)
+    assert scene.asked[0].target == path_of(protocol, scene.name, False)
+
+
+def test_an_escaped_key_and_a_name_that_stands_twice(served: Served) -> None:
+    scene = served.scene("openai-chat", whole("openai-chat"))
+    for body in (
+        b'{"messages":[{"role":"user","content":"Hi"}],"mod\\u0065l":"%b"}' % scene.model.encode(),
+        b'{"model":"first","messages":[{"role":"user","content":"Hi"}],"model":"%b"}' % scene.model.encode(),
+        b'{"metadata":{"model":"inner"},"messages":[{"role":"user","content":"Hi"}],"model":"%b"}'
+        % scene.model.encode(),
+    ):
+        assert ask(served.port, "POST", "/v1/chat/completions", body).status == 200
+        sent = scene.asked[-1].body
+        assert json.loads(sent)["model"] == scene.name
+        assert scene.model.encode() not in sent
+        assert b'"first"' not in sent
+
+
+def test_our_own_envelope_is_opened_before_it_goes_anywhere(served: Served) -> None:
+    scene = served.scene("anthropic", whole("anthropic"))
+    sealed = seals.envelope([seals.Entry("reasoning", "gemini/elsewhere", "c2VhbA==", "hm")])
+    thinking = {"type": "thinking", "thinking": "hm", "signature": sealed}
+    turns = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": [thinking, {"type": "text", "text": "a"}]},
+        {"role": "user", "content": "b"},
+    ]
+    got = call(served, "anthropic", scene.model, False, messages=turns)
+    assert got.status == 200
+    assert seals.PREFIX.encode() not in scene.asked[0].body
+    assert "passed" not in served.line(got.id)
+
+
+def test_an_alias_of_another_family_is_fitted_not_passed(served: Served) -> None:
+    """A fixed budget of thinking is an error for newer models, which think as they see fit."""
+    scene = served.scene("anthropic", whole("anthropic"))
+    served.wire._scenes[b"s990x"] = scene
+    body = {"thinking": {"type": "enabled", "budget_tokens": 2000}, "max_tokens": 4000, "temperature": 1}
+    got = call(served, "anthropic", "old", False, **body)
+    assert got.status == 200, got.data
+    sent = scene.asked[0].json()
+    assert sent["model"] == "claude-opus-4-8-s990x"
+    assert sent["thinking"]["type"] == "adaptive"
+
+
+def test_an_operators_limit_is_no_passing(served: Served) -> None:
+    scene = served.scene("anthropic", whole("anthropic"))
+    served.wire._scenes[b"s991x"] = scene
+    got = call(served, "anthropic", "capped", False)
+    assert scene.asked[0].json()["max_tokens"] == 7
+    assert "setting-clamped" in got.headers["x-toolwire-losses"]
+
+
+# --- answers ---
+
+
+@SAME
+def test_a_whole_answer_arrives_byte_for_byte(served: Served, protocol: str) -> None:
+    body = whole(protocol).partition(b"\r\n\r\n")[2]
+    odd = b" " + body.replace(b":", b" :\t", 3)[:-1] + b', "x_new": {"a": 1.50, "b": "\\u00e9\xf0\x9f\x8c\x8d"}}\r\n'
+    scene = served.scene(protocol, answer(200, odd))
+    got = call(served, protocol, scene.model, False)
+    assert got.data == odd
+
+
+@SAME
+@pytest.mark.parametrize("size", [1, 7, 100000])
+@pytest.mark.parametrize("ends", [b"\n", b"\r\n"], ids=["lf", "crlf"])
+def test_a_stream_arrives_byte_for_byte_however_it_is_cut(
+    served: Served, protocol: str, size: int, ends: bytes
+) -> None:
+    every = frames(protocol, "Grüße, 🌍! 你好")
+    strange = 'event: new.kind\nid: 7\ndata: {"type": "new.kind", "x": "🌍"}\n\n'.encode()
+    data = (
+        b": a comment\n\n"
+        + every[0]
+        + (strange if protocol != "gemini" else b": 1\n\n")
+        + b"".join(every[1:])
+        + b": bye\n\n"
+    )
+    data = data.replace(b"\n", ends)
+    scene = served.scene(protocol, chunked(*(data[at : at + size] for at in range(0, len(data), size))))
+    got = call(served, protocol, scene.model, True)
+    assert got.data == data
+    line = served.line(got.id)
+    assert (line["input"], line["output"], line["passed"]) == (25, 12, True)
+
+
+@SAME
+def test_headers_of_the_same_protocol_pass_and_others_do_not(served: Served, protocol: str) -> None:
+    scene = served.scene(
+        protocol,
+        whole(
+            protocol,
+            set_cookie="a=b",
+            server="theirs",
+            x_ratelimit_limit_requests="5",
+            anthropic_organization_id="o",
+            openai_processing_ms="7",
+            retry_after="1",
+        ),
+    )
+    got = call(served, protocol, scene.model, False)
+    assert "set-cookie" not in got.headers
+    assert got.headers.get("server") != "theirs"
+    assert ("openai-processing-ms" in got.headers) == protocol.startswith("openai")
+    assert ("anthropic-organization-id" in got.headers) == (protocol == "anthropic")
+
+
+# --- answers that pause ---
+
+SEARCH: dict[str, dict[str, Any]] = {
+    "openai-chat": {"web_search_options": {}},
+    "openai-responses": {"tools": [{"type": "web_search"}]},
+    "gemini": {"tools": [{"googleSearch": {}}]},
+    "anthropic": {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
+}
+
+
+def _paused(text: str, reason: str, stream: bool) -> bytes:
+    body = {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": [{"type": "text", "text": text}],
+        "stop_reason": reason,
+        "stop_sequence": None,
+        "usage": {"input_tokens": 25, "output_tokens": 12},
+    }
+    if not stream:
+        return answer(200, compact(body).encode())
+    from toolwire.conformance.dialects import DIALECTS
+
+    return chunked(*(frame.encode() for frame in DIALECTS["anthropic"].stream(body)))
+
+
+@STREAMS
+@pytest.mark.parametrize("client", ["openai-chat", "openai-responses", "gemini"])
+def test_an_answer_that_pauses_is_continued_inside(served: Served, client: str, stream: bool) -> None:
+    plays = [
+        _paused("One, ", "pause_turn", stream),
+        _paused("two, ", "pause_turn", stream),
+        _paused("three.", "end_turn", stream),
+    ]
+    scene = served.scene("anthropic", *plays)
+    got = call(served, client, scene.model, stream, **SEARCH[client])
+    assert got.status == 200, got.data
+    assert text_of(client, got, stream) == "One, two, three."
+    assert not stream or finished(client, got.frames)
+    assert [len(asked.json()["messages"]) for asked in scene.asked] == [1, 2, 2]
+    again = scene.asked[2].json()["messages"][-1]
+    assert again["role"] == "assistant"
+    assert [block["text"].strip() for block in again["content"]] == ["One,", "two,"]
+    line = served.line(got.id)
+    assert (line["input"], line["output"]) == (75, 36)
+    assert _ends(client, got, stream) == 1
+
+
+def _ends(client: str, got: Got, stream: bool) -> int:
+    """How many endings an answer has."""
+    if not stream:
+        return 1
+    words = {"openai-chat": b"[DONE]", "openai-responses": b"event: response.completed", "gemini": b'"finishReason"'}
+    return got.data.count(words[client])
+
+
+@STREAMS
+def test_a_client_that_knows_pauses_gets_them(served: Served, stream: bool) -> None:
+    scene = served.scene("anthropic", _paused("One, ", "pause_turn", stream))
+    got = call(served, "anthropic", scene.model, stream, **SEARCH["anthropic"])
+    assert b'"pause_turn"' in got.data
+    assert len(scene.asked) == 1
+
+
+@STREAMS
+@pytest.mark.parametrize("client", ["openai-chat", "openai-responses", "gemini"])
+def test_a_pause_that_does_not_go_on_is_a_failure(served: Served, client: str, stream: bool) -> None:
+    scene = served.scene("anthropic", _paused("One, ", "pause_turn", stream), answer(500, b"{}"))
+    got = call(served, client, scene.model, stream, **SEARCH[client])
+    if stream:
+        assert not finished(client, got.frames)
+        assert b"anthropic" in got.data
+    else:
+        assert got.status == 502
+
+
+@STREAMS
+def test_an_answer_that_pauses_for_ever_is_given_up(served: Served, stream: bool) -> None:
+    scene = served.scene("anthropic", _paused("One, ", "pause_turn", stream))
+    got = call(served, "openai-chat", scene.model, stream, **SEARCH["openai-chat"])
+    assert b"paused" in got.data
+    assert got.status == (200 if stream else 502)
+    assert len(scene.asked) < 20

@@ -1,0 +1,574 @@
+"""A provider that plays bytes, a gateway whose log can be waited for, and clients that see bytes: nothing in between.
+
+Every test has scenes of its own, found by a mark in the model's name, so one provider and one gateway serve them all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import os
+import queue
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any, Literal
+
+import uvicorn
+import uvloop
+
+from gateway.provider import ANSWERS, Says
+from toolwire.conformance.dialects import DIALECTS
+from toolwire.conformance.frames import Frame, compact, frames_of
+from toolwire.gateway.app import Gateway
+from toolwire.gateway.reload import Live
+from toolwire.gateway.server import Server
+from toolwire.gateway.telemetry import Telemetry
+
+PROVIDERS = ("openai-chat", "openai-responses", "anthropic", "gemini")
+CLIENTS = (*PROVIDERS, "unified")
+PATIENCE = 20.0
+"""Seconds after which something that was waited for will not come any more."""
+NAMES = {
+    "openai-chat": "gpt-4.1",
+    "openai-responses": "gpt-5.5",
+    "anthropic": "claude-sonnet-4-5",
+    "gemini": "gemini-3.8-flash",
+}
+PROVIDER_KEY = "sk-provider-key-0123456789"
+CLIENT_KEY = "tw-client-key-0123456789"
+
+Play = bytes | Callable[["Peer"], None]
+
+
+# --- the provider -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request as it came, byte for byte."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Scene:
+    """What is played for one model: a play for each request, the last one again for all that follow."""
+
+    mark: str
+    model: str
+    """With the provider before it, as clients ask for it."""
+    plays: list[Play]
+    asked: list[Asked] = field(default_factory=list)
+    reached: threading.Event = field(default_factory=threading.Event)
+    """Set by a play that waits."""
+    go: threading.Event = field(default_factory=threading.Event)
+    """What such a play waits for."""
+    gone: threading.Event = field(default_factory=threading.Event)
+    """Its client has left."""
+
+    @property
+    def name(self) -> str:
+        return self.model.partition("/")[2]
+
+
+class Peer:
+    """The provider's end of a connection."""
+
+    def __init__(self, connection: socket.socket, scene: Scene) -> None:
+        self.connection = connection
+        self.scene = scene
+
+    def say(self, *pieces: bytes) -> None:
+        for piece in pieces:
+            self.connection.sendall(piece)
+
+    def chunk(self, *pieces: bytes) -> None:
+        for piece in pieces:
+            self.say(b"%x\r\n%b\r\n" % (len(piece), piece))
+
+    def until_told(self) -> None:
+        self.scene.reached.set()
+        assert self.scene.go.wait(PATIENCE)
+
+    def until_gone(self) -> None:
+        """Until the other side hangs up; it fails if that does not happen."""
+        self.scene.reached.set()
+        self.connection.settimeout(PATIENCE)
+        try:
+            while self.connection.recv(65536):
+                pass
+        except ConnectionError:
+            pass
+        self.scene.gone.set()
+
+
+class Wire:
+    """The provider: all protocols, any path; the mark alone tells what is played."""
+
+    MARK = re.compile(rb"-(s\d+x)")
+
+    def __init__(self) -> None:
+        self._numbers = count(1)
+        self._scenes: dict[bytes, Scene] = {}
+        self._listening = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.port: int = self._listening.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.faults: list[BaseException] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def scene(self, protocol: str, *plays: Play, provider: str = "", model: str = "") -> Scene:
+        mark = f"s{next(self._numbers)}x"
+        name = f"{model or NAMES[protocol]}-{mark}"
+        scene = Scene(mark, f"{provider or named(protocol)}/{name}", list(plays))
+        self._scenes[mark.encode()] = scene
+        return scene
+
+    def close(self) -> None:
+        self._listening.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:
+                return
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, connection.makefile("rb") as reader:
+            try:
+                while self._one(connection, reader):
+                    pass
+            except ConnectionError:
+                return
+            except AssertionError as fault:
+                self.faults.append(fault)
+
+    def _one(self, connection: socket.socket, reader: Any) -> bool:
+        if reader.peek(1)[:1] == b"\x16":  # somebody greets in TLS
+            connection.sendall(answer(400, b"plain HTTP only", "text/plain"))
+            return False
+        line = reader.readline().decode("latin-1")
+        if not line:
+            return False
+        headers = {}
+        while row := reader.readline().decode("latin-1").rstrip("\r\n"):
+            name, _, value = row.partition(": ")
+            headers[name.lower()] = value
+        body = reader.read(int(headers.get("content-length", 0)))
+        method, target, _ = line.split(" ")
+        found = self.MARK.search(target.encode() + b" " + headers.get("x-mark", "").encode() + b" " + body)
+        if found is None:
+            connection.sendall(answer(404, b'{"error":{"message":"no mark"}}'))
+            return True
+        scene = self._scenes[found[1]]
+        scene.asked.append(Asked(method, target, headers, body))
+        play = scene.plays[min(len(scene.asked), len(scene.plays)) - 1]
+        if isinstance(play, bytes):
+            connection.sendall(play)
+            return True
+        play(Peer(connection, scene))
+        connection.shutdown(socket.SHUT_RDWR)
+        return False
+
+
+def named(protocol: str) -> str:
+    """What the configuration calls the provider."""
+    return protocol.removeprefix("openai-")
+
+
+# --- its bytes --------------------------------------------------------------------------------------------------------
+
+REASONS = {200: "OK", 429: "Too Many Requests", 500: "Internal Server Error"}
+STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+def answer(status: int, body: bytes, kind: str = "application/json", **headers: str) -> bytes:
+    """A whole answer; underscores in names of headers become hyphens."""
+    more = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+    head = f"HTTP/1.1 {status} {REASONS.get(status, 'Status')}\r\ncontent-type: {kind}\r\n{more}content-length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+def chunked(*pieces: bytes, end: bool = True) -> bytes:
+    body = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
+    return STREAM_HEAD + body + (b"0\r\n\r\n" if end else b"")
+
+
+def body_of(protocol: str, says: Says, model: str = "the-model") -> dict[str, Any]:
+    ids = [str(number) for number in range(len(says.calls))] or ["0"]
+    whole: dict[str, Any] = DIALECTS[protocol].complete(ANSWERS[protocol](says, ids), model)
+    return whole
+
+
+def whole(protocol: str, text: str = "Hello there.", **headers: str) -> bytes:
+    return answer(200, compact(body_of(protocol, Says(text))).encode(), **headers)
+
+
+def frames(protocol: str, text: str = "Hello there.") -> list[bytes]:
+    return [frame.encode() for frame in DIALECTS[protocol].stream(body_of(protocol, Says(text)))]
+
+
+def streamed(protocol: str, text: str = "Hello there.") -> bytes:
+    return chunked(*frames(protocol, text))
+
+
+def played(protocol: str, stream: bool, text: str = "Hello there.") -> bytes:
+    return streamed(protocol, text) if stream else whole(protocol, text)
+
+
+CONTENT = {
+    "openai-chat": b'"content":"',
+    "openai-responses": b"response.output_text.delta",
+    "anthropic": b"content_block_delta",
+    "gemini": b'"text":"',
+}
+
+
+def begun(protocol: str) -> list[bytes]:
+    """The frames of a stream up to the first that holds some text."""
+    every = frames(protocol, "Hello there, how are you today?")
+    for number, frame in enumerate(every):
+        if CONTENT[protocol] in frame and b'"content":""' not in frame:
+            return every[: number + 1]
+    raise AssertionError("no text in this stream")
+
+
+def refusal(protocol: str, status: int, kind: str, message: str, code: str | None = None) -> bytes:
+    if protocol == "anthropic":
+        return compact({"type": "error", "error": {"type": kind, "message": message}}).encode()
+    if protocol == "gemini":
+        return compact({"error": {"code": status, "message": message, "status": kind}}).encode()
+    return compact({"error": {"message": message, "type": kind, "param": None, "code": code}}).encode()
+
+
+BUSY = {
+    "openai-chat": (503, "service_unavailable_error"),
+    "openai-responses": (503, "service_unavailable_error"),
+    "anthropic": (529, "overloaded_error"),
+    "gemini": (503, "UNAVAILABLE"),
+}
+
+
+def busy(protocol: str) -> bytes:
+    status, kind = BUSY[protocol]
+    return answer(status, refusal(protocol, status, kind, "Too busy just now."))
+
+
+def failing(protocol: str) -> bytes:
+    """The frame that says in a stream that it failed."""
+    status, kind = BUSY[protocol]
+    said = refusal(protocol, status, kind, "Too busy just now.")
+    if protocol == "openai-responses":
+        error = {"code": "server_is_overloaded", "message": "Too busy just now."}
+        response = DIALECTS[protocol].complete({"status": "failed", "error": error, "usage": None}, "m")
+        said = compact({"type": "response.failed", "sequence_number": 9, "response": response}).encode()
+        return b"event: response.failed\ndata: " + said + b"\n\n"
+    return (b"event: error\n" if protocol == "anthropic" else b"") + b"data: " + said + b"\n\n"
+
+
+# --- the gateway ------------------------------------------------------------------------------------------------------
+
+
+def configuration(wire: Wire, server: str = "", more: str = "", forward: bool = False) -> str:
+    """One provider for each protocol, all at the wire's address; nothing is tried twice, and none ever rests."""
+    lines = ["[server]", server]
+    if "retries" not in server:
+        lines.append("retries = 0")
+    if "rest_after" not in server:
+        lines.append("rest_after = 1000000")
+    for protocol in PROVIDERS:
+        credential = "forward_auth = true" if forward else f'api_key = "{PROVIDER_KEY}"'
+        lines.append(
+            f'[providers.{named(protocol)}]\nprotocols = ["{protocol}"]\nbase_url = "{wire.url}"\n{credential}'
+        )
+    return "\n".join(lines) + "\n" + more
+
+
+class Served:
+    """A gateway that serves, its log, and the provider behind it."""
+
+    def __init__(self, port: int, wire: Wire, gateway: Gateway, lines: queue.Queue[str]) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self.port = port
+        self.wire = wire
+        self.gateway = gateway
+        self.lines = lines
+        self.scene = wire.scene
+
+    def line(self, request_id: str) -> dict[str, Any]:
+        """The log line of this exchange, which may come a moment after its answer."""
+        while True:
+            found: dict[str, Any] = json.loads(self.lines.get(timeout=PATIENCE))
+            if found.get("id") == request_id:
+                return found
+
+
+@contextmanager
+def stage(folder: Path, server: str = "", more: str = "", forward: bool = False, host: str = "own") -> Iterator[Served]:
+    """A provider and a gateway before it, until the end of the block; `{secure}` in `more` is the provider's address as
+    if it spoke TLS. The gateway runs in its own server, or in one of others by the standard."""
+    wire = Wire()
+    file = folder / "toolwire.toml"
+    text = configuration(wire, server, more.replace("{secure}", wire.url.replace("http:", "https:")), forward)
+    file.write_text(text)
+    live = Live(file, {"HOME": os.devnull}, lambda found: None)
+    lines: queue.Queue[str] = queue.Queue()
+    gateway = Gateway(live, Telemetry(live.current.server, lines.put))
+    with (own if host == "own" else hosted)(gateway) as port:
+        yield Served(port, wire, gateway, lines)
+    wire.close()
+    assert not wire.faults
+
+
+@contextmanager
+def own(gateway: Gateway) -> Iterator[int]:
+    """The gateway's own server, in a thread."""
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as listening:
+        port = listening.getsockname()[1]
+        listening.setblocking(False)
+        ready = threading.Event()
+        stop: list[Callable[[], object]] = []
+
+        async def run() -> None:
+            loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+            stop.append(lambda: loop.call_soon_threadsafe(stopped.set))
+            made = Server(gateway.handle, gateway.broken)
+            gateway.open()
+            await made.listen(listening, 128)
+            ready.set()
+            await stopped.wait()
+            await made.close(1)
+            await gateway.close()
+
+        def work() -> None:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(run())
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        assert ready.wait(PATIENCE)
+        yield port
+        stop[0]()
+        thread.join()
+
+
+@contextmanager
+def hosted(app: Any, lifespan: Literal["on", "off"] = "on", ws: Any = "none") -> Iterator[int]:
+    """Any application in a server of others, on a port of its own."""
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as listening:
+        config = uvicorn.Config(
+            app, log_config=None, access_log=False, lifespan=lifespan, ws=ws, timeout_graceful_shutdown=1
+        )
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        yield listening.getsockname()[1]
+        server.should_exit = True
+        thread.join()
+
+
+# --- clients ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Got:
+    status: int
+    headers: Mapping[str, str]
+    data: bytes
+    whole: bool = True
+    """Did the body come to its proper end?"""
+
+    def json(self) -> Any:
+        return json.loads(self.data)
+
+    @property
+    def frames(self) -> list[Frame]:
+        return frames_of(self.data.decode())
+
+    @property
+    def id(self) -> str:
+        return self.headers["x-request-id"]
+
+
+class Line:
+    """One connection to the gateway, for a client that looks at what comes or leaves."""
+
+    def __init__(self, port: int) -> None:
+        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+
+    def send(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> None:
+        self.connection.request(method, path, body, {"content-type": "application/json", **(headers or {})})
+
+    def start(self) -> http.client.HTTPResponse:
+        self.response = self.connection.getresponse()
+        return self.response
+
+    def some(self) -> bytes:
+        return self.response.read1(65536)
+
+    def until(self, words: bytes) -> bytes:
+        """What comes, up to these words."""
+        data = b""
+        while words not in data:
+            piece = self.some()
+            assert piece, data
+            data += piece
+        return data
+
+    def leave(self) -> None:
+        if self.connection.sock is not None:
+            self.connection.sock.shutdown(socket.SHUT_RDWR)
+        self.connection.close()
+
+
+def ask(port: int, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Got:
+    line = Line(port)
+    try:
+        line.send(method, path, body, headers)
+        response = line.start()
+        try:
+            data, ended = response.read(), True
+        except http.client.IncompleteRead as cut:
+            data, ended = cut.partial, False
+        return Got(response.status, {name.lower(): value for name, value in response.getheaders()}, data, ended)
+    finally:
+        line.connection.close()
+
+
+def path_of(protocol: str, model: str, stream: bool) -> str:
+    if protocol == "gemini":
+        verb = "streamGenerateContent?alt=sse" if stream else "generateContent"
+        return f"/v1beta/models/{model}:{verb}"
+    return {
+        "openai-chat": "/v1/chat/completions",
+        "openai-responses": "/v1/responses",
+        "anthropic": "/v1/messages",
+        "unified": "/v1/unified",
+    }[protocol]
+
+
+def request_of(protocol: str, model: str, stream: bool, **more: Any) -> dict[str, Any]:
+    """A small request; `more` are further keys of its body."""
+    turns = [{"role": "user", "content": "Hi"}]
+    bodies: dict[str, dict[str, Any]] = {
+        "openai-chat": {"model": model, "messages": turns},
+        "openai-responses": {"model": model, "input": turns, "store": False},
+        "anthropic": {"model": model, "max_tokens": 100, "messages": turns},
+        "gemini": {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]},
+        "unified": {"model": model, "messages": turns},
+    }
+    flag = {"stream": True} if stream and protocol != "gemini" else {}
+    return {**bodies[protocol], **flag, **more}
+
+
+def call(
+    served: Served, protocol: str, model: str, stream: bool, headers: Mapping[str, str] | None = None, **more: Any
+) -> Got:
+    body = compact(request_of(protocol, model, stream, **more)).encode()
+    return ask(served.port, "POST", path_of(protocol, model, stream), body, headers)
+
+
+def open_call(
+    served: Served, protocol: str, model: str, stream: bool, headers: Mapping[str, str] | None = None, **more: Any
+) -> Line:
+    line = Line(served.port)
+    body = compact(request_of(protocol, model, stream, **more)).encode()
+    line.send("POST", path_of(protocol, model, stream), body, headers)
+    return line
+
+
+# --- what a client makes of it ----------------------------------------------------------------------------------------
+
+
+def text_of(protocol: str, got: Got, stream: bool) -> str:
+    """The text that was said."""
+    return "".join(_texts(protocol, [frame.data for frame in got.frames] if stream else [got.json()], stream))
+
+
+def _texts(protocol: str, bodies: list[Any], stream: bool) -> Iterator[str]:
+    for body in bodies:
+        if not isinstance(body, dict):
+            continue
+        if protocol == "openai-chat":
+            for choice in body.get("choices", ()):
+                yield (choice.get("delta") or choice.get("message") or {}).get("content") or ""
+        elif protocol == "openai-responses":
+            if stream:
+                yield body["delta"] if body["type"] == "response.output_text.delta" else ""
+            else:
+                yield from (part["text"] for item in body["output"] for part in item.get("content", ()))
+        elif protocol == "anthropic":
+            blocks = body.get("content", ()) if not stream else [body.get("delta") or {}]
+            yield from (block.get("text", "") for block in blocks)
+        elif protocol == "gemini":
+            candidates = body.get("candidates", ())
+            yield from (part.get("text", "") for one in candidates for part in one.get("content", {}).get("parts", ()))
+        elif stream:
+            yield body["delta"] if body["type"] == "text" else ""
+        else:
+            content = body["message"]["content"]
+            yield content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+
+
+def failed(protocol: str, seen: list[Frame]) -> bool:
+    """Does the stream end with this protocol's own failure, and nothing after it?"""
+    last = [frame for frame in seen if frame.text != "[DONE]"][-1]
+    data = last.data
+    if not isinstance(data, dict):
+        return False
+    if protocol == "openai-responses":
+        return data["type"] in ("response.failed", "error") and last.event == data["type"]
+    if protocol == "anthropic":
+        return last.event == "error" and data["type"] == "error"
+    if protocol == "unified":
+        return data["type"] == "error"
+    return isinstance(data.get("error"), dict)
+
+
+def finished(protocol: str, seen: list[Frame]) -> bool:
+    """Is there a sign of success anywhere in the stream?"""
+    for frame in seen:
+        data = frame.data
+        if frame.text == "[DONE]":
+            return True
+        if not isinstance(data, dict):
+            continue
+        if data.get("type") in ("response.completed", "message_stop", "end"):
+            return True
+        if any(choice.get("finish_reason") for choice in data.get("choices") or ()):
+            return True
+        if any(one.get("finishReason") for one in data.get("candidates") or ()):
+            return True
+    return False
+
+
+def error_of(protocol: str, got: Got) -> dict[str, Any]:
+    """The error in a body, which must have this protocol's own shape."""
+    body = got.json()
+    assert isinstance(body, dict), body
+    error = body["error"]
+    if protocol == "anthropic":
+        assert body["type"] == "error"
+        assert isinstance(error["type"], str)
+    elif protocol == "gemini":
+        assert error["code"] == got.status
+        assert error["status"].isupper()
+    elif protocol != "unified":
+        assert {"message", "type", "param", "code"} <= error.keys()
+    assert error["message"]
+    return dict(error)
