@@ -90,6 +90,11 @@ class Received:
     body: dict[str, Any]
     raw: str
 
+    @property
+    def text(self) -> str:
+        """The body with every character as itself, however the client spelled it."""
+        return compact(self.body)
+
 
 @dataclass
 class Talk:

@@ -134,14 +134,14 @@ def test_a_call_its_result_and_the_end(outcome: Played) -> None:
     first, last = played.turns
     assert (first["text"], called(first), last["text"], last["calls"]) == ("Let me look.", [PARIS], DONE, [])
     assert (first["usage"], last["usage"]) == ([25, 12], [25, 12])
-    assert "15 °C" in played.talk.asked[1].raw
+    assert "15 °C" in played.talk.asked[1].text
 
 
 def test_parallel_calls(outcome: Played) -> None:
     played = outcome("parallel")
     assert not played.error
     assert [called(turn) for turn in played.turns] == [[PARIS, OSLO, ROME], [OSLO], []]
-    assert played.talk.asked[2].raw.count("3 °C") == 2
+    assert played.talk.asked[2].text.count("3 °C") == 2
     assert len({call["id"] for turn in played.turns for call in turn["calls"]}) == 4
 
 

@@ -1,0 +1,123 @@
+"""Third-party faces that people use, pointed at the gateway: LangChain and pydantic-ai, each in front of every provider.
+
+They want older SDKs than the ones that judge our writers, so they live in an environment of their own, `.venv-faces`; the
+scripts in tests/faces are run by its interpreter.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.provider import PROTOCOLS, RATE, Provider, Says, Step, Talk
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = ("langchain_face", "pydantic_ai_face")
+CLIENTS = ("openai-chat", "openai-responses", "anthropic", "gemini")
+PARIS, OSLO, ROME = (
+    ("get_weather", {"city": "Paris"}),
+    ("get_weather", {"city": "Oslo"}),
+    ("get_time", {"city": "Rome"}),
+)
+DONE = "It is 15 °C in Paris."
+SCENES: dict[str, tuple[Says | Step, ...]] = {
+    "calls": (Says("Let me look.", (PARIS, OSLO, ROME), "Paris, then."), Says("", (OSLO,)), Says(DONE)),
+    "rate": (Step(fails="rate"),),
+    "cut": (Step(Says("Half of what I have to say. " * 9), breaks="cut"),),
+}
+RESULTS = {"Paris": {"text": "15 °C"}, "Oslo": {"text": "3 °C"}, "Rome": {"text": "noon"}}
+
+pytestmark = [
+    pytest.mark.parametrize("script", SCRIPTS),
+    pytest.mark.parametrize("client", CLIENTS),
+    pytest.mark.parametrize("target", PROTOCOLS),
+    pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"]),
+]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a script told of a job, and what the provider saw of it."""
+
+    talk: Talk
+    turns: list[dict[str, Any]]
+    error: dict[str, Any]
+
+
+Ran = Callable[[str], tuple[dict[str, Talk], "subprocess.CompletedProcess[str]"]]
+Played = Callable[[str], Outcome]
+
+
+@pytest.fixture(scope="module")
+def python() -> str:
+    found = Path(os.environ.get("TOOLWIRE_FACES", ROOT / ".venv-faces")) / "bin" / "python"
+    if not found.exists():
+        pytest.skip("no .venv-faces here (`make faces` makes it): LangChain and pydantic-ai are left out")
+    return str(found)
+
+
+@pytest.fixture(scope="module")
+def ran(python: str, provider: Provider, gateway: str) -> Ran:
+    """What a script printed about all its jobs; each script runs once, even if it fails."""
+
+    @cache
+    def run(script: str) -> tuple[dict[str, Talk], subprocess.CompletedProcess[str]]:
+        talks: dict[str, Talk] = {}
+        jobs = []
+        for client, target, stream, scene in product(CLIENTS, PROTOCOLS, (True, False), SCENES):
+            id = f"{client} {target} {stream} {scene}"
+            talk = talks[id] = provider.script(*SCENES[scene])
+            job = {"id": id, "client": client, "model": f"m-{target.removeprefix('openai-')}", "stream": stream}
+            jobs.append({**job, "base": gateway, "prompt": f"How is the weather? {talk.mark}", "results": RESULTS})
+        command = [python, str(ROOT / "tests" / "faces" / f"{script}.py")]
+        return talks, subprocess.run(
+            command, input=json.dumps(jobs), capture_output=True, text=True, check=False, timeout=120
+        )
+
+    return run
+
+
+@pytest.fixture
+def outcome(ran: Ran, script: str, client: str, target: str, stream: bool) -> Played:
+    talks, done = ran(script)
+    assert done.returncode == 0, done.stderr
+    told = {one["id"]: one for one in json.loads(done.stdout)}
+
+    def of(scene: str) -> Outcome:
+        id = f"{client} {target} {stream} {scene}"
+        return Outcome(talks[id], told[id].get("turns", []), told[id].get("error", {}))
+
+    return of
+
+
+def called(turn: dict[str, Any]) -> list[tuple[str, Any]]:
+    return [(call["name"], call["arguments"]) for call in turn["calls"]]
+
+
+def test_calls_and_results_until_the_end(outcome: Played) -> None:
+    played = outcome("calls")
+    assert not played.error
+    assert [called(turn) for turn in played.turns] == [[PARIS, OSLO, ROME], [OSLO], []]
+    assert played.turns[-1]["text"] == DONE
+    assert [turn["usage"] for turn in played.turns] == [[25, 12]] * 3
+    assert played.talk.asked[2].text.count("3 °C") == 2
+
+
+def test_a_refusal(outcome: Played) -> None:
+    error = outcome("rate").error
+    assert "429" in error["message"] or "RateLimit" in error["name"]
+    assert RATE in error["message"]
+
+
+def test_a_broken_answer_is_never_a_success(outcome: Played) -> None:
+    played = outcome("cut")
+    assert played.error, played.turns
