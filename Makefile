@@ -2,23 +2,22 @@
 
 VENV  := .venv
 BENCH := .venv-bench
+FACES := .venv-faces
 UV    ?= uv
 BIN   := $(VENV)/bin
-# The gateway is the next floor to be built; until it stands, `make serve` shows what the library does.
-SERVE := $(if $(wildcard src/toolwire/gateway/app.py),serve,matrix)
 LOCK  := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
          --no-header --no-annotate pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint types check format bench lock clean
+.PHONY: help serve test lint types check format bench bench-gateway lock clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-serve: $(VENV)/.ready ## Run it (until the gateway is here: the same tool call in every protocol)
-	@$(BIN)/toolwire $(SERVE) $(ARGS)
+serve: $(VENV)/.ready ## Run the gateway on http://127.0.0.1:8642
+	@$(BIN)/toolwire serve $(ARGS)
 
-test: $(VENV)/.ready ## Run the tests; choose some with ARGS="-k words"
+test: $(VENV)/.ready $(FACES)/.ready ## Run the tests; choose some with ARGS="-k words"
 	@$(BIN)/python -m pytest $(ARGS)
 
 lint: $(VENV)/.ready ## Check style, formatting and the rules on imports
@@ -38,16 +37,24 @@ format: $(VENV)/.ready ## Put the code in its usual form
 bench: $(BENCH)/.ready ## Measure speed beside other libraries, in an environment of its own
 	@LITELLM_LOCAL_MODEL_COST_MAP=True $(BENCH)/bin/python -m bench $(ARGS)
 
+bench-gateway: $(BENCH)/.ready ## Measure the gateway beside a floor and other gateways
+	@$(BENCH)/bin/python -m bench.gateway $(ARGS)
+
 lock: ## Pin anew what pyproject.toml asks for (needs uv)
-	$(LOCK) --group dev --output-file requirements/dev.txt
-	$(LOCK) --group bench --override requirements/bench-override.txt --output-file requirements/bench.txt
+	$(LOCK) --extra gateway --group dev --output-file requirements/dev.txt
+	$(LOCK) --extra gateway --group build --output-file requirements/gateway.txt
+	$(LOCK) --group faces --output-file requirements/faces.txt
+	$(LOCK) --extra gateway --group bench --override requirements/bench-override.txt --output-file requirements/bench.txt
 
 clean: ## Remove the environments and caches
-	rm -rf $(VENV) $(BENCH) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) $(BENCH) $(FACES) tests/js/node_modules .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.ready: requirements/dev.txt pyproject.toml .ci/venv
 	@.ci/venv $(VENV) requirements/dev.txt
+
+$(FACES)/.ready: requirements/faces.txt .ci/venv
+	@.ci/venv $(FACES) requirements/faces.txt
 
 $(BENCH)/.ready: requirements/bench.txt pyproject.toml .ci/venv
 	@.ci/venv $(BENCH) requirements/bench.txt

@@ -43,13 +43,28 @@ def _pages_with(language: str) -> list[Any]:
     return [pytest.param(page, id=page.relative_to(ROOT).as_posix()) for page in pages]
 
 
+ADDRESS = "http://127.0.0.1:8642"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where the gateway really is, for examples that speak of its usual address."""
+    from gateway.conftest import served
+
+    file = tmp_path_factory.mktemp("docs") / "toolwire.toml"
+    file.write_text('[server]\nlog = "none"\n')
+    with served(file) as url:
+        yield url
+
+
 @pytest.mark.parametrize("page", _pages_with("python"))
-def test_python_runs_and_prints_what_it_says(page: Path) -> None:
+def test_python_runs_and_prints_what_it_says(page: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
     names: dict[str, Any] = {"__name__": "__docs__"}
     for block in blocks(page):
         if block.language == "python":
             printed = io.StringIO()
-            code = compile("\n" * (block.line - 1) + block.code, page.name, "exec")
+            code = compile("\n" * (block.line - 1) + block.code.replace(ADDRESS, address), page.name, "exec")
             with contextlib.redirect_stdout(printed):
                 exec(code, names)
             said = re.findall(r"^ *#> ?(.*)$", block.code, re.MULTILINE)

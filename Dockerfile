@@ -1,0 +1,20 @@
+# A small image of the gateway, without root. Client keys belong into /etc/toolwire.toml: see docs/guides/gateway.md.
+FROM python:3.11-slim AS build
+WORKDIR /src
+COPY pyproject.toml README.md LICENSE ./
+COPY requirements/gateway.txt requirements/
+COPY src src
+RUN python -m venv /venv \
+ && /venv/bin/pip install --no-cache-dir --require-hashes --no-deps --requirement requirements/gateway.txt \
+ && PATH="/venv/bin:$PATH" /venv/bin/pip install --no-cache-dir --no-deps --no-build-isolation . \
+ && /venv/bin/pip uninstall --yes uv_build pip setuptools
+
+FROM python:3.11-slim
+RUN useradd --system --uid 10001 --no-create-home toolwire
+COPY --from=build /venv /venv
+USER toolwire
+ENV PYTHONUNBUFFERED=1 TOOLWIRE_CONFIG=/etc/toolwire.toml
+EXPOSE 8642
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=3s CMD ["/venv/bin/python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8642/readyz')"]
+ENTRYPOINT ["/venv/bin/toolwire", "serve", "--host", "0.0.0.0"]
