@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar
@@ -21,6 +21,8 @@ from google.genai import errors as genai_errors
 from google.genai import types
 
 KEY = "key-of-the-client"
+PATIENCE = 30
+"""Seconds after which a client gives up, so that a test that hangs fails instead."""
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 CITY = {"type": "object", "properties": {"city": {"type": "string", "description": "A city"}}, "required": ["city"]}
 TOOLS = {"get_weather": "The weather in a city, now.", "get_time": "The time of day in a city."}
@@ -77,6 +79,10 @@ class Conversation:
     def answer(self, given: list[tuple[Call, Result]]) -> None:
         raise NotImplementedError
 
+    def pieces(self) -> Iterator[str]:
+        """The text of a stream as it grows; whoever stops asking leaves."""
+        raise NotImplementedError
+
     def run(self) -> list[Turn]:
         """To the end: the turns until one calls nothing."""
         turns = [self.turn()]
@@ -102,17 +108,17 @@ def _kept(make: Callable[[str], Any]) -> Callable[[str], Any]:
 
 @_kept
 def openai_sdk(base: str) -> openai.OpenAI:
-    return openai.OpenAI(api_key=KEY, base_url=f"{base}/v1", max_retries=0)
+    return openai.OpenAI(api_key=KEY, base_url=f"{base}/v1", max_retries=0, timeout=PATIENCE)
 
 
 @_kept
 def anthropic_sdk(base: str) -> anthropic.Anthropic:
-    return anthropic.Anthropic(api_key=KEY, base_url=base, max_retries=0)
+    return anthropic.Anthropic(api_key=KEY, base_url=base, max_retries=0, timeout=PATIENCE)
 
 
 @_kept
 def genai_sdk(base: str) -> genai.Client:
-    return genai.Client(api_key=KEY, http_options={"base_url": base})
+    return genai.Client(api_key=KEY, http_options={"base_url": base, "timeout": PATIENCE * 1000})
 
 
 def close_all() -> None:
@@ -158,6 +164,12 @@ class Chat(Conversation):
         assert whole.choices[0].finish_reason == ("tool_calls" if calls else "stop")
         usage = (whole.usage.prompt_tokens, whole.usage.completion_tokens) if whole.usage else (None, None)
         return Turn(message.content or "", calls, getattr(message, "reasoning_content", None) or "", usage)
+
+    def pieces(self) -> Iterator[str]:
+        asked: Any = {"model": self.model, "messages": self.messages, "stream": True}
+        with openai_sdk(self.base).chat.completions.create(**asked) as stream:
+            for chunk in stream:
+                yield from (choice.delta.content for choice in chunk.choices if choice.delta.content)
 
     def answer(self, given: list[tuple[Call, Result]]) -> None:
         for call, result in given:
@@ -206,6 +218,13 @@ class Responses(Conversation):
         usage = (whole.usage.input_tokens, whole.usage.output_tokens) if whole.usage else (None, None)
         return Turn(whole.output_text, calls, "".join(thoughts), usage)
 
+    def pieces(self) -> Iterator[str]:
+        asked: Any = {"model": self.model, "input": self.input, "stream": True}
+        with openai_sdk(self.base).responses.create(**asked) as stream:
+            for event in stream:
+                if event.type == "response.output_text.delta":
+                    yield event.delta
+
     def answer(self, given: list[tuple[Call, Result]]) -> None:
         for call, result in given:
             output: Any = f"Error: {result.text}" if result.failed else result.text
@@ -246,6 +265,11 @@ class Messages(Conversation):
         text = "".join(block.text for block in whole.content if block.type == "text")
         thoughts = "".join(block.thinking for block in whole.content if block.type == "thinking")
         return Turn(text, calls, thoughts, (whole.usage.input_tokens, whole.usage.output_tokens))
+
+    def pieces(self) -> Iterator[str]:
+        asked: Any = {"model": self.model, "messages": self.messages, "max_tokens": 4000}
+        with anthropic_sdk(self.base).messages.stream(**asked) as stream:
+            yield from stream.text_stream
 
     def answer(self, given: list[tuple[Call, Result]]) -> None:
         blocks = []
@@ -292,6 +316,11 @@ class Generate(Conversation):
         used = chunks[-1].usage_metadata
         usage = (used.prompt_token_count, used.candidates_token_count) if used else (None, None)
         return Turn(text, calls, "".join(part.text or "" for part in parts if part.thought), usage)
+
+    def pieces(self) -> Iterator[str]:
+        for chunk in self.chat.send_message_stream(self.parts):
+            if chunk.text:
+                yield chunk.text
 
     def answer(self, given: list[tuple[Call, Result]]) -> None:
         self.parts = []
@@ -344,16 +373,17 @@ class Unified(Conversation):
         usage = whole["usage"] or {}
         return Turn(said["text"], calls, said["reasoning"], (usage.get("input_tokens"), usage.get("output_tokens")))
 
-    def _send(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def _open(self, asked: dict[str, Any]) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         address = urlsplit(self.base)
-        connection = http.client.HTTPConnection(address.hostname or "", address.port)
-        try:
-            headers = {"content-type": "application/json", "authorization": f"Bearer {KEY}"}
-            connection.request("POST", "/v1/unified", json.dumps(asked), headers)
-            response = connection.getresponse()
-            data = response.read().decode()
-        finally:
-            connection.close()
+        connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=PATIENCE)
+        headers = {"content-type": "application/json", "authorization": f"Bearer {KEY}"}
+        connection.request("POST", "/v1/unified", json.dumps(asked), headers)
+        return connection, connection.getresponse()
+
+    def _send(self, asked: dict[str, Any]) -> dict[str, Any]:
+        connection, response = self._open(asked)
+        data = response.read().decode()
+        connection.close()
         if response.status >= 400:
             raise Refused(response.status, json.loads(data)["error"], dict(response.getheaders()))
         if not self.stream:
@@ -365,6 +395,16 @@ class Unified(Conversation):
             raise Refused(200, last.get("error") or {"message": "the stream was cut"}, {})
         ended: dict[str, Any] = last["response"]
         return ended
+
+    def pieces(self) -> Iterator[str]:
+        connection, response = self._open({"model": self.model, "messages": self.messages, "stream": True})
+        try:
+            for line in response:
+                if line.startswith(b"data:") and (event := json.loads(line[5:]))["type"] == "text":
+                    yield event["delta"]
+        finally:
+            response.close()
+            connection.close()
 
     def answer(self, given: list[tuple[Call, Result]]) -> None:
         results = []

@@ -15,8 +15,8 @@ import openai
 import pytest
 from google.genai import errors as genai_errors
 
-from gateway.clients import CLIENTS, PNG, Conversation, Refused, Result, Task, Turn, close_all
-from gateway.provider import PROTOCOLS, RATE, SEALS, WAIT, Provider, Received, Says, Step, Talk
+from gateway.clients import CLIENTS, PATIENCE, PNG, Conversation, Refused, Result, Task, Turn, close_all
+from gateway.provider import PROTOCOLS, RATE, SEALS, WAIT, Hold, Provider, Received, Says, Step, Talk
 
 MODELS = {
     "openai-chat": "chat/gpt-4.1",
@@ -217,6 +217,44 @@ def standard(text: str) -> str:
 
 def images(asked: Received) -> int:
     return standard(asked.raw).count(PNG)
+
+
+# --- while it streams -------------------------------------------------------------------------------------------------
+
+WORDS_LATER = "These words come in three pieces."
+FIRST_PIECE = {"openai-chat": 2, "openai-responses": 5, "anthropic": 3, "gemini": 1}
+"""How many frames of each protocol hold the first piece of a text."""
+
+
+@pytest.fixture
+def hold() -> Iterator[Hold]:
+    made = Hold()
+    yield made
+    made.close()
+
+
+def test_pieces_arrive_when_they_come(start: Start, target: str, stream: bool, hold: Hold) -> None:
+    """The provider does not go on before the client has the first piece."""
+    if not stream:
+        return
+    client, _ = start(Step(Says(WORDS_LATER), hold=hold, after=FIRST_PIECE[target]))
+    pieces = client.pieces()
+    first = next(pieces)
+    assert WORDS_LATER.startswith(first)
+    hold.release()
+    assert first + "".join(pieces) == WORDS_LATER
+
+
+def test_a_client_that_leaves_is_no_longer_served(
+    start: Start, source: str, target: str, stream: bool, hold: Hold
+) -> None:
+    if not stream or source == "gemini":  # Google's SDK reads on until its stream is collected as garbage
+        return
+    client, _ = start(Step(Says(WORDS_LATER), hold=hold, after=FIRST_PIECE[target]))
+    pieces = client.pieces()
+    next(pieces)
+    pieces.close()  # type: ignore[attr-defined]
+    assert hold.gone.wait(PATIENCE)
 
 
 # --- what fails ------------------------------------------------------------------------------------------------------
