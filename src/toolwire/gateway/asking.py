@@ -75,9 +75,9 @@ class Asking:
     # --- whole answers ---
 
     async def _whole(self, call: Call, ready: Prepared, source: Source) -> Reply | Refusal:
-        line, exchange, record = ready.line, ready.exchange, call.record
+        line, record = ready.line, call.record
         data = await source.read(MAX_ANSWER)
-        if not isinstance(data, Fault) and exchange.may_pause:
+        if not isinstance(data, Fault) and not ready.passed and ready.exchange.may_pause:
             data = await self._unpaused(call, ready, data)
         if isinstance(data, Fault):
             return refusals.faulty(call, line, data)
@@ -87,7 +87,7 @@ class Asking:
                 passing = Reply(200, answer_headers(call, line, source.headers, ()), data)
                 failed = _looked_at(line.room, data, record)
                 return passing if failed is None else _failed(call, failed, passing)
-            said = exchange.streamed_response(data) if streamed else exchange.response(data)
+            said = ready.exchange.streamed_response(data) if streamed else ready.exchange.response(data)
         except Malformed as bad:
             return refusals.unreadable(call, line, bad)
         record.usage, record.answered = said.usage, said.model

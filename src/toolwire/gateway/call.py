@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -95,14 +95,28 @@ class Streaming(Protocol):
     def fail(self, failure: Failure) -> bytes: ...
 
 
-class Prepared(Struct, frozen=True):
+class Prepared:
     """A request as a provider gets it."""
 
-    line: Line
-    body: bytes
-    exchange: Exchange
-    passed: bool
-    losses: Sequence[Loss] = ()
+    __slots__ = ("_exchange", "_make", "body", "line", "losses", "passed")
+
+    def __init__(
+        self, line: Line, body: bytes, exchange: Exchange | Callable[[], Exchange], losses: Sequence[Loss] = ()
+    ) -> None:
+        self.line = line
+        self.body = body
+        self.losses = losses
+        self.passed = not isinstance(exchange, Exchange)
+        """Are these the client's own bytes?"""
+        self._exchange = exchange if isinstance(exchange, Exchange) else None
+        self._make = exchange
+
+    @property
+    def exchange(self) -> Exchange:
+        """Made only when needed where the bytes pass: mostly they pass back, too."""
+        if self._exchange is None:
+            self._exchange = self._make()  # type: ignore[operator]
+        return self._exchange
 
 
 class Flow:

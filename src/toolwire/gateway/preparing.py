@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from toolwire import seals
 from toolwire.exchange import Exchange
 from toolwire.gateway import refusals
@@ -20,10 +22,11 @@ def prepared(call: Call, line: Line) -> Prepared | Refusal:
         return refusals.keyless(call, line)
     if provider.forward_auth and not call.visitor.own:
         return refusals.anonymous(call, line)
-    exchange = Exchange(call.client, line.room, _options(call, line))
     passes = _passes(call, line)
+    make = partial(_exchange, call, line)
     if passes and _same_name(call.model, line.model):
-        return Prepared(line, _renamed(call, line), exchange, True)
+        return Prepared(line, _renamed(call, line), make)
+    exchange = make()
     try:
         translation = exchange.request(call.body)
     except Malformed as bad:
@@ -31,12 +34,16 @@ def prepared(call: Call, line: Line) -> Prepared | Refusal:
     losses = translation.losses
     if passes and not losses:
         # The other model takes the request as it is, so the client's own bytes are better than ours.
-        return Prepared(line, _renamed(call, line), exchange, True)
+        return Prepared(line, _renamed(call, line), make)
     if call.state.config.translate.on_loss == "refuse":
         lost = [loss for loss in losses if loss.severity == "lost"]
         if lost:
             return refusals.unsayable(call, line, lost)
-    return Prepared(line, translation.body, exchange, False, losses)
+    return Prepared(line, translation.body, exchange, losses)
+
+
+def _exchange(call: Call, line: Line) -> Exchange:
+    return Exchange(call.client, line.room, _options(call, line))
 
 
 def _options(call: Call, line: Line) -> Options:

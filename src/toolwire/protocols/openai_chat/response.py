@@ -11,6 +11,7 @@ from toolwire.ir import (
     Finish,
     FinishKind,
     Opaque,
+    Origin,
     Reasoning,
     Response,
     Text,
@@ -112,6 +113,11 @@ _VENDOR_CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens
 
 
 def read_usage(node: Object, path: Path, reading: Reading) -> Usage:
+    _note_counts(node, path, reading)
+    return _counted(node, path)
+
+
+def _counted(node: Object, path: Path) -> Usage:
     """Counts. A vendor that leaves thinking out of `completion_tokens` is known by its total."""
     counted: dict[str, int | None] = {}
     for field, group, key in _DETAILS:
@@ -119,12 +125,12 @@ def read_usage(node: Object, path: Path, reading: Reading) -> Usage:
         counted[field] = take_int(held, key, (path, group)) if isinstance(held, dict) else None
     if counted["cache_read"] is None:
         counted["cache_read"] = next((take_int(node, key, path) for key in _VENDOR_CACHED if key in node), None)
-    _note_counts(node, path, reading)
     into, out = take_int(node, "prompt_tokens", path) or 0, take_int(node, "completion_tokens", path) or 0
     total, thought = take_int(node, "total_tokens", path), counted["reasoning"]
     if thought and total == into + out + thought:
         out += thought
-    return Usage(into, out, counted["cache_read"], counted["cache_write"], thought, total, reading.whole(node, path))
+    origin = Origin(NAME, path, node)
+    return Usage(into, out, counted["cache_read"], counted["cache_write"], thought, total, origin)
 
 
 def _note_counts(node: Object, path: Path, reading: Reading) -> None:
@@ -304,4 +310,4 @@ def glance(data: bytes) -> Glance | None:
     found = _glance(data)
     if found is None or found.error is not None or not found.choices:
         return None
-    return Glance(found.model, read_usage(found.usage, None, Reading(NAME)) if found.usage else None)
+    return Glance(found.model, _counted(found.usage, None) if found.usage else None)
