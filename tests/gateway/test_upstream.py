@@ -487,6 +487,37 @@ def test_only_so_many_idle_connections_are_kept(run: Test) -> None:
     run(test())
 
 
+class Leaping(asyncio.SelectorEventLoop):
+    """A loop whose clock can be put forward."""
+
+    leapt = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.leapt
+
+
+def test_a_connection_that_was_idle_for_long_is_closed() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.say(OK)
+        await peer.gone()
+
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, Leaping)
+        async with provider(script) as peer, client() as made:
+            answers = [await asked(made, peer.address()) for _ in range(3)]
+            for answer in answers:
+                assert await answer.read(LIMIT) == b"ok"
+            loop.leapt = 60.0
+            assert await (await asked(made, peer.address())).read(LIMIT) == b"ok"
+            assert peer.connections == 4
+            await asyncio.wait(peer.tasks, return_when=asyncio.FIRST_COMPLETED)
+
+    with asyncio.Runner(loop_factory=Leaping) as runner:
+        runner.run(test())
+
+
 # --- deadlines ------------------------------------------------------------------------------------------------------
 
 
@@ -721,6 +752,21 @@ def test_closing_ends_what_waits_and_what_is_idle(run: Test) -> None:
             kinds = {answer.kind for answer in await asyncio.gather(*waiting) if isinstance(answer, Fault)}
             assert kinds == {"cut"}
             assert (await refused(made, peer.address())).kind == "cut"
+
+    run(test())
+
+
+@pytest.mark.parametrize("rude", [False, True])
+def test_a_server_that_hangs_up_at_once_is_a_fault(run: Test, rude: bool) -> None:
+    async def script(peer: Peer) -> None:
+        if rude:
+            peer.reset()
+
+    async def test() -> None:
+        async with provider(script) as peer, client() as made:
+            for body in (b"{}", bytes(1 << 20), bytes(64 << 20)) * 3:
+                assert (await refused(made, peer.address(), body)).kind == "cut"
+            assert peer.connections == 9
 
     run(test())
 

@@ -61,7 +61,8 @@ class Address(Struct, frozen=True):
         """Without the proxy, which may hold a password."""
         return f"Address({self.scheme}://{self.authority}{self.base}{' by a proxy' if self.proxy else ''})"
 
-    __rich_repr__ = None
+    def __rich_repr__(self) -> list[tuple[str, object]]:  # pretty printers ask this
+        return [("host", self.host), ("port", self.port)]
 
 
 def split_url(url: str, what: str) -> tuple[SplitResult, str, int]:

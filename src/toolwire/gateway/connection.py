@@ -112,6 +112,9 @@ class Connection(asyncio.Protocol):
         self.bodiless = bodiless
         self.headers = {}
         self._barren = 0
+        if self.lost or self._transport.is_closing():
+            self.fail(Fault("cut", f"{self.peer} closed the connection before it was asked"))
+            return
         size = len(body)
         if size <= JOINED:
             self._transport.write(head + body)
@@ -130,7 +133,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(body[start : start + SLICE])
             while not self._writable and self.phase == HEAD and self.fault is None:
                 await self._wait(BODY, 0, self._deadlines.first_byte)
-            if self.phase != HEAD or self.fault is not None:
+            if self.phase != HEAD or self.fault is not None or self._transport.is_closing():
                 self.keep = False
                 return
 
@@ -158,7 +161,7 @@ class Connection(asyncio.Protocol):
 
     def release(self) -> None:
         """Back to its pool if the exchange is over and there can be another; else it is closed at once."""
-        if self.phase != DONE or not self.keep or self.lost or self._transport.is_closing():
+        if self.phase != DONE or not self.keep or self.lost:
             self.drop()
             return
         if self.held:
@@ -188,8 +191,8 @@ class Connection(asyncio.Protocol):
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.release)
 
-    def usable(self) -> bool:
-        return not self.lost and self._loop.time() - self._idle_since < MAX_AGE and not self._transport.is_closing()
+    def usable(self, now: float) -> bool:
+        return not self.lost and now - self._idle_since < MAX_AGE
 
     # --- waiting ----------------------------------------------------------------------------------------------------
 
@@ -315,11 +318,10 @@ class Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.phase == HEAD:
+            headers = self.headers
             key = _names.get(name) or _name(name)
             text = value.decode("latin-1").rstrip()
-            before = self.headers.setdefault(key, text)
-            if before is not text:
-                self.headers[key] = f"{before}, {text}"
+            headers[key] = f"{headers[key]}, {text}" if key in headers else text
 
     def on_headers_complete(self) -> None:
         if self.phase != HEAD:

@@ -33,7 +33,8 @@ class Proxy(Struct, frozen=True):
     def __repr__(self) -> str:
         return f"Proxy({self.scheme}://{self.host}:{self.port})"
 
-    __rich_repr__ = None
+    def __rich_repr__(self) -> list[tuple[str, object]]:  # pretty printers ask this
+        return [("host", self.host), ("port", self.port)]
 
 
 def read_proxy(url: str) -> Proxy:

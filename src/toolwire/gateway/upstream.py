@@ -21,6 +21,11 @@ _OURS = frozenset(
     "proxy-authorization proxy-connection".split()
 )
 """Headers of the connection, which are not the caller's to set."""
+MAX_LINES = 1024
+MAX_REMEMBERED = 512
+
+_lines: dict[tuple[str, str], bytes] = {}
+"""Headers as they were sent before: most are the same in every request."""
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 
 
@@ -51,7 +56,8 @@ class Answer:
         if connection.phase != DONE:
             return self._over(connection, connection.fault)
         data = connection.take()
-        self._over(connection, None)
+        self._connection = None
+        connection.release()
         return data if self._unpacker is None else self._unpacked(self._unpacker, data, connection.peer, limit)
 
     async def chunk(self) -> bytes | Fault:
@@ -181,14 +187,15 @@ class Client:
 class _Site:
     """What is kept of an address: its connections, and the first lines of requests."""
 
-    __slots__ = ("_address", "_first_lines", "_proxy", "dialer", "everyone", "idle", "peer")
+    __slots__ = ("_address", "_clock", "_first_lines", "_proxy", "dialer", "everyone", "idle", "peer")
 
     def __init__(self, address: Address, trust: Trust) -> None:
         proxy = read_proxy(address.proxy) if address.proxy else None
         self._address = address
         self._proxy = proxy if address.scheme == "http" else None
         """The proxy that reads our requests; in a tunnel it does not."""
-        self._first_lines: dict[tuple[str, str], str] = {}
+        self._first_lines: dict[tuple[str, str], bytes] = {}
+        self._clock = asyncio.get_running_loop().time
         self.peer = address.peer if proxy is None else f"{address.peer} (by {proxy.peer})"
         self.dialer = Dialer(address, proxy, trust)
         self.idle: list[Connection] = []
@@ -197,10 +204,11 @@ class _Site:
     def pooled(self) -> Connection | None:
         """The idle connection that was used last; those that waited too long are closed on the way."""
         idle = self.idle
+        now = self._clock()
         while idle:
             connection = idle.pop()
-            if connection.usable():
-                if idle and not idle[0].usable():
+            if connection.usable(now):
+                if idle and not idle[0].usable(now):
                     idle.pop(0).drop()
                 return connection
             connection.drop()
@@ -218,33 +226,45 @@ class _Site:
         first = self._first_lines.get((method, path)) or self._first_line(method, path)
         if not first:
             return Fault("protocol", "the path or the method of the request holds a character that may not stand there")
-        lines = [f"{name}: {value}\r\n" for name, value in headers if name.lower() not in _OURS]
-        text = "".join(lines)
-        if not (text.count("\n") == text.count("\r") == len(lines)) or "\0" in text:
-            return Fault("protocol", "a header of the request holds a line break or a zero byte")
-        if "accept-encoding:" not in text.lower():
-            text += "accept-encoding: identity\r\n"
-        if length or method not in _WITHOUT_BODY:
-            text = f"{first}{text}content-length: {length}\r\n\r\n"
-        else:
-            text = f"{first}{text}\r\n"
         try:
-            return text.encode("latin-1")
-        except UnicodeEncodeError:
-            return Fault("protocol", "a header of the request holds a character outside Latin-1")
+            head = b"".join([first, *[_lines.get(header) or _line(*header) for header in headers]])
+        except ValueError as error:
+            return Fault("protocol", f"a header of the request {error}")
+        packing = b"" if b"\naccept-encoding:" in head else b"accept-encoding: identity\r\n"
+        if length or method not in _WITHOUT_BODY:
+            return b"%b%bcontent-length: %d\r\n\r\n" % (head, packing, length)
+        return b"%b%b\r\n" % (head, packing)
 
-    def _first_line(self, method: str, path: str) -> str:
+    def _first_line(self, method: str, path: str) -> bytes:
         """Request line, Host and what a proxy must know, remembered; empty where the path cannot be sent."""
         address, proxy = self._address, self._proxy
         target = address.target(path)
         if not (target.isascii() and target.isprintable() and " " not in target and method.isalpha()):
-            return ""
+            return b""
         if proxy is not None:
             target = f"http://{address.authority}{target}"
-        line = f"{method} {target} HTTP/1.1\r\nhost: {address.authority}\r\n"
+        lines = f"{method} {target} HTTP/1.1\r\nhost: {address.authority}\r\n"
         if proxy is not None and proxy.authorization:
-            line += f"proxy-authorization: {proxy.authorization}\r\n"
-        if len(self._first_lines) >= 256:
+            lines += f"proxy-authorization: {proxy.authorization}\r\n"
+        if len(self._first_lines) >= MAX_LINES:
             self._first_lines.clear()
-        self._first_lines[method, path] = line
-        return line
+        self._first_lines[method, path] = made = lines.encode("ascii")
+        return made
+
+
+def _line(name: str, value: str) -> bytes:
+    """A header as it is sent, remembered; none for one that is not the caller's to set."""
+    if name.lower() in _OURS:
+        return b""
+    text = f"{name.lower()}: {value}"
+    if "\n" in text or "\r" in text or "\0" in text:
+        raise ValueError("holds a line break or a zero byte")
+    try:
+        line = text.encode("latin-1") + b"\r\n"
+    except UnicodeEncodeError:
+        raise ValueError("holds a character outside Latin-1") from None
+    if len(_lines) >= MAX_LINES:
+        _lines.clear()
+    if len(line) <= MAX_REMEMBERED:
+        _lines[name, value] = line
+    return line
