@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,3 +67,10 @@ def gateway(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Ite
     file.write_text(configuration(provider.url))
     with served(file) as url:
         yield url
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """One line for each thing that is not here, whatever number of tests need it."""
+    skipped = {str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", ()) if report.longrepr}
+    for reason in sorted(reason.removeprefix("Skipped: ") for reason in skipped if reason.endswith("left out")):
+        terminalreporter.write_line(f"Note: {reason}.")
