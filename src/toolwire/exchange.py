@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from toolwire import pauses, seals
-from toolwire.events import Carried, Checker, Event, ResponseEnd, ResponseFailed, ResponseStart, UsageUpdate
+from toolwire.events import Carried, Checker, ChoiceEnd, Event, ResponseEnd, ResponseFailed, ResponseStart, UsageUpdate
 from toolwire.fold import fold, unfold
 from toolwire.ir import NOTHING, Failure, Part, Request, Response, Usage, changed, place
 from toolwire.loss import OFF, Ledger, Loss
@@ -33,6 +33,8 @@ class Translation(Struct, frozen=True):
     status: int = 200
     headers: Mapping[str, str] = NOTHING
     usage: Usage | None = None
+    finishes: tuple[str, ...] = ()
+    """Why the answers ended."""
     failure: Failure | None = None
     """Why there is no answer in it, where there is none."""
 
@@ -199,9 +201,14 @@ class Exchange:
             response = answered(response, self._way(response.id), ledger)
         wire = self.client.write_response(response, ledger, self._context(response.id))
         failed = isinstance(wire.get("error"), dict) and bool(wire["error"]) and self.crossing
-        status = 502 if failed else 200
         return Translation(
-            encode(wire), ledger, response.model, status=status, usage=response.usage, failure=response.failure
+            encode(wire),
+            ledger,
+            response.model,
+            status=502 if failed else 200,
+            usage=response.usage,
+            finishes=tuple(choice.finish.kind for choice in response.choices if choice.finish is not None),
+            failure=response.failure,
         )
 
     def error(self, body: Body | None, status: int = 0, headers: Mapping[str, str] = NOTHING) -> Translation:
@@ -248,6 +255,7 @@ class StreamTranslation:
         self._pauses = pauses.Pauses() if exchange.may_pause else None
         self.failure: Failure | None = None
         self.usage: Usage | None = None
+        self.finishes: tuple[str, ...] = ()
         self.begun = False
         """Has anything of the answer itself come, not only its start?"""
         self.ended = False
@@ -317,6 +325,10 @@ class StreamTranslation:
     def _counted(self, event: UsageUpdate) -> None:
         self.usage = event.usage
 
+    def _finished(self, event: ChoiceEnd) -> None:
+        self.begun = True
+        self.finishes += (event.finish.kind,)
+
     def _ended(self, event: ResponseEnd) -> None:
         self.begun = self.ended = True
 
@@ -330,6 +342,7 @@ class StreamTranslation:
 _TAPS: Mapping[type, Callable[[StreamTranslation, Any], None]] = {
     ResponseStart: StreamTranslation._started,
     UsageUpdate: StreamTranslation._counted,
+    ChoiceEnd: StreamTranslation._finished,
     ResponseEnd: StreamTranslation._ended,
     ResponseFailed: StreamTranslation._failed,
     Carried: StreamTranslation._carried,

@@ -90,7 +90,7 @@ class Asking:
             said = ready.exchange.streamed_response(data) if streamed else ready.exchange.response(data)
         except Malformed as bad:
             return refusals.unreadable(call, line, bad)
-        record.usage, record.answered = said.usage, said.model
+        record.usage, record.answered, record.finishes = said.usage, said.model, said.finishes
         losses = (*ready.losses, *said.losses)
         record.losses = tuple(loss.code for loss in losses)
         whole = Reply(said.status, {**said.headers, **answer_headers(call, line, source.headers, losses)}, said.body)

@@ -78,6 +78,7 @@ class Streaming(Protocol):
     """A stream on its way to the client, translated or passing."""
 
     usage: Usage | None
+    finishes: tuple[str, ...]
     failure: Failure | None
     begun: bool
     ended: bool

@@ -124,7 +124,7 @@ class Endpoints:
             await relay(call, flow, self._asking, outlet)
         finally:
             stream = flow.stream
-            record.usage = stream.usage
+            record.usage, record.finishes = stream.usage, stream.finishes
             record.failure = stream.failure.kind if stream.failure is not None else ""
             record.losses = (*(loss.code for loss in flow.prepared.losses), *(loss.code for loss in stream.losses))
 

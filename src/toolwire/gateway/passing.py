@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolwire.events import Carried, ResponseEnd, ResponseFailed, ResponseStart, UsageUpdate
+from toolwire.events import Carried, ChoiceEnd, ResponseEnd, ResponseFailed, ResponseStart, UsageUpdate
 from toolwire.ir import Failure, Usage
 from toolwire.loss import Ledger, Loss
 from toolwire.room import Context, Room
@@ -23,6 +23,7 @@ class Passing:
         self._held = b""
         self._start: ResponseStart | None = None
         self.usage: Usage | None = None
+        self.finishes: tuple[str, ...] = ()
         self.failure: Failure | None = None
         self.begun = False
         self.ended = False
@@ -50,6 +51,8 @@ class Passing:
             self.failure = event.failure  # type: ignore[attr-defined]
         elif kind is not Carried:
             self.begun = True
+            if kind is ChoiceEnd:
+                self.finishes += (event.finish.kind,)  # type: ignore[attr-defined]
             self.ended = self.ended or kind is ResponseEnd
 
     def close(self) -> bytes:

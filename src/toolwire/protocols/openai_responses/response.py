@@ -158,7 +158,9 @@ def write_response(response: Response, ledger: Ledger, context: Context) -> Obje
 
 def opened(id: str, model: str, created: int | None, context: Context) -> Object:
     """An answer in progress: every key that clients insist on, and what the request said."""
-    out: Object = {key: plain(value) for key, value in TEMPLATE.items()}
+    out: Object = _BLANK.copy()
+    for key in _FRESH:
+        out[key] = plain(TEMPLATE[key])
     request = context.request
     if request is not None and own(request.origin):
         for key in ECHOED:
@@ -180,6 +182,11 @@ def plain(value: Json) -> Json:
     if isinstance(value, Mapping):
         return {key: plain(one) for key, one in value.items()}
     return [] if value == () else value
+
+
+_BLANK: Object = {key: plain(value) for key, value in TEMPLATE.items()}
+_FRESH = tuple(key for key, value in _BLANK.items() if isinstance(value, (dict, list)))
+"""What every answer needs a copy of its own of."""
 
 
 def _effective(tool: Json) -> Json:
