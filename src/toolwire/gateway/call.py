@@ -12,6 +12,7 @@ from msgspec import Struct
 from toolwire.exchange import Exchange
 from toolwire.gateway.access import Visitor
 from toolwire.gateway.bodies import Peek
+from toolwire.gateway.connection import Sink
 from toolwire.gateway.faults import Fault
 from toolwire.gateway.lines import Line, State
 from toolwire.gateway.record import Record
@@ -40,6 +41,11 @@ class Call:
         self.stream = False
         self.framing = ""
         self.now = time.time()
+
+    @property
+    def cancels(self) -> bool:
+        """Does a client that leaves cancel it?"""
+        return self.state.config.server.on_client_gone == "cancel"
 
 
 class Reply(Struct, frozen=True):
@@ -70,6 +76,8 @@ class Source(Protocol):
     async def read(self, limit: int) -> bytes | Fault: ...
 
     async def chunk(self) -> bytes | Fault: ...
+
+    async def pour(self, sink: Sink) -> bytes | Fault | None: ...
 
     def abort(self) -> None: ...
 

@@ -16,7 +16,7 @@ from toolwire.gateway.counting import counted
 from toolwire.gateway.dialects import Dialects
 from toolwire.gateway.headers import named
 from toolwire.gateway.health import Health
-from toolwire.gateway.incoming import Incoming
+from toolwire.gateway.incoming import Incoming, Watched
 from toolwire.gateway.lines import State
 from toolwire.gateway.record import Record
 from toolwire.gateway.relay import Outlet, relay
@@ -71,24 +71,14 @@ class Endpoints:
         if isinstance(targets, Refusal):
             await self._refuse(incoming, call, targets)
             return
-        record, cancels = call.record, self.state.config.server.on_client_gone == "cancel"
-        incoming.watch(cancels)
-        try:
+        with Watched(incoming, call.record, call.cancels):
             got = await Attempts(call, self._asking, self._health, self._telemetry).run(targets)
             if isinstance(got, Flow):
                 await self._stream(incoming, call, got)
             elif isinstance(got, Refusal):
                 await self._refuse(incoming, call, got)
             else:
-                await self._answer(incoming, call.client, record, got)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if not incoming.gone or task is None:
-                raise
-            task.uncancel()
-        finally:
-            incoming.unwatch()
-            record.gone = incoming.gone
+                await self._answer(incoming, call.client, call.record, got)
 
     async def _read(self, incoming: Incoming, call: Call, asked: Asked) -> tuple[Target, ...] | Refusal:
         """The body, what it asks for, and where that is."""
@@ -144,8 +134,9 @@ class Endpoints:
         call.record.verb = "count"
         targets = await self._read(incoming, call, asked)
         call.stream = False
-        answer = targets.reply if isinstance(targets, Refusal) else await counted(call, targets, self._asking)
-        await self._answer(incoming, call.client, call.record, answer)
+        with Watched(incoming, call.record, call.cancels):
+            answer = targets.reply if isinstance(targets, Refusal) else await counted(call, targets, self._asking)
+            await self._answer(incoming, call.client, call.record, answer)
 
     # --- pages ---
 

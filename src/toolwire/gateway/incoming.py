@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from toolwire.gateway.bodies import too_large, unpacked
 from toolwire.gateway.call import Reply
+from toolwire.gateway.record import Record
 from toolwire.ir import Failure
 
 Scope = MutableMapping[str, Any]
@@ -74,6 +75,13 @@ class Incoming(ABC):
         """More of the answer, or the last of it. Nothing happens when the client has left."""
 
     @abstractmethod
+    def put(self, data: bytes) -> bool:
+        """More of the answer, at once; False when nothing more should come before `drained`."""
+
+    @abstractmethod
+    async def drained(self) -> None: ...
+
+    @abstractmethod
     def abort(self) -> None:
         """The answer will have no end, and the client must see that."""
 
@@ -85,6 +93,29 @@ class Incoming(ABC):
     def unwatch(self) -> None: ...
 
 
+class Watched:
+    """While this is open, a client that leaves cancels what is done for it (if so wanted), which then ends quietly."""
+
+    __slots__ = ("_cancels", "_incoming", "_record")
+
+    def __init__(self, incoming: Incoming, record: Record, cancels: bool) -> None:
+        self._incoming, self._record, self._cancels = incoming, record, cancels
+
+    def __enter__(self) -> None:
+        self._incoming.watch(self._cancels)
+
+    def __exit__(self, kind: type[BaseException] | None, _error: object, _trace: object) -> bool:
+        incoming = self._incoming
+        incoming.unwatch()
+        self._record.gone = incoming.gone
+        if kind is not asyncio.CancelledError or not incoming.gone:
+            return False
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()
+        return True
+
+
 class Asgi(Incoming):
     """A request through an ASGI server.
 
@@ -93,7 +124,7 @@ class Asgi(Incoming):
 
     MOMENT = 0.02
 
-    __slots__ = ("_receive", "_send", "_started", "_watching")
+    __slots__ = ("_held", "_receive", "_send", "_started", "_watching")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.method = scope["method"]
@@ -108,6 +139,7 @@ class Asgi(Incoming):
         self.gone = False
         self._receive = receive
         self._send = send
+        self._held: list[bytes] = []
         self._started: asyncio.TimerHandle | None = None
         self._watching: asyncio.Task[None] | None = None
 
@@ -133,6 +165,15 @@ class Asgi(Incoming):
         self.sent += len(data)
         shown = b"" if self.method == "HEAD" else data
         await self._send({"type": "http.response.body", "body": shown, "more_body": more})
+
+    def put(self, data: bytes) -> bool:
+        self._held.append(data)
+        return False
+
+    async def drained(self) -> None:
+        held, self._held = self._held, []
+        if held:
+            await self.write(b"".join(held), more=True)
 
     def abort(self) -> None:
         """A server closes the connection of an application that returns before its answer's end."""

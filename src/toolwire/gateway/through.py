@@ -9,7 +9,7 @@ from toolwire.gateway.call import Call, Reply, Source
 from toolwire.gateway.config import Provider
 from toolwire.gateway.faults import Fault
 from toolwire.gateway.headers import named
-from toolwire.gateway.incoming import Incoming
+from toolwire.gateway.incoming import Incoming, Watched
 from toolwire.gateway.lines import Line
 from toolwire.gateway.routing import Target, Unroutable
 from toolwire.ir import Failure
@@ -37,10 +37,11 @@ async def pass_through(call: Call, incoming: Incoming, asking: Asking) -> Reply 
     line = _line(call, incoming, provider)
     if isinstance(line, Failure):
         return refusals.reply(room, line)
-    source = await asking.send(call, line, _renamed(call, body, target.model), incoming.method)
-    if isinstance(source, Fault):
-        return refusals.reply(room, refusals.failure_of(line, source))
-    await _relayed(call, incoming, line, source)
+    with Watched(incoming, record, call.cancels):
+        source = await asking.send(call, line, _renamed(call, body, target.model), incoming.method)
+        if isinstance(source, Fault):
+            return refusals.reply(room, refusals.failure_of(line, source))
+        await _relayed(call, incoming, line, source)
     return None
 
 
