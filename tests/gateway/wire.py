@@ -33,7 +33,7 @@ from toolwire.gateway.telemetry import Telemetry
 
 PROVIDERS = ("openai-chat", "openai-responses", "anthropic", "gemini")
 CLIENTS = (*PROVIDERS, "unified")
-PATIENCE = 20.0
+PATIENCE = 10.0
 """Seconds after which something that was waited for will not come any more."""
 NAMES = {
     "openai-chat": "gpt-4.1",
