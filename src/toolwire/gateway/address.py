@@ -48,12 +48,20 @@ class Address(Struct, frozen=True):
         """What a person is told."""
         return f"{_bracketed(self.host)}:{self.port}"
 
+    @property
+    def _has_version(self) -> bool:
+        """Does the base name one, in its path or as Azure does in its query?"""
+        return "api-version=" in self.query or any(map(_VERSION.fullmatch, self.base.split("/")))
+
     def target(self, path: str) -> str:
-        """The base and a room's path; where both name a version, the base's holds."""
+        """The base and a room's path. Where both name a version, the base's holds; a base that is the whole address of
+        an endpoint is taken as it is."""
         path, _, query = path.partition("?")
         version, slash, rest = path.lstrip("/").partition("/")
-        if _VERSION.fullmatch(self.base.rpartition("/")[2]) and _VERSION.fullmatch(version):
+        if _VERSION.fullmatch(version) and self._has_version:
             path = slash + rest
+        if rest and self.base.endswith(f"/{rest}"):
+            path = ""
         queries = "&".join(part for part in (query, self.query) if part)
         return f"{self.base}{path}?{queries}" if queries else f"{self.base}{path}"
 

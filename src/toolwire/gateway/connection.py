@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import math
 import ssl
+import sys
+from collections.abc import Callable
 from typing import cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
@@ -31,6 +33,8 @@ MAX_IDLE = 64
 MAX_AGE = 55.0
 """Seconds that a connection may be idle: below the minute after which many servers hang up."""
 NEVER = math.inf
+Sink = Callable[[bytes], bool]
+"""Takes bytes; False when no more should come for now."""
 
 _names: dict[bytes, str] = {}
 
@@ -53,6 +57,7 @@ class Connection(asyncio.Protocol):
         "_pieces",
         "_roof",
         "_secured",
+        "_sink",
         "_timer",
         "_timer_at",
         "_transport",
@@ -79,6 +84,7 @@ class Connection(asyncio.Protocol):
         self._parser = HttpResponseParser(self)
         self._transport: asyncio.Transport
         self._waiter: asyncio.Future[None] | None = None
+        self._sink: Sink | None = None
         self._wanted = BODY
         self._cap = 0
         self._due = NEVER
@@ -141,6 +147,15 @@ class Connection(asyncio.Protocol):
         """Wait for any bytes of the body, its end, or a fault."""
         if not self.held and self.phase == BODY and self.fault is None:
             await self._wait(DONE, 0, self._deadlines.between_bytes)
+
+    async def pour(self, sink: Sink) -> None:
+        """Hand over bytes as they come, waking nobody, until the end, a fault, or a sink that has had enough."""
+        if self.held and not sink(self.take()):
+            return
+        if self.phase == BODY and self.fault is None:
+            self._sink = sink
+            await self._wait(DONE, sys.maxsize, self._deadlines.between_bytes)
+            self._sink = None
 
     async def rest(self, limit: int) -> None:
         """Wait for the whole body, more than `limit` bytes of it, or a fault."""
@@ -208,7 +223,7 @@ class Connection(asyncio.Protocol):
         try:
             await waiter
         except (asyncio.CancelledError, GeneratorExit):
-            self._waiter = None
+            self._waiter = self._sink = None
             self.drop()
             raise
 
@@ -266,7 +281,9 @@ class Connection(asyncio.Protocol):
             self._weigh_head()
         else:
             self._barren = 0
-        if self.held > self._roof and not self._paused:
+        if self._sink is not None and self.held and not self._sink(self.take()):
+            self._wake()
+        elif self.held > self._roof and not self._paused:
             self._paused = True
             self._transport.pause_reading()
         if self._waiter is not None:

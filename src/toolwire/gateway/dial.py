@@ -32,12 +32,13 @@ class Dialer:
     async def dial(self, seconds: float, make: Callable[[], Connection]) -> Connection | Fault:
         """All of it within `seconds`: the name, the connection, the proxy and TLS; 0 is no limit."""
         address, proxy = self._address, self._proxy
-        context: ssl.SSLContext | Fault | None = None
+        context: ssl.SSLContext | None = None
         if address.scheme == "https" or (proxy is not None and proxy.scheme == "https"):
             # Not within the time: the first one reads the system's certificates.
-            context = self._trust.context(address.ca_file)
-            if isinstance(context, Fault):
-                return context
+            trusted = self._trust.context(address.ca_file)
+            if isinstance(trusted, Fault):
+                return trusted
+            context = trusted
         try:
             async with asyncio.timeout(seconds or None):
                 if proxy is None:

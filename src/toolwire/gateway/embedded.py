@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from toolwire.gateway.connection import Sink
 from toolwire.gateway.faults import Fault
 from toolwire.gateway.loopback import Answered
 
@@ -21,6 +22,12 @@ class Embedded:
 
     async def chunk(self) -> bytes | Fault:
         return self._pieces.popleft() if self._pieces else b""
+
+    async def pour(self, sink: Sink) -> bytes | Fault | None:
+        while self._pieces:
+            if not sink(self._pieces.popleft()):
+                return None
+        return b""
 
     def abort(self) -> None:
         self._pieces.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -249,7 +249,7 @@ class Metrics:
         self._cells.close()
 
 
-Numbers = dict[str, dict[tuple[str, ...], list[float]]]
+Numbers = dict[str, dict[tuple[str, ...], Sequence[float]]]
 
 
 def _together(found: Iterable[Found]) -> Numbers:
@@ -262,12 +262,11 @@ def _together(found: Iterable[Found]) -> Numbers:
         if family.kind == "gauge" and not item.alive:
             continue
         before = numbers[family.name].get(series.labels)
+        values = item.values
         if before is not None:
             add = sum if family.together == "sum" else max
-            item_values = [add(pair) for pair in zip(before, item.values, strict=True)]
-        else:
-            item_values = item.values
-        numbers[family.name][series.labels] = item_values
+            values = [add(pair) for pair in zip(before, item.values, strict=True)]
+        numbers[family.name][series.labels] = values
     return numbers
 
 
@@ -283,7 +282,7 @@ def _written(numbers: Numbers) -> Iterable[str]:
                 yield f"{name}{_braces(pairs)} {_number(values[0])}\n"
 
 
-def _histogram(family: Family, pairs: list[tuple[str, str]], values: list[float]) -> Iterable[str]:
+def _histogram(family: Family, pairs: list[tuple[str, str]], values: Sequence[float]) -> Iterable[str]:
     count = 0.0
     bounds = [*(_number(bound) for bound in family.buckets), "+Inf"]
     for bound, value in zip(bounds, values[:-1], strict=True):

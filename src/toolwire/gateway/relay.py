@@ -27,29 +27,36 @@ class Outlet:
         self._beat: asyncio.Task[None] | None = None
         self._busy = False
 
-    async def write(self, data: bytes, more: bool = True) -> None:
+    def put(self, data: bytes) -> bool:
+        """More of the stream; False when nothing more should come before `drained`."""
         if self._framing is not None:
-            data = self._framing.feed(data) if more else self._framing.feed(data) + self._framing.close()
-        if not data and more:
-            return
-        self._busy = True
-        await self._incoming.write(data, more)
-        self._busy = False
+            data = self._framing.feed(data)
+        if not data:
+            return True
         self._last = self._loop.time()
-        if self._timer is None and self._heartbeat and more:
+        if self._timer is None and self._heartbeat:
             self._timer = self._loop.call_later(self._every, self._tick)
+        return self._incoming.put(data)
+
+    async def drained(self) -> None:
+        self._busy = True
+        await self._incoming.drained()
+        self._busy = False
+
+    async def end(self) -> None:
+        self.close()
+        await self._incoming.drained()
+        await self._incoming.write(b"" if self._framing is None else self._framing.close(), more=False)
 
     def _tick(self) -> None:
         """One timer for all silences: it looks how long the last one is, so that writing need not touch it."""
         silent = self._loop.time() - self._last
         if silent >= self._every and not self._busy:
-            self._beat = self._loop.create_task(self._alive())
+            self._last = self._loop.time()
+            self._incoming.put(self._heartbeat)
+            self._beat = self._loop.create_task(self._incoming.drained())
             silent = 0.0
         self._timer = self._loop.call_later(self._every - min(silent, self._every), self._tick)
-
-    async def _alive(self) -> None:
-        self._last = self._loop.time()
-        await self._incoming.write(self._heartbeat, more=True)
 
     def close(self) -> None:
         if self._timer is not None:
@@ -61,25 +68,26 @@ class Outlet:
 async def relay(call: Call, flow: Flow, asking: Asking, outlet: Outlet) -> None:
     """The rest of a stream that has begun. However it ends, the client sees an end of its own protocol."""
     try:
-        await outlet.write(b"".join(flow.pending))
+        outlet.put(b"".join(flow.pending))
         pauses = 0
         while True:
+            await outlet.drained()
             if flow.source_ended:
                 if not flow.stream.paused:
                     break
                 pauses += 1
-                if not await _resumed(call, flow, asking, outlet, pauses):
-                    return
-            data = await _next(flow)
-            if isinstance(data, Fault):
-                await outlet.write(flow.stream.fail(refusals.failure_of(flow.prepared.line, data)))
+                fault = await _resumed(call, flow, asking, pauses)
+                if fault is not None:
+                    outlet.put(flow.stream.fail(refusals.failure_of(flow.prepared.line, fault)))
+                    break
+            got = await _poured(flow, outlet)
+            if isinstance(got, Fault):
+                outlet.put(flow.stream.fail(refusals.failure_of(flow.prepared.line, got)))
                 break
-            if data:
-                await outlet.write(flow.stream.feed(data))
-            else:
+            if got is not None:
                 flow.source_ended = True
-                await outlet.write(flow.stream.close())
-        await outlet.write(b"", more=False)
+                outlet.put(flow.stream.close())
+        await outlet.end()
     finally:
         outlet.close()
         flow.source.abort()
@@ -87,27 +95,26 @@ async def relay(call: Call, flow: Flow, asking: Asking, outlet: Outlet) -> None:
             flow.waiting.cancel()
 
 
-async def _next(flow: Flow) -> bytes | Fault:
+async def _poured(flow: Flow, outlet: Outlet) -> bytes | Fault | None:
+    """What comes, translated and handed on where it arrives: no task is woken for a piece of a stream."""
+    feed, put = flow.stream.feed, outlet.put
     if flow.waiting is None:
-        return await flow.source.chunk()
-    waiting = flow.waiting
-    data = await waiting
+        return await flow.source.pour(lambda data: put(feed(data)))
+    data = await flow.waiting
     flow.waiting = None
+    if isinstance(data, bytes) and data:
+        put(feed(data))
+        return None
     return data
 
 
-async def _resumed(call: Call, flow: Flow, asking: Asking, outlet: Outlet, pauses: int) -> bool:
+async def _resumed(call: Call, flow: Flow, asking: Asking, pauses: int) -> Fault | None:
     """Go on with an answer that paused, which the client's protocol cannot say."""
     stream = flow.stream
-    if not isinstance(stream, StreamTranslation):
-        return False
-    line = flow.prepared.line
-    got: object = Fault("protocol", f"the answer paused more than {MAX_PAUSES} times")
-    if pauses <= MAX_PAUSES:
-        got = await asking.again(call, line, stream.continuation())
+    if not isinstance(stream, StreamTranslation) or pauses > MAX_PAUSES:
+        return Fault("protocol", f"the answer paused more than {MAX_PAUSES} times")
+    got = await asking.again(call, flow.prepared.line, stream.continuation())
     if isinstance(got, Fault):
-        await outlet.write(stream.fail(refusals.failure_of(line, got)), more=False)
-        return False
-    flow.source = got  # type: ignore[assignment]
-    flow.source_ended = False
-    return True
+        return got
+    flow.source, flow.source_ended = got, False
+    return None

@@ -131,6 +131,20 @@ class Request(Incoming):
         self._head = "".join(lines).encode("latin-1", "replace")
 
     async def write(self, data: bytes, more: bool) -> None:
+        self._put(data, more)
+        if more:
+            await self.drained()
+
+    def put(self, data: bytes) -> bool:
+        self._put(data, True)
+        return self.connection.full is None
+
+    async def drained(self) -> None:
+        full = self.connection.full
+        if full is not None:
+            await full
+
+    def _put(self, data: bytes, more: bool) -> None:
         self.sent += len(data)
         if self.gone:
             return
@@ -149,8 +163,6 @@ class Request(Incoming):
             transport.writelines((head, data))
         if not more:
             self.connection.answered(self)
-        elif self.connection.full is not None:
-            await self.connection.full
 
     def abort(self) -> None:
         self.connection.transport.abort()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from toolwire.gateway.address import Address
 from toolwire.gateway.config import Deadlines
-from toolwire.gateway.connection import BODY, DONE, HEAD, SLICE, Connection
+from toolwire.gateway.connection import BODY, DONE, HEAD, SLICE, Connection, Sink
 from toolwire.gateway.dial import Dialer
 from toolwire.gateway.faults import Fault
 from toolwire.gateway.proxy import read_proxy, refusal
@@ -75,6 +75,23 @@ class Answer:
         if connection.phase == DONE:
             self._over(connection, None)
         return data
+
+    async def pour(self, sink: Sink) -> bytes | Fault | None:
+        """The body to the sink, piece by piece, without waking the caller: b"" at its end, None where the sink has had
+        enough for now, and more can be asked for later."""
+        connection = self._connection
+        if connection is None:
+            return self._end
+        if self._unpacker is not None:
+            data = await self.chunk()
+            if isinstance(data, bytes) and data:
+                sink(data)
+                return None
+            return data
+        await connection.pour(sink)
+        if connection.phase == BODY and connection.fault is None:
+            return None
+        return self._over(connection, None if connection.phase == DONE else connection.fault)
 
     def abort(self) -> None:
         """Done with it: where more of the body would come, the connection is closed, so that the provider stops."""
