@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping
 
+from toolwire.gateway import refusals
 from toolwire.gateway.asking import Asking
 from toolwire.gateway.bodies import has_tools
 from toolwire.gateway.call import Call, Flow, Refusal, Reply
@@ -86,9 +87,8 @@ class Attempts:
 
     def _note(self, target: Target, refusal: Refusal, seconds: float) -> None:
         server, failure = self._call.state.config.server, refusal.failure
-        outcome = (
-            failure.code if failure.kind in ("upstream", "deadline") and failure.code else str(refusal.reply.status)
-        )
+        # Only words of our own: a provider's could be anything, and stand in headers and metrics.
+        outcome = failure.code if failure.code in refusals.OUTCOMES else str(failure.status or refusal.reply.status)
         self._telemetry.attempt(
             self._call.record, target.provider.name, outcome, seconds, fault=failure.kind in ("upstream", "deadline")
         )

@@ -32,6 +32,8 @@ FAULTS: Mapping[str, tuple[str, int, bool]] = MappingProxyType(
     }
 )
 """What a fault is to the client, as kind and status; and whether to ask the same provider again."""
+OUTCOMES = frozenset(FAULTS) | {"invalid_answer", "redirection", "provider_key_missing"}
+"""What may come of a try at a provider, besides a status."""
 
 
 def reply(room: Room, failure: Failure) -> Reply:
