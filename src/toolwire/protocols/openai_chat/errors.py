@@ -170,7 +170,7 @@ def failure_body(failure: Failure) -> Object:
     }
 
 
-_SENSIBLE = frozenset((400, 401, 402, 403, 404, 408, 409, 413, 422, 429, 499, 500, 502, 503, 504))
+_SENSIBLE = frozenset((400, 401, 402, 403, 404, 405, 408, 409, 413, 415, 422, 426, 429, 499, 500, 502, 503, 504))
 
 
 def write_error(failure: Failure) -> Sent:

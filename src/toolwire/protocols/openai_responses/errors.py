@@ -86,7 +86,7 @@ STREAM_CODES: Mapping[str, str] = MappingProxyType(
 )
 """The codes by which agents tell what is worth another try; the rest is `server_error`, which is."""
 
-SENDABLE = frozenset({400, 401, 403, 404, 408, 409, 413, 422, 429, 500, 502, 503, 504})
+SENDABLE = frozenset({400, 401, 403, 404, 405, 408, 409, 413, 415, 422, 426, 429, 500, 502, 503, 504})
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
