@@ -1,0 +1,327 @@
+"""Retries and fallbacks: as long as nothing reached the client, another try or another provider may answer it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from gateway.wire import (
+    CLIENTS,
+    PATIENCE,
+    PROVIDER_KEY,
+    PROVIDERS,
+    Got,
+    Peer,
+    Play,
+    Scene,
+    Served,
+    answer,
+    ask,
+    begun,
+    busy,
+    call,
+    chunked,
+    error_of,
+    failed,
+    failing,
+    finished,
+    open_call,
+    played,
+    refusal,
+    stage,
+    text_of,
+    whole,
+)
+
+STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+PAIRS = [
+    ("openai-chat", "anthropic"),
+    ("anthropic", "openai-responses"),
+    ("openai-responses", "gemini"),
+    ("gemini", "openai-chat"),
+]
+"""A provider that fails, and the one behind it."""
+
+
+def _rules() -> str:
+    """A model for each pair, and one whose first provider is not there at all."""
+    rules = ""
+    for first, second in PAIRS:
+        rules += f'[models."pair-{first}-*"]\nprovider = "{_name(first)}"\nfallbacks = ["behind-{second}"]\n'
+        rules += f'[models."behind-{second}"]\nprovider = "{_name(second)}"\nmodel = "behind-s{900 + PROVIDERS.index(second)}x"\n'
+    for client in CLIENTS:
+        rules += f'[models."lost-{client}"]\nprovider = "closed"\nmodel = "m"\nfallbacks = ["behind-anthropic"]\n'
+    rules += f'[providers.closed]\nprotocols = ["openai-chat"]\nbase_url = "http://127.0.0.1:1"\napi_key = "{PROVIDER_KEY}"\n'
+    rules += '[providers.unkeyed]\nprotocols = ["openai-chat"]\nbase_url = "http://127.0.0.1:1"\napi_key_env = "NO_SUCH_VARIABLE"\n'
+    rules += '[models.keyless]\nprovider = "unkeyed"\nmodel = "m"\nfallbacks = ["behind-anthropic"]\n'
+    return rules
+
+
+def _name(protocol: str) -> str:
+    return protocol.removeprefix("openai-")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with stage(tmp_path_factory.mktemp("fallbacks"), more=_rules()) as staged:
+        yield staged
+
+
+def pair(served: Served, first: str, second: str, stream: bool, *plays: Play) -> tuple[Scene, Scene]:
+    """A scene that fails, and the one behind it, which does not."""
+    failing_scene = served.scene(first, *plays, model=f"pair-{first}")
+    behind = served.scene(second, played(second, stream, "From behind."))
+    served.wire._scenes[f"s{900 + PROVIDERS.index(second)}x".encode()] = behind
+    return failing_scene, behind
+
+
+REFUSALS: dict[str, tuple[int, str]] = {
+    "408": (408, "timeout"),
+    "429": (429, "rate_limit_error"),
+    "500": (500, "api_error"),
+    "502": (502, "api_error"),
+    "503": (503, "overloaded_error"),
+    "529": (529, "overloaded_error"),
+}
+
+
+@STREAMS
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("pair_", PAIRS, ids=lambda pair_: pair_[0])
+@pytest.mark.parametrize("status", REFUSALS)
+def test_the_next_provider_is_asked(
+    served: Served, client: str, pair_: tuple[str, str], status: str, stream: bool
+) -> None:
+    first, second = pair_
+    code, kind = REFUSALS[status]
+    word = {
+        "anthropic": kind,
+        "gemini": "UNAVAILABLE" if code >= 500 else "RESOURCE_EXHAUSTED" if code == 429 else "DEADLINE_EXCEEDED",
+    }.get(first, "server_error" if code != 429 else "requests")
+    scene, behind = pair(served, first, second, stream, answer(code, refusal(first, code, word, "Not now.")))
+    got = call(served, client, scene.name, stream)
+    assert got.status == 200, got.data
+    assert text_of(client, got, stream) == "From behind."
+    assert (len(scene.asked), len(behind.asked)) == (1, 1)
+    tried = got.headers["x-toolwire-attempts"].split(", ")
+    assert tried == [f"{_name(first)}={status}", f"{_name(second)}=ok"]
+    line = served.line(got.id)
+    assert [row[0] for row in line["attempts"]] == [_name(first), _name(second)]
+    assert (line["provider"], line["to"]) == (_name(second), second)
+
+
+@STREAMS
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_connection_that_is_refused_is_no_end(served: Served, client: str, stream: bool) -> None:
+    behind = served.scene("anthropic", played("anthropic", stream, "From behind."))
+    served.wire._scenes[f"s{900 + PROVIDERS.index('anthropic')}x".encode()] = behind
+    got = call(served, client, f"lost-{client}", stream)
+    assert text_of(client, got, stream) == "From behind."
+    assert got.headers["x-toolwire-attempts"] == "closed=refused, anthropic=ok"
+
+
+def test_a_provider_without_its_key_is_passed_over(served: Served) -> None:
+    behind = served.scene("anthropic", whole("anthropic", "From behind."))
+    served.wire._scenes[f"s{900 + PROVIDERS.index('anthropic')}x".encode()] = behind
+    got = call(served, "openai-chat", "keyless", False)
+    assert text_of("openai-chat", got, False) == "From behind."
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("pair_", PAIRS, ids=lambda pair_: pair_[0])
+@pytest.mark.parametrize("how", ["overload", "cut", "start then overload", "start then cut"])
+def test_a_stream_that_fails_before_its_content_is_tried_elsewhere(
+    served: Served, client: str, pair_: tuple[str, str], how: str
+) -> None:
+    first, second = pair_
+    start = begun(first)[:1] if how.startswith("start") and first != "gemini" else []
+    play: Play = chunked(*start, failing(first)) if how.endswith("overload") else _cut(start)
+    scene, behind = pair(served, first, second, True, play)
+    got = call(served, client, scene.name, True)
+    assert got.status == 200, got.data
+    assert text_of(client, got, True) == "From behind."
+    assert finished(client, got.frames)
+    assert (len(scene.asked), len(behind.asked)) == (1, 1)
+
+
+def _cut(start: list[bytes]) -> Play:
+    return lambda peer: peer.say(chunked(*start, end=False))
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("pair_", PAIRS, ids=lambda pair_: pair_[0])
+def test_after_content_nobody_else_is_asked(served: Served, client: str, pair_: tuple[str, str]) -> None:
+    first, second = pair_
+
+    def play(peer: Peer) -> None:
+        peer.say(chunked(*begun(first), end=False))
+        peer.until_told()
+        peer.chunk(failing(first), b"")
+
+    scene, behind = pair(served, first, second, True, play)
+    line = open_call(served, client, scene.name, True)
+    line.start()
+    data = line.until(b"Hel")
+    scene.go.set()
+    got = Got(200, {}, data + line.response.read())
+    line.connection.close()
+    assert failed(client, got.frames)
+    assert not finished(client, got.frames)
+    assert not behind.asked
+
+
+@STREAMS
+@pytest.mark.parametrize("pair_", PAIRS, ids=lambda pair_: pair_[0])
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_what_is_the_clients_fault_is_not_tried_again(
+    served: Served, pair_: tuple[str, str], status: int, stream: bool
+) -> None:
+    first, second = pair_
+    word = {"anthropic": "invalid_request_error", "gemini": "INVALID_ARGUMENT"}.get(first, "invalid_request_error")
+    scene, behind = pair(served, first, second, stream, answer(status, refusal(first, status, word, "Wrong.")))
+    got = call(served, "anthropic", scene.name, stream)
+    assert 400 <= got.status < 500
+    assert (len(scene.asked), len(behind.asked)) == (1, 0)
+    assert "x-toolwire-attempts" not in got.headers
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_when_all_fail_the_first_refusal_is_told(served: Served, client: str) -> None:
+    scene, behind = pair(
+        served,
+        "openai-chat",
+        "anthropic",
+        False,
+        answer(429, refusal("openai-chat", 429, "requests", "First.", "rate_limit_exceeded"), retry_after="3"),
+    )
+    behind.plays[:] = [busy("anthropic")]
+    got = call(served, client, scene.name, False)
+    assert got.status == 429
+    assert "First." in error_of(client, got)["message"]
+    assert got.headers["retry-after"] == "3"
+    assert got.headers["x-toolwire-attempts"] == "chat=429, anthropic=529"
+
+
+def test_a_providers_words_do_not_get_into_headers(served: Served) -> None:
+    body = refusal("openai-chat", 502, "upstream_error", "No.", "x\r\nset-cookie: evil=1")
+    scene, _ = pair(served, "openai-chat", "anthropic", False, answer(502, body))
+    got = call(served, "openai-chat", scene.name, False)
+    assert got.headers["x-toolwire-attempts"] == "chat=502, anthropic=ok"
+    assert "set-cookie" not in got.headers
+    assert b"evil" not in call_metrics(served)
+
+
+# --- retries ---
+
+
+@pytest.fixture(scope="module")
+def stubborn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with stage(
+        tmp_path_factory.mktemp("stubborn"), "retries = 2\nrest_after = 1000000\n[server.deadlines]\nretries = 30"
+    ) as staged:
+        yield staged
+
+
+LIMITED = refusal("openai-chat", 429, "requests", "Slow down.", "rate_limit_exceeded")
+
+
+@STREAMS
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_same_provider_is_asked_again(stubborn: Served, client: str, stream: bool) -> None:
+    scene = stubborn.scene(
+        "openai-chat",
+        answer(429, LIMITED, retry_after="0"),
+        answer(503, LIMITED, retry_after="0"),
+        played("openai-chat", stream),
+    )
+    got = call(stubborn, client, scene.model, stream)
+    assert text_of(client, got, stream) == "Hello there."
+    assert len(scene.asked) == 3
+    assert got.headers["x-toolwire-attempts"] == "chat=429, chat=503, chat=ok"
+    assert len({asked.body for asked in scene.asked}) == 1
+
+
+def test_retries_have_an_end(stubborn: Served) -> None:
+    scene = stubborn.scene("openai-chat", answer(429, LIMITED, retry_after="0"))
+    got = call(stubborn, "openai-chat", scene.model, False)
+    assert got.status == 429
+    assert len(scene.asked) == 3
+    assert len(stubborn.line(got.id)["attempts"]) == 3
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("wait", ["31", "3600"])
+def test_a_long_wait_is_left_to_the_client(stubborn: Served, client: str, wait: str) -> None:
+    scene = stubborn.scene("openai-chat", answer(429, LIMITED, retry_after=wait))
+    got = call(stubborn, client, scene.model, False)
+    assert (got.status, got.headers["retry-after"]) == (429, wait)
+    assert len(scene.asked) == 1
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404])
+def test_what_will_not_change_is_not_asked_again(stubborn: Served, status: int) -> None:
+    scene = stubborn.scene(
+        "openai-chat", answer(status, refusal("openai-chat", status, "invalid_request_error", "No."))
+    )
+    got = call(stubborn, "openai-chat", scene.model, False)
+    assert got.status == status
+    assert len(scene.asked) == 1
+
+
+@pytest.mark.parametrize("client", ["openai-chat", "anthropic"])
+def test_a_connection_that_is_cut_before_an_answer_is_tried_again(stubborn: Served, client: str) -> None:
+    scene = stubborn.scene("openai-chat", lambda peer: None, whole("openai-chat"))
+    got = call(stubborn, client, scene.model, False)
+    assert got.status == 200
+    assert len(scene.asked) == 2
+
+
+# --- rest ---
+
+
+def test_a_provider_that_keeps_failing_rests_and_comes_back(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with stage(tmp_path_factory.mktemp("rest"), "retries = 0\nrest_after = 2\nrest = 0.2", _rules()) as served:
+        scene, behind = pair(served, "openai-chat", "anthropic", False, busy("openai-chat"))
+        for _ in range(2):
+            assert call(served, "openai-chat", scene.name, False).status == 200
+        assert (len(scene.asked), len(behind.asked)) == (2, 2)
+        resting = _event(served, "resting")
+        assert resting["provider"] == "chat"
+        scene.plays[:] = [whole("openai-chat")]
+        seen = ""
+        while seen != "Hello there.":  # until its rest is over
+            got = call(served, "openai-chat", scene.name, False)
+            seen = text_of("openai-chat", got, False)
+        assert len(behind.asked) >= 2
+        assert len(scene.asked) == 3
+        assert _event(served, "rested")["provider"] == "chat"
+
+
+def test_a_provider_without_a_fallback_never_rests(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with stage(tmp_path_factory.mktemp("alone"), "retries = 0\nrest_after = 1\nrest = 1000") as served:
+        scene = served.scene("openai-chat", busy("openai-chat"), busy("openai-chat"), whole("openai-chat"))
+        statuses = [call(served, "openai-chat", scene.model, False).status for _ in range(3)]
+        assert statuses == [503, 503, 200]
+
+
+def test_it_rests_while_a_fallback_exists(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with stage(tmp_path_factory.mktemp("resting"), "retries = 0\nrest_after = 2\nrest = 1000", _rules()) as served:
+        scene, behind = pair(served, "openai-chat", "anthropic", False, busy("openai-chat"))
+        for _ in range(5):
+            assert call(served, "openai-chat", scene.name, False).status == 200
+        assert (len(scene.asked), len(behind.asked)) == (2, 5)
+        metrics = call_metrics(served)
+        assert b"resting" in metrics
+
+
+def call_metrics(served: Served) -> bytes:
+    return ask(served.port, "GET", "/metrics").data
+
+
+def _event(served: Served, kind: str) -> dict[str, object]:
+    while True:
+        found: dict[str, object] = json.loads(served.lines.get(timeout=PATIENCE))
+        if found["event"] == kind:
+            return found
