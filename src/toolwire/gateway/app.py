@@ -7,7 +7,7 @@ import itertools
 import os
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -80,11 +80,11 @@ class Gateway:
 
     async def handle(self, incoming: Incoming) -> None:
         """Answer a request, from whichever server."""
-        endpoints = self._current()
+        endpoints = self._current(incoming.clock)
         if incoming.path in endpoints.open:
             await incoming.answer(endpoints.open[incoming.path](), {})
             return
-        clock = asyncio.get_running_loop().time
+        clock = incoming.clock
         found = self._dialects.asked(incoming.path, incoming.query) if incoming.method == "POST" else None
         room = found[0] if found else self._dialects.nearest(incoming.path, incoming.query, incoming.headers)
         record = Record(
@@ -145,10 +145,10 @@ class Gateway:
 
     # --- configuration ---
 
-    def _current(self) -> Endpoints:
+    def _current(self, clock: Callable[[], float]) -> Endpoints:
         """The endpoints for the configuration in force."""
         if self._polling is None:
-            now = asyncio.get_running_loop().time()
+            now = clock()
             if now - self._looked >= LOOK:
                 self._looked = now
                 self.refresh()
@@ -187,8 +187,10 @@ class Gateway:
 
     def open(self) -> None:
         """Get ready before the first request, and look after the configuration's file from now on."""
-        self._current()
-        self._polling = asyncio.get_running_loop().create_task(self._poll())
+        loop = asyncio.get_running_loop()
+        self._telemetry.gather(loop)
+        self._current(loop.time)
+        self._polling = loop.create_task(self._poll())
 
     async def _poll(self) -> None:
         while True:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from msgspec.structs import replace
+
 from toolwire.exchange import StreamTranslation
 from toolwire.gateway import loopback, refusals
 from toolwire.gateway.call import Call, Flow, Prepared, Refusal, Reply, Source, Streaming
@@ -47,8 +49,9 @@ class Asking:
             return refusals.faulty(call, line, source)
         record.upstream_id = source.headers.get(line.room.http.request_id, "")
         if source.status >= 300:
-            return await self._refused(call, ready, source)
-        return await (self._flowing if call.stream else self._whole)(call, ready, source)
+            return _keyless(await self._refused(call, ready, source), line)
+        got = await (self._flowing if call.stream else self._whole)(call, ready, source)
+        return _keyless(got, line) if isinstance(got, Refusal) else got
 
     async def send(self, call: Call, line: Line, body: bytes, method: str = "POST") -> Source | Fault:
         if line.address is None:
@@ -64,7 +67,7 @@ class Asking:
             return refusals.faulty(call, line, data)
         if source.status < 400:
             return refusals.redirected(call, line, source.status)
-        data = _scrubbed(data, line)
+        data = scrubbed(data, line)
         said = ready.exchange.error(data, source.status, source.headers)
         failure = said.failure or Failure("upstream", "", 502)
         headers = {**said.headers, **answer_headers(call, line, source.headers, ready.losses)}
@@ -147,7 +150,7 @@ class Asking:
 
     async def _begin(self, call: Call, flow: Flow) -> Refusal | None:
         source, stream = flow.source, flow.stream
-        clock = asyncio.get_running_loop().time
+        clock = call.clock
         until = 0.0
         while not stream.begun and stream.failure is None:
             if until:
@@ -220,7 +223,17 @@ def _failed(call: Call, response: Response, passing: Reply) -> Refusal:
     return refusals.refused(failure, Reply(told.status, {**passing.headers, **told.headers}, told.body))
 
 
-def _scrubbed(data: bytes, line: Line) -> bytes:
+def scrubbed(data: bytes, line: Line) -> bytes:
     """Some servers repeat the key in their complaint; nobody else needs to see it."""
     key = line.provider.api_key.reveal().encode()
     return data.replace(key, b"[key]") if len(key) >= 8 else data
+
+
+def _keyless(refusal: Refusal, line: Line) -> Refusal:
+    """Wherever the key may stand: also in headers, and in what a stream said before it began."""
+    key = line.provider.api_key.reveal()
+    if len(key) < 8:
+        return refusal
+    reply = refusal.reply
+    headers = {name: value.replace(key, "[key]") for name, value in reply.headers.items()}
+    return replace(refusal, reply=Reply(reply.status, headers, scrubbed(reply.body, line)))

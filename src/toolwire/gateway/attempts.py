@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from toolwire.gateway import refusals
 from toolwire.gateway.asking import Asking
@@ -29,7 +29,7 @@ class Attempts:
         self._asking = asking
         self._health = health
         self._telemetry = telemetry
-        self._clock: Callable[[], float] = asyncio.get_running_loop().time
+        self._clock = call.clock
         self._until = self._clock() + (call.state.config.server.deadlines.retries or float("inf"))
 
     async def run(self, targets: tuple[Target, ...]) -> Reply | Flow | Refusal:

@@ -24,10 +24,29 @@ from toolwire.room import Room
 class Call:
     """What a client asks for."""
 
-    __slots__ = ("body", "client", "framing", "headers", "model", "now", "peek", "record", "state", "stream", "visitor")
+    __slots__ = (
+        "body",
+        "client",
+        "clock",
+        "framing",
+        "headers",
+        "model",
+        "now",
+        "peek",
+        "record",
+        "state",
+        "stream",
+        "visitor",
+    )
 
     def __init__(
-        self, state: State, client: Room, visitor: Visitor, record: Record, headers: Mapping[str, str]
+        self,
+        state: State,
+        client: Room,
+        visitor: Visitor,
+        record: Record,
+        headers: Mapping[str, str],
+        clock: Callable[[], float],
     ) -> None:
         self.state = state
         self.client = client
@@ -35,6 +54,8 @@ class Call:
         self.record = record
         self.headers = headers
         """The client's headers, in lower case."""
+        self.clock = clock
+        """The event loop's."""
         self.body = b""
         self.peek = Peek()
         self.model = ""

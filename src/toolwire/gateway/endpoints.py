@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from urllib.parse import parse_qsl, unquote
 
@@ -51,12 +50,12 @@ class Endpoints:
         """Answer a visitor that was let in."""
         found = self._dialects.asked(incoming.path, incoming.query)
         if found is not None and incoming.method == "POST":
-            call = Call(self.state, room, visitor, record, incoming.headers)
+            call = Call(self.state, room, visitor, record, incoming.headers, incoming.clock)
             await (self._count if found[1].verb == "count" else self._generate)(incoming, call, found[1])
             return
         answer = self._page(incoming, room, visitor, record) if found is None else _wrong_method(incoming, room)
         if answer is None:
-            call = Call(self.state, room, visitor, record, incoming.headers)
+            call = Call(self.state, room, visitor, record, incoming.headers, incoming.clock)
             answer = await pass_through(call, incoming, self._asking)
             if answer is None:
                 return
@@ -108,7 +107,7 @@ class Endpoints:
         kind = "application/json" if framing is not None else http.stream_type
         headers = {**flow.headers, **attempts_header(record.attempts), **named(call.client, record.request_id)}
         await incoming.start(200, {**headers, "content-type": kind, "cache-control": "no-cache"})
-        record.status, record.first_byte = 200, asyncio.get_running_loop().time()
+        record.status, record.first_byte = 200, incoming.clock()
         outlet = Outlet(incoming, framing, b"" if framing is not None else http.heartbeat, server.heartbeat)
         try:
             await relay(call, flow, self._asking, outlet)
@@ -123,7 +122,7 @@ class Endpoints:
         await self._answer(incoming, call.client, call.record, refusal.reply)
 
     async def _answer(self, incoming: Incoming, room: Room, record: Record, answer: Reply) -> None:
-        record.status, record.first_byte = answer.status, asyncio.get_running_loop().time()
+        record.status, record.first_byte = answer.status, incoming.clock()
         if self._telemetry.bodies:
             record.response_body = answer.body
         await incoming.answer(answer, {**attempts_header(record.attempts), **named(room, record.request_id)})

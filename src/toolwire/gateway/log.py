@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import sys
@@ -22,6 +23,27 @@ def to_stderr(line: str) -> None:
             sys.stderr.write(line)
         except (OSError, ValueError):
             return
+
+
+class Gathered:
+    """The lines of a moment in one write."""
+
+    MOMENT = 0.02
+
+    def __init__(self, out: Callable[[str], None], loop: asyncio.AbstractEventLoop) -> None:
+        self._out = out
+        self._loop = loop
+        self._lines: list[str] = []
+
+    def __call__(self, line: str) -> None:
+        if not self._lines:
+            self._loop.call_later(self.MOMENT, self.flush)
+        self._lines.append(line)
+
+    def flush(self) -> None:
+        lines, self._lines = self._lines, []
+        if lines:
+            self._out("".join(lines))
 
 
 def level_of(record: Record) -> str:
@@ -260,6 +282,13 @@ class Log:
         exact = {secret for secret in secrets if len(secret) >= SHORTEST_SECRET}
         escaped = {_encode(secret).decode()[1:-1] for secret in exact}
         self._secrets = tuple(sorted(exact | escaped, key=len, reverse=True))
+
+    def gathered(self, loop: asyncio.AbstractEventLoop) -> Gathered | None:
+        """Write through this loop from now on, the lines of a moment together; whoever gave an outlet gets lines."""
+        if self._out is not to_stderr:
+            return None
+        self._out = together = Gathered(to_stderr, loop)
+        return together
 
     def _time(self, wall: float) -> str:
         second = int(wall)

@@ -6,7 +6,7 @@ import asyncio
 
 from toolwire.exchange import StreamTranslation
 from toolwire.gateway import refusals
-from toolwire.gateway.asking import MAX_PAUSES, Asking
+from toolwire.gateway.asking import MAX_PAUSES, Asking, scrubbed
 from toolwire.gateway.call import Call, Flow
 from toolwire.gateway.faults import Fault
 from toolwire.gateway.incoming import Incoming
@@ -86,7 +86,7 @@ async def relay(call: Call, flow: Flow, asking: Asking, outlet: Outlet) -> None:
                 break
             if got is not None:
                 flow.source_ended = True
-                outlet.put(flow.stream.close())
+                outlet.put(scrubbed(flow.stream.close(), flow.prepared.line))
         await outlet.end()
     finally:
         outlet.close()
@@ -97,13 +97,18 @@ async def relay(call: Call, flow: Flow, asking: Asking, outlet: Outlet) -> None:
 
 async def _poured(flow: Flow, outlet: Outlet) -> bytes | Fault | None:
     """What comes, translated and handed on where it arrives: no task is woken for a piece of a stream."""
-    feed, put = flow.stream.feed, outlet.put
+    stream, put = flow.stream, outlet.put
+
+    def hand_on(data: bytes) -> None:
+        out = stream.feed(data)
+        put(out if stream.failure is None else scrubbed(out, flow.prepared.line))
+
     if flow.waiting is None:
-        return await flow.source.pour(lambda data: put(feed(data)))
+        return await flow.source.pour(hand_on)
     data = await flow.waiting
     flow.waiting = None
     if isinstance(data, bytes) and data:
-        put(feed(data))
+        hand_on(data)
         return None
     return data
 

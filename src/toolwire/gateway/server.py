@@ -63,6 +63,7 @@ class Request(Incoming):
         self.path, self.query = path, query.partition("#")[0]
         self.headers = headers
         self.peer = connection.peer
+        self.clock = connection.clock
         self.sent = 0
         self.gone = False
         self.keep = keep
@@ -108,7 +109,7 @@ class Request(Incoming):
                 self.keep = False
                 return None
             self.connection.wants()
-            self._waiter = asyncio.get_running_loop().create_future()
+            self._waiter = self.connection.loop.create_future()
             await self._waiter
         if self._size > limit:
             return None
@@ -189,9 +190,11 @@ class Connection(asyncio.Protocol):
         "_url",
         "_waiting",
         "chunks",
+        "clock",
         "closing",
         "current",
         "full",
+        "loop",
         "peer",
         "since",
         "transport",
@@ -199,6 +202,8 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self.loop = server.loop
+        self.clock = server.time
         self._parser = HttpRequestParser(self)
         self._waiting: deque[Request] = deque()
         self._reading: Request | None = None

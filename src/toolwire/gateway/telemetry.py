@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from toolwire.gateway.log import Log, to_stderr
+from toolwire.gateway.log import Gathered, Log, to_stderr
 from toolwire.gateway.metrics import Metrics
 from toolwire.gateway.record import Record
 
@@ -50,6 +51,7 @@ class Telemetry:
         """Should the caller fill in the bodies of a record?"""
         self.metrics = metrics or Metrics()
         self._tracer = tracer
+        self._gathered: Gathered | None = None
         self.configure(server)
 
     def configure(self, server: Settings, secrets: Iterable[str] = ()) -> None:
@@ -93,8 +95,14 @@ class Telemetry:
     def metrics_text(self) -> bytes:
         return self.metrics.text()
 
+    def gather(self, loop: asyncio.AbstractEventLoop) -> None:
+        """From now on lines are written together, a moment later."""
+        self._gathered = self.log.gathered(loop)
+
     def close(self) -> None:
         """Hand over what the tracer still holds: may take seconds, so not on the loop; and leave the shared numbers."""
+        if self._gathered is not None:
+            self._gathered.flush()
         if self._tracer is not None:
             self._tracer.close()
         self.metrics.close()
