@@ -328,7 +328,12 @@ def stage(folder: Path, server: str = "", more: str = "", forward: bool = False,
     file.write_text(text)
     live = Live(file, {"HOME": os.devnull}, lambda found: None)
     lines: queue.Queue[str] = queue.Queue()
-    gateway = Gateway(live, Telemetry(live.current.server, lines.put))
+
+    def log(text: str) -> None:
+        for line in text.splitlines():
+            lines.put(line)
+
+    gateway = Gateway(live, Telemetry(live.current.server, log))
     with (own if host == "own" else hosted)(gateway) as port:
         yield Served(port, wire, gateway, lines)
     wire.close()

@@ -150,7 +150,7 @@ class Asking:
 
     async def _begin(self, call: Call, flow: Flow) -> Refusal | None:
         source, stream = flow.source, flow.stream
-        clock = call.clock
+        clock = asyncio.get_running_loop().time
         until = 0.0
         while not stream.begun and stream.failure is None:
             if until:

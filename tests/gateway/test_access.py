@@ -1,0 +1,446 @@
+"""Who may come in, what they may ask for, and that no key is ever seen where it does not belong."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.wire import (
+    CLIENT_KEY,
+    CLIENTS,
+    PROVIDER_KEY,
+    PROVIDERS,
+    Peer,
+    Served,
+    answer,
+    ask,
+    begun,
+    call,
+    chunked,
+    error_of,
+    open_call,
+    path_of,
+    played,
+    refusal,
+    request_of,
+    stage,
+    text_of,
+    whole,
+)
+from toolwire.conformance.frames import compact
+from toolwire.gateway import app
+
+STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+NARROW_KEY = "tw-narrow-key-0123456789"
+KEYS = "".join(
+    f'[[server.keys]]\nname = "{name}"\nsha256 = "{hashlib.sha256(key.encode()).hexdigest()}"\nmodels = {json.dumps(models)}\n'
+    for name, key, models in (("all", CLIENT_KEY, ["*"]), ("narrow", NARROW_KEY, ["anthropic/*", "small"]))
+)
+
+
+@pytest.fixture(scope="module")
+def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    rules = '[models]\nsmall = "chat/gpt-4.1-mini-s950x"\nlarge = "chat/gpt-4.1"\n'
+    with stage(tmp_path_factory.mktemp("keyed"), f"retries = 0\nrest_after = 100000\n{KEYS}", rules) as staged:
+        yield staged
+
+
+@pytest.fixture(scope="module")
+def open_(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with stage(tmp_path_factory.mktemp("open"), 'hosts = ["gateway.example"]') as staged:
+        yield staged
+
+
+@pytest.fixture(scope="module")
+def forwarding(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with stage(tmp_path_factory.mktemp("forwarding"), forward=True) as staged:
+        yield staged
+
+
+SHOWN = {
+    "bearer": lambda key: ({"authorization": f"Bearer {key}"}, ""),
+    "lower": lambda key: ({"authorization": f"bearer {key}"}, ""),
+    "x-api-key": lambda key: ({"x-api-key": key}, ""),
+    "x-goog-api-key": lambda key: ({"x-goog-api-key": key}, ""),
+    "query": lambda key: ({}, f"key={key}"),
+    "own": lambda key: ({"x-toolwire-key": key}, ""),
+}
+
+
+def _asked(served: Served, client: str, model: str, headers: Mapping[str, str], query: str = "") -> Any:
+    path = path_of(client, model, False)
+    body = compact(request_of(client, model, False)).encode()
+    return ask(served.port, "POST", f"{path}?{query}" if query else path, body, headers)
+
+
+# --- keys ---
+
+
+@pytest.mark.parametrize("way", SHOWN)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_key_is_known_however_it_is_shown(keyed: Served, client: str, way: str) -> None:
+    scene = keyed.scene("openai-chat", whole("openai-chat"))
+    headers, query = SHOWN[way](CLIENT_KEY)
+    got = _asked(keyed, client, scene.model, headers, query)
+    assert (got.status, text_of(client, got, False)) == (200, "Hello there.")
+    assert keyed.line(got.id)["key"] == "all"
+    assert CLIENT_KEY not in str(scene.asked)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"authorization": "Bearer wrong"},
+        {"x-api-key": ""},
+        {"x-toolwire-key": "wrong", "authorization": f"Bearer {CLIENT_KEY}"},
+    ],
+)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_wrong_key_or_none_is_refused(keyed: Served, client: str, headers: dict[str, str]) -> None:
+    scene = keyed.scene("openai-chat", whole("openai-chat"))
+    got = _asked(keyed, client, scene.model, headers)
+    assert got.status == 401
+    error = error_of(client, got)
+    word = {"anthropic": "authentication_error", "gemini": "UNAUTHENTICATED", "unified": "authentication"}.get(
+        client, "invalid_api_key"
+    )
+    assert word in (error.get("type"), error.get("status"), error.get("code"))
+    assert not scene.asked
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/metrics", "/v1/embeddings", "/nowhere"])
+def test_nothing_but_life_is_shown_without_a_key(keyed: Served, path: str) -> None:
+    assert ask(keyed.port, "GET", path).status == 401
+    assert ask(keyed.port, "GET", "/livez").status == 200
+    assert ask(keyed.port, "GET", "/readyz").status == 200
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_key_has_its_models(keyed: Served, client: str) -> None:
+    headers = {"authorization": f"Bearer {NARROW_KEY}"}
+    scene = keyed.scene("anthropic", whole("anthropic"))
+    assert _asked(keyed, client, scene.model, headers).status == 200
+    for model in ("large", "chat/gpt-4.1", "nonesuch", "gemini/x", "loopback"):
+        got = _asked(keyed, client, model, headers)
+        assert got.status == 403
+        assert "small" in error_of(client, got)["message"]
+
+
+def test_a_key_sees_its_models_only(keyed: Served) -> None:
+    def listed(key: str) -> list[str]:
+        got = ask(keyed.port, "GET", "/v1/models", headers={"authorization": f"Bearer {key}"})
+        return [model["id"] for model in got.json()["data"]]
+
+    assert listed(NARROW_KEY) == ["small"]
+    assert set(listed(CLIENT_KEY)) == {"small", "large", "loopback"}
+    assert ask(keyed.port, "GET", "/v1/models/large", headers={"authorization": f"Bearer {NARROW_KEY}"}).status == 403
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])
+def test_a_second_name_cannot_be_smuggled_in(keyed: Served, path: str) -> None:
+    scene = keyed.scene("openai-chat", whole("openai-chat"))
+    keyed.wire._scenes[b"s950x"] = scene
+    body = b'{"model":"gpt-4.1-mini","messages":[{"role":"user","content":"Hi"}],"m\\u006fdel":"large","model":"small"}'
+    got = ask(keyed.port, "POST", path, body, {"authorization": f"Bearer {NARROW_KEY}"})
+    assert got.status == 200, got.data
+    pairs: list[tuple[str, Any]] = json.loads(scene.asked[0].body, object_pairs_hook=list)
+    assert [value for name, value in pairs if name == "model"] == ["gpt-4.1-mini-s950x"]
+
+
+def test_a_narrow_key_may_not_use_paths_without_a_model(keyed: Served) -> None:
+    assert ask(keyed.port, "GET", "/v1/files", headers={"authorization": f"Bearer {NARROW_KEY}"}).status == 403
+
+
+# --- without keys ---
+
+
+def _drive(
+    config: Path, headers: list[tuple[bytes, bytes]], client: tuple[str, int] | None, type_: str = "http"
+) -> list[dict[str, Any]]:
+    """The application by the standard, without a server."""
+    sent: list[dict[str, Any]] = []
+
+    async def run() -> None:
+        made = app(config)
+        scope = {
+            "type": type_,
+            "method": "POST",
+            "path": "/v1/messages",
+            "query_string": b"",
+            "headers": headers,
+            "client": client,
+            "extensions": {"websocket.http.response": {}},
+        }
+        body = compact(request_of("anthropic", "loopback", False)).encode()
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": body}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await made(scope, receive, send)
+        await made.close()
+
+    asyncio.run(run())
+    return sent
+
+
+@pytest.mark.parametrize(
+    ("peer", "status"),
+    [
+        ("127.0.0.1", 200),
+        ("127.9.9.9", 200),
+        ("::1", 200),
+        ("::ffff:127.0.0.1", 200),
+        ("192.168.1.7", 403),
+        ("8.8.8.8", 403),
+        ("2001:db8::1", 403),
+        ("::ffff:10.0.0.1", 403),
+    ],
+)
+def test_without_keys_only_this_machine_is_served(tmp_path: Path, peer: str, status: int) -> None:
+    file = tmp_path / "toolwire.toml"
+    file.write_text('[server]\nlog = "none"\n')
+    sent = _drive(file, [(b"host", b"localhost:8642")], (peer, 1234))
+    assert sent[0]["status"] == status
+
+
+HOSTS = [
+    ("127.0.0.1:{port}", 200),
+    ("localhost", 200),
+    ("localhost:1", 200),
+    ("LOCALHOST", 200),
+    ("localhost.", 200),
+    ("[::1]:8642", 200),
+    ("gateway.example", 200),
+    ("evil.example", 403),
+    ("127.0.0.1.evil.example", 403),
+    ("localhost.evil.example:80", 403),
+    ("evil.example#localhost", 403),
+    ("user@evil.example", 403),
+    ("", 403),
+]
+
+
+@pytest.mark.parametrize(("host", "status"), HOSTS)
+def test_a_name_that_was_bound_anew_is_refused(open_: Served, host: str, status: int) -> None:
+    got = call(open_, "anthropic", "loopback", False, {"host": host.format(port=open_.port)})
+    assert got.status == status
+    if status == 403:
+        assert "server.hosts" in error_of("anthropic", got)["message"]
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        ("http://localhost:3000", 200),
+        ("http://127.0.0.1", 200),
+        ("https://evil.example", 403),
+        ("null", 403),
+        ("file://", 403),
+        ("http://localhost.evil.example", 403),
+    ],
+)
+def test_pages_of_others_are_refused(open_: Served, origin: str, status: int) -> None:
+    assert call(open_, "openai-chat", "loopback", False, {"origin": origin}).status == status
+
+
+# --- forward_auth ---
+
+WAYS = {"anthropic": ("x-api-key", "{}"), "gemini": ("x-goog-api-key", "{}")}
+
+
+@STREAMS
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_clients_own_credential_goes_through(forwarding: Served, client: str, provider: str, stream: bool) -> None:
+    scene = forwarding.scene(provider, played(provider, stream))
+    shown, form = WAYS.get(client, ("authorization", "Bearer {}"))
+    got = call(forwarding, client, scene.model, stream, {shown: form.format("sk-my-own")})
+    assert got.status == 200
+    name, form = WAYS.get(provider, ("authorization", "Bearer {}"))
+    sent = scene.asked[0].headers
+    assert sent[name] == form.format("sk-my-own")
+    assert not {"authorization", "x-api-key", "x-goog-api-key"} - {name} & sent.keys()
+    assert "sk-my-own" not in str(forwarding.line(got.id))
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_without_a_credential_of_its_own_a_client_is_told(forwarding: Served, client: str) -> None:
+    scene = forwarding.scene("openai-chat", whole("openai-chat"))
+    got = call(forwarding, client, scene.model, False)
+    assert got.status == 401
+    assert "`chat`" in error_of(client, got)["message"]
+    assert not scene.asked
+
+
+def test_a_persons_token_is_shown_the_other_way(forwarding: Served) -> None:
+    scene = forwarding.scene("anthropic", whole("anthropic"))
+    call(forwarding, "anthropic", scene.model, False, {"authorization": "Bearer sk-ant-oat01-mine"})
+    sent = scene.asked[0].headers
+    assert sent["authorization"] == "Bearer sk-ant-oat01-mine"
+    assert "x-api-key" not in sent
+
+
+def test_other_paths_get_the_clients_credential_too(forwarding: Served) -> None:
+    scene = forwarding.scene("openai-chat", answer(200, b"{}"))
+    got = ask(
+        forwarding.port,
+        "POST",
+        "/v1/embeddings",
+        b'{"model":"%b"}' % scene.model.encode(),
+        {"authorization": "Bearer sk-my-own"},
+    )
+    assert got.status == 200
+    assert scene.asked[0].headers["authorization"] == "Bearer sk-my-own"
+
+
+def test_both_keys_at_once(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with stage(tmp_path_factory.mktemp("both"), f"retries = 0\nrest_after = 9999\n{KEYS}", forward=True) as served:
+        scene = served.scene("anthropic", whole("anthropic"))
+        headers = {"x-toolwire-key": CLIENT_KEY, "authorization": "Bearer sk-my-own"}
+        assert call(served, "openai-chat", scene.model, False, headers).status == 200
+        sent = scene.asked[0].headers
+        assert sent["x-api-key"] == "sk-my-own"
+        assert CLIENT_KEY not in str(sent)
+        # The gateway's own key alone is never taken for one of the provider's.
+        got = call(served, "openai-chat", scene.model, False, {"authorization": f"Bearer {CLIENT_KEY}"})
+        assert got.status == 401
+        assert "x-toolwire-key" in error_of("openai-chat", got)["message"]
+        assert len(scene.asked) == 1
+
+
+# --- ids ---
+
+
+@STREAMS
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_an_id_goes_through_and_through(open_: Served, client: str, provider: str, stream: bool) -> None:
+    scene = open_.scene(provider, played(provider, stream))
+    got = call(open_, client, scene.model, stream, {"x-request-id": f"mine-{scene.mark}"})
+    assert got.headers["x-request-id"] == f"mine-{scene.mark}"
+    assert client != "anthropic" or got.headers["request-id"] == f"mine-{scene.mark}"
+    assert scene.asked[0].headers["x-request-id"] == f"mine-{scene.mark}"
+    assert open_.line(f"mine-{scene.mark}")["status"] == 200
+
+
+@pytest.mark.parametrize("given", ["", "with space", "x" * 500, "säge", "<script>"])
+def test_an_indecent_id_is_replaced(open_: Served, given: str) -> None:
+    scene = open_.scene("anthropic", whole("anthropic"))
+    got = ask(
+        open_.port,
+        "POST",
+        "/v1/messages",
+        compact(request_of("anthropic", scene.model, False)).encode(),
+        {"x-request-id": given.encode().decode("latin-1")},
+    )
+    assert got.headers["x-request-id"] != given
+    assert scene.asked[0].headers["x-request-id"] == got.headers["x-request-id"]
+
+
+# --- keys are never seen ---
+
+
+@STREAMS
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("how", ["json", "html", "stream", "mid-stream", "header"])
+def test_a_key_that_a_provider_repeats_is_not_shown(
+    open_: Served, client: str, provider: str, how: str, stream: bool
+) -> None:
+    said = f"the key {PROVIDER_KEY} is wrong"
+    body = refusal(provider, 401, "authentication_error", said)
+    frame = (b"event: error\n" if provider == "anthropic" else b"") + b"data: " + body + b"\n\n"
+    plays = {
+        "json": answer(401, body),
+        "html": answer(403, said.encode(), "text/html"),
+        "stream": chunked(frame),
+        "mid-stream": chunked(*begun(provider), frame),
+        "header": answer(
+            401,
+            refusal(provider, 401, "authentication_error", "No."),
+            x_ratelimit_limit_requests=PROVIDER_KEY,
+            anthropic_note=PROVIDER_KEY,
+            www_authenticate=said,
+            openai_note=PROVIDER_KEY,
+        ),
+    }
+    scene = open_.scene(provider, plays[how])
+    got = call(open_, client, scene.model, stream)
+    assert PROVIDER_KEY not in got.data.decode()
+    assert PROVIDER_KEY not in str(dict(got.headers))
+    assert PROVIDER_KEY not in json.dumps(open_.line(got.id))
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_key_that_is_repeated_late_in_a_stream(open_: Served, client: str, provider: str) -> None:
+    body = refusal(provider, 401, "authentication_error", f"the key {PROVIDER_KEY} is wrong")
+
+    def play(peer: Peer) -> None:
+        peer.say(chunked(*begun(provider), end=False))
+        peer.until_told()
+        peer.chunk((b"event: error\n" if provider == "anthropic" else b"") + b"data: " + body + b"\n\n", b"")
+
+    scene = open_.scene(provider, play)
+    line = open_call(open_, client, scene.model, True)
+    line.start()
+    data = line.until(b"Hel")
+    scene.go.set()
+    data += line.response.read()
+    line.connection.close()
+    assert b"is wrong" in data
+    assert PROVIDER_KEY.encode() not in data
+
+
+def test_no_key_in_anything_that_is_written(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with stage(
+        tmp_path_factory.mktemp("secret"), f'retries = 1\nrest_after = 1\nlog = "json"\nlog_bodies = true\n{KEYS}'
+    ) as served:
+        seen = []
+        for provider in PROVIDERS:
+            for shown in SHOWN.values():
+                headers, query = shown(CLIENT_KEY)
+                refused = answer(
+                    500, refusal(provider, 500, "api_error", f"{PROVIDER_KEY} {CLIENT_KEY}"), retry_after="0"
+                )
+                scene = served.scene(provider, refused, whole(provider))
+                for client in CLIENTS:
+                    seen.append(_asked(served, client, scene.model, headers, query))
+        seen.append(ask(served.port, "GET", "/metrics", headers={"x-api-key": CLIENT_KEY}))
+        seen.append(ask(served.port, "GET", f"/nowhere/{CLIENT_KEY}?key={CLIENT_KEY}"))
+        for got in seen:
+            assert PROVIDER_KEY not in f"{dict(got.headers)} {got.data!r}"
+        lines = "".join(served.lines.get(timeout=10) for _ in range(len(seen)))
+        while not served.lines.empty():
+            lines += served.lines.get()
+        assert PROVIDER_KEY not in lines
+        assert f"Bearer {CLIENT_KEY}" not in lines
+        assert f"key={CLIENT_KEY}" not in lines
+        assert PROVIDER_KEY not in repr(served.gateway.config)
+
+
+def test_a_providers_key_stays_with_its_host(open_: Served) -> None:
+    """A redirection is not followed, so nobody else gets to see the key."""
+    with socket.create_server(("127.0.0.1", 0)) as elsewhere:
+        where = f"http://127.0.0.1:{elsewhere.getsockname()[1]}/v1/messages"
+        scene = open_.scene("anthropic", answer(307, b"", location=where))
+        for path in ("/v1/messages", "/v1/messages/batches"):
+            body = compact(request_of("anthropic", scene.model, False)).encode()
+            got = ask(open_.port, "POST", path, body)
+            assert got.status in (502, 307)
+        elsewhere.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            elsewhere.accept()
+    assert os.environ.get("NO_SUCH_VARIABLE") is None
