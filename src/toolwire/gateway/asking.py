@@ -150,7 +150,7 @@ class Asking:
 
     async def _begin(self, call: Call, flow: Flow) -> Refusal | None:
         source, stream = flow.source, flow.stream
-        clock = asyncio.get_running_loop().time
+        clock = call.clock
         until = 0.0
         while not stream.begun and stream.failure is None:
             if until:
