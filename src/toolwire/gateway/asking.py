@@ -95,7 +95,7 @@ class Asking:
             return refusals.unreadable(call, line, bad)
         record.usage, record.answered, record.finishes = said.usage, said.model, said.finishes
         losses = (*ready.losses, *said.losses)
-        record.losses = tuple(loss.code for loss in losses)
+        record.lost(losses)
         whole = Reply(said.status, {**said.headers, **answer_headers(call, line, source.headers, losses)}, said.body)
         return whole if said.failure is None else refusals.refused(said.failure, whole)
 

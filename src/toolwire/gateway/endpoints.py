@@ -115,7 +115,7 @@ class Endpoints:
             stream = flow.stream
             record.usage, record.finishes = stream.usage, stream.finishes
             record.failure = stream.failure.kind if stream.failure is not None else ""
-            record.losses = (*(loss.code for loss in flow.prepared.losses), *(loss.code for loss in stream.losses))
+            record.lost((*flow.prepared.losses, *stream.losses))
 
     async def _refuse(self, incoming: Incoming, call: Call, refusal: Refusal) -> None:
         call.record.failure = refusal.failure.kind

@@ -133,11 +133,15 @@ class Own(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     bytes_in: int = 0
     bytes_out: int = 0
     note: str = ""
+    details: list[tuple[str, str, str]] = []
+    """Every loss: its code, its place in the request or the answer, and what happened."""
     request: str = ""
     response: str = ""
 
 
 _encode = msgspec.json.Encoder().encode
+DETAILS = 100
+"""Losses that a line tells in full; `lost` counts them all."""
 
 
 def json_repeated(record: Record) -> tuple[str, ...]:
@@ -181,6 +185,8 @@ def json_line(record: Record, stamp: str, repeated: tuple[str, ...], bodies: boo
         own.cache_read, own.cache_write, own.estimated = usage.cache_read, usage.cache_write, record.estimated
     if tries:
         own.attempts = _attempts(record)
+    if record.told:
+        own.details = [(loss.code, clean(loss.path), clean(loss.what)) for loss in record.told[:DETAILS]]
     if record.note:
         own.note = clean(redact(record.note), 500)
     if bodies:

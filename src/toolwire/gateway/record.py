@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from toolwire.ir import Usage
+from toolwire.loss import Loss
 
 
 class Record(msgspec.Struct, kw_only=True, gc=False, eq=False):
@@ -53,6 +54,8 @@ class Record(msgspec.Struct, kw_only=True, gc=False, eq=False):
     finishes: tuple[str, ...] = ()
     losses: tuple[str, ...] = ()
     """The codes of what was lost in translation."""
+    told: tuple[Loss, ...] = ()
+    """The same in full."""
     attempts: list[tuple[str, str, float]] = msgspec.field(default_factory=list)
     """Tries at providers: which one, what came of it ("ok", a status, the kind of a fault), seconds."""
     gone: bool = False
@@ -71,3 +74,9 @@ class Record(msgspec.Struct, kw_only=True, gc=False, eq=False):
     def __repr__(self) -> str:
         """Neither bodies nor a path whose query may hold a key."""
         return f"Record({self.request_id!r}, {self.provider!r}, {self.model!r}, {self.status})"
+
+    def lost(self, losses: tuple[Loss, ...]) -> None:
+        """Note what a translation lost or changed."""
+        if losses:
+            self.told = losses
+            self.losses = tuple(loss.code for loss in losses)

@@ -99,9 +99,9 @@ async def _poured(flow: Flow, outlet: Outlet) -> bytes | Fault | None:
     """What comes, translated and handed on where it arrives: no task is woken for a piece of a stream."""
     stream, put = flow.stream, outlet.put
 
-    def hand_on(data: bytes) -> None:
+    def hand_on(data: bytes) -> bool:
         out = stream.feed(data)
-        put(out if stream.failure is None else scrubbed(out, flow.prepared.line))
+        return put(out if stream.failure is None else scrubbed(out, flow.prepared.line))
 
     if flow.waiting is None:
         return await flow.source.pour(hand_on)

@@ -8,6 +8,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from toolwire.gateway.config import Server
 from toolwire.gateway.metrics import DIRECTORY
@@ -45,9 +46,12 @@ class _Crew:
         pid = os.fork()
         if pid:
             self._born[pid] = time.monotonic()
+            if self._stopping:  # told while it was born
+                os.kill(pid, signal.SIGTERM)
             return
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it is about to read the file anyway
         status = 1
         try:
             self._work()
@@ -61,7 +65,8 @@ class _Crew:
 
     def _pass_on(self, number: int, _frame: object) -> None:
         for pid in tuple(self._born):
-            os.kill(pid, number)
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def watch(self) -> int:
         """Until the last worker has gone."""
