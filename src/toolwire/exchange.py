@@ -113,6 +113,11 @@ class Exchange:
         return Translation(encode(wire), ledger, request.model, bool(request.stream))
 
     @property
+    def continues(self) -> bool:
+        """Does the request build on turns that only a provider of the client's own protocol could hold?"""
+        return self._sent is not None and self._sent.continues
+
+    @property
     def may_pause(self) -> bool:
         """Can the provider's answer pause in a way that this client's protocol cannot say?"""
         return self.crossing and self._sent is not None and pauses.possible(self._sent)

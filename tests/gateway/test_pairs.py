@@ -302,12 +302,7 @@ def wait_of(error: Any, source: str) -> float:
 
 
 @pytest.mark.parametrize("kind", ["bad", "rate", "busy", "context"])
-def test_a_refusal_raises_what_the_sdk_has_for_it(
-    start: Start, source: str, target: str, kind: str, request: pytest.FixtureRequest
-) -> None:
-    if (source, target, kind) == ("unified", "anthropic", "busy"):
-        reason = "unified passes 529 on, docs/reference/unified.md says 503"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
+def test_a_refusal_raises_what_the_sdk_has_for_it(start: Start, source: str, target: str, kind: str) -> None:
     client, talk = start(Step(fails=kind))
     raised, status = RAISED[source][kind]
     with pytest.raises(raised) as caught:

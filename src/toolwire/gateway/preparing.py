@@ -31,6 +31,8 @@ def prepared(call: Call, line: Line) -> Prepared | Refusal:
         translation = exchange.request(call.body)
     except Malformed as bad:
         return refusals.told(call, Failure("invalid", str(bad), 400, param=bad.path))
+    if exchange.crossing and exchange.continues:
+        return refusals.forgotten(call, line)
     losses = translation.losses
     if passes and not losses:
         # The other model takes the request as it is, so the client's own bytes are better than ours.

@@ -85,6 +85,13 @@ def anonymous(call: Call, line: Line) -> Refusal:
     return told(call, Failure("authentication", what + hint, 401))
 
 
+def forgotten(call: Call, line: Line) -> Refusal:
+    """Earlier turns that nobody holds: an answer without them would look right and be wrong."""
+    what = f"the provider `{line.provider.name}` does not hold the earlier turns that this request refers to"
+    hint = "send the whole conversation, without ids of stored responses, conversations or items (`store: false`)"
+    return told(call, Failure("invalid", f"{what}; {hint}", 400, "previous_response_not_found"))
+
+
 def unsayable(call: Call, line: Line, lost: Sequence[Loss]) -> Refusal:
     """What the operator forbids to lose."""
     listed = "; ".join(f"{loss.code} at {loss.path or 'the body'}: {loss.what}" for loss in lost[:5])

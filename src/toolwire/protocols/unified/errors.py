@@ -62,7 +62,8 @@ def read_failure(error: Object, path: Path, status: int = 0) -> Failure:
 
 
 def write_error(failure: Failure) -> Sent:
-    status = failure.status if 400 <= failure.status < 600 else FAILURES.get(failure.kind, 500)
+    status = failure.status if 400 <= failure.status < 600 and failure.kind != "overloaded" else 0
+    status = status or FAILURES.get(failure.kind, 500)
     wait = failure.retry_after
     headers = write_wait(wait)
     if verbatim(failure.origin, NAME) and "error" in failure.origin.wire:  # type: ignore[union-attr]
