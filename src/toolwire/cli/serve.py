@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Mapping
 
@@ -42,9 +41,8 @@ def run(chosen: argparse.Namespace) -> int:
         hints = [problem.hint for problem in problems.found if problem.hint]
         raise Complaint("\n       ".join(lines), hints[0] if hints else "`toolwire check-config` says more") from None
     except OSError as error:
-        where = f"{wanted.get('host', '127.0.0.1')}:{wanted.get('port', 8642)}"
         hint = "another program listens there: stop it, or choose another port with --port"
-        raise Complaint(f"cannot listen on {where}: {error.strerror or os.strerror(error.errno or 0)}", hint) from None
+        raise Complaint(f"cannot listen on {error.filename}: {error.strerror}", hint) from None
 
 
 def announced(origin: str, models: tuple[str, ...], providers: Mapping[str, str]) -> None:

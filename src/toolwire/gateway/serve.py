@@ -37,15 +37,15 @@ def serve(file: str | None, wanted: Mapping[str, object], announce: Announce) ->
 
 
 def listening(server: config.Server) -> socket.socket:
-    """The socket to serve on. Raises OSError when the address cannot be had."""
+    """The socket to serve on. Raises OSError with the address when that cannot be had."""
     bound = socket.socket(socket.AF_INET6 if ":" in server.host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((server.host, server.port))
         bound.listen(BACKLOG)
-    except OSError:
+    except OSError as error:
         bound.close()
-        raise
+        raise OSError(error.errno, error.strerror, f"{server.host}:{server.port}") from None
     bound.setblocking(False)
     return bound
 
