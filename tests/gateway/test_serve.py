@@ -1,0 +1,375 @@
+"""The process: what it says, what it does on signals, and several of it on one port."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from gateway.wire import (
+    PATIENCE,
+    Got,
+    Line,
+    Peer,
+    Wire,
+    ask,
+    begun,
+    chunked,
+    configuration,
+    finished,
+    frames,
+    request_of,
+    text_of,
+    whole,
+)
+from toolwire.conformance.frames import compact
+
+TOOLWIRE = [sys.executable, "-m", "toolwire.cli"]
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    made = Wire()
+    yield made
+    made.close()
+
+
+class Process:
+    """`toolwire serve`, and what it says."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        environ = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_BASE_URL"))}
+        environ |= {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
+        environ.pop("TOOLWIRE_CONFIG", None)
+        self.process = subprocess.Popen(
+            [*TOOLWIRE, "serve", "--port", "0", *arguments],
+            cwd=folder,
+            env=environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.out: queue.Queue[str] = queue.Queue()
+        self.log: queue.Queue[str] = queue.Queue()
+        self._readers = [
+            threading.Thread(target=_read, args=(stream, lines), daemon=True)
+            for stream, lines in ((self.process.stdout, self.out), (self.process.stderr, self.log))
+        ]
+        for reader in self._readers:
+            reader.start()
+        self.banner = [self.out.get(timeout=PATIENCE) for _ in range(3)]
+        found = re.search(r"http://127\.0\.0\.1:(\d+)", self.banner[0])
+        assert found, self.banner
+        self.port = int(found[1])
+
+    def says(self, word: str) -> str:
+        """The next line of the log with this in it."""
+        while True:
+            line = self.log.get(timeout=PATIENCE)
+            if word in line:
+                return line
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def ended(self) -> int:
+        status = self.process.wait(PATIENCE)
+        for reader in self._readers:
+            reader.join(PATIENCE)
+        return status
+
+    def children(self) -> set[int]:
+        pid = self.process.pid
+        return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+
+    def refuses(self) -> None:
+        """Until no new connection is taken any more."""
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), PATIENCE).close()
+            except OSError:
+                return
+
+
+def _read(stream: IO[str], lines: queue.Queue[str]) -> None:
+    for line in stream:
+        lines.put(line)
+
+
+@contextmanager
+def serving(folder: Path, *arguments: str) -> Iterator[Process]:
+    process = Process(folder, *arguments)
+    try:
+        yield process
+    finally:
+        if process.process.poll() is None:
+            process.signal(signal.SIGKILL)
+        process.ended()
+        for stream in (process.process.stdout, process.process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def _chat(port: int, model: str, stream: bool = False) -> Got:
+    body = compact(request_of("openai-chat", model, stream)).encode()
+    return ask(port, "POST", "/v1/chat/completions", body)
+
+
+def _opened(port: int, model: str) -> Line:
+    line = Line(port)
+    line.send("POST", "/v1/chat/completions", compact(request_of("openai-chat", model, True)).encode())
+    return line
+
+
+def _stalls(peer: Peer) -> None:
+    peer.say(chunked(*begun("openai-chat"), end=False))
+    peer.until_told()
+    peer.chunk(*frames("openai-chat", "Hello there, how are you today?")[len(begun("openai-chat")) :], b"")
+
+
+def _rest(line: Line, first: bytes) -> Got:
+    got = Got(200, {}, first + line.response.read())
+    line.connection.close()
+    return got
+
+
+# --- one process ---
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_where_it_is_and_serves_without_configuration(tmp_path: Path, number: int) -> None:
+    with serving(tmp_path) as process:
+        base = f"http://127.0.0.1:{process.port}"
+        lines = [line.split("#")[0].strip() for line in process.banner]
+        assert lines == [
+            f"export OPENAI_BASE_URL={base}/v1",
+            f"export ANTHROPIC_BASE_URL={base}",
+            f"export GOOGLE_GEMINI_BASE_URL={base}",
+        ]
+        assert base in process.says("Toolwire")
+        assert ask(process.port, "GET", "/readyz").status == 200
+        got = _chat(process.port, "loopback")
+        assert got.status == 200
+        line = json.loads(process.says(got.id))
+        assert (line["provider"], line["status"]) == ("loopback", 200)
+        process.signal(number)
+        assert process.ended() == 0
+
+
+def test_a_stream_may_finish_when_it_is_asked_to_stop(tmp_path: Path, wire: Wire) -> None:
+    (tmp_path / "toolwire.toml").write_text(configuration(wire))
+    with serving(tmp_path) as process:
+        scene = wire.scene("openai-chat", _stalls)
+        line = _opened(process.port, scene.model)
+        line.start()
+        first = line.until(b"Hel")
+        process.signal(signal.SIGTERM)
+        process.refuses()
+        scene.go.set()
+        got = _rest(line, first)
+        assert text_of("openai-chat", got, True) == "Hello there, how are you today?"
+        assert finished("openai-chat", got.frames)
+        assert process.ended() == 0
+        assert '"status":200' in process.says('"event":"exchange"')
+
+
+def test_a_second_signal_does_not_wait(tmp_path: Path, wire: Wire) -> None:
+    (tmp_path / "toolwire.toml").write_text(configuration(wire))
+    with serving(tmp_path) as process:
+        scene = wire.scene("openai-chat", _stalls)
+        line = _opened(process.port, scene.model)
+        line.start()
+        line.until(b"Hel")
+        process.signal(signal.SIGTERM)
+        process.refuses()
+        process.signal(signal.SIGTERM)
+        assert process.ended() == 0
+        scene.go.set()
+        line.connection.close()
+
+
+def test_an_idle_connection_does_not_hold_it_up(tmp_path: Path) -> None:
+    with serving(tmp_path) as process:
+        line = Line(process.port)
+        line.send("GET", "/livez")
+        assert line.start().read() == b"ok\n"
+        process.signal(signal.SIGTERM)
+        assert process.ended() == 0
+        line.connection.close()
+
+
+# --- a new configuration ---
+
+ROUTE = '[models]\n{name} = "chat/gpt-4.1-{mark}"\n'
+
+
+@pytest.mark.parametrize("how", ["signal", "file"])
+def test_a_new_file_is_taken_up_without_dropping_a_stream(tmp_path: Path, wire: Wire, how: str) -> None:
+    file = tmp_path / "toolwire.toml"
+    old, new = wire.scene("openai-chat", _stalls), wire.scene("openai-chat", whole("openai-chat", "New."))
+    file.write_text(configuration(wire, more=ROUTE.format(name="before", mark=old.mark)))
+    with serving(tmp_path, "--config", str(file)) as process:
+        line = _opened(process.port, "before")
+        line.start()
+        first = line.until(b"Hel")
+        file.write_text(configuration(wire, more=ROUTE.format(name="behind", mark=new.mark)))
+        if how == "signal":
+            process.signal(signal.SIGHUP)
+        assert str(file) in process.says('"reloaded"')
+        assert text_of("openai-chat", _chat(process.port, "behind"), False) == "New."
+        assert _chat(process.port, "before").status == 404
+        old.go.set()
+        assert finished("openai-chat", _rest(line, first).frames)
+
+
+def test_a_bad_file_leaves_the_old_one_in_force(tmp_path: Path, wire: Wire) -> None:
+    file = tmp_path / "toolwire.toml"
+    scene = wire.scene("openai-chat", whole("openai-chat"))
+    good = configuration(wire, more=ROUTE.format(name="before", mark=scene.mark))
+    file.write_text(good)
+    with serving(tmp_path, "--config", str(file)) as process:
+        file.write_text(good.replace("[models]", "[modles]"))
+        process.signal(signal.SIGHUP)
+        told = json.loads(process.says("modles"))
+        assert "models" in told["hint"]
+        assert f"{file}:{good[: good.index('[models]')].count(chr(10)) + 1}" in told["what"]
+        assert _chat(process.port, "before").status == 200
+        file.write_text("no toml at all")
+        process.signal(signal.SIGHUP)
+        process.says("no valid TOML")
+        assert _chat(process.port, "before").status == 200
+        file.unlink()
+        process.signal(signal.SIGHUP)
+        process.says("cannot be read")
+        assert _chat(process.port, "before").status == 200
+
+
+# --- several workers ---
+
+
+def _until(true: Callable[[], bool]) -> None:
+    """Look until it is so; the whole test fails if it never is."""
+    deadline = threading.Timer(PATIENCE, lambda: None)
+    deadline.start()
+    while not true():
+        assert deadline.is_alive()
+    deadline.cancel()
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _counted(port: int) -> float:
+    """Exchanges with the embedded model, of all workers together."""
+    text = ask(port, "GET", "/metrics").data.decode()
+    rows = re.findall(
+        r'^toolwire_(?:requests|exchanges)_total\{[^}]*provider="loopback"[^}]*\} (\S+)$', text, re.MULTILINE
+    )
+    assert rows, text
+    return sum(float(row) for row in rows)
+
+
+def test_several_workers_share_the_port(tmp_path: Path) -> None:
+    with serving(tmp_path, "--workers", "2") as process:
+        workers = process.children()
+        assert len(workers) == 2
+        for _ in range(20):
+            assert _chat(process.port, "loopback").status == 200
+        assert {_counted(process.port) for _ in range(10)} == {20.0}
+        victim = min(workers)
+        os.kill(victim, signal.SIGKILL)
+        _until(lambda: len(process.children()) == 2 and victim not in process.children())
+        for _ in range(10):
+            assert _chat(process.port, "loopback").status == 200
+        workers = process.children()
+        process.signal(signal.SIGTERM)
+        assert process.ended() == 0
+        assert not [pid for pid in workers if _alive(pid)]
+
+
+def test_workers_let_streams_finish_and_read_the_file_again(tmp_path: Path, wire: Wire) -> None:
+    file = tmp_path / "toolwire.toml"
+    file.write_text(configuration(wire))
+    with serving(tmp_path, "--config", str(file), "--workers", "2") as process:
+        _until(lambda: ask(process.port, "GET", "/livez").status == 200)
+        scene = wire.scene("openai-chat", _stalls)
+        line = _opened(process.port, scene.model)
+        line.start()
+        first = line.until(b"Hel")
+        new = wire.scene("openai-chat", whole("openai-chat", "New."))
+        file.write_text(configuration(wire, more=ROUTE.format(name="behind", mark=new.mark)))
+        process.signal(signal.SIGHUP)
+        for _ in range(2):
+            process.says('"reloaded"')
+        for _ in range(6):
+            assert text_of("openai-chat", _chat(process.port, "behind"), False) == "New."
+        process.signal(signal.SIGTERM)
+        scene.go.set()
+        assert finished("openai-chat", _rest(line, first).frames)
+        assert process.ended() == 0
+
+
+# --- what cannot begin ---
+
+
+def _refused(folder: Path, *arguments: str) -> str:
+    environ = {**os.environ, "HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
+    done: Any = subprocess.run(
+        [*TOOLWIRE, "serve", *arguments],
+        cwd=folder,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 2, done
+    assert not done.stdout
+    assert "Traceback" not in done.stderr
+    return str(done.stderr)
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        said = _refused(tmp_path, "--port", port)
+    assert port in said
+    assert "--port" in said
+    assert "hint" in said
+
+
+def test_a_port_from_the_file_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        (tmp_path / "toolwire.toml").write_text(f"[server]\nport = {port}\n")
+        assert f":{port}" in _refused(tmp_path)
+
+
+def test_the_public_is_not_served_without_keys(tmp_path: Path) -> None:
+    said = _refused(tmp_path, "--host", "0.0.0.0", "--port", "0")
+    assert "0.0.0.0" in said
+    assert "[[server.keys]]" in said
+
+
+def test_mistakes_in_the_file_are_told_with_their_lines(tmp_path: Path) -> None:
+    (tmp_path / "toolwire.toml").write_text('[server]\n\nprot = 1\n[models]\na = "nobody/x"\n')
+    said = _refused(tmp_path)
+    assert "toolwire.toml:3" in said
+    assert "toolwire.toml:5" in said
+    assert "port" in said
