@@ -175,6 +175,9 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     """What a POST to any other path, with this query, asks for; None when it is not this protocol's."""
     sdk: tuple[str, str, str] | None = None
     """The vendor whose SDK speaks this, the variable that holds its base URL, and what stands in it behind the host."""
+    history: tuple[bytes, ...] = ()
+    """Words in a body that tell of earlier calls, results or thinking. Those may have been another model's, so such a
+    request is read before it passes untouched."""
     lists: tuple[str, ...] = ("/v1/models",)
     """Paths at which models are listed; one model stands below."""
     families: tuple[str, ...] = ()

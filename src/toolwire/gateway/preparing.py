@@ -24,7 +24,7 @@ def prepared(call: Call, line: Line) -> Prepared | Refusal:
         return refusals.anonymous(call, line)
     passes = _passes(call, line)
     make = partial(_exchange, call, line)
-    if passes and _same_name(call.model, line.model):
+    if passes and _same_name(call.model, line.model) and not _has_history(call):
         return Prepared(line, _renamed(call, line), make)
     exchange = make()
     try:
@@ -35,7 +35,7 @@ def prepared(call: Call, line: Line) -> Prepared | Refusal:
         return refusals.forgotten(call, line)
     losses = translation.losses
     if passes and not losses:
-        # The other model takes the request as it is, so the client's own bytes are better than ours.
+        # It can be taken as it is, so the client's own bytes are better than ours.
         return Prepared(line, _renamed(call, line), make)
     if call.state.config.translate.on_loss == "refuse":
         lost = [loss for loss in losses if loss.severity == "lost"]
@@ -74,6 +74,11 @@ def _passes(call: Call, line: Line) -> bool:
         and line.max_output_tokens is None
         and seals.PREFIX.encode() not in call.body
     )
+
+
+def _has_history(call: Call) -> bool:
+    body = call.body
+    return any(word in body for word in call.client.http.history)
 
 
 def _same_name(asked: str, sent: str) -> bool:

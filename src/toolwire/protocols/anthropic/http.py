@@ -89,6 +89,7 @@ def _write_count(tokens: int) -> Object:
 
 HTTP = Http(
     path=path,
+    history=(b'"assistant"', b'"tool_result"'),
     sdk=("Anthropic", "ANTHROPIC_BASE_URL", ""),
     posts=MappingProxyType({PATH: Asked("generate"), COUNT_PATH: Asked("count")}),
     families=("/v1/messages", "/v1/complete", "/v1/files", "/v1/skills", "/v1/organizations", "/api/"),

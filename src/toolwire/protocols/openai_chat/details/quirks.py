@@ -201,6 +201,13 @@ QUIRKS: Mapping[str, Quirk] = MappingProxyType(
             about="`stream_options` is refused, so usage comes as the server pleases",
             body=_without({"stream_options": {}}),
         ),
+        "system-first": Quirk(
+            about="instructions in the middle are refused; they are said by the user",
+            rules=MappingProxyType({"mid_system": "user"}),
+        ),
+        "repeated-deltas": Quirk(
+            about="deltas repeat the id and name of their call, which SDKs add up: streams do not pass untouched",
+        ),
         "no-strict": Quirk(about="`strict` is refused in tools", body=no_strict),
         "no-parallel-flag": Quirk(
             about="`parallel_tool_calls` is refused", body=_without({"parallel_tool_calls": True})

@@ -1,0 +1,115 @@
+"""The reported cases once more, through the gateway and real sockets: the player's client on one side, its provider on
+the other. What a frame brings at once cannot be seen from here; that is left to the library's own run."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import ClassVar
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from gateway.conftest import named, served
+from gateway.provider import PROTOCOLS
+from toolwire.conformance.case import Case, read_cases
+from toolwire.conformance.player import Answerer, Asked, Given, Received, Seen, play
+from toolwire.protocols import room
+
+CASES = {case.id: case for case in read_cases()}
+PATIENCE = 30
+BEFORE = "the failure comes before any of the answer, so the gateway says it as a status, or asks another provider"
+OTHERWISE = {f"150:stream, to {client}": BEFORE for client in ("chat", "anthropic", "responses")}
+"""What the gateway does in another way than the library can."""
+QUIRKS = {"021": "repeated-deltas"}
+"""Servers that the configuration must name as what they are."""
+
+
+class Stage(BaseHTTPRequestHandler):
+    """The provider's side: whatever is asked goes to the player, which says what to answer."""
+
+    protocol_version = "HTTP/1.1"
+    answering: ClassVar[Answerer | None] = None
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        path = unquote(self.path.partition("?")[0])
+        model = path.rpartition("models/")[2].partition(":")[0] if ":" in path else body.get("model", "")
+        stream = "stream" in path if ":" in path else bool(body.get("stream"))
+        assert Stage.answering is not None
+        self._give(Stage.answering(Received(body, model, stream)))
+
+    def _give(self, given: Given) -> None:
+        self.send_response(given.status)
+        self.send_header("content-type", "text/event-stream" if given.stream else "application/json")
+        for name, value in given.headers.items():
+            self.send_header(name, value)
+        data = "".join(given.pieces).encode()
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+class Through:
+    """Carries the player's calls through the gateway."""
+
+    def __init__(self, gateway: str) -> None:
+        self._netloc = urlsplit(gateway).netloc
+        self.quirk = "p"
+
+    def send(self, asked: Asked, answer: Answerer) -> Seen:
+        Stage.answering = staticmethod(answer)  # type: ignore[assignment]
+        client = room(asked.protocol).http
+        model = f"{self.quirk}-{named(asked.provider)}/{asked.model or 'model'}"
+        body = dict(asked.body) if isinstance(asked.body, dict) else asked.body
+        if client.model_in_body and isinstance(body, dict):
+            body["model"] = model
+        if client.stream_in_body and isinstance(body, dict) and asked.stream:
+            body["stream"] = True
+        connection = http.client.HTTPConnection(self._netloc, timeout=PATIENCE)
+        path = client.path(model, asked.stream)
+        connection.request("POST", path, json.dumps(body).encode(), {"content-type": "application/json"})
+        response = connection.getresponse()
+        text = response.read().decode()
+        connection.close()
+        return Seen(response.status, dict(response.getheaders()), (text,))
+
+
+@pytest.fixture(scope="module")
+def through(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Through]:
+    stage = ThreadingHTTPServer(("127.0.0.1", 0), Stage)
+    threading.Thread(target=stage.serve_forever, args=(0.01,), daemon=True).start()
+    url = f"http://127.0.0.1:{stage.server_address[1]}"
+    lines = ['[server]\nretries = 0\nrest_after = 1000000\nlog = "none"']
+    for protocol in PROTOCOLS:
+        lines.append(f'[providers.p-{named(protocol)}]\nprotocols = ["{protocol}"]\nbase_url = "{url}"')
+    for quirk in QUIRKS.values():
+        lines.append(f'[providers.{quirk}-chat]\nprotocols = ["openai-chat"]\nbase_url = "{url}"\nquirks = ["{quirk}"]')
+    file = Path(tmp_path_factory.mktemp("cases")) / "toolwire.toml"
+    file.write_text("\n".join(lines))
+    with served(file) as gateway:
+        yield Through(gateway)
+    stage.shutdown()
+    stage.server_close()
+
+
+def _watches_frames(case: Case) -> bool:
+    return any(turn.client_sees.after for turn in case.turns)
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=id) for id, case in CASES.items()])
+def test_the_case_through_the_gateway(case: Case, through: Through) -> None:
+    if case.out_of_reach or _watches_frames(case) or case.turns[0].provider.protocol == "unified":
+        pytest.skip("not for the gateway" if not case.out_of_reach else case.out_of_reach)
+    quirky = case.turns[0].provider.protocol == "openai-chat"
+    through.quirk = QUIRKS.get(case.id.partition(":")[0], "p") if quirky else "p"
+    outcome = play(case, through)
+    assert outcome.passed or case.id in OTHERWISE, "\n".join(outcome.differences)
+    assert not (outcome.passed and case.id in OTHERWISE)
