@@ -59,7 +59,11 @@ async def serving(peer: Peer) -> None:
         ("https://x/v1", "/models", "/v1/models"),
         ("https://x/v1", "/v1", "/v1"),
         ("https://x/v1x", "/v1/models", "/v1x/v1/models"),
-        ("https://x/openai/deployments/d?api-version=2024", "/v1/models", "/openai/deployments/d/models?api-version=2024"),
+        (
+            "https://x/openai/deployments/d?api-version=2024",
+            "/v1/models",
+            "/openai/deployments/d/models?api-version=2024",
+        ),
         ("https://x?api-version=2024", "/v1/models?a=b", "/models?a=b&api-version=2024"),
         ("https://x/v1beta/openai/", "/v1/chat/completions", "/v1beta/openai/chat/completions"),
         ("https://x/inference/chat/completions", "/v1/chat/completions", "/inference/chat/completions"),
