@@ -341,9 +341,9 @@ def stage(folder: Path, server: str = "", more: str = "", forward: bool = False,
 
 
 @contextmanager
-def own(gateway: Gateway) -> Iterator[int]:
+def own(gateway: Gateway, bound: socket.socket | None = None) -> Iterator[int]:
     """The gateway's own server, in a thread."""
-    with socket.create_server(("127.0.0.1", 0), backlog=128) as listening:
+    with bound or socket.create_server(("127.0.0.1", 0), backlog=128) as listening:
         port = listening.getsockname()[1]
         listening.setblocking(False)
         ready = threading.Event()
