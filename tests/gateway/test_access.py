@@ -156,6 +156,13 @@ def test_a_second_name_cannot_be_smuggled_in(keyed: Served, path: str) -> None:
     assert [value for name, value in pairs if name == "model"] == ["gpt-4.1-mini-s950x"]
 
 
+def test_a_narrow_key_may_not_name_another_model_in_the_path(keyed: Served) -> None:
+    scene = keyed.scene("gemini", answer(200, b"{}"))
+    path = f"/v1beta/models/{scene.name}:embedContent"
+    assert ask(keyed.port, "POST", path, b'{"model":"small"}', {"x-goog-api-key": NARROW_KEY}).status == 403
+    assert not scene.asked
+
+
 def test_a_narrow_key_may_not_use_paths_without_a_model(keyed: Served) -> None:
     assert ask(keyed.port, "GET", "/v1/files", headers={"authorization": f"Bearer {NARROW_KEY}"}).status == 403
 

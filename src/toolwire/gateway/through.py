@@ -49,13 +49,15 @@ def _target(call: Call, body: bytes) -> Target | Failure | None:
     """The provider of the model that the body names; where it names none that is known, the first that speaks this."""
     peek = peeked(body) if body[:1] == b"{" else None
     key, protocol = call.visitor.key, call.client.name
-    if peek is not None and peek.model:
+    narrow = key is not None and key.models != ("*",)
+    if peek is not None and peek.model and not (narrow and not call.client.http.model_in_body):
         targets = call.state.router.route(peek.model, key)
         if not isinstance(targets, Unroutable):
             return _speaking(targets[0], protocol)
         if targets.kind == "permission":
             return Failure("permission", targets.message, 403)
-    elif key is not None and key.models != ("*",):
+    elif key is not None and narrow:
+        # Where the path names the model, the body could name another one.
         return Failure("permission", f"the key `{key.name}` is for certain models only, and this names none", 403)
     provider = call.state.router.speaker(protocol)
     return Target(provider, peek.model if peek is not None else "") if provider is not None else None
