@@ -18,8 +18,8 @@ import msgspec
 import pytest
 
 from toolwire.cli import VERBS, Parser, module, overview
-from toolwire.gateway import config as gateway
-from toolwire.gateway.providers import ProviderTable, rows
+from toolwire.gateway.settings import config as gateway
+from toolwire.gateway.settings.providers import ProviderTable, rows
 from toolwire.loss import CODES
 from toolwire.options import Options
 from toolwire.protocols import ROOMS
@@ -79,7 +79,7 @@ def configuration() -> str:
         "`toolwire.toml` is looked for at `--config`, `$TOOLWIRE_CONFIG`, `./toolwire.toml` and `toolwire/toolwire.toml` in the XDG",
         "configuration folder; the first that is there is used, and none is needed: a key in the environment makes its provider.",
         "`toolwire check-config` says what is configured and what is wrong with it. [Providers](../guides/providers.md) has",
-        "examples. This page is made from `gateway/config.py`, `gateway/providers.py` and `gateway/providers.toml`.",
+        "examples. This page is made from `gateway/config.py`, `gateway/providers.py` and `gateway/settings/providers.toml`.",
     ]
     for title, shape, left_out in TABLES:
         lines += [

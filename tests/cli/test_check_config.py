@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from toolwire.cli import main
-from toolwire.gateway.configfile import load
+from toolwire.gateway.settings.configfile import load
 
 GOOD = """
 [[server.keys]]

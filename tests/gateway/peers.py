@@ -11,8 +11,8 @@ from typing import Any
 
 import uvloop
 
-from toolwire.gateway.config import Deadlines
-from toolwire.gateway.upstream import Address, Answer, Client, Fault
+from toolwire.gateway.settings.config import Deadlines
+from toolwire.gateway.upstream.client import Address, Answer, Client, Fault
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,

@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from toolwire.gateway.addresses import completed, is_self, proxy_of
-from toolwire.gateway.config import Config, Secret, Server
-from toolwire.gateway.configfile import found, load
-from toolwire.gateway.problems import Problem, Problems, said
-from toolwire.gateway.providers import rows
-from toolwire.gateway.reload import Live
-from toolwire.gateway.toml_lines import Lines, Place
+from toolwire.gateway.settings.addresses import completed, is_self, proxy_of
+from toolwire.gateway.settings.config import Config, Secret, Server
+from toolwire.gateway.settings.configfile import found, load
+from toolwire.gateway.settings.problems import Problem, Problems, said
+from toolwire.gateway.settings.providers import rows
+from toolwire.gateway.settings.reload import Live
+from toolwire.gateway.settings.toml_lines import Lines, Place
 from toolwire.protocols import ROOMS, room
 
 HASH = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

@@ -10,8 +10,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from material import CORPUS, needs_corpus
-from toolwire.gateway.invented import arguments, value
-from toolwire.gateway.offered import heard
+from toolwire.gateway.loopback.invented import arguments, value
+from toolwire.gateway.loopback.offered import heard
 from toolwire.schema import standard
 
 

@@ -13,7 +13,7 @@ from material import NAMES, corpus, needs_corpus
 from toolwire.events import Checker
 from toolwire.exchange import outbound
 from toolwire.fold import fold
-from toolwire.gateway.loopback import Answered, answer
+from toolwire.gateway.loopback.model import Answered, answer
 from toolwire.ir import (
     Call,
     Format,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from toolwire.gateway.cells import SIZE, Cells, Series
-from toolwire.gateway.metrics import FAMILIES, MODEL_LIMIT, SERIES_LIMIT, Metrics
-from toolwire.gateway.record import Record
+from toolwire.gateway.telemetry.cells import SIZE, Cells, Series
+from toolwire.gateway.telemetry.metrics import FAMILIES, MODEL_LIMIT, SERIES_LIMIT, Metrics
+from toolwire.gateway.telemetry.record import Record
 from toolwire.ir import Usage
 
 Sample = tuple[str, frozenset[tuple[str, str]]]
@@ -203,8 +203,8 @@ def test_a_full_house_loses_numbers_but_breaks_nothing() -> None:
 WORKER = """
 import sys
 from pathlib import Path
-from toolwire.gateway.metrics import Metrics
-from toolwire.gateway.record import Record
+from toolwire.gateway.telemetry.metrics import Metrics
+from toolwire.gateway.telemetry.record import Record
 metrics = Metrics(Path(sys.argv[1]))
 metrics.running(1)
 metrics.resting("google", True)

@@ -39,10 +39,10 @@ from gateway.wire import (
 )
 from toolwire.conformance.frames import compact
 from toolwire.gateway import Gateway, app
-from toolwire.gateway.configfile import load
 from toolwire.gateway.incoming import Incoming
-from toolwire.gateway.reload import Live
-from toolwire.gateway.telemetry import Telemetry
+from toolwire.gateway.settings.configfile import load
+from toolwire.gateway.settings.reload import Live
+from toolwire.gateway.telemetry.watching import Telemetry
 
 
 class Parent:

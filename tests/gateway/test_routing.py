@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from toolwire import translate
 from toolwire.exchange import Exchange
-from toolwire.gateway.config import ClientKey, Config, Provider
-from toolwire.gateway.configfile import load
-from toolwire.gateway.routing import LISTED, REMEMBERED, Router, Target, Unroutable, chosen_room, variant
+from toolwire.gateway.settings.config import ClientKey, Config, Provider
+from toolwire.gateway.settings.configfile import load
+from toolwire.gateway.settings.routing import LISTED, REMEMBERED, Router, Target, Unroutable, chosen_room, variant
 from toolwire.options import Options
 from toolwire.protocols import ROOMS, room
 

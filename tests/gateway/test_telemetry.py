@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from toolwire.gateway.clean import BODY_LIMIT, HIDDEN, clean, redact
-from toolwire.gateway.log import Log, to_stderr
-from toolwire.gateway.telemetry import Record, Telemetry
+from toolwire.gateway.telemetry.clean import BODY_LIMIT, HIDDEN, clean, redact
+from toolwire.gateway.telemetry.log import Log, to_stderr
+from toolwire.gateway.telemetry.watching import Record, Telemetry
 from toolwire.ir import Usage
 
 
@@ -316,7 +316,7 @@ def test_a_closed_stderr_does_not_break_requests(monkeypatch: pytest.MonkeyPatch
 SCRIPT = """
 import sys
 from types import SimpleNamespace
-from toolwire.gateway.telemetry import Record, Telemetry
+from toolwire.gateway.telemetry.watching import Record, Telemetry
 telemetry = Telemetry(SimpleNamespace(log="text", log_bodies=False))
 telemetry.finish(telemetry.begin(Record(request_id="r", started=0.0, wall=0.0, status=200)), 1.0)
 print(*(name for name in ("opentelemetry", "google.protobuf", "requests") if name in sys.modules))

@@ -16,8 +16,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from toolwire.gateway.telemetry import Record, Telemetry
-from toolwire.gateway.traces import asked_for, tracer
+from toolwire.gateway.telemetry.traces import asked_for, tracer
+from toolwire.gateway.telemetry.watching import Record, Telemetry
 from toolwire.ir import Usage
 
 
@@ -282,7 +282,7 @@ class Absent:
         if name.split(".")[0] == "opentelemetry":
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Absent())
-from toolwire.gateway.traces import tracer
+from toolwire.gateway.telemetry.traces import tracer
 print(tracer({"OTEL_TRACES_EXPORTER": sys.argv[1]}, print))
 print("opentelemetry" in sys.modules)
 """

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gateway.peers import LOOPS, OK, PATH, Peer, asked, client, drained, on_loop, provider, refused
-from toolwire.gateway.upstream import Address, Answer, Client, Fault
+from toolwire.gateway.upstream.client import Address, Answer, Client, Fault
 
 Test = Callable[[Coroutine[Any, Any, None]], None]
 LIMIT = 1 << 20

@@ -15,7 +15,7 @@ import pytest
 import trustme
 
 from gateway.peers import LOOPS, OK, PATH, Peer, asked, client, drained, on_loop, provider, refused
-from toolwire.gateway.upstream import Address, Answer, Fault
+from toolwire.gateway.upstream.client import Address, Answer, Fault
 
 Test = Callable[[Coroutine[Any, Any, None]], None]
 LIMIT = 1 << 20

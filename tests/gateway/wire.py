@@ -27,9 +27,9 @@ from gateway.provider import ANSWERS, Says
 from toolwire.conformance.dialects import DIALECTS
 from toolwire.conformance.frames import Frame, compact, frames_of
 from toolwire.gateway.app import Gateway
-from toolwire.gateway.reload import Live
 from toolwire.gateway.server import Server
-from toolwire.gateway.telemetry import Telemetry
+from toolwire.gateway.settings.reload import Live
+from toolwire.gateway.telemetry.watching import Telemetry
 
 PROVIDERS = ("openai-chat", "openai-responses", "anthropic", "gemini")
 CLIENTS = (*PROVIDERS, "unified")

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from toolwire.cli import BAD_INPUT, Complaint, files, screen
-from toolwire.gateway.config import Config, ModelRule, Provider
-from toolwire.gateway.configfile import load
-from toolwire.gateway.problems import Problem, Problems, said
+from toolwire.gateway.settings.config import Config, ModelRule, Provider
+from toolwire.gateway.settings.configfile import load
+from toolwire.gateway.settings.problems import Problem, Problems, said
 
 SHORT = 20
 """Characters below which a key can be found from its hash by trying."""

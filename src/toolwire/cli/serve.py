@@ -28,7 +28,7 @@ def run(chosen: argparse.Namespace) -> int:
         if error.name is not None and error.name.startswith("toolwire"):
             raise
         raise Complaint(f"{MISSING}: {error.name}", "pip install 'toolwire[gateway]'") from None
-    from toolwire.gateway.problems import Problems, said
+    from toolwire.gateway.settings.problems import Problems, said
 
     given = {name: getattr(chosen, name) for name in ("host", "port", "workers", "log")}
     wanted = {name: value for name, value in given.items() if value is not None}

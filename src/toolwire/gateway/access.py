@@ -10,7 +10,7 @@ from urllib.parse import unquote_plus, urlsplit
 
 from msgspec import Struct
 
-from toolwire.gateway.config import ClientKey, Server
+from toolwire.gateway.settings.config import ClientKey, Server
 from toolwire.ir import Failure
 from toolwire.protocols import ROOMS
 

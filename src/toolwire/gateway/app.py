@@ -12,21 +12,21 @@ from pathlib import Path
 from typing import Literal
 
 from toolwire.gateway.asking import Asking
-from toolwire.gateway.config import Config
 from toolwire.gateway.dialects import Dialects
 from toolwire.gateway.endpoints import Endpoints, upgrade_refused
 from toolwire.gateway.headers import HOPS, named
 from toolwire.gateway.health import Health
 from toolwire.gateway.incoming import Asgi, Gone, Incoming, Receive, Scope, Send
 from toolwire.gateway.lines import State
-from toolwire.gateway.metrics import DIRECTORY, Metrics
-from toolwire.gateway.problems import Problem, said
-from toolwire.gateway.record import Record
 from toolwire.gateway.refusals import reply
-from toolwire.gateway.reload import Live
-from toolwire.gateway.telemetry import Telemetry
-from toolwire.gateway.traces import tracer
-from toolwire.gateway.upstream import Client
+from toolwire.gateway.settings.config import Config
+from toolwire.gateway.settings.problems import Problem, said
+from toolwire.gateway.settings.reload import Live
+from toolwire.gateway.telemetry.metrics import DIRECTORY, Metrics
+from toolwire.gateway.telemetry.record import Record
+from toolwire.gateway.telemetry.traces import tracer
+from toolwire.gateway.telemetry.watching import Telemetry
+from toolwire.gateway.upstream.client import Client
 from toolwire.ir import NOTHING, Failure
 from toolwire.room import Room
 

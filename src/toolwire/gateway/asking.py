@@ -7,17 +7,18 @@ import asyncio
 from msgspec.structs import replace
 
 from toolwire.exchange import StreamTranslation
-from toolwire.gateway import loopback, refusals
+from toolwire.gateway import refusals
 from toolwire.gateway.call import Call, Flow, Prepared, Refusal, Reply, Source, Streaming
-from toolwire.gateway.embedded import Embedded
-from toolwire.gateway.faults import Fault
 from toolwire.gateway.headers import answer_headers, call_headers
 from toolwire.gateway.lines import Line
+from toolwire.gateway.loopback.embedded import Embedded
+from toolwire.gateway.loopback.model import answer
 from toolwire.gateway.passing import Passing
 from toolwire.gateway.preparing import prepared
-from toolwire.gateway.record import Record
-from toolwire.gateway.telemetry import Telemetry
-from toolwire.gateway.upstream import Client
+from toolwire.gateway.telemetry.record import Record
+from toolwire.gateway.telemetry.watching import Telemetry
+from toolwire.gateway.upstream.client import Client
+from toolwire.gateway.upstream.faults import Fault
 from toolwire.ir import Failure, Response
 from toolwire.room import Room
 from toolwire.wire import Malformed, as_object, decode
@@ -55,7 +56,7 @@ class Asking:
 
     async def send(self, call: Call, line: Line, body: bytes, method: str = "POST") -> Source | Fault:
         if line.address is None:
-            return Embedded(loopback.answer(line.room, body, line.model, line.stream, int(call.now)))
+            return Embedded(answer(line.room, body, line.model, line.stream, int(call.now)))
         call.record.server = line.address.peer
         headers = call_headers(call, line, body, self._hops, self._telemetry.upstream_headers(call.record))
         return await self._client.send(line.address, method, line.path, headers, body)

@@ -11,8 +11,8 @@ from toolwire.gateway.asking import Asking
 from toolwire.gateway.bodies import has_tools
 from toolwire.gateway.call import Call, Flow, Refusal, Reply
 from toolwire.gateway.health import Health
-from toolwire.gateway.routing import Target, chosen_room
-from toolwire.gateway.telemetry import Telemetry
+from toolwire.gateway.settings.routing import Target, chosen_room
+from toolwire.gateway.telemetry.watching import Telemetry
 from toolwire.ir import Failure
 
 BACK_OFF = 0.25

@@ -12,10 +12,10 @@ from msgspec import Struct
 from toolwire.exchange import Exchange
 from toolwire.gateway.access import Visitor
 from toolwire.gateway.bodies import Peek
-from toolwire.gateway.connection import Sink
-from toolwire.gateway.faults import Fault
 from toolwire.gateway.lines import Line, State
-from toolwire.gateway.record import Record
+from toolwire.gateway.telemetry.record import Record
+from toolwire.gateway.upstream.connection import Sink
+from toolwire.gateway.upstream.faults import Fault
 from toolwire.ir import Failure, Usage
 from toolwire.loss import Loss
 from toolwire.room import Room

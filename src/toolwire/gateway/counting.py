@@ -9,9 +9,9 @@ from toolwire.exchange import Exchange
 from toolwire.gateway import refusals
 from toolwire.gateway.asking import MAX_ANSWER, Asking
 from toolwire.gateway.call import Call, Reply
-from toolwire.gateway.faults import Fault
 from toolwire.gateway.lines import Line
-from toolwire.gateway.routing import Target, chosen_room
+from toolwire.gateway.settings.routing import Target, chosen_room
+from toolwire.gateway.upstream.faults import Fault
 from toolwire.ir import Failure
 from toolwire.options import Options
 from toolwire.room import Count

@@ -17,10 +17,10 @@ from toolwire.gateway.headers import named
 from toolwire.gateway.health import Health
 from toolwire.gateway.incoming import Incoming, Watched
 from toolwire.gateway.lines import State
-from toolwire.gateway.record import Record
 from toolwire.gateway.relay import Outlet, relay
-from toolwire.gateway.routing import Target, Unroutable
-from toolwire.gateway.telemetry import Telemetry
+from toolwire.gateway.settings.routing import Target, Unroutable
+from toolwire.gateway.telemetry.record import Record
+from toolwire.gateway.telemetry.watching import Telemetry
 from toolwire.gateway.through import NOWHERE, pass_through
 from toolwire.ir import Failure
 from toolwire.room import Asked, Card, Room

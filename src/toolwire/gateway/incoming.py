@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from toolwire.gateway.bodies import too_large, unpacked
 from toolwire.gateway.call import Reply
-from toolwire.gateway.record import Record
+from toolwire.gateway.telemetry.record import Record
 from toolwire.ir import Failure
 
 Scope = MutableMapping[str, Any]

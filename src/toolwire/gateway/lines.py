@@ -8,9 +8,9 @@ from msgspec import Struct
 
 from toolwire import __version__, ids
 from toolwire.gateway.access import Access
-from toolwire.gateway.config import Config, Provider
-from toolwire.gateway.routing import Router, Target
-from toolwire.gateway.upstream import Address
+from toolwire.gateway.settings.config import Config, Provider
+from toolwire.gateway.settings.routing import Router, Target
+from toolwire.gateway.upstream.client import Address
 from toolwire.protocols import ROOMS
 from toolwire.room import Room
 

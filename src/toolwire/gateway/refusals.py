@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from toolwire.gateway.call import Call, Refusal, Reply
-from toolwire.gateway.faults import Fault
 from toolwire.gateway.lines import Line
+from toolwire.gateway.upstream.faults import Fault
 from toolwire.ir import Failure
 from toolwire.loss import Loss
 from toolwire.room import Room

@@ -8,8 +8,8 @@ from toolwire.exchange import StreamTranslation
 from toolwire.gateway import refusals
 from toolwire.gateway.asking import MAX_PAUSES, Asking, scrubbed
 from toolwire.gateway.call import Call, Flow
-from toolwire.gateway.faults import Fault
 from toolwire.gateway.incoming import Incoming
+from toolwire.gateway.upstream.faults import Fault
 from toolwire.room import Framing
 
 

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 
 import uvloop
 
-from toolwire.gateway import config, workers
+from toolwire.gateway import workers
 from toolwire.gateway.app import Gateway, app
 from toolwire.gateway.server import Server
+from toolwire.gateway.settings import config
 
 BACKLOG = 2048
 COLLECT = (50_000, 20, 100)

@@ -6,12 +6,12 @@ from toolwire.gateway import refusals
 from toolwire.gateway.asking import Asking
 from toolwire.gateway.bodies import ambiguous, peeked, with_model
 from toolwire.gateway.call import Call, Reply, Source
-from toolwire.gateway.config import Provider
-from toolwire.gateway.faults import Fault
 from toolwire.gateway.headers import named
 from toolwire.gateway.incoming import Incoming, Watched
 from toolwire.gateway.lines import Line
-from toolwire.gateway.routing import Target, Unroutable
+from toolwire.gateway.settings.config import Provider
+from toolwire.gateway.settings.routing import Target, Unroutable
+from toolwire.gateway.upstream.faults import Fault
 from toolwire.ir import Failure
 
 KEPT = frozenset({"content-type", "content-disposition", "cache-control", "etag", "last-modified", "location"})

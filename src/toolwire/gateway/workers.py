@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from toolwire.gateway.config import Server
-from toolwire.gateway.metrics import DIRECTORY
+from toolwire.gateway.settings.config import Server
+from toolwire.gateway.telemetry.metrics import DIRECTORY
 
 SHORT = 1.0
 """A worker that lives no longer than this many seconds is replaced only after a moment."""

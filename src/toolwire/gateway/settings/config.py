@@ -1,0 +1,182 @@
+"""The configuration as values. `configfile` reads it, `routing` and the rest of the gateway live by it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from toolwire.gateway.settings.problems import Problem
+from toolwire.ir import NOTHING
+from toolwire.room import Http
+
+Seconds = Annotated[float, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+Whole = Annotated[int, Meta(ge=0)]
+Texts = Mapping[str, str]
+
+
+class Secret:
+    """A key that shows itself to nobody who does not ask for it by name."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str = "") -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        return self._value
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+    def __repr__(self) -> str:
+        return "Secret(…)" if self._value else "Secret()"
+
+    def __reduce__(self) -> str:
+        raise TypeError("a secret is not written down")
+
+
+class Deadlines(Struct, frozen=True, kw_only=True):
+    """How long something may take, in seconds; 0 is no limit."""
+
+    connect: Seconds = 10.0
+    """Until a connection to the provider stands."""
+    first_byte: Seconds = 600.0
+    """From the request until the first byte of the answer: models think for long."""
+    between_bytes: Seconds = 300.0
+    """The longest silence within an answer."""
+    retries: Seconds = 60.0
+    """All tries together, fallbacks included, before the first byte reached the client."""
+    shutdown: Seconds = 300.0
+    """For streams to finish when the gateway is asked to stop."""
+
+
+class ClientKey(Struct, frozen=True, kw_only=True):
+    """A key that clients show. With at least one, nobody is served without."""
+
+    name: str
+    """Who it belongs to, for the log."""
+    sha256: str
+    """The SHA-256 of the key in hexadecimal, so that the file holds no key: `toolwire check-config --hash-key`."""
+    models: tuple[str, ...] = ("*",)
+    """Names and patterns of the models that it may ask for."""
+
+
+class Server(Struct, frozen=True, kw_only=True):
+    """The gateway itself."""
+
+    host: str = "127.0.0.1"
+    """The address to listen on. Beyond this machine only with `[[server.keys]]`."""
+    port: Annotated[int, Meta(ge=0, le=65535)] = 8642
+    """The port to listen on; 0 takes a free one."""
+    workers: Positive = 1
+    """Processes that share the port."""
+    heartbeat: Seconds = 15.0
+    """Seconds of silence after which a stream gets a sign of life, in protocols that have one; 0 for none."""
+    max_body: Positive = 64 * 1024 * 1024
+    """The largest request in bytes, unpacked."""
+    on_client_gone: Literal["cancel", "drain"] = "cancel"
+    """A client that leaves cancels its call at the provider, or lets it finish."""
+    hosts: tuple[str, ...] = ()
+    """Further names that the Host header may hold, besides the address and the names of this machine."""
+    deadlines: Deadlines = Deadlines()
+    """`[server.deadlines]`, see below."""
+    keys: tuple[ClientKey, ...] = ()
+    """`[[server.keys]]`, see below."""
+    retries: Whole = 2
+    """Further tries at one provider before the next fallback."""
+    rest_after: Positive = 5
+    """Failures in a row after which a provider rests."""
+    rest: Seconds = 30.0
+    """How many seconds it rests."""
+    log: Literal["json", "text", "none"] = "json"
+    """The log line of an exchange."""
+    log_bodies: bool = False
+    """Write requests and answers into the log too. They hold whatever your users say."""
+    loopback: bool = True
+    """Serve the embedded model `loopback`."""
+
+
+class Provider(Struct, frozen=True, kw_only=True, eq=False):
+    """Where models are. Equal only to itself, so that it can be a key; shows neither its key nor its headers."""
+
+    name: str
+    protocols: tuple[str, ...]
+    """What it speaks, best first."""
+    base_urls: Texts = NOTHING
+    """By protocol."""
+    api_key: Secret = Secret()
+    api_key_env: str = ""
+    """Where the key is from, or should be."""
+    forward_auth: bool = False
+    auth_header: str = ""
+    quirks: tuple[str, ...] = ()
+    headers: Texts = NOTHING
+    models: tuple[str, ...] = ()
+    """Names and patterns that it serves without being named."""
+    proxies: Texts = NOTHING
+    """By protocol; one that is missing is reached directly."""
+    ca_file: str = ""
+    embedded: bool = False
+
+    @property
+    def key_missing(self) -> bool:
+        """Is a key needed that is not there? A call would only be refused."""
+        return bool(self.api_key_env) and not self.api_key and not self.forward_auth
+
+    def credential(self, http: Http) -> tuple[str, str] | None:
+        """The header that shows the key, as this provider wants it or as the protocol has it."""
+        if not self.api_key:
+            return None
+        key, header = self.api_key.reveal(), self.auth_header.lower()
+        if not header:
+            return http.credential(key)
+        return header, f"Bearer {key}" if header == "authorization" else key
+
+    def __repr__(self) -> str:
+        return f"Provider({self.name!r}, {', '.join(self.protocols)})"
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:  # pretty printers ask this
+        return [("name", self.name), ("protocols", self.protocols)]
+
+
+class ModelRule(Struct, frozen=True, kw_only=True):
+    """Where requests for a model go. Exact names come before patterns, longer patterns before shorter."""
+
+    name: str
+    """The name that clients ask for; `*` and `?` stand for any characters and any one."""
+    provider: str
+    """The provider that is asked."""
+    model: str = ""
+    """The model's name there; the asked one when left out."""
+    protocol: str = ""
+    """The protocol to ask in; the best for the client and the model when left out."""
+    max_output_tokens: Positive | None = None
+    """The most that may be asked for; a request that asks for more, or for nothing, gets this."""
+    fallbacks: tuple[str, ...] = ()
+    """What is tried next when it fails: `provider/model`, or the names of other models."""
+
+
+class Translate(Struct, frozen=True, kw_only=True):
+    """How requests are carried from one protocol to another."""
+
+    binary_results: Literal["native", "summary"] = "native"
+    """Media in tool results: carried wherever the provider can take them, or replaced by a line of text."""
+    on_loss: Literal["report", "refuse"] = "report"
+    """Say what could not be carried over, or refuse such a request."""
+    cache_breakpoints: bool = True
+    """Set cache breakpoints for clients that cannot, where the provider caches only what is marked."""
+
+
+class Config(Struct, frozen=True, kw_only=True):
+    """All of it, checked."""
+
+    server: Server = Server()
+    providers: Mapping[str, Provider] = NOTHING
+    models: tuple[ModelRule, ...] = ()
+    translate: Translate = Translate()
+    file: Path | None = None
+    warnings: tuple[Problem, ...] = ()

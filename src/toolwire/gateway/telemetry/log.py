@@ -1,0 +1,345 @@
+"""One line an exchange, as JSON or for a terminal. What others wrote can neither forge a line nor show a key."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from toolwire.gateway.telemetry.clean import HIDDEN, SHORTEST_SECRET, clean, clean_body, redact, short_agent
+from toolwire.gateway.telemetry.record import Record
+from toolwire.wire import Json
+
+
+def to_stderr(line: str) -> None:
+    """In one write. Nobody reads any more, or nothing was ever open: the exchange goes on."""
+    if sys.stderr is not None:
+        try:
+            sys.stderr.write(line)
+        except (OSError, ValueError):
+            return
+
+
+class Gathered:
+    """The lines of a moment in one write."""
+
+    MOMENT = 0.02
+
+    def __init__(self, out: Callable[[str], None], loop: asyncio.AbstractEventLoop) -> None:
+        self._out = out
+        self._loop = loop
+        self._lines: list[str] = []
+
+    def __call__(self, line: str) -> None:
+        if not self._lines:
+            self._loop.call_later(self.MOMENT, self.flush)
+        self._lines.append(line)
+
+    def flush(self) -> None:
+        lines, self._lines = self._lines, []
+        if lines:
+            self._out("".join(lines))
+
+
+def level_of(record: Record) -> str:
+    if record.status >= 500 or (record.failure and record.status < 400):
+        return "error"
+    return "warn" if record.status >= 400 or record.losses or record.gone else "info"
+
+
+def _path(record: Record) -> str:
+    """Without its query, which may hold a key."""
+    return clean(record.path.partition("?")[0])
+
+
+def _attempts(record: Record) -> list[tuple[str, str, float]]:
+    """Tries are worth telling when the first one was not the last."""
+    tries = record.attempts
+    if not tries or (len(tries) == 1 and tries[0][1] == "ok"):
+        return []
+    return [(provider, clean(outcome), _ms(seconds)) for provider, outcome, seconds in tries]
+
+
+def _ms(seconds: float) -> float:
+    return int(seconds * 1e5) / 1e2
+
+
+Key = tuple[object, ...]
+
+
+def _key(record: Record) -> Key:
+    """What the next exchange of the same client is likely to repeat."""
+    return (
+        record.key, record.agent, record.peer, record.verb, record.method, record.path, record.source, record.target,
+        record.provider, record.asked, record.model, record.stream, record.passed, record.status, record.failure,
+        record.gone, record.losses,
+    )  # fmt: skip
+
+
+def _small(record: Record) -> bool:
+    """Is it worth keeping? Clients choose these words, and nobody repeats a megabyte."""
+    words = len(record.asked) + len(record.model) + len(record.agent) + len(record.path)
+    return words <= 1000 and len(record.losses) <= 50
+
+
+# --- JSON -----------------------------------------------------------------------------------------------------------
+
+
+class Repeated(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False, rename={"source": "from", "target": "to"}):
+    """The first part of a JSON line, written once and kept; what does not apply is left out."""
+
+    level: str
+    key: str = ""
+    agent: str = ""
+    peer: str = ""
+    verb: str
+    method: str = ""
+    path: str = ""
+    source: str = ""
+    target: str = ""
+    provider: str = ""
+    asked: str = ""
+    model: str = ""
+    stream: bool = False
+    passed: bool = False
+    status: int = 0
+    failure: str = ""
+    gone: bool = False
+    losses: tuple[str, ...] = ()
+    """Each code once."""
+    lost: int = 0
+    """How many losses there were."""
+
+
+class Own(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """The second part: what is this exchange's own."""
+
+    id: str
+    first_byte_ms: float | None = None
+    ms: float
+    input: int | None = None
+    output: int | None = None
+    cache_read: int | None = None
+    cache_write: int | None = None
+    reasoning: int | None = None
+    estimated: bool = False
+    attempts: list[tuple[str, str, float]] = []
+    upstream_id: str = ""
+    bytes_in: int = 0
+    bytes_out: int = 0
+    note: str = ""
+    details: list[tuple[str, str, str]] = []
+    """Every loss: its code, its place in the request or the answer, and what happened."""
+    request: str = ""
+    response: str = ""
+
+
+_encode = msgspec.json.Encoder().encode
+DETAILS = 100
+"""Losses that a line tells in full; `lost` counts them all."""
+
+
+def json_repeated(record: Record) -> tuple[str, ...]:
+    line = Repeated(
+        level=level_of(record),
+        key=clean(record.key),
+        agent=short_agent(record.agent),
+        peer=clean(record.peer),
+        verb=record.verb,
+        method=clean(record.method, 16),
+        path=_path(record),
+        source=record.source,
+        target=record.target,
+        provider=record.provider,
+        asked=clean(record.asked),
+        model=clean(record.model),
+        stream=record.stream,
+        passed=record.passed,
+        status=record.status,
+        failure=record.failure,
+        gone=record.gone,
+        losses=tuple(dict.fromkeys(record.losses)),
+        lost=len(record.losses),
+    )
+    return (_encode(line).decode()[1:-1],)
+
+
+def json_line(record: Record, stamp: str, repeated: tuple[str, ...], bodies: bool) -> str:
+    started, first, tries = record.started, record.first_byte, record.attempts
+    own = Own(
+        id=clean(record.request_id),
+        first_byte_ms=int((first - started) * 1e5) / 1e2 if first else None,
+        ms=int((record.ended - started) * 1e5) / 1e2,
+        upstream_id=clean(record.upstream_id),
+        bytes_in=record.bytes_in,
+        bytes_out=record.bytes_out,
+    )
+    usage = record.usage
+    if usage is not None:
+        own.input, own.output, own.reasoning = usage.input, usage.output, usage.reasoning
+        own.cache_read, own.cache_write, own.estimated = usage.cache_read, usage.cache_write, record.estimated
+    if tries:
+        own.attempts = _attempts(record)
+    if record.told:
+        own.details = [(loss.code, clean(loss.path), clean(loss.what)) for loss in record.told[:DETAILS]]
+    if record.note:
+        own.note = clean(redact(record.note), 500)
+    if bodies:
+        own.request, own.response = clean_body(record.request_body), clean_body(record.response_body)
+    return f'{{"time":"{stamp}","event":"exchange",{repeated[0]},{_encode(own).decode()[1:]}\n'
+
+
+# --- for a terminal -------------------------------------------------------------------------------------------------
+
+_PLAIN = re.compile(r"[\w./:@+,%~-]+")
+_COLOURS = {"error": "31", "warn": "33", "info": "32"}
+
+
+def _told(value: object) -> str:
+    """A value in a readable line: in quotes where it could be taken for something else."""
+    text = value if isinstance(value, str) else _encode(value).decode()
+    return text if _PLAIN.fullmatch(text) else _encode(text).decode()
+
+
+def _pairs(fields: Iterable[tuple[str, object]]) -> str:
+    return "".join([f"  {name}={_told(value)}" for name, value in fields if value])
+
+
+def _painted(text: str, level: str, colour: bool) -> str:
+    return f"\x1b[{_COLOURS[level]}m{text}\x1b[0m" if colour else text
+
+
+def text_repeated(record: Record, colour: bool) -> tuple[str, ...]:
+    """The status, the columns, and the pairs at the end."""
+    status = _painted(f"{record.status or '---':>3}", level_of(record), colour)
+    route = f"{record.source or '-'} → {record.target or '-'}"
+    where = _told(clean(f"{record.provider}/{record.model}")) if record.provider else record.verb
+    kind = "passed" if record.passed else "stream" if record.stream else ""
+    fields = (
+        ("failure", record.failure),
+        ("gone", "client" if record.gone else ""),
+        ("losses", ",".join(dict.fromkeys(record.losses))),
+        ("asked", clean(record.asked) if record.asked != record.model else ""),
+        ("path", "" if record.provider else _path(record)),
+        ("key", clean(record.key)),
+        ("agent", short_agent(record.agent)),
+    )
+    return status, f"{route:<36} {where:<36} {kind:<6}", _pairs(fields)
+
+
+def _tokens(record: Record) -> str:
+    usage = record.usage
+    if usage is None:
+        return ""
+    cached = f" ({usage.cache_read} cached)" if usage.cache_read else ""
+    return f"{'~' if record.estimated else ''}{usage.input} in{cached}, {usage.output} out"
+
+
+def text_line(record: Record, stamp: str, repeated: tuple[str, ...], bodies: bool) -> str:
+    status, columns, pairs = repeated
+    started, first, rest = record.started, record.first_byte, ""
+    if record.attempts and (tries := _attempts(record)):
+        rest = _pairs([("attempts", ",".join([f"{provider}:{outcome}" for provider, outcome, _ in tries]))])
+    if record.note:
+        rest += _pairs([("note", clean(redact(record.note), 500))])
+    if bodies:
+        shown = clean_body(record.request_body), clean_body(record.response_body)
+        rest += _pairs(zip(("request", "response"), shown, strict=True))
+    took = f"{int((record.ended - started) * 1e3):>7} ms {int((first - started) * 1e3) if first else '-':>7} ms"
+    return (
+        f"{stamp} {status} {took}  {columns} {_tokens(record):<28}{pairs}  id={_told(clean(record.request_id))}{rest}\n"
+    )
+
+
+# --- where lines go -------------------------------------------------------------------------------------------------
+
+
+def _colours() -> bool:
+    stderr = sys.stderr
+    return stderr is not None and not stderr.closed and stderr.isatty() and not os.environ.get("NO_COLOR")
+
+
+_KEPT = 1024
+"""First parts of lines that are kept."""
+
+
+class Log:
+    """How lines look and where they go. `none` writes no exchanges, but still the events."""
+
+    def __init__(
+        self, form: str, out: Callable[[str], None] = to_stderr, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._out, self._clock = out, clock
+        self._colour = _colours() if out is to_stderr else False
+        self._repeated: dict[Key, tuple[str, ...]] = {}
+        self.configure(form, False)
+
+    def configure(self, form: str, bodies: bool, secrets: Iterable[str] = ()) -> None:
+        """How lines look from now on, and the keys that no line may show."""
+        self._form, self._bodies = form, bodies
+        self._second, self._stamp = -1, ""
+        self._fractions = [f".{thousandth:03d}{'Z' if form == 'json' else ''}" for thousandth in range(1000)]
+        self._repeated.clear()
+        exact = {secret for secret in secrets if len(secret) >= SHORTEST_SECRET}
+        escaped = {_encode(secret).decode()[1:-1] for secret in exact}
+        self._secrets = tuple(sorted(exact | escaped, key=len, reverse=True))
+
+    def gathered(self, loop: asyncio.AbstractEventLoop) -> Gathered | None:
+        """Write through this loop from now on, the lines of a moment together; whoever gave an outlet gets lines."""
+        if self._out is not to_stderr:
+            return None
+        self._out = together = Gathered(to_stderr, loop)
+        return together
+
+    def _time(self, wall: float) -> str:
+        second = int(wall)
+        if second != self._second:
+            utc = self._form == "json"
+            moment = time.gmtime(second) if utc else time.localtime(second)
+            self._stamp, self._second = time.strftime("%Y-%m-%dT%H:%M:%S" if utc else "%H:%M:%S", moment), second
+        return self._stamp + self._fractions[int((wall - second) * 1000)]
+
+    def _write(self, line: str) -> None:
+        for secret in self._secrets:
+            if secret in line:
+                line = line.replace(secret, HIDDEN)
+        self._out(line)
+
+    def _parts(self, key: Key, record: Record) -> tuple[str, ...]:
+        if len(self._repeated) >= _KEPT:
+            self._repeated.clear()
+        parts = json_repeated(record) if self._form == "json" else text_repeated(record, self._colour)
+        if _small(record):
+            self._repeated[key] = parts
+        return parts
+
+    def exchange(self, record: Record) -> None:
+        if self._form == "none":
+            return
+        key = _key(record)
+        parts = self._repeated.get(key) or self._parts(key, record)
+        write = json_line if self._form == "json" else text_line
+        self._write(write(record, self._time(record.wall), parts, self._bodies))
+
+    def event(self, kind: str, fields: Mapping[str, object], level: str = "info") -> None:
+        stamp = self._time(self._clock())
+        shown = {name: _shown(value) for name, value in fields.items()}
+        if self._form == "json":
+            line = _encode({"time": stamp, "event": kind, "level": level, **shown}).decode()
+        else:
+            line = f"{stamp} {_painted(kind, level, self._colour)}{_pairs(shown.items())}"
+        self._write(line + "\n")
+
+
+def _shown(value: object) -> Json:
+    """A field of an event: numbers as they are, all else as clean text."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, list | tuple):
+        return [_shown(item) for item in value]
+    return clean(redact(str(value)), 500)

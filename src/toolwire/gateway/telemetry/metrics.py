@@ -1,0 +1,305 @@
+"""Counters for Prometheus, of all workers together: docs/decisions/0009-metrics-and-traces.md says why by hand."""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from toolwire import __version__
+from toolwire.gateway.telemetry.cells import Cells, Found, Series
+from toolwire.gateway.telemetry.clean import clean
+from toolwire.gateway.telemetry.record import Record
+from toolwire.ir import Usage
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+DIRECTORY = "TOOLWIRE_METRICS_DIR"
+"""The variable of the environment that names the directory which workers share."""
+
+SERIES_LIMIT = 500
+"""Series of one family; what comes after them is counted together, with `other` in every label."""
+MODEL_LIMIT = 100
+"""Models with a label of their own. Clients name models, so a name gets its label only by an answer that succeeded."""
+_MARKS_LIMIT = 4096
+OTHER = "other"
+UNKNOWN = "unknown"
+
+_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+_ROUTE = ("source", "target", "provider", "stream")
+
+
+class Family(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric: a counter or a gauge has one cell a series; a histogram one a bucket, one beyond, and the sum."""
+
+    name: str
+    help: str
+    kind: Literal["counter", "gauge", "histogram"] = "counter"
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+    together: Literal["sum", "max"] = "sum"
+    """How the numbers of several workers become one."""
+
+    @property
+    def width(self) -> int:
+        return len(self.buckets) + 2 if self.buckets else 1
+
+
+REQUESTS = Family(
+    name="toolwire_requests_total",
+    help="Exchanges that ended, by what the client saw.",
+    labels=("verb", "source", "target", "provider", "model", "status", "stream"),
+)
+SECONDS = Family(
+    name="toolwire_request_seconds",
+    help="From the request to the end of the answer.",
+    kind="histogram",
+    labels=_ROUTE,
+    buckets=_SECONDS,
+)
+FIRST_BYTE = Family(
+    name="toolwire_first_byte_seconds",
+    help="From the request to the first byte of the answer.",
+    kind="histogram",
+    labels=_ROUTE,
+    buckets=_SECONDS,
+)
+TOKENS = Family(
+    name="toolwire_tokens_total",
+    help="Tokens as providers counted them; input includes what was cached, output includes reasoning.",
+    labels=("provider", "model", "kind"),
+)
+LOSSES = Family(name="toolwire_losses_total", help="What translations lost or changed.", labels=("code",))
+ATTEMPTS = Family(
+    name="toolwire_attempts_total", help="Tries at providers, by what came of them.", labels=("provider", "outcome")
+)
+FAULTS = Family(
+    name="toolwire_upstream_faults_total",
+    help="Connections to providers that failed.",
+    labels=("provider", "kind"),
+)
+IN_FLIGHT = Family(name="toolwire_in_flight", help="Exchanges that run now.", kind="gauge")
+RESTING = Family(
+    name="toolwire_provider_resting",
+    help="1 while a provider is left alone because it kept failing.",
+    kind="gauge",
+    labels=("provider",),
+    together="max",
+)
+WORKERS = Family(name="toolwire_workers", help="Processes that serve.", kind="gauge")
+BUILD = Family(
+    name="toolwire_build_info", help="What runs.", kind="gauge", labels=("version", "python"), together="max"
+)
+FAMILIES: Mapping[str, Family] = {
+    family.name: family
+    for family in (
+        REQUESTS, SECONDS, FIRST_BYTE, TOKENS, LOSSES, ATTEMPTS, FAULTS, IN_FLIGHT, RESTING, WORKERS, BUILD
+    )
+}  # fmt: skip
+
+_KINDS = ("input", "output", "cache_read", "cache_write", "reasoning")
+
+
+class Marks(msgspec.Struct, gc=False):
+    """Where the numbers of one kind of exchange stand, found once."""
+
+    requests: int
+    seconds: int
+    first_byte: int
+    model: str
+    tokens: tuple[int, ...] = ()
+
+
+class Metrics:
+    def __init__(self, directory: Path | None = None) -> None:
+        self._cells = Cells(directory)
+        self._values = self._cells.values
+        self._places: dict[tuple[str, tuple[str, ...]], int] = {}
+        self._counts = dict.fromkeys(FAMILIES, 0)
+        self._marks: dict[tuple[str, str, str, str, str, int, bool], Marks] = {}
+        self._lost: dict[tuple[str, ...], tuple[int, ...]] = {}
+        self._models: set[str] = set()
+        for series, index in self._cells.known():
+            self._adopt(series, index)
+        self._in_flight = self._place(IN_FLIGHT, ())
+        self._values[self._place(WORKERS, ())] = 1.0
+        self._values[self._place(BUILD, (__version__, ".".join(map(str, sys.version_info[:3]))))] = 1.0
+
+    def _adopt(self, series: Series, index: int) -> None:
+        """Count on where a worker that died left off; what was only true while it lived starts anew."""
+        family = FAMILIES.get(series.family)
+        if family is None or family.width != series.width or len(family.labels) != len(series.labels):
+            return
+        self._places[family.name, series.labels] = index
+        self._counts[family.name] += 1
+        if family.kind == "gauge":
+            self._values[index] = 0.0
+        if family is REQUESTS and len(self._models) < MODEL_LIMIT:
+            self._models.add(series.labels[4])
+
+    def _place(self, family: Family, labels: tuple[str, ...]) -> int:
+        index = self._places.get((family.name, labels))
+        if index is not None:
+            return index
+        if self._counts[family.name] >= SERIES_LIMIT:
+            labels = (OTHER,) * len(labels)
+            index = self._places.get((family.name, labels))
+        if index is None:
+            index = self._places[family.name, labels] = self._cells.place(Series(family.name, labels, family.width))
+            self._counts[family.name] += 1
+        return index
+
+    def _model(self, record: Record) -> str:
+        """The label for the model that was sent; a name that never worked gets none."""
+        name = clean(record.model, 100)
+        if name in self._models:
+            return name
+        if not name or not 200 <= record.status < 300:
+            return UNKNOWN if name else ""
+        if len(self._models) >= MODEL_LIMIT:
+            return OTHER
+        self._models.add(name)
+        return name
+
+    def _find(self, key: tuple[str, str, str, str, str, int, bool], record: Record) -> Marks:
+        model = self._model(record)
+        status = str(record.status) if 100 <= record.status <= 599 else "none"
+        stream = "true" if record.stream else "false"
+        route = (record.source, record.target, record.provider, stream)
+        timed = record.verb == "chat" and record.provider != ""
+        marks = Marks(
+            requests=self._place(REQUESTS, (record.verb, *route[:3], model, status, stream)),
+            seconds=self._place(SECONDS, route) if timed else -1,
+            first_byte=self._place(FIRST_BYTE, route) if timed else -1,
+            model=model,
+        )
+        if model == record.model:  # one that is unknown may be known tomorrow, and one too long is not worth keeping
+            if len(self._marks) >= _MARKS_LIMIT:
+                self._marks.clear()
+            self._marks[key] = marks
+        return marks
+
+    def exchange(self, record: Record) -> None:
+        key = (
+            record.verb, record.source, record.target, record.provider, record.model, record.status, record.stream
+        )  # fmt: skip
+        marks = self._marks.get(key)
+        if marks is None:
+            marks = self._find(key, record)
+        values = self._values
+        values[marks.requests] += 1.0
+        if marks.seconds >= 0:
+            started = record.started
+            self._observe(marks.seconds, record.ended - started)
+            if record.first_byte:
+                self._observe(marks.first_byte, record.first_byte - started)
+            if record.usage is not None and not record.estimated:
+                self._count_tokens(marks, record.provider, record.usage)
+        if record.losses:
+            places = self._lost.get(record.losses)
+            for index in places or self._find_lost(record.losses):
+                values[index] += 1.0
+
+    def _find_lost(self, codes: tuple[str, ...]) -> tuple[int, ...]:
+        if len(self._lost) >= _MARKS_LIMIT:
+            self._lost.clear()
+        places = tuple(self._place(LOSSES, (code,)) for code in codes)
+        if len(codes) <= 50:
+            self._lost[codes] = places
+        return places
+
+    def _observe(self, index: int, seconds: float) -> None:
+        values = self._values
+        values[index + bisect_left(_SECONDS, seconds)] += 1.0
+        values[index + len(_SECONDS) + 1] += seconds
+
+    def _count_tokens(self, marks: Marks, provider: str, usage: Usage) -> None:
+        if not marks.tokens:
+            marks.tokens = tuple(self._place(TOKENS, (provider, marks.model, kind)) for kind in _KINDS)
+        values, places = self._values, marks.tokens
+        values[places[0]] += usage.input
+        values[places[1]] += usage.output
+        if usage.cache_read:
+            values[places[2]] += usage.cache_read
+        if usage.cache_write:
+            values[places[3]] += usage.cache_write
+        if usage.reasoning:
+            values[places[4]] += usage.reasoning
+
+    def running(self, by: int) -> None:
+        self._values[self._in_flight] += by
+
+    def attempt(self, provider: str, outcome: str) -> None:
+        self._values[self._place(ATTEMPTS, (provider, outcome))] += 1.0
+
+    def fault(self, provider: str, kind: str) -> None:
+        self._values[self._place(FAULTS, (provider, kind))] += 1.0
+
+    def resting(self, provider: str, rests: bool) -> None:
+        self._values[self._place(RESTING, (provider,))] = float(rests)
+
+    def text(self) -> bytes:
+        """Everything, of all workers, in Prometheus' text format."""
+        return "".join(_written(_together(self._cells.read()))).encode()
+
+    def close(self) -> None:
+        self._cells.close()
+
+
+Numbers = dict[str, dict[tuple[str, ...], Sequence[float]]]
+
+
+def _together(found: Iterable[Found]) -> Numbers:
+    numbers: Numbers = {name: {} for name in FAMILIES}
+    for item in found:
+        series = item.series
+        family = FAMILIES.get(series.family)
+        if family is None or family.width != series.width or len(family.labels) != len(series.labels):
+            continue  # written by another version
+        if family.kind == "gauge" and not item.alive:
+            continue
+        before = numbers[family.name].get(series.labels)
+        values = item.values
+        if before is not None:
+            add = sum if family.together == "sum" else max
+            values = [add(pair) for pair in zip(before, item.values, strict=True)]
+        numbers[family.name][series.labels] = values
+    return numbers
+
+
+def _written(numbers: Numbers) -> Iterable[str]:
+    for name, family in FAMILIES.items():
+        if numbers[name]:
+            yield f"# HELP {name} {family.help}\n# TYPE {name} {family.kind}\n"
+        for labels, values in sorted(numbers[name].items()):
+            pairs = list(zip(family.labels, labels, strict=True))
+            if family.buckets:
+                yield from _histogram(family, pairs, values)
+            else:
+                yield f"{name}{_braces(pairs)} {_number(values[0])}\n"
+
+
+def _histogram(family: Family, pairs: list[tuple[str, str]], values: Sequence[float]) -> Iterable[str]:
+    count = 0.0
+    bounds = [*(_number(bound) for bound in family.buckets), "+Inf"]
+    for bound, value in zip(bounds, values[:-1], strict=True):
+        count += value
+        yield f"{family.name}_bucket{_braces([*pairs, ('le', bound)])} {_number(count)}\n"
+    yield f"{family.name}_sum{_braces(pairs)} {_number(values[-1])}\n"
+    yield f"{family.name}_count{_braces(pairs)} {_number(count)}\n"
+
+
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+
+
+def _braces(pairs: list[tuple[str, str]]) -> str:
+    if not pairs:
+        return ""
+    return "{" + ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in pairs) + "}"
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(value)

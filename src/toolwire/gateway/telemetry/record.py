@@ -1,0 +1,82 @@
+"""One exchange, as it is seen from outside: filled in while it runs, read once when it ends."""
+
+from __future__ import annotations
+
+import msgspec
+
+from toolwire.ir import Usage
+from toolwire.loss import Loss
+
+
+class Record(msgspec.Struct, kw_only=True, gc=False, eq=False):
+    """Times are seconds of the caller's own monotonic clock; only `wall` is the time of day. No key, no header."""
+
+    request_id: str
+    started: float
+    wall: float
+    """Unix time of the start."""
+    peer: str = ""
+    method: str = ""
+    path: str = ""
+    """As it came: its query is cut off before anything is written."""
+    key: str = ""
+    """The name of the client's key, never the key."""
+    agent: str = ""
+    """The user agent as it came; the line shows its first product."""
+    source: str = ""
+    """The client's protocol."""
+    target: str = ""
+    """The provider's protocol."""
+    provider: str = ""
+    server: str = ""
+    """The provider's `host:port`."""
+    verb: str = "chat"
+    """What was asked for: chat, count, models, metrics, pass. Only a chat has times and tokens in the metrics."""
+    asked: str = ""
+    """The model as the client named it."""
+    model: str = ""
+    """The model as the provider was asked for it."""
+    answered: str = ""
+    """The model as the answer names it."""
+    stream: bool = False
+    passed: bool = False
+    """Did the bytes pass untouched?"""
+    status: int = 0
+    """As the client saw it; 0 when it saw none."""
+    failure: str = ""
+    """The kind of failure, one of `ir.FAILURES`; also of one in the middle of a stream."""
+    first_byte: float = 0.0
+    """When the first byte of the answer went to the client; 0 for never."""
+    ended: float = 0.0
+    usage: Usage | None = None
+    estimated: bool = False
+    """Is the usage a local estimate?"""
+    finishes: tuple[str, ...] = ()
+    losses: tuple[str, ...] = ()
+    """The codes of what was lost in translation."""
+    told: tuple[Loss, ...] = ()
+    """The same in full."""
+    attempts: list[tuple[str, str, float]] = msgspec.field(default_factory=list)
+    """Tries at providers: which one, what came of it ("ok", a status, the kind of a fault), seconds."""
+    gone: bool = False
+    """Did the client leave?"""
+    upstream_id: str = ""
+    """The provider's own id of the request."""
+    bytes_in: int = 0
+    bytes_out: int = 0
+    note: str = ""
+    request_body: bytes = b""
+    """The bodies only where `Telemetry.bodies` asks for them."""
+    response_body: bytes = b""
+    span: object = None
+    """Belongs to the tracer."""
+
+    def __repr__(self) -> str:
+        """Neither bodies nor a path whose query may hold a key."""
+        return f"Record({self.request_id!r}, {self.provider!r}, {self.model!r}, {self.status})"
+
+    def lost(self, losses: tuple[Loss, ...]) -> None:
+        """Note what a translation lost or changed."""
+        if losses:
+            self.told = losses
+            self.losses = tuple(loss.code for loss in losses)

@@ -1,0 +1,158 @@
+"""One span an exchange, by OpenTelemetry's conventions for generative AI. No word of a conversation is in it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from importlib.resources import files
+
+import msgspec
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import Span, SpanKind, StatusCode, get_current_span, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util.types import AttributeValue
+
+from toolwire import __version__
+from toolwire.gateway.telemetry.clean import clean
+from toolwire.gateway.telemetry.log import level_of
+from toolwire.gateway.telemetry.record import Record
+
+SHUTDOWN_SECONDS = 5.0
+"""How long the last spans may take at the end, if nobody takes them."""
+
+_Attributes = dict[str, AttributeValue]
+
+
+class _Told(logging.Handler):
+    """What the exporter complains about, as lines of our own log; complaints about a client's headers are not told."""
+
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._warn = warn
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name.startswith(("opentelemetry.exporter", "opentelemetry.sdk")):
+            self._warn(f"traces: {record.getMessage()}")
+
+
+class Spans:
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        self._logger = logging.getLogger("opentelemetry")
+        self._handler = _Told(warn)
+        self._logger.addHandler(self._handler)
+        self._propagates, self._logger.propagate = self._logger.propagate, False
+        # The variables OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES are stronger than this.
+        own = Resource({"service.name": "toolwire", "service.version": __version__})
+        detected = Resource.create()
+        unnamed = str(detected.attributes.get("service.name", "")).startswith("unknown_service")
+        resource = detected.merge(own) if unnamed else own.merge(detected)
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        self._tracer = self._provider.get_tracer("toolwire", __version__)
+        self._propagator = TraceContextTextMapPropagator()
+        text = files("toolwire.gateway.telemetry").joinpath("spans.json").read_bytes()
+        self._names = msgspec.json.decode(text, type=dict[str, str])
+
+    def begin(self, record: Record, headers: Mapping[str, str]) -> None:
+        # Mounted in an application that is traced itself, its span is the parent: it has continued the client's.
+        within = get_current_span().get_span_context().is_valid
+        context = None if within else self._propagator.extract(headers, Context())
+        start = int(record.wall * 1e9)
+        record.span = self._tracer.start_span(record.verb, context=context, kind=SpanKind.SERVER, start_time=start)
+
+    def headers(self, record: Record) -> tuple[tuple[str, str], ...]:
+        if not isinstance(record.span, Span):
+            return ()
+        carrier: dict[str, str] = {}
+        self._propagator.inject(carrier, set_span_in_context(record.span, Context()))
+        return tuple(carrier.items())
+
+    def finish(self, record: Record) -> None:
+        span = record.span
+        if not isinstance(span, Span):
+            return
+        if span.is_recording():
+            span.update_name(f"{record.verb} {clean(record.model or record.asked)}".strip())
+            span.set_attributes(_known({**_http(record), **self._genai(record), **_own(record)}))
+            if level_of(record) == "error":
+                span.set_status(StatusCode.ERROR)
+        span.end(int((record.wall + record.ended - record.started) * 1e9))
+        record.span = None
+
+    def close(self) -> None:
+        """Hand over what is left; an exporter whose collector is away does not hold up the end."""
+        last = threading.Thread(target=self._provider.shutdown, daemon=True)
+        last.start()
+        last.join(SHUTDOWN_SECONDS)
+        self._logger.removeHandler(self._handler)
+        self._logger.propagate = self._propagates
+
+    def _genai(self, record: Record) -> _Attributes:
+        host, _, port = record.server.rpartition(":")
+        provider = self._names.get(record.provider, record.provider)
+        found: _Attributes = {
+            "gen_ai.operation.name": record.verb if record.verb == "chat" else "",
+            "gen_ai.provider.name": provider,
+            "gen_ai.request.model": clean(record.model or record.asked),
+            "gen_ai.response.model": clean(record.answered),
+            "gen_ai.response.finish_reasons": record.finishes,
+            "server.address": host,
+            "server.port": int(port) if port.isdecimal() else "",
+        }
+        if record.stream:
+            found["gen_ai.request.stream"] = True
+            if record.first_byte:
+                found["gen_ai.response.time_to_first_chunk"] = record.first_byte - record.started
+        return found | _usage(record) if record.verb == "chat" else found
+
+
+def _usage(record: Record) -> _Attributes:
+    usage = record.usage
+    if usage is None:
+        return {}
+    counts = {
+        "gen_ai.usage.input_tokens": usage.input,
+        "gen_ai.usage.output_tokens": usage.output,
+        "gen_ai.usage.cache_read.input_tokens": usage.cache_read,
+        "gen_ai.usage.cache_write.input_tokens": usage.cache_write,
+        "gen_ai.usage.reasoning.output_tokens": usage.reasoning,
+    }
+    return {name: count for name, count in counts.items() if count is not None}
+
+
+def _http(record: Record) -> _Attributes:
+    failed = record.failure or (str(record.status) if record.status >= 400 else "")
+    return {
+        "http.request.method": clean(record.method, 16),
+        "url.path": clean(record.path.partition("?")[0]),
+        "http.response.status_code": record.status or "",
+        "user_agent.original": clean(record.agent),
+        "client.address": clean(record.peer),
+        "error.type": failed,
+    }
+
+
+def _own(record: Record) -> _Attributes:
+    tries = [f"{provider}:{outcome}" for provider, outcome, _ in record.attempts]
+    return {
+        "toolwire.request_id": clean(record.request_id),
+        "toolwire.upstream_id": clean(record.upstream_id),
+        "toolwire.key": clean(record.key),
+        "toolwire.source": record.source,
+        "toolwire.target": record.target,
+        "toolwire.losses": tuple(dict.fromkeys(record.losses)),
+        "toolwire.attempts": tries if len(tries) > 1 else (),
+        "toolwire.estimated": record.estimated or "",
+        "toolwire.passed": record.passed or "",
+        "toolwire.gone": record.gone or "",
+    }
+
+
+def _known(attributes: _Attributes) -> _Attributes:
+    """Without what does not apply; a count of zero is a count."""
+    return {name: value for name, value in attributes.items() if value != "" and value != () and value != []}

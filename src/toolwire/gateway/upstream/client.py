@@ -1,0 +1,287 @@
+"""The client for providers: HTTP/1.1, kept-alive connections, deadlines, faults as values. See docs/decisions/0008."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from toolwire.gateway.settings.config import Deadlines
+from toolwire.gateway.upstream.address import Address
+from toolwire.gateway.upstream.connection import BODY, DONE, HEAD, SLICE, Connection, Sink
+from toolwire.gateway.upstream.dial import Dialer
+from toolwire.gateway.upstream.faults import Fault
+from toolwire.gateway.upstream.proxy import read_proxy, refusal
+from toolwire.gateway.upstream.trust import Trust
+from toolwire.gateway.upstream.unpacking import ENCODINGS, Unpacker
+
+__all__ = ["Address", "Answer", "Client", "Fault"]
+
+_OURS = frozenset(
+    "host content-length transfer-encoding connection keep-alive te trailer upgrade expect "
+    "proxy-authorization proxy-connection".split()
+)
+"""Headers of the connection, which are not the caller's to set."""
+MAX_LINES = 1024
+MAX_REMEMBERED = 512
+
+_lines: dict[tuple[str, str], bytes] = {}
+"""Headers as they were sent before: most are the same in every request."""
+_WITHOUT_BODY = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
+
+
+class Answer:
+    """An answer whose head is there. Read it to its end or abort it; one that is forgotten closes its connection."""
+
+    __slots__ = ("_connection", "_end", "_unpacker", "headers", "status")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection: Connection | None = connection
+        self._end: bytes | Fault = b""
+        self._unpacker: Unpacker | None = None
+        self.status = connection.status
+        self.headers = connection.headers
+        """With lower-case names; those that tell of a packing that is undone are left out."""
+        if "content-encoding" in self.headers:
+            self._unpack(connection)
+
+    async def read(self, limit: int) -> bytes | Fault:
+        """The whole body, or the rest of it; more than `limit` bytes of it are a fault."""
+        connection = self._connection
+        if connection is None:
+            return self._end
+        if connection.phase == BODY:
+            await connection.rest(limit)
+        if connection.held > limit:
+            return self._over(connection, _too_long(connection.peer, limit))
+        if connection.phase != DONE:
+            return self._over(connection, connection.fault)
+        data = connection.take()
+        self._connection = None
+        connection.release()
+        return data if self._unpacker is None else self._unpacked(self._unpacker, data, connection.peer, limit)
+
+    async def chunk(self) -> bytes | Fault:
+        """The next bytes of the body, as they come; b"" at its end."""
+        connection = self._connection
+        if connection is None:
+            return self._end
+        if self._unpacker is not None:
+            return await self._unpacked_chunk(connection, self._unpacker)
+        if not connection.held:
+            await connection.more()
+        if not connection.held:
+            return self._over(connection, None if connection.phase == DONE else connection.fault)
+        data = connection.take()
+        if connection.phase == DONE:
+            self._over(connection, None)
+        return data
+
+    async def pour(self, sink: Sink) -> bytes | Fault | None:
+        """The body to the sink, piece by piece, without waking the caller: b"" at its end, None where the sink has had
+        enough for now, and more can be asked for later."""
+        connection = self._connection
+        if connection is None:
+            return self._end
+        if self._unpacker is not None:
+            data = await self.chunk()
+            if isinstance(data, bytes) and data:
+                sink(data)
+                return None
+            return data
+        await connection.pour(sink)
+        if connection.phase == BODY and connection.fault is None:
+            return None
+        return self._over(connection, None if connection.phase == DONE else connection.fault)
+
+    def abort(self) -> None:
+        """Done with it: where more of the body would come, the connection is closed, so that the provider stops."""
+        if self._connection is not None:
+            self._over(
+                self._connection, Fault("cut", f"the answer of {self._connection.peer} was given up on this side")
+            )
+
+    def _over(self, connection: Connection, fault: Fault | None) -> bytes | Fault:
+        self._connection = None
+        connection.release()
+        self._end = b"" if fault is None else fault
+        return self._end
+
+    def _unpack(self, connection: Connection) -> None:
+        encoding = self.headers["content-encoding"].strip().lower()
+        if encoding in ENCODINGS:
+            self._unpacker = Unpacker(encoding, connection.peer)
+            gone = ("content-encoding", "content-length")
+            self.headers = {name: value for name, value in self.headers.items() if name not in gone}
+
+    def _unpacked(self, unpacker: Unpacker, data: bytes, peer: str, limit: int) -> bytes | Fault:
+        whole = unpacker.feed(data, limit + 1)
+        if isinstance(whole, bytes) and len(whole) > limit:
+            whole = _too_long(peer, limit)
+        if isinstance(whole, bytes):
+            whole = unpacker.finish() or whole
+        if isinstance(whole, Fault):
+            self._end = whole
+        return whole
+
+    async def _unpacked_chunk(self, connection: Connection, unpacker: Unpacker) -> bytes | Fault:
+        while True:
+            packed = b""
+            if not unpacker.pending:
+                if not connection.held:
+                    await connection.more()
+                if not connection.held:
+                    whole = connection.phase == DONE
+                    return self._over(connection, unpacker.finish() if whole else connection.fault)
+                packed = connection.take()
+            data = unpacker.feed(packed, SLICE)
+            if isinstance(data, Fault):
+                return self._over(connection, data)
+            if data:
+                return data
+
+    def __del__(self) -> None:
+        if self._connection is not None:
+            self._connection.forget()
+
+
+def _too_long(peer: str, limit: int) -> Fault:
+    return Fault("protocol", f"{peer} sent a body of more than {limit:,} bytes")
+
+
+class Client:
+    """One for an event loop."""
+
+    def __init__(self, deadlines: Deadlines) -> None:
+        self._deadlines = deadlines
+        self._sites: dict[Address, _Site] = {}
+        self._trust = Trust()
+        self._closed = False
+
+    async def send(
+        self, address: Address, method: str, path: str, headers: Sequence[tuple[str, str]], body: bytes
+    ) -> Answer | Fault:
+        """Ask, and wait for the head of the answer."""
+        site = self._sites.get(address)
+        if site is None:
+            site = self._sites[address] = _Site(address, self._trust)
+        head = site.head(method, path, headers, len(body))
+        if isinstance(head, Fault):
+            return head
+        bodiless = method == "HEAD"
+        connection = site.pooled()
+        if connection is not None:
+            await connection.exchange(head, body, bodiless)
+            answer = site.answer(connection)
+            if isinstance(answer, Answer) or connection.seen or answer.kind != "cut" or self._closed:
+                return answer
+        # A connection that had been closed while nobody looked is not the provider's answer: once more, on a new one.
+        fresh = await self._connect(site)
+        if isinstance(fresh, Fault):
+            return fresh
+        await fresh.exchange(head, body, bodiless)
+        return site.answer(fresh)
+
+    async def close(self) -> None:
+        """Closes what is idle and what is not; whoever waits gets a fault."""
+        self._closed = True
+        for site in self._sites.values():
+            for connection in tuple(site.everyone):
+                connection.drop()
+        # Transports close in the next round of the loop.
+        await asyncio.sleep(0)
+
+    async def _connect(self, site: _Site) -> Connection | Fault:
+        deadlines, peer = self._deadlines, site.peer
+        connection = await site.dialer.dial(
+            deadlines.connect, lambda: Connection(peer, deadlines, site.idle, site.everyone)
+        )
+        if self._closed and isinstance(connection, Connection):
+            connection.drop()
+            return Fault("cut", f"the connection to {peer} was closed on this side")
+        return connection
+
+
+class _Site:
+    """What is kept of an address: its connections, and the first lines of requests."""
+
+    __slots__ = ("_address", "_clock", "_first_lines", "_proxy", "dialer", "everyone", "idle", "peer")
+
+    def __init__(self, address: Address, trust: Trust) -> None:
+        proxy = read_proxy(address.proxy) if address.proxy else None
+        self._address = address
+        self._proxy = proxy if address.scheme == "http" else None
+        """The proxy that reads our requests; in a tunnel it does not."""
+        self._first_lines: dict[tuple[str, str], bytes] = {}
+        self._clock = asyncio.get_running_loop().time
+        self.peer = address.peer if proxy is None else f"{address.peer} (by {proxy.peer})"
+        self.dialer = Dialer(address, proxy, trust)
+        self.idle: list[Connection] = []
+        self.everyone: set[Connection] = set()
+
+    def pooled(self) -> Connection | None:
+        """The idle connection that was used last; those that waited too long are closed on the way."""
+        idle = self.idle
+        now = self._clock()
+        while idle:
+            connection = idle.pop()
+            if connection.usable(now):
+                if idle and not idle[0].usable(now):
+                    idle.pop(0).drop()
+                return connection
+            connection.drop()
+        return None
+
+    def answer(self, connection: Connection) -> Answer | Fault:
+        if connection.phase == HEAD and connection.fault is not None:
+            return connection.fault
+        if self._proxy is not None and connection.status == 407:
+            connection.drop()
+            return refusal(self._proxy, self._address, 407)
+        return Answer(connection)
+
+    def head(self, method: str, path: str, headers: Sequence[tuple[str, str]], length: int) -> bytes | Fault:
+        first = self._first_lines.get((method, path)) or self._first_line(method, path)
+        if not first:
+            return Fault("protocol", "the path or the method of the request holds a character that may not stand there")
+        try:
+            head = b"".join([first, *[_lines.get(header) or _line(*header) for header in headers]])
+        except ValueError as error:
+            return Fault("protocol", f"a header of the request {error}")
+        packing = b"" if b"\naccept-encoding:" in head else b"accept-encoding: identity\r\n"
+        if length or method not in _WITHOUT_BODY:
+            return b"%b%bcontent-length: %d\r\n\r\n" % (head, packing, length)
+        return b"%b%b\r\n" % (head, packing)
+
+    def _first_line(self, method: str, path: str) -> bytes:
+        """Request line, Host and what a proxy must know, remembered; empty where the path cannot be sent."""
+        address, proxy = self._address, self._proxy
+        target = address.target(path)
+        if not (target.isascii() and target.isprintable() and " " not in target and method.isalpha()):
+            return b""
+        if proxy is not None:
+            target = f"http://{address.authority}{target}"
+        lines = f"{method} {target} HTTP/1.1\r\nhost: {address.authority}\r\n"
+        if proxy is not None and proxy.authorization:
+            lines += f"proxy-authorization: {proxy.authorization}\r\n"
+        if len(self._first_lines) >= MAX_LINES:
+            self._first_lines.clear()
+        self._first_lines[method, path] = made = lines.encode("ascii")
+        return made
+
+
+def _line(name: str, value: str) -> bytes:
+    """A header as it is sent, remembered; none for one that is not the caller's to set."""
+    if name.lower() in _OURS:
+        return b""
+    text = f"{name.lower()}: {value}"
+    if "\n" in text or "\r" in text or "\0" in text:
+        raise ValueError("holds a line break or a zero byte")
+    try:
+        line = text.encode("latin-1") + b"\r\n"
+    except UnicodeEncodeError:
+        raise ValueError("holds a character outside Latin-1") from None
+    if len(_lines) >= MAX_LINES:
+        _lines.clear()
+    if len(line) <= MAX_REMEMBERED:
+        _lines[name, value] = line
+    return line

@@ -1,0 +1,415 @@
+"""One connection to a provider: bytes in and out, one exchange at a time. What goes wrong is noted as a `Fault`.
+
+Nothing here raises for what a peer does. Whoever waits sleeps on one future, which is woken when what it waits for is
+there or can no longer come. The deadline is a number that one timer looks at, so an exchange sets no timer of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import ssl
+import sys
+from collections.abc import Callable
+from typing import cast
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+from toolwire.gateway.settings.config import Deadlines
+from toolwire.gateway.upstream.faults import Fault
+
+IDLE, HEAD, BODY, DONE = range(4)
+"""The phases of an exchange: none, waiting for the head of the answer, for its body, nothing more to come."""
+
+MAX_HEAD = 128 * 1024
+"""Of a head, and of everything else that brings no body nearer (interim answers, chunk extensions, trailers)."""
+HIGH = 256 * 1024
+"""More unread bytes than this, and the socket is left alone until they are taken."""
+JOINED = 16 * 1024
+"""Up to here a body is copied behind its head, for one write."""
+SLICE = 256 * 1024
+"""Longer bodies go out in slices, each when the one before has left."""
+MAX_IDLE = 64
+MAX_AGE = 55.0
+"""Seconds that a connection may be idle: below the minute after which many servers hang up."""
+NEVER = math.inf
+Sink = Callable[[bytes], bool]
+"""Takes bytes; False when no more should come for now."""
+
+_names: dict[bytes, str] = {}
+
+
+class Connection(asyncio.Protocol):
+    """`idle` and `everyone` are lists of its pool; it puts itself in and takes itself out."""
+
+    __slots__ = (
+        "_barren",
+        "_cap",
+        "_deadlines",
+        "_due",
+        "_everyone",
+        "_farewell",
+        "_idle",
+        "_idle_since",
+        "_loop",
+        "_parser",
+        "_paused",
+        "_pieces",
+        "_roof",
+        "_secured",
+        "_sink",
+        "_timer",
+        "_timer_at",
+        "_transport",
+        "_waiter",
+        "_wanted",
+        "_writable",
+        "bodiless",
+        "fault",
+        "headers",
+        "held",
+        "keep",
+        "lost",
+        "peer",
+        "phase",
+        "seen",
+        "status",
+    )
+
+    def __init__(self, peer: str, deadlines: Deadlines, idle: list[Connection], everyone: set[Connection]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._deadlines = deadlines
+        self._idle = idle
+        self._everyone = everyone
+        self._parser = HttpResponseParser(self)
+        self._transport: asyncio.Transport
+        self._waiter: asyncio.Future[None] | None = None
+        self._sink: Sink | None = None
+        self._wanted = BODY
+        self._cap = 0
+        self._due = NEVER
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = NEVER
+        self._paused = False
+        self._writable = True
+        self._secured: ssl.SSLObject | None = None
+        self._farewell = True
+        self._pieces: list[bytes] = []
+        self._barren = 0
+        self._roof = HIGH
+        self.peer = peer
+        self.phase = IDLE
+        self.fault: Fault | None = None
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.held = 0
+        self.bodiless = False
+        self.seen = False
+        self.keep = True
+        self.lost = False
+        self._idle_since = 0.0
+
+    # --- the caller's side ------------------------------------------------------------------------------------------
+
+    async def exchange(self, head: bytes, body: bytes, bodiless: bool) -> None:
+        """Send a request and wait for the head of its answer, or for a fault."""
+        self.phase = HEAD
+        self.seen = False
+        self.bodiless = bodiless
+        self.headers = {}
+        self._barren = 0
+        if self.lost or self._transport.is_closing():
+            self.fail(Fault("cut", f"{self.peer} closed the connection before it was asked"))
+            return
+        size = len(body)
+        if size <= JOINED:
+            self._transport.write(head + body)
+        else:
+            self._transport.write(head)
+            if size <= SLICE:
+                self._transport.write(body)
+            else:
+                await self._pour(memoryview(body))
+        while self.phase == HEAD and self.fault is None:
+            await self._wait(BODY, 0, self._deadlines.first_byte)
+
+    async def _pour(self, body: memoryview) -> None:
+        """A long body, no faster than it is taken; an answer that comes before its end ends it."""
+        for start in range(0, len(body), SLICE):
+            self._transport.write(body[start : start + SLICE])
+            while not self._writable and self.phase == HEAD and self.fault is None:
+                await self._wait(BODY, 0, self._deadlines.first_byte)
+            if self.phase != HEAD or self.fault is not None or self._transport.is_closing():
+                self.keep = False
+                return
+
+    async def more(self) -> None:
+        """Wait for any bytes of the body, its end, or a fault."""
+        if not self.held and self.phase == BODY and self.fault is None:
+            await self._wait(DONE, 0, self._deadlines.between_bytes)
+
+    async def pour(self, sink: Sink) -> None:
+        """Hand over bytes as they come, waking nobody, until the end, a fault, or a sink that has had enough."""
+        if self.held and not sink(self.take()):
+            return
+        if self.phase == BODY and self.fault is None:
+            self._sink = sink
+            await self._wait(DONE, sys.maxsize, self._deadlines.between_bytes)
+            self._sink = None
+
+    async def rest(self, limit: int) -> None:
+        """Wait for the whole body, more than `limit` bytes of it, or a fault."""
+        if self.held <= limit and self.phase == BODY and self.fault is None:
+            self._roof = max(limit, HIGH)
+            self._resume()
+            await self._wait(DONE, limit, self._deadlines.between_bytes)
+
+    def take(self) -> bytes:
+        """The bytes that are there."""
+        pieces = self._pieces
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        self._pieces = []
+        self.held = 0
+        if self._paused:
+            self._resume()
+        return data
+
+    def release(self) -> None:
+        """Back to its pool if the exchange is over and there can be another; else it is closed at once."""
+        if self.phase != DONE or not self.keep or self.lost:
+            self.drop()
+            return
+        if self.held:
+            self.take()
+        self._roof = HIGH
+        self.phase = IDLE
+        self._idle_since = self._loop.time()
+        idle = self._idle
+        idle.append(self)
+        if len(idle) > MAX_IDLE:
+            idle.pop(0).drop()
+
+    def drop(self) -> None:
+        """Close at once, so that the provider sees it."""
+        self.fail(Fault("cut", f"the connection to {self.peer} was closed on this side"))
+
+    def fail(self, fault: Fault) -> None:
+        if self.fault is None and self.phase in (HEAD, BODY):
+            self.fault = fault
+        self.keep = False
+        if not self.lost:
+            self._transport.abort()
+        self._wake()
+
+    def forget(self) -> None:
+        """Nobody holds the answer any more. The garbage collector may come from any thread."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.release)
+
+    def usable(self, now: float) -> bool:
+        return not self.lost and now - self._idle_since < MAX_AGE
+
+    # --- waiting ----------------------------------------------------------------------------------------------------
+
+    async def _wait(self, wanted: int, cap: int, seconds: float) -> None:
+        """Until the phase `wanted`, more than `cap` bytes, or a fault; 0 seconds are no limit."""
+        self._wanted = wanted
+        self._cap = cap
+        if seconds:
+            due = self._due = self._loop.time() + seconds
+            if self._timer is None or self._timer_at > due:
+                self._set_timer(seconds)
+        self._waiter = waiter = self._loop.create_future()
+        try:
+            await waiter
+        except (asyncio.CancelledError, GeneratorExit):
+            self._waiter = self._sink = None
+            self.drop()
+            raise
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        self._due = NEVER
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def _set_timer(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = self._due
+        self._timer = self._loop.call_later(seconds, self._ring)
+
+    def _ring(self) -> None:
+        """The timer: mostly the exchange that set it is long over, and it goes on for a later one or stops."""
+        self._timer = None
+        left = self._due - self._loop.time()
+        if left == NEVER:
+            return
+        if left > 0:
+            self._set_timer(left)
+        elif self.phase == HEAD:
+            seconds = f"{self._deadlines.first_byte:g}"
+            self.fail(Fault("first-byte-timeout", f"{self.peer} did not begin to answer within {seconds} seconds"))
+        else:
+            seconds = f"{self._deadlines.between_bytes:g}"
+            self.fail(
+                Fault("idle-timeout", f"{self.peer} fell silent for {seconds} seconds in the middle of its answer")
+            )
+
+    # --- the event loop's side --------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._secured = transport.get_extra_info("ssl_object")
+        self._farewell = self._secured is None
+        self._everyone.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        phase, held = self.phase, self.held
+        if phase != HEAD and phase != BODY:
+            self._unasked()
+            return
+        self.seen = True
+        try:
+            self._parser.feed_data(data)
+        except (HttpParserError, HttpParserUpgrade) as error:
+            self._garbled(error)
+            return
+        if self.held == held and self.phase == phase:
+            self._count_barren(len(data))
+        elif phase == HEAD and self._barren + len(data) > MAX_HEAD:
+            self._weigh_head()
+        else:
+            self._barren = 0
+        if self._sink is not None and self.held and not self._sink(self.take()):
+            self._wake()
+        elif self.held > self._roof and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+        if self._waiter is not None:
+            if self.phase >= self._wanted or self.held > self._cap:
+                self._wake()
+            elif self.phase == BODY and self._due != NEVER:
+                self._due = self._loop.time() + self._deadlines.between_bytes
+
+    def eof_received(self) -> None:
+        """In TLS only the peer's farewell ends a body: a line that just went dead may have been cut by anyone. Some
+        loops come here only for a farewell, some for both."""
+        if self._secured is not None:
+            try:
+                self._farewell = self._secured.read(1) == b""
+            except ssl.SSLZeroReturnError:
+                self._farewell = True
+            except ssl.SSLError:
+                self._farewell = False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.lost = True
+        self.keep = False
+        self._everyone.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.phase == IDLE and self in self._idle:
+            self._idle.remove(self)
+        elif self.phase == HEAD and self.fault is None:
+            when = "in the middle of the head of its answer" if self.seen else "before it answered"
+            self.fault = Fault("cut", f"{self.peer} closed the connection {when}")
+        elif self.phase == BODY and self.fault is None:
+            self._end_of_input(error is None and self._farewell)
+        self._wake()
+
+    def pause_writing(self) -> None:
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        if self.phase == HEAD:
+            self._wake()
+
+    # --- the parser's side ------------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        if self.phase != HEAD:
+            self.keep = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.phase == HEAD:
+            headers = self.headers
+            key = _names.get(name) or _name(name)
+            text = value.decode("latin-1").rstrip()
+            headers[key] = f"{headers[key]}, {text}" if key in headers else text
+
+    def on_headers_complete(self) -> None:
+        if self.phase != HEAD:
+            return
+        status = self._parser.get_status_code()
+        if status < 200:
+            self.headers = {}
+            return
+        self.status = status
+        self.phase = BODY
+        if self.bodiless:
+            # The parser does not know that this was a HEAD and would wait for a body.
+            self.phase = DONE
+            self.keep = False
+
+    def on_body(self, data: bytes) -> None:
+        if self.phase == BODY:
+            self._pieces.append(data)
+            self.held += len(data)
+
+    def on_message_complete(self) -> None:
+        if self.phase == BODY:
+            self.phase = DONE
+            if not self._parser.should_keep_alive():
+                self.keep = False
+
+    # --- what is rare -----------------------------------------------------------------------------------------------
+
+    def _unasked(self) -> None:
+        """Bytes that belong to no request: nothing after them on this connection can be trusted."""
+        self.keep = False
+        if self.phase == IDLE:
+            self.drop()
+
+    def _garbled(self, error: Exception) -> None:
+        self.keep = False
+        if self.phase in (HEAD, BODY):
+            what = "switched protocols" if isinstance(error, HttpParserUpgrade) else "sent what is not HTTP/1.1"
+            self.fail(Fault("protocol", f"{self.peer} {what}: check that the base URL is that of an HTTP API"))
+        else:
+            self._wake()
+
+    def _count_barren(self, size: int) -> None:
+        self._barren += size
+        if self._barren > MAX_HEAD:
+            self.fail(Fault("protocol", f"{self.peer} sent headers or trailers of more than {MAX_HEAD:,} bytes"))
+
+    def _weigh_head(self) -> None:
+        """A head that came in a few big pieces, maybe with much of the body."""
+        self._barren = 0
+        size = sum(len(name) + len(value) + 4 for name, value in self.headers.items())
+        if size > MAX_HEAD:
+            self.phase = HEAD
+            self._count_barren(size)
+
+    def _end_of_input(self, clean: bool) -> None:
+        """The connection is gone while a body was read: only a body without a length may end so."""
+        declared = "content-length" in self.headers or "transfer-encoding" in self.headers
+        if clean and not declared:
+            self.phase = DONE
+        else:
+            self.fault = Fault("cut", f"{self.peer} closed the connection before the end of its answer")
+
+    def _resume(self) -> None:
+        if self._paused and not self.lost:
+            self._paused = False
+            self._transport.resume_reading()
+
+
+def _name(name: bytes) -> str:
+    """Header names are few: each is lowered once."""
+    if len(_names) > 1000:
+        _names.clear()
+    return _names.setdefault(name, name.decode("latin-1").lower())
