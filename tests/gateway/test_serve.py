@@ -325,6 +325,14 @@ def test_workers_let_streams_finish_and_read_the_file_again(tmp_path: Path, wire
         assert process.ended() == 0
 
 
+def test_workers_do_not_outlive_whoever_looks_after_them(tmp_path: Path) -> None:
+    with serving(tmp_path, "--workers", "2") as process:
+        workers = process.children()
+        process.signal(signal.SIGKILL)
+        process.process.wait(PATIENCE)
+        _until(lambda: not [pid for pid in workers if _alive(pid)])
+
+
 # --- what cannot begin ---
 
 

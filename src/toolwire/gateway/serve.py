@@ -31,8 +31,11 @@ def serve(file: str | None, wanted: Mapping[str, object], announce: Announce) ->
         def ready() -> None:
             _told(settings, bound, announce)
 
+        def work(lifeline: int) -> None:
+            run(app(file, wanted), bound, lifeline=lifeline)
+
         if settings.server.workers > 1:
-            return workers.run(settings.server, lambda: run(app(file, wanted), bound), ready)
+            return workers.run(settings.server, work, ready)
         run(gateway, bound, ready)
     return 0
 
@@ -51,13 +54,15 @@ def listening(server: config.Server) -> socket.socket:
     return bound
 
 
-def run(gateway: Gateway, bound: socket.socket, ready: Callable[[], None] = lambda: None) -> None:
+def run(
+    gateway: Gateway, bound: socket.socket, ready: Callable[[], None] = lambda: None, lifeline: int | None = None
+) -> None:
     """Serve on a socket until a signal says to stop; streams under way may finish, a second signal ends them."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serving(gateway, bound, ready))
+        runner.run(_serving(gateway, bound, ready, lifeline))
 
 
-async def serving(gateway: Gateway, bound: socket.socket, ready: Callable[[], None]) -> None:
+async def _serving(gateway: Gateway, bound: socket.socket, ready: Callable[[], None], lifeline: int | None) -> None:
     loop = asyncio.get_running_loop()
     stopped, forced = asyncio.Event(), asyncio.Event()
 
@@ -67,6 +72,13 @@ async def serving(gateway: Gateway, bound: socket.socket, ready: Callable[[], No
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     loop.add_signal_handler(signal.SIGHUP, gateway.refresh, True)
+    if lifeline is not None:
+
+        def orphaned() -> None:
+            loop.remove_reader(lifeline)
+            stop()
+
+        loop.add_reader(lifeline, orphaned)
     server = Server(gateway.handle, gateway.broken)
     gateway.open()
     await server.listen(bound, BACKLOG)

@@ -17,7 +17,12 @@ SHORT = 1.0
 """A worker that lives no longer than this many seconds is replaced only after a moment."""
 
 
-def run(server: Server, work: Callable[[], None], ready: Callable[[], None]) -> int:
+Work = Callable[[int], None]
+"""Serves until told to stop, or until the file descriptor that it is given comes to its end: then nobody looks after
+it any more."""
+
+
+def run(server: Server, work: Work, ready: Callable[[], None]) -> int:
     """Start the workers and look after them until told to stop. They share a directory for their counters."""
     own = "" if os.environ.get(DIRECTORY) else tempfile.mkdtemp(prefix="toolwire-")
     if own:
@@ -32,8 +37,9 @@ def run(server: Server, work: Callable[[], None], ready: Callable[[], None]) -> 
 
 
 class _Crew:
-    def __init__(self, count: int, work: Callable[[], None]) -> None:
+    def __init__(self, count: int, work: Work) -> None:
         self._work = work
+        self._lifeline, self._held = os.pipe()
         self._born: dict[int, float] = {}
         self._stopping = False
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -52,9 +58,10 @@ class _Crew:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it is about to read the file anyway
+        os.close(self._held)
         status = 1
         try:
-            self._work()
+            self._work(self._lifeline)
             status = 0
         finally:
             os._exit(status)
