@@ -19,7 +19,7 @@ def call_headers(call: Call, line: Line, body: bytes, hops: str, trace: Headers)
     same = line.room.name == call.client.name
     given = call.state.forwarded[line.room.name].among(call.headers) if same else {}
     set_here = http.headers(line.model, body, call.headers if same else given)
-    headers = {**given, **dict(set_here), **dict(line.headers)} if given or set_here else dict(line.headers)
+    headers = {**given, **dict(set_here), **line.headers}
     if line.provider.forward_auth:
         name, value = http.credential(call.visitor.own)
         headers[name] = value

@@ -30,8 +30,10 @@ class Line(Struct, frozen=True, eq=False):
     """Is it the protocol as it is, without quirks?"""
     address: Address | None
     """None for the embedded model."""
+    server: str
+    """Host and port, for the log."""
     path: str
-    headers: Headers
+    headers: Mapping[str, str]
     maker: str
 
 
@@ -87,10 +89,11 @@ class State:
         limit = target.max_output_tokens
         maker = f"{room.name}/{provider.name}/{ids.digest(provider.api_key.reveal(), 8)}"
         if provider.embedded:
-            return Line(provider, room, model, stream, limit, plain, None, "", (), maker)
+            return Line(provider, room, model, stream, limit, plain, None, "", "", {}, maker)
         address = self.address(provider, room.name)
         path = room.http.path(model, stream)
-        return Line(provider, room, model, stream, limit, plain, address, path, self.fixed(provider, room), maker)
+        fixed = self.fixed(provider, room)
+        return Line(provider, room, model, stream, limit, plain, address, address.peer, path, fixed, maker)
 
     def address(self, provider: Provider, protocol: str) -> Address:
         key = (provider, protocol)
@@ -101,11 +104,11 @@ class State:
         return found
 
     @staticmethod
-    def fixed(provider: Provider, room: Room) -> Headers:
+    def fixed(provider: Provider, room: Room) -> dict[str, str]:
         """Headers that every call bears; what the operator sets comes last and wins."""
         headers = {"content-type": "application/json", "user-agent": f"toolwire/{__version__}"}
         credential = provider.credential(room.http)
         if credential is not None:
             headers[credential[0]] = credential[1]
         headers.update({name.lower(): value for name, value in provider.headers.items()})
-        return tuple(headers.items())
+        return headers

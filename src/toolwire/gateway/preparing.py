@@ -15,6 +15,8 @@ from toolwire.ir import Failure
 from toolwire.options import Options
 from toolwire.wire import Malformed
 
+_ENVELOPE = seals.PREFIX.encode()
+
 
 def prepared(call: Call, line: Line) -> Prepared | Refusal:
     provider = line.provider
@@ -68,17 +70,15 @@ def _options(call: Call, line: Line) -> Options:
 
 def _passes(call: Call, line: Line) -> bool:
     """Does nothing need changing but the model's name? An envelope of ours must be opened before it goes anywhere."""
-    return (
-        line.room is call.client
-        and line.plain
-        and line.max_output_tokens is None
-        and seals.PREFIX.encode() not in call.body
-    )
+    return line.room is call.client and line.plain and line.max_output_tokens is None and _ENVELOPE not in call.body
 
 
 def _has_history(call: Call) -> bool:
     body = call.body
-    return any(word in body for word in call.client.http.history)
+    for word in call.client.http.history:  # noqa: SIM110 — a generator would cost more than the search
+        if word in body:
+            return True
+    return False
 
 
 def _same_name(asked: str, sent: str) -> bool:

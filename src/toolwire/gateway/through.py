@@ -90,9 +90,9 @@ def _line(call: Call, incoming: Incoming, provider: Provider) -> Line | Failure:
     query = state.access.without_credential(incoming.query)
     path = f"{incoming.path}?{query}" if query else incoming.path
     kind = incoming.headers.get("content-type", "application/json")
-    headers = {**dict(state.fixed(provider, room)), "content-type": kind}
+    headers = {**state.fixed(provider, room), "content-type": kind}
     address = state.address(provider, room.name)
-    return Line(provider, room, "", False, None, True, address, path, tuple(headers.items()), "")
+    return Line(provider, room, "", False, None, True, address, address.peer, path, headers, "")
 
 
 async def _relayed(call: Call, incoming: Incoming, line: Line, source: Source) -> None:
