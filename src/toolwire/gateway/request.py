@@ -1,0 +1,238 @@
+"""One request to the gateway's own server, and its answer as bytes: head and body in one write where that can be."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import struct
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from toolwire.gateway.incoming import Gone, Incoming
+
+HIGH = 1024 * 1024
+"""More unread bytes of a body than this, and the socket is left alone until somebody wants them."""
+JOINED = 64 * 1024
+"""Up to here a body is copied behind its head, for one write."""
+BODILESS = (204, 304)
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
+
+_NO_TOKEN = re.compile(r"[^!#$%&'*+.^_`|~0-9A-Za-z-]")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_RESET = struct.pack("ii", 1, 0)
+"""A socket with this is reset when it is closed."""
+
+
+class Line(Protocol):
+    """What a request needs of the connection that it came on."""
+
+    loop: asyncio.AbstractEventLoop
+    transport: asyncio.Transport
+    clock: Callable[[], float]
+    peer: str
+    closing: bool
+    full: asyncio.Future[None] | None
+
+    def wants(self) -> None: ...
+    def answered(self, request: Request) -> None: ...
+
+
+class Request(Incoming):
+    """One request on a connection."""
+
+    __slots__ = (
+        "_bare",
+        "_chunked",
+        "_complete",
+        "_head",
+        "_left",
+        "_limit",
+        "_line",
+        "_old",
+        "_pieces",
+        "_promised",
+        "_size",
+        "_waiter",
+        "begun",
+        "expects",
+        "keep",
+        "over",
+        "task",
+    )
+
+    def __init__(self, line: Line, method: str, target: str, headers: dict[str, str], keep: bool, old: bool) -> None:
+        self._line = line
+        self.method = method
+        path, _, query = target.partition("#")[0].partition("?")
+        if not path.startswith("/"):
+            path = _origin_form(path)
+        self.path, self.query = path, query
+        self.headers = headers
+        self.peer = line.peer
+        self.clock = line.clock
+        self.sent = 0
+        self.gone = False
+        self.keep = keep
+        self.expects = False
+        """Does the client hold its body back until it is asked for it?"""
+        self.begun = False
+        """Has anything of the answer gone out?"""
+        self.over = False
+        """Has the end of the answer gone out, or been given up?"""
+        self.task: asyncio.Task[None] | None = None
+        self._old = old
+        self._chunked = False
+        self._bare = False
+        self._promised: str | None = None
+        self._left: asyncio.Task[None] | None = None
+        self._head: bytes | None = None
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._limit = HIGH
+        self._complete = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    # --- what comes in ---
+
+    def more(self, data: bytes) -> bool:
+        """More of the body; False when the rest should wait."""
+        self._pieces.append(data)
+        self._size += len(data)
+        if self._size <= self._limit:
+            return True
+        self._wake()
+        return False
+
+    def end(self) -> None:
+        self._complete = True
+        self._wake()
+
+    def leave(self) -> None:
+        """The client has gone."""
+        self.gone = True
+        self._wake()
+        if self._left is not None:
+            self._left.cancel()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def read(self, limit: int) -> bytes | None:
+        self._limit = limit
+        if self.expects and not (self._size or self._complete or self.begun or self.gone):
+            self._line.transport.write(CONTINUE)
+        self.expects = False
+        while not self._complete and self._size <= limit:
+            if self.gone:
+                raise Gone
+            self._line.wants()
+            self._waiter = self._line.loop.create_future()
+            await self._waiter
+        if self._size > limit:
+            return None
+        return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+
+    # --- what goes out ---
+
+    async def start(self, status: int, headers: Mapping[str, str]) -> None:
+        self._head = self._headed(status, headers)
+
+    def _headed(self, status: int, headers: Mapping[str, str]) -> bytes:
+        promised = headers.get("content-length")
+        if status in BODILESS and promised is not None:
+            return self._headed(status, {name: value for name, value in headers.items() if name != "content-length"})
+        lines = [LINES.get(status) or f"HTTP/1.1 {status} \r\n"]
+        lines += [f"{name}: {value}\r\n" for name, value in headers.items()]
+        head = "".join(lines)
+        if head.count("\n") != len(lines) or head.count("\r") != len(lines) or "\0" in head:
+            return self._headed(status, _harmless(headers))
+        self._promised = promised
+        self._bare = self.method == "HEAD" or status in BODILESS
+        if promised is None and status not in BODILESS:
+            if self._old:
+                self.keep = False
+            else:
+                self._chunked = True
+                head += "transfer-encoding: chunked\r\n"
+        if not self._complete or self._line.closing:
+            self.keep = False
+        if not self.keep:
+            head += "connection: close\r\n\r\n"
+        else:
+            head += "connection: keep-alive\r\n\r\n" if self._old else "\r\n"
+        return head.encode("latin-1", "replace")
+
+    async def write(self, data: bytes, more: bool) -> None:
+        self._put(data, more)
+        if more:
+            await self.drained()
+
+    def put(self, data: bytes) -> bool:
+        self._put(data, True)
+        return self._line.full is None
+
+    async def drained(self) -> None:
+        while (full := self._line.full) is not None:
+            # Several may wait for it, and one that is cancelled must not take it from the others.
+            await asyncio.shield(full)
+
+    def _put(self, data: bytes, more: bool) -> None:
+        if self.gone or self.over:
+            return
+        self.sent += len(data)
+        if self._bare:
+            data = b""
+        elif self._chunked:
+            data = b"%x\r\n%b\r\n" % (len(data), data) if data else b""
+            data = data if more else data + b"0\r\n\r\n"
+        head, self._head, self.begun = self._head, None, True
+        transport = self._line.transport
+        if head is None:
+            transport.write(data)
+        elif len(data) <= JOINED:
+            transport.write(head + data)
+        else:
+            transport.writelines((head, data))
+        if not more:
+            if self._promised is not None and not self._bare and self._promised != str(self.sent):
+                self.abort()  # the client would take the next answer for the rest of this one
+                return
+            self.over = True
+            self._line.answered(self)
+
+    def abort(self) -> None:
+        if self.over:
+            return
+        self.over = True
+        transport = self._line.transport
+        connected = transport.get_extra_info("socket")
+        if self._old and connected is not None and not transport.is_closing():
+            # Closing is how an answer without a length ends: only a reset says that this was none.
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        transport.abort()
+
+    def watch(self, cancels: bool) -> None:
+        self._left = self.task if cancels else None
+        if self.gone and self._left is not None:
+            self._left.cancel()
+
+    def unwatch(self) -> None:
+        self._left = None
+
+
+def _harmless(headers: Mapping[str, str]) -> dict[str, str]:
+    """Headers that cannot end their line, nor the head."""
+    return {name: _CONTROL.sub(" ", value) for name, value in headers.items() if name and not _NO_TOKEN.search(name)}
+
+
+def _origin_form(target: str) -> str:
+    """The path of a target that names scheme and host as well."""
+    try:
+        return urlsplit(target).path or "/"
+    except ValueError:
+        return "/"
