@@ -147,32 +147,34 @@ class Connection(asyncio.Protocol):
             self._since = self.clock()
             return
         self._quiet += len(data)
-        try:
-            self._parser.feed_data(data)
-        except HttpParserUpgrade as upgrade:
-            self._stayed(data[upgrade.args[0] :])
-        except HttpParserCallbackError as error:
-            if not isinstance(error.__context__, _Refused):
-                raise
-            self._refuse(error.__context__.status, str(error.__context__))
-        except HttpParserError as error:
-            self._refuse(400, f"this is no HTTP request: {error}")
-        else:
-            if self._quiet > MAX_HEAD:
-                self._refuse(431, f"the head of a request is longer than {MAX_HEAD:,} bytes")
+        rest: bytes | memoryview = data
+        while rest:
+            try:
+                self._parser.feed_data(rest)
+                break
+            except HttpParserUpgrade as upgrade:
+                rest = memoryview(rest)[upgrade.args[0] :]
+                self._stay()
+            except HttpParserCallbackError as error:
+                if not isinstance(error.__context__, _Refused):
+                    raise
+                self._refuse(error.__context__.status, str(error.__context__))
+                return
+            except HttpParserError as error:
+                self._refuse(400, f"this is no HTTP request: {error}")
+                return
+        if self._quiet > MAX_HEAD:
+            self._refuse(431, f"the head of a request is longer than {MAX_HEAD:,} bytes")
 
-    def _stayed(self, rest: bytes) -> None:
-        """Nobody here speaks what the client offered to speak, so this is a request like others.
+    def _stay(self) -> None:
+        """Nobody here speaks what the client offered to speak, so that was a request like others.
 
         The parser thinks that its body is no HTTP any more: another one is told that it is.
         """
-        request = self._reading
-        if request is not None:
-            name = "transfer-encoding" if "transfer-encoding" in request.headers else "content-length"
-            self._parser = HttpRequestParser(self)
-            self._parser.feed_data(f"POST / HTTP/1.1\r\n{name}: {request.headers.get(name, '0')}\r\n\r\n".encode())
-        if rest:
-            self.data_received(rest)
+        headers = self._headers
+        name = "transfer-encoding" if "transfer-encoding" in headers else "content-length"
+        self._parser = HttpRequestParser(self)
+        self._parser.feed_data(f"POST / HTTP/1.1\r\n{name}: {headers.get(name, '0')}\r\n\r\n".encode("latin-1"))
 
     # --- the parser calls these ---
 

@@ -153,12 +153,12 @@ class Request(Incoming):
             return self._headed(status, _harmless(headers))
         self._promised = promised
         self._bare = self.method == "HEAD" or status in BODILESS
-        if promised is None and status not in BODILESS:
-            if self._old:
-                self.keep = False
-            else:
-                self._chunked = True
-                head += "transfer-encoding: chunked\r\n"
+        endless = promised is None and status not in BODILESS
+        self._chunked = endless and not self._old
+        if self._chunked:
+            head += "transfer-encoding: chunked\r\n"
+        elif endless:
+            self.keep = False
         if not self._complete or self._line.closing:
             self.keep = False
         if not self.keep:
