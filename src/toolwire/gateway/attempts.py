@@ -30,53 +30,61 @@ class Attempts:
         self._health = health
         self._telemetry = telemetry
         self._clock = call.clock
-        self._until = self._clock() + (call.state.config.server.deadlines.retries or float("inf"))
+        self._begun = call.clock()
 
     async def run(self, targets: tuple[Target, ...]) -> Reply | Flow | Refusal:
         """The first answer there is; else why the target that was asked for gave none."""
-        first: Refusal | None = None
         willing = self._willing(targets)
-        for number, target in enumerate(willing):
-            last = number == len(willing) - 1
-            got = await self._at(target, last)
-            if not isinstance(got, Refusal):
-                return got
-            first = first or got
-            if not got.onward or (not last and self._clock() >= self._until):
+        first = await self._ask(willing[0])
+        if not isinstance(first, Refusal):
+            return first
+        got = first = await self._again(willing[0], first, len(willing) == 1)
+        for number, target in enumerate(willing[1:], 2):
+            if not isinstance(got, Refusal) or not got.onward or self._clock() >= self._until:
                 break
-        if first is None:
-            raise ValueError("there must be a target")
-        return first
+            got = await self._ask(target)
+            if isinstance(got, Refusal):
+                got = await self._again(target, got, number == len(willing))
+        return first if isinstance(got, Refusal) else got
 
-    def _willing(self, targets: tuple[Target, ...]) -> list[Target]:
+    @property
+    def _until(self) -> float:
+        return self._begun + (self._call.state.config.server.deadlines.retries or float("inf"))
+
+    def _willing(self, targets: tuple[Target, ...]) -> tuple[Target, ...]:
         """Those that do not rest; if all do, the first, because asking it is better than not trying."""
         if len(targets) == 1:
-            return list(targets)
+            return targets
         now = self._clock()
         awake = [target for target in targets if not self._health.rests(target.provider.name, target.model, now)]
-        return awake or list(targets[:1])
+        return tuple(awake) or targets[:1]
 
-    async def _at(self, target: Target, last: bool) -> Reply | Flow | Refusal:
-        """One target, several times if that may help."""
-        call = self._call
-        server = call.state.config.server
+    async def _ask(self, target: Target) -> Reply | Flow | Refusal:
+        call, provider = self._call, target.provider
         room = chosen_room(target, call.client, lambda: has_tools(call.peek, call.body))
-        line = call.state.line(target, room, call.stream)
-        for again in range(server.retries + 1):
-            begun = self._clock()
-            got = await self._asking.ask(call, line)
-            ended = self._clock()
-            if not isinstance(got, Refusal):
-                self._health.succeeded(target.provider.name, target.model)
-                self._telemetry.attempt(call.record, target.provider.name, "ok", ended - begun)
-                return got
-            self._note(target, got, ended - begun)
-            wait = self._wait(got.failure, again)
-            if not got.again or again == server.retries or ended + wait > self._until:
+        begun = self._clock()
+        got = await self._asking.ask(call, call.state.line(target, room, call.stream))
+        seconds = self._clock() - begun
+        if isinstance(got, Refusal):
+            self._note(target, got, seconds)
+        else:
+            self._health.succeeded(provider.name, target.model)
+            self._telemetry.attempt(call.record, provider.name, "ok", seconds)
+        return got
+
+    async def _again(self, target: Target, refusal: Refusal, last: bool) -> Reply | Flow | Refusal:
+        """The same target once more, and more often, where that may help and there is time."""
+        got: Reply | Flow | Refusal = refusal
+        for number in range(self._call.state.config.server.retries):
+            if not isinstance(got, Refusal) or not got.again:
                 break
-            if wait > LONGEST_WAIT or (not last and got.failure.retry_after is not None):
+            wait = self._wait(got.failure, number)
+            if wait > LONGEST_WAIT or self._clock() + wait > self._until:
                 break
+            if not last and got.failure.retry_after is not None:
+                break  # another one need not be waited for
             await asyncio.sleep(wait)
+            got = await self._ask(target)
         return got
 
     @staticmethod
