@@ -92,6 +92,7 @@ async def _serving(gateway: Gateway, bound: socket.socket, ready: Callable[[], N
     await asyncio.wait({finishing, waiting}, return_when=asyncio.FIRST_COMPLETED)
     finishing.cancel()
     waiting.cancel()
+    await asyncio.wait({finishing})  # what was cut still has its line in the log to write
     await gateway.close()
 
 
