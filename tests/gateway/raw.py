@@ -15,7 +15,7 @@ from toolwire.gateway.accepted import Connection
 from toolwire.gateway.incoming import Incoming
 from toolwire.gateway.server import Server
 
-PATIENCE = 5.0
+PATIENCE = 20.0
 """Seconds after which something that was waited for will not come any more."""
 LIMIT = 1000
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {

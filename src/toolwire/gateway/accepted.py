@@ -189,9 +189,8 @@ class Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._size += len(name) + len(value) + HEADER
-        if self._size > MAX_HEAD:
-            raise _Refused(431, f"the head of a request is longer than {MAX_HEAD:,} bytes")
         if self._reading is not None:
+            self._measure()
             return  # what stands behind a body is nothing that anybody has looked at
         known = _names.get(name)
         if known is None:
@@ -199,16 +198,26 @@ class Connection(asyncio.Protocol):
             if len(_names) < 1024 and len(name) < 64:
                 _names[name] = known
         text = value.decode("latin-1").rstrip(" \t")  # the parser cuts off only what stands before
-        self._headers[known] = f"{self._headers[known]}, {text}" if known in self._headers else text
+        headers = self._headers
+        if known in headers:
+            self._measure()
+            text = f"{headers[known]}, {text}"
+        headers[known] = text
+
+    def _measure(self) -> None:
+        if self._size > MAX_HEAD:
+            raise _Refused(431, f"the head of a request is longer than {MAX_HEAD:,} bytes")
 
     def on_headers_complete(self) -> None:
         self._heading = False
         if self._reading is not None:
             return
+        self._measure()
         parser, headers = self._parser, self._headers
         method = parser.get_method().decode("latin-1")
         version = parser.get_http_version()
-        _admit(method, version, headers)
+        if version != "1.1" or method == "CONNECT" or "transfer-encoding" in headers:
+            _admit(method, version, headers)
         keep = parser.should_keep_alive()
         if parser.should_upgrade():
             self._upgrade = True
@@ -256,7 +265,7 @@ class Connection(asyncio.Protocol):
                 self.wants()
         elif self._refusal:
             self._say()
-        else:
+        elif self._held:
             self.wants()
 
     def wants(self) -> None:
