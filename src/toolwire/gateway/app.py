@@ -173,7 +173,8 @@ class Gateway:
 
     def _rests(self, provider: str, rests: bool, seconds: float) -> None:
         self._telemetry.resting(provider, rests)
-        self._telemetry.event("resting" if rests else "rested", provider=provider, seconds=seconds)
+        level: Level = "warn" if rests else "info"
+        self._telemetry.event("resting" if rests else "rested", level=level, provider=provider, seconds=seconds)
 
     # --- beginning and end ---
 

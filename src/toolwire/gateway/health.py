@@ -39,5 +39,7 @@ class Health:
         failures = self._failures.get((provider, model), 0) + 1
         self._failures[provider, model] = failures
         if failures >= after and rest:
+            news = (provider, model) not in self._until
             self._until[provider, model] = now + rest
-            self._changed(provider, True, rest)
+            if news:
+                self._changed(provider, True, rest)
