@@ -139,3 +139,39 @@ def test_the_checker_refuses_such_a_choice_whoever_reads_it() -> None:
     checker = Checker()
     assert checker.check(ResponseStart()) is None
     assert checker.check(PartStart(0, Text(""), 10**9)) is not None
+
+
+def test_a_time_without_end() -> None:
+    body = b'{"id":"c","created":1e999,"choices":[{"index":0,"message":{"content":"x"},"finish_reason":"stop"}]}'
+    assert translate(body, "response", source="openai-chat", target="anthropic").json()["content"][0]["text"] == "x"
+
+
+def test_a_message_that_came_in_pieces_and_is_written_whole() -> None:
+    """A stream where none was asked for, whose item never had a content of its own."""
+    from toolwire.exchange import Exchange
+
+    item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "in_progress"}
+    whole = {"id": "resp_1", "object": "response", "model": "m", "output": [], "status": "completed"}
+    events = [
+        {"type": "response.created", "response": {**whole, "status": "in_progress"}},
+        {"type": "response.output_item.added", "output_index": 0, "item": item},
+        {
+            "type": "response.content_part.added",
+            "item_id": "msg_1",
+            "output_index": 0,
+            "content_index": 0,
+            "part": {"type": "output_text", "text": "", "annotations": []},
+        },
+        {
+            "type": "response.output_text.delta",
+            "item_id": "msg_1",
+            "output_index": 0,
+            "content_index": 0,
+            "delta": "Hello",
+        },
+        {"type": "response.completed", "response": whole},
+    ]
+    sse = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
+    own = room("openai-responses")
+    seen = Exchange(own, own).streamed_response(sse.encode())
+    assert seen.json()["output"][0]["content"][0]["text"] == "Hello"

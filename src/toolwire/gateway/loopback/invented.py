@@ -125,7 +125,7 @@ def _fitted(text: str, node: Object) -> str | None:
 
 
 def _whole(given: Json, otherwise: int) -> int:
-    return min(int(as_float(given)), 100_000) if is_number(given) else otherwise
+    return int(min(as_float(given), 100_000.0)) if is_number(given) else otherwise
 
 
 def _bounded(number: float, node: Object, whole: bool) -> int | float:

@@ -162,9 +162,10 @@ def write_usage(usage: Usage) -> Object:
 
 
 def made_at(node: Object, path: Path) -> int | None:
-    """When it was made; some servers give fractions of a second."""
+    """When it was made; some servers give fractions of a second, and a number beyond all time tells nothing."""
     value = take_number(node, "created", path)
-    return int(as_float(value)) if value is not None else None
+    seconds = as_float(value) if value is not None else None
+    return int(seconds) if seconds is not None and abs(seconds) < 1e15 else None
 
 
 def read_response(body: Object) -> Response:

@@ -130,7 +130,11 @@ def drop(part: Part, ledger: Ledger) -> None:
 
 def _write_message(run: tuple[Part, ...], names: Names, number: int, ledger: Ledger) -> Object:
     wire = message_of(run[0])
-    if wire is not None and len(run) == len(wire["content"]) and all(verbatim(part.origin, NAME) for part in run):
+    if (
+        wire is not None
+        and len(run) == len(wire.get("content") or ())
+        and all(verbatim(part.origin, NAME) for part in run)
+    ):
         return wire
     content = [one for part in run if (one := content_part(part, ledger)) is not None]
     given = "" if wire is None else str(wire.get("id") or "")
