@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+from toolwire.gateway.access import Visitor
 from toolwire.gateway.asking import Asking
 from toolwire.gateway.dialects import Dialects
 from toolwire.gateway.endpoints import Endpoints, upgrade_refused
@@ -28,7 +29,6 @@ from toolwire.gateway.telemetry.traces import tracer
 from toolwire.gateway.telemetry.watching import Telemetry
 from toolwire.gateway.upstream.client import Client
 from toolwire.ir import NOTHING, Failure
-from toolwire.room import Room
 
 Level = Literal["info", "warn", "error"]
 LOOK = 1.0
@@ -99,26 +99,25 @@ class Gateway:
         )
         self._telemetry.begin(record, incoming.headers)
         try:
-            await self._served(endpoints, incoming, room, record)
+            visitor = self._admitted(endpoints, incoming, record)
+            if isinstance(visitor, Failure):
+                refusal = reply(room, visitor)
+                record.status, record.failure = refusal.status, visitor.kind
+                await incoming.answer(refusal, named(room, record.request_id))
+            else:
+                await endpoints.serve(incoming, room, visitor, record, found[1] if found else None)
         except Gone:
             record.gone = True
         finally:
             record.bytes_out = incoming.sent
             self._telemetry.finish(record, clock())
 
-    async def _served(self, endpoints: Endpoints, incoming: Incoming, room: Room, record: Record) -> None:
-        state = endpoints.state
-        visitor = state.access.admitted(incoming.headers, incoming.query, incoming.peer)
-        if not isinstance(visitor, Failure):
-            record.key = visitor.key.name if visitor.key is not None else ""
-            looped = self._looped(incoming.headers)
-            if looped is None:
-                await endpoints.serve(incoming, room, visitor, record)
-                return
-            visitor = looped
-        refusal = reply(room, visitor)
-        record.status, record.failure = refusal.status, visitor.kind
-        await incoming.answer(refusal, named(room, record.request_id))
+    def _admitted(self, endpoints: Endpoints, incoming: Incoming, record: Record) -> Visitor | Failure:
+        visitor = endpoints.state.access.admitted(incoming.headers, incoming.query, incoming.peer)
+        if isinstance(visitor, Failure):
+            return visitor
+        record.key = visitor.key.name if visitor.key is not None else ""
+        return self._looped(incoming.headers) or visitor
 
     async def broken(self, incoming: Incoming, error: BaseException) -> None:
         """A fault of our own: the client gets an error of its protocol, the log where it happened."""
@@ -132,8 +131,10 @@ class Gateway:
         await incoming.answer(reply(room, failure), {})
 
     def _looped(self, headers: Mapping[str, str]) -> Failure | None:
-        hops = headers.get(HOPS, "")
-        passed = hops.split(",") if hops else []
+        hops = headers.get(HOPS)
+        if hops is None:
+            return None
+        passed = hops.split(",")
         if self._name in passed:
             what = "this gateway calls itself: a provider's base_url leads back to it"
             return Failure("invalid", f"{what}; see `toolwire check-config`", 508, "loop")

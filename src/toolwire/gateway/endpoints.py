@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from toolwire.gateway import refusals
@@ -46,16 +47,20 @@ class Endpoints:
         }
         """Pages that everybody may see: they tell nothing."""
 
-    async def serve(self, incoming: Incoming, room: Room, visitor: Visitor, record: Record) -> None:
-        """Answer a visitor that was let in."""
-        found = self._dialects.asked(incoming.path, incoming.query)
-        if found is not None and incoming.method == "POST":
-            call = Call(self.state, room, visitor, record, incoming.headers, incoming.clock)
-            await (self._count if found[1].verb == "count" else self._generate)(incoming, call, found[1])
-            return
-        answer = self._page(incoming, room, visitor, record) if found is None else _wrong_method(incoming, room)
+    def serve(
+        self, incoming: Incoming, room: Room, visitor: Visitor, record: Record, asked: Asked | None
+    ) -> Coroutine[Any, Any, None]:
+        """Answer a visitor that was let in; `asked` is None for all but the endpoints of a protocol."""
+        call = Call(self.state, room, visitor, record, incoming.headers, incoming.clock)
+        if asked is None:
+            return self._other(incoming, call)
+        return (self._count if asked.verb == "count" else self._generate)(incoming, call, asked)
+
+    async def _other(self, incoming: Incoming, call: Call) -> None:
+        room, record = call.client, call.record
+        endpoint = self._dialects.asked(incoming.path, incoming.query) is not None
+        answer = _wrong_method(incoming, room) if endpoint else self._page(incoming, room, call.visitor, record)
         if answer is None:
-            call = Call(self.state, room, visitor, record, incoming.headers, incoming.clock)
             answer = await pass_through(call, incoming, self._asking)
             if answer is None:
                 return

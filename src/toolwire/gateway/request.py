@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from toolwire.gateway.call import Reply
 from toolwire.gateway.incoming import Gone, Incoming
+from toolwire.ir import Failure
 
 HIGH = 1024 * 1024
 """More unread bytes of a body than this, and the socket is left alone until somebody wants them."""
@@ -122,6 +123,11 @@ class Request(Incoming):
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+    async def body(self, limit: int) -> bytes | Failure:
+        if self._complete and self._size <= limit and "content-encoding" not in self.headers:
+            return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        return await super().body(limit)
 
     async def read(self, limit: int) -> bytes | None:
         self._limit = limit

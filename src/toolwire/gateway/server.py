@@ -55,7 +55,22 @@ class Server:
     # --- tasks ---
 
     def start(self, request: Request) -> asyncio.Task[None]:
-        return self._started(request, self._handle(request))
+        task = request.task = self.loop.create_task(self._run(request))
+        self.tasks.add(task)
+        return task
+
+    async def _run(self, request: Request) -> None:
+        """Most end well, and then nobody need be told: only those that do not are looked at once more."""
+        task, well = request.task, False
+        try:
+            await self._handle(request)
+            well = request.over or request.gone
+        finally:
+            if task is not None and not well:
+                task.add_done_callback(partial(self._done, request))
+            elif task is not None:
+                self.tasks.discard(task)
+                self._settle()
 
     def _started(self, request: Request, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self.loop.create_task(work)
