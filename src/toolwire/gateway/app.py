@@ -60,7 +60,6 @@ class Gateway:
         self._endpoints: Endpoints | None = None
         self._looked = 0.0
         self._polling: asyncio.Task[None] | None = None
-        self.stopping = False
 
     @property
     def config(self) -> Config:

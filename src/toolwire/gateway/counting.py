@@ -9,6 +9,7 @@ from toolwire.exchange import Exchange
 from toolwire.gateway import refusals
 from toolwire.gateway.asking import MAX_ANSWER, Asking
 from toolwire.gateway.call import Call, Reply
+from toolwire.gateway.headers import JSON
 from toolwire.gateway.lines import Line
 from toolwire.gateway.settings.routing import Target, chosen_room
 from toolwire.gateway.upstream.faults import Fault
@@ -17,7 +18,6 @@ from toolwire.options import Options
 from toolwire.room import Count
 from toolwire.wire import Json, Malformed, as_object, decode, encode
 
-JSON = {"content-type": "application/json"}
 ESTIMATE = {"x-toolwire-estimate": "tokens"}
 """The header that marks a count as an estimate: no protocol has a field for that."""
 

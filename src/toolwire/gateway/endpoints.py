@@ -14,12 +14,13 @@ from toolwire.gateway.bodies import peeked
 from toolwire.gateway.call import Call, Flow, Refusal, Reply
 from toolwire.gateway.counting import counted
 from toolwire.gateway.dialects import Dialects
-from toolwire.gateway.headers import named
+from toolwire.gateway.headers import JSON, named
 from toolwire.gateway.health import Health
 from toolwire.gateway.incoming import Incoming, Watched
 from toolwire.gateway.lines import State
 from toolwire.gateway.relay import Outlet, relay
 from toolwire.gateway.settings.routing import Target, Unroutable
+from toolwire.gateway.telemetry.metrics import CONTENT_TYPE
 from toolwire.gateway.telemetry.record import Record
 from toolwire.gateway.telemetry.watching import Telemetry
 from toolwire.gateway.through import NOWHERE, pass_through
@@ -27,9 +28,8 @@ from toolwire.ir import Failure
 from toolwire.room import Asked, Card, Room
 from toolwire.wire import Malformed, as_object, decode, encode
 
-JSON = {"content-type": "application/json"}
 TEXT = {"content-type": "text/plain; charset=utf-8"}
-METRICS = {"content-type": "text/plain; version=0.0.4; charset=utf-8"}
+METRICS = {"content-type": CONTENT_TYPE}
 
 
 class Endpoints:

@@ -9,6 +9,7 @@ from toolwire.gateway.lines import Headers, Line
 from toolwire.loss import Loss
 from toolwire.room import Room
 
+JSON = {"content-type": "application/json"}
 HOPS = "x-toolwire-hops"
 """The gateways that a call has come through; one that finds itself there calls itself."""
 
@@ -31,7 +32,7 @@ def call_headers(call: Call, line: Line, body: bytes, hops: str, trace: Headers)
 
 def answer_headers(call: Call, line: Line, given: Mapping[str, str], losses: Sequence[Loss]) -> dict[str, str]:
     """What a client gets to see of a provider's headers, and what we have to say ourselves."""
-    headers = {"content-type": "application/json"}
+    headers = JSON.copy()
     if line.room.name == call.client.name:
         headers.update(call.state.answered[line.room.name].among(given))
     else:
