@@ -212,11 +212,10 @@ def test_what_peers_wrote_is_cut() -> None:
 
 def test_what_peers_wrote_is_not_kept_when_it_is_long() -> None:
     log = Log("json", lambda line: None)
-    log.exchange(exchange(asked="m" * 10_000))
-    log.exchange(exchange(losses=("a",) * 10_000))
+    log.exchanges([exchange(asked="m" * 10_000), exchange(losses=("a",) * 10_000)])
     assert not log._repeated
     for number in range(5000):
-        log.exchange(exchange(asked=str(number)))
+        log.exchanges([exchange(asked=str(number))])
     assert len(log._repeated) <= 1024
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import sys
@@ -23,27 +22,6 @@ def to_stderr(line: str) -> None:
             sys.stderr.write(line)
         except (OSError, ValueError):
             return
-
-
-class Gathered:
-    """The lines of a moment in one write."""
-
-    MOMENT = 0.02
-
-    def __init__(self, out: Callable[[str], None], loop: asyncio.AbstractEventLoop) -> None:
-        self._out = out
-        self._loop = loop
-        self._lines: list[str] = []
-
-    def __call__(self, line: str) -> None:
-        if not self._lines:
-            self._loop.call_later(self.MOMENT, self.flush)
-        self._lines.append(line)
-
-    def flush(self) -> None:
-        lines, self._lines = self._lines, []
-        if lines:
-            self._out("".join(lines))
 
 
 def level_of(record: Record) -> str:
@@ -289,13 +267,6 @@ class Log:
         escaped = {_encode(secret).decode()[1:-1] for secret in exact}
         self._secrets = tuple(sorted(exact | escaped, key=len, reverse=True))
 
-    def gathered(self, loop: asyncio.AbstractEventLoop) -> Gathered | None:
-        """Write through this loop from now on, the lines of a moment together; whoever gave an outlet gets lines."""
-        if self._out is not to_stderr:
-            return None
-        self._out = together = Gathered(to_stderr, loop)
-        return together
-
     def _time(self, wall: float) -> str:
         second = int(wall)
         if second != self._second:
@@ -318,13 +289,16 @@ class Log:
             self._repeated[key] = parts
         return parts
 
-    def exchange(self, record: Record) -> None:
-        if self._form == "none":
-            return
+    def exchanges(self, records: Iterable[Record]) -> None:
+        """A line for each, in one write."""
+        if self._form != "none":
+            self._write("".join([self._line(record) for record in records]))
+
+    def _line(self, record: Record) -> str:
         key = _key(record)
         parts = self._repeated.get(key) or self._parts(key, record)
         write = json_line if self._form == "json" else text_line
-        self._write(write(record, self._time(record.wall), parts, self._bodies))
+        return write(record, self._time(record.wall), parts, self._bodies)
 
     def event(self, kind: str, fields: Mapping[str, object], level: str = "info") -> None:
         stamp = self._time(self._clock())

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from toolwire.gateway.telemetry.log import Gathered, Log, to_stderr
+from toolwire.gateway.telemetry.log import Log, to_stderr
 from toolwire.gateway.telemetry.metrics import Metrics
 from toolwire.gateway.telemetry.record import Record
 
@@ -33,6 +33,8 @@ class Tracer(Protocol):
     def close(self) -> None: ...
 
 
+MOMENT = 0.02
+"""Seconds that the line of an exchange may wait for others."""
 _NO_HEADERS: Mapping[str, str] = {}
 
 
@@ -51,7 +53,8 @@ class Telemetry:
         """Should the caller fill in the bodies of a record?"""
         self.metrics = metrics or Metrics()
         self._tracer = tracer
-        self._gathered: Gathered | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: list[Record] = []
         self.configure(server)
 
     def configure(self, server: Settings, secrets: Iterable[str] = ()) -> None:
@@ -83,26 +86,39 @@ class Telemetry:
     def finish(self, record: Record, ended: float) -> None:
         record.ended = ended
         self.metrics.running(-1)
-        self.metrics.exchange(record)
-        self.log.exchange(record)
-        if self._tracer is not None:
-            self._tracer.finish(record)
+        if self._loop is not None and not self._waiting:
+            self._loop.call_later(MOMENT, self.flush)
+        self._waiting.append(record)
+        if self._loop is None:
+            self.flush()
+
+    def gather(self, loop: asyncio.AbstractEventLoop) -> None:
+        """From now on exchanges are told together, a moment later: what is done for many in a row costs each less."""
+        self._loop = loop
+
+    def flush(self) -> None:
+        """Tell of the exchanges that wait for it."""
+        records, self._waiting = self._waiting, []
+        if not records:
+            return
+        for record in records:
+            self.metrics.exchange(record)
+            if self._tracer is not None:
+                self._tracer.finish(record)
+        self.log.exchanges(records)
 
     def event(self, kind: str, *, level: str = "info", **fields: object) -> None:
         """A line that is not about an exchange: started, reloaded, a provider rests, shutdown; info, warn or error."""
+        self.flush()
         self.log.event(kind, fields, level)
 
     def metrics_text(self) -> bytes:
+        self.flush()
         return self.metrics.text()
-
-    def gather(self, loop: asyncio.AbstractEventLoop) -> None:
-        """From now on lines are written together, a moment later."""
-        self._gathered = self.log.gathered(loop)
 
     def close(self) -> None:
         """Hand over what the tracer still holds: may take seconds, so not on the loop; and leave the shared numbers."""
-        if self._gathered is not None:
-            self._gathered.flush()
+        self.flush()
         if self._tracer is not None:
             self._tracer.close()
         self.metrics.close()
