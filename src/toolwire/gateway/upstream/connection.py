@@ -123,7 +123,8 @@ class Connection(asyncio.Protocol):
             return
         size = len(body)
         if size <= JOINED:
-            self._transport.write(head + body)
+            # At the end of the loop's round, with what others have to say: see `Request.answer`.
+            self._loop.call_soon(self._say, head + body)
         else:
             self._transport.write(head)
             if size <= SLICE:
@@ -132,6 +133,10 @@ class Connection(asyncio.Protocol):
                 await self._pour(memoryview(body))
         while self.phase == HEAD and self.fault is None:
             await self._wait(BODY, 0, self._deadlines.first_byte)
+
+    def _say(self, data: bytes) -> None:
+        if not self.lost and not self._transport.is_closing():
+            self._transport.write(data)
 
     async def _pour(self, body: memoryview) -> None:
         """A long body, no faster than it is taken; an answer that comes before its end ends it."""
