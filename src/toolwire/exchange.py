@@ -251,12 +251,12 @@ class StreamTranslation:
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
-        self._ledger = Ledger(exchange.provider.name, exchange.client.name)
+        self.ledger = Ledger(exchange.provider.name, exchange.client.name)
         self._reader: StreamReader = exchange.provider.stream_reader()
-        self._writer: StreamWriter = exchange.client.stream_writer(self._ledger, exchange._context(""))
+        self._writer: StreamWriter = exchange.client.stream_writer(self.ledger, exchange._context(""))
         self._checker = Checker()
         verbatim = not exchange.crossing and not exchange._plan.active
-        self._steps = None if verbatim else AnswerSteps(exchange._way(""), self._ledger)
+        self._steps = None if verbatim else AnswerSteps(exchange._way(""), self.ledger)
         self._pauses = pauses.Pauses() if exchange.may_pause else None
         self.failure: Failure | None = None
         self.usage: Usage | None = None
@@ -267,7 +267,7 @@ class StreamTranslation:
 
     @property
     def losses(self) -> tuple[Loss, ...]:
-        return self._ledger.losses
+        return self.ledger.losses
 
     @property
     def paused(self) -> bool:

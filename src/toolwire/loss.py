@@ -111,6 +111,10 @@ CODES: Mapping[str, tuple[Severity, str]] = MappingProxyType(
 )
 
 
+def _spots(where: Path) -> tuple[Path, ...]:
+    return where if isinstance(where, Places) else (where,)
+
+
 class Ledger:
     """The losses of one translation, in order, each once. Noting is cheap: they are spelled when somebody asks."""
 
@@ -131,12 +135,20 @@ class Ledger:
         notes, self._notes = self._notes, []
         for code, where, what, why in notes:
             severity, reason = CODES[code]
-            for spot in where if isinstance(where, Places) else (where,):
+            for spot in _spots(where):
                 path = pointer(spot)
                 if (code, path, what) not in self._spelled:
                     because = why or reason.format(source=self.source, target=self.target)
                     self._spelled[code, path, what] = Loss(code, path, severity, what, because)
         return tuple(self._spelled.values())
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The code of every loss, in order, without spelling any."""
+        if self._spelled:
+            return tuple(loss.code for loss in self.losses)
+        met = dict.fromkeys((code, spot, what) for code, where, what, _ in self._notes for spot in _spots(where))
+        return tuple(code for code, _, _ in met)
 
     def strays(self, strays: Iterable[Stray]) -> None:
         """Keys that only the source's own writer could give back."""

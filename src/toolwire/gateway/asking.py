@@ -71,7 +71,7 @@ class Asking:
         data = scrubbed(data, line)
         said = ready.exchange.error(data, source.status, source.headers)
         failure = said.failure or Failure("upstream", "", 502)
-        headers = {**said.headers, **answer_headers(call, line, source.headers, ready.losses)}
+        headers = {**said.headers, **answer_headers(call, line, source.headers, ready.codes)}
         if not ready.exchange.crossing and "json" in source.headers.get("content-type", ""):
             return refusals.refused(failure, Reply(source.status, headers, data))
         return refusals.refused(failure, Reply(said.status, headers, said.body))
@@ -95,9 +95,9 @@ class Asking:
         except Malformed as bad:
             return refusals.unreadable(call, line, bad)
         record.usage, record.answered, record.finishes = said.usage, said.model, said.finishes
-        losses = (*ready.losses, *said.losses)
-        record.lost(losses)
-        whole = Reply(said.status, {**said.headers, **answer_headers(call, line, source.headers, losses)}, said.body)
+        codes = (*ready.codes, *said.ledger.codes)
+        record.lost(codes, ready.ledger, said.ledger)
+        whole = Reply(said.status, {**said.headers, **answer_headers(call, line, source.headers, codes)}, said.body)
         return whole if said.failure is None else refusals.refused(said.failure, whole)
 
     async def _unpaused(self, call: Call, ready: Prepared, data: bytes) -> bytes | Fault:
@@ -132,11 +132,11 @@ class Asking:
         stream: Streaming
         if streams:
             stream = Passing(ready.line.room) if ready.passed else ready.exchange.stream()
-            flow = Flow(ready, source, stream, answer_headers(call, ready.line, source.headers, ready.losses))
+            flow = Flow(ready, source, stream, answer_headers(call, ready.line, source.headers, ready.codes))
             refusal = await self._begin(call, flow)
         else:
             stream = ready.exchange.stream()
-            flow = Flow(ready, source, stream, answer_headers(call, ready.line, source.headers, ready.losses))
+            flow = Flow(ready, source, stream, answer_headers(call, ready.line, source.headers, ready.codes))
             refusal = await self._unfold(call, flow, stream)
         if refusal is None and stream.failure is not None:
             call.record.usage = stream.usage

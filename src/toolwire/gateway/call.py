@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from msgspec import Struct
@@ -17,7 +17,7 @@ from toolwire.gateway.telemetry.record import Record
 from toolwire.gateway.upstream.connection import Sink
 from toolwire.gateway.upstream.faults import Fault
 from toolwire.ir import Failure, Usage
-from toolwire.loss import Loss
+from toolwire.loss import Ledger
 from toolwire.room import Room
 
 
@@ -116,7 +116,7 @@ class Streaming(Protocol):
     def paused(self) -> bool: ...
 
     @property
-    def losses(self) -> Sequence[Loss]: ...
+    def ledger(self) -> Ledger | None: ...
 
     def feed(self, data: bytes) -> bytes: ...
 
@@ -128,14 +128,16 @@ class Streaming(Protocol):
 class Prepared:
     """A request as a provider gets it."""
 
-    __slots__ = ("_exchange", "_make", "body", "line", "losses", "passed")
+    __slots__ = ("_exchange", "_make", "body", "codes", "ledger", "line", "passed")
 
     def __init__(
-        self, line: Line, body: bytes, exchange: Exchange | Callable[[], Exchange], losses: Sequence[Loss] = ()
+        self, line: Line, body: bytes, exchange: Exchange | Callable[[], Exchange], ledger: Ledger | None = None
     ) -> None:
         self.line = line
         self.body = body
-        self.losses = losses
+        self.ledger = ledger
+        self.codes = ledger.codes if ledger is not None else ()
+        """What its translation lost or changed."""
         self.passed = not isinstance(exchange, Exchange)
         """Are these the client's own bytes?"""
         self._exchange = exchange if isinstance(exchange, Exchange) else None

@@ -120,7 +120,8 @@ class Endpoints:
             stream = flow.stream
             record.usage, record.finishes = stream.usage, stream.finishes
             record.failure = stream.failure.kind if stream.failure is not None else ""
-            record.lost((*flow.prepared.losses, *stream.losses))
+            ready, told = flow.prepared, stream.ledger
+            record.lost((*ready.codes, *(told.codes if told is not None else ())), ready.ledger, told)
 
     async def _refuse(self, incoming: Incoming, call: Call, refusal: Refusal) -> None:
         call.record.failure = refusal.failure.kind

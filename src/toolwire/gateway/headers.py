@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from toolwire.gateway.call import Call
 from toolwire.gateway.lines import Headers, Line
-from toolwire.loss import Loss
 from toolwire.room import Room
 
 JSON = {"content-type": "application/json"}
@@ -30,7 +29,7 @@ def call_headers(call: Call, line: Line, body: bytes, hops: str, trace: Headers)
     return [*headers.items(), *trace]
 
 
-def answer_headers(call: Call, line: Line, given: Mapping[str, str], losses: Sequence[Loss]) -> dict[str, str]:
+def answer_headers(call: Call, line: Line, given: Mapping[str, str], codes: Sequence[str]) -> dict[str, str]:
     """What a client gets to see of a provider's headers, and what we have to say ourselves."""
     headers = JSON.copy()
     if line.room.name == call.client.name:
@@ -39,14 +38,9 @@ def answer_headers(call: Call, line: Line, given: Mapping[str, str], losses: Seq
         limits = line.room.http.read_limits(given, call.now)
         if limits:
             headers.update(call.client.http.write_limits(limits, call.now))
-    if losses:
-        headers["x-toolwire-losses"] = losses_header(losses)
+    if codes:
+        headers["x-toolwire-losses"] = f"{len(codes)}; codes={','.join(dict.fromkeys(codes))}"
     return headers
-
-
-def losses_header(losses: Sequence[Loss]) -> str:
-    codes = dict.fromkeys(loss.code for loss in losses)
-    return f"{len(losses)}; codes={','.join(codes)}"
 
 
 def named(room: Room, request_id: str) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from toolwire.events import Carried, ChoiceEnd, ResponseEnd, ResponseFailed, ResponseStart, UsageUpdate
 from toolwire.ir import Failure, Usage
-from toolwire.loss import Ledger, Loss
+from toolwire.loss import Ledger
 from toolwire.room import Context, Room
 
 _ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
@@ -15,7 +15,7 @@ class Passing:
     client is told of the failure in a frame that it can read."""
 
     paused = False
-    losses: tuple[Loss, ...] = ()
+    ledger = None
 
     def __init__(self, room: Room) -> None:
         self._room = room

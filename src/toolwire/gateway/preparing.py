@@ -35,15 +35,15 @@ def prepared(call: Call, line: Line) -> Prepared | Refusal:
         return refusals.told(call, Failure("invalid", str(bad), 400, param=bad.path))
     if exchange.crossing and exchange.continues:
         return refusals.forgotten(call, line)
-    losses = translation.losses
-    if passes and not losses:
+    ledger = translation.ledger
+    if passes and not ledger.codes:
         # It can be taken as it is, so the client's own bytes are better than ours.
         return Prepared(line, _renamed(call, line), make)
     if call.state.config.translate.on_loss == "refuse":
-        lost = [loss for loss in losses if loss.severity == "lost"]
+        lost = [loss for loss in ledger.losses if loss.severity == "lost"]
         if lost:
             return refusals.unsayable(call, line, lost)
-    return Prepared(line, translation.body, exchange, losses)
+    return Prepared(line, translation.body, exchange, ledger)
 
 
 def _exchange(call: Call, line: Line) -> Exchange:

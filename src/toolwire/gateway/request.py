@@ -175,8 +175,8 @@ class Request(Incoming):
         return head.encode("latin-1", "replace")
 
     async def answer(self, reply: Reply, more: Mapping[str, str]) -> None:
-        """A whole answer leaves at the end of the loop's round, with those of others. A peer that is woken for each goes
-        to sleep again before the next, and waking it is dear."""
+        """A whole answer leaves at the end of the loop's round, with those of others: a peer that is woken for each
+        goes to sleep again before the next, and waking is dear."""
         if self.gone or self.over or self.begun:
             return
         head = self._headed(reply.status, {**reply.headers, **more, "content-length": str(len(reply.body))})

@@ -163,7 +163,7 @@ def json_line(record: Record, stamp: str, repeated: tuple[str, ...], bodies: boo
         own.cache_read, own.cache_write, own.estimated = usage.cache_read, usage.cache_write, record.estimated
     if tries:
         own.attempts = _attempts(record)
-    if record.told:
+    if record.ledgers:
         own.details = [(loss.code, clean(loss.path), clean(loss.what)) for loss in record.told[:DETAILS]]
     if record.note:
         own.note = clean(redact(record.note), 500)

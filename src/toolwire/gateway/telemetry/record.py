@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from toolwire.ir import Usage
-from toolwire.loss import Loss
+from toolwire.loss import Ledger, Loss
 
 
 class Record(msgspec.Struct, kw_only=True, gc=False, eq=False):
@@ -54,8 +54,8 @@ class Record(msgspec.Struct, kw_only=True, gc=False, eq=False):
     finishes: tuple[str, ...] = ()
     losses: tuple[str, ...] = ()
     """The codes of what was lost in translation."""
-    told: tuple[Loss, ...] = ()
-    """The same in full."""
+    ledgers: tuple[Ledger | None, ...] = ()
+    """Where they stand in full: spelled only when somebody reads it."""
     attempts: list[tuple[str, str, float]] = msgspec.field(default_factory=list)
     """Tries at providers: which one, what came of it ("ok", a status, the kind of a fault), seconds."""
     gone: bool = False
@@ -75,8 +75,12 @@ class Record(msgspec.Struct, kw_only=True, gc=False, eq=False):
         """Neither bodies nor a path whose query may hold a key."""
         return f"Record({self.request_id!r}, {self.provider!r}, {self.model!r}, {self.status})"
 
-    def lost(self, losses: tuple[Loss, ...]) -> None:
+    def lost(self, codes: tuple[str, ...], *ledgers: Ledger | None) -> None:
         """Note what a translation lost or changed."""
-        if losses:
-            self.told = losses
-            self.losses = tuple(loss.code for loss in losses)
+        if codes:
+            self.losses, self.ledgers = codes, ledgers
+
+    @property
+    def told(self) -> list[Loss]:
+        """The losses in full."""
+        return [loss for ledger in self.ledgers if ledger is not None for loss in ledger.losses]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from types import MappingProxyType
 
 from msgspec import Raw, Struct
 
@@ -160,7 +160,7 @@ def opened(id: str, model: str, created: int | None, context: Context) -> Object
     """An answer in progress: every key that clients insist on, and what the request said."""
     out: Object = _BLANK.copy()
     for key in _FRESH:
-        out[key] = plain(TEMPLATE[key])
+        out[key] = plain(_BLANK[key])
     request = context.request
     if request is not None and own(request.origin):
         for key in ECHOED:
@@ -177,11 +177,9 @@ def opened(id: str, model: str, created: int | None, context: Context) -> Object
 
 def plain(value: Json) -> Json:
     """A fresh copy of a value of the template."""
-    if value is None or isinstance(value, (str, int, float)):
-        return value
-    if isinstance(value, Mapping):
+    if isinstance(value, (dict, MappingProxyType)):
         return {key: plain(one) for key, one in value.items()}
-    return [] if value == () else value
+    return [] if isinstance(value, (tuple, list)) else value
 
 
 _BLANK: Object = {key: plain(value) for key, value in TEMPLATE.items()}
