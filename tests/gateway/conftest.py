@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,19 +37,13 @@ def configuration(url: str) -> str:
 
 @contextmanager
 def served(file: Path) -> Iterator[str]:
-    """The gateway by this file, on a port of its own, until the end of the block."""
-    import uvicorn
+    """The gateway by this file, in its own server, on a port of its own, until the end of the block."""
+    from gateway.wire import own
 
     from toolwire.gateway import app
 
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        config = uvicorn.Config(app(file), log_config=None, access_log=False, lifespan="on")
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        server.should_exit = True
-        thread.join()
+    with own(app(file)) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture(scope="session")
