@@ -9,7 +9,7 @@ LOCK  := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-
          --no-header --no-annotate pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint types check format bench bench-gateway lock clean
+.PHONY: help serve test lint types check format bench bench-gateway faces lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,8 @@ bench: $(BENCH)/.ready ## Measure speed beside other libraries, in an environmen
 
 bench-gateway: $(BENCH)/.ready ## Measure the gateway beside a floor and other gateways
 	@$(BENCH)/bin/python -m bench.gateway $(ARGS)
+
+faces: $(FACES)/.ready ## Make the environment of LangChain and pydantic-ai, which `make test` does as well
 
 lock: ## Pin anew what pyproject.toml asks for (needs uv)
 	$(LOCK) --extra gateway --group dev --output-file requirements/dev.txt
