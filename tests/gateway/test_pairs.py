@@ -16,6 +16,7 @@ import pytest
 from google.genai import errors as genai_errors
 
 from gateway.clients import CLIENTS, PATIENCE, PNG, Conversation, Refused, Result, Task, Turn, close_all
+from gateway.conftest import only
 from gateway.provider import PROTOCOLS, RATE, SEALS, WAIT, Hold, Provider, Received, Says, Step, Talk
 
 MODELS = {
@@ -166,9 +167,8 @@ def test_an_image_of_the_user(start: Start) -> None:
     assert images(talk.asked[0]) == 1
 
 
+@only(lambda source, **_: bool(CLIENTS[source].result_images))
 def test_an_image_in_a_result(start: Start, source: str) -> None:
-    if not CLIENTS[source].result_images:
-        return
     client, talk = start(Says("", (PARIS, OSLO)), Says(DONE), results={
         "Paris": Result("The plot:", image=True), "Oslo": Result("3 °C")
     })  # fmt: skip
@@ -233,10 +233,9 @@ def hold() -> Iterator[Hold]:
     made.close()
 
 
-def test_pieces_arrive_when_they_come(start: Start, target: str, stream: bool, hold: Hold) -> None:
+@only(lambda stream, **_: stream)
+def test_pieces_arrive_when_they_come(start: Start, target: str, hold: Hold) -> None:
     """The provider does not go on before the client has the first piece."""
-    if not stream:
-        return
     client, _ = start(Step(Says(WORDS_LATER), hold=hold, after=FIRST_PIECE[target]))
     pieces = client.pieces()
     first = next(pieces)
@@ -245,11 +244,9 @@ def test_pieces_arrive_when_they_come(start: Start, target: str, stream: bool, h
     assert first + "".join(pieces) == WORDS_LATER
 
 
-def test_a_client_that_leaves_is_no_longer_served(
-    start: Start, source: str, target: str, stream: bool, hold: Hold
-) -> None:
-    if not stream or source == "gemini":  # Google's SDK reads on until its stream is collected as garbage
-        return
+@only(lambda stream, source, **_: stream and source != "gemini")
+def test_a_client_that_leaves_is_no_longer_served(start: Start, target: str, hold: Hold) -> None:
+    """Google's SDK is left out: it reads on until its stream is collected as garbage."""
     client, _ = start(Step(Says(WORDS_LATER), hold=hold, after=FIRST_PIECE[target]))
     pieces = client.pieces()
     next(pieces)
@@ -329,10 +326,9 @@ WORDS: dict[str, Callable[[Any], bool]] = {
 """What agents look for to know that the conversation is too long."""
 
 
+@only(lambda stream, breaks, **_: stream or breaks == "cut")
 @pytest.mark.parametrize("breaks", ["error", "cut", "ended"])
-def test_a_broken_answer_is_never_a_success(start: Start, source: str, breaks: Any, stream: bool) -> None:
-    if not stream and breaks != "cut":
-        return
+def test_a_broken_answer_is_never_a_success(start: Start, source: str, breaks: Any) -> None:
     client, talk = start(Step(Says("Half of what I have to say.", (PARIS,)), breaks=breaks))
     with pytest.raises(CLIENTS[source].raises):
         client.run()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping
-from ipaddress import ip_address
 from urllib.parse import unquote_plus, urlsplit
 
 from msgspec import Struct
 
+from toolwire.gateway.settings.addresses import is_loopback
 from toolwire.gateway.settings.config import ClientKey, Server
 from toolwire.ir import Failure
 from toolwire.protocols import ROOMS
@@ -118,15 +118,6 @@ class Access:
         except ValueError:
             return False
         return name.lower().rstrip(".") in self._hosts
-
-
-def is_loopback(address: str) -> bool:
-    try:
-        ip = ip_address(address.partition("%")[0])
-    except ValueError:
-        return address in LOCAL
-    mapped = getattr(ip, "ipv4_mapped", None)
-    return bool((mapped or ip).is_loopback)
 
 
 def _bare(value: str) -> str:

@@ -62,9 +62,10 @@ def is_loopback(host: str) -> bool:
     if name == "localhost" or name.endswith(".localhost"):
         return True
     try:
-        return ip_address(name).is_loopback
+        address = ip_address(name.partition("%")[0])
     except ValueError:
         return False
+    return bool((getattr(address, "ipv4_mapped", None) or address).is_loopback)
 
 
 def is_self(url: str, server: Server) -> bool:
