@@ -206,7 +206,7 @@ def _looked_at(room: Room, data: bytes, record: Record) -> Response | None:
     try:
         glance = room.glance(data)
     except Malformed:
-        return None
+        return None  # an answer whose counts make no sense is still an answer
     if glance is not None:
         record.usage, record.answered = glance.usage, glance.model
         return None
