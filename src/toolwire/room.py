@@ -10,6 +10,7 @@ import msgspec
 
 from toolwire.events import Event
 from toolwire.ir import NOTHING, Failure, Request, Response, Usage
+from toolwire.keeping import Keeping
 from toolwire.loss import Ledger
 from toolwire.schema import Converted
 from toolwire.wire import Json, Object
@@ -234,5 +235,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The model and usage of an ordinary whole answer, without reading the rest of it; None for any other."""
     takes: Callable[[str, bool], bool] = lambda model, tools: True
     """Can this model be asked in this protocol (with tools)? Some vendors offer a model in one of theirs only."""
+    keeping: Keeping | None = None
+    """What is kept for clients of this protocol, where it has such things."""
     quirks: Mapping[str, Quirk] = NOTHING
     """What servers of this protocol are known to do differently, by name."""

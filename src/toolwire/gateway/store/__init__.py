@@ -1,0 +1,1 @@
+"""What the gateway keeps between requests, in a file or in a database that several gateways share."""

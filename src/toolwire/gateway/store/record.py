@@ -1,0 +1,109 @@
+"""What a store keeps, and the few verbs by which it is asked.
+
+A store that cannot be reached is a value, no exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """One thing that is kept. Owner, kind and id name it together; nobody sees what another owner keeps."""
+
+    owner: str
+    """The client key that made it, as a digest; "" where there are no keys."""
+    kind: str
+    id: str
+    body: bytes = b""
+    """The only thing that is encrypted, where that is wanted."""
+    parent: str = ""
+    """What it belongs to or follows: the conversation of an item, the answer before an answer."""
+    place: int = 0
+    """Its place among all with the same parent."""
+    mark: str = ""
+    """What state it is in; `put` can demand one."""
+    created: float = 0.0
+    expires: float = 0.0
+    """Seconds since 1970; from then on it is gone. 0: the store's own time to live from now."""
+
+
+class Down(Struct, frozen=True):
+    """The store cannot be reached or read: why, without any secret in it."""
+
+    what: str
+
+
+class Kind(Struct, frozen=True):
+    """How much there is of one kind."""
+
+    kind: str
+    entries: int
+    bytes: int
+
+
+class Stats(Struct, frozen=True, kw_only=True):
+    where: str
+    """The file or the database, without a password."""
+    version: int
+    """Of its tables."""
+    kinds: tuple[Kind, ...]
+    owners: int
+    expired: int
+    """Entries that the next sweep removes."""
+    oldest: float | None
+    size: int
+    """Bytes that it takes on the disk."""
+    limit: int
+    """`max_bytes`; 0 for none."""
+    encrypted: bool
+
+
+class Swept(Struct, frozen=True):
+    """What a sweep removed: entries past their time, and the oldest where there was too much."""
+
+    expired: int
+    crowded: int
+
+
+class Store(Protocol):
+    """All verbs are all or nothing, see only what has not expired, and never raise for a store that is down."""
+
+    async def get(self, owner: str, kind: str, ids: Sequence[str]) -> list[Entry] | Down:
+        """Those of these that are there, in the order of the ids."""
+
+    async def put(self, entries: Sequence[Entry], where: tuple[str, ...] = ()) -> bool | Down:
+        """Keep them; one with the same name is replaced. With `where`, only if the first is there and bears one of
+        these marks: else nothing is written and the answer is False."""
+
+    async def append(self, entries: Sequence[Entry]) -> bool | Down:
+        """Keep them behind all that their parent has: their places are given here, in the order of the list, also when
+        two gateways append at once."""
+
+    async def chain(self, owner: str, kind: str, id: str, most: int) -> list[Entry] | Down:
+        """The entry and those it follows by `parent`, oldest first, at most so many; empty when it is not there. An
+        ancestor that is gone ends it: its child, which names a parent, then stands first."""
+
+    async def children(
+        self, owner: str, kind: str, parent: str, after: int | None = None, most: int = 0, descending: bool = False
+    ) -> list[Entry] | Down:
+        """All with this parent by their place, from behind the place `after`, at most so many (0: all)."""
+
+    async def delete(self, owner: str, kind: str, ids: Sequence[str]) -> int | Down:
+        """How many of these were there; they are gone now, and so is all that has one of them as its parent and is of
+        another kind."""
+
+    async def touch(self, owner: str, kind: str, ids: Sequence[str], expires: float) -> Down | None:
+        """They live at least until then."""
+
+    async def sweep(self) -> Swept | Down: ...
+
+    async def stats(self) -> Stats | Down: ...
+
+    def export(self, owner: str | None = None) -> AsyncIterator[Entry | Down]:
+        """Everything, or everything of one owner, bodies readable, in a stable order."""
+
+    async def close(self) -> None: ...
