@@ -1,10 +1,12 @@
-"""For all tests: generated examples are the same in every run, and a slow machine is no failure."""
+"""For all tests: generated examples are the same in every run, a slow machine is no failure, and nothing is kept."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import settings
 
 from material import CORPUS
@@ -12,6 +14,14 @@ from material import CORPUS
 settings.register_profile("toolwire", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "toolwire"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What a gateway keeps goes into a folder of the tests, never into the one of whoever runs them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
