@@ -171,6 +171,29 @@ class Translate(Struct, frozen=True, kw_only=True):
     """Set cache breakpoints for clients that cannot, where the provider caches only what is marked."""
 
 
+class Store(Struct, frozen=True, kw_only=True):
+    """What is kept between requests: answers to go on from, conversations, and what some clients cannot carry."""
+
+    url: str = ""
+    """`sqlite:///FOLDER/FILE` (a path from the root), `postgresql://USER@HOST/DATABASE`, or `none` to keep nothing. Left
+    out: `toolwire/store.db` in the XDG state folder (`~/.local/state`)."""
+    url_env: str = ""
+    """The variable of the environment that holds the URL, so that no password stands in this file."""
+    ttl: Seconds = 30 * 24 * 3600.0
+    """Seconds that something is kept after it was last used; 0 keeps it for ever."""
+    max_bytes: Whole = 1024 * 1024 * 1024
+    """The most that it may take on the disk; what would go first anyway then goes earlier. 0 is no limit."""
+    key_env: str = ""
+    """The variable of the environment that holds the key to encrypt bodies with. It may hold several with commas between
+    them: the first encrypts, all decrypt."""
+
+    def __repr__(self) -> str:  # a URL can hold a password
+        return f"Store(ttl={self.ttl}, max_bytes={self.max_bytes})"
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return [("ttl", self.ttl), ("max_bytes", self.max_bytes)]
+
+
 class Config(Struct, frozen=True, kw_only=True):
     """All of it, checked."""
 
@@ -178,5 +201,6 @@ class Config(Struct, frozen=True, kw_only=True):
     providers: Mapping[str, Provider] = NOTHING
     models: tuple[ModelRule, ...] = ()
     translate: Translate = Translate()
+    store: Store = Store()
     file: Path | None = None
     warnings: tuple[Problem, ...] = ()

@@ -27,8 +27,18 @@ class Entry(Struct, frozen=True, kw_only=True):
     mark: str = ""
     """What state it is in; `put` can demand one."""
     created: float = 0.0
+    """Seconds since 1970; 0: now."""
     expires: float = 0.0
-    """Seconds since 1970; from then on it is gone. 0: the store's own time to live from now."""
+    """From then on it is gone. 0: the store's own time to live from now."""
+
+
+FOREVER = 253_402_300_799.0
+"""The last second of the year 9999, for stores whose time to live is 0: nothing goes by itself."""
+
+
+def until(expires: float, now: float, ttl: float) -> float:
+    """When an entry goes that is written now."""
+    return expires or (now + ttl if ttl else FOREVER)
 
 
 class Down(Struct, frozen=True):
@@ -73,7 +83,7 @@ class Store(Protocol):
     """All verbs are all or nothing, see only what has not expired, and never raise for a store that is down."""
 
     async def get(self, owner: str, kind: str, ids: Sequence[str]) -> list[Entry] | Down:
-        """Those of these that are there, in the order of the ids."""
+        """Those of these that are there, each once, in the order of the ids."""
 
     async def put(self, entries: Sequence[Entry], where: tuple[str, ...] = ()) -> bool | Down:
         """Keep them; one with the same name is replaced. With `where`, only if the first is there and bears one of
@@ -97,7 +107,7 @@ class Store(Protocol):
         another kind."""
 
     async def touch(self, owner: str, kind: str, ids: Sequence[str], expires: float) -> Down | None:
-        """They live at least until then."""
+        """They live at least until then; 0: the store's own time to live from now."""
 
     async def sweep(self) -> Swept | Down: ...
 
