@@ -1,0 +1,96 @@
+"""`toolwire serve` as a process of its own, and what it says."""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from gateway.wire import PATIENCE
+
+TOOLWIRE = [sys.executable, "-m", "toolwire.cli"]
+
+
+class Process:
+    """`toolwire serve`, and what it says."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        environ = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_BASE_URL"))}
+        environ |= {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
+        environ.pop("TOOLWIRE_CONFIG", None)
+        self.process = subprocess.Popen(
+            [*TOOLWIRE, "serve", "--port", "0", *arguments],
+            cwd=folder,
+            env=environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.out: queue.Queue[str] = queue.Queue()
+        self.log: queue.Queue[str] = queue.Queue()
+        self._readers = [
+            threading.Thread(target=_read, args=(stream, lines), daemon=True)
+            for stream, lines in ((self.process.stdout, self.out), (self.process.stderr, self.log))
+        ]
+        for reader in self._readers:
+            reader.start()
+        self.banner = [self.out.get(timeout=PATIENCE) for _ in range(3)]
+        found = re.search(r"http://127\.0\.0\.1:(\d+)", self.banner[0])
+        assert found, self.banner
+        self.port = int(found[1])
+
+    def says(self, word: str) -> str:
+        """The next line of the log with this in it."""
+        while True:
+            line = self.log.get(timeout=PATIENCE)
+            if word in line:
+                return line
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def ended(self) -> int:
+        status = self.process.wait(PATIENCE)
+        for reader in self._readers:
+            reader.join(PATIENCE)
+        return status
+
+    def children(self) -> set[int]:
+        pid = self.process.pid
+        return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+
+    def refuses(self) -> None:
+        """Until no new connection is taken any more."""
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), PATIENCE).close()
+            except OSError:
+                return
+
+
+def _read(stream: IO[str], lines: queue.Queue[str]) -> None:
+    for line in stream:
+        lines.put(line)
+
+
+@contextmanager
+def serving(folder: Path, *arguments: str) -> Iterator[Process]:
+    process = Process(folder, *arguments)
+    try:
+        yield process
+    finally:
+        if process.process.poll() is None:
+            process.signal(signal.SIGKILL)
+        process.ended()
+        for stream in (process.process.stdout, process.process.stderr):
+            if stream is not None:
+                stream.close()
