@@ -90,16 +90,29 @@ class Keeping(Struct, frozen=True, kw_only=True):
     """From its id, when it was made, and its metadata."""
     named: Callable[[list[Object], str], list[Object]]
     """Items with an id each, of their kind; ids that are missing are made from the given seed."""
-    begun: Callable[[Object, str, int, str], Object]
-    """An answer that is not there yet: from the request, its id, the time, and its status."""
+    new: Callable[[str, str], str]
+    """An id for a thing of this kind ("response", "conversation"), made from the given seed."""
+    begun: Callable[[Object, int, str], Object]
+    """An answer that is not there yet: from the request, the time, and its status. `told` gives it its id."""
     ended: Callable[[Object, str, Failure | None], Object]
     """An answer that will never be there: with this status, and why."""
+    told: Callable[[Wants, str], dict[str, Json]]
+    """What an answer says of what its request wanted, in keys of its own: what it goes on from, its conversation; and
+    the id, where it was given one beforehand because it is made in the background ("" where not)."""
+    unkept: Mapping[str, Json]
+    """What an answer says that could not be kept."""
+    name: Callable[[Object], str]
+    """The id of an answer; "" when it has none."""
+    status: Callable[[Object], str]
+    """The status of an answer; one that is not there yet is "queued" or "in_progress"."""
     output: Callable[[Object], list[Object]]
     """The items of an answer."""
     tap: Callable[[Mapping[str, Json]], Tap]
     """For a stream whose answers get these keys changed wherever they are told."""
     frames: Callable[[Object], bytes]
     """A whole answer as a stream."""
+    last: Callable[[Object, int], bytes]
+    """The last event of a stream that tells this answer, with this number."""
     numbered: Callable[[bytes], list[tuple[int, bytes]]]
     """Whole frames of a stream, each with its number."""
     summons: Callable[[Object, list[Object]], Object]
