@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from toolwire import pauses, seals
+from toolwire import memory, pauses, seals
 from toolwire.events import Carried, Checker, ChoiceEnd, Event, ResponseEnd, ResponseFailed, ResponseStart, UsageUpdate
-from toolwire.fold import fold, unfold
+from toolwire.fold import Fold, fold, unfold
 from toolwire.ir import NOTHING, Failure, Part, Request, Response, Usage, changed, place
 from toolwire.loss import OFF, Ledger, Loss
 from toolwire.options import Options
@@ -37,6 +37,8 @@ class Translation(Struct, frozen=True):
     """Why the answers ended."""
     failure: Failure | None = None
     """Why there is no answer in it, where there is none."""
+    kept: Mapping[str, bytes] = NOTHING
+    """What to keep of it for the client, by id."""
 
     @property
     def losses(self) -> tuple[Loss, ...]:
@@ -94,23 +96,41 @@ class Exchange:
         self.provider = provider
         self.options = options or Options()
         self.crossing = client.name != provider.name
+        self.keeps = self.options.keeps and memory.needed(client, provider)
+        """Is there anything to keep for the client?"""
         self._request: Request | None = None
+        self._ahead: tuple[Body, Request] | None = None
         self._sent: Request | None = None
         self._plan = Plan()
         self._taken: frozenset[str] = frozenset()
         self._earlier: tuple[Part, ...] = ()
         self._spent: Usage | None = None
 
-    def request(self, body: Body) -> Translation:
-        """The client's request in the provider's protocol."""
-        options, ledger = self.options, Ledger(self.client.name, self.provider.name)
+    def wanted(self, body: Body) -> tuple[str, ...]:
+        """The ids under which something may be kept for this request. The body is read here, and not again."""
+        if not self.keeps:
+            return ()
         request = self._read(body)
+        self._ahead = (body, request)
+        return memory.wanted(request)
+
+    def request(self, body: Body, kept: Mapping[str, bytes] = NOTHING) -> Translation:
+        """The client's request in the provider's protocol, with what was kept for it put back."""
+        options, ledger = self.options, Ledger(self.client.name, self.provider.name)
+        ahead, self._ahead = self._ahead, None
+        request = ahead[1] if ahead is not None and ahead[0] is body else self._read(body)
         ledger.foreign(request)
         self._note_limit(ledger, request)
+        if kept:
+            request = memory.restored(request, kept, self._maker, ledger)
         request, self._plan, self._taken = outbound(request, self.provider, ledger, options)
         self._sent = request
         wire = self.provider.write_request(request, ledger)
         return Translation(encode(wire), ledger, request.model, bool(request.stream))
+
+    @property
+    def _maker(self) -> str:
+        return self.options.maker or self.provider.name
 
     @property
     def continues(self) -> bool:
@@ -202,8 +222,13 @@ class Exchange:
             return self._refused(response.failure, ledger)
         if self._earlier:
             response = pauses.joined(response, self._earlier, self._spent)
-        if self.crossing or self._plan.active:
-            response = answered(response, self._way(response.id), ledger)
+        steps = AnswerSteps(self._way(response.id), ledger) if self.crossing or self._plan.active else None
+        kept = NOTHING
+        given = response
+        if steps is not None:
+            response = answered(response, steps)
+        if self.keeps:
+            kept = memory.kept_of(given, self._maker, None if steps is None else steps.calls)
         wire = self.client.write_response(response, ledger, self._context(response.id))
         failed = isinstance(wire.get("error"), dict) and bool(wire["error"]) and self.crossing
         return Translation(
@@ -214,6 +239,7 @@ class Exchange:
             usage=response.usage,
             finishes=tuple(choice.finish.kind for choice in response.choices if choice.finish is not None),
             failure=response.failure,
+            kept=kept,
         )
 
     def error(self, body: Body | None, status: int = 0, headers: Mapping[str, str] = NOTHING) -> Translation:
@@ -236,7 +262,9 @@ class Exchange:
     def _way(self, seed: str) -> Way:
         options = self.options
         known = self._request is not None
-        return Way(self.client, self.provider, self._plan, self._taken, options.seed or seed, options.maker, known)
+        return Way(
+            self.client, self.provider, self._plan, self._taken, options.seed or seed, options.maker, known, self.keeps
+        )
 
     def _context(self, seed: str) -> Context:
         return Context(self._request, self.options.now, self.options.seed or seed)
@@ -258,6 +286,7 @@ class StreamTranslation:
         verbatim = not exchange.crossing and not exchange._plan.active
         self._steps = None if verbatim else AnswerSteps(exchange._way(""), self.ledger)
         self._pauses = pauses.Pauses() if exchange.may_pause else None
+        self._fold = Fold() if exchange.keeps else None
         self.failure: Failure | None = None
         self.usage: Usage | None = None
         self.finishes: tuple[str, ...] = ()
@@ -268,6 +297,14 @@ class StreamTranslation:
     @property
     def losses(self) -> tuple[Loss, ...]:
         return self.ledger.losses
+
+    @property
+    def kept(self) -> Mapping[str, bytes]:
+        """What to keep for the client of those choices that have ended, by id."""
+        if self._fold is None:
+            return NOTHING
+        shown = None if self._steps is None else self._steps.calls
+        return memory.kept_of(self._fold.response, self._exchange._maker, shown, self._fold.ended)
 
     @property
     def paused(self) -> bool:
@@ -318,6 +355,8 @@ class StreamTranslation:
                 self.begun = True
             else:
                 tapped(self, event)
+            if self._fold is not None:
+                self._fold.add(event)
             if self._steps is None or fault is not None:
                 out.append(write(event))
             else:

@@ -87,6 +87,7 @@ CODES: Mapping[str, tuple[Severity, str]] = MappingProxyType(
             "finish-mapped": "{target} has a coarser word for this ending",
             "usage-mapped": "{target} counts otherwise",
             "seal-wrapped": "it travels in an envelope, for its maker alone",
+            "seal-kept": "{target} has no slot for it; it is kept by the id of a call, and put back for its maker",
             "citation-mapped": "{target} cites another way",
             "order-changed": "{target} keeps text, thinking and calls apart",
             "hosted-as-text": "{target} has no part for what a provider's own tool did",

@@ -26,6 +26,8 @@ class Options(Struct, frozen=True, kw_only=True):
     """The largest body that is read."""
     maker: str = ""
     """Who makes the provider's seals (`protocol/provider/account/family`), where more is known than the protocol."""
+    keeps: bool = False
+    """Does somebody keep, by the id of a call, what the client's protocol has no slot for, and give it back later?"""
     now: int = 0
     """The time for fields that demand one; passed in, so that the same input gives the same bytes."""
     seed: str = ""

@@ -44,6 +44,8 @@ class Way(Struct, frozen=True):
     seed: str = ""
     maker: str = ""
     known_request: bool = True
+    keeps: bool = False
+    """Is what the client has no slot for kept, by the id of a call?"""
 
 
 class _Open:
@@ -81,6 +83,18 @@ class AnswerSteps:
         self.cut: _Open | None = None
         """A call that ended with broken arguments; what follows tells whether it was cut off."""
         self.waiting: list[seals.Entry] = []
+        self.given: list[_Open] = []
+        """All calls, as the client has them."""
+        self.unslotted: list[tuple[int, Any]] = []
+        """Sealed parts whose choice has not ended: only then it is known whether there is a call to keep them by."""
+
+    @property
+    def calls(self) -> dict[int, list[Call]]:
+        """The calls of each choice as the client has them."""
+        found: dict[int, list[Call]] = {}
+        for growing in self.given:
+            found.setdefault(growing.choice, []).append(replace(growing.part, arguments="".join(growing.pieces)))
+        return found
 
     def step(self, event: Event) -> list[Event]:
         known = _STEPS.get(type(event))
@@ -108,6 +122,7 @@ class AnswerSteps:
             if part.arguments:
                 growing.pieces.append(part.arguments)
                 growing.part = replace(growing.part, arguments="")
+            self.given.append(growing)
         self.open[event.index] = growing
         if growing.held:
             return out
@@ -198,6 +213,15 @@ class AnswerSteps:
                 self.ledger.note("request-missing", place(call), f"`{call.name}` is given as the provider called it")
         return changed(call, **fields) if fields else call
 
+    def plainly(self, call: Call, choice: int) -> Call:
+        """A whole call of which only the name and the id may differ."""
+        restored = self._restored(call, choice)
+        if self.way.keeps:
+            growing = _Open(restored, -1, choice)
+            growing.pieces.append(restored.arguments)
+            self.given.append(growing)
+        return restored
+
     def _id(self, call: Call) -> str:
         rules = self.way.client.rules
         id = call.id
@@ -221,7 +245,7 @@ class AnswerSteps:
         seal = self._stamped(growing.seal or Seal("", ""))
         part = growing.part
         if self.no_slot:
-            self.ledger.note("seal-dropped", place(part), "a seal has no slot here; a gateway's store can keep it")
+            self.unslotted.append((growing.choice, part))
             return []
         self.ledger.note("seal-wrapped", place(part), "a seal travels in an envelope")
         if isinstance(part, Reasoning):
@@ -251,8 +275,23 @@ class AnswerSteps:
 
     # --- endings ---
 
+    def _settle(self, choice: int | None) -> None:
+        """What became of seals that have no slot, told when their choice is complete (None: all of them)."""
+        if not self.unslotted:
+            return
+        for number, part in [pair for pair in self.unslotted if choice is None or pair[0] == choice]:
+            if not self.way.keeps:
+                code, what = "seal-dropped", "a seal has no slot here; a gateway's store can keep it"
+            elif number in self.called and isinstance(part, (Call, Reasoning, Text)):
+                code, what = "seal-kept", "a seal is kept until its turn comes back"
+            else:
+                code, what = "seal-dropped", "a seal has no slot here, and nothing in its turn to keep it by"
+            self.ledger.note(code, place(part), what)
+        self.unslotted = [pair for pair in self.unslotted if choice is not None and pair[0] != choice]
+
     def choice_end(self, event: ChoiceEnd) -> list[Event]:
         finish = event.finish
+        self._settle(event.choice)
         out = self._uncut(finish.kind in ("length", "context"))
         if self.waiting:
             index = self.next_index
@@ -265,9 +304,12 @@ class AnswerSteps:
     def response_end(self, event: ResponseEnd) -> list[Event]:
         if self.crossing or self.way.plan.active:
             self.ledger.strays(event.strays)
+        self._settle(None)
         return [*self._uncut(False), replace(event, frame=None)]
 
     def failed(self, event: ResponseFailed) -> list[Event]:
+        self.called.clear()
+        self._settle(None)
         return [replace(event, frame=None)]
 
 
@@ -284,10 +326,9 @@ _STEPS: Mapping[type, Callable[..., list[Event]]] = {
 }
 
 
-def answered(response: Response, way: Way, ledger: Ledger) -> Response:
+def answered(response: Response, steps: AnswerSteps) -> Response:
     """A whole answer as the client shall have it."""
-    steps = AnswerSteps(way, ledger)
-    if steps.crossing and _is_plain(response, way):
+    if steps.crossing and _is_plain(response, steps.way):
         # Most answers are so: only names and ids may differ, and no part needs to be taken apart.
         return replace(
             response,
@@ -319,7 +360,7 @@ def _is_plain(response: Response, way: Way) -> bool:
 
 
 def _plainly(choice: Choice, steps: AnswerSteps) -> Choice:
-    parts = tuple(steps._restored(part, choice.index) if isinstance(part, Call) else part for part in choice.parts)
+    parts = tuple(steps.plainly(part, choice.index) if isinstance(part, Call) else part for part in choice.parts)
     return replace(choice, parts=parts, finish=_told(choice), origin=_loosened(choice.origin))
 
 
