@@ -69,6 +69,7 @@ TABLES: tuple[tuple[str, type[msgspec.Struct], tuple[str, ...]], ...] = (
     ("[providers.NAME]", ProviderTable, ()),
     ("[models.NAME]", gateway.ModelRule, ("name",)),
     ("[translate]", gateway.Translate, ()),
+    ("[store]", gateway.Store, ()),
 )
 
 

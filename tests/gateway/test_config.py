@@ -250,7 +250,6 @@ MISTAKES = [
     ("server = 1", (1, "`server` is a table", "write `[server]` above its keys")),
     ("[sever]", (1, "unknown section `sever`", "did you mean `server`?")),
     ("[[policy]]", (1, "`policy` is not in this version yet", "take it out until then")),
-    ("\n[store]", (2, "`store` is not in this version yet", "take it out until then")),
     ("[mcp.files]", (1, "`mcp` is not in this version yet", "take it out until then")),
     ('[server]\nkeys = "x"', (2, "`server.keys` is a list of tables", "write `[[server.keys]]`")),
     ('[[server.keys]]\nname = "a"', (1, "`sha256` is missing", "add `sha256 = …`")),
@@ -369,8 +368,8 @@ def test_fallbacks_in_a_circle(faults: Any, rules: str, line: int) -> None:
 
 
 def test_every_mistake_is_told_at_once(faults: Any) -> None:
-    text = '[server]\nprot = 1\nworkers = -1\n[providers.x]\nprotocols = ["nix"]\nbase_url = "a"\n[models.y]\nprovider = "z"\n[store]'
-    assert [line for line, _, _ in faults(text)] == [2, 3, 5, 6, 8, 9]
+    text = '[server]\nprot = 1\nworkers = -1\n[providers.x]\nprotocols = ["nix"]\nbase_url = "a"\n[models.y]\nprovider = "z"\n[store]\nttl = -1'
+    assert [line for line, _, _ in faults(text)] == [2, 3, 5, 6, 8, 10]
 
 
 def test_a_mistake_is_said_as_compilers_say_it() -> None:

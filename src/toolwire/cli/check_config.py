@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from toolwire.cli import BAD_INPUT, Complaint, files, screen
+from toolwire.gateway.settings import places
 from toolwire.gateway.settings.config import Config, ModelRule, Provider
 from toolwire.gateway.settings.configfile import load
 from toolwire.gateway.settings.problems import Problem, Problems, said
@@ -32,8 +33,13 @@ def run(chosen: argparse.Namespace) -> int:
     except Problems as problems:
         complain(problems.found, problems.file)
         return BAD_INPUT
+    general = [
+        ("file", str(config.file or "none: the environment alone")),
+        ("server", served(config)),
+        ("store", places.shown(config.store, os.environ)),
+    ]
     for title, rows in (
-        ("", [("file", str(config.file or "none: the environment alone")), ("server", served(config))]),
+        ("", general),
         ("providers", list(providers(config))),
         ("models", [ruled(rule) for rule in config.models]),
         ("client keys", [(f"  {key.name}", ", ".join(key.models)) for key in config.server.keys]),

@@ -175,8 +175,8 @@ class Store(Struct, frozen=True, kw_only=True):
     """What is kept between requests: answers to go on from, conversations, and what some clients cannot carry."""
 
     url: str = ""
-    """`sqlite:///FOLDER/FILE` (a path from the root), `postgresql://USER@HOST/DATABASE`, or `none` to keep nothing. Left
-    out: `toolwire/store.db` in the XDG state folder (`~/.local/state`)."""
+    """`sqlite:///FOLDER/FILE` (a path from the root), `postgresql://USER@HOST/DATABASE`, or `none` to keep nothing.
+    Left out: `toolwire/store.db` in the XDG state folder (`~/.local/state`)."""
     url_env: str = ""
     """The variable of the environment that holds the URL, so that no password stands in this file."""
     ttl: Seconds = 30 * 24 * 3600.0
@@ -184,8 +184,8 @@ class Store(Struct, frozen=True, kw_only=True):
     max_bytes: Whole = 1024 * 1024 * 1024
     """The most that it may take on the disk; what would go first anyway then goes earlier. 0 is no limit."""
     key_env: str = ""
-    """The variable of the environment that holds the key to encrypt bodies with. It may hold several with commas between
-    them: the first encrypts, all decrypt."""
+    """The variable of the environment that holds the key to encrypt bodies with. It may hold several with commas
+    between them: the first encrypts, all decrypt."""
 
     def __repr__(self) -> str:  # a URL can hold a password
         return f"Store(ttl={self.ttl}, max_bytes={self.max_bytes})"

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from toolwire.gateway.settings.addresses import is_loopback
 from toolwire.gateway.settings.config import ClientKey, Config, Deadlines, ModelRule, Server, Translate
+from toolwire.gateway.settings.places import store
 from toolwire.gateway.settings.problems import Problem, Problems, meant
 from toolwire.gateway.settings.providers import LOOPBACK, Gathered, loopback
 from toolwire.gateway.settings.routing import Router
@@ -20,8 +21,8 @@ from toolwire.ir import NOTHING
 from toolwire.protocols import ROOMS
 
 NAME = "toolwire.toml"
-SECTIONS = ("server", "providers", "models", "translate")
-LATER = ("policy", "store", "mcp")
+SECTIONS = ("server", "providers", "models", "translate", "store")
+LATER = ("policy", "mcp")
 _HASH = re.compile(r"[0-9a-fA-F]{64}")
 _AT = re.compile(r"^(.*) \(at (?:line (\d+), column \d+|end of document)\)$", re.DOTALL)
 _TWICE = ("Cannot overwrite a value", "Cannot declare", "Cannot mutate", "Cannot add")
@@ -99,7 +100,12 @@ def _read(
     if server.loopback:
         providers[LOOPBACK] = loopback()
     config = Config(
-        server=server, providers=providers, models=tuple(rules), translate=Translate(**translate or {}), file=path
+        server=server,
+        providers=providers,
+        models=tuple(rules),
+        translate=Translate(**translate or {}),
+        store=store(findings.table(tables.get("store", {}), ("store",)), environ, findings),
+        file=path,
     )
     if all(rule.provider in providers for rule in rules):
         _follow(config, findings)

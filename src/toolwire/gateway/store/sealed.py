@@ -15,7 +15,6 @@ _OURS = b"\0TW"
 """How a body begins that is not as it was given. One that begins like this by itself is marked as plain."""
 _ENCRYPTED, _PLAIN = _OURS + b"E1", _OURS + b"P1"
 _NAME, _NONCE = 8, 12
-EXTRA = "pip install 'toolwire[store]'"
 
 
 class _Cipher(Protocol):

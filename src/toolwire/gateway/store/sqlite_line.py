@@ -92,7 +92,7 @@ class Line:
             while self._waiting:
                 jobs, self._waiting = self._waiting[:TOGETHER], self._waiting[TOGETHER:]
                 work = asyncio.get_running_loop().run_in_executor(self._own_thread(), self._do, jobs)
-                done: list[list[Any] | BaseException] = await asyncio.gather(work, return_exceptions=True)
+                done = await asyncio.gather(work, return_exceptions=True)
                 for at, job in enumerate(jobs):
                     _tell(job.told, done[0] if isinstance(done[0], BaseException) else done[0][at])
         finally:
