@@ -1,0 +1,124 @@
+"""The tables and statements of a store in PostgreSQL.
+
+Clients choose ids: they may be long or hold a zero, which neither a text nor an index takes. So ids are bytes, and are
+looked up by their digest.
+"""
+
+from __future__ import annotations
+
+MIGRATIONS: tuple[str, ...] = (
+    """
+    CREATE TABLE toolwire_entries (
+        owner text COLLATE "C" NOT NULL,
+        kind text COLLATE "C" NOT NULL,
+        id bytea NOT NULL,
+        parent bytea NOT NULL,
+        place bigint NOT NULL,
+        mark text COLLATE "C" NOT NULL,
+        created double precision NOT NULL,
+        expires double precision NOT NULL,
+        body bytea NOT NULL
+    );
+    CREATE UNIQUE INDEX toolwire_entries_name ON toolwire_entries (owner, kind, sha256(id));
+    CREATE INDEX toolwire_entries_parent ON toolwire_entries (owner, sha256(parent), kind, place);
+    CREATE INDEX toolwire_entries_expires ON toolwire_entries (expires);
+    """,
+)
+"""What brings the tables from each version to the next. Those that were released are never changed; a new one only
+adds, so that gateways of the version before go on beside it."""
+
+IS_THERE = "SELECT to_regclass('toolwire_migrations') IS NOT NULL"
+APPLIED = "SELECT coalesce(max(version), 0) FROM toolwire_migrations"
+REMEMBER = """CREATE TABLE IF NOT EXISTS toolwire_migrations (
+    version integer PRIMARY KEY, applied timestamptz NOT NULL DEFAULT now())"""
+MIGRATED = "INSERT INTO toolwire_migrations (version) VALUES ($1)"
+
+# Numbers of advisory locks, which all users of a database share: the letters "tool" and what is done under it.
+MIGRATING = 0x746F6F6C_00000001
+SWEEPING = 0x746F6F6C_00000002
+
+COLUMNS = "owner, kind, id, parent, place, mark, created, expires, body"
+ROWS = """unnest($1::text[], $2::text[], $3::bytea[], $4::bytea[], $5::bigint[], $6::text[], $7::float8[], $8::float8[],
+    $9::bytea[])"""
+WRITE = """ON CONFLICT (owner, kind, sha256(id)) DO UPDATE SET parent = excluded.parent, place = excluded.place,
+    mark = excluded.mark, created = excluded.created, expires = excluded.expires, body = excluded.body"""
+
+GET = f"""SELECT {COLUMNS} FROM toolwire_entries
+    WHERE owner = $1 AND kind = $2 AND sha256(id) = ANY($3::bytea[]) AND expires > $4"""
+
+PUT = f"INSERT INTO toolwire_entries ({COLUMNS}) SELECT * FROM {ROWS} {WRITE}"
+
+# The row is locked before its mark is read: of two that want the same, the second sees what the first made of it.
+PUT_WHERE = f"""WITH first AS MATERIALIZED (
+        SELECT 1 FROM toolwire_entries
+        WHERE owner = $10 AND kind = $11 AND sha256(id) = $12 AND mark = ANY($13::text[]) AND expires > $14
+        FOR UPDATE),
+    written AS (
+        INSERT INTO toolwire_entries ({COLUMNS}) SELECT * FROM {ROWS} WHERE EXISTS (SELECT FROM first) {WRITE}
+        RETURNING 1)
+    SELECT EXISTS (SELECT FROM written)"""
+
+# Under a lock on each parent, taken by the statement before: this one must see what others appended until then.
+APPEND = f"""INSERT INTO toolwire_entries ({COLUMNS})
+    SELECT owner, kind, id, parent,
+        coalesce((SELECT max(place) FROM toolwire_entries AS there WHERE there.owner = new.owner
+            AND sha256(there.parent) = sha256(new.parent) AND there.kind = new.kind), -1)
+            + row_number() OVER (PARTITION BY owner, kind, parent ORDER BY number),
+        mark, created, expires, body
+    FROM {ROWS} WITH ORDINALITY AS new (owner, kind, id, parent, place, mark, created, expires, body, number)
+    {WRITE}"""
+
+CHAIN = f"""WITH RECURSIVE line AS (
+        SELECT {COLUMNS}, 1 AS depth FROM toolwire_entries
+        WHERE owner = $1 AND kind = $2 AND sha256(id) = $3 AND expires > $4
+        UNION ALL
+        SELECT {", ".join(f"older.{name}" for name in COLUMNS.split(", "))}, depth + 1
+        FROM line JOIN toolwire_entries AS older
+            ON older.owner = $1 AND older.kind = $2 AND sha256(older.id) = sha256(line.parent)
+        WHERE depth < $5 AND line.parent <> '' AND older.expires > $4)
+    SELECT {COLUMNS} FROM line ORDER BY depth DESC LIMIT $5"""
+
+_CHILDREN = f"""SELECT {COLUMNS} FROM toolwire_entries
+    WHERE owner = $1 AND kind = $2 AND sha256(parent) = $3 AND expires > $4
+        AND ($5::bigint IS NULL OR place {{after}} $5)
+    ORDER BY place {{order}}, id {{order}} LIMIT nullif($6::bigint, 0)"""
+CHILDREN = {False: _CHILDREN.format(after=">", order="ASC"), True: _CHILDREN.format(after="<", order="DESC")}
+"""By whether the last comes first."""
+
+DELETE = """WITH gone AS (
+        DELETE FROM toolwire_entries WHERE owner = $1 AND kind = $2 AND sha256(id) = ANY($3::bytea[])
+        RETURNING expires),
+    theirs AS (
+        DELETE FROM toolwire_entries WHERE owner = $1 AND kind <> $2 AND sha256(parent) = ANY($3::bytea[])
+            AND parent <> '')
+    SELECT count(*) FROM gone WHERE expires > $4"""
+
+TOUCH = """UPDATE toolwire_entries SET expires = $4
+    WHERE owner = $1 AND kind = $2 AND sha256(id) = ANY($3::bytea[]) AND expires > $5 AND expires < $4"""
+
+MAY_SWEEP = "SELECT pg_try_advisory_xact_lock($1)"
+# What somebody else holds is left for the next time: nobody waits for a sweep, and no sweep for anybody.
+EXPIRED = """WITH gone AS (
+        SELECT ctid FROM toolwire_entries WHERE expires <= $1 ORDER BY expires LIMIT $2 FOR UPDATE SKIP LOCKED)
+    DELETE FROM toolwire_entries WHERE ctid = ANY(ARRAY(SELECT ctid FROM gone)) RETURNING 1"""
+# The size of what is there, not of the files: those stay as they are until PostgreSQL has cleaned up.
+_WEIGHT = "pg_column_size(body) + octet_length(id) + octet_length(parent) + 400"
+WEIGHT = f"SELECT coalesce(sum({_WEIGHT}), 0) FROM toolwire_entries"
+CROWDED = f"""WITH heaped AS (
+        SELECT ctid, expires, sum({_WEIGHT}) OVER (ORDER BY expires DESC, owner, kind, sha256(id)) AS heap
+        FROM toolwire_entries),
+    gone AS (
+        SELECT entry.ctid FROM heaped JOIN toolwire_entries AS entry ON entry.ctid = heaped.ctid
+        WHERE heap > $1 ORDER BY heaped.expires LIMIT $2 FOR UPDATE OF entry SKIP LOCKED)
+    DELETE FROM toolwire_entries WHERE ctid = ANY(ARRAY(SELECT ctid FROM gone)) RETURNING 1"""
+
+KINDS = """SELECT kind, count(*), sum(octet_length(body)) FROM toolwire_entries WHERE expires > $1
+    GROUP BY kind ORDER BY kind"""
+TOTALS = """SELECT count(DISTINCT owner) FILTER (WHERE expires > $1) AS owners,
+        count(*) FILTER (WHERE expires <= $1) AS expired,
+        min(created) FILTER (WHERE expires > $1) AS oldest,
+        pg_total_relation_size('toolwire_entries') AS size
+    FROM toolwire_entries"""
+
+EXPORT = f"""SELECT {COLUMNS} FROM toolwire_entries WHERE expires > $1 AND ($2::text IS NULL OR owner = $2)
+    ORDER BY owner, kind, sha256(id)"""
