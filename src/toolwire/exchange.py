@@ -14,7 +14,7 @@ from toolwire.ir import NOTHING, Failure, Part, Request, Response, Usage, change
 from toolwire.loss import OFF, Ledger, Loss
 from toolwire.options import Options
 from toolwire.room import Context, Room, StreamReader, StreamWriter
-from toolwire.steps import content, history, identity
+from toolwire.steps import content, history, identity, restoring
 from toolwire.steps.answers import AnswerSteps, Way, answered
 from toolwire.steps.naming import Plan, planned
 from toolwire.steps.survey import Survey
@@ -63,6 +63,8 @@ def outbound(
     """A client's request as the provider can take it, the way back for names, and the ids that are taken."""
     rules = provider.rules
     survey = Survey(request)
+    if survey.summaries:
+        request = seals.retold(request, options.maker or provider.name, ledger)
     if survey.seals:
         request = seals.opened(request)
     if survey.loaded_tools:
@@ -122,7 +124,7 @@ class Exchange:
         ledger.foreign(request)
         self._note_limit(ledger, request)
         if kept:
-            request = memory.restored(request, kept, self._maker, ledger)
+            request = restoring.restored(request, kept, self._maker, ledger)
         request, self._plan, self._taken = outbound(request, self.provider, ledger, options)
         self._sent = request
         wire = self.provider.write_request(request, ledger)
@@ -223,13 +225,8 @@ class Exchange:
         if self._earlier:
             response = pauses.joined(response, self._earlier, self._spent)
         steps = AnswerSteps(self._way(response.id), ledger) if self.crossing or self._plan.active else None
-        kept = NOTHING
-        given = response
-        if steps is not None:
-            response = answered(response, steps)
-        if self.keeps:
-            kept = memory.kept_of(given, self._maker, None if steps is None else steps.calls)
-        wire = self.client.write_response(response, ledger, self._context(response.id))
+        shown = response if steps is None else answered(response, steps)
+        wire = self.client.write_response(shown, ledger, self._context(response.id))
         failed = isinstance(wire.get("error"), dict) and bool(wire["error"]) and self.crossing
         return Translation(
             encode(wire),
@@ -239,8 +236,11 @@ class Exchange:
             usage=response.usage,
             finishes=tuple(choice.finish.kind for choice in response.choices if choice.finish is not None),
             failure=response.failure,
-            kept=kept,
+            kept=self._kept(response, steps) if self.keeps else NOTHING,
         )
+
+    def _kept(self, response: Response, steps: AnswerSteps | None, ended: bool = True) -> Mapping[str, bytes]:
+        return memory.kept_of(response, self.provider, self._maker, None if steps is None else steps.calls, ended)
 
     def error(self, body: Body | None, status: int = 0, headers: Mapping[str, str] = NOTHING) -> Translation:
         """The provider's refusal in the client's protocol. Anything can stand in such a body, so nothing is refused."""
@@ -301,10 +301,8 @@ class StreamTranslation:
     @property
     def kept(self) -> Mapping[str, bytes]:
         """What to keep for the client of those choices that have ended, by id."""
-        if self._fold is None:
-            return NOTHING
-        shown = None if self._steps is None else self._steps.calls
-        return memory.kept_of(self._fold.response, self._exchange._maker, shown, self._fold.ended)
+        fold = self._fold
+        return NOTHING if fold is None else self._exchange._kept(fold.response, self._steps, fold.ended)
 
     @property
     def paused(self) -> bool:

@@ -49,6 +49,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """Parts that have a slot for a seal: reasoning, call, text."""
     signed_reasoning: bool = False
     """Is thinking without a seal refused?"""
+    reasoning_back: bool = False
+    """Must thinking come back with the calls that it led to, though nothing seals it?"""
     reasoning_leads: bool = False
     """Must a sealed piece of reasoning be followed by what it led to?"""
     phases: bool = False

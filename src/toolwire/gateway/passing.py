@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toolwire.events import Carried, ChoiceEnd, ResponseEnd, ResponseFailed, ResponseStart, UsageUpdate
-from toolwire.ir import Failure, Usage
+from toolwire.ir import NOTHING, Failure, Usage
 from toolwire.loss import Ledger
 from toolwire.room import Context, Room
 
@@ -16,6 +16,8 @@ class Passing:
 
     paused = False
     ledger = None
+    kept = NOTHING
+    """Servers whose seals are kept have a quirk for it, and what has quirks does not pass."""
 
     def __init__(self, room: Room) -> None:
         self._room = room

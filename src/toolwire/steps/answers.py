@@ -51,7 +51,7 @@ class Way(Struct, frozen=True):
 class _Open:
     """A part that is under way."""
 
-    __slots__ = ("choice", "freeform", "held", "index", "part", "pieces", "seal", "shape")
+    __slots__ = ("choice", "freeform", "held", "index", "mute", "part", "pieces", "seal", "shape")
 
     def __init__(self, part: Any, index: int, choice: int) -> None:
         self.part = part
@@ -61,6 +61,7 @@ class _Open:
         self.seal: Seal | None = None
         self.held = False
         self.freeform = False
+        self.mute = False
         self.shape: Converted | None = None
 
 
@@ -123,8 +124,10 @@ class AnswerSteps:
                 growing.pieces.append(part.arguments)
                 growing.part = replace(growing.part, arguments="")
             self.given.append(growing)
+        # Of thinking that is hidden the client could see nothing but its seal.
+        growing.mute = self.no_slot and self.way.keeps and isinstance(part, Reasoning) and part.hidden
         self.open[event.index] = growing
-        if growing.held:
+        if growing.held or growing.mute:
             return out
         return [*out, *self._begin(growing)]
 
@@ -140,6 +143,8 @@ class AnswerSteps:
         growing = self.open[event.index]
         if self.on_next and isinstance(event, TextDelta) and isinstance(growing.part, Reasoning):
             growing.pieces.append(event.text)
+        if growing.mute:
+            return []
         if event.index == growing.index and event.frame is None:
             return [event]
         return [replace(event, index=growing.index, frame=None)]
@@ -165,6 +170,8 @@ class AnswerSteps:
             out += self._sealed(growing)
         if self.waiting and isinstance(growing.part, (Call, Text)):
             out.append(self._letter(growing.index))
+        if growing.mute:
+            return out
         if isinstance(growing.part, Call) and not growing.freeform and self.crossing and self._broken(growing):
             self.cut = growing
             return out

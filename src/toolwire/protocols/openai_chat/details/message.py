@@ -129,7 +129,10 @@ class Spoken:
             elif part.hidden and part.seal is None:
                 ledger.note("reasoning-dropped", place(part), "a hidden piece of reasoning was left out")
         if any(own_seal(part.seal) or (part.origin and kept(part.origin)) for part in self.reasoning):
-            out["reasoning_details"] = [write_detail(part, number) for number, part in enumerate(self.reasoning)]
+            details = [write_detail(part, number) for number, part in enumerate(self.reasoning)]
+            # All entries of a message are of one format; those without a seal cannot tell it themselves.
+            form = next(({"format": entry["format"]} for entry in details if "format" in entry), {})
+            out["reasoning_details"] = [entry if "format" in entry else entry | form for entry in details]
 
 
 def note_part(part: Part, ledger: Ledger) -> None:

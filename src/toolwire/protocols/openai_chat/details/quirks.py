@@ -208,6 +208,18 @@ QUIRKS: Mapping[str, Quirk] = MappingProxyType(
         "repeated-deltas": Quirk(
             about="deltas repeat the id and name of their call, which SDKs add up: streams do not pass untouched",
         ),
+        "sealed-reasoning": Quirk(
+            about="`reasoning_details` hold seals, which are kept for clients that do not send them back",
+            rules=MappingProxyType({"seals": frozenset({"reasoning"})}),
+        ),
+        "sealed-calls": Quirk(
+            about="calls bear seals in `extra_content`, which are kept for clients that do not send them back",
+            rules=MappingProxyType({"seals": frozenset({"reasoning", "call"})}),
+        ),
+        "reasoning-back": Quirk(
+            about="`reasoning_content` must come back beside calls; it is kept for clients that leave it out",
+            rules=MappingProxyType({"reasoning_back": True}),
+        ),
         "no-strict": Quirk(about="`strict` is refused in tools", body=no_strict),
         "no-parallel-flag": Quirk(
             about="`parallel_tool_calls` is refused", body=_without({"parallel_tool_calls": True})

@@ -1,0 +1,211 @@
+"""What was kept of a model's turns, put back into a client's request in the order in which the model made it.
+
+What the client says stands: its words, its calls, and what it left out. Kept is only what it could not say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from toolwire import seals
+from toolwire.ir import Call, Part, Reasoning, Request, Result, Seal, Text, Turn, changed, place
+from toolwire.loss import Ledger
+from toolwire.memory import Called, Kept, Piece, Said, Thought, shown_print, unpacked, unsealed_calls
+
+
+def restored(request: Request, kept: Mapping[str, bytes], maker: str, ledger: Ledger) -> Request:
+    """The request with what is kept for this maker put back where the model made it."""
+    restoring = _Restoring(request, kept, maker, ledger)
+    turns: list[Turn] = []
+    run: list[Turn] = []
+    for turn in request.turns:
+        if turn.role == "assistant":
+            run.append(turn)
+            continue
+        turns += restoring.run(run)
+        run = []
+        turns.append(turn)
+    turns += restoring.run(run)
+    if restoring.renamed:
+        turns = [restoring.answering(turn) for turn in turns]
+    same = len(turns) == len(request.turns) and all(new is old for new, old in zip(turns, request.turns, strict=True))
+    return request if same else changed(request, turns=tuple(turns))
+
+
+class _Restoring:
+    def __init__(self, request: Request, kept: Mapping[str, bytes], maker: str, ledger: Ledger) -> None:
+        self.kept = kept
+        self.maker = maker
+        self.ledger = ledger
+        calls = [part.id for turn in request.turns for part in turn.parts if isinstance(part, Call)]
+        self.ids = set(calls)
+        self.unique = len(self.ids) == len(calls)
+        self.renamed: dict[str, str] = {}
+        """The provider's own ids, by those that the client has."""
+
+    def run(self, run: list[Turn]) -> list[Turn]:
+        """What an assistant said in one go. Some clients make several messages of it: they become one again where all
+        of it is known."""
+        if len(run) > 1 and all(not part.seal for turn in run for part in turn.parts if isinstance(part, _SEALED)):
+            whole = changed(run[-1], parts=tuple(part for turn in run for part in turn.parts))
+            template = self._template(whole)
+            if template and _fits(whole, template):
+                return [self._woven(whole, template)]
+        return [self._turn(turn) for turn in run]
+
+    def _turn(self, turn: Turn) -> Turn:
+        template = self._template(turn)
+        return self._woven(turn, template) if template else turn
+
+    def _template(self, turn: Turn) -> list[tuple[Piece, str]]:
+        """The pieces that a turn was made of, with their maker; none where nothing is kept that fits."""
+        calls = unsealed_calls(turn)
+        pieces: list[tuple[Piece, str]] = []
+        for call in calls:
+            data = self.kept.get(call.id)
+            found = self._known(call, turn, calls, data) if data is not None else None
+            if found is not None:
+                pieces += ((piece, found.maker) for piece in found.pieces)
+        return pieces
+
+    def _known(self, call: Call, turn: Turn, calls: list[Call], data: bytes) -> Kept | None:
+        kept = unpacked(data)
+        if kept is None:
+            self._lost(turn, "what is kept of this turn was written by another version and cannot be read")
+            return None
+        if kept.print and kept.print != shown_print(calls, "".join(part.text for part in _texts(turn))):
+            self._lost(turn, f"what is kept for the id `{call.id}` belongs to another turn, or this one was edited")
+            return None
+        if not seals.made_by(Seal(kept.maker, ""), self.maker):
+            self._lost(turn, "what is kept of this turn is another maker's and stays here")
+            return None
+        return kept
+
+    def _lost(self, turn: Turn, what: str) -> None:
+        self.ledger.note("seal-dropped", place(turn), what)
+
+    def _woven(self, turn: Turn, template: list[tuple[Piece, str]]) -> Turn:
+        weaving = _Weaving(turn, template)
+        for piece, maker in template:
+            if isinstance(piece, Thought):
+                weaving.thought(piece, maker)
+            elif isinstance(piece, Said):
+                weaving.said(piece, maker)
+            elif not weaving.called(piece, maker, self._own_id(piece)):
+                self.ledger.note(
+                    "reasoning-dropped", place(turn), f"thinking that led to the call `{piece.id}`, which is gone"
+                )
+        return changed(turn, parts=weaving.parts())
+
+    def _own_id(self, piece: Called) -> str:
+        """The provider's own id of a call, unless it would be one of two."""
+        if not piece.own or not self.unique or piece.own in self.ids:
+            return piece.id
+        self.ids.add(piece.own)
+        self.renamed[piece.id] = piece.own
+        return piece.own
+
+    def answering(self, turn: Turn) -> Turn:
+        """A turn whose results name the calls as the provider does."""
+        if not any(isinstance(part, Result) and part.id in self.renamed for part in turn.parts):
+            return turn
+        parts = tuple(
+            changed(part, id=self.renamed.get(part.id, part.id)) if isinstance(part, Result) else part
+            for part in turn.parts
+        )
+        return changed(turn, parts=parts)
+
+
+_SEALED = (Call, Text, Reasoning)
+
+
+def _texts(turn: Turn) -> Iterator[Text]:
+    return (part for part in turn.parts if isinstance(part, Text))
+
+
+def _fits(turn: Turn, template: list[tuple[Piece, str]]) -> bool:
+    """Is all that the turn shows in the template, and the other way round?"""
+    length = sum(piece.length for piece, _ in template if isinstance(piece, Said))
+    calls = [piece.id for piece, _ in template if isinstance(piece, Called)]
+    shown = [part.id for part in turn.parts if isinstance(part, Call)]
+    return sorted(calls) == sorted(shown) and sum(len(part.text) for part in _texts(turn)) == length
+
+
+class _Weaving:
+    """Puts the parts of a turn, as the client has them, into the order in which they were made."""
+
+    def __init__(self, turn: Turn, template: list[tuple[Piece, str]]) -> None:
+        self._texts = [part for part in _texts(turn) if part.text]
+        lengths = [piece.length for piece, _ in template if isinstance(piece, Said)]
+        self._cut = _cut(self._texts, lengths)
+        """The texts as they were; None where the client has changed them."""
+        self._calls = {part.id: part for part in turn.parts if isinstance(part, Call)}
+        self._later: list[Part] = [part for part in turn.parts if isinstance(part, Call)]
+        told = any(isinstance(piece, Thought) for piece, _ in template)
+        self._out: list[Part] = [part for part in turn.parts if isinstance(part, Reasoning) and not told]
+        self._others: list[Part] = [part for part in turn.parts if not isinstance(part, _SEALED)]
+        self._thoughts: list[Part] = []
+
+    def thought(self, piece: Thought, maker: str) -> None:
+        seal = None if piece.seal is None else Seal(maker, piece.seal)
+        self._thoughts.append(Reasoning(piece.text, piece.form, piece.hidden, seal, piece.id))
+
+    def said(self, piece: Said, maker: str) -> None:
+        self._led()
+        seal = None if piece.seal is None else Seal(maker, piece.seal)
+        if not piece.length:
+            if seal is not None:
+                self._out.append(Text("", seal=seal))
+        elif self._cut is None:
+            self._edited()
+        else:
+            text = self._cut.pop(0)
+            self._out.append(text if seal is None else changed(text, seal=seal))
+
+    def called(self, piece: Called, maker: str, id: str) -> bool:
+        """False where the call is gone, and thinking that led to it with it."""
+        call = self._calls.get(piece.id)
+        if call is None:
+            led, self._thoughts = bool(self._thoughts), []
+            return not led
+        self._led()
+        self._edited()
+        self._out += self._others
+        self._others = []
+        self._later = [part for part in self._later if part is not call]
+        seal = None if piece.seal is None else Seal(maker, piece.seal)
+        same = seal is None and id == call.id and piece.item == call.item
+        self._out.append(call if same else changed(call, seal=seal, id=id, item=piece.item))
+        return True
+
+    def _led(self) -> None:
+        self._out += self._thoughts
+        self._thoughts = []
+
+    def _edited(self) -> None:
+        """All text at one place, where it is not known which of it stood where."""
+        if self._cut is None:
+            self._out += self._texts
+            self._texts = []
+
+    def parts(self) -> tuple[Part, ...]:
+        self._led()
+        self._edited()
+        return (*self._out, *self._others, *self._later)
+
+
+def _cut(texts: list[Text], lengths: list[int]) -> list[Text] | None:
+    """Texts cut anew at these lengths; None where they do not add up."""
+    lengths = [length for length in lengths if length]
+    if [len(part.text) for part in texts] == lengths:
+        return list(texts)
+    if sum(len(part.text) for part in texts) != sum(lengths):
+        return None
+    whole, at = "".join(part.text for part in texts), 0
+    cut: list[Text] = []
+    for length in lengths:
+        cut.append(changed(texts[0], text=whole[at : at + length], citations=(), cache=None))
+        at += length
+    if cut:
+        cut[-1] = changed(cut[-1], cache=texts[-1].cache)
+    return cut
