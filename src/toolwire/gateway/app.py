@@ -15,14 +15,18 @@ from toolwire.gateway.access import Visitor
 from toolwire.gateway.asking import Asking
 from toolwire.gateway.dialects import Dialects
 from toolwire.gateway.endpoints import Endpoints, upgrade_refused
+from toolwire.gateway.engine import Engine
 from toolwire.gateway.headers import HOPS, named
 from toolwire.gateway.health import Health
 from toolwire.gateway.incoming import Asgi, Gone, Incoming, Receive, Scope, Send
 from toolwire.gateway.lines import State
 from toolwire.gateway.refusals import reply
-from toolwire.gateway.settings.config import Config
+from toolwire.gateway.settings.config import Config, Store
 from toolwire.gateway.settings.problems import Problem, said
 from toolwire.gateway.settings.reload import Live
+from toolwire.gateway.state.book import Book
+from toolwire.gateway.state.desk import Desk
+from toolwire.gateway.store.opening import opened
 from toolwire.gateway.telemetry.metrics import DIRECTORY, Metrics
 from toolwire.gateway.telemetry.record import Record
 from toolwire.gateway.telemetry.traces import tracer
@@ -33,6 +37,8 @@ from toolwire.ir import NOTHING, Failure
 Level = Literal["info", "warn", "error"]
 LOOK = 1.0
 """Seconds between two looks at the configuration's file."""
+SWEEP = 600.0
+"""Seconds between two looks for what is kept too long."""
 MAX_HOPS = 4
 
 
@@ -58,7 +64,10 @@ class Gateway:
         self._ids = (f"req_{self._name}{number:08x}" for number in itertools.count(1))
         self._client: Client | None = None
         self._endpoints: Endpoints | None = None
+        self._settings: Store | None = None
+        self._desk: Desk | None = None
         self._looked = 0.0
+        self._swept = 0.0
         self._polling: asyncio.Task[None] | None = None
 
     @property
@@ -121,13 +130,16 @@ class Gateway:
     async def broken(self, incoming: Incoming, error: BaseException) -> None:
         """A fault of our own: the client gets an error of its protocol, the log where it happened."""
         room = self._dialects.nearest(incoming.path, incoming.query, incoming.headers)
+        self._fault(error)
+        failure = Failure("server", "the gateway made a mistake; its log says where", 500)
+        await incoming.answer(reply(room, failure), {})
+
+    def _fault(self, error: BaseException) -> None:
         trace = error.__traceback__
         while trace is not None and trace.tb_next is not None:
             trace = trace.tb_next
         place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else ""
         self._telemetry.event("fault", level="error", error=f"{type(error).__name__}: {error}", place=place)
-        failure = Failure("server", "the gateway made a mistake; its log says where", 500)
-        await incoming.answer(reply(room, failure), {})
 
     def _looped(self, headers: Mapping[str, str]) -> Failure | None:
         hops = headers.get(HOPS)
@@ -164,7 +176,22 @@ class Gateway:
         secrets_ = [provider.api_key.reveal() for provider in config.providers.values() if provider.api_key]
         self._telemetry.configure(config.server, secrets_)
         asking = Asking(self._client, self._telemetry, self._name)
-        return Endpoints(State(config), asking, self._health, self._telemetry, self._dialects)
+        engine = Engine(asking, self._health, self._telemetry, self._fault)
+        return Endpoints(State(config), engine, self._telemetry, self._dialects, self._kept(config))
+
+    def _kept(self, config: Config) -> Desk | None:
+        """Where state is kept: the same as long as the process runs, whatever a new file says of it."""
+        if self._settings is None:
+            self._settings = config.store
+            store = opened(config.store, os.environ)
+            self._desk = None if store is None else Desk(Book(store, config.store, self._store_says))
+        elif self._settings != config.store:
+            what = "[store] has changed: start the gateway anew for that"
+            self._telemetry.event("configuration", level="warn", what=what, hint="")
+        return self._desk
+
+    def _store_says(self, kind: str, what: str) -> None:
+        self._telemetry.event(kind, level="error" if what else "info", what=what)
 
     def refresh(self, force: bool = False) -> None:
         """Read the configuration again where it has changed; exchanges under way go on with theirs."""
@@ -197,10 +224,15 @@ class Gateway:
         while True:
             await asyncio.sleep(LOOK)
             self.refresh()
+            if self._desk is not None and time.monotonic() - self._swept > SWEEP:
+                self._swept = time.monotonic()
+                await self._desk.book.sweep()
 
     async def close(self) -> None:
         if self._polling is not None:
             self._polling.cancel()
+        if self._desk is not None:
+            await self._desk.close(self.config.server.deadlines.shutdown or None)
         if self._client is not None:
             await self._client.close()
         self._telemetry.close()

@@ -14,12 +14,12 @@ from toolwire.gateway.lines import Line
 from toolwire.gateway.loopback.embedded import Embedded
 from toolwire.gateway.loopback.model import answer
 from toolwire.gateway.passing import Passing
-from toolwire.gateway.preparing import prepared
+from toolwire.gateway.preparing import Missing, completed, prepared
 from toolwire.gateway.telemetry.record import Record
 from toolwire.gateway.telemetry.watching import Telemetry
 from toolwire.gateway.upstream.client import Client
 from toolwire.gateway.upstream.faults import Fault
-from toolwire.ir import Failure, Response
+from toolwire.ir import NOTHING, Failure, Response
 from toolwire.room import Room
 from toolwire.wire import Malformed, as_object, decode
 
@@ -40,6 +40,8 @@ class Asking:
 
     async def ask(self, call: Call, line: Line) -> Reply | Flow | Refusal:
         ready = prepared(call, line)
+        if isinstance(ready, Missing):
+            ready = await _recalled(call, line, ready)
         if isinstance(ready, Refusal):
             return ready
         record = call.record
@@ -95,7 +97,9 @@ class Asking:
         except Malformed as bad:
             return refusals.unreadable(call, line, bad)
         record.usage, record.answered, record.finishes = said.usage, said.model, said.finishes
-        codes = (*ready.codes, *said.ledger.codes)
+        if said.kept and call.sealing is not None:
+            await call.sealing.keep(said.kept)
+        codes = (*ready.codes, *said.ledger.codes, *refusals.unsealed(call))
         record.lost(codes, ready.ledger, said.ledger)
         whole = Reply(said.status, {**said.headers, **answer_headers(call, line, source.headers, codes)}, said.body)
         return whole if said.failure is None else refusals.refused(said.failure, whole)
@@ -185,6 +189,14 @@ class Asking:
             return refusals.unreadable(call, line, bad)
         flow.source_ended = True
         return None
+
+
+async def _recalled(call: Call, line: Line, missing: Missing) -> Prepared | Refusal:
+    """A request with what was kept for it."""
+    kept = await call.sealing.recall(missing.ids) if call.sealing is not None else NOTHING
+    if isinstance(kept, Failure):
+        return refusals.told(call, kept)
+    return completed(call, line, missing.exchange, kept)
 
 
 async def _awaited(flow: Flow, seconds: float) -> bytes | Fault | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -17,8 +17,30 @@ from toolwire.gateway.telemetry.record import Record
 from toolwire.gateway.upstream.connection import Sink
 from toolwire.gateway.upstream.faults import Fault
 from toolwire.ir import Failure, Usage
+from toolwire.keeping import Tap
 from toolwire.loss import Ledger
 from toolwire.room import Room
+from toolwire.wire import Json, Object
+
+
+class Keeper(Protocol):
+    """Whoever keeps an answer for a client to go on from."""
+
+    def tap(self) -> Tap: ...
+
+    async def keep(self, response: Object) -> Mapping[str, Json] | None: ...
+
+    async def whole(self, reply: Reply) -> Reply: ...
+
+
+class Sealing(Protocol):
+    """Whoever keeps seals for a client that cannot carry them."""
+
+    missed: bool
+
+    async def recall(self, ids: Sequence[str]) -> Mapping[str, bytes] | Failure: ...
+
+    async def keep(self, kept: Mapping[str, bytes]) -> None: ...
 
 
 class Call:
@@ -30,10 +52,13 @@ class Call:
         "clock",
         "framing",
         "headers",
+        "keeper",
         "model",
         "now",
         "peek",
         "record",
+        "sealing",
+        "seed",
         "state",
         "stream",
         "visitor",
@@ -62,6 +87,12 @@ class Call:
         self.stream = False
         self.framing = ""
         self.now = time.time()
+        self.seed = ""
+        """What ids of its answer are made from; "" for its request id."""
+        self.keeper: Keeper | None = None
+        """Keeps its answer, where that is wanted."""
+        self.sealing: Sealing | None = None
+        """Keeps the seals that the client's protocol has no slot for."""
 
     @property
     def cancels(self) -> bool:
@@ -111,6 +142,9 @@ class Streaming(Protocol):
     failure: Failure | None
     begun: bool
     ended: bool
+
+    @property
+    def kept(self) -> Mapping[str, bytes]: ...
 
     @property
     def paused(self) -> bool: ...

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from toolwire.gateway import refusals
 from toolwire.gateway.access import Visitor
-from toolwire.gateway.asking import Asking
-from toolwire.gateway.attempts import Attempts, attempts_header
+from toolwire.gateway.attempts import attempts_header
 from toolwire.gateway.bodies import peeked
 from toolwire.gateway.call import Call, Flow, Refusal, Reply
 from toolwire.gateway.counting import counted
 from toolwire.gateway.dialects import Dialects
+from toolwire.gateway.engine import Engine
 from toolwire.gateway.headers import JSON, named
-from toolwire.gateway.health import Health
 from toolwire.gateway.incoming import Incoming, Watched
 from toolwire.gateway.lines import State
-from toolwire.gateway.relay import Outlet, relay
+from toolwire.gateway.relay import Outlet
 from toolwire.gateway.settings.routing import Target, Unroutable
+from toolwire.gateway.state import errands
+from toolwire.gateway.state.book import owner_of
+from toolwire.gateway.state.desk import Desk
+from toolwire.gateway.state.jobs import Job
+from toolwire.gateway.state.visit import Passed, Replay, Visit
 from toolwire.gateway.telemetry.metrics import CONTENT_TYPE
 from toolwire.gateway.telemetry.record import Record
 from toolwire.gateway.telemetry.watching import Telemetry
@@ -35,12 +39,15 @@ METRICS = {"content-type": CONTENT_TYPE}
 class Endpoints:
     """Serves one configuration."""
 
-    def __init__(self, state: State, asking: Asking, health: Health, telemetry: Telemetry, dialects: Dialects) -> None:
+    def __init__(
+        self, state: State, engine: Engine, telemetry: Telemetry, dialects: Dialects, desk: Desk | None
+    ) -> None:
         self.state = state
-        self._asking = asking
-        self._health = health
+        self._engine = engine
+        self._asking = engine.asking
         self._telemetry = telemetry
         self._dialects = dialects
+        self._desk = desk
         self.open: Mapping[str, Callable[[], Reply]] = {
             "/livez": lambda: Reply(200, TEXT, b"ok\n"),
             "/readyz": lambda: Reply(200, TEXT, b"ok\n"),
@@ -60,6 +67,13 @@ class Endpoints:
         room, record = call.client, call.record
         endpoint = self._dialects.asked(incoming.path, incoming.query) is not None
         answer = _wrong_method(incoming, room) if endpoint else self._page(incoming, room, call.visitor, record)
+        if answer is None and self._desk is not None and room.keeping is not None:
+            errand = room.keeping.errand(incoming.method, incoming.path)
+            if errand is not None:
+                await self._errand(
+                    incoming, call, Visit(self._desk, self._engine, call, room.keeping, errand, incoming.query)
+                )
+                return
         if answer is None:
             answer = await pass_through(call, incoming, self._asking)
             if answer is None:
@@ -76,13 +90,26 @@ class Endpoints:
             await self._refuse(incoming, call, targets)
             return
         with Watched(incoming, call.record, call.cancels):
-            got = await Attempts(call, self._asking, self._health, self._telemetry).run(targets)
-            if isinstance(got, Flow):
+            begun = await self._begun(call, targets) if self._desk is not None else None
+            got = await self._engine.ask(call, targets) if begun is None else begun
+            if isinstance(got, Reply):
+                whole = got if call.keeper is None else await call.keeper.whole(got)
+                await self._answer(incoming, call.client, call.record, whole)
+            elif isinstance(got, Flow):
                 await self._stream(incoming, call, got)
             elif isinstance(got, Refusal):
                 await self._refuse(incoming, call, got)
             else:
-                await self._answer(incoming, call.client, call.record, got)
+                await self._told(incoming, call, got.following(-1))
+
+    async def _begun(self, call: Call, targets: tuple[Target, ...]) -> Reply | Refusal | Job | None:
+        """What a client wants besides an answer, and what it cannot carry itself."""
+        desk = self._desk
+        if desk is None:
+            return None
+        if not call.client.rules.seals:
+            call.sealing = desk.seals.of(owner_of(call.visitor))
+        return await desk.begin(call, targets, self._engine) if call.client.keeping is not None else None
 
     async def _read(self, incoming: Incoming, call: Call, asked: Asked) -> tuple[Target, ...] | Refusal:
         """The body, what it asks for, and where that is."""
@@ -100,11 +127,7 @@ class Endpoints:
         call.model = asked.model or peek.model
         call.stream = bool(peek.stream) if asked.stream is None else asked.stream
         record.asked, record.stream = call.model, call.stream
-        targets = self.state.router.route(call.model, call.visitor.key)
-        if isinstance(targets, Unroutable):
-            code = "model_not_found" if targets.kind == "not_found" else ""
-            return refusals.told(call, Failure(targets.kind, targets.message, 0, code, "model"))
-        return targets
+        return self._engine.targets(call)
 
     async def _stream(self, incoming: Incoming, call: Call, flow: Flow) -> None:
         http, record, server = call.client.http, call.record, self.state.config.server
@@ -114,14 +137,44 @@ class Endpoints:
         await incoming.start(200, {**headers, "content-type": kind, "cache-control": "no-cache"})
         record.status, record.first_byte = 200, incoming.clock()
         outlet = Outlet(incoming, framing, b"" if framing is not None else http.heartbeat, server.heartbeat)
+        await self._engine.relay(call, flow, outlet)
+
+    async def _told(self, incoming: Incoming, call: Call, frames: AsyncIterator[bytes]) -> None:
+        """A stream that is made elsewhere, as it comes."""
+        http, record = call.client.http, call.record
+        headers = {"content-type": http.stream_type, "cache-control": "no-cache"}
+        await incoming.start(200, {**headers, **named(call.client, record.request_id)})
+        record.status, record.first_byte, record.stream = 200, incoming.clock(), True
+        outlet = Outlet(incoming, None, http.heartbeat, self.state.config.server.heartbeat)
         try:
-            await relay(call, flow, self._asking, outlet)
+            async for frame in frames:
+                if not outlet.put(frame):
+                    await outlet.drained()
+            await outlet.end()
         finally:
-            stream = flow.stream
-            record.usage, record.finishes = stream.usage, stream.finishes
-            record.failure = stream.failure.kind if stream.failure is not None else ""
-            ready, told = flow.prepared, stream.ledger
-            record.lost((*ready.codes, *(told.codes if told is not None else ())), ready.ledger, told)
+            outlet.close()
+
+    async def _errand(self, incoming: Incoming, call: Call, visit: Visit) -> None:
+        """Something about what is kept."""
+        call.record.verb = "state"
+        body = await incoming.body(self.state.config.server.max_body)
+        if isinstance(body, Failure):
+            await self._answer(incoming, call.client, call.record, refusals.reply(call.client, body))
+            return
+        visit.given(body)
+        passes = False
+        with Watched(incoming, call.record, call.cancels):
+            got = await errands.run(visit)
+            passes = isinstance(got, Passed)
+            if isinstance(got, Replay):
+                await self._told(incoming, call, got.frames)
+            elif isinstance(got, Reply):
+                await self._answer(incoming, call.client, call.record, got)
+        if passes:
+            passed = await pass_through(call, incoming, self._asking, body)
+            if passed is not None:
+                answer = self._nowhere(incoming, call.client) if passed is NOWHERE else passed
+                await self._answer(incoming, call.client, call.record, answer)
 
     async def _refuse(self, incoming: Incoming, call: Call, refusal: Refusal) -> None:
         call.record.failure = refusal.failure.kind
@@ -140,8 +193,13 @@ class Endpoints:
         targets = await self._read(incoming, call, asked)
         call.stream = False
         with Watched(incoming, call.record, call.cancels):
-            answer = targets.reply if isinstance(targets, Refusal) else await counted(call, targets, self._asking)
+            answer = targets.reply if isinstance(targets, Refusal) else await self._counted(call, targets)
             await self._answer(incoming, call.client, call.record, answer)
+
+    async def _counted(self, call: Call, targets: tuple[Target, ...]) -> Reply:
+        """What the request only refers to is counted too."""
+        refusal = None if self._desk is None else await self._desk.recalled(call, targets)
+        return await counted(call, targets, self._asking) if refusal is None else refusal.reply
 
     # --- pages ---
 

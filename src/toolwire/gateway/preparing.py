@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+
+from msgspec import Struct
 
 from toolwire import seals
 from toolwire.exchange import Exchange
@@ -11,34 +14,51 @@ from toolwire.gateway.bodies import ambiguous, with_model
 from toolwire.gateway.call import Call, Prepared, Refusal
 from toolwire.gateway.lines import Line
 from toolwire.ids import digest
-from toolwire.ir import Failure
+from toolwire.ir import NOTHING, Failure
 from toolwire.options import Options
 from toolwire.wire import Malformed
 
 _ENVELOPE = seals.PREFIX.encode()
 
 
-def prepared(call: Call, line: Line) -> Prepared | Refusal:
+class Missing(Struct, frozen=True):
+    """A request that is not whole without what is kept under these ids."""
+
+    exchange: Exchange
+    ids: tuple[str, ...]
+
+
+def prepared(call: Call, line: Line) -> Prepared | Refusal | Missing:
+    """The request as it goes out, or what must be looked up first: then `completed` makes it."""
     provider = line.provider
     if provider.key_missing:
         return refusals.keyless(call, line)
     if provider.forward_auth and not call.visitor.own:
         return refusals.anonymous(call, line)
-    passes = _passes(call, line)
     make = partial(_exchange, call, line)
-    if passes and _same_name(call.model, line.model) and not _has_history(call):
-        return Prepared(line, _renamed(call, line), make)
+    if _passes(call, line) and not line.stamps and _same_name(call.model, line.model) and not _has_history(call):
+        return Prepared(line, renamed(call, line), make)
     exchange = make()
     try:
-        translation = exchange.request(call.body)
+        ids = exchange.wanted(call.body) if call.sealing is not None else ()
+    except Malformed as bad:
+        return refusals.told(call, Failure("invalid", str(bad), 400, param=bad.path))
+    return Missing(exchange, ids) if ids else completed(call, line, exchange, NOTHING)
+
+
+def completed(call: Call, line: Line, exchange: Exchange, kept: Mapping[str, bytes]) -> Prepared | Refusal:
+    """The request as it goes out, with what was kept for it put back."""
+    try:
+        translation = exchange.request(call.body, kept)
     except Malformed as bad:
         return refusals.told(call, Failure("invalid", str(bad), 400, param=bad.path))
     if exchange.crossing and exchange.continues:
         return refusals.forgotten(call, line)
     ledger = translation.ledger
-    if passes and not ledger.codes:
+    if not ledger.codes and _passes(call, line):
         # It can be taken as it is, so the client's own bytes are better than ours.
-        return Prepared(line, _renamed(call, line), make)
+        back = exchange if line.stamps else partial(_exchange, call, line)
+        return Prepared(line, renamed(call, line), back)
     if call.state.config.translate.on_loss == "refuse":
         lost = [loss for loss in ledger.losses if loss.severity == "lost"]
         if lost:
@@ -64,7 +84,9 @@ def _options(call: Call, line: Line) -> Options:
         max_bytes=call.state.config.server.max_body,
         maker=maker,
         now=int(call.now),
-        seed=call.record.request_id,
+        seed=call.seed or call.record.request_id,
+        keeps=call.sealing is not None,
+        stamps=line.stamps,
     )
 
 
@@ -86,7 +108,8 @@ def _same_name(asked: str, sent: str) -> bool:
     return asked == sent or asked.endswith(f"/{sent}")
 
 
-def _renamed(call: Call, line: Line) -> bytes:
+def renamed(call: Call, line: Line) -> bytes:
+    """The client's own bytes with the model's name as the provider knows it."""
     if not line.room.http.model_in_body:
         return call.body
     key = call.visitor.key

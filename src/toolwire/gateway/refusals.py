@@ -92,6 +92,11 @@ def forgotten(call: Call, line: Line) -> Refusal:
     return told(call, Failure("invalid", f"{what}; {hint}", 400, "previous_response_not_found"))
 
 
+def unsealed(call: Call) -> tuple[str, ...]:
+    """What is said when seals should have been kept and could not be."""
+    return ("seal-dropped",) if call.sealing is not None and call.sealing.missed else ()
+
+
 def unsayable(call: Call, line: Line, lost: Sequence[Loss]) -> Refusal:
     """What the operator forbids to lose."""
     listed = "; ".join(f"{loss.code} at {loss.path or 'the body'}: {loss.what}" for loss in lost[:5])

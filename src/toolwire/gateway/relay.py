@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from toolwire.exchange import StreamTranslation
 from toolwire.gateway import refusals
 from toolwire.gateway.asking import MAX_PAUSES, Asking, scrubbed
 from toolwire.gateway.call import Call, Flow
 from toolwire.gateway.incoming import Incoming
+from toolwire.gateway.state.engine import Outflow
+from toolwire.gateway.state.gate import Gate
 from toolwire.gateway.upstream.faults import Fault
 from toolwire.room import Framing
 
@@ -65,12 +68,16 @@ class Outlet:
             self._beat.cancel()
 
 
-async def relay(call: Call, flow: Flow, asking: Asking, outlet: Outlet) -> None:
+async def relay(call: Call, flow: Flow, asking: Asking, outlet: Outflow) -> None:
     """The rest of a stream that has begun. However it ends, the client sees an end of its own protocol."""
+    gate = gated(call, flow)
+    put = outlet.put if gate is None else _through(gate, outlet)
     try:
-        outlet.put(b"".join(flow.pending))
+        put(b"".join(flow.pending))
         pauses = 0
         while True:
+            if gate is not None and gate.due:
+                outlet.put(await gate.opened())
             await outlet.drained()
             if flow.source_ended:
                 if not flow.stream.paused:
@@ -78,15 +85,17 @@ async def relay(call: Call, flow: Flow, asking: Asking, outlet: Outlet) -> None:
                 pauses += 1
                 fault = await _resumed(call, flow, asking, pauses)
                 if fault is not None:
-                    outlet.put(flow.stream.fail(refusals.failure_of(flow.prepared.line, fault)))
+                    put(flow.stream.fail(refusals.failure_of(flow.prepared.line, fault)))
                     break
-            got = await _poured(flow, outlet)
+            got = await _poured(flow, put)
             if isinstance(got, Fault):
-                outlet.put(flow.stream.fail(refusals.failure_of(flow.prepared.line, got)))
+                put(flow.stream.fail(refusals.failure_of(flow.prepared.line, got)))
                 break
             if got is not None:
                 flow.source_ended = True
-                outlet.put(scrubbed(flow.stream.close(), flow.prepared.line))
+                put(scrubbed(flow.stream.close(), flow.prepared.line))
+        if gate is not None and gate.due:
+            outlet.put(await gate.opened())
         await outlet.end()
     finally:
         outlet.close()
@@ -95,9 +104,23 @@ async def relay(call: Call, flow: Flow, asking: Asking, outlet: Outlet) -> None:
             flow.waiting.cancel()
 
 
-async def _poured(flow: Flow, outlet: Outlet) -> bytes | Fault | None:
+def gated(call: Call, flow: Flow) -> Gate | None:
+    """What holds the end of the stream back, where something of it must be kept."""
+    sealing = call.sealing
+    return Gate(flow.stream, call.keeper, sealing) if call.keeper is not None or sealing is not None else None
+
+
+def _through(gate: Gate, outlet: Outflow) -> Callable[[bytes], bool]:
+    def put(data: bytes) -> bool:
+        more = outlet.put(gate.through(data))
+        return more and not gate.due
+
+    return put
+
+
+async def _poured(flow: Flow, put: Callable[[bytes], bool]) -> bytes | Fault | None:
     """What comes, translated and handed on where it arrives: no task is woken for a piece of a stream."""
-    stream, put = flow.stream, outlet.put
+    stream = flow.stream
 
     def hand_on(data: bytes) -> bool:
         out = stream.feed(data)

@@ -19,12 +19,13 @@ KEPT = frozenset({"content-type", "content-disposition", "cache-control", "etag"
 NOWHERE = Reply(404, {}, b"")
 
 
-async def pass_through(call: Call, incoming: Incoming, asking: Asking) -> Reply | None:
-    """Bytes there and bytes back, as they come; a Reply where there is nobody to pass them to, else None."""
+async def pass_through(call: Call, incoming: Incoming, asking: Asking, read: bytes | None = None) -> Reply | None:
+    """Bytes there and bytes back, as they come; a Reply where there is nobody to pass them to, else None. `read` is
+    the body where it was read already."""
     room, record = call.client, call.record
     if not incoming.path.startswith(room.http.families):
         return NOWHERE
-    body = await incoming.body(call.state.config.server.max_body)
+    body = await incoming.body(call.state.config.server.max_body) if read is None else read
     if isinstance(body, Failure):
         return refusals.reply(room, body)
     target = _target(call, body)
@@ -92,7 +93,7 @@ def _line(call: Call, incoming: Incoming, provider: Provider) -> Line | Failure:
     kind = incoming.headers.get("content-type", "application/json")
     headers = {**state.fixed(provider, room), "content-type": kind}
     address = state.address(provider, room.name)
-    return Line(provider, room, "", False, None, True, address, address.peer, path, headers, "")
+    return Line(provider, room, "", False, None, True, False, address, address.peer, path, headers, "")
 
 
 async def _relayed(call: Call, incoming: Incoming, line: Line, source: Source) -> None:

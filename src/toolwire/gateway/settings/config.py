@@ -186,6 +186,8 @@ class Store(Struct, frozen=True, kw_only=True):
     key_env: str = ""
     """The variable of the environment that holds the key to encrypt bodies with. It may hold several with commas
     between them: the first encrypts, all decrypt."""
+    lease: Annotated[float, Meta(gt=0)] = 10.0
+    """Seconds after which work in the background counts as lost when its gateway says nothing more of it."""
 
     def __repr__(self) -> str:  # a URL can hold a password
         return f"Store(ttl={self.ttl}, max_bytes={self.max_bytes})"
