@@ -93,7 +93,7 @@ def _line(call: Call, incoming: Incoming, provider: Provider) -> Line | Failure:
     kind = incoming.headers.get("content-type", "application/json")
     headers = {**state.fixed(provider, room), "content-type": kind}
     address = state.address(provider, room.name)
-    return Line(provider, room, "", False, None, True, False, address, address.peer, path, headers, "")
+    return Line(provider, room, "", False, None, True, address, address.peer, path, headers, "", False)
 
 
 async def _relayed(call: Call, incoming: Incoming, line: Line, source: Source) -> None:
