@@ -164,6 +164,15 @@ class ToolReference(Struct, frozen=True, gc=False):
     origin: Origin | None = None
 
 
+class Summary(Struct, frozen=True, gc=False):
+    """What stands for earlier turns: a text, or a seal that only its maker can read, or both."""
+
+    text: str = ""
+    seal: Seal | None = None
+    id: str = ""
+    origin: Origin | None = None
+
+
 class Opaque(Struct, frozen=True, gc=False):
     """A thing that only its own protocol knows; `kind` is what that protocol calls it. Its JSON is `origin.wire`."""
 
@@ -172,7 +181,18 @@ class Opaque(Struct, frozen=True, gc=False):
 
 
 Part: TypeAlias = (
-    Text | Refusal | Reasoning | Media | Call | Result | HostedCall | HostedResult | ToolsAdded | ToolReference | Opaque
+    Text
+    | Refusal
+    | Reasoning
+    | Media
+    | Call
+    | Result
+    | HostedCall
+    | HostedResult
+    | ToolsAdded
+    | ToolReference
+    | Summary
+    | Opaque
 )
 
 Role: TypeAlias = Literal["user", "assistant", "system", "developer", "tool"]

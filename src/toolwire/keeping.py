@@ -55,10 +55,11 @@ class Tap(Protocol):
     """The whole answer, as the last event tells it; None before."""
 
     def feed(self, data: bytes) -> bytes:
-        """What can go out at once."""
+        """What can go out at once: whole frames. No bytes are the end of the stream."""
 
     def release(self, changes: Mapping[str, Json]) -> bytes:
-        """The last event and what came behind it, its answer with these keys changed."""
+        """The last event and what came behind it, its answer with these keys changed; without a last event, what was
+        left over."""
 
 
 class Keeping(Struct, frozen=True, kw_only=True):
@@ -74,11 +75,13 @@ class Keeping(Struct, frozen=True, kw_only=True):
     """The input of a request as items, each with an id; ids that are missing are made from the given seed."""
     expanded: Callable[[Object, list[Object], Mapping[str, Object]], Object]
     """A request with these items before its own, those that it only refers to put in (by id), and without references
-    to anything kept."""
+    to anything kept. For the first turn of a conversation too: so it looks alike in every later one."""
     read_page: Callable[[Mapping[str, str]], Page | Failure]
     """From a query."""
     write_page: Callable[[list[Object], bool], Object]
     """A list of items; and whether there are more."""
+    write_item: Callable[[Object], Object]
+    """One item, as a list shows it."""
     write_deleted: Callable[[str, str], Object]
     """That a thing of this kind ("response", "conversation") with this id is gone."""
     read_conversation: Callable[[Object], tuple[list[Object], Json] | Failure]

@@ -90,6 +90,7 @@ CODES: Mapping[str, tuple[Severity, str]] = MappingProxyType(
             "seal-kept": "{target} has no slot for it; it is kept by the id of a call, and put back for its maker",
             "citation-mapped": "{target} cites another way",
             "order-changed": "{target} keeps text, thinking and calls apart",
+            "summary-as-text": "{target} has no part for a summary of this maker",
             "hosted-as-text": "{target} has no part for what a provider's own tool did",
         },
     )

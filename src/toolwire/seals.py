@@ -1,57 +1,18 @@
-"""Seals on their way through foreign protocols: an envelope that names its maker, in a slot that clients echo.
+"""Seals on their way through foreign protocols: who reads which, and where they belong.
 
-An envelope is text of the URL-safe base64 alphabet, because one of the slots is a field of bytes, whose clients decode
-and encode it again. Opening one gives the entries back exactly; whatever is no envelope is left alone.
+They travel in envelopes, in slots that clients echo. Whatever is no envelope is left alone.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterator, Mapping
 
-import msgspec
-
-from toolwire.ir import Call, Part, Reasoning, Request, Seal, Text, Turn, changed, place
+from toolwire.envelopes import OURS, PREFIX, Entry, entries_in, envelope
+from toolwire.ir import Call, Part, Reasoning, Request, Seal, Summary, Text, Turn, changed, place
 from toolwire.loss import Ledger
 from toolwire.room import Rules
 
-_MAGIC = b"toolwire:"
-PREFIX = base64.urlsafe_b64encode(_MAGIC).decode()
-"""How every envelope begins."""
-
-
-class Entry(msgspec.Struct, frozen=True, array_like=True):
-    """One seal: of the reasoning it stands for, of the part after it, or of the part before it."""
-
-    place: Literal["reasoning", "next", "before"]
-    maker: str
-    value: str
-    text: str = ""
-    form: Literal["", "summary", "raw"] = ""
-    hidden: bool = False
-    id: str = ""
-
-
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(list[Entry]).decode
-
-
-def envelope(entries: list[Entry]) -> str:
-    return base64.urlsafe_b64encode(_MAGIC + _encode(entries)).decode().rstrip("=")
-
-
-def entries_in(value: str) -> list[Entry] | None:
-    """The entries of an envelope; None when the value is something else."""
-    if not value.startswith(PREFIX):
-        return None
-    text = value.replace("+", "-").replace("/", "_").rstrip("=")
-    try:
-        data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        return _decode(data[len(_MAGIC) :])
-    except (binascii.Error, msgspec.DecodeError, UnicodeError):
-        return None
+__all__ = ["OURS", "PREFIX", "Entry", "entries_in", "envelope", "kept", "made_by", "opened", "reasoning_of", "retold"]
 
 
 def made_by(seal: Seal, maker: str) -> bool:
@@ -196,9 +157,15 @@ def _kept_turn(turn: Turn, maker: str, rules: Rules, leads: bool, ledger: Ledger
         seal: Seal | None = getattr(part, "seal", None)
         thinking = isinstance(part, Reasoning)
         if seal is not None and not made_by(seal, maker):
-            ledger.note("seal-dropped", place(part) or place(turn), "a seal of another maker was taken off")
-            if isinstance(part, (Text, Reasoning)) and not part.text:
+            if seal.value:
+                ledger.note("seal-dropped", place(part) or place(turn), "a seal of another maker was taken off")
+            if thinking:
+                ledger.note("reasoning-dropped", place(part) or place(turn), "thinking of another maker was left out")
                 continue
+            if isinstance(part, Text) and not part.text:
+                continue
+            part, seal = changed(part, seal=None), None
+        elif seal is not None and not seal.value:
             part, seal = changed(part, seal=None), None
         if thinking and not leads:
             ledger.note("reasoning-dropped", place(part), "reasoning that leads to nothing was left out")
@@ -209,3 +176,58 @@ def _kept_turn(turn: Turn, maker: str, rules: Rules, leads: bool, ledger: Ledger
         parts.append(part)
     same = len(parts) == len(turn.parts) and all(new is old for new, old in zip(parts, turn.parts, strict=True))
     return turn if same else changed(turn, parts=tuple(parts))
+
+
+# --- summaries --------------------------------------------------------------------------------------------------------
+
+RETOLD = "Earlier parts of this conversation were left out. This summary stands for them:\n\n"
+
+
+def retold(request: Request, maker: str, ledger: Ledger) -> Request:
+    """The request with every summary that its provider does not know as text that the user says. A summary that only
+    another maker can read leaves the request without its earlier turns: it goes on from what nobody here holds."""
+    told = {
+        id(part): text
+        for turn in request.turns
+        for part in turn.parts
+        if isinstance(part, Summary) and (text := _summary_text(part, maker, ledger)) is not None
+    }
+    if not told:
+        return request
+    turns = tuple(piece for turn in request.turns for piece in _retold_turn(turn, told))
+    return changed(request, turns=turns, continues=request.continues or not all(told.values()))
+
+
+def _retold_turn(turn: Turn, told: Mapping[int, str]) -> Iterator[Turn]:
+    """A turn cut at its summaries."""
+    run: list[Part] = []
+    for part in turn.parts:
+        if id(part) not in told:
+            run.append(part)
+            continue
+        if run:
+            yield changed(turn, parts=tuple(run))
+            run = []
+        if told[id(part)]:
+            yield Turn("user", (Text(RETOLD + told[id(part)]),))
+    if len(run) == len(turn.parts):
+        yield turn
+    elif run:
+        yield changed(turn, parts=tuple(run))
+
+
+def _summary_text(part: Summary, maker: str, ledger: Ledger) -> str | None:
+    """What a summary says, "" when only its maker knows; None when it can stay as it is."""
+    entries = None if part.seal is None else entries_in(part.seal.value)
+    if entries is None:
+        known = ledger.source == ledger.target if part.seal is None else made_by(part.seal, maker)
+        if known:
+            return None
+        text = part.text
+    else:
+        text = "\n\n".join(entry.text for entry in entries if entry.place == "summary")
+    if text:
+        ledger.note("summary-as-text", place(part), "a summary of earlier turns became text of the user")
+    else:
+        ledger.note("seal-dropped", place(part), "a summary that only its maker can read was left out")
+    return text

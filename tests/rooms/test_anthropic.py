@@ -875,7 +875,6 @@ def test_what_only_this_wire_knows_is_carried() -> None:
         {"type": "container_upload", "file_id": "f"},
         {"type": "mcp_tool_use", "id": "m", "name": "n", "server_name": "s", "input": {}},
         {"type": "server_tool_use", "id": "srvtoolu_1", "name": "tool_search_tool_bm25", "input": {}},
-        {"type": "compaction", "content": "…"},
         {"type": "from_the_future", "x": 1},
     ]
     parts = ROOM.read_request(content(*blocks)).turns[0].parts

@@ -444,7 +444,6 @@ def test_a_computer_call_with_several_actions() -> None:
 CARRIED_ITEMS = [
     ({"type": "item_reference", "id": "msg_1"}, "user"),
     ({"id": "msg_1"}, "user"),
-    ({"type": "compaction", "encrypted_content": "g"}, "user"),
     ({"type": "compaction_trigger"}, "user"),
     ({"type": "configuration_update", "reasoning": {"effort": "low"}}, "user"),
     ({"type": "program", "id": "p", "call_id": "c", "code": "x", "fingerprint": "f"}, "assistant"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolwire.ir import Call, Media, Opaque, Reasoning, Request, Result, Text, ToolReference, ToolsAdded, Turn
+from toolwire.ir import Call, Media, Opaque, Reasoning, Request, Result, Summary, Text, ToolReference, ToolsAdded, Turn
 
 ERROR_MARK = "[tool error] "
 """How a failed result begins where the wire has no flag for it."""
@@ -24,6 +24,7 @@ class Survey:
         "reasoning",
         "results",
         "seals",
+        "summaries",
     )
 
     def __init__(self, request: Request) -> None:
@@ -39,6 +40,7 @@ class Survey:
         self.failed_results = False
         self.loaded_tools = False
         self.reasoning = False
+        self.summaries = False
         self.phases: list[Turn] = []
         for turn in request.turns:
             if turn.phase:
@@ -56,6 +58,8 @@ class Survey:
                     self.seals |= part.seal is not None  # type: ignore[union-attr]
                 elif kind is ToolsAdded:
                     self.loaded_tools = True
+                elif kind is Summary:
+                    self.summaries = True
 
     def _text(self, part: Text) -> None:
         text = part.text

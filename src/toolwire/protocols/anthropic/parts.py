@@ -17,6 +17,7 @@ from toolwire.ir import (
     Refusal,
     Result,
     Seal,
+    Summary,
     Text,
     ToolReference,
     ToolsAdded,
@@ -34,6 +35,7 @@ from toolwire.protocols.anthropic.details.hosted import (
 )
 from toolwire.protocols.anthropic.details.media import read_document, read_image, write_media
 from toolwire.protocols.anthropic.details.stamp import is_foreign, is_own, own_seal
+from toolwire.protocols.anthropic.details.summary import read_summary, write_summary
 from toolwire.protocols.anthropic.names import (
     CITATION,
     CITATION_OTHER,
@@ -190,6 +192,7 @@ READERS: dict[str, Callable[[Object, Path, Reading], Part]] = {
     "image": read_image,
     "document": read_document,
     "server_tool_use": read_server_call,
+    "compaction": read_summary,
     **dict.fromkeys(NAME_OF_RESULT, read_server_result),
 }
 
@@ -382,5 +385,6 @@ WRITERS: dict[type, Callable[..., Object | None]] = {
     HostedResult: write_server_result,
     ToolReference: _write_reference,
     ToolsAdded: _write_added,
+    Summary: write_summary,
     Opaque: _write_opaque,
 }

@@ -7,6 +7,7 @@ from msgspec import Raw, Struct
 from toolwire.ids import made
 from toolwire.ir import Choice, Finish, HostedCall, Origin, Part, Refusal, Response, Usage, place
 from toolwire.loss import Ledger
+from toolwire.protocols.anthropic.details.summary import AnswerReading
 from toolwire.protocols.anthropic.errors import read_error, write_error
 from toolwire.protocols.anthropic.names import (
     COARSE,
@@ -29,7 +30,7 @@ from toolwire.wire import Json, Object, Path, take_int, take_list, take_object, 
 
 
 def read_response(body: Object) -> Response:
-    reading = Reading(NAME)
+    reading = AnswerReading(NAME)
     if body.get("type") == "error":
         return Response(failure=read_error(body, 0, NOTHING), origin=reading.whole(body, None))
     content = take_list(body, "content", None) or []

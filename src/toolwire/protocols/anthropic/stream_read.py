@@ -24,6 +24,7 @@ from toolwire.events import (
     UsageUpdate,
 )
 from toolwire.ir import Call, Failure, Finish, HostedCall, Opaque, Origin, Part, Reasoning, Seal, Stray, Text
+from toolwire.protocols.anthropic.details.summary import AnswerReading
 from toolwire.protocols.anthropic.errors import read_error
 from toolwire.protocols.anthropic.names import MESSAGE, NAME, keys
 from toolwire.protocols.anthropic.parts import read_citation, read_part
@@ -69,7 +70,7 @@ class _Block:
 class StreamReader:
     def __init__(self) -> None:
         self._splitter = Splitter()
-        self._reading = Reading(NAME)
+        self._reading = AnswerReading(NAME)
         self._number = 0
         self._blocks: dict[int, _Block] = {}
         self._started_blocks = 0

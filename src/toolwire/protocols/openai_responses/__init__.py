@@ -9,6 +9,7 @@ from toolwire.protocols.openai_responses.http import HTTP
 from toolwire.protocols.openai_responses.names import KINDS, NAME
 from toolwire.protocols.openai_responses.request import read_request, write_request
 from toolwire.protocols.openai_responses.response import glance, read_response, write_response
+from toolwire.protocols.openai_responses.state import KEEPING
 from toolwire.protocols.openai_responses.stream_read import StreamReader
 from toolwire.protocols.openai_responses.stream_write import StreamWriter
 from toolwire.room import Room, Rules
@@ -44,4 +45,5 @@ ROOM = Room(
     stream_reader=StreamReader,
     stream_writer=StreamWriter,
     glance=glance,
+    keeping=KEEPING,
 )

@@ -136,6 +136,23 @@ def _kind(code: str, word: str, status: int, message: str) -> str:
     return TYPES.get(word, "server")
 
 
+# --- making ---------------------------------------------------------------------------------------------------------
+
+_TYPES: Mapping[type, str] = MappingProxyType(
+    {bool: "a boolean", int: "an integer", float: "a decimal", str: "a string", list: "an array", dict: "an object"}
+)
+
+
+def invalid(message: str, param: str = "", code: str = "") -> Failure:
+    """What is refused here, as the vendor would."""
+    return Failure("invalid", message, 400, code, param)
+
+
+def wrong_type(param: str, wanted: str, value: Json) -> Failure:
+    got = "null" if value is None else _TYPES.get(type(value), "a number")
+    return invalid(f"Invalid type for '{param}': expected {wanted}, but got {got} instead.", param, "invalid_type")
+
+
 # --- writing --------------------------------------------------------------------------------------------------------
 
 

@@ -155,6 +155,7 @@ CONTENT = "content."
 MESSAGE = frozenset({"type", "role", "content", "phase"})
 ANSWER_MESSAGE = frozenset({"type", "role", "content"})
 REASONING = frozenset({"type", "id", "summary", "content", "encrypted_content"})
+SUMMARY = frozenset({"type", "id", "encrypted_content"})
 OUTPUT = frozenset({"type", "call_id", "output", "name", "namespace"})
 INPUT_TEXT = frozenset({"type", "text", "prompt_cache_breakpoint"})
 OUTPUT_TEXT = frozenset({"type", "text", "annotations"})

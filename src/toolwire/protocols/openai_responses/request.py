@@ -15,6 +15,8 @@ from toolwire.ir import (
     Refusal,
     Request,
     Result,
+    Seal,
+    Summary,
     Text,
     ToolReference,
     ToolsAdded,
@@ -43,6 +45,7 @@ from toolwire.protocols.openai_responses.names import (
     OUTPUT_ITEMS,
     REQUEST,
     ROLES,
+    SUMMARY,
 )
 from toolwire.protocols.openai_responses.parts import Side, own, read_content, stamped, write_content, write_part
 from toolwire.protocols.openai_responses.tools import read_choice, read_tools, write_choice, write_tools
@@ -130,11 +133,19 @@ def read_turn(node: Object, path: Path, reading: Reading, elsewhere: list[Json])
     if shape is not None and not runs_at_provider(node) and (not elsewhere or node.get("call_id") not in elsewhere):
         result = read_result(node, path, shape, reading)
         return Turn("tool", (result,), origin=result.origin)
+    if kind == "compaction" and node.get("encrypted_content"):
+        return _read_summary(node, path, reading)
     if shape is not None or kind in CLIENT_ITEMS:
         opaque = Opaque(kind, Origin(NAME, path, node))
         return Turn("user" if kind in CLIENT_ITEMS else "assistant", (opaque,), origin=opaque.origin)
     parts = read_model_item(node, path, reading)
     return Turn("assistant", parts, origin=parts[0].origin)
+
+
+def _read_summary(node: Object, path: Path, reading: Reading) -> Turn:
+    seal = Seal(NAME, take_text(node, "encrypted_content", path) or "")
+    origin = stamped(reading, node, path, SUMMARY, "id")
+    return Turn("user", (Summary("", seal, take_text(node, "id", path) or "", origin),), origin=origin)
 
 
 def _read_message(node: Object, path: Path, reading: Reading) -> Turn:
@@ -288,12 +299,19 @@ def _write_part_item(part: Part, turn: Turn, number: int, items: list[Object], l
             _write_found_text(part, items, ledger)
         case Media():
             _write_model_media(part, items, ledger)
+        case Summary():
+            _write_summary(part, items, ledger)
         case ToolReference(name):
             ledger.note("tool-dropped", place(part), f"a reference to the tool {name!r} was left out")
-        case Opaque():
-            ledger.opaque(part)
         case _:
-            ledger.note("part-dropped", place(part), f"a part of type {type(part).__name__} was left out")
+            _drop(part, ledger)
+
+
+def _drop(part: Part, ledger: Ledger) -> None:
+    if isinstance(part, Opaque):
+        ledger.opaque(part)
+    else:
+        ledger.note("part-dropped", place(part), f"a part of type {type(part).__name__} was left out")
 
 
 def _write_thought(part: Reasoning, items: list[Object], ledger: Ledger) -> None:
@@ -302,6 +320,17 @@ def _write_thought(part: Reasoning, items: list[Object], ledger: Ledger) -> None
         items.append(write_reasoning(part, ledger))
         return
     ledger.note("reasoning-dropped", place(part), "thinking without a seal of the provider was left out")
+
+
+def _write_summary(part: Summary, items: list[Object], ledger: Ledger) -> None:
+    if not sealed_here(part.seal):
+        ledger.note("part-dropped", place(part), "a summary that only its maker can read was left out")
+        return
+    out: Object = {"type": "compaction"}
+    if part.id.startswith("cmp_") or own(part.origin):
+        out["id"] = part.id
+    out["encrypted_content"] = part.seal.value  # type: ignore[union-attr]
+    items.append(finished({key: value for key, value in out.items() if value}, part.origin, NAME))
 
 
 def _write_hosted_part(call: HostedCall, result: HostedResult | None, items: list[Object], ledger: Ledger) -> None:

@@ -137,7 +137,7 @@ def write_response(response: Response, ledger: Ledger, context: Context) -> Obje
     if verbatim(response.origin, NAME):
         wire: Object = response.origin.wire  # type: ignore[union-attr]
         return wire
-    out = opened(response.id, response.model, response.created, context)
+    out = opened(response.id, response.model, response.created, context, ledger.source == NAME)
     if own(response.origin):
         out.update(response.origin.extra)  # type: ignore[union-attr]
     choice = response.choices[0] if response.choices else Choice(0, ())
@@ -156,8 +156,9 @@ def write_response(response: Response, ledger: Ledger, context: Context) -> Obje
     return out
 
 
-def opened(id: str, model: str, created: int | None, context: Context) -> Object:
-    """An answer in progress: every key that clients insist on, and what the request said."""
+def opened(id: str, model: str, created: int | None, context: Context, given: bool = False) -> Object:
+    """An answer in progress: every key that clients insist on, and what the request said. `given`: its id is one that
+    a provider of this protocol gave."""
     out: Object = _BLANK.copy()
     for key in _FRESH:
         out[key] = plain(_BLANK[key])
@@ -168,11 +169,19 @@ def opened(id: str, model: str, created: int | None, context: Context) -> Object
             if value is not None:
                 out[key] = value
         out["tools"] = [_effective(tool) for tool in out["tools"]]
-    out["id"] = id if id.startswith("resp_") and legal(id, limit=64) else made("resp_", id or context.seed)
+    out["id"] = _id(id, "" if given else context.seed)
     out["created_at"] = context.now if created is None else created
     out["model"] = model or (request.model if request is not None else "")
     out["status"] = "in_progress"
     return out
+
+
+def _id(id: str, seed: str) -> str:
+    """An id that is one of this protocol's is kept. Some providers give one id to many answers, so the seed of this
+    answer goes into what is made of theirs."""
+    if seed and seed != id:
+        return made("resp_", id, seed) if id else made("resp_", seed)
+    return id if id.startswith("resp_") and legal(id, limit=64) else made("resp_", id)
 
 
 def plain(value: Json) -> Json:

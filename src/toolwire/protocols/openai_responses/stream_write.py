@@ -93,7 +93,7 @@ class StreamWriter:
 
     def _begin(self, event: Event) -> bytes:
         assert isinstance(event, ResponseStart)
-        response = opened(event.id, event.model, event.created, self._context)
+        response = opened(event.id, event.model, event.created, self._context, self._ledger.source == NAME)
         if own(event.origin):
             response.update(event.origin.extra)  # type: ignore[union-attr]
         return self._announce(response)

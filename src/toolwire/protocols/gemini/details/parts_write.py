@@ -17,6 +17,7 @@ from toolwire.ir import (
     Refusal,
     Result,
     Seal,
+    Summary,
     Text,
     ToolReference,
     ToolsAdded,
@@ -287,7 +288,7 @@ def _write_opaque(part: Opaque, writing: Writing) -> Object | None:
     return wire
 
 
-def _write_misplaced(part: ToolsAdded | ToolReference, writing: Writing) -> None:
+def _write_misplaced(part: ToolsAdded | ToolReference | Summary, writing: Writing) -> None:
     writing.ledger.note("part-dropped", place(part), f"a part of type {type(part).__name__} was left out")
 
 
@@ -302,5 +303,6 @@ WRITERS: dict[type, Callable[[Any, Writing], Object | None]] = {
     HostedResult: _write_hosted_result,
     ToolsAdded: _write_misplaced,
     ToolReference: _write_misplaced,
+    Summary: _write_misplaced,
     Opaque: _write_opaque,
 }
