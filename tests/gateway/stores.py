@@ -24,7 +24,13 @@ def _sqlite(folder: Path, **settings: Unpack[Settings]) -> Store:
     return Sqlite(folder / "state" / "store.db", **settings)
 
 
-MAKERS: dict[str, Callable[..., Store]] = {"sqlite": _sqlite}
+def _postgres(folder: Path, **settings: Unpack[Settings]) -> Store:
+    from gateway.postgres import postgres  # starts a server
+
+    return postgres(folder, **settings)
+
+
+MAKERS: dict[str, Callable[..., Store]] = {"sqlite": _sqlite, "postgres": _postgres}
 """The same folder is the same store, also when it is opened twice or again; another folder is another store."""
 BACKENDS = tuple(MAKERS)
 
