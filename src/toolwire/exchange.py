@@ -140,6 +140,11 @@ class Exchange:
         return self._sent is not None and self._sent.continues
 
     @property
+    def unread(self) -> bool:
+        """Is it only a summary that makes it go on from such turns, one that nobody but its maker can read?"""
+        return self.continues and self._request is not None and not self._request.continues
+
+    @property
     def may_pause(self) -> bool:
         """Can the provider's answer pause in a way that this client's protocol cannot say?"""
         return self.crossing and self._sent is not None and pauses.possible(self._sent)

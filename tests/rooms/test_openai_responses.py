@@ -773,7 +773,7 @@ ENDINGS: list[tuple[Finish, str, Any]] = [
 @pytest.mark.parametrize(("finish", "status", "details"), ENDINGS)
 def test_endings(finish: Finish, status: str, details: Any) -> None:
     response = Response("msg_01", "m", 5, (Choice(0, (Text("x"),), finish),), Usage(3, 4, cache_read=1))
-    body = ROOM.write_response(response, foreign_ledger(), Context())
+    body = ROOM.write_response(response, foreign_ledger(), Context(seed="seed"))
     assert (body["status"], body["incomplete_details"]) == (status, details)
     assert body["id"].startswith("resp_")
     assert body["output"][0]["status"] == ("incomplete" if status == "incomplete" else "completed")

@@ -97,6 +97,13 @@ def unsealed(call: Call) -> tuple[str, ...]:
     return ("seal-dropped",) if call.sealing is not None and call.sealing.missed else ()
 
 
+def unreadable(call: Call, line: Line) -> Refusal:
+    """Earlier turns that were summed up for somebody else's eyes."""
+    what = "this request holds a compacted history that can only be read by the provider that made it"
+    hint = f"ask that provider, or send `{line.provider.name}` the conversation as it was before"
+    return told(call, Failure("invalid", f"{what}; {hint}", 400, "previous_response_not_found"))
+
+
 def unsayable(call: Call, line: Line, lost: Sequence[Loss]) -> Refusal:
     """What the operator forbids to lose."""
     listed = "; ".join(f"{loss.code} at {loss.path or 'the body'}: {loss.what}" for loss in lost[:5])
