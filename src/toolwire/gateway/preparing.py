@@ -53,7 +53,7 @@ def completed(call: Call, line: Line, exchange: Exchange, kept: Mapping[str, byt
     except Malformed as bad:
         return refusals.told(call, Failure("invalid", str(bad), 400, param=bad.path))
     if exchange.crossing and exchange.continues:
-        return refusals.unreadable(call, line) if exchange.unread else refusals.forgotten(call, line)
+        return refusals.undisclosed(call, line) if exchange.unread else refusals.forgotten(call, line)
     ledger = translation.ledger
     if not ledger.codes and _passes(call, line):
         # It can be taken as it is, so the client's own bytes are better than ours.

@@ -97,7 +97,7 @@ def unsealed(call: Call) -> tuple[str, ...]:
     return ("seal-dropped",) if call.sealing is not None and call.sealing.missed else ()
 
 
-def unreadable(call: Call, line: Line) -> Refusal:
+def undisclosed(call: Call, line: Line) -> Refusal:
     """Earlier turns that were summed up for somebody else's eyes."""
     what = "this request holds a compacted history that can only be read by the provider that made it"
     hint = f"ask that provider, or send `{line.provider.name}` the conversation as it was before"
