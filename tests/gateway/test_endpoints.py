@@ -423,9 +423,9 @@ def test_compaction_passes_where_the_provider_has_it(served: Served) -> None:
 
 def test_a_path_that_only_another_protocol_has_is_refused_for_its_model(served: Served) -> None:
     scene = served.scene("anthropic", answer(200, b"{}"))
-    got = ask(served.port, "POST", "/v1/responses/compact", json.dumps({"model": scene.model, "input": []}).encode())
+    got = ask(served.port, "POST", "/v1/embeddings", json.dumps({"model": scene.model, "input": []}).encode())
     assert got.status == 404
-    assert "anthropic" in error_of("openai-responses", got)["message"]
+    assert "anthropic" in error_of("openai-chat", got)["message"]
     assert not scene.asked
 
 
@@ -433,7 +433,7 @@ def test_a_path_that_only_another_protocol_has_is_refused_for_its_model(served: 
     ("client", "path"),
     [
         ("openai-chat", "/v1/embeddings"),
-        ("openai-responses", "/v1/responses/compact"),
+        ("openai-responses", "/v1/responses/batches/all"),
         ("anthropic", "/v1/messages/batches"),
     ],
 )

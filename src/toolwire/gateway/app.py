@@ -228,11 +228,12 @@ class Gateway:
                 self._swept = time.monotonic()
                 await self._desk.book.sweep()
 
-    async def close(self) -> None:
+    async def close(self, at_once: bool = False) -> None:
+        """Work in the background may finish, unless all shall end now."""
         if self._polling is not None:
             self._polling.cancel()
         if self._desk is not None:
-            await self._desk.close(self.config.server.deadlines.shutdown or None)
+            await self._desk.close(0.0 if at_once else self.config.server.deadlines.shutdown or None)
         if self._client is not None:
             await self._client.close()
         self._telemetry.close()

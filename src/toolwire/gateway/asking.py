@@ -58,7 +58,7 @@ class Asking:
 
     async def send(self, call: Call, line: Line, body: bytes, method: str = "POST") -> Source | Fault:
         if line.address is None:
-            return Embedded(answer(line.room, body, line.model, line.stream, int(call.now)))
+            return Embedded(answer(line.room, body, line.model, line.stream, int(call.now), call.seed))
         call.record.server = line.server
         headers = call_headers(call, line, body, self._hops, self._telemetry.upstream_headers(call.record))
         return await self._client.send(line.address, method, line.path, headers, body)

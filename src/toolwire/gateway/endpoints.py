@@ -19,7 +19,7 @@ from toolwire.gateway.incoming import Incoming, Watched
 from toolwire.gateway.lines import State
 from toolwire.gateway.relay import Outlet
 from toolwire.gateway.settings.routing import Target, Unroutable
-from toolwire.gateway.state import errands
+from toolwire.gateway.state import errands, forgetful
 from toolwire.gateway.state.book import owner_of
 from toolwire.gateway.state.desk import Desk
 from toolwire.gateway.state.jobs import Job
@@ -90,7 +90,7 @@ class Endpoints:
             await self._refuse(incoming, call, targets)
             return
         with Watched(incoming, call.record, call.cancels):
-            begun = await self._begun(call, targets) if self._desk is not None else None
+            begun = await self._begun(call, targets)
             got = await self._engine.ask(call, targets) if begun is None else begun
             if isinstance(got, Reply):
                 whole = got if call.keeper is None else await call.keeper.whole(got)
@@ -106,7 +106,7 @@ class Endpoints:
         """What a client wants besides an answer, and what it cannot carry itself."""
         desk = self._desk
         if desk is None:
-            return None
+            return forgetful.begin(call, targets)
         if not call.client.rules.seals:
             call.sealing = desk.seals.of(owner_of(call.visitor))
         return await desk.begin(call, targets, self._engine) if call.client.keeping is not None else None

@@ -93,7 +93,7 @@ async def _serving(gateway: Gateway, bound: socket.socket, ready: Callable[[], N
     finishing.cancel()
     waiting.cancel()
     await asyncio.wait({finishing})  # what was cut still has its line in the log to write
-    await gateway.close()
+    await gateway.close(forced.is_set())
 
 
 def _told(settings: config.Config, bound: socket.socket, announce: Announce) -> None:

@@ -54,8 +54,9 @@ class Answered(Struct, frozen=True):
     headers: Mapping[str, str] = NOTHING
 
 
-def answer(room: Room, body: bytes, model: str, stream: bool, now: int) -> Answered:
-    """The answer to a request of this room, under the name that the client asked for."""
+def answer(room: Room, body: bytes, model: str, stream: bool, now: int, salt: str = "") -> Answered:
+    """The answer to a request of this room, under the name that the client asked for. The same request gets the same
+    ids, unless a salt says that each answer is one of its own."""
     try:
         request = room.read_request(as_object(decode(body), None))
     except Malformed as error:
@@ -67,7 +68,7 @@ def answer(room: Room, body: bytes, model: str, stream: bool, now: int) -> Answe
     if isinstance(rehearsal, Failure) and not (stream and rehearsal.code == BROKEN):
         return _refused(room, rehearsal)
     asked = replace(heeded, text=_REHEARSAL.sub("", heeded.text).strip()) if rehearsal else heeded
-    seed = digest(repr(forget(request.turns)), 24)
+    seed = digest(repr(forget(request.turns)) + salt, 24)
     response = replace(respond(request, asked, room, seed), model=model, created=now)
     context = Context(request, now, seed)
     if not stream:

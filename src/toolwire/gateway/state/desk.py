@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from copy import copy
 
 from toolwire import seals
 from toolwire.gateway import refusals
@@ -11,7 +12,7 @@ from toolwire.gateway.call import Call, Flow, Refusal, Reply
 from toolwire.gateway.headers import JSON
 from toolwire.gateway.settings.routing import Target, chosen_room
 from toolwire.gateway.state import recalling
-from toolwire.gateway.state.book import Book, owner_of, unreachable
+from toolwire.gateway.state.book import LIVING, Book, owner_of, unreachable
 from toolwire.gateway.state.engine import Engine
 from toolwire.gateway.state.jobs import Job, Jobs, Work
 from toolwire.gateway.state.keeper import Keeper
@@ -20,7 +21,7 @@ from toolwire.gateway.state.sealing import Seals
 from toolwire.gateway.state.working import BROKEN, failed, worked
 from toolwire.gateway.store.record import Down
 from toolwire.ir import Failure
-from toolwire.keeping import Keeping
+from toolwire.keeping import Keeping, Wants
 from toolwire.wire import Malformed, Object, as_object, decode, encode
 
 ENVELOPE = seals.PREFIX.encode()
@@ -44,8 +45,10 @@ class Desk:
         keeping = call.client.keeping
         if keeping is None or keeping.stateless(call.body):
             return None
-        body = as_object(decode(call.body, max_bytes=len(call.body)), None)
-        wants = keeping.wants(body)
+        body = body_of(call)
+        wants = keeping.wants(body) if body is not None else None
+        if body is None or wants is None:
+            return None  # whoever reads it next says what is wrong with it
         if isinstance(wants, Failure):
             return refusals.told(call, wants)
         if not (wants.store or wants.previous or wants.conversation or wants.references or wants.summary):
@@ -82,9 +85,13 @@ class Desk:
         keeping = call.client.keeping
         if keeping is None:
             return None
-        body = as_object(decode(call.body, max_bytes=len(call.body)), None)
-        wants = keeping.wants(body)
-        if isinstance(wants, Failure) or not (wants.previous or wants.conversation or wants.references):
+        body = body_of(call)
+        wants = keeping.wants(body) if body is not None else None
+        if (
+            body is None
+            or not isinstance(wants, Wants)
+            or not (wants.previous or wants.conversation or wants.references)
+        ):
             return None
         found = await recalling.recalled(self.book, owner_of(call.visitor), keeping, wants)
         if isinstance(found, Failure):
@@ -97,19 +104,20 @@ class Desk:
     async def _background(
         self, call: Call, targets: tuple[Target, ...], engine: Engine, keeper: Keeper, body: Object
     ) -> Reply | Refusal | Job:
-        begun = {**keeper.keeping.begun(body, int(call.now), "queued"), **keeper.changes}
-        job = Job(self.book, keeper, begun)
-        got = await self.book.put(job.entry(begun))
+        queued, running = ({**keeper.keeping.begun(body, int(call.now), status), **keeper.changes} for status in LIVING)
+        job = Job(self.book, keeper, queued, running)
+        got = await self.book.put(job.entry(queued))
         if isinstance(got, Down):
             return refusals.told(call, unreachable(got))
-        streams, call.stream, call.keeper = call.stream, True, None
+        work = copy(call)
+        work.stream, work.keeper = True, None
 
         def broken(error: BaseException) -> Work:
             engine.fault(error)
             return failed(job, keeper, BROKEN)
 
-        self.jobs.run(keeper.owner, job, worked(engine, call, targets, keeper, job), broken)
-        return job if streams else Reply(200, JSON, encode(begun))
+        self.jobs.run(keeper.owner, job, worked(engine, work, targets, keeper, job), broken)
+        return job if call.stream else Reply(200, JSON, encode(queued))
 
     # --- summaries ---
 
@@ -147,6 +155,13 @@ class Desk:
             return as_object(decode(got.body, max_bytes=len(got.body)), None)
         except Malformed as bad:
             return refusals.told(call, Failure("upstream", str(bad), 502))
+
+
+def body_of(call: Call) -> Object | None:
+    try:
+        return as_object(decode(call.body, max_bytes=len(call.body)), None)
+    except Malformed:
+        return None
 
 
 def take(call: Call, body: Object) -> None:

@@ -29,10 +29,11 @@ Work = Coroutine[object, object, None]
 class Job:
     """One answer under way here."""
 
-    def __init__(self, book: Book, keeper: Keeper, begun: Object) -> None:
-        self.id = keeper.keeping.name(begun)
+    def __init__(self, book: Book, keeper: Keeper, queued: Object, running: Object) -> None:
+        self.id = keeper.keeping.name(queued)
         self.frames: list[Frame] = []
-        self.response = begun
+        self.response = queued
+        self._running = running
         self.done = False
         self._book = book
         self._keeper = keeper
@@ -44,11 +45,19 @@ class Job:
         self.task = asyncio.get_running_loop().create_task(work)
         return self.task
 
+    async def running(self) -> bool | Down:
+        """Its provider has begun to answer."""
+        return await self.keep(self._running)
+
+    async def abandon(self) -> None:
+        """It will not be done any more: say so at once, not when its lease runs out."""
+        await self.keep(self._keeper.keeping.ended(self.response, "failed", LOST), told=False)
+
     def cancel(self) -> None:
         if self.task is not None:
             self.task.cancel()
 
-    def entry(self, response: Object) -> Entry:
+    def entry(self, response: Object, told: bool = True) -> Entry:
         """The answer as far as it is, with the promise to tell more."""
         book, keeper = self._book, self._keeper
         now = book.clock()
@@ -61,7 +70,7 @@ class Job:
             conversation=keeper.wants.conversation,
             background=True,
             lease=lease,
-            told=not living,
+            told=told and not living,
         )
         return Entry(
             owner=keeper.owner,
@@ -78,11 +87,11 @@ class Job:
         self.frames += self._keeper.keeping.numbered(data)
         self._wake()
 
-    async def keep(self, response: Object | None = None) -> bool | Down:
+    async def keep(self, response: Object | None = None, told: bool = True) -> bool | Down:
         """Keep what there is; False when somebody cancelled it meanwhile."""
         new = self.frames[self._kept :]
-        told = response if response is not None else self.response
-        entries = [self.entry(told)]
+        now = response if response is not None else self.response
+        entries = [self.entry(now, told)]
         if new:
             body = b"".join(frame for _, frame in new)
             owner, place = self._keeper.owner, new[-1][0] + 1
@@ -92,7 +101,7 @@ class Job:
         got = await self._book.put(*entries, where=LIVING)
         if got is True:
             self._kept += len(new)
-            self.response = told
+            self.response = now
         return got
 
     def finish(self) -> None:
@@ -156,13 +165,14 @@ class Jobs:
                 return
 
     async def close(self, seconds: float | None) -> None:
-        """Until the last has ended: they are as good as any stream under way. What takes longer is told as failed by
-        whoever looks for it next."""
-        tasks = {job.task for job in self._running.values() if job.task is not None}
-        if tasks:
-            _, late = await asyncio.wait(tasks, timeout=seconds)
-            for task in late:
-                task.cancel()
+        """Until the last has ended: they are as good as any stream under way. What takes longer has failed."""
+        jobs = list(self._running.values())
+        tasks = {job.task for job in jobs if job.task is not None}
+        _, late = await asyncio.wait(tasks, timeout=seconds) if tasks else (set(), set())
+        for job in jobs:
+            if job.task in late:
+                await job.abandon()
+                job.cancel()
 
 
 async def looked_after(book: Book, keeping: Keeping, entry: Entry) -> Entry | Down:

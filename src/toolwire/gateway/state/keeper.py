@@ -10,7 +10,7 @@ from toolwire.gateway.call import Reply
 from toolwire.gateway.state.book import ITEM, RESPONSE, Book, Kept, written
 from toolwire.gateway.store.record import Down, Entry
 from toolwire.keeping import Keeping, Tap, Wants
-from toolwire.wire import Json, Object, as_object, decode, encode
+from toolwire.wire import Json, Malformed, Object, as_object, decode, encode
 
 NOT_KEPT = {"x-toolwire-state": "not-kept"}
 """The header of an answer that should have been kept and could not be."""
@@ -38,7 +38,10 @@ class Keeper:
         """An answer that came whole, kept; as the client gets it."""
         if reply.status != 200:
             return reply
-        response = as_object(decode(reply.body, max_bytes=len(reply.body)), None)
+        try:
+            response = as_object(decode(reply.body, max_bytes=len(reply.body)), None)
+        except Malformed:
+            return replace(reply, headers={**reply.headers, **NOT_KEPT})
         told = {**response, **self.changes}
         missed = await self.keep(told)
         if missed is not None:
@@ -48,6 +51,8 @@ class Keeper:
 
     async def keep(self, response: Object) -> Mapping[str, Json] | None:
         """None when it is kept, or need not be; else what the answer must say instead."""
+        if not self.keeping.name(response):
+            return self.keeping.unkept
         got: bool | Down = True
         if self.wants.conversation:
             got = await self.converse(response)

@@ -54,6 +54,7 @@ async def worked(engine: Engine, call: Call, targets: tuple[Target, ...], keeper
     try:
         got = await engine.ask(call, targets)
         if isinstance(got, Flow):
+            await job.running()
             await engine.relay(call, got, Tray(job, tap))
             if tap.response is not None:
                 await _done(job, keeper, tap, tap.response)

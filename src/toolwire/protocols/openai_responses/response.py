@@ -169,7 +169,7 @@ def opened(id: str, model: str, created: int | None, context: Context, given: bo
             if value is not None:
                 out[key] = value
         out["tools"] = [_effective(tool) for tool in out["tools"]]
-    out["id"] = _id(id, "" if given else context.seed)
+    out["id"] = _id(id, "" if given and id else context.seed)
     out["created_at"] = context.now if created is None else created
     out["model"] = model or (request.model if request is not None else "")
     out["status"] = "in_progress"
