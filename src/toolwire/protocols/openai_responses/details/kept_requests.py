@@ -12,7 +12,7 @@ from toolwire.ids import digest
 from toolwire.ir import Failure
 from toolwire.keeping import Wants
 from toolwire.protocols.openai_responses.errors import invalid, wrong_type
-from toolwire.protocols.openai_responses.names import CALL_ITEMS, HOSTED_ITEMS
+from toolwire.protocols.openai_responses.names import CALL_ITEMS, HOSTED_ITEMS, OUTPUT_ITEMS
 from toolwire.reading import glancing
 from toolwire.wire import Json, Object
 
@@ -135,6 +135,9 @@ _PREFIXES: Mapping[str, str] = MappingProxyType(
         COMPACTION: "cmp_",
     }
 )
+_STATED = frozenset({"message", *CALL_ITEMS, *OUTPUT_ITEMS})
+"""Items that have a status in every list."""
+
 _OURS = re.compile(r"[a-z]+_tw[0-9a-f]{24}")
 """Ids that we gave; no vendor's looks so. They never reach a provider."""
 
@@ -172,15 +175,17 @@ def user_message(text: str) -> Object:
 
 
 def shown(item: Object) -> Object:
-    """An item as a list of items shows it: a message in its full form, whatever short form it came in."""
-    if kind_of(item) != "message":
+    """An item as a list of items shows it: with its status, and a message in its full form."""
+    kind = kind_of(item)
+    if kind not in _STATED:
         return item
+    out = {"id": item.get("id"), "type": kind, "status": "completed", **without(item, NULLS)}
     content = item.get("content")
-    if isinstance(content, str):
-        said = item.get("role") == "assistant"
-        word: Object = {"type": "output_text", "text": content, "annotations": []} if said else {}
-        content = [word or {"type": "input_text", "text": content}]
-    return {"id": item.get("id"), "type": "message", "status": "completed", **without(item, NULLS), "content": content}
+    if kind == "message" and isinstance(content, str):
+        mine = item.get("role") == "assistant"
+        part = {"type": "output_text" if mine else "input_text", "text": content}
+        out["content"] = [{**part, "annotations": []} if mine else part]
+    return out
 
 
 # --- put in -----------------------------------------------------------------------------------------------------------
