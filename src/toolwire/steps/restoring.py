@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from toolwire import seals
-from toolwire.ir import Call, Part, Reasoning, Request, Result, Seal, Text, Turn, changed, place
+from toolwire.ir import Call, Origin, Part, Reasoning, Request, Result, Seal, Text, Turn, changed, place
 from toolwire.loss import Ledger
 from toolwire.memory import Called, Kept, Piece, Said, Thought, shown_print, unpacked, unsealed_calls
 
@@ -135,31 +135,33 @@ class _Weaving:
     """Puts the parts of a turn, as the client has them, into the order in which they were made."""
 
     def __init__(self, turn: Turn, template: list[tuple[Piece, str]]) -> None:
+        self._place = place(turn)
         self._texts = [part for part in _texts(turn) if part.text]
         lengths = [piece.length for piece, _ in template if isinstance(piece, Said)]
         self._cut = _cut(self._texts, lengths)
         """The texts as they were; None where the client has changed them."""
         self._calls = {part.id: part for part in turn.parts if isinstance(part, Call)}
         self._later: list[Part] = [part for part in turn.parts if isinstance(part, Call)]
-        told = any(isinstance(piece, Thought) for piece, _ in template)
-        self._out: list[Part] = [part for part in turn.parts if isinstance(part, Reasoning) and not told]
+        self._out: list[Part] = _echoed(turn, [piece for piece, _ in template if isinstance(piece, Thought)])
+        self._told = bool(self._out)
         self._others: list[Part] = [part for part in turn.parts if not isinstance(part, _SEALED)]
         self._thoughts: list[Part] = []
 
     def thought(self, piece: Thought, maker: str) -> None:
+        if self._told:
+            return
         seal = None if piece.seal is None else Seal(maker, piece.seal)
-        self._thoughts.append(Reasoning(piece.text, piece.form, piece.hidden, seal, piece.id))
+        # It comes from nowhere in the request, but it is its maker's own.
+        origin = Origin(maker.partition("/")[0], self._place, None, intact=False)
+        self._thoughts.append(Reasoning(piece.text, piece.form, piece.hidden, seal, piece.id, origin))
 
     def said(self, piece: Said, maker: str) -> None:
-        self._led()
         seal = None if piece.seal is None else Seal(maker, piece.seal)
-        if not piece.length:
-            if seal is not None:
-                self._out.append(Text("", seal=seal))
-        elif self._cut is None:
+        text = Text("") if not piece.length else self._cut.pop(0) if self._cut is not None else None
+        if text is None:
             self._edited()
-        else:
-            text = self._cut.pop(0)
+        elif text.text or seal is not None:
+            self._led()
             self._out.append(text if seal is None else changed(text, seal=seal))
 
     def called(self, piece: Called, maker: str, id: str) -> bool:
@@ -168,8 +170,8 @@ class _Weaving:
         if call is None:
             led, self._thoughts = bool(self._thoughts), []
             return not led
-        self._led()
         self._edited()
+        self._led()
         self._out += self._others
         self._others = []
         self._later = [part for part in self._later if part is not call]
@@ -184,14 +186,24 @@ class _Weaving:
 
     def _edited(self) -> None:
         """All text at one place, where it is not known which of it stood where."""
-        if self._cut is None:
+        if self._cut is None and self._texts:
+            self._led()
             self._out += self._texts
             self._texts = []
 
     def parts(self) -> tuple[Part, ...]:
-        self._led()
         self._edited()
+        self._led()
         return (*self._out, *self._others, *self._later)
+
+
+def _echoed(turn: Turn, kept: list[Thought]) -> list[Part]:
+    """Thinking that the client gave back, unless what is kept has it too, with its seals or in the same words."""
+    echoed = [part for part in turn.parts if isinstance(part, Reasoning)]
+    if any(thought.seal is not None for thought in kept):
+        return []
+    same = "".join(part.text for part in echoed) == "".join(thought.text for thought in kept)
+    return [] if same else list(echoed)
 
 
 def _cut(texts: list[Text], lengths: list[int]) -> list[Text] | None:
