@@ -15,9 +15,10 @@ from toolwire.loss import OFF, Ledger, Loss
 from toolwire.options import Options
 from toolwire.room import Context, Room, StreamReader, StreamWriter
 from toolwire.steps import content, history, identity, restoring
-from toolwire.steps.answers import AnswerSteps, Way, answered
+from toolwire.steps.answers import AnswerSteps, Way
 from toolwire.steps.naming import Plan, planned
 from toolwire.steps.survey import Survey
+from toolwire.steps.whole import answered
 from toolwire.wire import Json, Malformed, Object, as_object, decode, encode
 
 Body = bytes | bytearray | memoryview | str | dict[str, Any] | list[Any]
@@ -229,7 +230,7 @@ class Exchange:
             return self._refused(response.failure, ledger)
         if self._earlier:
             response = pauses.joined(response, self._earlier, self._spent)
-        steps = AnswerSteps(self._way(response.id), ledger) if self.crossing or self._plan.active else None
+        steps = AnswerSteps(self._way(response.id), ledger) if self._alters else None
         shown = response if steps is None else answered(response, steps)
         wire = self.client.write_response(shown, ledger, self._context(response.id))
         failed = isinstance(wire.get("error"), dict) and bool(wire["error"]) and self.crossing
@@ -268,8 +269,21 @@ class Exchange:
         options = self.options
         known = self._request is not None
         return Way(
-            self.client, self.provider, self._plan, self._taken, options.seed or seed, options.maker, known, self.keeps
+            self.client,
+            self.provider,
+            self._plan,
+            self._taken,
+            options.seed or seed,
+            options.maker,
+            known,
+            self.keeps,
+            options.stamps,
         )
+
+    @property
+    def _alters(self) -> bool:
+        """Must answers be written anew?"""
+        return self.crossing or self._plan.active or self.options.stamps
 
     def _context(self, seed: str) -> Context:
         return Context(self._request, self.options.now, self.options.seed or seed)
@@ -288,8 +302,7 @@ class StreamTranslation:
         self._reader: StreamReader = exchange.provider.stream_reader()
         self._writer: StreamWriter = exchange.client.stream_writer(self.ledger, exchange._context(""))
         self._checker = Checker()
-        verbatim = not exchange.crossing and not exchange._plan.active
-        self._steps = None if verbatim else AnswerSteps(exchange._way(""), self.ledger)
+        self._steps = AnswerSteps(exchange._way(""), self.ledger) if exchange._alters else None
         self._pauses = pauses.Pauses() if exchange.may_pause else None
         self._fold = Fold() if exchange.keeps else None
         self.failure: Failure | None = None

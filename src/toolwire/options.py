@@ -26,6 +26,9 @@ class Options(Struct, frozen=True, kw_only=True):
     """The largest body that is read."""
     maker: str = ""
     """Who makes the provider's seals (`protocol/provider/account/family`), where more is known than the protocol."""
+    stamps: bool = False
+    """Name the maker of seals even to clients of the provider's own protocol: for those who serve it from several
+    accounts, of which each refuses the seals of the others."""
     keeps: bool = False
     """Does somebody keep, by the id of a call, what the client's protocol has no slot for, and give it back later?"""
     now: int = 0

@@ -153,29 +153,50 @@ def _leads(turns: tuple[Turn, ...], number: int) -> bool:
 
 def _kept_turn(turn: Turn, maker: str, rules: Rules, leads: bool, ledger: Ledger) -> Turn:
     parts: list[Part] = []
-    for part in turn.parts:
+    foreign = any(_is_foreign(part, maker) for part in turn.parts)
+    last = len(turn.parts) if leads else _last_said(turn.parts)
+    for number, part in enumerate(turn.parts):
+        why = _unwelcome(part, maker, rules, foreign, number < last) if isinstance(part, Reasoning) else ""
         seal: Seal | None = getattr(part, "seal", None)
-        thinking = isinstance(part, Reasoning)
-        if seal is not None and not made_by(seal, maker):
-            if seal.value:
-                ledger.note("seal-dropped", place(part) or place(turn), "a seal of another maker was taken off")
-            if thinking:
-                ledger.note("reasoning-dropped", place(part) or place(turn), "thinking of another maker was left out")
-                continue
-            if isinstance(part, Text) and not part.text:
-                continue
-            part, seal = changed(part, seal=None), None
-        elif seal is not None and not seal.value:
-            part, seal = changed(part, seal=None), None
-        if thinking and not leads:
-            ledger.note("reasoning-dropped", place(part), "reasoning that leads to nothing was left out")
+        strange = seal is not None and not made_by(seal, maker)
+        if strange and seal is not None and seal.value:
+            ledger.note("seal-dropped", place(part) or place(turn), "a seal of another maker was taken off")
+        if why:
+            ledger.note("reasoning-dropped", place(part) or place(turn), f"{why} was left out")
             continue
-        if thinking and rules.signed_reasoning and (seal is None or not seal.value):
-            ledger.note("reasoning-dropped", place(part), "thinking that bears no seal was left out")
+        if strange and isinstance(part, Text) and not part.text:
             continue
+        if strange or (seal is not None and not seal.value):
+            part = changed(part, seal=None)
         parts.append(part)
     same = len(parts) == len(turn.parts) and all(new is old for new, old in zip(parts, turn.parts, strict=True))
     return turn if same else changed(turn, parts=tuple(parts))
+
+
+def _is_foreign(part: Part, maker: str) -> bool:
+    seal: Seal | None = getattr(part, "seal", None)
+    return seal is not None and not made_by(seal, maker)
+
+
+def _last_said(parts: tuple[Part, ...]) -> int:
+    """How many parts there are up to the last one that is no reasoning."""
+    count = len(parts)
+    while count and isinstance(parts[count - 1], Reasoning):
+        count -= 1
+    return count
+
+
+def _unwelcome(part: Reasoning, maker: str, rules: Rules, foreign: bool, leads: bool) -> str:
+    """Why a piece of thinking must stay behind; a turn has one maker, so that thinking without a seal is told by its
+    neighbours."""
+    seal = part.seal
+    if _is_foreign(part, maker) or (seal is None and foreign):
+        return "thinking of another maker"
+    if not leads:
+        return "reasoning that leads to nothing"
+    if rules.signed_reasoning and (seal is None or not seal.value):
+        return "thinking that bears no seal"
+    return ""
 
 
 # --- summaries --------------------------------------------------------------------------------------------------------

@@ -232,7 +232,7 @@ def test_results_find_their_names_and_media_their_places() -> None:
         second,
         {"text": "and?"},
     ]
-    assert codes(book) == []
+    assert codes(book) == ["signature-added"]
     book = ledger()
     first = {"functionResponse": {"id": "1", "name": "look", "response": {"output": "a\nb"}}}
     assert answers("", book) == [first, second, shown, {"text": "and?"}]
@@ -576,7 +576,7 @@ def signatures(model: str, *turns: Turn, book: Ledger | None = None) -> list[Any
 ASK, ANSWER = Turn("user", (Text("go"),)), Turn("user", (Result("1", (Text("ok"),), name="f"),))
 
 
-def test_unsigned_calls_of_the_current_turn_get_the_placeholder() -> None:
+def test_unsigned_calls_get_the_placeholder_and_keep_it() -> None:
     one, two = Call("1", "f"), Call("2", "f")
     step = Turn("assistant", (one, two))
     signed = Turn("assistant", (replace(one, seal=SIGNED), two))
@@ -584,13 +584,13 @@ def test_unsigned_calls_of_the_current_turn_get_the_placeholder() -> None:
     assert signatures("gemini-3-pro-preview", ASK, step, ANSWER, step, ANSWER, book=book) == [PLACEHOLDER, None] * 2
     assert codes(book) == ["signature-added"]
     assert signatures("gemini-3-pro-preview", ASK, signed, ANSWER) == ["QQ==", None]
-    assert signatures("gemini-3-pro-preview", ASK, step, ANSWER, ASK) == [None, None]
+    assert signatures("gemini-3-pro-preview", ASK, step, ANSWER, ASK) == [PLACEHOLDER, None]
     assert signatures("gemini-2.5-pro", ASK, step, ANSWER) == [None, None]
     assert signatures("unknown", ASK, step, ANSWER) == [None, None]
     apart = (Turn("assistant", (replace(one, seal=SIGNED),)), Turn("assistant", (two,)))
     assert signatures("gemini-3-pro-preview", ASK, *apart, ANSWER) == ["QQ==", None]
     steered = Turn("user", (*ANSWER.parts, Text("now this")))
-    assert signatures("gemini-3-pro-preview", ASK, step, steered) == [None, None]
+    assert signatures("gemini-3-pro-preview", ASK, step, steered) == [PLACEHOLDER, None]
 
 
 def test_a_client_of_our_own_that_lost_its_signatures_is_helped_too() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
@@ -35,6 +36,8 @@ class Line(Struct, frozen=True, eq=False):
     path: str
     headers: Mapping[str, str]
     maker: str
+    stamps: bool
+    """Do several accounts make seals of this protocol, so that each must bear its maker's name?"""
 
 
 class Names:
@@ -71,6 +74,7 @@ class State:
         self.access = Access(config.server)
         self.forwarded = {room.name: Names(room.http.forwarded) for room in ROOMS.values()}
         self.answered = {room.name: Names(room.http.answered) for room in ROOMS.values()}
+        self._stamped = _several(config)
         self._lines: dict[tuple[Provider, str, Room, bool, int | None], Line] = {}
         self._addresses: dict[tuple[Provider, str], Address] = {}
 
@@ -89,11 +93,12 @@ class State:
         limit = target.max_output_tokens
         maker = f"{room.name}/{provider.name}/{ids.digest(provider.api_key.reveal(), 8)}"
         if provider.embedded:
-            return Line(provider, room, model, stream, limit, plain, None, "", "", {}, maker)
+            return Line(provider, room, model, stream, limit, plain, None, "", "", {}, maker, False)
         address = self.address(provider, room.name)
         path = room.http.path(model, stream)
         fixed = self.fixed(provider, room)
-        return Line(provider, room, model, stream, limit, plain, address, address.peer, path, fixed, maker)
+        stamps = room.name in self._stamped
+        return Line(provider, room, model, stream, limit, plain, address, address.peer, path, fixed, maker, stamps)
 
     def address(self, provider: Provider, protocol: str) -> Address:
         key = (provider, protocol)
@@ -112,3 +117,14 @@ class State:
             headers[credential[0]] = credential[1]
         headers.update({name.lower(): value for name, value in provider.headers.items()})
         return headers
+
+
+def _several(config: Config) -> frozenset[str]:
+    """The protocols whose seals more than one account makes."""
+    speakers = Counter(
+        protocol
+        for provider in config.providers.values()
+        if not provider.embedded and not provider.key_missing
+        for protocol in provider.protocols
+    )
+    return frozenset(name for name, count in speakers.items() if count > 1 and ROOMS[name].rules.seals)

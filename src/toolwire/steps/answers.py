@@ -1,6 +1,6 @@
 """An answer on its way back to the client: names, kinds and ids restored, endings told truly, seals put into envelopes.
 
-Works on events; a whole answer takes the same way, unfolded and folded again, so that both give the same.
+Works on events; a whole answer takes the same way (`whole`), so that both give the same.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from toolwire.events import (
     SealDelta,
     TextDelta,
 )
-from toolwire.fold import fold, unfold
-from toolwire.ir import Call, Choice, Finish, Origin, Reasoning, Response, Seal, Text, changed, place
+from toolwire.ir import Call, Finish, Part, Reasoning, Seal, Text, changed, place
 from toolwire.loss import Ledger
 from toolwire.room import Room
 from toolwire.schema import Converted, restored
@@ -46,6 +45,8 @@ class Way(Struct, frozen=True):
     known_request: bool = True
     keeps: bool = False
     """Is what the client has no slot for kept, by the id of a call?"""
+    stamps: bool = False
+    """Must seals name their maker even where the client speaks the provider's protocol?"""
 
 
 class _Open:
@@ -76,6 +77,7 @@ class AnswerSteps:
         self.no_slot = self.crossing and not slots
         self.beside = self.crossing and "reasoning" in slots and "call" not in slots
         self.on_next = self.crossing and "call" in slots
+        self.stamping = way.stamps and not self.crossing
         self.hold_calls = self.beside and "call" in way.provider.rules.seals
         self.taken = set(way.taken)
         self.next_index = 0
@@ -102,7 +104,7 @@ class AnswerSteps:
         if known is not None:
             return known(self, event)
         if not self.crossing and event.frame is not None:
-            return [replace(event, frame=None)] if self.way.plan.active else [event]
+            return [replace(event, frame=None)] if self.way.plan.active or self.stamping else [event]
         return [event]
 
     # --- parts ---
@@ -115,6 +117,11 @@ class AnswerSteps:
         if seal is not None:
             growing.seal = seal
             growing.part = part = replace(part, seal=None)
+        elif self.stamping and isinstance(part, (Reasoning, Text, Call)):
+            growing.part = part = changed(part, seal=None if part.seal is None else self._in_place(part, part.seal))
+        if self.waiting and isinstance(part, Text):
+            out += self._carrier(Text(""), self.waiting, event.choice)
+            self.waiting = []
         if isinstance(part, Call):
             growing.part = self._restored(part, event.choice)
             growing.freeform = growing.part.kind == FREEFORM and part.kind != FREEFORM
@@ -157,7 +164,8 @@ class AnswerSteps:
     def seal(self, event: SealDelta) -> list[Event]:
         growing = self.open[event.index]
         if not self.crossing:
-            return [replace(event, index=growing.index, frame=None)]
+            seal = self._in_place(growing.part, event.seal) if self.stamping else event.seal
+            return [SealDelta(growing.index, seal)]
         growing.seal = event.seal
         return []
 
@@ -168,6 +176,9 @@ class AnswerSteps:
             out = self._release(growing)
         if growing.seal is not None:
             out += self._sealed(growing)
+        elif isinstance(growing.part, Reasoning) and (self.beside or self.on_next):
+            # Nobody else shall be told that these were his thoughts.
+            out += self._told(growing, Seal(self.way.maker or self.way.provider.name, ""))
         if self.waiting and isinstance(growing.part, (Call, Text)):
             out.append(self._letter(growing.index))
         if growing.mute:
@@ -177,14 +188,14 @@ class AnswerSteps:
             return out
         out.append(PartEnd(growing.index, event.incomplete))
         if growing.seal is not None and self.beside and isinstance(growing.part, Text):
-            out += self._carrier("before", growing.seal, growing.choice)
+            out += self._beside("before", growing.seal, growing.choice)
         return out
 
     def _release(self, growing: _Open) -> list[Event]:
         """A held call, whole: what seals it goes before it, what wrapped it comes off."""
         out: list[Event] = []
         if growing.seal is not None and self.beside:
-            out = self._carrier("next", growing.seal, growing.choice)
+            out = self._beside("next", growing.seal, growing.choice)
             growing.seal = None
         if growing.freeform:
             growing.pieces = [unwrapped("".join(growing.pieces))]
@@ -256,29 +267,48 @@ class AnswerSteps:
             return []
         self.ledger.note("seal-wrapped", place(part), "a seal travels in an envelope")
         if isinstance(part, Reasoning):
-            if self.beside:
-                entry = seals.Entry("reasoning", seal.maker, seal.value, "", part.form, part.hidden, part.id)
-                return [SealDelta(growing.index, Seal(self.way.client.name, seals.envelope([entry])))]
-            text = part.text + "".join(growing.pieces)
-            self.waiting.append(seals.Entry("reasoning", seal.maker, seal.value, text, part.form, part.hidden, part.id))
-            return []
+            return self._told(growing, seal)
         if self.on_next:
-            entry = seals.Entry("next", seal.maker, seal.value)
-            return [SealDelta(growing.index, Seal(self.way.client.name, seals.envelope([entry])))]
+            self.waiting.append(seals.Entry("next", seal.maker, seal.value))
         return []
+
+    def _told(self, growing: _Open, seal: Seal) -> list[Event]:
+        """Whose thinking it is, with the seal where there is one: in its own slot, or on what comes next."""
+        part = growing.part
+        text = part.text + "".join(growing.pieces) if self.on_next else ""
+        entry = seals.Entry("reasoning", seal.maker, seal.value, text, part.form, part.hidden, part.id)
+        if self.beside:
+            return [SealDelta(growing.index, self._envelope([entry]))]
+        self.waiting.append(entry)
+        return []
+
+    def _in_place(self, part: Any, seal: Seal) -> Seal:
+        """The seal in an envelope at its own place, for a client that speaks the provider's protocol."""
+        self.ledger.note("seal-wrapped", place(part), "a seal travels in an envelope that names its maker")
+        maker = self._stamped(seal).maker
+        if isinstance(part, Reasoning):
+            entry = seals.Entry("reasoning", maker, seal.value, "", part.form, part.hidden, part.id)
+        else:
+            entry = seals.Entry("next", maker, seal.value)
+        return self._envelope([entry])
+
+    def _envelope(self, entries: list[seals.Entry]) -> Seal:
+        return Seal(self.way.client.name, seals.envelope(entries))
 
     def _letter(self, index: int) -> Event:
         entries, self.waiting = self.waiting, []
-        return SealDelta(index, Seal(self.way.client.name, seals.envelope(entries)))
+        return SealDelta(index, self._envelope(entries))
 
-    def _carrier(self, where: Any, seal: Seal, choice: int) -> list[Event]:
+    def _beside(self, where: Any, seal: Seal, choice: int) -> list[Event]:
         """An empty piece of reasoning that carries the seal of its neighbour."""
         stamped = self._stamped(seal)
         self.ledger.note("seal-wrapped", None, "a seal travels in an envelope beside its part")
+        return self._carrier(Reasoning(), [seals.Entry(where, stamped.maker, stamped.value)], choice)
+
+    def _carrier(self, part: Part, entries: list[seals.Entry], choice: int) -> list[Event]:
         index = self.next_index
         self.next_index += 1
-        letter = Seal(self.way.client.name, seals.envelope([seals.Entry(where, stamped.maker, stamped.value)]))
-        return [PartStart(index, Reasoning(), choice), SealDelta(index, letter), PartEnd(index)]
+        return [PartStart(index, part, choice), SealDelta(index, self._envelope(entries)), PartEnd(index)]
 
     # --- endings ---
 
@@ -301,15 +331,14 @@ class AnswerSteps:
         self._settle(event.choice)
         out = self._uncut(finish.kind in ("length", "context"))
         if self.waiting:
-            index = self.next_index
-            self.next_index += 1
-            out += [PartStart(index, Text(""), event.choice), self._letter(index), PartEnd(index)]
+            out += self._carrier(Text(""), self.waiting, event.choice)
+            self.waiting = []
         if self.crossing and event.choice in self.called and finish.kind in ("stop", "other"):
             finish = Finish("calls", finish.raw, origin=finish.origin)
         return [*out, replace(event, finish=finish, frame=None)]
 
     def response_end(self, event: ResponseEnd) -> list[Event]:
-        if self.crossing or self.way.plan.active:
+        if self.crossing or self.way.plan.active or self.stamping:
             self.ledger.strays(event.strays)
         self._settle(None)
         return [*self._uncut(False), replace(event, frame=None)]
@@ -331,54 +360,3 @@ _STEPS: Mapping[type, Callable[..., list[Event]]] = {
     ResponseEnd: AnswerSteps.response_end,
     ResponseFailed: AnswerSteps.failed,
 }
-
-
-def answered(response: Response, steps: AnswerSteps) -> Response:
-    """A whole answer as the client shall have it."""
-    if steps.crossing and _is_plain(response, steps.way):
-        # Most answers are so: only names and ids may differ, and no part needs to be taken apart.
-        return replace(
-            response,
-            choices=tuple(_plainly(choice, steps) for choice in response.choices),
-            origin=_loosened(response.origin),
-        )
-    events = [out for event in unfold(response) for out in steps.step(event)]
-    folded = fold(events)
-    origins = {choice.index: _loosened(choice.origin) for choice in response.choices}
-    choices = tuple(replace(choice, origin=origins.get(choice.index)) for choice in folded.choices)
-    return replace(folded, choices=choices, origin=_loosened(response.origin), strays=response.strays)
-
-
-def _is_plain(response: Response, way: Way) -> bool:
-    """Text and calls of functions, whole and without seals: does nothing but a name or an id need another look?"""
-    shapes = way.plan.shapes
-    for choice in response.choices:
-        for part in choice.parts:
-            kind = type(part)
-            if kind is Call:
-                if part.kind != "function" or part.seal is not None or part.incomplete or part.name in shapes:  # type: ignore[union-attr]
-                    return False
-                original = way.plan.original(part.name)  # type: ignore[union-attr]
-                if (original is not None and original.kind != "function") or not is_object_text(part.arguments):  # type: ignore[union-attr]
-                    return False
-            elif kind is not Text or part.seal is not None:  # type: ignore[union-attr]
-                return False
-    return True
-
-
-def _plainly(choice: Choice, steps: AnswerSteps) -> Choice:
-    parts = tuple(steps.plainly(part, choice.index) if isinstance(part, Call) else part for part in choice.parts)
-    return replace(choice, parts=parts, finish=_told(choice), origin=_loosened(choice.origin))
-
-
-def _told(choice: Choice) -> Finish | None:
-    """An ending with calls is told so, whatever the provider calls it."""
-    finish = choice.finish
-    if finish is not None and finish.kind in ("stop", "other") and any(type(part) is Call for part in choice.parts):
-        return Finish("calls", finish.raw, origin=finish.origin)
-    return finish
-
-
-def _loosened(origin: Origin | None) -> Origin | None:
-    """An origin that is kept for its place and its unknown keys, no longer verbatim."""
-    return replace(origin, intact=False) if origin is not None and origin.intact else origin

@@ -2,7 +2,26 @@
 
 from __future__ import annotations
 
-from toolwire.ir import AnyTool, Call, Origin, Part, Request, Result, Role, Text, ToolChoice, Turn, changed, place
+from itertools import groupby, pairwise
+
+from msgspec.structs import replace
+
+from toolwire.ir import (
+    NOTHING,
+    AnyTool,
+    Call,
+    Origin,
+    Part,
+    Reasoning,
+    Request,
+    Result,
+    Role,
+    Text,
+    ToolChoice,
+    Turn,
+    changed,
+    place,
+)
 from toolwire.loss import Ledger
 from toolwire.protocols.gemini.details.parts_write import WRITERS, Writing, foreign, own_seal, write_part
 from toolwire.protocols.gemini.details.settings import (
@@ -113,7 +132,50 @@ def read_turns(value: Json, path: Path, reading: PartReading) -> list[Turn]:
         _read_turn(as_object(item, here), here, reading, turns)
     if reading.open is not None:
         _close_cut(reading, turns)
-    return turns
+    return _whole(turns)
+
+
+def _whole(turns: list[Turn]) -> list[Turn]:
+    """What the model said in one go as one turn: chats of the SDKs send a content for every chunk of a stream."""
+    if not any(one.role == two.role == "assistant" for one, two in pairwise(turns)):
+        return turns
+    whole: list[Turn] = []
+    for role, group in groupby(turns, lambda turn: turn.role):
+        run = list(group)
+        whole += run if role != "assistant" or len(run) == 1 else [_joined(run)]
+    return whole
+
+
+def _joined(run: list[Turn]) -> Turn:
+    parts: list[Part] = []
+    pieces: list[str] = []
+    for turn in run:
+        for number, part in enumerate(turn.parts):
+            last = parts[-1] if parts else None
+            if number == 0 and _goes_on(last, part):
+                pieces.append(part.text)  # type: ignore[union-attr]
+                continue
+            _close_pieces(parts, pieces)
+            parts.append(part)
+    _close_pieces(parts, pieces)
+    origins = [turn.origin for turn in run if turn.origin is not None]
+    wires = [origin.wire for origin in origins]
+    intact = all(origin.intact for origin in origins)
+    return replace(run[0], parts=tuple(parts), origin=Origin(NAME, origins[0].path, wires, NOTHING, intact))
+
+
+def _goes_on(last: Part | None, part: Part) -> bool:
+    """Are these pieces of one text or one thought? What is signed stays as it is."""
+    if type(last) is not type(part) or not isinstance(part, (Text, Reasoning)) or part.seal is not None:
+        return False
+    return last.seal is None and not any(one.origin is not None and one.origin.extra for one in (last, part))  # type: ignore[union-attr]
+
+
+def _close_pieces(parts: list[Part], pieces: list[str]) -> None:
+    if pieces:
+        begun = parts[-1]
+        parts[-1] = changed(begun, text="".join([begun.text, *pieces]))  # type: ignore[union-attr]
+        pieces.clear()
 
 
 def _read_turn(node: Object, path: Path, reading: PartReading, turns: list[Turn]) -> None:
@@ -202,17 +264,18 @@ def write_turns(turns: tuple[Turn, ...], writing: Writing, unsigned: dict[int, C
             parts = _write_parts(turn.parts, writing, unsigned.get(number) if unsigned else None)
             contents.append({"parts": parts or [{"text": ""}], "role": _ORDINARY[turn.role]})
         else:
-            contents.append(write_turn(turn, writing, unsigned.get(number)))
+            contents += write_turn(turn, writing, unsigned.get(number))
     return contents
 
 
-def write_turn(turn: Turn, writing: Writing, unsigned: Call | None) -> Object:
+def write_turn(turn: Turn, writing: Writing, unsigned: Call | None) -> list[Object]:
+    """A turn as one content; one that came in several, and is still as it was, goes out in several."""
     if unsigned is None and verbatim(turn.origin, NAME):
         for part in turn.parts:
             if isinstance(part, Call) and part.id:
                 writing.names[part.id] = part.name
-        wire: Object = turn.origin.wire  # type: ignore[union-attr]
-        return wire
+        wire: Object | list[Object] = turn.origin.wire  # type: ignore[union-attr]
+        return wire if isinstance(wire, list) else [wire]
     if turn.role in ("system", "developer"):
         writing.ledger.note("role-mapped", place(turn), f"a {turn.role} turn became the user's")
     for what in ("name", "phase"):
@@ -221,7 +284,7 @@ def write_turn(turn: Turn, writing: Writing, unsigned: Call | None) -> Object:
     parts = _write_parts(turn.parts, writing, unsigned)
     # This wire refuses a content without parts, and the order of turns must hold.
     out: Object = {"parts": parts or [{"text": ""}], "role": _ORDINARY.get(turn.role, "user")}
-    return finished(out, turn.origin, NAME)
+    return [finished(out, turn.origin, NAME)]
 
 
 def _write_parts(parts: tuple[Part, ...], writing: Writing, unsigned: Call | None) -> list[Object]:
@@ -245,14 +308,12 @@ def _write_parts(parts: tuple[Part, ...], writing: Writing, unsigned: Call | Non
 
 
 def unsigned_calls(turns: tuple[Turn, ...]) -> dict[int, Call]:
-    """The first call of each step of the current turn in which nothing is signed, by the number of its turn."""
-    start = len(turns)
-    while start and not _asks(turns[start - 1]):
-        start -= 1
+    """The first call of each step in which nothing is signed, by the number of its turn. Only the steps of the current
+    turn are looked at by the service, but what it was sent once must stay as it was when the conversation goes on."""
     found: dict[int, Call] = {}
     first: tuple[int, Call] | None = None
     signed = False
-    for number in range(start, len(turns) + 1):
+    for number in range(len(turns) + 1):
         turn = turns[number] if number < len(turns) else None
         if turn is None or turn.role != "assistant":
             if first is not None and not signed:
@@ -264,14 +325,6 @@ def unsigned_calls(turns: tuple[Turn, ...]) -> dict[int, Call]:
                 first = first or (number, part)
                 signed = signed or (part.seal is not None and own_seal(part.seal))
     return found
-
-
-def _asks(turn: Turn) -> bool:
-    """Does a new turn of the conversation begin here? Media beside results belong to the results."""
-    if turn.role == "assistant":
-        return False
-    answers = any(isinstance(part, Result) for part in turn.parts)
-    return any(isinstance(part, Text) and bool(part.text) if answers else True for part in turn.parts)
 
 
 def _write_system(parts: list[Object], origin: Origin | None) -> Object:
