@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import anthropic
+import httpx2
 import openai
 from google import genai
 from google.genai import errors as genai_errors
@@ -43,6 +44,7 @@ class Task:
     results: Mapping[str, Result] = field(default_factory=dict)
     image: bool = False
     thinking: bool = False
+    tools: Mapping[str, str] = field(default_factory=lambda: TOOLS)
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,14 @@ class Conversation:
     def turn(self) -> Turn:
         raise NotImplementedError
 
+    def ask(self, prompt: str, image: bool = False) -> None:
+        """The user says something more."""
+        raise NotImplementedError
+
+    def move(self, model: str) -> None:
+        """Go on with another model."""
+        self.model = model
+
     def answer(self, given: list[tuple[Call, Result]]) -> None:
         raise NotImplementedError
 
@@ -95,6 +105,19 @@ class Conversation:
 # --- SDK clients are dear to make and cheap to use --------------------------------------------------------------------
 
 _opened: list[Any] = []
+_losses: list[str] = []
+
+
+def losses() -> set[str]:
+    """The codes of all that the gateway told as lost since this was last asked."""
+    codes = {code for told in _losses for code in told.partition("codes=")[2].split(",") if code}
+    _losses.clear()
+    return codes
+
+
+def _listening() -> dict[str, Any]:
+    """Hears what is lost, which no SDK shows."""
+    return {"response": [lambda response: _losses.append(response.headers.get("x-toolwire-losses", ""))]}
 
 
 def _kept(make: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -108,17 +131,20 @@ def _kept(make: Callable[[str], Any]) -> Callable[[str], Any]:
 
 @_kept
 def openai_sdk(base: str) -> openai.OpenAI:
-    return openai.OpenAI(api_key=KEY, base_url=f"{base}/v1", max_retries=0, timeout=PATIENCE)
+    listening = httpx2.Client(event_hooks=_listening())
+    return openai.OpenAI(api_key=KEY, base_url=f"{base}/v1", max_retries=0, timeout=PATIENCE, http_client=listening)
 
 
 @_kept
 def anthropic_sdk(base: str) -> anthropic.Anthropic:
-    return anthropic.Anthropic(api_key=KEY, base_url=base, max_retries=0, timeout=PATIENCE)
+    listening = httpx2.Client(event_hooks=_listening())
+    return anthropic.Anthropic(api_key=KEY, base_url=base, max_retries=0, timeout=PATIENCE, http_client=listening)
 
 
 @_kept
 def genai_sdk(base: str) -> genai.Client:
-    return genai.Client(api_key=KEY, http_options={"base_url": base, "timeout": PATIENCE * 1000})
+    heard = {"event_hooks": _listening()}
+    return genai.Client(api_key=KEY, http_options={"base_url": base, "timeout": PATIENCE * 1000, "client_args": heard})
 
 
 def close_all() -> None:
@@ -137,16 +163,19 @@ class Chat(Conversation):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        text = {"type": "text", "text": self.task.prompt}
-        image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}}
-        content: Any = [text, image] if self.task.image else self.task.prompt
-        self.messages: list[Any] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": content}]
+        self.messages: list[Any] = [{"role": "system", "content": "Be brief."}]
+        self.ask(self.task.prompt, self.task.image)
+
+    def ask(self, prompt: str, image: bool = False) -> None:
+        picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}}
+        content: Any = [{"type": "text", "text": prompt}, picture] if image else prompt
+        self.messages.append({"role": "user", "content": content})
 
     def turn(self) -> Turn:
         asked: dict[str, Any] = {"model": self.model, "messages": self.messages}
         asked["tools"] = [
             {"type": "function", "function": {"name": name, "description": about, "parameters": CITY}}
-            for name, about in TOOLS.items()
+            for name, about in self.task.tools.items()
         ]
         if self.task.thinking:
             asked["reasoning_effort"] = "medium"
@@ -186,17 +215,21 @@ class Responses(Conversation):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        content: list[Any] = [{"type": "input_text", "text": self.task.prompt}]
-        if self.task.image:
+        self.input: list[Any] = []
+        self.ask(self.task.prompt, self.task.image)
+
+    def ask(self, prompt: str, image: bool = False) -> None:
+        content: list[Any] = [{"type": "input_text", "text": prompt}]
+        if image:
             content.append({"type": "input_image", "image_url": f"data:image/png;base64,{PNG}", "detail": "auto"})
-        self.input: list[Any] = [{"role": "user", "content": content}]
+        self.input.append({"role": "user", "content": content})
 
     def turn(self) -> Turn:
         asked: dict[str, Any] = {"model": self.model, "input": self.input, "instructions": "Be brief.", "store": False}
         asked["include"] = ["reasoning.encrypted_content"]
         asked["tools"] = [
             {"type": "function", "name": name, "description": about, "parameters": CITY, "strict": False}
-            for name, about in TOOLS.items()
+            for name, about in self.task.tools.items()
         ]
         if self.task.thinking:
             asked["reasoning"] = {"effort": "medium", "summary": "auto"}
@@ -244,13 +277,19 @@ class Messages(Conversation):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        content: list[Any] = [{"type": "text", "text": self.task.prompt}, *([IMAGE] if self.task.image else ())]
-        self.messages: list[Any] = [{"role": "user", "content": content}]
+        self.messages: list[Any] = []
+        self.ask(self.task.prompt, self.task.image)
+
+    def ask(self, prompt: str, image: bool = False) -> None:
+        content: list[Any] = [{"type": "text", "text": prompt}, *([IMAGE] if image else ())]
+        self.messages.append({"role": "user", "content": content})
 
     def turn(self) -> Turn:
         asked: dict[str, Any] = {"model": self.model, "messages": self.messages, "max_tokens": 4000}
         asked["system"] = "Be brief."
-        asked["tools"] = [{"name": name, "description": about, "input_schema": CITY} for name, about in TOOLS.items()]
+        asked["tools"] = [
+            {"name": name, "description": about, "input_schema": CITY} for name, about in self.task.tools.items()
+        ]
         if self.task.thinking:
             asked["thinking"] = {"type": "adaptive"}
         sdk = anthropic_sdk(self.base)
@@ -290,16 +329,23 @@ class Generate(Conversation):
         super().__init__(*given)
         declared = [
             types.FunctionDeclaration(name=name, description=about, parameters_json_schema=CITY)
-            for name, about in TOOLS.items()
+            for name, about in self.task.tools.items()
         ]
-        config = types.GenerateContentConfig(
+        self.config = types.GenerateContentConfig(
             system_instruction="Be brief.",
             tools=[types.Tool(function_declarations=declared)],
             thinking_config=types.ThinkingConfig(include_thoughts=True) if self.task.thinking else None,
         )
-        self.chat = genai_sdk(self.base).chats.create(model=self.model, config=config)
-        self.parts: list[Any] = [types.Part.from_text(text=self.task.prompt)]
-        if self.task.image:
+        self.chat = genai_sdk(self.base).chats.create(model=self.model, config=self.config)
+        self.ask(self.task.prompt, self.task.image)
+
+    def move(self, model: str) -> None:
+        said = self.chat.get_history()
+        self.chat = genai_sdk(self.base).chats.create(model=model, config=self.config, history=said)
+
+    def ask(self, prompt: str, image: bool = False) -> None:
+        self.parts: list[Any] = [types.Part.from_text(text=prompt)]
+        if image:
             self.parts.append(types.Part.from_bytes(data=base64.b64decode(PNG), mime_type="image/png"))
 
     def turn(self) -> Turn:
@@ -351,13 +397,19 @@ class Unified(Conversation):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        image = {"type": "image", "mime": "image/png", "data": PNG}
-        content: Any = [{"type": "text", "text": self.task.prompt}, *([image] if self.task.image else ())]
-        self.messages: list[Any] = [{"role": "user", "content": content}]
+        self.messages: list[Any] = []
+        self.ask(self.task.prompt, self.task.image)
+
+    def ask(self, prompt: str, image: bool = False) -> None:
+        picture = {"type": "image", "mime": "image/png", "data": PNG}
+        content: Any = [{"type": "text", "text": prompt}, *([picture] if image else ())]
+        self.messages.append({"role": "user", "content": content})
 
     def turn(self) -> Turn:
         asked: dict[str, Any] = {"model": self.model, "messages": self.messages, "system": "Be brief."}
-        asked["tools"] = [{"name": name, "description": about, "parameters": CITY} for name, about in TOOLS.items()]
+        asked["tools"] = [
+            {"name": name, "description": about, "parameters": CITY} for name, about in self.task.tools.items()
+        ]
         if self.stream:
             asked["stream"] = True
         if self.task.thinking:
@@ -383,6 +435,7 @@ class Unified(Conversation):
     def _send(self, asked: dict[str, Any]) -> dict[str, Any]:
         connection, response = self._open(asked)
         data = response.read().decode()
+        _losses.append(response.headers.get("x-toolwire-losses", ""))
         connection.close()
         if response.status >= 400:
             raise Refused(response.status, json.loads(data)["error"], dict(response.getheaders()))

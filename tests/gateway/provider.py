@@ -14,17 +14,19 @@ import socket
 import sys
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from typing import Any, Literal
 
+from gateway.notary import Notary
 from toolwire.conformance.dialects import DIALECTS
 from toolwire.conformance.frames import compact, frame_text
 from toolwire.conformance.strict import complaints
 
 PROTOCOLS = ("openai-chat", "openai-responses", "anthropic", "gemini")
 KEYS = {protocol: f"key-of-the-{protocol}-account" for protocol in PROTOCOLS}
+SECOND_KEYS = {protocol: f"key-of-another-{protocol}-account" for protocol in PROTOCOLS}
 SEALS = {
     "openai-chat": "",
     "openai-responses": "gAAAAABpsealed-_reasoning==",
@@ -36,11 +38,13 @@ SEALS = {
 
 @dataclass(frozen=True)
 class Says:
-    """What the model says, in no protocol yet. Calls are a name and its arguments."""
+    """What the model says, in no protocol yet. Calls are a name (or the description of a tool) and its arguments."""
 
     text: str = ""
     calls: tuple[tuple[str, dict[str, Any]], ...] = ()
     thinking: str = ""
+    again: bool = False
+    """Does it think more than once: in words that nobody may read, and again before it calls?"""
 
 
 class Hold:
@@ -91,6 +95,12 @@ class Received:
     raw: str
 
     @property
+    def account(self) -> str:
+        """The key that was shown."""
+        name = {"anthropic": "x-api-key", "gemini": "x-goog-api-key"}.get(self.protocol, "authorization")
+        return self.headers.get(name, "").removeprefix("Bearer ")
+
+    @property
     def text(self) -> str:
         """The body with every character as itself, however the client spelled it."""
         return compact(self.body)
@@ -104,6 +114,8 @@ class Talk:
     steps: list[Step]
     asked: list[Received] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    notary: Notary | None = None
+    """Signs every answer, and looks whether what comes back is unaltered and its maker's."""
 
 
 # --- answers, in each protocol ---------------------------------------------------------------------------------------
@@ -131,6 +143,9 @@ def _responses(says: Says, ids: list[str]) -> dict[str, Any]:
         part = {"type": "output_text", "text": says.text, "annotations": [], "logprobs": []}
         message = {"id": f"msg_{ids[-1]}", "type": "message", "role": "assistant", "status": "completed"}
         output.append({**message, "content": [part]})
+    if says.again and says.calls:
+        again = {"id": f"rs_{ids[-1]}x", "type": "reasoning", "summary": []}
+        output.append({**again, "encrypted_content": SEALS["openai-responses"]})
     for id, (name, arguments) in zip(ids, says.calls, strict=False):
         call = {"id": f"fc_{id}", "type": "function_call", "status": "completed", "call_id": f"call_{id}"}
         output.append({**call, "name": name, "arguments": compact(arguments)})
@@ -141,8 +156,12 @@ def _messages(says: Says, ids: list[str]) -> dict[str, Any]:
     content: list[dict[str, Any]] = []
     if says.thinking:
         content.append({"type": "thinking", "thinking": says.thinking, "signature": SEALS["anthropic"]})
+    if says.again:
+        content.append({"type": "redacted_thinking", "data": SEALS["anthropic"]})
     if says.text:
         content.append({"type": "text", "text": says.text})
+    if says.again and says.calls:
+        content.append({"type": "thinking", "thinking": "", "signature": SEALS["anthropic"]})
     for id, (name, arguments) in zip(ids, says.calls, strict=False):
         content.append({"type": "tool_use", "id": f"toolu_{id}", "name": name, "input": arguments})
     return {"content": content, "stop_reason": "tool_use" if says.calls else "end_turn"}
@@ -153,7 +172,7 @@ def _generate(says: Says, ids: list[str]) -> dict[str, Any]:
     if says.thinking:
         parts.append({"text": says.thinking, "thought": True})
     if says.text:
-        parts.append({"text": says.text})
+        parts.append({"text": says.text, **({"thoughtSignature": SEALS["gemini"]} if says.again else {})})
     for number, (id, (name, arguments)) in enumerate(zip(ids, says.calls, strict=False)):
         sealed = {"thoughtSignature": SEALS["gemini"]} if number == 0 else {}
         parts.append({"functionCall": {"id": id, "name": name, "args": arguments}, **sealed})
@@ -246,6 +265,7 @@ def _broken(protocol: str, model: str, number: int) -> str:
 PATHS = {"/v1/chat/completions": "openai-chat", "/v1/responses": "openai-responses", "/v1/messages": "anthropic"}
 GENERATE = re.compile(r"/v1beta/models/([^/:]+):(generateContent|streamGenerateContent)")
 MARK = re.compile(r"\[\[(t\d+)\]\]")
+SAME = "resp_conformance"
 
 
 class Provider:
@@ -263,10 +283,10 @@ class Provider:
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
-    def script(self, *steps: Step | Says) -> Talk:
+    def script(self, *steps: Step | Says, signed: bool = False) -> Talk:
         id = f"t{next(self._numbers)}"
         whole = [step if isinstance(step, Step) else Step(step) for step in steps]
-        self.talks[id] = Talk(f"[[{id}]]", whole)
+        self.talks[id] = Talk(f"[[{id}]]", whole, notary=Notary() if signed else None)
         return self.talks[id]
 
     def close(self) -> None:
@@ -286,6 +306,8 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     owner: Provider
+    named = ""
+    """The id of the answer: no two have the same, where clients refer to them."""
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
@@ -306,6 +328,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         talk.asked.append(asked)
         talk.refused += complaints(asked.protocol, asked.body, asked.model)
+        if talk.notary and not talk.refused:
+            talk.refused += talk.notary.complaints(asked.account, asked.protocol, asked.model, asked.body)
         if talk.refused:
             self._refuse(asked, 400, talk.refused[0])
         elif len(talk.asked) > len(talk.steps):
@@ -352,11 +376,18 @@ class _Handler(BaseHTTPRequestHandler):
         number = f"{talk.mark[3:-2]}x{len(talk.asked)}"
         ids = [f"{number}x{at}" for at in range(len(step.says.calls))] or [number]
         dialect = DIALECTS[asked.protocol]
-        body = dialect.complete(ANSWERS[asked.protocol](step.says, ids), asked.model)
+        offered = _offered(asked.body)
+        calls = tuple((offered.get(name, name), arguments) for name, arguments in step.says.calls)
+        body = dialect.complete(ANSWERS[asked.protocol](replace(step.says, calls=calls), ids), asked.model)
+        if asked.protocol == "openai-responses":
+            body |= {"store": asked.body.get("store") is not False, "metadata": asked.body.get("metadata") or {}}
+        self.named = f"resp_{number}"
+        if talk.notary:
+            talk.notary.sign(asked.account, asked.protocol, asked.model, asked.body, body)
         if asked.stream:
             self._stream(dialect.stream(body), asked, step)
         else:
-            self._send(200, compact(body), cut=step.breaks == "cut")
+            self._send(200, compact(body).replace(SAME, self.named), cut=step.breaks == "cut")
 
     def _send(self, status: int, body: str, headers: Mapping[str, str] | None = None, cut: bool = False) -> None:
         data = body.encode()
@@ -376,6 +407,7 @@ class _Handler(BaseHTTPRequestHandler):
             frames = frames[: len(frames) // 2]
         if step.breaks == "error":
             frames.append(_broken(asked.protocol, asked.model, len(frames)))
+        frames = [frame.replace(SAME, self.named) for frame in frames]
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("transfer-encoding", "chunked")
@@ -400,12 +432,17 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
+def _offered(body: dict[str, Any]) -> dict[str, str]:
+    """The names of the tools, by what is said of them."""
+    tools = [tool.get("function", tool) for tool in body.get("tools") or ()]
+    functions = [one for tool in tools for one in tool.get("functionDeclarations", [tool])]
+    return {one["description"]: one["name"] for one in functions if "description" in one}
+
+
 def _wrong_head(asked: Received) -> tuple[int, str] | None:
     """What is wrong with the headers: the key in the protocol's own way and no other key, version and type."""
-    key = KEYS[asked.protocol]
-    wanted = {"anthropic": ("x-api-key", key), "gemini": ("x-goog-api-key", key)}
-    name, value = wanted.get(asked.protocol, ("authorization", f"Bearer {key}"))
-    if asked.headers.get(name) != value:
+    name = {"anthropic": "x-api-key", "gemini": "x-goog-api-key"}.get(asked.protocol, "authorization")
+    if asked.account not in (KEYS[asked.protocol], SECOND_KEYS[asked.protocol]):
         return 401, f"{name} does not hold the key of this account"
     others = {"authorization", "x-api-key", "x-goog-api-key"} - {name}
     if shown := sorted(others & asked.headers.keys()):

@@ -1,0 +1,278 @@
+"""Seals as the real services make and check them: every answer is signed, and what comes back is compared with it.
+
+An account takes its own seals only, unaltered, on the parts that it put them on. All of this needs a memory of what was
+answered, which the checks of single bodies (`conformance.strict`) do not have.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+PLACEHOLDER = "skip_thought_signature_validator"
+THOUGHTS = ("thinking", "redacted_thinking")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an account has answered: its parts with their seals, and what it was asked before."""
+
+    account: str
+    protocol: str
+    model: str
+    parts: list[dict[str, Any]]
+    prefix: Any
+
+
+def minted(*of: object) -> bytes:
+    return hashlib.sha512("|".join(map(str, of)).encode()).digest()
+
+
+def decoded(text: str) -> bytes:
+    """Bytes that are written in either alphabet of base64."""
+    plain = text.rstrip("=").replace("-", "+").replace("_", "/")
+    return base64.b64decode(plain + "=" * (-len(plain) % 4))
+
+
+class Notary:
+    """All that was signed in one talk."""
+
+    def __init__(self) -> None:
+        self.answers: list[Answer] = []
+
+    def sign(self, account: str, protocol: str, model: str, asked: dict[str, Any], answer: dict[str, Any]) -> None:
+        """Put seals on the parts of an answer, and remember it."""
+        parts = _PARTS[protocol](answer)
+        for at, part in enumerate(parts):
+            _SIGN[protocol](part, minted(account, len(self.answers), at))
+        prefix = _prefix(asked, len(asked["messages"])) if protocol == "anthropic" else None
+        self.answers.append(Answer(account, protocol, model, copy.deepcopy(parts), prefix))
+
+    @property
+    def counts(self) -> list[int]:
+        """How many seals each answer bears."""
+        return [sum(bool(_seal(answer.protocol, part)) for part in answer.parts) for answer in self.answers]
+
+    def complaints(self, account: str, protocol: str, model: str, body: dict[str, Any]) -> list[str]:
+        mine = [answer for answer in self.answers if (answer.account, answer.protocol) == (account, protocol)]
+        return list(_CHECKS[protocol](body, [answer for answer in mine if answer.model == model]))
+
+    def owed(self, account: str, protocol: str) -> list[str]:
+        """The seals that this account would like to see again, in the order in which it made them."""
+        mine = [answer for answer in self.answers if (answer.account, answer.protocol) == (account, protocol)]
+        return [seal for answer in mine for part in answer.parts if (seal := _seal(protocol, part))]
+
+    def shown(self, account: str, protocol: str, body: dict[str, Any]) -> list[str]:
+        """The seals of this account in a request, in their order and as they were made."""
+        owed = {_same(protocol, seal): seal for seal in self.owed(account, protocol)}
+        held = [seal for part in _HELD[protocol](body) if (seal := _seal(protocol, part))]
+        return [owed[key] for seal in held if (key := _same(protocol, seal)) in owed]
+
+    def thoughts(self, account: str, protocol: str, body: dict[str, Any]) -> set[str]:
+        """What others thought and this account is told in a field that nobody seals."""
+        said = {answer.parts[0].get("reasoning_content") for answer in self.answers if answer.account == account}
+        return {text for part in _HELD[protocol](body) if (text := part.get("reasoning_content")) and text not in said}
+
+    def strangers(self, account: str, protocol: str, raw: str) -> list[str]:
+        """Seals of others that stand somewhere in a body, however they are spelled."""
+        plain = raw.replace("_", "/").replace("-", "+")
+        makers = {(answer.account, answer.protocol) for answer in self.answers} - {(account, protocol)}
+        return [
+            seal
+            for maker in makers
+            for seal in self.owed(*maker)
+            if seal in raw or seal.replace("_", "/").replace("-", "+") in plain
+        ]
+
+
+def _same(protocol: str, seal: str) -> object:
+    return decoded(seal) if protocol == "gemini" else seal
+
+
+def _seal(protocol: str, part: dict[str, Any]) -> str:
+    for key in {"anthropic": ("signature", "data"), "openai-responses": ("encrypted_content",)}.get(protocol, ()):
+        if part.get("type") in (*THOUGHTS, "reasoning") and part.get(key):
+            return str(part[key])
+    value = part.get("thoughtSignature" if protocol == "gemini" else "reasoning_content")
+    return value if isinstance(value, str) and value != PLACEHOLDER else ""
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+
+def _sign_block(block: dict[str, Any], seal: bytes) -> None:
+    if block["type"] == "thinking":
+        block["signature"] = base64.b64encode(seal).decode()
+    elif block["type"] == "redacted_thinking":
+        block["data"] = base64.b64encode(seal).decode()
+
+
+def _sign_item(item: dict[str, Any], seal: bytes) -> None:
+    if item["type"] == "reasoning":
+        item["encrypted_content"] = "gAAAAA" + base64.urlsafe_b64encode(seal).decode()
+
+
+def _sign_part(part: dict[str, Any], seal: bytes) -> None:
+    if "thoughtSignature" in part:
+        part["thoughtSignature"] = base64.b64encode(seal).decode()
+
+
+_SIGN: dict[str, Callable[[dict[str, Any], bytes], None]] = {
+    "anthropic": _sign_block,
+    "openai-responses": _sign_item,
+    "gemini": _sign_part,
+    "openai-chat": lambda message, seal: None,
+}
+_PARTS: dict[str, Callable[[Any], list[dict[str, Any]]]] = {
+    "anthropic": lambda answer: answer["content"],
+    "openai-responses": lambda answer: answer["output"],
+    "gemini": lambda answer: answer["candidates"][0]["content"]["parts"],
+    "openai-chat": lambda answer: [answer["choices"][0]["message"]],
+}
+_HELD: dict[str, Callable[[Any], list[dict[str, Any]]]] = {
+    "anthropic": lambda body: [block for message in body["messages"] for block in _blocks(message["content"])],
+    "openai-responses": lambda body: body["input"],
+    "gemini": lambda body: [part for content in body["contents"] for part in content["parts"]],
+    "openai-chat": lambda body: body["messages"],
+}
+
+
+# --- thinking blocks -------------------------------------------------------------------------------------------------
+
+
+def _blocks(content: Any) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def _unmarked(node: Any) -> Any:
+    """A node without its cache breakpoints, and with content in blocks: what the model itself sees."""
+    if isinstance(node, list):
+        return [_unmarked(child) for child in node]
+    if not isinstance(node, dict):
+        return node
+    plain = {key: _unmarked(value) for key, value in node.items() if key != "cache_control"}
+    if isinstance(plain.get("content"), str):
+        plain["content"] = _blocks(plain["content"])
+    return plain
+
+
+def _prefix(body: dict[str, Any], count: int) -> Any:
+    system = _blocks(body["system"]) if body.get("system") else []
+    return _unmarked([system, body.get("tools") or [], body["messages"][:count]])
+
+
+def _thinking(body: dict[str, Any], mine: list[Answer]) -> Iterator[str]:
+    made = {_seal("anthropic", block): answer for answer in mine for block in answer.parts}
+    for index, message in enumerate(body["messages"]):
+        blocks = _blocks(message["content"])
+        thoughts = [block for block in blocks if block["type"] in THOUGHTS]
+        if not thoughts:
+            continue
+        answers = [made.get(_seal("anthropic", block)) for block in thoughts]
+        if None in answers:
+            yield f"messages.{index}: Invalid `signature` in `thinking` block"
+            continue
+        answer = answers[0]
+        assert answer is not None
+        if _bare(blocks) != _bare(answer.parts):
+            yield f"messages.{index}: `thinking` or `redacted_thinking` blocks cannot be modified, {_bare(blocks)}"
+        elif json.dumps(_prefix(body, index)) != json.dumps(answer.prefix):
+            yield (
+                f"messages.{index}: Invalid `signature` in `thinking` block. The block is bound to a different"
+                f" conversation: {json.dumps(_prefix(body, index))} is no longer {json.dumps(answer.prefix)}"
+            )
+
+
+def _bare(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in _unmarked(block).items() if key != "id"} for block in blocks]
+
+
+# --- reasoning items -------------------------------------------------------------------------------------------------
+
+
+def _reasoning(body: dict[str, Any], mine: list[Answer]) -> Iterator[str]:
+    led, needs = _led(mine)
+    given = [*body["input"], {}]
+    seen: set[str] = set()
+    for item, behind in pairwise(given):
+        if item.get("type") == "reasoning":
+            yield from _thought(item, behind, led.get(item.get("encrypted_content") or ""))
+            seen.add(item.get("id", ""))
+        elif (wanted := needs.get(item.get("id", ""))) and wanted not in seen:
+            yield f"Item '{item['id']}' was provided without its required 'reasoning' item: '{wanted}'."
+
+
+def _led(mine: list[Answer]) -> tuple[dict[str, tuple[dict[str, Any], dict[str, Any]]], dict[str, str]]:
+    """Every thought with what it led to, by its seal, and the thought that an item needs, by its id."""
+    led: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
+    needs: dict[str, str] = {}
+    for answer in mine:
+        thought = ""
+        for item, behind in pairwise([*answer.parts, {}]):
+            if item["type"] == "reasoning":
+                thought = item["id"]
+                led[item["encrypted_content"]] = (item, behind)
+            elif thought:
+                needs[item["id"]] = thought
+    return led, needs
+
+
+def _thought(
+    item: dict[str, Any], behind: dict[str, Any], made: tuple[dict[str, Any], dict[str, Any]] | None
+) -> Iterator[str]:
+    if made is None:
+        yield f"The encrypted content for item {item.get('id')} could not be verified."
+        return
+    if item.get("id") not in (None, made[0]["id"]) or item.get("summary") != made[0]["summary"]:
+        yield f"Item '{item.get('id')}' is not what it was: {made[0]}"
+    if _gist(behind) != _gist(made[1]):
+        yield f"Item '{item.get('id')}' was provided without its required following item: {behind}"
+
+
+def _gist(item: dict[str, Any]) -> Any:
+    if item.get("type") == "message":
+        content = item["content"]
+        return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+    return item.get("type"), item.get("name"), item.get("arguments") and json.loads(item["arguments"])
+
+
+# --- thought signatures ----------------------------------------------------------------------------------------------
+
+
+def _signatures(body: dict[str, Any], mine: list[Answer]) -> Iterator[str]:
+    made = {decoded(seal): part for answer in mine for part in answer.parts if (seal := part.get("thoughtSignature"))}
+    called = {part["functionCall"]["id"] for answer in mine for part in answer.parts if "functionCall" in part}
+    for index, content in enumerate(body["contents"]):
+        first = True
+        for part in content["parts"]:
+            call = part.get("functionCall")
+            value = part.get("thoughtSignature")
+            if value == PLACEHOLDER:
+                if call is None or not first or call.get("id") in called:
+                    yield f"contents[{index}]: no placeholder is needed on {part}"
+            elif value is not None:
+                whole = made.get(decoded(value))
+                if whole is None:
+                    yield f"contents[{index}]: Corrupted thought signature."
+                elif _data(whole) != _data(part):
+                    yield f"contents[{index}]: the signature of {_data(whole)} stands on {_data(part)}"
+            first = first and call is None
+
+
+def _data(part: dict[str, Any]) -> Any:
+    call = part.get("functionCall")
+    return (call["name"], call["args"]) if call else (part.get("text"), bool(part.get("thought")))
+
+
+_CHECKS: dict[str, Callable[[dict[str, Any], list[Answer]], Iterator[str]]] = {
+    "anthropic": _thinking,
+    "openai-responses": _reasoning,
+    "gemini": _signatures,
+    "openai-chat": lambda body, mine: iter(()),
+}
