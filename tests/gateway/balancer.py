@@ -25,10 +25,11 @@ ID = re.compile(rb"^x-request-id: *(\S+)", re.IGNORECASE | re.MULTILINE)
 
 @dataclass(eq=False)
 class Passed:
-    """A request that was passed on: to which port, and what the gateway there called it."""
+    """A request that was passed on: to which port, what the gateway there called it, and its bytes."""
 
     port: int
     id: str = ""
+    request: bytes = b""
 
 
 class Balancer:
@@ -49,8 +50,11 @@ class Balancer:
 
     def remove(self, port: int) -> None:
         """No new requests go there; those under way go on."""
+        self.only({other for other in self._ports if other != port})
+
+    def only(self, ports: set[int]) -> None:
         with self._lock:
-            self._ports.remove(port)
+            self._ports = [port for port in self._ports if port in ports]
 
     def close(self) -> None:
         self._listening.close()
@@ -128,7 +132,7 @@ def _chunks(reader: BinaryIO) -> bytes:
 
 def _relay(client: socket.socket, gateway: socket.socket, passed: Passed, request: bytes) -> None:
     """Until one of both has ended. A client whose answer breaks off sees that it did."""
-    begun = False
+    begun, passed.request = False, request
     try:
         gateway.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         gateway.sendall(request)

@@ -90,7 +90,12 @@ def serving(folder: Path, *arguments: str) -> Iterator[Process]:
     finally:
         if process.process.poll() is None:
             process.signal(signal.SIGKILL)
-        process.ended()
-        for stream in (process.process.stdout, process.process.stderr):
-            if stream is not None:
-                stream.close()
+        stopped(process)
+
+
+def stopped(process: Process) -> None:
+    """Wait for its end, and let go of it."""
+    process.ended()
+    for stream in (process.process.stdout, process.process.stderr):
+        if stream is not None:
+            stream.close()

@@ -1,0 +1,125 @@
+"""Three gateways, each a process of its own, with one PostgreSQL behind them and a balancer before them."""
+
+from __future__ import annotations
+
+import http.client
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gateway.balancer import Balancer
+from gateway.process import Process, stopped
+from gateway.wire import PATIENCE, ask
+
+SIZE = 3
+LEASE = 2
+"""Seconds after which a gateway that says nothing of an answer in the background is taken for dead."""
+
+
+class Member:
+    """One gateway."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.port = process.port
+        self.name = maker(ask(self.port, "GET", "/v1/models").id)
+
+    def again(self, request: bytes) -> int:
+        """The status of its answer to a request that it is sent byte for byte."""
+        with socket.create_connection(("127.0.0.1", self.port), PATIENCE) as line:
+            line.sendall(request)
+            answer = http.client.HTTPResponse(line)
+            answer.begin()
+            answer.read()
+            return answer.status
+
+
+def maker(id: str) -> str:
+    """The gateway that gave a request this id: every process has letters of its own, and counts behind them."""
+    assert id.startswith("req_"), id
+    return id[4:16]
+
+
+class Fleet:
+    """All gateways that run now. Each test begins with three, whatever the one before did to them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.balancer = Balancer()
+        self.members: list[Member] = []
+        self._leaving: list[Member] = []
+
+    @property
+    def names(self) -> set[str]:
+        return {member.name for member in self.members}
+
+    def start(self) -> Member:
+        """One more, and it is served from now on."""
+        member = Member(Process(self.folder))
+        self.members.append(member)
+        self.balancer.add(member.port)
+        return member
+
+    def whole(self) -> None:
+        """Three again; the balancer forgets those that are gone."""
+        self.balancer.only({member.port for member in self.members})
+        while len(self.members) < SIZE:
+            self.start()
+
+    def kill(self, member: Member) -> None:
+        """As if the machine went: the balancer is not told, and finds out."""
+        self.members.remove(member)
+        member.process.signal(signal.SIGKILL)
+        stopped(member.process)
+
+    def drain(self, member: Member) -> None:
+        """It gets no new requests, and is asked to stop."""
+        self.members.remove(member)
+        self._leaving.append(member)
+        self.balancer.remove(member.port)
+        member.process.signal(signal.SIGTERM)
+
+    def left(self, member: Member) -> int:
+        """How it ended."""
+        status = member.process.ended()
+        self._leaving.remove(member)
+        stopped(member.process)
+        return status
+
+    def named(self, id: str) -> Member:
+        """The gateway that gave a request this id."""
+        return next(member for member in self.members if member.name == maker(id))
+
+    def served(self, count: int) -> list[str]:
+        """Who had the last so many requests."""
+        return [maker(passed.id) for passed in self.balancer.passed[-count:]]
+
+    def close(self) -> None:
+        self.balancer.close()
+        for member in (*self.members, *self._leaving):
+            member.process.signal(signal.SIGKILL)
+            stopped(member.process)
+
+
+@contextmanager
+def fleet(folder: Path, configuration: str) -> Iterator[Fleet]:
+    (folder / "toolwire.toml").write_text(configuration)
+    made = Fleet(folder)
+    try:
+        made.whole()
+        yield made
+    finally:
+        made.close()
+
+
+def until(true: Callable[[], Any]) -> None:
+    """Look until it is so; it fails if it never is."""
+    patience = threading.Timer(PATIENCE, lambda: None)
+    patience.start()
+    while not true():
+        assert patience.is_alive()
+    patience.cancel()
