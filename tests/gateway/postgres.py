@@ -26,7 +26,7 @@ from toolwire.gateway.store.record import Store
 
 UNPRIVILEGED = "nobody"
 """Who runs the server when the tests run as root, which PostgreSQL refuses to be."""
-QUICK = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_connections": "40"}
+QUICK = {"fsync": "off", "full_page_writes": "off", "max_connections": "40"}
 
 
 class Server:

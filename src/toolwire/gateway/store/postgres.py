@@ -23,7 +23,8 @@ _PATIENCE = 60.0
 
 
 class Postgres:
-    """`now` is the clock, `rest` the seconds for which a server that is gone is not asked again."""
+    """`now` is the clock, `rest` the seconds for which a server that is gone is not asked again, `deadline` those that
+    a verb may take; sweeps, counts and exports have longer."""
 
     def __init__(
         self,
@@ -33,10 +34,11 @@ class Postgres:
         max_bytes: int = 0,
         now: Callable[[], float] = time.time,
         rest: float = 1.0,
+        deadline: float = 5.0,
         migrations: Sequence[str] = sql.MIGRATIONS,
     ) -> None:
         self._ttl, self._limit, self._now, self._version = ttl, max_bytes, now, len(migrations)
-        self._pool = Pool(url, rest=rest, migrations=migrations)
+        self._pool = Pool(url, rest=rest, deadline=deadline, migrations=migrations)
 
     # --- verbs ---
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ssl import SSLError
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import asyncpg  # type: ignore[import-untyped]
@@ -55,8 +56,10 @@ SAID: tuple[tuple[type[BaseException], str], ...] = (
     (asyncpg.TargetServerAttributeNotMatched, "it takes no writes: it is a standby"),
     (asyncpg.ReadOnlySQLTransactionError, "it takes no writes: it is a standby, or read-only"),
     (asyncpg.InsufficientPrivilegeError, "its user may not do what is needed: give it the right to make tables"),
+    (asyncpg.InvalidSchemaNameError, "it has no schema for the tables: make one, or give its user the right to it"),
     (asyncpg.DiskFullError, "its disk is full: make room, or lower [store] max_bytes and run `toolwire store gc`"),
-    (asyncpg.ClientConfigurationError, "the URL is not one that can be used"),
+    (SSLError, "its TLS is not trusted or not understood: see sslmode and sslrootcert in the URL"),
+    (ValueError, "the URL is not one that can be used"),
     (TimeoutError, "it did not answer in time"),
     (ConnectionRefusedError, "it refuses connections"),
     (ConnectionError, "the connection broke"),
@@ -67,10 +70,17 @@ SAID: tuple[tuple[type[BaseException], str], ...] = (
 )
 
 
+def undone(error: BaseException) -> bool:
+    """Is it certain that nothing was done? The server's last word stands behind a connection that it broke."""
+    return isinstance(error, NOTHING_DONE) or isinstance(error.__cause__, NOTHING_DONE)
+
+
 def said(error: BaseException) -> str:
     """What went wrong, in words; never the words of the server, which may quote what it was given."""
     if isinstance(error, Unreachable | Newer):
         return str(error)
+    if isinstance(error, ConnectionError) and "SSL" in str(error):  # it has no type of its own
+        return "it takes no TLS, which sslmode in the URL demands"
     for kind, words in SAID:
         if isinstance(error, kind):
             return words

@@ -13,14 +13,14 @@ from weakref import WeakKeyDictionary
 
 import asyncpg  # type: ignore[import-untyped]
 
-from toolwire.gateway.store.postgres_faults import BROKEN, NOTHING_DONE, WRONG, Newer, Unreachable, place, said
+from toolwire.gateway.store.postgres_faults import BROKEN, NOTHING_DONE, WRONG, Newer, Unreachable, place, said, undone
 from toolwire.gateway.store.postgres_sql import APPLIED, IS_THERE, MIGRATED, MIGRATING, REMEMBER
 from toolwire.gateway.store.record import Down
 
+SIZE = 4
+"""Connections at once, for each event loop."""
 CONNECT = 3.0
-"""Seconds until a connection stands."""
-DEADLINE = 5.0
-"""For a verb, waiting for a connection included."""
+"""Seconds until a connection stands, or less if a verb has less."""
 MIGRATION = 60.0
 """For the first verb, which may have to bring tables up to date, or wait for another gateway that does."""
 IDLE = 240.0
@@ -45,8 +45,8 @@ class Connection(Protocol):
 class _Hand:
     """The connections of one event loop, which no other can use."""
 
-    def __init__(self, size: int) -> None:
-        self.free = asyncio.Semaphore(size)
+    def __init__(self) -> None:
+        self.free = asyncio.Semaphore(SIZE)
         self.idle: list[tuple[Connection, float]] = []
         self.fault = ""
         """Why the last try to connect failed, if it did."""
@@ -60,9 +60,9 @@ class _Hand:
 
 
 class Pool:
-    def __init__(self, url: str, *, rest: float, migrations: Sequence[str], size: int = 4) -> None:
+    def __init__(self, url: str, *, rest: float, deadline: float, migrations: Sequence[str]) -> None:
         self.place = place(url)
-        self._url, self._rest, self._migrations, self._size = url, rest, migrations, size
+        self._url, self._rest, self._deadline, self._migrations = url, rest, deadline, migrations
         self._hands: WeakKeyDictionary[asyncio.AbstractEventLoop, _Hand] = WeakKeyDictionary()
         self._current = False
         """The tables are as this version has them."""
@@ -72,19 +72,18 @@ class Pool:
         return f"Pool({self.place!r})"
 
     async def run(
-        self, work: Callable[[Connection], Awaitable[Got]], *, again: bool, deadline: float = DEADLINE
+        self, work: Callable[[Connection], Awaitable[Got]], *, again: bool, deadline: float = 0.0
     ) -> Got | Down:
         """Do it on some connection. `again`: twice does no harm, so that a broken connection is no reason to fail."""
         hand = self._hand()
         try:
-            async with asyncio.timeout(deadline if self._current else max(MIGRATION, deadline)):
+            async with asyncio.timeout(max(deadline, self._deadline if self._current else MIGRATION)):
                 try:
                     return await self._once(hand, work)
-                except NOTHING_DONE as error:
-                    self._current = self._current and not isinstance(error, asyncpg.UndefinedTableError)
-                except BROKEN:
-                    if not again:
+                except (*NOTHING_DONE, *BROKEN) as error:
+                    if not again and not undone(error):
                         raise
+                    self._current = self._current and not isinstance(error, asyncpg.UndefinedTableError)
                 hand.drop()  # they are as old as the one that failed
                 return await self._once(hand, work)
         except WRONG as error:
@@ -128,7 +127,7 @@ class Pool:
         loop = asyncio.get_running_loop()
         hand = self._hands.get(loop)
         if hand is None:
-            hand = self._hands[loop] = _Hand(self._size)
+            hand = self._hands[loop] = _Hand()
         return hand
 
     async def _take(self, hand: _Hand) -> Connection:
@@ -170,7 +169,7 @@ class Pool:
         settings = None if "application_name" in self._url else {"application_name": "toolwire"}
         connection: Connection = await asyncpg.connect(
             self._url,
-            timeout=CONNECT,
+            timeout=min(CONNECT, self._deadline),
             server_settings=settings,
             target_session_attrs="primary" if several else None,
         )

@@ -1,0 +1,496 @@
+"""What only a store behind a connection can get wrong; the laws of all stores are in `test_store.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.postgres import PASSWORD, Server, own_server, schema_of, server
+from gateway.stores import Clock
+from toolwire.gateway.store.postgres import Postgres
+from toolwire.gateway.store.postgres_sql import MIGRATIONS
+from toolwire.gateway.store.record import Down, Entry, Stats, Store, Swept
+
+Verb = Callable[[Store], Awaitable[Any]]
+
+
+def entry(id: str, **more: Any) -> Entry:
+    return Entry(owner="o", kind=more.pop("kind", "response"), id=id, **more)
+
+
+async def exported(store: Store) -> Any:
+    """Everything, or why there is nothing."""
+    found = [got async for got in store.export()]
+    return found[0] if found and isinstance(found[0], Down) else found
+
+
+VERBS: dict[str, tuple[Verb, Any]] = {
+    "get": (lambda store: store.get("o", "response", ["a"]), ["a"]),
+    "put": (lambda store: store.put([entry("b")]), True),
+    "put where": (lambda store: store.put([entry("a", mark="done")], where=("",)), True),
+    "append": (lambda store: store.append([entry("i", kind="item", parent="c")]), True),
+    "chain": (lambda store: store.chain("o", "response", "a", 9), ["a"]),
+    "children": (lambda store: store.children("o", "response", ""), ["a"]),
+    "delete": (lambda store: store.delete("o", "response", ["a"]), 1),
+    "touch": (lambda store: store.touch("o", "response", ["a"], 0.0), None),
+    "sweep": (lambda store: store.sweep(), Swept(0, 0)),
+    "stats": (lambda store: store.stats(), 1),
+    "export": (exported, ["a"]),
+}
+"""Each verb, and what it answers where only `a` is kept; see `told`."""
+HARMLESS = ("get", "put", "append", "chain", "children", "touch", "stats")
+"""Verbs that may be asked twice. An append is asked again unless it broke while it was confirmed."""
+DOUBTFUL = ("put where", "delete")
+
+
+def told(got: Any) -> Any:
+    if isinstance(got, Stats):
+        return sum(kind.entries for kind in got.kinds)
+    return [each.id for each in got] if isinstance(got, list) else got
+
+
+@asynccontextmanager
+async def using(url: str, **settings: Any) -> AsyncIterator[Postgres]:
+    """A store that never rests, with `a` in it, if its server is there."""
+    store = Postgres(url, **{"rest": 0.0, **settings})
+    try:
+        await store.put([entry("a")])
+        yield store
+    finally:
+        await store.close()
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return server().fresh(schema_of(tmp_path))
+
+
+def is_down(got: Any, words: str) -> bool:
+    return isinstance(got, Down) and words in got.what and PASSWORD not in got.what and "postgres:" not in got.what
+
+
+# --- a server that goes and comes -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def own() -> Any:
+    with own_server() as one:
+        yield one
+
+
+@pytest.mark.parametrize("how", ["fast", "immediate"])
+def test_while_it_is_gone_every_verb_says_so_and_then_all_is_there_again(own: Server, how: str) -> None:
+    async def main() -> None:
+        async with using(own.fresh(f"gone_{how}")) as store:
+            await asyncio.gather(*(store.get("o", "response", ["a"]) for _ in range(9)))  # several connections
+            own.stop(how)
+            for name, (verb, _) in VERBS.items():
+                assert is_down(await verb(store), "it refuses connections"), name
+            own.start()
+            for name in ("get", "put where", "append", "delete"):
+                verb, answer = VERBS[name]
+                assert told(await verb(store)) == answer, name
+
+    asyncio.run(main())
+
+
+def test_a_restart_between_two_verbs_is_not_noticed(own: Server) -> None:
+    async def main() -> None:
+        async with using(own.fresh("restarted")) as store:
+            for name, (verb, answer) in VERBS.items():
+                await store.delete("o", "response", ["b"])
+                await store.delete("o", "item", ["i"])
+                await store.put([entry("a")])
+                own.stop()
+                own.start()
+                assert told(await verb(store)) == answer, name
+
+    asyncio.run(main())
+
+
+def test_a_server_that_is_gone_is_asked_once_in_a_while() -> None:
+    asked = 0
+
+    async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += 1
+        writer.close()
+        await writer.wait_closed()
+
+    async def main() -> None:
+        async with await asyncio.start_server(refuse, "127.0.0.1", 0) as listener:
+            port = listener.sockets[0].getsockname()[1]
+            url = f"postgresql://postgres:{PASSWORD}@127.0.0.1:{port}/x?sslmode=disable"
+            async with using(url, rest=3600.0) as store:
+                gots = await asyncio.gather(*(verb(store) for verb, _ in VERBS.values()))
+                assert all(is_down(got, f"127.0.0.1:{port}, database x cannot be used") for got in gots)
+
+    asyncio.run(main())
+    assert asked == 1
+
+
+def test_a_server_that_does_not_answer_is_not_waited_for() -> None:
+    async def main() -> None:
+        left = asyncio.Event()
+
+        async def keep_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read()
+            writer.close()
+            left.set()
+
+        async with await asyncio.start_server(keep_silent, "127.0.0.1", 0) as listener:
+            port = listener.sockets[0].getsockname()[1]
+            store = Postgres(f"postgresql://postgres@127.0.0.1:{port}/x?sslmode=disable", deadline=0.1)
+            assert is_down(await store.get("o", "response", ["a"]), "it did not answer in time")
+            await left.wait()
+            await store.close()
+
+    asyncio.run(main())
+
+
+# --- connections that break in the middle ---------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def held(schema: str) -> AsyncIterator[Callable[[asyncio.Future[Any]], Awaitable[int]]]:
+    """All verbs wait as long as the block; what is given waits until this one does, and tells its process."""
+    import asyncpg
+
+    other, watcher = [await asyncpg.connect(server().url(schema)) for _ in range(2)]
+    waiting = """SELECT pid FROM pg_locks JOIN pg_stat_activity USING (pid)
+        WHERE relation = 'toolwire_entries'::regclass AND NOT granted"""
+
+    async def waits(running: asyncio.Future[Any]) -> int:
+        while (pid := await watcher.fetchval(waiting)) is None:
+            assert not running.done(), running
+        return int(pid)
+
+    transaction = other.transaction()
+    await transaction.start()
+    await other.execute("LOCK TABLE toolwire_entries IN ACCESS EXCLUSIVE MODE")
+    try:
+        yield waits
+    finally:
+        await transaction.rollback()
+        await other.close()
+        await watcher.close()
+
+
+@pytest.mark.parametrize("name", [*HARMLESS, *DOUBTFUL])
+def test_a_verb_whose_connection_the_server_ends_is_done_on_another(url: str, tmp_path: Path, name: str) -> None:
+    verb, answer = VERBS[name]
+
+    async def main() -> None:
+        async with using(url) as store:
+            async with held(schema_of(tmp_path)) as waits:
+                running = asyncio.ensure_future(verb(store))
+                ended = await waits(running)
+                server().sql(f"SELECT pg_terminate_backend({ended})")
+                assert await waits(running) != ended
+            assert told(await running) == answer
+
+    asyncio.run(main())
+
+
+class Between:
+    """Stands between a store and its server, and cuts the connections when it is told to."""
+
+    def __init__(self) -> None:
+        self._open: list[asyncio.StreamWriter] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there = await asyncio.open_connection("127.0.0.1", server().port)
+        self._open += [writer, there[1]]
+        for source, target in ((reader, there[1]), (there[0], writer)):
+            task = asyncio.create_task(self._carry(source, target))
+            self._tasks.add(task)
+
+    async def _carry(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        try:
+            while data := await source.read(65536):
+                target.write(data)
+                await target.drain()
+        except ConnectionError:
+            pass  # cut
+        target.close()
+
+    def cut(self) -> None:
+        for writer in self._open:
+            writer.transport.abort()
+
+    async def end(self) -> None:
+        self.cut()
+        await asyncio.gather(*self._tasks)
+
+
+@pytest.mark.parametrize("name", [*HARMLESS, *DOUBTFUL])
+def test_a_connection_that_is_cut_is_replaced_or_the_doubt_is_told(url: str, tmp_path: Path, name: str) -> None:
+    verb, answer = VERBS[name]
+
+    async def main() -> None:
+        between = Between()
+        async with await asyncio.start_server(between, "127.0.0.1", 0) as listener:
+            port = listener.sockets[0].getsockname()[1]
+            async with using(f"{url.replace(str(server().port), str(port))}&sslmode=disable") as store:
+                async with held(schema_of(tmp_path)) as waits:
+                    running = asyncio.ensure_future(verb(store))
+                    await waits(running)
+                    between.cut()
+                    if name in DOUBTFUL:
+                        assert is_down(await running, "the connection broke")
+                if name in HARMLESS:
+                    assert told(await running) == answer
+                assert await store.get("o", "seal", ["none"]) == []
+            await between.end()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_callers_that_leave_leave_no_broken_connection(url: str, tmp_path: Path, name: str) -> None:
+    verb, answer = VERBS[name]
+
+    async def main() -> None:
+        async with using(url) as store:
+            for _ in range(6):  # more than there are connections
+                async with held(schema_of(tmp_path)) as waits:
+                    running = asyncio.ensure_future(verb(store))
+                    await waits(running)
+                    running.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await running
+            assert told(await verb(store)) == answer
+
+    asyncio.run(main())
+
+
+def test_a_verb_that_waits_too_long_gives_up(url: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with using(url, deadline=0.5) as store:
+            async with held(schema_of(tmp_path)):
+                gots = await asyncio.gather(*(store.put([entry(f"p{n}")]) for n in range(9)))
+                assert all(is_down(got, "it did not answer in time") for got in gots)
+            assert await store.put([entry("b")]) is True
+
+    asyncio.run(main())
+
+
+def test_each_event_loop_has_its_own_connections(url: str) -> None:
+    store = Postgres(url)
+    with asyncio.Runner() as one, asyncio.Runner() as other:
+        assert one.run(store.put([entry("a")])) is True
+        assert told(other.run(store.get("o", "response", ["a"]))) == ["a"]
+        assert told(one.run(store.get("o", "response", ["a"]))) == ["a"]
+        one.run(store.close())
+        other.run(store.close())
+        assert is_down(one.run(store.stats()), "it is closed")
+
+
+# --- several at once ------------------------------------------------------------------------------------------------
+
+APPENDER = """
+import asyncio, sys
+from toolwire.gateway.store.postgres import Postgres
+from toolwire.gateway.store.record import Entry
+
+async def main(url, name):
+    store = Postgres(url)
+    item = lambda n: Entry(owner="o", kind="item", id=f"{name}{n:03}", parent="c")
+    assert await store.stats()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for n in range(0, 120, 3):
+        one = store.append([item(n), item(n + 1)])
+        assert await asyncio.gather(one, store.put([Entry(owner="o", kind="seal", id="s")])) == [True, True]
+        assert await store.append([item(n + 2)]) is True
+    await store.close()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def test_two_gateways_that_append_at_once_give_no_place_twice(url: str) -> None:
+    running = [
+        subprocess.Popen([sys.executable, "-c", APPENDER, url, name], stdin=-1, stdout=-1, text=True) for name in "xy"
+    ]
+    for process in running:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in running:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    for process in running:
+        process.communicate()
+        assert process.returncode == 0
+
+    async def main() -> None:
+        async with using(url) as store:
+            found = await store.children("o", "item", "c")
+            assert isinstance(found, list)
+            assert [each.place for each in found] == list(range(240))
+            order = [each.id for each in found]
+            for name in "xy":
+                assert [id for id in order if id.startswith(name)] == [f"{name}{n:03}" for n in range(120)]
+                for n in range(0, 120, 3):
+                    assert order.index(f"{name}{n + 1:03}") == order.index(f"{name}{n:03}") + 1
+            assert order != sorted(order), "they did not run at the same time"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_three_gateways_that_begin_at_once_make_the_tables_once(url: str, tmp_path: Path, number: int) -> None:
+    async def main() -> None:
+        stores = [Postgres(url) for _ in range(3)]
+        gots = await asyncio.gather(*(store.put([entry(f"{number}")]) for store in stores))
+        assert gots == [True, True, True]
+        await asyncio.gather(*(store.close() for store in stores))
+
+    asyncio.run(main())
+    rows = server().sql(f"SELECT version FROM {schema_of(tmp_path)}.toolwire_migrations ORDER BY version")
+    assert [row["version"] for row in rows] == list(range(1, len(MIGRATIONS) + 1))
+
+
+def test_of_many_that_want_a_mark_one_gets_it(url: str) -> None:
+    async def main() -> None:
+        stores = [Postgres(url) for _ in range(4)]
+        await stores[0].put([entry("a", mark="queued")])
+        takes = [store.put([entry("a", mark="taken"), entry("b")], where=("queued",)) for store in stores * 3]
+        assert sorted(map(bool, await asyncio.gather(*takes))) == [False] * 11 + [True]
+        await asyncio.gather(*(store.close() for store in stores))
+
+    asyncio.run(main())
+
+
+def test_gateways_that_sweep_at_once_remove_everything_once(url: str) -> None:
+    clock = Clock()
+
+    async def main() -> None:
+        stores = [Postgres(url, now=clock) for _ in range(3)]
+        await stores[0].put([entry(f"{n}", expires=clock() + 1) for n in range(3000)])
+        clock.time += 1
+        gots = await asyncio.gather(*(store.sweep() for store in stores))
+        assert sum(got.expired for got in gots if isinstance(got, Swept)) == 3000
+        assert all(got.crowded == 0 for got in gots if isinstance(got, Swept))
+        await asyncio.gather(*(store.close() for store in stores))
+
+    asyncio.run(main())
+    rows = server().sql(f"SELECT count(*) FROM {url.rpartition('=')[2]}.toolwire_entries")
+    assert rows[0]["count"] == 0
+
+
+def test_writers_of_the_same_entries_in_another_order_do_not_block_each_other(url: str) -> None:
+    names = [f"{n:03}" for n in range(200)]
+
+    async def main() -> None:
+        async with using(url) as store:
+            puts = [store.put([entry(name) for name in order]) for order in (names, names[::-1]) * 6]
+            assert set(await asyncio.gather(*puts)) == {True}
+
+    asyncio.run(main())
+
+
+# --- tables ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_newer_version_brings_the_tables_up_to_date_and_an_older_one_says_so(url: str) -> None:
+    later = (*MIGRATIONS, "ALTER TABLE toolwire_entries ADD COLUMN more text")
+
+    async def main() -> None:
+        async with using(url) as before:
+            async with using(url, migrations=later) as after:
+                assert told(await after.get("o", "response", ["a"])) == ["a"]
+                got = await after.stats()
+                assert isinstance(got, Stats)
+                assert got.version == len(later)
+                assert told(await before.get("o", "response", ["a"])) == ["a"]  # it runs on
+            async with using(url) as again:
+                known = f"(tables {len(later)}, known {len(MIGRATIONS)})"
+                assert is_down(await again.stats(), f"it was written by a newer toolwire {known}")
+
+    asyncio.run(main())
+
+
+def test_tables_that_somebody_removed_are_made_again(url: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with using(url) as store:
+            schema = schema_of(tmp_path)
+            server().sql(f"DROP SCHEMA {schema} CASCADE")
+            server().sql(f"CREATE SCHEMA {schema}")
+            assert await store.get("o", "response", ["a"]) == []
+
+    asyncio.run(main())
+
+
+# --- where it is, and why it cannot be used -------------------------------------------------------------------------
+
+
+def test_a_socket_file_will_do(url: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with using(server().url(schema_of(tmp_path), tcp=False)) as store:
+            assert told(await store.get("o", "response", ["a"])) == ["a"]
+            got = await store.stats()
+            assert isinstance(got, Stats)
+            assert got.where.startswith("PostgreSQL at /")
+            assert got.where.endswith(", database postgres")
+            assert PASSWORD not in got.where + repr(store)
+
+    asyncio.run(main())
+
+
+def test_of_several_servers_the_one_that_is_there_is_asked(url: str) -> None:
+    async def main() -> None:
+        async with using(url.replace("@", "@127.0.0.1:1,")) as store:
+            assert told(await store.get("o", "response", ["a"])) == ["a"]
+
+    asyncio.run(main())
+
+
+ROLES = """
+DO $$ BEGIN
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'weak') THEN
+        CREATE ROLE weak LOGIN; CREATE ROLE crowd LOGIN CONNECTION LIMIT 0; CREATE ROLE reader LOGIN;
+    END IF;
+END $$"""
+WRONG: dict[str, tuple[str, str, str]] = {
+    "no such user": ("postgres:", "stranger:", "it refuses the user or the password"),
+    "no such database": ("/postgres?", "/nowhere?", "it has no database of this name"),
+    "too many": ("postgres:", "crowd:", "it takes no more connections"),
+    "no rights": ("postgres:", "weak:", "it has no schema for the tables"),
+    "no rights to the table": ("postgres:", "reader:", "its user may not do what is needed"),
+    "read-only": ("search_path", "default_transaction_read_only=on&search_path", "it takes no writes"),
+    "a standby": ("search_path", "target_session_attrs=standby&search_path", "it takes no writes: it is a standby"),
+    "no such port": (":{port}/", ":1/", "it refuses connections"),
+    "not a port": (":{port}/", ":first/", "the URL is not one that can be used"),
+    "not a mode": ("search_path", "sslmode=maybe&search_path", "the URL is not one that can be used"),
+    "not this mode": ("search_path", "sslmode=require&search_path", "it takes no TLS"),
+    "no such file": ("search_path", "sslmode=verify-full&sslrootcert=none.pem&search_path", "is not there"),
+    "no such socket": ("@127.0.0.1:{port}/postgres?", "@/postgres?host=/nowhere&", "is not there"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_wrong_is_said_without_the_password(url: str, tmp_path: Path, what: str) -> None:
+    old, new, words = WRONG[what]
+    server().sql(ROLES)
+
+    async def main() -> None:
+        async with using(url):
+            server().sql(f"GRANT USAGE ON SCHEMA {schema_of(tmp_path)} TO reader")
+            wrong = url.replace(old.format(port=server().port), new)
+            assert wrong != url
+            async with using(wrong) as store:
+                got = await store.put([entry("b")])
+                assert is_down(got, words), got
+                assert PASSWORD not in repr(store)
+
+    asyncio.run(main())
