@@ -17,6 +17,8 @@ __all__ = ["OURS", "PREFIX", "Entry", "entries_in", "envelope", "kept", "made_by
 
 def made_by(seal: Seal, maker: str) -> bool:
     """Did this maker make the seal? Two makers agree when they agree in every segment that both of them tell."""
+    if seal.maker == maker:
+        return True
     return all(mine == theirs for mine, theirs in zip(seal.maker.split("/"), maker.split("/"), strict=False))
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from toolwire import memory
+from toolwire.conformance.strict import complaints
 from toolwire.exchange import Exchange, Translation
 from toolwire.fold import unfold
 from toolwire.ir import Call, Choice, Finish, Part, Reasoning, Response, Seal, Text, forget
@@ -140,15 +141,8 @@ OWN: dict[str, Any] = {
 
 
 def turn_in(provider: str, body: Any, number: int = 0) -> Any:
-    """The model's turn as its provider gets it back."""
-    if provider == "anthropic":
-        return [turn["content"] for turn in body["messages"] if turn["role"] == "assistant"][number]
-    if provider == "gemini":
-        return [turn["parts"] for turn in body["contents"] if turn["role"] == "model"][number]
-    if provider == "openai-responses":
-        items = [item for item in body["input"] if item.get("role") != "user"]
-        return [item for item in items if not item["type"].endswith("_output")]
-    return [message for message in body["messages"] if message["role"] == "assistant"]
+    """One turn of the model as its provider gets it back."""
+    return _turns(provider, body)[number]
 
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer", "description": "A"}}}
@@ -280,7 +274,7 @@ def test_what_was_sent_once_stays_as_it_was(provider: str) -> None:
     seen: list[Any] = []
     for number in range(3):
         answer = _numbered(ANSWERS[provider], number)
-        said = answered(provider, answer) if not messages else _answered_again(provider, messages, kept, answer)
+        said = _answered_again(provider, messages, kept, answer)
         kept |= said.kept
         message = said.json()["choices"][0]["message"]
         messages += [plain(message), *results(message)]
@@ -547,18 +541,70 @@ def test_a_freeform_call_is_sealed_like_any_other() -> None:
 
 
 def test_the_body_is_read_once() -> None:
-    joined = exchange("anthropic")
-    request = following(plain(EXTRAS), *results(EXTRAS))
-    body = json.dumps(request).encode()
+    seen: list[Any] = []
+
+    def counted(body: Any) -> Any:
+        seen.append(body)
+        return CHAT.read_request(body)
+
+    joined = Exchange(replace(CHAT, read_request=counted), PROVIDERS["anthropic"], Options(model="m", keeps=True))
+    body = json.dumps(following(plain(EXTRAS), *results(EXTRAS))).encode()
     assert joined.wanted(body) == ("call_1", "call_2")
-    assert joined._ahead is not None
-    ahead = joined._ahead[1]
-    joined.request(body)
-    assert joined._request is ahead or joined._request is not None
-    assert joined._ahead is None
-    other = json.dumps(following({"role": "user", "content": "another"})).encode()
+    first = joined.request(body)
+    assert len(seen) == 1
+    assert joined.request(body).body == first.body
     joined.wanted(body)
+    other = json.dumps(following({"role": "user", "content": "another"})).encode()
     assert b"another" in joined.request(other).body
+
+
+# --- from one provider to another -----------------------------------------------------------------------------------
+
+STRICT = {"anthropic": "anthropic", "gemini": "gemini", "openai-responses": "openai-responses"}
+
+
+@pytest.mark.parametrize("there", PROVIDERS)
+@pytest.mark.parametrize("home", PROVIDERS)
+def test_a_conversation_goes_away_and_comes_home(home: str, there: str) -> None:
+    """A turn here, one there, and back: each maker finds its own turns as it made them, and nothing of the other's."""
+    kept: dict[str, bytes] = {}
+    messages: list[Any] = []
+    for number, provider in enumerate((home, there)):
+        said = _answered_again(provider, messages, kept, _numbered(ANSWERS[provider], number))
+        kept |= said.kept
+        message = said.json()["choices"][0]["message"]
+        messages += [plain(message), *results(message)]
+    request = following(*messages, {"role": "user", "content": "and?"})
+    for at, provider in enumerate((home, there)):
+        back = asked(provider, request, kept)
+        assert _turns(provider, back.json())[at] == _own(provider, at)
+        if home != there:
+            alone = asked(provider, request, {id: kept[id] for id in [list(kept)[at]]})
+            assert alone.body == back.body
+        if provider in STRICT:
+            assert complaints(STRICT[provider], back.json(), MODELS[provider]) == []
+
+
+def _own(provider: str, number: int) -> Any:
+    own = json.loads(json.dumps({"id": OWN[provider]}))
+    return _numbered(own, number)["id"]
+
+
+def _turns(provider: str, body: Any) -> list[Any]:
+    """What the assistant said, turn by turn, as this provider gets it."""
+    if provider != "openai-responses":
+        if provider == "anthropic":
+            return [turn["content"] for turn in body["messages"] if turn["role"] == "assistant"]
+        if provider == "gemini":
+            return [turn["parts"] for turn in body["contents"] if turn["role"] == "model"]
+        return [[message] for message in body["messages"] if message["role"] == "assistant"]
+    found: list[Any] = [[]]
+    for item in body["input"]:
+        if item.get("role") == "user" or item["type"].endswith("_output"):
+            found += [[]] if found[-1] else []
+        else:
+            found[-1].append(item)
+    return found
 
 
 # --- all turns that a model could make ----------------------------------------------------------------------------------

@@ -76,7 +76,7 @@ class _Restoring:
         if kept.print and kept.print != shown_print(calls, "".join(part.text for part in _texts(turn))):
             self._lost(turn, f"what is kept for the id `{call.id}` belongs to another turn, or this one was edited")
             return None
-        if not seals.made_by(Seal(kept.maker, ""), self.maker):
+        if kept.maker != self.maker and not seals.made_by(Seal(kept.maker, ""), self.maker):
             self._lost(turn, "what is kept of this turn is another maker's and stays here")
             return None
         return kept
@@ -136,15 +136,27 @@ class _Weaving:
 
     def __init__(self, turn: Turn, template: list[tuple[Piece, str]]) -> None:
         self._place = place(turn)
-        self._texts = [part for part in _texts(turn) if part.text]
-        lengths = [piece.length for piece, _ in template if isinstance(piece, Said)]
-        self._cut = _cut(self._texts, lengths)
+        self._texts: list[Text] = []
+        self._calls: dict[str, Call] = {}
+        self._later: list[Part] = []
+        """Calls that have not found their place."""
+        self._others: list[Part] = []
+        echoed: list[Reasoning] = []
+        for part in turn.parts:
+            if isinstance(part, Call):
+                self._calls.setdefault(part.id, part)
+                self._later.append(part)
+            elif isinstance(part, Text):
+                if part.text:
+                    self._texts.append(part)
+            elif isinstance(part, Reasoning):
+                echoed.append(part)
+            else:
+                self._others.append(part)
+        self._cut = _cut(self._texts, [piece.length for piece, _ in template if isinstance(piece, Said)])
         """The texts as they were; None where the client has changed them."""
-        self._calls = {part.id: part for part in turn.parts if isinstance(part, Call)}
-        self._later: list[Part] = [part for part in turn.parts if isinstance(part, Call)]
-        self._out: list[Part] = _echoed(turn, [piece for piece, _ in template if isinstance(piece, Thought)])
+        self._out: list[Part] = list(_own_words(echoed, template)) if echoed else []
         self._told = bool(self._out)
-        self._others: list[Part] = [part for part in turn.parts if not isinstance(part, _SEALED)]
         self._thoughts: list[Part] = []
 
     def thought(self, piece: Thought, maker: str) -> None:
@@ -166,7 +178,7 @@ class _Weaving:
 
     def called(self, piece: Called, maker: str, id: str) -> bool:
         """False where the call is gone, and thinking that led to it with it."""
-        call = self._calls.get(piece.id)
+        call = self._calls.pop(piece.id, None)
         if call is None:
             led, self._thoughts = bool(self._thoughts), []
             return not led
@@ -197,13 +209,13 @@ class _Weaving:
         return (*self._out, *self._others, *self._later)
 
 
-def _echoed(turn: Turn, kept: list[Thought]) -> list[Part]:
+def _own_words(echoed: list[Reasoning], template: list[tuple[Piece, str]]) -> list[Reasoning]:
     """Thinking that the client gave back, unless what is kept has it too, with its seals or in the same words."""
-    echoed = [part for part in turn.parts if isinstance(part, Reasoning)]
+    kept = [piece for piece, _ in template if isinstance(piece, Thought)]
     if any(thought.seal is not None for thought in kept):
         return []
     same = "".join(part.text for part in echoed) == "".join(thought.text for thought in kept)
-    return [] if same else list(echoed)
+    return [] if same else echoed
 
 
 def _cut(texts: list[Text], lengths: list[int]) -> list[Text] | None:
