@@ -61,7 +61,7 @@ class Line:
             return Down(f"the store {self._path} is closed")
         job = _Job(work, writes, asyncio.get_running_loop().create_future())
         self._waiting.append(job)
-        if self._serving is None:
+        if self._serving is None or self._serving.done():
             self._serving = asyncio.create_task(self._serve())
         answer: T | Down = await job.told
         return answer
@@ -74,7 +74,7 @@ class Line:
     async def close(self) -> None:
         """Finish what was accepted."""
         self._closed = True
-        if self._serving is not None:
+        if self._serving is not None and not self._serving.done():
             await asyncio.wait([self._serving])
         if self._thread is not None:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._drop)
@@ -96,7 +96,6 @@ class Line:
                 for at, job in enumerate(jobs):
                     _tell(job.told, done[0] if isinstance(done[0], BaseException) else done[0][at])
         finally:
-            self._serving = None
             for job in (*jobs, *self._waiting):  # not told: the loop itself comes to its end
                 job.told.cancel()
 

@@ -1,0 +1,394 @@
+"""The store in a file: what happens to the file, and what is said when something is wrong with it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway import store_writer
+from gateway.stores import Clock
+from toolwire.gateway.store.record import Down, Entry, Stats, Store
+from toolwire.gateway.store.sqlite import Sqlite
+from toolwire.gateway.store.sqlite_file import PRAGMAS, STEPS, sound
+from toolwire.gateway.store.sqlite_line import PAUSE
+
+V1 = Path(__file__).with_name("store_v1.sql")
+
+
+def entry(id: str, body: bytes = b"", **more: Any) -> Entry:
+    return Entry(owner="me", kind="response", id=id, body=body, **more)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "new" / "store.db"
+
+
+def told(file: Path, question: str) -> list[Any]:
+    with closing(sqlite3.connect(file)) as connection:
+        return connection.execute(question).fetchall()
+
+
+# --- the file ------------------------------------------------------------------------------------------------------
+
+
+def test_the_file_is_its_owners_alone(file: Path) -> None:
+    async def run() -> None:
+        store = Sqlite(file)
+        assert not file.parent.exists()  # nothing is opened before the first use
+        assert await store.put([entry("r")]) is True
+        for path, mode in ((file.parent, 0o700), (file, 0o600), (file.with_name("store.db-wal"), 0o600)):
+            assert stat.S_IMODE(path.stat().st_mode) == mode
+        await store.close()
+        assert [path.name for path in file.parent.iterdir()] == ["store.db"]
+
+    asyncio.run(run())
+
+
+def test_a_file_that_is_taken_away_is_made_anew(file: Path) -> None:
+    async def run() -> None:
+        store = Sqlite(file)
+        await store.put([entry("r")])
+        for path in list(file.parent.iterdir()):
+            path.unlink()
+        assert await store.get("me", "response", ["r"]) == []
+        assert await store.put([entry("s")]) is True
+        await store.close()
+        assert told(file, "SELECT id FROM entries") == [("s",)]
+
+    asyncio.run(run())
+
+
+def test_a_sweep_gives_back_what_the_disk_had_to_carry(file: Path) -> None:
+    async def run() -> None:
+        clock = Clock()
+        store = Sqlite(file, now=clock, max_bytes=2_000_000)
+        await store.put([entry(f"{number}", bytes(50_000), expires=clock() + number) for number in range(1, 61)])
+        sizes = [(await size(store), file.stat().st_size)]
+        for _ in range(2):
+            await store.sweep()
+            sizes.append((await size(store), file.stat().st_size))
+            clock.time += 100
+        assert sizes[0][0] > 3_000_000
+        assert all(1_500_000 < one <= 1_800_000 for one in sizes[1])
+        assert all(one < 100_000 for one in sizes[2])
+        await store.close()
+
+    asyncio.run(run())
+
+
+async def size(store: Store) -> int:
+    stats = await store.stats()
+    assert isinstance(stats, Stats)
+    return stats.size
+
+
+# --- processes -----------------------------------------------------------------------------------------------------
+
+
+def writer(file: Path, name: str, count: int) -> subprocess.Popen[str]:
+    command = [sys.executable, store_writer.__file__, str(file), name, str(count)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("acknowledged", [1, 40, 250])
+def test_what_was_acknowledged_survives_kill_9(acknowledged: int, file: Path) -> None:
+    with writer(file, "w", 0) as process:
+        assert process.stdout is not None
+        said = [process.stdout.readline().strip() for _ in range(acknowledged)]
+        process.send_signal(signal.SIGKILL)
+        said += process.stdout.read().split("\n")[:-1]
+    assert process.returncode == -signal.SIGKILL
+    assert sound(file)
+
+    async def run() -> None:
+        store = Sqlite(file)
+        found = [await store.get("", kind, said) for kind in ("one", "two", "item")]
+        for entries in found[:2]:
+            assert not isinstance(entries, Down)
+            assert [(one.id, one.body) for one in entries] == [(id, store_writer.body(id)) for id in said]
+        assert found[2] is not None
+        assert not isinstance(found[2], Down)
+        assert [one.id for one in found[2]] == said
+        assert await store.put([entry("after")]) is True
+        await store.close()
+
+    asyncio.run(run())
+    halves = "SELECT count(*) FROM entries AS a WHERE kind IN ('one', 'two') AND NOT EXISTS (SELECT 1 FROM entries AS b WHERE a.id = b.id AND b.kind = CASE a.kind WHEN 'one' THEN 'two' ELSE 'one' END)"
+    assert told(file, halves) == [(0,)]
+
+
+def test_processes_that_begin_at_once_share_one_new_file(file: Path) -> None:
+    names = ["a", "b", "c", "d"]
+    processes = [writer(file, name, 30) for name in names]
+    said = {}
+    for name, process in zip(names, processes, strict=True):
+        out, _ = process.communicate()
+        assert process.returncode == 0
+        said[name] = out.split()
+    assert sound(file)
+    rows = told(file, "SELECT id, place, body FROM entries WHERE kind = 'item' ORDER BY place")
+    assert [place for _, place, _ in rows] == list(range(120))
+    for name in names:
+        assert sorted(id for id, _, _ in rows if id.startswith(name)) == sorted(said[name])
+    assert told(file, "PRAGMA user_version") == [(len(STEPS),)]
+    assert told(file, "PRAGMA journal_mode") == [("wal",)]
+    assert told(file, "PRAGMA auto_vacuum") == [(2,)]
+
+
+# --- versions ------------------------------------------------------------------------------------------------------
+
+
+def from_script(file: Path, script: str) -> None:
+    file.parent.mkdir()
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript(script)
+
+
+KEPT = Entry(
+    owner="me", kind="response", id="resp_1", body=b'{"a":1}', parent="resp_0", place=3, mark="completed",
+    created=1700000000.5, expires=253402300799.0,
+)  # fmt: skip
+
+
+def test_a_file_of_version_1_is_still_read(file: Path) -> None:
+    from_script(file, V1.read_text())
+
+    async def run() -> None:
+        store = Sqlite(file)
+        assert await store.get("me", "response", ["resp_1"]) == [KEPT]
+        assert [one.id for one in await store.children("me", "item", "resp_1")] == ["msg_1"]
+        await store.close()
+
+    asyncio.run(run())
+    assert told(file, "PRAGMA user_version") == [(len(STEPS),)]
+
+
+FURTHER = (*STEPS, ("ALTER TABLE entries ADD COLUMN colour TEXT NOT NULL DEFAULT 'blue'",))
+
+
+def test_tables_are_brought_to_the_newest_version_once(file: Path) -> None:
+    from_script(file, V1.read_text())
+
+    async def run() -> None:
+        stores = [Sqlite(file, steps=FURTHER) for _ in range(5)]
+        found = await asyncio.gather(*(store.get("me", "response", ["resp_1"]) for store in stores))
+        assert found == [[KEPT]] * 5
+        stats = await stores[0].stats()
+        assert isinstance(stats, Stats)
+        assert stats.version == len(FURTHER)
+        for store in stores:
+            await store.close()
+
+    asyncio.run(run())
+    assert told(file, "SELECT DISTINCT colour FROM entries") == [("blue",)]
+
+
+def test_a_step_that_fails_leaves_the_file_as_it_was(file: Path) -> None:
+    from_script(file, V1.read_text())
+
+    async def run() -> None:
+        store = Sqlite(file, steps=(*FURTHER, ("CREATE TABLE more (x)", "NO SQL AT ALL")))
+        assert isinstance(await store.get("me", "response", ["resp_1"]), Down)
+        await store.close()
+
+    asyncio.run(run())
+    assert told(file, "PRAGMA user_version") == [(1,)]
+    assert told(file, "SELECT name FROM sqlite_schema WHERE type = 'table'") == [("entries",)]
+
+
+# --- faults --------------------------------------------------------------------------------------------------------
+
+VERBS: dict[str, Callable[[Store], Any]] = {
+    "get": lambda store: store.get("me", "response", ["r"]),
+    "put": lambda store: store.put([entry("r")]),
+    "append": lambda store: store.append([entry("r", parent="p")]),
+    "chain": lambda store: store.chain("me", "response", "r", 9),
+    "children": lambda store: store.children("me", "response", "r"),
+    "delete": lambda store: store.delete("me", "response", ["r"]),
+    "touch": lambda store: store.touch("me", "response", ["r"], 0),
+    "sweep": lambda store: store.sweep(),
+    "stats": lambda store: store.stats(),
+    "export": lambda store: anext(store.export()),
+}
+
+
+def garbage(file: Path) -> None:
+    file.parent.mkdir()
+    file.write_bytes(b"no database at all" * 1000)
+
+
+def no_folder(file: Path) -> None:
+    file.parent.write_text("a file where the folder should be")
+
+
+def folder(file: Path) -> None:
+    file.mkdir(parents=True)
+
+
+def foreign(file: Path) -> None:
+    from_script(file, "CREATE TABLE photos (id)")
+
+
+def stranger(file: Path) -> None:
+    from_script(file, "PRAGMA application_id = 7")
+
+
+def newer(file: Path) -> None:
+    from_script(file, V1.read_text() + "PRAGMA user_version = 99;")
+
+
+def torn(file: Path) -> None:
+    from_script(file, V1.read_text())
+    file.write_bytes(file.read_bytes()[:4096] + b"\xff" * 20_000)
+
+
+FAULTS = {
+    garbage: "it is no store, or damaged: move it away, and a new one is made",
+    no_folder: "File exists; look at the rights of its folder",
+    folder: "it cannot be opened: look at the rights of its folder",
+    foreign: "it belongs to another program: give [store] another path",
+    stranger: "it belongs to another program: give [store] another path",
+    newer: "it was written by a newer toolwire (tables 99, known 1): update this one, or give it another file",
+    torn: "it is damaged: move it away, and a new one is made",
+}
+
+
+@pytest.mark.parametrize("broken", FAULTS, ids=lambda broken: broken.__name__)
+def test_a_file_that_cannot_be_used_is_said_by_every_verb(broken: Callable[[Path], None], file: Path) -> None:
+    broken(file)
+    before = file.read_bytes() if file.is_file() else b""
+
+    async def run() -> None:
+        for verb, ask in VERBS.items():
+            store = Sqlite(file)
+            assert (verb, await ask(store)) == (verb, Down(f"the store {file} cannot be used: {FAULTS[broken]}"))
+            await store.close()
+
+    asyncio.run(run())
+    assert (file.read_bytes() if file.is_file() else b"") == before
+
+
+def test_after_a_fault_it_rests_and_then_tries_again(file: Path) -> None:
+    garbage(file)
+
+    async def run() -> None:
+        clock = Clock()
+        store = Sqlite(file, now=clock)
+        assert isinstance(await store.put([entry("r")]), Down)
+        file.unlink()
+        clock.time += PAUSE * 0.9
+        assert isinstance(await store.put([entry("r")]), Down)
+        assert not file.exists()
+        clock.time += PAUSE * 0.2
+        assert await store.put([entry("r")]) is True
+        assert [one.id for one in await store.get("me", "response", ["r"])] == ["r"]
+        await store.close()
+
+    asyncio.run(run())
+
+
+def test_a_clock_that_is_put_back_does_not_lengthen_the_rest(file: Path) -> None:
+    garbage(file)
+
+    async def run() -> None:
+        clock = Clock()
+        store = Sqlite(file, now=clock)
+        assert isinstance(await store.put([entry("r")]), Down)
+        file.unlink()
+        clock.time -= 1000
+        assert await store.put([entry("r")]) is True
+        await store.close()
+
+    asyncio.run(run())
+
+
+def test_a_full_disk_refuses_what_is_too_much_and_nothing_else(file: Path) -> None:
+    async def run() -> None:
+        store = Sqlite(file, pragmas={**PRAGMAS, "max_page_count": 60})
+        assert await store.put([entry("early", b"kept")]) is True
+        results = await asyncio.gather(
+            store.put([entry("before")]),
+            store.put([entry("fits"), entry("large", bytes(1_000_000))]),
+            store.get("me", "response", ["early"]),
+            store.put([entry("after")]),
+        )
+        down = Down(
+            f"the store {file} cannot be used: the disk is full: make room, or lower [store] max_bytes and run `toolwire store gc`"
+        )
+        assert results[0] is results[3] is True
+        assert results[1] == down
+        found = await store.get("me", "response", ["early", "before", "fits", "large", "after"])
+        assert [one.id for one in found] == ["early", "before", "after"]
+        await store.close()
+
+    asyncio.run(run())
+    assert sound(file)
+
+
+def test_a_file_that_is_held_for_too_long(file: Path) -> None:
+    async def run() -> None:
+        clock = Clock()
+        store = Sqlite(file, now=clock, pragmas={**PRAGMAS, "busy_timeout": 20})
+        await store.put([entry("r")])
+        with closing(sqlite3.connect(file, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            assert [one.id for one in await store.get("me", "response", ["r"])] == ["r"]  # who reads need not wait
+            down = await store.put([entry("s")])
+            assert isinstance(down, Down)
+            assert "another process holds it for too long" in down.what
+        clock.time += PAUSE
+        assert await store.put([entry("s")]) is True
+        await store.close()
+
+    asyncio.run(run())
+
+
+def test_a_mistake_of_ours_is_raised_and_spoils_nothing(file: Path) -> None:
+    async def run() -> None:
+        store = Sqlite(file)
+        results = await asyncio.gather(
+            store.put([entry("before")]),
+            store.put([entry("half"), entry("x", place=2**70)]),
+            store.get("me", "response", ["\ud800"]),
+            store.put([entry("after")]),
+            return_exceptions=True,
+        )
+        assert results[0] is results[3] is True
+        assert isinstance(results[1], OverflowError)
+        assert isinstance(results[2], UnicodeEncodeError)
+        found = await store.get("me", "response", ["before", "half", "after"])
+        assert [one.id for one in found] == ["before", "after"]
+        await store.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("steps", range(5))
+def test_a_loop_that_ends_leaves_nobody_waiting(steps: int, file: Path) -> None:
+    """Without `close`: whoever runs the gateway was in a hurry. Another loop can go on."""
+    store = Sqlite(file)
+
+    async def hurry() -> asyncio.Task[bool | Down]:
+        accepted = asyncio.create_task(store.put([entry("r")]))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        return accepted
+
+    async def later() -> None:
+        assert await store.put([entry("s")]) is True
+        assert [one.id for one in await store.get("me", "response", ["s"])] == ["s"]
+        await store.close()
+
+    assert asyncio.run(hurry()).done()
+    asyncio.run(later())
