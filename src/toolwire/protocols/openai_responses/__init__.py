@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
+from toolwire.protocols.openai_responses.details.state import KEEPING
 from toolwire.protocols.openai_responses.errors import read_error, write_error
 from toolwire.protocols.openai_responses.http import HTTP
 from toolwire.protocols.openai_responses.names import KINDS, NAME
 from toolwire.protocols.openai_responses.request import read_request, write_request
 from toolwire.protocols.openai_responses.response import glance, read_response, write_response
-from toolwire.protocols.openai_responses.state import KEEPING
 from toolwire.protocols.openai_responses.stream_read import StreamReader
 from toolwire.protocols.openai_responses.stream_write import StreamWriter
 from toolwire.room import Room, Rules
