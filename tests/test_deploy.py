@@ -1,0 +1,343 @@
+"""What stands in deploy/ is judged by those it is for: systemd, HAProxy, the schemas of Compose and of Kubernetes.
+
+What no schema knows is compared with the gateway: its ports, its probes, its user, its variables, its deadlines.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import msgspec
+import pytest
+import yaml
+from check_jsonschema.builtin_schemas import get_builtin_schema
+from lightkube.models import apps_v1, core_v1, policy_v1
+
+from gateway.conftest import served
+from gateway.wire import ask
+from toolwire.gateway.settings.config import Config
+from toolwire.gateway.settings.configfile import load
+
+ROOT = Path(__file__).parents[1]
+DEPLOY = ROOT / "deploy"
+KUBERNETES = sorted((DEPLOY / "kubernetes").glob("*.yaml*"))
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+IMAGE = f"toolwire:{VERSION}"
+PORT = 8642
+
+
+def read(path: str) -> str:
+    return (DEPLOY / path).read_text()
+
+
+def document(path: str) -> Any:
+    return yaml.safe_load(read(path))
+
+
+@pytest.fixture(scope="module")
+def config() -> Config:
+    return configured(DEPLOY / "toolwire.toml")
+
+
+def configured(file: Path) -> Config:
+    """By the real reader, with what the examples of an environment set."""
+    environ = dict.fromkeys(variables(), "x" * 32)
+    return load(file, {**environ, "TOOLWIRE_STORE_URL": "postgresql://toolwire@postgres/toolwire"})
+
+
+# --- the configuration ------------------------------------------------------------------------------------------------
+
+
+def test_the_configuration_is_right(config: Config) -> None:
+    assert [problem.what for problem in config.warnings] == []
+    assert {"openai", "anthropic", "gemini"} <= config.providers.keys()
+    assert (config.store.url, config.store.url_env) == ("", "TOOLWIRE_STORE_URL")
+
+
+def test_nobody_is_let_in_by_the_example(config: Config) -> None:
+    assert [key.sha256 for key in config.server.keys] == ["0" * 64]
+
+
+def test_kubernetes_has_the_same_configuration() -> None:
+    assert document("kubernetes/configuration.yaml")["data"] == {"toolwire.toml": read("toolwire.toml")}
+
+
+# --- systemd ----------------------------------------------------------------------------------------------------------
+
+UNIT = "systemd/toolwire@.service"
+KNOWN = {
+    "Unit": {"Description", "Wants", "After"},
+    "Service": {
+        "Type", "ExecStart", "ExecReload", "EnvironmentFile", "Restart", "RestartSec", "KillMode", "TimeoutStopSec",
+        "DynamicUser", "LimitNOFILE", "CapabilityBoundingSet", "LockPersonality", "NoNewPrivileges", "PrivateDevices",
+        "PrivateTmp", "ProtectClock", "ProtectControlGroups", "ProtectHome", "ProtectHostname", "ProtectKernelLogs",
+        "ProtectKernelModules", "ProtectKernelTunables", "ProtectProc", "ProtectSystem", "RestrictAddressFamilies",
+        "RestrictNamespaces", "RestrictRealtime", "RestrictSUIDSGID", "SystemCallArchitectures", "SystemCallFilter",
+        "UMask",
+    },
+    "Install": {"WantedBy"},
+}  # fmt: skip
+"""Directives of systemd's manual that we use: where systemd itself is not here to judge, this finds a misspelling."""
+
+
+def directives() -> Iterator[tuple[str, str, str]]:
+    section = ""
+    for line in read(UNIT).splitlines():
+        if line.startswith("["):
+            section = line.strip("[]")
+        elif line and not line.startswith("#"):
+            name, _, value = line.partition("=")
+            yield section, name, value
+
+
+def test_the_unit_has_only_directives_that_there_are() -> None:
+    assert [(section, name) for section, name, _ in directives() if name not in KNOWN[section]] == []
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not here: its verdict was left out")
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    unit = tmp_path / "toolwire@.service"
+    unit.write_text(read(UNIT).replace("/opt/toolwire/bin/toolwire", sys.executable))
+    command = ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(unit)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, [line for line in done.stderr.splitlines() if "toolwire" in line]) == (0, [])
+
+
+def test_the_unit_waits_for_streams_and_tells_only_the_gateway(config: Config) -> None:
+    service = {name: value for section, name, value in directives() if section == "Service"}
+    assert int(service["TimeoutStopSec"]) > config.server.deadlines.shutdown
+    # With a signal for each, workers would get two: one of systemd, one passed on, and the second cuts streams.
+    assert service["KillMode"] == "mixed"
+    assert (service["NoNewPrivileges"], service["ProtectSystem"], service["DynamicUser"]) == ("yes", "strict", "yes")
+
+
+def test_the_unit_starts_the_gateway_as_it_can_be_started() -> None:
+    from toolwire.cli import main
+
+    words = next(value for _, name, value in directives() if name == "ExecStart").split()[1:]
+    with pytest.raises(SystemExit) as done:
+        main([*(word.replace("%i", str(PORT)) for word in words), "--help"])
+    assert done.value.code == 0
+
+
+# --- HAProxy ----------------------------------------------------------------------------------------------------------
+
+BALANCERS = ("systemd/haproxy.cfg", "compose/haproxy.cfg")
+
+
+@pytest.mark.skipif(not shutil.which("haproxy"), reason="HAProxy is not here: its verdict was left out")
+@pytest.mark.parametrize("path", BALANCERS)
+def test_haproxy_takes_its_configuration(path: str) -> None:
+    done = subprocess.run(["haproxy", "-c", "-f", str(DEPLOY / path)], capture_output=True, text=True, check=False)
+    assert (done.returncode, "warning" in done.stderr.lower()) == (0, False), done.stderr
+
+
+@pytest.mark.parametrize("path", BALANCERS)
+def test_the_balancer_repeats_nothing_and_waits_long_enough(path: str, config: Config) -> None:
+    text = read(path)
+    assert re.findall(r"^ *retry-on (.*)$", text, re.MULTILINE) == ["conn-failure"]
+    for side in ("client", "server"):
+        (seconds,) = re.findall(rf"^ *timeout {side} (\d+)s$", text, re.MULTILINE)
+        assert int(seconds) > config.server.deadlines.first_byte
+    assert "option httpchk GET /readyz" in text
+
+
+def test_both_balancers_behave_alike() -> None:
+    ours, theirs = (re.search(r"^defaults\n.*?^(?=\S)", read(path), re.MULTILINE | re.DOTALL) for path in BALANCERS)
+    assert ours
+    assert theirs
+    assert ours[0] == theirs[0]
+
+
+def test_the_balancer_of_systemd_knows_the_units() -> None:
+    ports = re.findall(r"^ *server (\d+) 127\.0\.0\.1:(\d+)$", read("systemd/haproxy.cfg"), re.MULTILINE)
+    units = re.findall(r"toolwire@(\d+)", read(UNIT))
+    assert ports == [(unit, unit) for unit in units]
+    assert len(units) == 3
+
+
+# --- Compose ----------------------------------------------------------------------------------------------------------
+
+
+def compose() -> Any:
+    return document("compose/compose.yaml")
+
+
+def test_compose_takes_its_file() -> None:
+    schema = get_builtin_schema("vendor.compose-spec")
+    jsonschema.validate(compose(), schema)
+    wrong = compose()
+    wrong["services"]["toolwire"]["stop_grace_periode"] = "1s"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(wrong, schema)
+
+
+def test_compose_runs_three_of_our_image(config: Config) -> None:
+    services = compose()["services"]
+    ours = services["toolwire"]
+    assert (ours["image"], ours["deploy"]) == (IMAGE, {"replicas": 3})
+    assert (DEPLOY / "compose" / ours["build"] / "Dockerfile").resolve() == ROOT / "Dockerfile"
+    assert int(ours["stop_grace_period"].removesuffix("s")) > config.server.deadlines.shutdown
+    assert (ours["read_only"], ours["cap_drop"], ours["tmpfs"]) == (True, ["ALL"], ["/tmp"])
+    (mounted,) = ours["volumes"]
+    source, target, mode = mounted.split(":")
+    assert (DEPLOY / "compose" / source).resolve() == DEPLOY / "toolwire.toml"
+    assert (f"TOOLWIRE_CONFIG={target}" in DOCKERFILE, mode) == (True, "ro")
+    assert ours["environment"]["TOOLWIRE_STORE_URL"].endswith("@postgres:5432/toolwire")
+    assert services["postgres"]["environment"]["POSTGRES_DB"] == "toolwire"
+
+
+def test_the_balancer_of_compose_finds_them() -> None:
+    text = read("compose/haproxy.cfg")
+    ((count, name, port),) = re.findall(r"^ *server-template \S+ (\d+) (\w+):(\d+)$", text, re.MULTILINE)
+    assert int(count) >= 2 * compose()["services"][name]["deploy"]["replicas"]
+    assert f"EXPOSE {port}" in DOCKERFILE
+    assert compose()["services"]["balancer"]["ports"] == [f"127.0.0.1:{PORT}:{PORT}"]
+    assert f"bind :{PORT}" in text
+
+
+# --- Kubernetes -------------------------------------------------------------------------------------------------------
+
+TYPES: dict[tuple[str, str], Any] = {
+    ("apps/v1", "Deployment"): apps_v1.Deployment,
+    ("v1", "Service"): core_v1.Service,
+    ("v1", "ConfigMap"): core_v1.ConfigMap,
+    ("v1", "Secret"): core_v1.Secret,
+    ("policy/v1", "PodDisruptionBudget"): policy_v1.PodDisruptionBudget,
+}
+
+
+def schema_of(kind: Any) -> Any:
+    """The JSON Schema of a type as Kubernetes publishes it; what it does not know is refused."""
+    schema = msgspec.json.schema(kind)
+    for part in schema["$defs"].values():
+        if "properties" in part:
+            part["additionalProperties"] = False
+    return schema
+
+
+def judged(manifest: Any) -> None:
+    jsonschema.validate(manifest, schema_of(TYPES[manifest["apiVersion"], manifest["kind"]]))
+
+
+@pytest.mark.parametrize("path", KUBERNETES, ids=lambda path: path.name)
+def test_kubernetes_takes_its_manifest(path: Path) -> None:
+    judged(yaml.safe_load(path.read_text()))
+
+
+def test_the_judge_finds_mistakes() -> None:
+    for wrong in (
+        lambda pod: pod.update(terminationGracePeriod=1),
+        lambda pod: pod.update(terminationGracePeriodSeconds="330s"),
+        lambda pod: pod["containers"][0].pop("name"),
+        lambda pod: pod["containers"][0]["livenessProbe"]["httpGet"].update(paths="/"),
+    ):
+        manifest = document("kubernetes/deployment.yaml")
+        wrong(manifest["spec"]["template"]["spec"])
+        with pytest.raises(jsonschema.ValidationError):
+            judged(manifest)
+
+
+def test_all_that_is_needed_is_there() -> None:
+    found = {yaml.safe_load(path.read_text())["kind"] for path in KUBERNETES}
+    assert found == {kind for _, kind in TYPES}
+    # `kubectl apply --filename` takes a folder's files by their endings, and must not take an empty secret.
+    assert [path.name for path in KUBERNETES if path.suffix != ".yaml"] == ["secret.yaml.example"]
+
+
+@pytest.fixture(scope="module")
+def pod() -> Any:
+    return document("kubernetes/deployment.yaml")["spec"]["template"]["spec"]
+
+
+def test_kubernetes_runs_three_of_our_image(pod: Any) -> None:
+    spec = document("kubernetes/deployment.yaml")["spec"]
+    assert (spec["replicas"], spec["strategy"]["rollingUpdate"]["maxUnavailable"]) == (3, 0)
+    assert pod["containers"][0]["image"] == IMAGE
+    labels = spec["template"]["metadata"]["labels"]
+    assert spec["selector"]["matchLabels"] == labels
+    assert document("kubernetes/service.yaml")["spec"]["selector"] == labels
+    assert document("kubernetes/disruption.yaml")["spec"]["selector"]["matchLabels"] == labels
+
+
+def test_kubernetes_lets_streams_finish(pod: Any, config: Config) -> None:
+    pause = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert pause > 0
+    assert pod["terminationGracePeriodSeconds"] > pause + config.server.deadlines.shutdown
+
+
+def test_kubernetes_gives_it_no_rights(pod: Any) -> None:
+    (container,) = pod["containers"]
+    (uid,) = re.findall(r"--uid (\d+)", DOCKERFILE)
+    assert (pod["securityContext"]["runAsNonRoot"], pod["securityContext"]["runAsUser"]) == (True, int(uid))
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert pod["automountServiceAccountToken"] is False
+
+
+def test_kubernetes_finds_the_gateway_and_its_file(pod: Any) -> None:
+    (container,) = pod["containers"]
+    (port,) = container["ports"]
+    assert f"EXPOSE {port['containerPort']}" in DOCKERFILE
+    (served,) = document("kubernetes/service.yaml")["spec"]["ports"]
+    assert served["targetPort"] == port["name"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    (named,) = container["env"]
+    (file,) = document("kubernetes/configuration.yaml")["data"]
+    assert named == {"name": "TOOLWIRE_CONFIG", "value": f"{mounts['configuration']}/{file}"}
+    assert pod["volumes"][0]["configMap"]["name"] == document("kubernetes/configuration.yaml")["metadata"]["name"]
+    assert (
+        container["envFrom"][0]["secretRef"]["name"] == document("kubernetes/secret.yaml.example")["metadata"]["name"]
+    )
+
+
+def test_the_probes_are_answered(pod: Any, tmp_path: Path) -> None:
+    (container,) = pod["containers"]
+    probed = {container[probe]["httpGet"]["path"] for probe in ("livenessProbe", "readinessProbe")}
+    assert probed == {"/livez", "/readyz"}
+    (tmp_path / "toolwire.toml").write_text('[server]\nlog = "none"\n[store]\nurl = "none"\n')
+    with served(tmp_path / "toolwire.toml") as url:
+        port = int(url.rpartition(":")[2])
+        assert [ask(port, "GET", path).status for path in sorted(probed)] == [200, 200]
+
+
+# --- secrets ----------------------------------------------------------------------------------------------------------
+
+EXAMPLES = ("systemd/environment.example", "compose/.env.example")
+
+
+def variables() -> dict[str, str]:
+    """What the examples of an environment set."""
+    lines = [line.partition("=") for path in EXAMPLES for line in read(path).splitlines() if not line.startswith("#")]
+    return {name: value for name, _, value in lines} | document("kubernetes/secret.yaml.example")["stringData"]
+
+
+def test_variables_are_known(config: Config) -> None:
+    """Each is read by the configuration, by a provider of the reference, or by PostgreSQL's image."""
+    reference = (ROOT / "docs" / "reference" / "configuration.md").read_text()
+    known = {config.store.url_env, config.store.key_env, "POSTGRES_PASSWORD"}
+    assert [name for name in variables() if name not in known and f"`{name}`" not in reference] == []
+
+
+def test_no_secret_stands_here() -> None:
+    for path in DEPLOY.rglob("*"):
+        if path.is_file():
+            for password in re.findall(r"://\w+:(.*?)@", path.read_text()):
+                assert password == "PASSWORD" or password.startswith("${POSTGRES_PASSWORD"), path
+    assert {value for name, value in variables().items() if not name.endswith("_URL")} == {""}
+
+
+def test_what_is_filled_in_is_not_committed() -> None:
+    assert "/deploy/compose/.env" in (ROOT / ".gitignore").read_text().splitlines()
