@@ -31,6 +31,9 @@ api_key = "sk-hidden"
 provider = "own"
 max_output_tokens = 9
 fallbacks = ["mistral/m"]
+[store]
+url = "postgresql://me:sk-hidden@db/kept?password=sk-hidden"
+ttl = 86400
 """
 
 
@@ -58,6 +61,7 @@ def test_it_says_what_is_configured_and_no_key(run: Any, tmp_path: Path) -> None
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert lines[0] == "file toolwire.toml"
     assert lines[1] == "server http://127.0.0.1:8642, 1 worker, for clients with a key"
+    assert lines[2] == "store postgresql://db/kept, for 1 days, at most 1 GiB"
     assert "deepseek anthropic https://api.deepseek.com/anthropic missing: TEAM_KEY" in lines
     assert "own openai-chat https://llm.example.com/v1 client's own" in lines
     assert "written openai-chat https://api.groq.com/openai/v1 from the file" in lines

@@ -57,7 +57,7 @@ def keys(settings: Store, environ: Mapping[str, str]) -> tuple[str, ...]:
 
 def file(url: str) -> Path | None:
     """The file of a store in SQLite; None for all others."""
-    return Path(unquote(url.removeprefix(SQLITE))) if url.startswith(SQLITE) else None
+    return Path("/" + unquote(url.removeprefix(SQLITE)).lstrip("/")) if url.startswith(SQLITE) else None
 
 
 def shown(settings: Store, environ: Mapping[str, str]) -> str:
