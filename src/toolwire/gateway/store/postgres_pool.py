@@ -25,6 +25,7 @@ MIGRATION = 60.0
 """For the first verb, which may have to bring tables up to date, or wait for another gateway that does."""
 IDLE = 240.0
 """Seconds after which an unused connection is not trusted: something on the way may have forgotten it."""
+CLOSED = "it is closed"
 Got = TypeVar("Got")
 
 
@@ -75,9 +76,11 @@ class Pool:
         self, work: Callable[[Connection], Awaitable[Got]], *, again: bool, deadline: float = 0.0
     ) -> Got | Down:
         """Do it on some connection. `again`: twice does no harm, so that a broken connection is no reason to fail."""
+        if self._closed:
+            return self.down(Unreachable(CLOSED))
         hand = self._hand()
         try:
-            async with asyncio.timeout(max(deadline, self._deadline if self._current else MIGRATION)):
+            async with asyncio.timeout(max(deadline, self._deadline if self._current else MIGRATION)), hand.free:
                 try:
                     return await self._once(hand, work)
                 except (*NOTHING_DONE, *BROKEN) as error:
@@ -92,6 +95,8 @@ class Pool:
     @asynccontextmanager
     async def lent(self) -> AsyncIterator[Connection]:
         """A connection of one's own for as long as one likes, beside the others; raises what is in `WRONG`."""
+        if self._closed:
+            raise Unreachable(CLOSED)
         async with asyncio.timeout(MIGRATION):
             connection = await self._connected(self._hand())
         try:
@@ -103,23 +108,26 @@ class Pool:
         return Down(f"the store in {self.place} cannot be used: {said(error)}")
 
     async def close(self) -> None:
+        """Finish what was accepted; in each event loop that used it."""
         self._closed = True
         hand = self._hand()
+        for _ in range(SIZE):  # behind all that wait
+            await hand.free.acquire()
+        hand.free = asyncio.Semaphore(SIZE)
         while hand.idle:
             with suppress(*WRONG):
                 await hand.idle.pop()[0].close(timeout=1.0)
 
     async def _once(self, hand: _Hand, work: Callable[[Connection], Awaitable[Got]]) -> Got:
-        async with hand.free:
-            connection = await self._take(hand)
-            try:
-                got = await work(connection)
-            except BaseException:
-                # Also when the caller left: what state it is in is not worth finding out.
-                connection.terminate()
-                raise
-            self._give(hand, connection)
-            return got
+        connection = await self._take(hand)
+        try:
+            got = await work(connection)
+        except BaseException:
+            # Also when the caller left: what state it is in is not worth finding out.
+            connection.terminate()
+            raise
+        hand.idle.append((connection, asyncio.get_running_loop().time()))
+        return got
 
     # --- connections ------------------------------------------------------------------------------------------------
 
@@ -139,17 +147,9 @@ class Pool:
             connection.terminate()
         return await self._connected(hand)
 
-    def _give(self, hand: _Hand, connection: Connection) -> None:
-        if self._closed:
-            connection.terminate()
-        else:
-            hand.idle.append((connection, asyncio.get_running_loop().time()))
-
     async def _connected(self, hand: _Hand) -> Connection:
         """A new connection, its tables in order."""
         time = asyncio.get_running_loop().time
-        if self._closed:
-            raise Unreachable("it is closed")
         if hand.fault and (hand.tries or time() < hand.rests_until):
             raise Unreachable(hand.fault)
         hand.tries = True

@@ -68,14 +68,15 @@ APPEND = f"""INSERT INTO toolwire_entries ({COLUMNS})
     FROM {ROWS} WITH ORDINALITY AS new (owner, kind, id, parent, place, mark, created, expires, body, number)
     {WRITE}"""
 
+# Each step looks up one entry: written as a plain join, PostgreSQL may read the whole table for each.
 CHAIN = f"""WITH RECURSIVE line AS (
         SELECT {COLUMNS}, 1 AS depth FROM toolwire_entries
         WHERE owner = $1 AND kind = $2 AND sha256(id) = $3 AND expires > $4
         UNION ALL
-        SELECT {", ".join(f"older.{name}" for name in COLUMNS.split(", "))}, depth + 1
-        FROM line JOIN toolwire_entries AS older
-            ON older.owner = $1 AND older.kind = $2 AND sha256(older.id) = sha256(line.parent)
-        WHERE depth < $5 AND line.parent <> '' AND older.expires > $4)
+        SELECT older.*, depth + 1 FROM line CROSS JOIN LATERAL (
+            SELECT {COLUMNS} FROM toolwire_entries
+            WHERE owner = $1 AND kind = $2 AND sha256(id) = sha256(line.parent) AND expires > $4 LIMIT 1) AS older
+        WHERE depth < $5 AND line.parent <> '')
     SELECT {COLUMNS} FROM line ORDER BY depth DESC LIMIT $5"""
 
 _CHILDREN = f"""SELECT {COLUMNS} FROM toolwire_entries
