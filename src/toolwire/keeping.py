@@ -55,11 +55,14 @@ class Tap(Protocol):
     """The whole answer, as the last event tells it; None before."""
 
     def feed(self, data: bytes) -> bytes:
-        """What can go out at once: whole frames. No bytes are the end of the stream."""
+        """What can go out at once: whole frames."""
+
+    def close(self) -> bytes:
+        """The end of the stream: what was held back because its frame seemed not to be whole. The last event still
+        waits."""
 
     def release(self, changes: Mapping[str, Json]) -> bytes:
-        """The last event and what came behind it, its answer with these keys changed; without a last event, what was
-        left over."""
+        """The last event and what came behind it, its answer with these keys changed."""
 
 
 class Keeping(Struct, frozen=True, kw_only=True):

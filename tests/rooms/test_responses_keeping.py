@@ -466,7 +466,7 @@ def tapped(data: bytes, cuts: list[int], changes: dict[str, Any], last: dict[str
     tap = KEEPING.tap(changes)
     edges = [0, *sorted({cut % (len(data) + 1) for cut in cuts}), len(data)]
     pieces = [data[a:b] for a, b in pairwise(edges) if b > a]
-    out = b"".join(map(tap.feed, pieces)) + tap.feed(b"")
+    out = b"".join(map(tap.feed, [*pieces, b""])) + tap.close()
     assert not (tap.response and b"response.completed" in out.rpartition(b"event:")[2])
     return out + tap.release(last), tap.response
 
@@ -550,7 +550,8 @@ def test_words_of_the_last_event_in_a_text_hold_nothing_back() -> None:
     ]
     tap = KEEPING.tap({"id": "x"})
     assert [tap.feed(frame) for frame in frames] == frames
-    assert (tap.response, tap.release({"store": False})) == (None, b"")
+    assert tap.feed(b": half") + tap.feed(b"") == b""
+    assert (tap.close(), tap.response, tap.release({"store": False})) == (b": half", None, b"")
 
 
 def test_items_that_the_last_event_does_not_repeat_are_gathered() -> None:

@@ -94,8 +94,9 @@ async def relay(call: Call, flow: Flow, asking: Asking, outlet: Outflow) -> None
             if got is not None:
                 flow.source_ended = True
                 put(scrubbed(flow.stream.close(), flow.prepared.line))
-        if gate is not None and gate.due:
-            outlet.put(await gate.opened())
+        if gate is not None:
+            outlet.put(gate.ended())
+            outlet.put(await gate.opened() if gate.due else b"")
         await outlet.end()
     finally:
         outlet.close()

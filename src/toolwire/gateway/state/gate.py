@@ -31,6 +31,14 @@ class Gate:
             return b""
         return data
 
+    def ended(self) -> bytes:
+        """The stream has ended: what its tap still holds without need."""
+        if self._tap is None:
+            return b""
+        data = self._tap.close()
+        self.due = self._tap.response is not None
+        return data
+
     async def opened(self) -> bytes:
         """Keep what is due; gives what was held back."""
         self.due = False

@@ -119,7 +119,7 @@ async def _of(visit: Visit, talk: Entry) -> Entry | Reply:
 async def _item(visit: Visit) -> Outcome:
     talk = await _talk(visit)
     item = await _of(visit, talk) if isinstance(talk, Entry) else talk
-    return Reply(200, JSON, encode(_object(item))) if isinstance(item, Entry) else item
+    return Reply(200, JSON, encode(visit.keeping.write_item(_object(item)))) if isinstance(item, Entry) else item
 
 
 async def _remove(visit: Visit) -> Outcome:

@@ -42,6 +42,7 @@ class Tray:
 
     async def end(self) -> None:
         """What the end tells is kept by whoever started this."""
+        self._job.add(self._tap.close())
 
     def close(self) -> None:
         """Nothing to give back."""

@@ -54,7 +54,7 @@ def _read(frame: bytes) -> tuple[str, Object, str | None]:
 
 
 class StreamTap:
-    """Holds back what is no whole frame yet, and from the last event on everything. No bytes (`b""`) are the end."""
+    """Holds back what is no whole frame yet, and from the last event on everything."""
 
     def __init__(self, changes: Mapping[str, Json]) -> None:
         self.response: Object | None = None
@@ -69,11 +69,20 @@ class StreamTap:
         if self._released:
             return data
         self._tail += data
-        if self._held is not None or (data and b"\n" not in data and b"\r" not in data):
-            return self._overflow() if self._held is None and len(self._tail) > MAX_FRAME else b""
+        if self._held is not None:
+            return b""
+        if b"\n" not in data and b"\r" not in data:
+            return self._overflow() if len(self._tail) > MAX_FRAME else b""
+        return self._taken(*_cut(bytes(self._tail)))
+
+    def close(self) -> bytes:
+        """A last frame that lacks its blank line is still a frame."""
+        if self._released or self._held is not None or not self._tail:
+            return b""
         frames, rest = _cut(bytes(self._tail))
-        if not data and rest:
-            frames, rest = [*frames, rest], b""
+        return self._taken([*frames, rest], b"")
+
+    def _taken(self, frames: list[bytes], rest: bytes) -> bytes:
         self._tail = bytearray(rest)
         whole = b"".join(frames)
         if self._looks.search(whole) is None and _DONE not in whole:
