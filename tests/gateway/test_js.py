@@ -23,7 +23,14 @@ SCRIPTS = {
     "openai": ("openai-chat", "openai-responses"),
     "anthropic": ("anthropic",),
     "genai": ("gemini",),
-    "vercel": ("openai-chat", "openai-responses", "openai-compatible", "anthropic", "gemini"),
+    "vercel": (
+        "openai-chat",
+        "openai-responses",
+        "openai-responses-kept",
+        "openai-compatible",
+        "anthropic",
+        "gemini",
+    ),
 }
 CLIENTS = [(script, client) for script, clients in SCRIPTS.items() for client in clients]
 PARIS, OSLO, ROME = (
@@ -136,6 +143,7 @@ def test_a_call_its_result_and_the_end(outcome: Played) -> None:
     assert (first["text"], called(first), last["text"], last["calls"]) == ("Let me look.", [PARIS], DONE, [])
     assert (first["usage"], last["usage"]) == ([25, 12], [25, 12])
     assert "15 °C" in played.talk.asked[1].text
+    assert "item_reference" not in played.talk.asked[1].text
 
 
 def test_parallel_calls(outcome: Played) -> None:

@@ -11,6 +11,7 @@ globalThis.AI_SDK_LOG_WARNINGS = false; // they would stand between the results
 const MODELS = {
   "openai-chat": ({ base, model }) => createOpenAI({ apiKey: KEY, baseURL: `${base}/v1` }).chat(model),
   "openai-responses": ({ base, model }) => createOpenAI({ apiKey: KEY, baseURL: `${base}/v1` }).responses(model),
+  "openai-responses-kept": ({ base, model }) => createOpenAI({ apiKey: KEY, baseURL: `${base}/v1` }).responses(model),
   "openai-compatible": ({ base, model }) =>
     createOpenAICompatible({ name: "toolwire", apiKey: KEY, baseURL: `${base}/v1`, includeUsage: true })(model),
   anthropic: ({ base, model }) => createAnthropic({ apiKey: KEY, baseURL: `${base}/v1` })(model),
@@ -42,8 +43,8 @@ await main(async (job) => {
     tools: toolsOf(job),
     stopWhen: stepCountIs(5),
     maxRetries: 0,
-    // What is not kept by the provider has to be sent whole; the default sends references to it.
-    providerOptions: { openai: { store: false } },
+    // What is not kept has to be sent whole; the default sends references to it.
+    providerOptions: { openai: { store: job.client === "openai-responses-kept" } },
   };
   if (!job.stream) return (await generateText(asked)).steps.map(turn);
   const result = streamText({ ...asked, onError: () => {} });
