@@ -29,6 +29,18 @@ class Answer:
     parts: list[dict[str, Any]]
     prefix: Any
 
+    @property
+    def calls(self) -> bool:
+        kinds = {"tool_use", "function_call", "functionCall"}
+        return any(
+            part.get("type") in kinds or not kinds.isdisjoint(part) or part.get("tool_calls") for part in self.parts
+        )
+
+    @property
+    def seals(self) -> list[str]:
+        """The seals that this account would like to see again, in the order in which it made them."""
+        return [seal for part in self.parts if (seal := _seal(self.protocol, part))]
+
 
 def minted(*of: object) -> bytes:
     return hashlib.sha512("|".join(map(str, of)).encode()).digest()
@@ -54,19 +66,14 @@ class Notary:
         prefix = _prefix(asked, len(asked["messages"])) if protocol == "anthropic" else None
         self.answers.append(Answer(account, protocol, model, copy.deepcopy(parts), prefix))
 
-    @property
-    def counts(self) -> list[int]:
-        """How many seals each answer bears."""
-        return [sum(bool(_seal(answer.protocol, part)) for part in answer.parts) for answer in self.answers]
-
     def complaints(self, account: str, protocol: str, model: str, body: dict[str, Any]) -> list[str]:
         mine = [answer for answer in self.answers if (answer.account, answer.protocol) == (account, protocol)]
         return list(_CHECKS[protocol](body, [answer for answer in mine if answer.model == model]))
 
     def owed(self, account: str, protocol: str) -> list[str]:
-        """The seals that this account would like to see again, in the order in which it made them."""
+        """All the seals that this account has made."""
         mine = [answer for answer in self.answers if (answer.account, answer.protocol) == (account, protocol)]
-        return [seal for answer in mine for part in answer.parts if (seal := _seal(protocol, part))]
+        return [seal for answer in mine for seal in answer.seals]
 
     def shown(self, account: str, protocol: str, body: dict[str, Any]) -> list[str]:
         """The seals of this account in a request, in their order and as they were made."""
@@ -260,7 +267,8 @@ def _signatures(body: dict[str, Any], mine: list[Answer]) -> Iterator[str]:
                 whole = made.get(decoded(value))
                 if whole is None:
                     yield f"contents[{index}]: Corrupted thought signature."
-                elif _data(whole) != _data(part):
+                elif part.get("text") != "" and _data(whole) != _data(part):
+                    # An empty text that is signed is how a stream signs the text before it.
                     yield f"contents[{index}]: the signature of {_data(whole)} stands on {_data(part)}"
             first = first and call is None
 

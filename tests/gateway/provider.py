@@ -127,7 +127,7 @@ def _chat(says: Says, ids: list[str]) -> dict[str, Any]:
         message["reasoning_content"] = says.thinking
     if says.calls:
         message["tool_calls"] = [
-            {"id": f"call_{id}", "type": "function", "function": {"name": name, "arguments": compact(arguments)}}
+            {"id": f"call.{id}:0", "type": "function", "function": {"name": name, "arguments": compact(arguments)}}
             for id, (name, arguments) in zip(ids, says.calls, strict=True)
         ]
     return {"choices": [{"message": message, "finish_reason": "tool_calls" if says.calls else "stop"}]}

@@ -23,7 +23,8 @@ def complete(body: Object, model: str) -> Object:
 
 
 def stream(body: Object) -> list[str]:
-    """Text in pieces, every other part in a chunk of its own, and an empty last part with the finish reason."""
+    """Text in pieces and its signature behind it, every other part in a chunk of its own, and an empty last part with
+    the finish reason."""
     frames: list[Json] = []
     for candidate in body.get("candidates", []):
         for part in candidate.get("content", {}).get("parts", []):
@@ -37,8 +38,10 @@ def stream(body: Object) -> list[str]:
 
 
 def _unfolded(part: Object) -> list[Object]:
-    if part.keys() <= {"text", "thought"} and part.get("text"):
-        return [{**part, "text": text} for text in pieces(part["text"])]
+    if part.keys() <= {"text", "thought", "thoughtSignature"} and part.get("text"):
+        plain = {key: value for key, value in part.items() if key != "thoughtSignature"}
+        said = [{**plain, "text": text} for text in pieces(part["text"])]
+        return [*said, {**part, "text": ""}] if "thoughtSignature" in part else said
     return [part]
 
 
