@@ -94,6 +94,8 @@ class Keeping(Struct, frozen=True, kw_only=True):
     """The items of a request that adds some."""
     write_conversation: Callable[[str, int, Json], Object]
     """From its id, when it was made, and its metadata."""
+    renewed: Callable[[list[Object], str], list[Object]]
+    """Items as a conversation takes them: each with an id of its own, whatever it was called elsewhere."""
     named: Callable[[list[Object], str], list[Object]]
     """Items with an id each, of their kind; ids that are missing are made from the given seed."""
     new: Callable[[str, str], str]

@@ -84,7 +84,9 @@ class Keeper:
 
     async def converse(self, response: Object) -> bool | Down:
         """What was asked and what was answered, at the end of the conversation."""
-        items = [*self.items, *self.keeping.named(self.keeping.output(response), self.keeping.name(response))]
+        id = self.keeping.name(response)
+        asked = self.keeping.renewed(self.items, id)
+        items = [*asked, *self.keeping.named(self.keeping.output(response), id)]
         return await self.book.append(talk_items(self.owner, self.wants.conversation, items, self.book.clock()))
 
 

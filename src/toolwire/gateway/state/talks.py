@@ -44,7 +44,7 @@ async def _create(visit: Visit) -> Outcome:
     entry = _entry(visit, visit.keeping.new("conversation", seed), now, metadata)
     got = await visit.book.put(entry)
     if not isinstance(got, Down):
-        got = await visit.book.append(talk_items(visit.owner, entry.id, visit.keeping.named(items, seed), now))
+        got = await visit.book.append(talk_items(visit.owner, entry.id, visit.keeping.renewed(items, seed), now))
     return visit.down(got) if isinstance(got, Down) else _shown(visit, entry)
 
 
@@ -100,7 +100,7 @@ async def _add(visit: Visit) -> Outcome:
     added = visit.keeping.read_added(body)
     if isinstance(added, Failure):
         return visit.refused(added)
-    items = visit.keeping.named(added, secrets.token_hex(12))
+    items = visit.keeping.renewed(added, secrets.token_hex(12))
     got = await visit.book.append(talk_items(visit.owner, entry.id, items, visit.book.clock()))
     return (
         visit.down(got) if isinstance(got, Down) else Reply(200, JSON, encode(visit.keeping.write_page(items, False)))

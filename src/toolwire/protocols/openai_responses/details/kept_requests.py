@@ -22,8 +22,8 @@ COMPACTION = "compaction"
 
 # --- a quick look -----------------------------------------------------------------------------------------------------
 
-_STORE_FALSE = re.compile(rb'"store"\s*:\s*false')
-_POINTS = re.compile(rb'"(?:item_reference|compaction_trigger)"|\{\s*"id"\s*:\s*"[^"]*"\s*\}')
+_BARE_ID = re.compile(rb'\{\s*"id"\s*:\s*"[^"]*"\s*\}')
+"""An item that is nothing but an id refers to another."""
 
 
 class _Top(Struct, gc=False):
@@ -37,8 +37,10 @@ _top = glancing(_Top)
 
 
 def stateless(body: bytes) -> bool:
-    """The words alone could stand anywhere, so the keys of the body itself are looked at where they say so."""
-    if _STORE_FALSE.search(body) is None or _POINTS.search(body) is not None:
+    """The words could stand anywhere, so the keys of the body itself are looked at where there may be some."""
+    if b'"store"' not in body or REFERENCE.encode() in body or TRIGGER.encode() in body:
+        return False
+    if b'"id"' in body and _BARE_ID.search(body) is not None:
         return False
     top = _top(body)
     if top is None or top.store is not False:
@@ -138,6 +140,7 @@ _PREFIXES: Mapping[str, str] = MappingProxyType(
 _STATED = frozenset({"message", *CALL_ITEMS, *OUTPUT_ITEMS})
 """Items that have a status in every list."""
 
+_PAIRED_BY_ID = frozenset({"local_shell_call_output"})
 _OURS = re.compile(r"[a-z]+_tw[0-9a-f]{24}")
 """Ids that we gave; no vendor's looks so. They never reach a provider."""
 
@@ -154,6 +157,14 @@ def given_id(kind: str, *seed: object) -> str:
 def named(items: list[Object], seed: str) -> list[Object]:
     return [
         item if isinstance(item.get("id"), str) else {**item, "id": given_id(kind_of(item), seed, number)}
+        for number, item in enumerate(items)
+    ]
+
+
+def renewed(items: list[Object], seed: str) -> list[Object]:
+    """One that bears the id of its call keeps it: that is what pairs them."""
+    return [
+        item if kind_of(item) in _PAIRED_BY_ID else {**item, "id": given_id(kind_of(item), seed, number)}
         for number, item in enumerate(items)
     ]
 

@@ -21,6 +21,7 @@ KEEPING = Keeping(
     read_added=kept_lists.read_added,
     write_conversation=kept_lists.write_conversation,
     named=kept_requests.named,
+    renewed=kept_requests.renewed,
     new=kept_answers.new,
     begun=kept_answers.begun,
     ended=kept_answers.ended,

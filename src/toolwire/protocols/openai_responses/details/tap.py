@@ -68,6 +68,8 @@ class StreamTap:
     def feed(self, data: bytes) -> bytes:
         if self._released:
             return data
+        if not self._tail and self._held is None and data.endswith(b"\n\n") and not self._looks_at(data):
+            return data
         self._tail += data
         if self._held is not None:
             return b""
@@ -85,7 +87,7 @@ class StreamTap:
     def _taken(self, frames: list[bytes], rest: bytes) -> bytes:
         self._tail = bytearray(rest)
         whole = b"".join(frames)
-        if self._looks.search(whole) is None and _DONE not in whole:
+        if not self._looks_at(whole):
             return whole
         out: list[bytes] = []
         for number, frame in enumerate(frames):
@@ -95,6 +97,10 @@ class StreamTap:
                 break
             out.append(passed)
         return b"".join(out)
+
+    def _looks_at(self, data: bytes) -> bool:
+        """May there be something in it that must be read?"""
+        return self._looks.search(data) is not None or _DONE in data
 
     def release(self, changes: Mapping[str, Json]) -> bytes:
         self._released = True
