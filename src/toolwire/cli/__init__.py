@@ -19,6 +19,7 @@ VERBS = {
     "matrix": "Show the same tool call, declaration and result in every protocol, side by side",
     "check": "Say what each provider would make of a file of tools",
     "check-config": "Say what the gateway is configured to do, and what is wrong with its configuration",
+    "store": "Say what the gateway keeps, remove what may go, or write all of it down",
 }
 
 BAD_INPUT = 2

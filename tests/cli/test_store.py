@@ -1,0 +1,235 @@
+"""`toolwire store`: what it counts, removes and writes down, and how it ends when it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.postgres import PASSWORD, free_port, schema_of, server
+from toolwire.cli import main
+from toolwire.gateway.access import Visitor
+from toolwire.gateway.settings.config import ClientKey
+from toolwire.gateway.settings.configfile import load
+from toolwire.gateway.state.book import owner_of
+from toolwire.gateway.store.opening import opened
+from toolwire.gateway.store.record import Entry
+
+KEY = ClientKey(name="ci", sha256="e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
+OWNER = owner_of(Visitor(key=KEY))
+CLIENTS = f'[[server.keys]]\nname = "ci"\nsha256 = "{KEY.sha256}"\n'
+KEPT = (
+    Entry(
+        owner=OWNER, kind="response", id="r1", body=b'{\n  "n": 1.50,\n "s": "\\u00e9"}', mark="completed", created=5.0
+    ),
+    Entry(owner=OWNER, kind="response", id="r2", body=b"\xff\x00", parent="r1", created=6.0),
+    Entry(owner=OWNER, kind="item", id="i1", place=3, parent="r2", created=7.0),
+    Entry(owner="", kind="seal", id="call_\0", body=b'"' + b"x" * 200_000 + b'"', created=8.0),
+    Entry(owner="", kind="seal", id="old", body=b"1", created=4.0, expires=9.0),
+)
+
+
+def address(backend: str, folder: Path) -> str:
+    return f"sqlite://{folder}/kept/store.db" if backend == "sqlite" else server().fresh(schema_of(folder))
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> Any:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TOOLWIRE_CONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+    def run(*words: str) -> tuple[int, str, str]:
+        code = main(("store", *words))
+        sys.stdout.flush()
+        out, err = capfdbinary.readouterr()
+        assert PASSWORD.encode() not in out + err
+        return code, out.decode(), err.decode()
+
+    return run
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def filled(request: pytest.FixtureRequest, tmp_path: Path, run: Any) -> str:
+    """The kind of store that `toolwire.toml` names and that holds `KEPT`."""
+    url = address(request.param, tmp_path)
+    (tmp_path / "toolwire.toml").write_text(f'{CLIENTS}[store]\nurl = "{url}"\nmax_bytes = 2147483648\n')
+    store = opened(load(tmp_path / "toolwire.toml", os.environ).store, os.environ)
+    assert store is not None
+
+    async def fill() -> None:
+        assert await store.put(KEPT) is True
+        await store.close()
+
+    asyncio.run(fill())
+    return str(request.param)
+
+
+def squeezed(out: str) -> list[str]:
+    return [" ".join(line.split()) for line in out.splitlines()]
+
+
+def test_stats_are_a_table(run: Any, filled: str) -> None:
+    code, out, err = run("stats")
+    assert (code, err) == (0, "")
+    lines = squeezed(out)
+    place = {
+        "sqlite": r"store .*/kept/store\.db",
+        "postgres": r"store PostgreSQL at 127\.0\.0\.1:\d+, database postgres",
+    }
+    assert re.fullmatch(place[filled] + ", tables of version 1", lines[0])
+    assert re.fullmatch(r"size \d+\.\d KiB of at most 2\.0 GiB", lines[1])
+    assert lines[2:] == [
+        "kept 4 entries of 2 owners, the oldest from 1970-01-01 00:00 UTC",
+        "expired 1 (`toolwire store gc` removes them)",
+        "encrypted no",
+        "kinds",
+        "item 1 0 bytes",
+        "response 2 32 bytes",
+        "seal 1 195.3 KiB",
+    ]
+    assert "\x1b" not in out
+
+
+@pytest.mark.usefixtures("filled")
+def test_stats_are_a_document_too(run: Any) -> None:
+    code, out, err = run("stats", "--json")
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    assert told["kinds"][1] == {"kind": "response", "entries": 2, "bytes": 32}
+    assert (told["owners"], told["expired"], told["oldest"], told["limit"]) == (2, 1, 5.0, 2147483648)
+
+
+@pytest.mark.usefixtures("filled")
+def test_what_may_go_goes_once(run: Any) -> None:
+    assert run("gc") == (0, "expired   1\ntoo much  0\n", "")
+    assert run("gc", "--json") == (0, '{\n  "expired": 0,\n  "crowded": 0\n}\n', "")
+
+
+@pytest.mark.usefixtures("filled")
+def test_an_export_is_every_entry_in_a_line(run: Any) -> None:
+    code, out, err = run("export")
+    assert (code, err) == (0, "")
+    lines = {line["id"]: line for line in map(json.loads, out.splitlines())}
+    assert list(lines) == list({line["id"]: 0 for line in map(json.loads, run("export", "-")[1].splitlines())})
+    assert lines.keys() == {"r1", "r2", "i1", "call_\0"}
+    expires = lines["r1"].pop("expires")
+    assert expires > 1_700_000_000
+    assert lines["r1"] == {
+        "owner": OWNER, "key": "ci", "kind": "response", "id": "r1", "parent": "", "place": 0, "mark": "completed",
+        "created": 5.0, "body": {"n": 1.5, "s": "é"},
+    }  # fmt: skip
+    assert '"body":{"n":1.50,"s":"\\u00e9"}' in out  # as it was written
+    assert lines["r2"]["body_base64"] == "/wA="
+    assert "body" not in lines["r2"]
+    assert (lines["i1"]["place"], lines["i1"]["parent"], lines["i1"]["body_base64"]) == (3, "r2", "")
+    assert "key" not in lines["call_\0"]
+    assert lines["call_\0"]["body"] == "x" * 200_000
+
+
+@pytest.mark.usefixtures("filled")
+@pytest.mark.parametrize(
+    ("who", "ids"),
+    [
+        ("ci", {"r1", "r2", "i1"}),
+        (KEY.sha256, {"r1", "r2", "i1"}),
+        (OWNER, {"r1", "r2", "i1"}),
+        ("", {"call_\0"}),
+        ("abc", set()),
+    ],
+)
+def test_an_export_can_be_of_one_owner(run: Any, who: str, ids: set[str]) -> None:
+    code, out, err = run("export", "--owner", who)
+    assert (code, err) == (0, "")
+    assert {json.loads(line)["id"] for line in out.splitlines()} == ids
+
+
+@pytest.mark.usefixtures("filled")
+def test_an_export_into_a_file_is_for_its_owner_only(run: Any, tmp_path: Path) -> None:
+    assert run("export", "kept.jsonl") == (0, "", "4 entries\n")
+    file = tmp_path / "kept.jsonl"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.read_text() == run("export")[1]
+    assert not (tmp_path / "kept.jsonl.part").exists()
+    code, out, err = run("export", "nowhere/kept.jsonl")
+    assert (code, out) == (2, "")
+    assert err == "error: cannot write nowhere/kept.jsonl: No such file or directory\nhint: check the path\n"
+
+
+@pytest.mark.usefixtures("filled")
+def test_a_reader_that_goes_away_is_no_mistake(tmp_path: Path) -> None:
+    command = f"'{sys.executable}' -m toolwire.cli store export | head -c 1"
+    ended = subprocess.run(["bash", "-o", "pipefail", "-c", command], cwd=tmp_path, capture_output=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"{", b"")
+
+
+def test_without_a_word_the_usual_file_is_meant(run: Any, tmp_path: Path) -> None:
+    code, out, _ = run("stats")
+    assert code == 0
+    assert squeezed(out)[0] == f"store {tmp_path}/state/toolwire/store.db, tables of version 1"
+    assert squeezed(out)[2:] == ["kept 0 entries of 0 owners", "expired 0", "encrypted no"]
+
+
+@pytest.mark.parametrize("words", [("stats",), ("stats", "--json"), ("gc",), ("export",), ("export", "kept.jsonl")])
+def test_a_store_that_is_down_ends_with_1(run: Any, tmp_path: Path, words: tuple[str, ...]) -> None:
+    port = free_port()
+    (tmp_path / "other.toml").write_text(f'[store]\nurl = "postgresql://me:{PASSWORD}@127.0.0.1:{port}/kept"\n')
+    code, out, err = run(*words, "--config", "other.toml")
+    assert (code, out) == (1, "")
+    assert err == (
+        f"error: the store in PostgreSQL at 127.0.0.1:{port}, database kept cannot be used: it refuses connections\n"
+        "hint: `toolwire check-config` shows which store is configured\n"
+    )
+    assert {path.name for path in tmp_path.iterdir()} <= {"other.toml", "state"}
+
+
+def test_an_entry_that_cannot_be_read_ends_it_with_1(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "toolwire.toml"
+    file.write_text('[store]\nkey_env = "STORE_KEY"\n')
+    monkeypatch.setenv("STORE_KEY", "a-key-that-is-long-enough")
+    store = opened(load(file, os.environ).store, os.environ)
+    assert store is not None
+
+    async def fill() -> None:
+        assert await store.put([Entry(owner="", kind="seal", id="s", body=b'"secret"')]) is True
+        await store.close()
+
+    asyncio.run(fill())
+    assert '"body":"secret"' in run("export")[1]
+    monkeypatch.setenv("STORE_KEY", "another-that-is-long-enough")
+    code, out, err = run("export")
+    assert (code, out) == (1, "")
+    assert err.startswith("error: the seal `s` is encrypted, and no key in STORE_KEY fits")
+
+
+BAD = {
+    "no such thing to do": ("", ("grow",), "error: argument what: invalid choice: 'grow'"),
+    "a file for a count": ("", ("stats", "f"), "error: `stats` takes neither FILE nor --owner\nhint: they are for"),
+    "an owner for a sweep": ("", ("gc", "--owner", "ci"), "error: `gc` takes neither FILE nor --owner"),
+    "no such key": (
+        CLIENTS,
+        ("export", "--owner", "cj"),
+        "error: no client key is called 'cj'\nhint: there is: ci",
+    ),
+    "no keys": ("", ("export", "--owner", "ci"), "hint: without [[server.keys]] everything belongs to the owner ''"),
+    "nothing kept": ('[store]\nurl = "none"', ("stats",), "error: nothing is kept: `url` in [store] is `none`\nhint: "),
+    "a bad file": ('[store]\nurl = "mysql://x"', ("gc",), "error: toolwire.toml:2: this is no URL of a store\nhint: "),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_use_and_bad_configurations_end_with_2(run: Any, tmp_path: Path, what: str) -> None:
+    file, words, said = BAD[what]
+    (tmp_path / "toolwire.toml").write_text(file)
+    code, out, err = run(*words)
+    assert (code, out) == (2, "")
+    assert said in err
