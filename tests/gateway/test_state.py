@@ -1,46 +1,540 @@
-"""Requests that build on turns which only their own provider holds: asked of another, they are refused, not shortened."""
+"""Answers that are kept, on every provider: to go on from, to be read again, to be removed."""
 
 from __future__ import annotations
 
-import http.client
-import json
+from collections.abc import Iterator
+from itertools import permutations
+from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
+import openai
 import pytest
 
-from gateway.provider import Provider, Says
+from gateway.clients import KEY
+from gateway.conftest import only
+from gateway.kept import (
+    ENOUGH,
+    FOREIGN,
+    FUNCTIONS,
+    MODEL,
+    THINKS,
+    Client,
+    calls_of,
+    client_of,
+    error_in,
+    file_in,
+    heard,
+    keeping,
+    results,
+    texts_of,
+)
+from gateway.provider import PROTOCOLS, SEALS, Provider, Says, Step
+from gateway.test_pairs import exchanged, sealed
+from gateway.wire import Line, answer, ask, stage
+from toolwire.conformance.dialects import DIALECTS
+from toolwire.conformance.frames import compact, frames_of
 
-REFERENCES: dict[str, dict[str, Any]] = {
-    "response": {"previous_response_id": "resp_1"},
-    "conversation": {"conversation": "conv_1"},
-    "item": {"input": [{"role": "user", "content": "Hi"}, {"type": "item_reference", "id": "msg_1"}]},
+STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)
+ELSEWHERE = pytest.mark.parametrize("target", FOREIGN)
+# The SDK's parsed subclasses do not match the types of the fields that hold them when it sends them back.
+pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:UserWarning")
+
+PARIS = ("get_weather", {"city": "Paris"})
+OSLO = ("get_weather", {"city": "Oslo"})
+UNKNOWN = "resp_0123456789abcdef"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("state")
+
+
+@pytest.fixture(scope="module")
+def base(provider: Provider, folder: Path) -> Iterator[str]:
+    with keeping(folder, provider) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def client(base: str) -> Iterator[Client]:
+    with client_of(base) as made:
+        yield made
+
+
+# --- going on from an answer ------------------------------------------------------------------------------------------
+
+
+@STREAMS
+@EVERYWHERE
+def test_a_turn_goes_on_from_the_one_before(client: Client, provider: Provider, target: str, stream: bool) -> None:
+    talk = provider.script(Says("Let me look.", (PARIS, OSLO)), Says("It is mild."), Says("Goodbye."))
+    first = client.turn(MODEL[target], f"The weather? {talk.mark}", stream, tools=FUNCTIONS)
+    second = client.turn(
+        MODEL[target], results(first, "15 °C", "3 °C"), stream, tools=FUNCTIONS, previous_response_id=first.id
+    )
+    third = client.turn(MODEL[target], "Thank you.", stream, tools=FUNCTIONS, previous_response_id=second.id)
+    assert (second.output_text, third.output_text) == ("It is mild.", "Goodbye.")
+    assert [turn.previous_response_id for turn in (first, second, third)] == [None, first.id, second.id]
+    assert len({first.id, second.id, third.id}) == 3
+    heard(talk.asked[2], talk.mark, "Let me look.", "15 °C", "3 °C", "It is mild.", "Thank you.")
+    assert [(name, arguments) for name, arguments, _, _ in exchanged(talk.asked[2])] == [PARIS, OSLO]
+    assert [asked.protocol for asked in talk.asked] == [target] * 3
+    assert all(asked.body.get("previous_response_id") is None for asked in talk.asked)
+    assert not talk.refused
+
+
+@STREAMS
+@EVERYWHERE
+def test_instructions_and_tools_are_not_inherited(
+    client: Client, provider: Provider, target: str, stream: bool
+) -> None:
+    talk = provider.script(Says("Hello."), Says("Hello again."))
+    first = client.turn(MODEL[target], talk.mark, stream, tools=FUNCTIONS, instructions="Be brief.")
+    second = client.turn(MODEL[target], "Hi", stream, previous_response_id=first.id, instructions="Be polite.")
+    assert second.output_text == "Hello again."
+    heard(talk.asked[1], "Be polite.")
+    assert "Be brief." not in talk.asked[1].text
+    assert "get_weather" not in talk.asked[1].text
+
+
+@STREAMS
+@EVERYWHERE
+def test_thinking_goes_back_to_its_maker(client: Client, provider: Provider, target: str, stream: bool) -> None:
+    talk = provider.script(Says("", (PARIS,), "Paris, then."), Says("", (OSLO,), "And Oslo."), Says("Done."))
+    more: dict[str, Any] = {"tools": FUNCTIONS, "reasoning": {"effort": "medium", "summary": "auto"}}
+    first = client.turn(THINKS[target], talk.mark, stream, **more)
+    second = client.turn(THINKS[target], results(first, "15 °C"), stream, previous_response_id=first.id, **more)
+    third = client.turn(THINKS[target], results(second, "3 °C"), stream, previous_response_id=second.id, **more)
+    assert third.output_text == "Done."
+    wanted = ["Paris, then.", "And Oslo."] if target == "openai-chat" else [SEALS[target]] * 2
+    assert (sealed(talk.asked[1]), sealed(talk.asked[2])) == (wanted[:1], wanted)
+
+
+SEALED = [protocol for protocol in PROTOCOLS if SEALS[protocol]]
+
+
+@STREAMS
+@pytest.mark.parametrize(("first", "between"), [pair for pair in permutations(PROTOCOLS, 2) if pair[0] in SEALED])
+def test_a_chain_over_another_provider_and_back(
+    client: Client, provider: Provider, first: str, between: str, stream: bool
+) -> None:
+    talk = provider.script(Says("", (PARIS,), "Paris, then."), Says("", (OSLO,), "And Oslo."), Says("Done."))
+    more: dict[str, Any] = {"tools": FUNCTIONS, "reasoning": {"effort": "medium"}}
+    one = client.turn(THINKS[first], talk.mark, stream, **more)
+    two = client.turn(THINKS[between], results(one, "15 °C"), stream, previous_response_id=one.id, **more)
+    three = client.turn(THINKS[first], results(two, "3 °C"), stream, previous_response_id=two.id, **more)
+    assert three.output_text == "Done."
+    assert [asked.protocol for asked in talk.asked] == [first, between, first]
+    assert SEALS[first] not in talk.asked[1].text
+    assert sealed(talk.asked[2])[:1] == [SEALS[first]]
+    assert not SEALS[between] or SEALS[between] not in talk.asked[2].text
+    assert [(name, arguments) for name, arguments, _, _ in exchanged(talk.asked[2])] == [PARIS, OSLO]
+
+
+@ELSEWHERE
+def test_two_answers_may_follow_the_same(client: Client, provider: Provider, target: str) -> None:
+    talk = provider.script(Says("A river."), Says("It is long."), Says("It is deep."), Says("Longer still."))
+    root = client.turn(MODEL[target], f"What is it? {talk.mark}")
+    long = client.turn(MODEL[target], "How long?", previous_response_id=root.id)
+    client.turn(MODEL[target], "How deep?", previous_response_id=root.id)
+    client.turn(MODEL[target], "Compared?", previous_response_id=long.id)
+    heard(talk.asked[2], talk.mark, "A river.", "How deep?")
+    assert "long" not in talk.asked[2].text
+    heard(talk.asked[3], talk.mark, "A river.", "How long?", "It is long.", "Compared?")
+    assert "deep" not in talk.asked[3].text
+
+
+def test_the_embedded_model_goes_on_too(client: Client) -> None:
+    first = client.turn("loopback", "The weather in Paris?", tools=FUNCTIONS, tool_choice="required")
+    (call,) = calls_of(first)
+    second = client.turn("loopback", results(first, "21.75 °C"), tools=FUNCTIONS, previous_response_id=first.id)
+    assert "21.75 °C" in second.output_text
+    listed = client.sdk.responses.input_items.list(second.id, order="asc").data
+    assert [item.type for item in listed] == ["message", "function_call", "function_call_output"]
+    assert listed[1].call_id == call.call_id
+
+
+@STREAMS
+@EVERYWHERE
+def test_what_is_not_to_be_kept_is_not(client: Client, provider: Provider, target: str, stream: bool) -> None:
+    talk = provider.script(Says("Forget it."))
+    given = client.turn(MODEL[target], talk.mark, stream, store=False)
+    with pytest.raises(openai.NotFoundError):
+        client.sdk.responses.retrieve(given.id)
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.turn(MODEL[target], "And?", previous_response_id=given.id)
+    missing(caught, given.id)
+    assert len(talk.asked) == 1
+
+
+@STREAMS
+@EVERYWHERE
+def test_going_on_without_being_kept(client: Client, provider: Provider, target: str, stream: bool) -> None:
+    talk = provider.script(Says("Hello."), Says("Hello again."))
+    first = client.turn(MODEL[target], talk.mark, stream)
+    second = client.turn(MODEL[target], "Hi", stream, previous_response_id=first.id, store=False)
+    assert (second.output_text, second.previous_response_id) == ("Hello again.", first.id)
+    heard(talk.asked[1], talk.mark, "Hello.", "Hi")
+    with pytest.raises(openai.NotFoundError):
+        client.sdk.responses.retrieve(second.id)
+
+
+def test_what_is_kept_is_counted(client: Client, provider: Provider) -> None:
+    talk = provider.script(Says("Hello there, and a good day to you and all your friends."))
+    first = client.turn("m-chat", f"Good morning, my name is Anna, and I come from Rome. {talk.mark}")
+    alone = client.sdk.responses.input_tokens.count(model="m-chat", input="Hi")
+    after = client.sdk.responses.input_tokens.count(model="m-chat", input="Hi", previous_response_id=first.id)
+    assert after.input_tokens > alone.input_tokens + 20
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.sdk.responses.input_tokens.count(model="m-chat", input="Hi", previous_response_id=UNKNOWN)
+    missing(caught, UNKNOWN)
+
+
+def missing(caught: Any, id: str) -> None:
+    """OpenAI's own error."""
+    error = caught.value
+    assert (error.status_code, error.code, error.param) == (400, "previous_response_not_found", "previous_response_id")
+    assert error.body["message"] == f"Previous response with id '{id}' not found."
+    assert error.body["type"] == "invalid_request_error"
+
+
+@STREAMS
+@EVERYWHERE
+def test_an_unknown_answer_has_no_next(client: Client, provider: Provider, target: str, stream: bool) -> None:
+    talk = provider.script()
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.turn(MODEL[target], talk.mark, stream, previous_response_id=UNKNOWN)
+    missing(caught, UNKNOWN)
+    assert not talk.asked
+
+
+@STREAMS
+def test_an_answer_of_which_the_time_is_over(provider: Provider, tmp_path: Path, stream: bool) -> None:
+    talk = provider.script(Says("Not for long."))
+    with keeping(tmp_path, provider, f'url = "{file_in(tmp_path)}"\nttl = 0.001') as base, client_of(base) as client:
+        given = client.turn("m-chat", talk.mark, stream)
+        asked = (client.raw("GET", f"/responses/{given.id}").status for _ in range(ENOUGH))
+        assert next(status for status in asked if status != 200) == 404
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.turn("m-chat", "And?", stream, previous_response_id=given.id)
+        missing(caught, given.id)
+
+
+WRONG = {
+    "two histories": {"previous_response_id": UNKNOWN, "conversation": "conv_1"},
+    "an id that is no text": {"previous_response_id": 7},
+    "store that is no yes or no": {"store": "yes"},
 }
 
 
-def ask(gateway: str, model: str, more: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    connection = http.client.HTTPConnection(urlsplit(gateway).netloc, timeout=30)
-    body = {"model": model, "input": "And now?", **more}
-    connection.request("POST", "/v1/responses", json.dumps(body), {"content-type": "application/json"})
-    response = connection.getresponse()
-    answer = json.loads(response.read())
-    connection.close()
-    return response.status, answer
+@pytest.mark.parametrize("what", WRONG)
+@EVERYWHERE
+def test_requests_that_mean_nothing(client: Client, provider: Provider, target: str, what: str) -> None:
+    talk = provider.script(Says("Never said."))
+    got = client.raw("POST", "/responses", {"model": MODEL[target], "input": talk.mark, **WRONG[what]})
+    assert (got.status, error_in(got)["type"]) == (400, "invalid_request_error")
+    assert not talk.asked
+
+
+@EVERYWHERE
+def test_what_the_provider_refused_is_not_kept(client: Client, provider: Provider, target: str) -> None:
+    talk = provider.script(Says("Hello."), Step(fails="rate"), Says("Now."))
+    first = client.turn(MODEL[target], talk.mark)
+    with pytest.raises(openai.RateLimitError):
+        client.turn(MODEL[target], "Too early.", previous_response_id=first.id)
+    client.turn(MODEL[target], "Again.", previous_response_id=first.id)
+    heard(talk.asked[2], talk.mark, "Hello.", "Again.")
+    assert "Too early." not in talk.asked[2].text
+
+
+# --- what somebody else may keep --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def open_client(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """Of a gateway that nobody shares: the provider's account is the client's own."""
+    with keeping(tmp_path_factory.mktemp("open"), provider, keys=()) as url, client_of(url) as made:
+        yield made
+
+
+REFERENCES: dict[str, dict[str, Any]] = {
+    "response": {"previous_response_id": UNKNOWN},
+    "item": {"input": [{"role": "user", "content": "Hi"}, {"type": "item_reference", "id": "msg_0123456789abcdef"}]},
+    "conversation": {"conversation": "conv_0123456789abcdef"},
+}
 
 
 @pytest.mark.parametrize("what", REFERENCES)
-@pytest.mark.parametrize("model", ["m-chat", "m-anthropic", "m-gemini"])
-def test_another_protocol_is_not_asked_without_the_earlier_turns(gateway: str, model: str, what: str) -> None:
-    status, answer = ask(gateway, model, REFERENCES[what])
-    assert status == 400
-    assert answer["error"]["code"] == "previous_response_not_found"
-    assert "send the whole conversation" in answer["error"]["message"]
+def test_a_provider_of_the_same_protocol_may_know_it(open_client: Client, provider: Provider, what: str) -> None:
+    """It may have been made elsewhere, so the request passes as it is."""
+    talk = provider.script(Says("Now this."))
+    sent = {"model": MODEL["openai-responses"], "input": "And now?", **REFERENCES[what]}
+    sent["input"] = [
+        *(sent["input"] if isinstance(sent["input"], list) else ()),
+        {"role": "user", "content": talk.mark},
+    ]
+    got = open_client.raw("POST", "/responses", sent)
+    assert (got.status, texts_of(got.json()["output"])) == (200, ["Now this."])
+    assert {key: talk.asked[0].body[key] for key in sent} == {**sent, "model": talk.asked[0].model}
 
 
 @pytest.mark.parametrize("what", REFERENCES)
-def test_their_own_protocol_is(gateway: str, provider: Provider, what: str) -> None:
-    talk = provider.script(Says(text="Now this."))
-    more = json.loads(json.dumps(REFERENCES[what]).replace("Hi", talk.mark))
-    status, answer = ask(gateway, "m-responses", {"input": talk.mark, **more})
-    assert status == 200, answer
-    assert {key: talk.asked[0].body[key] for key in more} == more
+@ELSEWHERE
+def test_a_provider_of_another_protocol_does_not(
+    open_client: Client, provider: Provider, target: str, what: str
+) -> None:
+    talk = provider.script(Says("Never said."))
+    got = open_client.raw("POST", "/responses", {"model": MODEL[target], "input": talk.mark, **REFERENCES[what]})
+    assert got.status == {"response": 400, "item": 404, "conversation": 404}[what]
+    assert "0123456789abcdef' not found." in error_in(got)["message"]
+    assert not talk.asked
+
+
+@STREAMS
+@EVERYWHERE
+def test_without_keys_all_is_one_clients(open_client: Client, provider: Provider, target: str, stream: bool) -> None:
+    talk = provider.script(Says("Hello."), Says("Hello again."))
+    first = open_client.turn(MODEL[target], talk.mark, stream)
+    second = open_client.turn(MODEL[target], "Hi", stream, previous_response_id=first.id)
+    assert second.output_text == "Hello again."
+    heard(talk.asked[1], talk.mark, "Hello.", "Hi")
+
+
+PASSED = {
+    "GET": ["", "?stream=true&starting_after=4", "/input_items?limit=5"],
+    "DELETE": [""],
+    "POST": ["/cancel"],
+}
+
+
+@pytest.mark.parametrize(("method", "rest"), [(method, rest) for method in PASSED for rest in PASSED[method]])
+def test_what_we_do_not_have_is_asked_of_it(tmp_path: Path, method: str, rest: str) -> None:
+    with stage(tmp_path, more=f'[store]\nurl = "{file_in(tmp_path)}"\n') as served:
+        said = b'{"id":"resp_elsewhere","object":"response"}'
+        scene = served.scene("openai-responses", answer(200, said))
+        path = f"/v1/responses/resp-{scene.mark}{rest}"
+        got = ask(served.port, method, path)
+        assert (got.status, got.data) == (200, said)
+        assert [(asked.method, asked.target) for asked in scene.asked] == [(method, path)]
+
+
+# --- reading it again -------------------------------------------------------------------------------------------------
+
+
+def told(client: Client, model: str, prompt: str, stream: bool, **more: Any) -> dict[str, Any]:
+    """The answer as the client saw it, byte for byte."""
+    got = client.raw(
+        "POST", "/responses", {"model": model, "input": prompt, **({"stream": True} if stream else {}), **more}
+    )
+    assert got.status == 200, got.data
+    whole: dict[str, Any] = got.frames[-1].data["response"] if stream else got.json()
+    return whole
+
+
+@STREAMS
+@EVERYWHERE
+def test_it_is_read_as_it_was_told(client: Client, provider: Provider, target: str, stream: bool) -> None:
+    talk = provider.script(Says("Let me look.", (PARIS,), "Paris, then."))
+    more = {"tools": FUNCTIONS, "metadata": {"of": "test"}, "instructions": "Be brief."}
+    seen = told(client, THINKS[target], talk.mark, stream, **more)
+    assert seen["status"] == "completed"
+    assert seen["store"] is True
+    got = client.raw("GET", f"/responses/{seen['id']}")
+    assert (got.status, got.json()) == (200, seen)
+    assert got.headers["content-type"].startswith("application/json")
+    kept = client.sdk.responses.retrieve(seen["id"])
+    assert (kept.output_text, len(calls_of(kept)), kept.metadata) == ("Let me look.", 1, {"of": "test"})
+
+
+@STREAMS
+@EVERYWHERE
+def test_it_is_read_again_as_a_stream(client: Client, provider: Provider, target: str, stream: bool) -> None:
+    talk = provider.script(Says("Let me look.", (PARIS, OSLO), "Paris, then."))
+    seen = told(client, THINKS[target], talk.mark, stream, tools=FUNCTIONS)
+    got = client.raw("GET", f"/responses/{seen['id']}?stream=true")
+    assert got.headers["content-type"].startswith("text/event-stream")
+    folded = DIALECTS["openai-responses"].fold(got.frames)
+    assert (folded.complaints, folded.body) == ((), seen)
+    with client.sdk.responses.retrieve(seen["id"], stream=True, starting_after=3) as events:
+        rest = list(events)
+    assert [event.sequence_number for event in rest] == list(range(4, len(got.frames)))
+    assert [event.type for event in rest] == [frame.event for frame in got.frames[4:]]
+    after_all = client.raw("GET", f"/responses/{seen['id']}?stream=true&starting_after={len(got.frames) - 1}")
+    assert (after_all.status, after_all.frames) == (200, [])
+
+
+NOWHERE = {
+    "read": ("GET", ""),
+    "read as a stream": ("GET", "?stream=true"),
+    "remove": ("DELETE", ""),
+    "cancel": ("POST", "/cancel"),
+    "list": ("GET", "/input_items"),
+}
+
+
+def not_there(client: Client, what: str, id: str) -> None:
+    method, rest = NOWHERE[what]
+    got = client.raw(method, f"/responses/{id}{rest}")
+    error = error_in(got)
+    assert (got.status, error["type"], error["message"]) == (
+        404, "invalid_request_error", f"Response with id '{id}' not found.",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("what", NOWHERE)
+def test_what_is_not_there(client: Client, what: str) -> None:
+    not_there(client, what, UNKNOWN)
+
+
+@EVERYWHERE
+def test_removing(client: Client, provider: Provider, target: str) -> None:
+    talk = provider.script(Says("One."), Says("Two."), Says("Three."))
+    one = client.turn(MODEL[target], talk.mark)
+    two = client.turn(MODEL[target], "Next.", previous_response_id=one.id)
+    three = client.turn(MODEL[target], "Next.", previous_response_id=two.id)
+    got = client.raw("DELETE", f"/responses/{two.id}")
+    assert (got.status, got.json()) == (200, {"id": two.id, "object": "response", "deleted": True})
+    for what in NOWHERE:
+        not_there(client, what, two.id)
+    assert client.sdk.responses.retrieve(three.id).output_text == "Three."
+    for after in (two.id, three.id):  # the second builds on what is gone
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.turn(MODEL[target], "Next.", previous_response_id=after)
+        missing(caught, two.id)
+    assert len(talk.asked) == 3
+    client.sdk.responses.delete(one.id)
+    not_there(client, "read", one.id)
+
+
+# --- what it was made from --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def chain(client: Client, provider: Provider) -> Any:
+    """Three turns, of which the last is asked about."""
+    talk = provider.script(Says("Let me look.", (PARIS,)), Says("It is mild."), Says("Goodbye."))
+    first = client.turn("m-anthropic", f"The weather? {talk.mark}", tools=FUNCTIONS)
+    second = client.turn("m-gemini", results(first, "15 °C"), True, tools=FUNCTIONS, previous_response_id=first.id)
+    third = client.turn("m-chat", "Thank you.", tools=FUNCTIONS, previous_response_id=second.id)
+    said = [f"The weather? {talk.mark}", "Let me look.", '{"city":"Paris"}', "15 °C", "It is mild.", "Thank you."]
+    return third.id, said, [*first.output, *second.output]
+
+
+KINDS = ["message", "message", "function_call", "function_call_output", "message", "message"]
+
+
+def test_its_items(client: Client, chain: Any) -> None:
+    id, said, outputs = chain
+    page = client.sdk.responses.input_items.list(id)
+    assert texts_of(page.data) == said[::-1]
+    assert [item.type for item in page.data] == KINDS[::-1]
+    assert page.has_more is False
+    found = client.raw("GET", f"/responses/{id}/input_items?order=asc").json()
+    assert texts_of(found["data"]) == said
+    assert found["object"] == "list"
+    ids = [item["id"] for item in found["data"]]
+    assert len(set(ids)) == 6
+    assert (found["first_id"], found["last_id"], found["has_more"]) == (ids[0], ids[-1], False)
+    assert [ids[1], ids[2], ids[4]] == [item.id for item in outputs]
+    assert found["data"][0]["content"] == [{"type": "input_text", "text": said[0]}]
+    assert client.raw("GET", f"/responses/{id}/input_items?order=asc").json() == found
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 6, 100])
+def test_its_items_by_pages(client: Client, chain: Any, limit: int, order: Any) -> None:
+    id, said, _ = chain
+    wanted = said if order == "asc" else said[::-1]
+    pages = list(client.sdk.responses.input_items.list(id, limit=limit, order=order).iter_pages())
+    assert [texts_of(page.data) for page in pages] == [wanted[at : at + limit] for at in range(0, 6, limit)]
+    assert [page.has_more for page in pages] == [True] * (len(pages) - 1) + [False]
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=101", "limit=many", "order=up"])
+def test_pages_that_there_are_not(client: Client, chain: Any, query: str) -> None:
+    got = client.raw("GET", f"/responses/{chain[0]}/input_items?{query}")
+    assert (got.status, error_in(got)["param"]) == (400, query.partition("=")[0])
+
+
+# --- items that are only named ----------------------------------------------------------------------------------------
+
+
+@STREAMS
+@EVERYWHERE
+@pytest.mark.parametrize("typed", [True, False], ids=["typed", "untyped"])
+def test_items_that_are_named(client: Client, provider: Provider, target: str, stream: bool, typed: bool) -> None:
+    """As the Vercel AI SDK sends what it believes to be kept."""
+    talk = provider.script(Says("Let me look.", (PARIS,), "Paris, then."), Says("It is mild."))
+    more: dict[str, Any] = {"tools": FUNCTIONS, "reasoning": {"effort": "medium"}}
+    asking = {"role": "user", "content": talk.mark}
+    first = client.turn(THINKS[target], [asking], stream, **more)
+    kind = {"type": "item_reference"} if typed else {}
+    named = [{**kind, "id": item.id} for item in first.output]
+    second = client.turn(THINKS[target], [asking, *named, *results(first, "15 °C")], stream, **more)
+    assert second.output_text == "It is mild."
+    heard(talk.asked[1], talk.mark, "Let me look.", "15 °C")
+    assert "item_reference" not in talk.asked[1].text
+    assert [(name, arguments) for name, arguments, _, _ in exchanged(talk.asked[1])] == [PARIS]
+    assert sealed(talk.asked[1]) == ["Paris, then." if target == "openai-chat" else SEALS[target]]
+
+
+@EVERYWHERE
+@pytest.mark.parametrize("id", ["msg_0123456789abcdef", "rs_x", "nothing"])
+def test_an_item_that_nobody_has(client: Client, provider: Provider, target: str, id: str) -> None:
+    talk = provider.script()
+    sent = [{"role": "user", "content": talk.mark}, {"type": "item_reference", "id": id}]
+    got = client.raw("POST", "/responses", {"model": MODEL[target], "input": sent})
+    assert got.status in (400, 404)
+    assert f"'{id}'" in error_in(got)["message"]
+    assert not talk.asked
+
+
+def test_an_item_of_an_answer_that_was_removed(client: Client, provider: Provider) -> None:
+    talk = provider.script(Says("Hello."))
+    given = client.turn("m-chat", talk.mark)
+    client.sdk.responses.delete(given.id)
+    sent = [{"role": "user", "content": talk.mark}, {"type": "item_reference", "id": given.output[0].id}]
+    assert client.raw("POST", "/responses", {"model": "m-chat", "input": sent}).status in (400, 404)
+    assert len(talk.asked) == 1
+
+
+# --- more than one gateway --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def other(provider: Provider, base: str, folder: Path) -> Iterator[Client]:
+    """A second gateway on the first one's store."""
+    with keeping(folder, provider) as url, client_of(url) as made:
+        assert url != base
+        yield made
+
+
+@EVERYWHERE
+def test_it_is_kept_before_the_client_knows_its_end(base: str, other: Client, provider: Provider, target: str) -> None:
+    talk = provider.script(Says("Hello."), Says("Hello again."))
+    line = Line(int(base.rpartition(":")[2]))
+    body = compact({"model": MODEL[target], "input": talk.mark, "stream": True}).encode()
+    line.send("POST", "/v1/responses", body, {"authorization": f"Bearer {KEY}"})
+    line.start()
+    data = line.until(b"event: response.completed")
+    id = frames_of(data[: data.index(b"\n\n") + 2].decode())[0].data["response"]["id"]
+    again = other.turn(MODEL[target], "Hi", previous_response_id=id)
+    line.leave()
+    assert again.output_text == "Hello again."
+    heard(talk.asked[1], talk.mark, "Hello.", "Hi")
+
+
+@only(lambda target, stream: target == "anthropic" or not stream)
+@STREAMS
+@EVERYWHERE
+def test_it_outlives_the_gateway(provider: Provider, tmp_path: Path, target: str, stream: bool) -> None:
+    talk = provider.script(Says("", (PARIS,), "Paris, then."), Says("Mild."))
+    more: dict[str, Any] = {"tools": FUNCTIONS, "reasoning": {"effort": "medium"}}
+    with keeping(tmp_path, provider) as base, client_of(base) as client:
+        first = client.turn(THINKS[target], talk.mark, stream, **more)
+    with keeping(tmp_path, provider) as base, client_of(base) as client:
+        assert client.sdk.responses.retrieve(first.id).output[-1].id == first.output[-1].id
+        client.turn(THINKS[target], results(first, "15 °C"), stream, previous_response_id=first.id, **more)
+    heard(talk.asked[1], talk.mark, "15 °C")
+    assert sealed(talk.asked[1]) == ["Paris, then." if target == "openai-chat" else SEALS[target]]

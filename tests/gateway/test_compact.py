@@ -1,0 +1,338 @@
+"""Long conversations made short: a summary that the model is asked for, in an envelope that leads back here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from gateway.conftest import only
+from gateway.kept import (
+    FOREIGN,
+    FUNCTIONS,
+    MODEL,
+    THINKS,
+    Client,
+    client_of,
+    error_in,
+    file_in,
+    heard,
+    keeping,
+    results,
+    texts_of,
+)
+from gateway.provider import PROTOCOLS, SEALS, Provider, Received, Says, Step, Talk
+from gateway.wire import Served, answer, ask, stage, streamed, whole
+from toolwire.conformance.frames import compact
+
+STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)
+ELSEWHERE = pytest.mark.parametrize("target", FOREIGN)
+# The SDK's parsed subclasses do not match the types of the fields that hold them when it sends them back.
+pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:UserWarning")
+
+PARIS = ("get_weather", {"city": "Paris"})
+SUMMARY = "The user lives in Paris, where it is 15 °C."
+FOREIGN_ITEM = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAAAABpof-another-maker=="}
+
+
+@pytest.fixture(scope="module")
+def client(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with keeping(tmp_path_factory.mktemp("compact"), provider) as base, client_of(base) as made:
+        yield made
+
+
+def history(talk: Talk) -> list[Any]:
+    """A conversation with thinking, a call, and its result."""
+    return [
+        {"role": "user", "content": f"I live in Paris. {talk.mark}"},
+        {"type": "message", "role": "assistant", "content": "Let me look."},
+        {"type": "function_call", "call_id": "call_1", "name": "get_weather", "arguments": '{"city":"Paris"}'},
+        {"type": "function_call_output", "call_id": "call_1", "output": "15 °C"},
+        {"role": "user", "content": "Thank you."},
+    ]
+
+
+def envelope_of(output: list[Any]) -> str:
+    """What the compaction among these items holds: there is one, at the end, and the rest are words of the user."""
+    *before, last = (item if isinstance(item, dict) else item.model_dump() for item in output)
+    assert last["type"] == "compaction"
+    assert last["id"]
+    assert [(item["type"], item["role"]) for item in before] == [("message", "user")] * len(before)
+    sealed: str = last["encrypted_content"]
+    return sealed
+
+
+# --- asked for by itself ----------------------------------------------------------------------------------------------
+
+
+@ELSEWHERE
+def test_a_summary_is_asked_of_the_model(client: Client, provider: Provider, target: str) -> None:
+    talk = provider.script(Says(SUMMARY, (), "What matters?"))
+    made = client.sdk.responses.compact(model=THINKS[target], input=history(talk), instructions="You are a guide.")
+    assert made.object == "response.compaction"
+    assert made.id
+    assert made.created_at
+    assert (made.usage.input_tokens, made.usage.output_tokens, made.usage.total_tokens) == (25, 12, 37)
+    sealed = envelope_of(made.output)
+    assert SUMMARY not in sealed
+    assert texts_of(made.output[:-1]) == [f"I live in Paris. {talk.mark}", "Thank you."]
+    (asked,) = talk.asked
+    assert (asked.protocol, asked.stream) == (target, False)
+    heard(asked, talk.mark, "Let me look.", "15 °C", "Thank you.")
+    assert "summar" in asked.text.lower()
+
+
+@ELSEWHERE
+def test_its_id_is_no_answers(client: Client, provider: Provider, target: str) -> None:
+    talk = provider.script(Says(SUMMARY))
+    made = client.sdk.responses.compact(model=MODEL[target], input=history(talk))
+    with pytest.raises(openai.NotFoundError):
+        client.sdk.responses.retrieve(made.id)
+    with pytest.raises(openai.BadRequestError):
+        client.turn(MODEL[target], "And?", previous_response_id=made.id)
+
+
+@STREAMS
+@pytest.mark.parametrize("next_", PROTOCOLS)
+@ELSEWHERE
+def test_it_goes_on_from_there_with_any_provider(
+    client: Client, provider: Provider, target: str, next_: str, stream: bool
+) -> None:
+    talk = provider.script(Says(SUMMARY), Says("Fine."), Says("Still fine."))
+    made = client.sdk.responses.compact(model=MODEL[target], input=history(talk))
+    window: list[Any] = [*made.output, {"role": "user", "content": "How is it?"}]
+    first = client.turn(MODEL[next_], window, stream)
+    assert first.output_text == "Fine."
+    assert (talk.asked[1].protocol, talk.asked[1].stream) == (next_, stream)
+    heard(talk.asked[1], talk.mark, "Thank you.", SUMMARY, "How is it?")
+    client.turn(MODEL[target], "And later?", stream, previous_response_id=first.id)
+    heard(talk.asked[2], talk.mark, SUMMARY, "How is it?", "Fine.", "And later?")
+    for asked in talk.asked[1:]:
+        assert "Let me look." not in asked.text
+        assert envelope_of(made.output) not in asked.raw
+        assert '"compaction"' not in asked.text
+
+
+@ELSEWHERE
+def test_a_kept_conversation_is_made_short(client: Client, provider: Provider, target: str) -> None:
+    talk = provider.script(Says("Let me look.", (PARIS,)), Says("It is 15 °C."), Says(SUMMARY))
+    first = client.turn(MODEL[target], f"I live in Paris. {talk.mark}", tools=FUNCTIONS)
+    second = client.turn(MODEL[target], results(first, "15 °C"), tools=FUNCTIONS, previous_response_id=first.id)
+    more: list[Any] = [{"role": "user", "content": "Thank you."}]
+    made = client.sdk.responses.compact(model=MODEL[target], input=more, previous_response_id=second.id)
+    assert texts_of(made.output[:-1]) == [f"I live in Paris. {talk.mark}", "Thank you."]
+    asked = talk.asked[2].text
+    assert all(text in asked for text in (talk.mark, "Let me look.", "It is 15 °C.", "Thank you."))
+
+
+@ELSEWHERE
+def test_a_summary_of_a_summary(client: Client, provider: Provider, target: str) -> None:
+    talk = provider.script(Says(SUMMARY), Says("Paris, and all is well."), Says("Fine."))
+    first = client.sdk.responses.compact(model=MODEL[target], input=history(talk))
+    window: list[Any] = [*first.output, {"role": "user", "content": "All is well."}]
+    second = client.sdk.responses.compact(model=MODEL[target], input=window)
+    heard(talk.asked[1], SUMMARY, "All is well.")
+    assert texts_of(second.output[:-1]) == [f"I live in Paris. {talk.mark}", "Thank you.", "All is well."]
+    client.turn(MODEL[target], [*second.output, {"role": "user", "content": "And?"}])
+    heard(talk.asked[2], talk.mark, "Thank you.", "All is well.", "Paris, and all is well.", "And?")
+    assert SUMMARY not in talk.asked[2].text
+
+
+@ELSEWHERE
+@pytest.mark.parametrize("kind", ["rate", "bad"])
+def test_a_provider_that_refuses(client: Client, provider: Provider, target: str, kind: str) -> None:
+    talk = provider.script(Step(fails=kind))
+    with pytest.raises(openai.APIStatusError) as caught:
+        client.sdk.responses.compact(model=MODEL[target], input=history(talk))
+    assert caught.value.status_code == {"rate": 429, "bad": 400}[kind]
+
+
+@ELSEWHERE
+def test_a_model_that_calls_instead_of_telling(client: Client, provider: Provider, target: str) -> None:
+    """No summary is an error, and no empty window."""
+    talk = provider.script(Says("", (PARIS,)))
+    got = client.raw("POST", "/responses/compact", {"model": MODEL[target], "input": history(talk)})
+    assert got.status >= 400
+    assert error_in(got)["message"]
+
+
+WRONG: dict[str, tuple[dict[str, Any], int]] = {
+    "no model": ({"input": "Hi"}, 404),
+    "a model that nobody has": ({"model": "no-such-model", "input": "Hi"}, 404),
+    "nothing before": ({"model": "m-chat", "previous_response_id": "resp_0123456789abcdef"}, 400),
+    "nothing at all": ({"model": "m-chat"}, 400),
+    "an empty list": ({"model": "m-chat", "input": []}, 400),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_cannot_be_made_short(client: Client, what: str) -> None:
+    body, status = WRONG[what]
+    got = client.raw("POST", "/responses/compact", body)
+    assert (got.status, error_in(got)["type"]) == (status, "invalid_request_error"), got.data
+
+
+# --- asked for in a request -------------------------------------------------------------------------------------------
+
+
+@STREAMS
+@ELSEWHERE
+def test_a_trigger(client: Client, provider: Provider, target: str, stream: bool) -> None:
+    talk = provider.script(Says(SUMMARY), Says("Fine."))
+    asked: list[Any] = [*history(talk), {"type": "compaction_trigger"}]
+    made = client.turn(MODEL[target], asked, stream, tools=FUNCTIONS)
+    assert made.status == "completed"
+    envelope_of(made.output)
+    assert [item.type for item in made.output] == ["compaction"]
+    assert "compaction_trigger" not in talk.asked[0].raw
+    assert client.sdk.responses.retrieve(made.id).output == made.output
+    second = client.turn(MODEL[target], "How is it?", stream, previous_response_id=made.id)
+    assert second.output_text == "Fine."
+    heard(talk.asked[1], talk.mark, SUMMARY, "How is it?")
+
+
+@STREAMS
+@ELSEWHERE
+def test_a_trigger_in_what_is_not_kept(client: Client, provider: Provider, target: str, stream: bool) -> None:
+    talk = provider.script(Says(SUMMARY), Says("Fine."))
+    asked: list[Any] = [*history(talk), {"type": "compaction_trigger"}]
+    made = client.turn(MODEL[target], asked, stream, store=False)
+    with pytest.raises(openai.NotFoundError):
+        client.sdk.responses.retrieve(made.id)
+    window: list[Any] = [{"role": "user", "content": talk.mark}, *made.output, {"role": "user", "content": "And?"}]
+    assert client.turn(MODEL[target], window, stream, store=False).output_text == "Fine."
+    heard(talk.asked[1], talk.mark, SUMMARY, "And?")
+
+
+@ELSEWHERE
+def test_a_trigger_that_is_not_last(client: Client, provider: Provider, target: str) -> None:
+    talk = provider.script(Says("Never said."))
+    asked = [{"type": "compaction_trigger"}, *history(talk)]
+    got = client.raw("POST", "/responses", {"model": MODEL[target], "input": asked})
+    assert (got.status, error_in(got)["type"]) == (400, "invalid_request_error")
+    assert not talk.asked
+
+
+# --- somebody else's --------------------------------------------------------------------------------------------------
+
+
+@STREAMS
+@ELSEWHERE
+@pytest.mark.parametrize("store", [True, False], ids=["kept", "not kept"])
+def test_a_summary_that_we_cannot_read(
+    client: Client, provider: Provider, target: str, stream: bool, store: bool
+) -> None:
+    talk = provider.script(Says("Never said."))
+    asked = [{"role": "user", "content": talk.mark}, FOREIGN_ITEM, {"role": "user", "content": "And?"}]
+    got = client.raw("POST", "/responses", {"model": MODEL[target], "input": asked, "stream": stream, "store": store})
+    assert (got.status, error_in(got)["type"]) == (400, "invalid_request_error")
+    assert "compacted history" in error_in(got)["message"]
+    assert not talk.asked
+
+
+@STREAMS
+def test_its_maker_can(client: Client, provider: Provider, stream: bool) -> None:
+    talk = provider.script(Says("Fine."))
+    asked: list[Any] = [{"role": "user", "content": talk.mark}, FOREIGN_ITEM, {"role": "user", "content": "And?"}]
+    assert client.turn(MODEL["openai-responses"], asked, stream).output_text == "Fine."
+    assert FOREIGN_ITEM in talk.asked[0].body["input"]
+
+
+# --- a provider that makes them itself --------------------------------------------------------------------------------
+
+OWN = {
+    "id": "resp_cmp_1", "object": "response.compaction", "created_at": 1790000000, "output": [FOREIGN_ITEM],
+    "usage": {"input_tokens": 9, "output_tokens": 1, "total_tokens": 10},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder: Path = tmp_path_factory.mktemp("own")
+    with stage(folder, more=f'[store]\nurl = "{file_in(folder)}"\n') as staged:
+        yield staged
+
+
+def sent(served: Served, model: str, **more: Any) -> Any:
+    body = {"model": model, "input": [{"role": "user", "content": "Hi"}], **more}
+    return ask(served.port, "POST", "/v1/responses/compact", compact(body).encode())
+
+
+def test_it_is_asked_first(served: Served) -> None:
+    scene = served.scene("openai-responses", answer(200, compact(OWN).encode()))
+    got = sent(served, scene.model, service_tier="flex", x_new=[1.50])
+    assert (got.status, got.json()) == (200, OWN)
+    (asked,) = scene.asked
+    assert (asked.method, asked.target) == ("POST", "/v1/responses/compact")
+    assert asked.json() == {
+        "model": scene.name, "input": [{"role": "user", "content": "Hi"}], "service_tier": "flex", "x_new": [1.5],
+    }  # fmt: skip
+
+
+def test_what_it_refuses_is_refused(served: Served) -> None:
+    error = {"error": {"message": "Too much.", "type": "invalid_request_error", "param": "input", "code": None}}
+    scene = served.scene("openai-responses", answer(400, compact(error).encode()))
+    got = sent(served, scene.model)
+    assert (got.status, got.json()["error"]["message"]) == (400, "Too much.")
+    assert len(scene.asked) == 1
+
+
+@pytest.mark.parametrize("status", [404, 405])
+def test_where_it_cannot_we_do(served: Served, status: int) -> None:
+    """As vLLM and others, which speak the protocol without this path."""
+    scene = served.scene(
+        "openai-responses",
+        answer(status, b'{"detail":"Not Found"}'), whole("openai-responses", SUMMARY), whole("openai-responses"),
+    )  # fmt: skip
+    got = sent(served, scene.model)
+    assert got.status == 200, got.data
+    envelope_of(got.json()["output"])
+    assert [asked.target for asked in scene.asked] == ["/v1/responses/compact", "/v1/responses"]
+    window = [*got.json()["output"], {"role": "user", "content": "And?"}]
+    body = compact({"model": scene.model, "input": window, "store": False}).encode()
+    assert ask(served.port, "POST", "/v1/responses", body).status == 200
+    told = scene.asked[2].json()["input"]
+    assert SUMMARY in json.dumps(told, ensure_ascii=False)
+    assert "compaction" not in {item.get("type") for item in told}
+
+
+@only(lambda stream, ours: not ours or stream)
+@STREAMS
+@pytest.mark.parametrize("ours", [False, True], ids=["its own", "ours"])
+def test_a_trigger_is_for_it(served: Served, stream: bool, ours: bool) -> None:
+    """It knows what that is; unless there is something of ours in it that it could not read."""
+    play = streamed("openai-responses", SUMMARY) if stream and not ours else whole("openai-responses", SUMMARY)
+    if ours:
+        made = served.scene("openai-chat", whole("openai-chat", "Before that."))
+        window = sent(served, made.model).json()["output"]
+    else:
+        window = [{"role": "user", "content": "Hi"}]
+    scene = served.scene("openai-responses", play)
+    body = {"model": scene.model, "input": [*window, {"type": "compaction_trigger"}], "store": False, "stream": stream}
+    got = ask(served.port, "POST", "/v1/responses", compact(body).encode())
+    assert got.status == 200, got.data
+    (asked,) = scene.asked
+    if ours:
+        assert "Before that." in asked.body.decode()
+        assert b"compaction_trigger" not in asked.body
+    else:
+        assert asked.json()["input"][-1] == {"type": "compaction_trigger"}
+
+
+def test_nothing_of_the_makers_reaches_another(client: Client, provider: Provider) -> None:
+    """A summary may hold no seal of whoever was summarised."""
+    talk = provider.script(
+        Says("Let me look.", (PARIS,), "Paris, then."), Says("It is 15 °C."), Says(SUMMARY), Says("Ok.")
+    )
+    first = client.turn("m-anthropic", talk.mark, tools=FUNCTIONS)
+    second = client.turn("m-anthropic", results(first, "15 °C"), tools=FUNCTIONS, previous_response_id=first.id)
+    made = client.sdk.responses.compact(model="m-gemini", input=None, previous_response_id=second.id)
+    client.turn("m-chat", [*made.output, {"role": "user", "content": "And?"}])
+    held: list[Received] = talk.asked[2:]
+    assert [asked.protocol for asked in held] == ["gemini", "openai-chat"]
+    assert all(SEALS["anthropic"] not in asked.text for asked in held)
