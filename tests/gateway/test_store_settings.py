@@ -33,10 +33,10 @@ def test_what_is_left_out_is_as_documented(tmp_path: Path) -> None:
 
 
 WHERE = [
-    ({"XDG_STATE_HOME": "/state", "HOME": "/home/me"}, "/state/toolwire/store.db"),
-    ({"HOME": "/home/me"}, "/home/me/.local/state/toolwire/store.db"),
-    ({"HOME": "/home/me", "XDG_STATE_HOME": ""}, "/home/me/.local/state/toolwire/store.db"),
-    ({"HOME": "/home/me", "XDG_STATE_HOME": "not/from/the/root"}, "/home/me/.local/state/toolwire/store.db"),
+    ({"XDG_STATE_HOME": "/state", "HOME": "/me"}, "/state/toolwire/store.db"),
+    ({"HOME": "/me"}, "/me/.local/state/toolwire/store.db"),
+    ({"HOME": "/me", "XDG_STATE_HOME": ""}, "/me/.local/state/toolwire/store.db"),
+    ({"HOME": "/me", "XDG_STATE_HOME": "not/from/the/root"}, "/me/.local/state/toolwire/store.db"),
     ({}, "/.local/state/toolwire/store.db"),
 ]
 
