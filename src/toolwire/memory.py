@@ -10,6 +10,7 @@ clients that echo what they do not know, but most drop it, some refuse it, and i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
@@ -151,12 +152,14 @@ def _called(part: Call, id: str) -> Piece:
 
 # --- ids that come up often -------------------------------------------------------------------------------------------
 
-_LONG = 16
+_CHANCE = re.compile(r"(?=[0-9]*[A-Za-z]|[0-9]{10})[A-Za-z0-9]{6,}$")
+"""The end of an id that was drawn by chance."""
 
 
 def _common(call: Call) -> bool:
     """Could another turn have this id? Some servers count their calls, or name them after the tool."""
-    return len(call.id) < _LONG or call.name in call.id
+    drawn = _CHANCE.search(call.id)
+    return drawn is None or drawn[0] in call.name
 
 
 def shown_print(calls: Sequence[Call], text: str) -> str:

@@ -460,13 +460,11 @@ def test_ids_that_were_rewritten_come_back_as_their_own() -> None:
     elsewhere = asked("anthropic", request, said.kept, "another account").json()
     assert elsewhere["messages"][-1]["content"][0]["tool_use_id"] == message["tool_calls"][0]["id"]
     twice = following(message, *results(message), message, *results(message))
-    ids = [
-        block["id"]
-        for number in (0, 1)
-        for block in turn_in("anthropic", asked("anthropic", twice, said.kept).json(), number)
-        if block["type"] == "tool_use"
-    ]
-    assert len(set(ids)) == 4
+    again = asked("anthropic", twice, said.kept).json()
+    assert again["messages"][:3] == body["messages"]
+    turns = [turn_in("anthropic", again, number) for number in (0, 1)]
+    assert len({block["id"] for turn in turns for block in turn if block["type"] == "tool_use"}) == 4
+    assert complaints("anthropic", again) == []
 
 
 def test_ids_alone_are_worth_keeping() -> None:
@@ -493,6 +491,31 @@ def test_an_id_that_comes_up_often_must_be_of_the_same_turn() -> None:
     assert "seal-dropped" in codes(back)
     respelled = json.loads(json.dumps(message).replace('{\\"a\\": 2}', '{\\"a\\":2.0}'))
     assert b"thought_signature" in asked("extras", following(respelled, *results(message)), said.kept).body
+
+
+@pytest.mark.parametrize(
+    ("id", "common"),
+    [
+        ("call_1", True),
+        ("0", True),
+        ("functions.f:0", True),
+        ("f_x9y8z7w6", False),
+        ("call_weather", True),
+        ("get_1731680000000_0", True),
+        ("call_000001", True),
+        ("r3k2l8s1", False),
+        ("D681PevKs", False),
+        ("toolu_01A09q90qw90lq917835lq9", False),
+        ("call_00_Yx81hasdQ12", False),
+        ("chatcmpl-tool-7c0e1f2a3b4c5d6e", False),
+        ("1234567890", False),
+    ],
+)
+def test_which_ids_come_up_often(id: str, common: bool) -> None:
+    answer = json.loads(json.dumps(ANSWERS["extras"]).replace("call_1", id).replace('"f"', '"get_weather"'))
+    kept = memory.unpacked(answered("extras", answer).kept[id])
+    assert kept is not None
+    assert bool(kept.print) is common
 
 
 def test_what_another_version_wrote_is_left_alone(said: Translation, message: Any) -> None:

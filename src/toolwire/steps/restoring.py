@@ -14,8 +14,9 @@ from toolwire.memory import Called, Kept, Piece, Said, Thought, shown_print, unp
 
 
 def restored(request: Request, kept: Mapping[str, bytes], maker: str, ledger: Ledger) -> Request:
-    """The request with what is kept for this maker put back where the model made it."""
-    restoring = _Restoring(request, kept, maker, ledger)
+    """The request with what is kept for this maker put back where the model made it. What becomes of a turn depends on
+    nothing behind it, so that it stays the same while the conversation goes on."""
+    restoring = _Restoring(kept, maker, ledger)
     turns: list[Turn] = []
     run: list[Turn] = []
     for turn in request.turns:
@@ -24,22 +25,19 @@ def restored(request: Request, kept: Mapping[str, bytes], maker: str, ledger: Le
             continue
         turns += restoring.run(run)
         run = []
-        turns.append(turn)
+        turns.append(restoring.answering(turn))
     turns += restoring.run(run)
-    if restoring.renamed:
-        turns = [restoring.answering(turn) for turn in turns]
     same = len(turns) == len(request.turns) and all(new is old for new, old in zip(turns, request.turns, strict=True))
     return request if same else changed(request, turns=tuple(turns))
 
 
 class _Restoring:
-    def __init__(self, request: Request, kept: Mapping[str, bytes], maker: str, ledger: Ledger) -> None:
+    def __init__(self, kept: Mapping[str, bytes], maker: str, ledger: Ledger) -> None:
         self.kept = kept
         self.maker = maker
         self.ledger = ledger
-        calls = [part.id for turn in request.turns for part in turn.parts if isinstance(part, Call)]
-        self.ids = set(calls)
-        self.unique = len(self.ids) == len(calls)
+        self.seen: set[str] = set()
+        """Ids of calls so far."""
         self.renamed: dict[str, str] = {}
         """The provider's own ids, by those that the client has."""
 
@@ -55,7 +53,12 @@ class _Restoring:
 
     def _turn(self, turn: Turn) -> Turn:
         template = self._template(turn)
-        return self._woven(turn, template) if template else turn
+        if template:
+            return self._woven(turn, template)
+        for part in turn.parts:
+            if isinstance(part, Call):
+                self._own_id(Called(part.id))
+        return turn
 
     def _template(self, turn: Turn) -> list[tuple[Piece, str]]:
         """The pieces that a turn was made of, with their maker; none where nothing is kept that fits."""
@@ -98,19 +101,22 @@ class _Restoring:
         return changed(turn, parts=weaving.parts())
 
     def _own_id(self, piece: Called) -> str:
-        """The provider's own id of a call, unless it would be one of two."""
-        if not piece.own or not self.unique or piece.own in self.ids:
-            return piece.id
-        self.ids.add(piece.own)
-        self.renamed[piece.id] = piece.own
-        return piece.own
+        """The provider's own id of a call, unless there was such a call before."""
+        fresh = bool(piece.own) and self.seen.isdisjoint((piece.id, piece.own))
+        id = piece.own if fresh else piece.id
+        self.seen.update((piece.id, id))
+        if fresh:
+            self.renamed[piece.id] = id
+        else:
+            self.renamed.pop(piece.id, None)
+        return id
 
     def answering(self, turn: Turn) -> Turn:
         """A turn whose results name the calls as the provider does."""
-        if not any(isinstance(part, Result) and part.id in self.renamed for part in turn.parts):
+        if not self.renamed or not any(isinstance(part, Result) and part.id in self.renamed for part in turn.parts):
             return turn
         parts = tuple(
-            changed(part, id=self.renamed.get(part.id, part.id)) if isinstance(part, Result) else part
+            changed(part, id=self.renamed[part.id]) if isinstance(part, Result) and part.id in self.renamed else part
             for part in turn.parts
         )
         return changed(turn, parts=parts)
