@@ -303,6 +303,68 @@ def _answered_again(provider: str, messages: list[Any], kept: dict[str, bytes], 
     return joined.response(answer)
 
 
+TEXT = {"format": "one-v1", "index": 0}
+SIGNED = [
+    {
+        "role": "assistant",
+        "content": "",
+        "reasoning": "Let ",
+        "reasoning_details": [{"type": "reasoning.text", "text": "Let ", **TEXT}],
+    },
+    {"content": "", "reasoning": "me.", "reasoning_details": [{"type": "reasoning.text", "text": "me.", **TEXT}]},
+    {"content": "", "reasoning_details": [{"type": "reasoning.text", "signature": "SIG==", **TEXT}]},
+    {
+        "tool_calls": [
+            {"index": 0, "id": "call_x8Y7z6W5", "type": "function", "function": {"name": "f", "arguments": ""}}
+        ]
+    },
+    {"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]},
+]
+SEALED_BEHIND = [
+    {"role": "assistant", "content": "", "reasoning_details": [{"type": "reasoning.text", "text": "Let me.", **TEXT}]},
+    {
+        "tool_calls": [
+            {"index": 0, "id": "call_x8Y7z6W5", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+        ]
+    },
+    {"reasoning_details": [{"type": "reasoning.encrypted", "data": "ENC", "id": "call_x8Y7z6W5", **TEXT}]},
+]
+
+
+@pytest.mark.parametrize(
+    ("deltas", "details"),
+    [
+        (SIGNED, [{"type": "reasoning.text", "text": "Let me.", "signature": "SIG==", **TEXT}]),
+        (
+            SEALED_BEHIND,
+            [
+                {"type": "reasoning.text", "text": "Let me.", **TEXT},
+                {"type": "reasoning.encrypted", "data": "ENC", "id": "call_x8Y7z6W5", **TEXT},
+            ],
+        ),
+    ],
+)
+def test_details_in_pieces_are_whole_when_they_go_back(deltas: list[Any], details: list[Any]) -> None:
+    joined = exchange("details")
+    joined.request(FIRST)
+    stream = joined.stream()
+    head = {"id": "gen-1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    for delta in deltas:
+        chunk = {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+        data = f"data: {json.dumps(chunk)}\n\n".encode()
+        assert [line for line in stream.feed(data).splitlines() if line], "the client's stream goes on as it came"
+    stream.feed(
+        f"data: {json.dumps({**head, 'choices': [{'index': 0, 'delta': {}, 'finish_reason': 'stop'}]})}\n\n".encode()
+    )
+    stream.feed(b"data: [DONE]\n\n")
+    stream.close()
+    call = {"id": "call_x8Y7z6W5", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    back = asked("details", following(message, *results(message)), stream.kept)
+    assert turn_in("details", back.json())[0]["reasoning_details"] == details
+    assert not back.losses
+
+
 # --- what is told -------------------------------------------------------------------------------------------------------
 
 

@@ -74,7 +74,7 @@ _RANKS: Mapping[type, int] = MappingProxyType({Reasoning: 0, Text: 1, Media: 1, 
 
 
 class Spoken:
-    """An assistant's parts, sorted into the slots that a message has for them."""
+    """An assistant's parts, sorted into the slots that a message has for them. The wire has no other order."""
 
     __slots__ = ("calls", "content", "media", "reasoning", "refusals")
 
@@ -87,7 +87,7 @@ class Spoken:
         highest = 0
         for part in parts:
             rank = _RANKS.get(type(part), highest)
-            if rank < highest:
+            if rank < highest and ledger.source != ledger.target:
                 ledger.note(
                     "order-changed", where, "text, thinking and calls no longer stand in the order they were made"
                 )
