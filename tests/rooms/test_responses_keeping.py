@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from openai import omit
+from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types.conversations import Conversation, ConversationDeletedResource, ConversationItemList
 from openai.types.responses import CompactedResponse, Response, ResponseStreamEvent
 from openai.types.responses.response_item_list import ResponseItemList
@@ -429,6 +431,9 @@ def test_a_whole_answer_as_a_stream(name: str) -> None:
         assert event["sequence_number"] == number
     assert (told[0]["type"], told[-1]["response"]) == ("response.created", answer)
     assert [event["item"] for event in told if event["type"] == "response.output_item.done"] == answer["output"]
+    added_up = ResponseStreamState(text_format=omit, input_tools=omit)
+    for event in told:
+        added_up.handle_event(EVENT.validate_python(event))
     reader = ROOM.stream_reader()
     read = fold([*reader.feed(data), *reader.close()])
     whole = ROOM.read_response(answer)
@@ -538,6 +543,12 @@ def test_the_last_event_waits_and_nothing_else_does() -> None:
     assert tap.feed(b": bye\n\n") == b""
     assert tap.release({}) == last + b": bye\n\n"
     assert tap.feed(b"data: [DONE]\n\n") == b"data: [DONE]\n\n"
+
+
+def test_one_blank_line_too_many_belongs_to_the_next_frame() -> None:
+    data = b": hi\n\n\n" + SAMPLE
+    whole = tapped(data, [], {"id": "x"}, {})
+    assert all(tapped(data, [cut], {"id": "x"}, {}) == whole for cut in range(20))
 
 
 def test_words_of_the_last_event_in_a_text_hold_nothing_back() -> None:

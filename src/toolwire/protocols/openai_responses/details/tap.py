@@ -37,6 +37,11 @@ def _cut(data: bytes) -> tuple[list[bytes], bytes]:
     return frames, data[begin:]
 
 
+def _is_whole(data: bytes) -> bool:
+    """Does it end where a frame does? The short way for what comes frame by frame."""
+    return data.endswith(b"\n\n") and not data.endswith(b"\n\n\n")
+
+
 def _read(frame: bytes) -> tuple[str, Object, str | None]:
     """What a frame tells: its kind, its JSON, and the name in its `event:` line. Nothing for what is no JSON object."""
     splitter = Splitter()
@@ -68,7 +73,7 @@ class StreamTap:
     def feed(self, data: bytes) -> bytes:
         if self._released:
             return data
-        if not self._tail and self._held is None and data.endswith(b"\n\n") and not self._looks_at(data):
+        if not self._tail and self._held is None and _is_whole(data) and not self._looks_at(data):
             return data
         self._tail += data
         if self._held is not None:
