@@ -64,7 +64,6 @@ from toolwire.loss import Ledger
 from toolwire.protocols.anthropic import ROOM, RULES
 from toolwire.protocols.anthropic.models import UNKNOWN, family
 from toolwire.protocols.anthropic.names import NAME
-from toolwire.protocols.anthropic.request import mark_cache
 from toolwire.room import Context
 from toolwire.schema import object_root, standard
 from toolwire.sse import Splitter
@@ -1414,35 +1413,42 @@ MARK = {"type": "ephemeral"}
 
 
 def test_breakpoints_are_set_at_steady_places() -> None:
-    wire = body(
-        system="s",
-        tools=[{"name": "a", "input_schema": {}}, {"name": "b", "input_schema": {}, "defer_loading": True}],
-        messages=[
-            {"role": "user", "content": "one"},
-            {"role": "assistant", "content": "two"},
-            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "r"}]},
-            {"role": "assistant", "content": [{"type": "thinking", "thinking": "", "signature": "s"}]},
-            {"role": "user", "content": "three"},
-        ],
-    )
-    before = json.dumps(wire)
-    out = mark_cache(wire, book := ledger())
-    assert json.dumps(wire) == before
-    assert out["tools"][0]["cache_control"] == MARK
-    assert out["system"] == [{"type": "text", "text": "s", "cache_control": MARK}]
-    assert [json.dumps(message).count("ephemeral") for message in out["messages"]] == [0, 0, 1, 0, 1]
-    assert codes(book) == ["breakpoint-added"]
-    assert mark_cache(out, book := ledger()) is out
-    assert codes(book) == []
+    tools = (Tool("a", "d" * 5000, {"type": "object"}), Tool("b", "d", {"type": "object"}, defer=True))
+    short = (Turn("user", (Text("one"),)),)
+    long = (*short, Turn("assistant", (Text("two"),)), Turn("user", (Text("three"),)))
+    grown = [sent(asked(*turns, system=(Text("s"),), tools=tools, model="claude-opus-5-5")) for turns in (short, long)]
+    for out, lost in grown:
+        assert lost == ["breakpoint-added"]
+        assert [tool.get("cache_control") for tool in out["tools"]] == [MARK, None]
+        assert out["system"] == [{"type": "text", "text": "s", "cache_control": MARK}]
+        assert out["cache_control"] == MARK
+        assert "ephemeral" not in json.dumps(out["messages"])
 
 
 def test_long_prompts_of_other_wires_are_marked_and_short_ones_are_not() -> None:
-    long = asked(Turn("user", (Text("x" * 5000),)))
-    assert sent(long)[1] == ["breakpoint-added"]
+    long = changed(asked(Turn("user", (Text("x" * 5000),))), model="claude-opus-5-5")
+    out, lost = sent(long)
+    assert lost == ["breakpoint-added"]
+    assert (out["cache_control"], json.dumps(out).count("ephemeral")) == (MARK, 1)
     assert sent(asked())[1] == []
     assert sent(changed(long, settings=Settings(max_tokens=9, cache="off")))[1] == []
     own = ROOM.read_request(body(messages=[{"role": "user", "content": "x" * 5000}]))
     assert "ephemeral" not in json.dumps(plain(ROOM.write_request(changed(own, model="m"), ledger())))
+
+
+def test_servers_of_other_models_may_not_know_a_mark_for_the_whole() -> None:
+    assert sent(changed(asked(Turn("user", (Text("x" * 5000),))), model="deepseek-chat"))[1] == []
+
+
+def test_a_mark_for_the_whole_can_be_put_on_the_last_block() -> None:
+    bent = ROOM.quirks["block-cache"].body
+    assert bent is not None
+    turns = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
+    marked = {"role": "user", "content": [{"type": "text", "text": "one", "cache_control": {**MARK, "ttl": "1h"}}]}
+    whole = {"model": "m", "messages": turns, "cache_control": {**MARK, "ttl": "1h"}}
+    assert bent(whole, "m", ledger()) == {"model": "m", "messages": [marked, turns[1]]}
+    plainly = {"model": "m", "messages": turns}
+    assert bent(plainly, "m", ledger()) is plainly
 
 
 def test_there_are_never_more_than_four_marks() -> None:

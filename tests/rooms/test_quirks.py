@@ -205,6 +205,7 @@ def test_the_quirks_there_are() -> None:
         "no-store-fields",
     }
     assert set(room("gemini").quirks) == {"no-ids"}
+    assert set(room("anthropic").quirks) == {"block-cache"}
     assert CODES["description-cut"][0] == "lost"
 
 

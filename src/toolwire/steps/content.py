@@ -84,14 +84,16 @@ def worded(request: Request, rules: Rules, ledger: Ledger) -> Request:
     shape = request.settings.format
     if not rules.json_word or shape is None or shape.kind != "json" or ledger.source == ledger.target:
         return request
-    parts = [*request.system, *(part for turn in request.turns for part in turn.parts)]
+    # Only what stands first is looked at: it is the same when the conversation has grown.
+    first = next((n for n, turn in enumerate(request.turns) if turn.role not in ("system", "developer")), 0)
+    parts = [*request.system, *(part for turn in request.turns[: first + 1] for part in turn.parts)]
     if any(isinstance(part, Text) and "json" in part.text.lower() for part in parts):
         return request
     ledger.note("turn-added", request.settings.where.get("format"), f"the instruction `{JSON_WORD}` was added")
     if request.system and rules.system != "turns":
         return changed(request, system=(*request.system, Text(JSON_WORD)))
-    first = request.turns[:1] if request.turns and request.turns[0].role == "system" else ()
-    return changed(request, turns=(*first, Turn("system", (Text(JSON_WORD),)), *request.turns[len(first) :]))
+    head = request.turns[:1] if request.turns and request.turns[0].role == "system" else ()
+    return changed(request, turns=(*head, Turn("system", (Text(JSON_WORD),)), *request.turns[len(head) :]))
 
 
 # --- results ----------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from toolwire.protocols.anthropic.details.quirks import QUIRKS
 from toolwire.protocols.anthropic.details.schemas import rooted
 from toolwire.protocols.anthropic.errors import read_error, write_error
 from toolwire.protocols.anthropic.http import HTTP
@@ -48,4 +49,5 @@ ROOM = Room(
     stream_reader=StreamReader,
     stream_writer=StreamWriter,
     glance=glance,
+    quirks=QUIRKS,
 )

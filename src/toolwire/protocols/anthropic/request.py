@@ -7,7 +7,7 @@ from typing import Any
 
 from toolwire.ir import Format, Opaque, Part, Request, Settings, Text
 from toolwire.loss import OFF, Ledger
-from toolwire.protocols.anthropic.details.cache import checked_marks, mark_cache, read_cache, write_cache
+from toolwire.protocols.anthropic.details.cache import checked_marks, read_cache, write_cache
 from toolwire.protocols.anthropic.details.schemas import enforceable
 from toolwire.protocols.anthropic.details.stamp import is_foreign, is_own
 from toolwire.protocols.anthropic.details.thinking import read_thinking, write_thinking
@@ -42,7 +42,7 @@ from toolwire.wire import (
     take_text,
 )
 
-__all__ = ["mark_cache", "read_request", "write_request"]
+__all__ = ["read_request", "write_request"]
 
 CONTINUE = "Continue."
 
@@ -197,7 +197,7 @@ def _cached(request: Request, out: Object, ledger: Ledger) -> Object:
         write_cache(out, settings.cache, ledger, settings.where.get("cache"))
     if not is_foreign(request.origin):
         return out
-    return checked_marks(out, settings.cache is None, ledger)
+    return checked_marks(out, settings.cache is None, family(request.model) is not UNKNOWN, ledger)
 
 
 def _write_system(request: Request, ledger: Ledger) -> str | list[Object]:

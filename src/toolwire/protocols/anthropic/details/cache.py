@@ -8,10 +8,10 @@ from toolwire.reading import Reading
 from toolwire.wire import Json, Object, Path, take_object, take_text
 
 MOST_MARKS = 4
-MARKED_TURNS = 2
 WORTH_MARKING = 4096
 """Shorter prompts (in characters) are never cached, so marks on them would say nothing."""
 
+MARK: Object = {"type": "ephemeral"}
 _TTLS = ("5m", "1h")
 _MARKABLE = frozenset({"text", "image", "document", "search_result", "tool_result", "tool_use"})
 
@@ -40,45 +40,48 @@ def write_cache(out: Object, cache: str | None, ledger: Ledger, where: Path) -> 
     out["cache_control"] = mark
 
 
-def mark_cache(body: Object, ledger: Ledger) -> Object:
-    """The body with breakpoints at the places that stay the same from call to call, if it has none at all."""
-    return body if _steady_marks(body) or _turn_marks(body) else _with_marks(body, ledger)
-
-
-def checked_marks(body: Object, wanted: bool, ledger: Ledger) -> Object:
-    """A body from elsewhere: its own breakpoints as far as they are accepted, or new ones where they are wanted."""
+def checked_marks(body: Object, wanted: bool, whole: bool, ledger: Ledger) -> Object:
+    """A body from elsewhere: its own breakpoints as far as they are accepted, or new ones where they are wanted. Not
+    all servers know a mark for the `whole` request."""
     steady, moving = _steady_marks(body), _turn_marks(body)
     if steady or moving:
         _limit_marks(body, steady, moving, ledger)
         return body
-    return _with_marks(body, ledger) if wanted and _long_enough(body) else body
+    return _with_marks(body, whole, ledger) if wanted else body
 
 
-def _with_marks(body: Object, ledger: Ledger) -> Object:
-    """Breakpoints after the tools, after the instructions, and after the last two turns of the user."""
-    out = dict(body)
-    marks = 0
-    tools = body.get("tools") or []
-    steady = [number for number, tool in enumerate(tools) if not tool.get("defer_loading")]
-    if steady:
-        out["tools"] = _with_mark(tools, steady[-1])
-        marks += 1
-    system = _as_blocks(body.get("system"))
-    if spot := _last_markable(system):
-        out["system"] = _with_mark(system, spot - 1)
-        marks += 1
-    messages = out["messages"] = list(body["messages"])
-    turns = 0
+def _with_marks(body: Object, whole: bool, ledger: Ledger) -> Object:
+    """Breakpoints after the tools and after the instructions, told by these alone, and one for the whole that moves by
+    itself: so nothing that was sent once looks different when the conversation goes on."""
+    head = _head_length(body)
+    marks: Object = {}
+    if head >= WORTH_MARKING:
+        tools = body.get("tools") or []
+        steady = [number for number, tool in enumerate(tools) if not tool.get("defer_loading")]
+        if steady:
+            marks["tools"] = _with_mark(tools, steady[-1])
+        system = _as_blocks(body.get("system"))
+        if spot := _last_markable(system):
+            marks["system"] = _with_mark(system, spot - 1)
+    if whole and _long_enough(body, head):
+        marks["cache_control"] = dict(MARK)
+    if not marks:
+        return body
+    ledger.note("breakpoint-added", None, f"{len(marks)} cache breakpoints were set")
+    return body | marks
+
+
+def marked_last(body: Object) -> Object:
+    """The body with the mark of the whole on the last block that can bear it."""
+    if "cache_control" not in body:
+        return body
+    out = {key: value for key, value in body.items() if key != "cache_control"}
+    messages = body["messages"]
     for number in range(len(messages) - 1, -1, -1):
         message = messages[number]
         if message["role"] == "user" and (spot := _last_markable(blocks := _as_blocks(message["content"]))):
-            messages[number] = {**message, "content": _with_mark(blocks, spot - 1)}
-            turns += 1
-            if turns == MARKED_TURNS:
-                break
-    marks += turns
-    if marks:
-        ledger.note("breakpoint-added", None, f"{marks} cache breakpoints were set")
+            marked = {**message, "content": _with_mark(blocks, spot - 1, body["cache_control"])}
+            return out | {"messages": [*messages[:number], marked, *messages[number + 1 :]]}
     return out
 
 
@@ -94,11 +97,16 @@ def _limit_marks(body: Object, steady: list[Object], moving: list[Object], ledge
     ledger.note("cache-dropped", None, "cache breakpoints beyond the fourth were left out", "at most four are accepted")
 
 
-def _long_enough(body: Object) -> bool:
-    """Is the prompt long enough to be cached at all? Counts only as far as needed."""
+def _head_length(body: Object) -> int:
+    """The characters of what stands before the turns."""
     size = _length(body.get("system"))
     for tool in body.get("tools") or ():
         size += len(str(tool.get("description", ""))) + 20 * len(tool.get("input_schema") or ())
+    return size
+
+
+def _long_enough(body: Object, size: int) -> bool:
+    """Is the prompt long enough to be cached at all? Counts only as far as needed."""
     for message in body["messages"]:
         if size >= WORTH_MARKING:
             break
@@ -137,9 +145,9 @@ def _last_markable(blocks: list[Object]) -> int:
     return 0
 
 
-def _with_mark(blocks: list[Object], number: int) -> list[Object]:
+def _with_mark(blocks: list[Object], number: int, mark: Object = MARK) -> list[Object]:
     marked = list(blocks)
-    marked[number] = {**blocks[number], "cache_control": {"type": "ephemeral"}}
+    marked[number] = {**blocks[number], "cache_control": dict(mark)}
     return marked
 
 
