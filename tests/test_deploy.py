@@ -23,8 +23,10 @@ from lightkube.models import apps_v1, core_v1, policy_v1
 
 from gateway.conftest import served
 from gateway.wire import ask
+from test_docs import blocks
 from toolwire.gateway.settings.config import Config
 from toolwire.gateway.settings.configfile import load
+from toolwire.gateway.store.postgres_pool import SIZE
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
@@ -311,6 +313,48 @@ def test_the_probes_are_answered(pod: Any, tmp_path: Path) -> None:
     with served(tmp_path / "toolwire.toml") as url:
         port = int(url.rpartition(":")[2])
         assert [ask(port, "GET", path).status for path in sorted(probed)] == [200, 200]
+
+
+# --- the guide --------------------------------------------------------------------------------------------------------
+
+GUIDE = ROOT / "docs" / "guides" / "scale.md"
+
+
+def examples(language: str) -> list[str]:
+    return [block.code for block in blocks(GUIDE) if block.language == language]
+
+
+def test_the_guides_configuration_is_that_of_the_files(tmp_path: Path, config: Config) -> None:
+    (example,) = examples("toml")
+    (tmp_path / "toolwire.toml").write_text(example)
+    shown = configured(tmp_path / "toolwire.toml")
+    assert (shown.store.url_env, shown.store.key_env) == (config.store.url_env, config.store.key_env)
+
+
+@pytest.mark.parametrize("example", examples("sh"))
+def test_the_guides_commands_can_be_typed(example: str) -> None:
+    subprocess.run(["sh", "-n"], input=example, text=True, check=True)
+    for path in re.findall(r"(?<![\w/])deploy/[\w./@-]+", example):
+        assert (ROOT / path).exists(), path
+    assert set(re.findall(r"toolwire:([\d.]+)", example)) <= {VERSION}
+    for backend in re.findall(r"set server (\w+)/", example):
+        assert f"backend {backend}\n" in read("systemd/haproxy.cfg")
+    ports = [port for ports in re.findall(r"for port in ([\d ]+);", example) for port in ports.split()]
+    assert not ports or ports == re.findall(r"toolwire@(\d+)", read(UNIT))
+
+
+def test_the_guides_figures_are_true(config: Config) -> None:
+    text = " ".join(GUIDE.read_text().split())
+    store, deadlines = config.store, config.server.deadlines
+    for words in (
+        f"`lease` seconds ({store.lease:g})",
+        f"`ttl` ({store.ttl / 86400:g} days)",
+        f"`max_bytes` ({store.max_bytes / 1024**3:g} GiB,",
+        f"`first_byte` ({deadlines.first_byte:g} s)",
+        f"`[server.deadlines] shutdown` ({deadlines.shutdown:g} s)",
+        f"at most {SIZE} connections",
+    ):
+        assert words in text
 
 
 # --- secrets ----------------------------------------------------------------------------------------------------------

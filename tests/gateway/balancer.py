@@ -10,6 +10,7 @@ import select
 import socket
 import struct
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -44,17 +45,10 @@ class Balancer:
         self.url = f"http://127.0.0.1:{self.port}"
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def add(self, port: int) -> None:
+    def become(self, ports: Sequence[int]) -> None:
+        """New requests go to these and to no others; those under way go on."""
         with self._lock:
-            self._ports.append(port)
-
-    def remove(self, port: int) -> None:
-        """No new requests go there; those under way go on."""
-        self.only({other for other in self._ports if other != port})
-
-    def only(self, ports: set[int]) -> None:
-        with self._lock:
-            self._ports = [port for port in self._ports if port in ports]
+            self._ports = list(ports)
 
     def close(self) -> None:
         self._listening.close()
@@ -87,6 +81,8 @@ class Balancer:
             count = len(self._ports)
         for _ in range(count):
             with self._lock:
+                if not self._ports:
+                    break
                 port = self._ports.pop(0)
                 self._ports.append(port)
                 passed = Passed(port)

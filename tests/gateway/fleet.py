@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.balancer import Balancer
+from gateway.haproxy import Haproxy
 from gateway.process import Process, stopped
 from gateway.wire import PATIENCE, ask
 
@@ -49,7 +50,8 @@ class Fleet:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.balancer = Balancer()
+        self.ours = Balancer()
+        self.balancer: Balancer | Haproxy = self.ours
         self.members: list[Member] = []
         self._leaving: list[Member] = []
 
@@ -61,12 +63,16 @@ class Fleet:
         """One more, and it is served from now on."""
         member = Member(Process(self.folder))
         self.members.append(member)
-        self.balancer.add(member.port)
+        self.tell()
         return member
 
+    def tell(self) -> None:
+        """The balancer where all are."""
+        self.balancer.become([member.port for member in self.members])
+
     def whole(self) -> None:
-        """Three again; the balancer forgets those that are gone."""
-        self.balancer.only({member.port for member in self.members})
+        """Three again, and the balancer knows them."""
+        self.tell()
         while len(self.members) < SIZE:
             self.start()
 
@@ -80,7 +86,7 @@ class Fleet:
         """It gets no new requests, and is asked to stop."""
         self.members.remove(member)
         self._leaving.append(member)
-        self.balancer.remove(member.port)
+        self.tell()
         member.process.signal(signal.SIGTERM)
 
     def left(self, member: Member) -> int:
@@ -95,11 +101,11 @@ class Fleet:
         return next(member for member in self.members if member.name == maker(id))
 
     def served(self, count: int) -> list[str]:
-        """Who had the last so many requests."""
-        return [maker(passed.id) for passed in self.balancer.passed[-count:]]
+        """Who had the last so many requests, by our own balancer."""
+        return [maker(passed.id) for passed in self.ours.passed[-count:]]
 
     def close(self) -> None:
-        self.balancer.close()
+        self.ours.close()
         for member in (*self.members, *self._leaving):
             member.process.signal(signal.SIGKILL)
             stopped(member.process)

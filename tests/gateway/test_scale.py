@@ -17,6 +17,7 @@ import pytest
 from gateway.clients import CLIENTS, Call, Conversation, Responses, Result, Task, Turn, close_all, openai_sdk
 from gateway.conftest import configuration
 from gateway.fleet import LEASE, SIZE, Fleet, Member, fleet, until
+from gateway.haproxy import IS_HERE, Haproxy
 from gateway.kept import FUNCTIONS, THINKS
 from gateway.provider import PROTOCOLS, SEALS, Hold, Provider, Received, Says, Step, Talk
 from gateway.test_pairs import DONE, FIRST_PIECE, OSLO, PARIS, TIME, sealed
@@ -43,6 +44,23 @@ def three(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Itera
 def gateways(three: Fleet) -> Fleet:
     three.whole()
     return three
+
+
+@pytest.fixture(params=["ours", "haproxy"])
+def balanced(gateways: Fleet, request: pytest.FixtureRequest) -> Iterator[Fleet]:
+    """The same behind our own balancer and behind one that people use."""
+    if request.param == "ours":
+        yield gateways
+        return
+    if not IS_HERE:
+        pytest.skip("HAProxy is not here: the tests behind it were left out")
+    gateways.balancer = proxy = Haproxy()
+    gateways.tell()
+    try:
+        yield gateways
+    finally:
+        gateways.balancer = gateways.ours
+        proxy.close()
 
 
 @pytest.fixture
@@ -119,7 +137,7 @@ def test_a_session_has_each_turn_elsewhere(
     """Each turn is another gateway's, and the provider gets its own seals back, and the same beginning, from each."""
     talk = provider.script(Says("Let me look.", (PARIS, OSLO), THOUGHTS[0]), Says("", (TIME,), THOUGHTS[1]), Says(DONE))
     task = Task(f"How is the weather? {talk.mark}", RESULTS, thinking=True)
-    turns = SESSIONS[source](gateways.balancer.url, THINKS[target], stream, task).run()
+    turns = SESSIONS[source](gateways.ours.url, THINKS[target], stream, task).run()
     assert [turn.text for turn in turns] == ["Let me look.", "", DONE]
     assert [turn.thinking for turn in turns] == [*THOUGHTS, ""]
     assert set(gateways.served(SIZE)) == gateways.names
@@ -161,8 +179,8 @@ def test_the_provider_sees_the_same_bytes_from_each(
     first = Says("Let me look.", (PARIS, OSLO), THOUGHTS[0])
     talk = provider.script(first, *[Says(DONE)] * (SIZE + 1))
     task = Task(f"How is the weather? {talk.mark}", RESULTS, thinking=True)
-    SESSIONS[source](gateways.balancer.url, THINKS[target], False, task).run()
-    again = gateways.balancer.passed[-1].request
+    SESSIONS[source](gateways.ours.url, THINKS[target], False, task).run()
+    again = gateways.ours.passed[-1].request
     assert [member.again(again) for member in gateways.members] == [200] * SIZE
     assert [sealed(asked) for asked in talk.asked[1:]] == [[SEALS[target] or THOUGHTS[0]]] * (SIZE + 1)
     assert {asked.raw for asked in talk.asked[1:]} == {talk.asked[1].raw}
@@ -220,15 +238,15 @@ def opened(gateways: Fleet, provider: Provider, holds: list[Hold], source: str) 
     return stream
 
 
-def test_one_is_killed_in_mid_stream(gateways: Fleet, provider: Provider, holds: list[Hold]) -> None:
+def test_one_is_killed_in_mid_stream(balanced: Fleet, provider: Provider, holds: list[Hold]) -> None:
     """Its clients see that; those of the others go on, and all sessions do."""
-    streams = [opened(gateways, provider, holds, source) for source in CLIENTS for _ in range(SIZE)]
+    streams = [opened(balanced, provider, holds, source) for source in CLIENTS for _ in range(SIZE)]
     for stream in streams:
-        stream.start(gateways)
-    victim = gateways.members[0]
+        stream.start(balanced)
+    victim = balanced.members[0]
     lost = [stream for stream in streams if stream.member is victim]
     assert {stream.source for stream in lost} == set(CLIENTS)
-    gateways.kill(victim)
+    balanced.kill(victim)
     for stream in lost:
         got = stream.rest()
         assert not got.whole
@@ -241,13 +259,13 @@ def test_one_is_killed_in_mid_stream(gateways: Fleet, provider: Provider, holds:
             assert finished(stream.source, got.frames)
             assert text_of(stream.source, got, True) == LONG
     for stream in streams:
-        got = ask(gateways.balancer.port, "POST", path_of(stream.source, MODEL, False), stream.body(False))
+        got = ask(balanced.balancer.port, "POST", path_of(stream.source, MODEL, False), stream.body(False))
         assert got.status == 200, got.data
         assert text_of(stream.source, got, False) == "Again."
     for stream in lost:
         if before := stream.more.get("previous_response_id"):
             assert "First." in stream.talk.asked[2].text
-            assert_kept(gateways.members, before, "First.")
+            assert_kept(balanced.members, before, "First.")
 
 
 def assert_kept(members: list[Member], id: str, text: str) -> None:
@@ -365,17 +383,17 @@ def started(gateways: Fleet, provider: Provider, holds: list[Hold]) -> Stream:
     return stream
 
 
-def test_all_are_replaced_in_turn_and_nobody_notices(gateways: Fleet, provider: Provider, holds: list[Hold]) -> None:
+def test_all_are_replaced_in_turn_and_nobody_notices(balanced: Fleet, provider: Provider, holds: list[Hold]) -> None:
     """Each is taken from the balancer and asked to stop; its streams end as they should, and another takes its place."""
     told: queue.Queue[tuple[str, str]] = queue.Queue()
-    workers = [Worker(gateways.balancer.port, provider, told) for _ in range(2)]
+    workers = [Worker(balanced.balancer.port, provider, told) for _ in range(2)]
     kept: list[tuple[str, str]] = []
     try:
-        for old in tuple(gateways.members):
-            streams = [started(gateways, provider, holds)]
+        for old in tuple(balanced.members):
+            streams = [started(balanced, provider, holds)]
             while streams[-1].member is not old:
-                streams.append(started(gateways, provider, holds))
-            gateways.drain(old)
+                streams.append(started(balanced, provider, holds))
+            balanced.drain(old)
             old.process.refuses()
             kept += [told.get(timeout=PATIENCE) for _ in range(told.qsize() + 9)]
             for stream in streams:
@@ -383,12 +401,12 @@ def test_all_are_replaced_in_turn_and_nobody_notices(gateways: Fleet, provider: 
                 got = stream.rest()
                 assert got.whole
                 assert text_of("openai-responses", got, True) == LONG
-            assert gateways.left(old) == 0
-            gateways.start()
+            assert balanced.left(old) == 0
+            balanced.start()
     finally:
         for worker in workers:
             worker.stop()
     assert [wrong for worker in workers for wrong in worker.wrong] == []
     kept += [told.get() for _ in range(told.qsize())]
-    for (id, text), member in zip(kept, cycle(gateways.members), strict=False):
+    for (id, text), member in zip(kept, cycle(balanced.members), strict=False):
         assert_kept([member], id, text)
