@@ -17,6 +17,7 @@ _COLUMNS = "owner, kind, id, body, parent, place, mark, created, expires"
 _FIELDS = _COLUMNS.split(", ")
 _NAMED = "owner = ? AND kind = ? AND id = ?"
 _GET = f"SELECT {_COLUMNS} FROM entries WHERE {_NAMED} AND expires > ?"
+_MARK = f"SELECT mark FROM entries WHERE {_NAMED} AND expires > ?"
 _PUT = f"""INSERT INTO entries ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (owner, kind, id) DO UPDATE SET body = excluded.body, parent = excluded.parent,
     place = excluded.place, mark = excluded.mark, created = excluded.created, expires = excluded.expires"""
@@ -73,8 +74,9 @@ class Sqlite:
     async def put(self, entries: Sequence[Entry], where: tuple[str, ...] = ()) -> bool | Down:
         def work(file: sqlite3.Connection, now: float) -> bool:
             if where and entries:
-                first = file.execute(_GET, (entries[0].owner, entries[0].kind, entries[0].id, now)).fetchone()
-                if first is None or _entry(first).mark not in where:
+                first = entries[0]
+                marked = file.execute(_MARK, (first.owner, first.kind, first.id, now)).fetchone()
+                if marked is None or marked[0] not in where:
                     return False
             for entry in entries:
                 file.execute(_PUT, self._row(entry, entry.place, now))
@@ -197,16 +199,14 @@ class Sqlite:
         return await self._line.ask(work, writes=False)
 
     async def export(self, owner: str | None = None) -> AsyncIterator[Entry | Down]:
-        clause = "owner = ?5 AND " if owner is not None else ""
-        page = f"""SELECT {_COLUMNS} FROM entries WHERE {clause}(owner, kind, id) > (?1, ?2, ?3) AND expires > ?4
-            ORDER BY owner, kind, id"""
-        last = ("", "", "")
-        rest = () if owner is None else (owner,)
+        behind = "(owner, kind, id) > (?1, ?2, ?3)" if owner is None else "owner = ?1 AND (kind, id) > (?2, ?3)"
+        page = f"SELECT {_COLUMNS} FROM entries WHERE {behind} AND expires > ?4 ORDER BY owner, kind, id"
+        last = (owner or "", "", "")
 
         def work(file: sqlite3.Connection, now: float) -> list[Entry]:
             found: list[Entry] = []
             much = 0
-            for row in file.execute(page, (*last, now, *rest)):
+            for row in file.execute(page, (*last, now)):
                 found.append(_entry(row))
                 much += len(found[-1].body)
                 if much > _MUCH or len(found) == _AT_ONCE:
