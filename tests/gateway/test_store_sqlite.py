@@ -19,7 +19,7 @@ from gateway import store_writer
 from gateway.stores import Clock
 from toolwire.gateway.store.record import Down, Entry, Stats, Store
 from toolwire.gateway.store.sqlite import Sqlite
-from toolwire.gateway.store.sqlite_file import PRAGMAS, STEPS, sound
+from toolwire.gateway.store.sqlite_file import PRAGMAS, STEPS
 from toolwire.gateway.store.sqlite_line import PAUSE
 
 V1 = Path(__file__).with_name("store_v1.sql")
@@ -37,6 +37,10 @@ def file(tmp_path: Path) -> Path:
 def told(file: Path, question: str) -> list[Any]:
     with closing(sqlite3.connect(file)) as connection:
         return connection.execute(question).fetchall()
+
+
+def sound(file: Path) -> bool:
+    return told(file, "PRAGMA integrity_check") == [("ok",)]
 
 
 # --- the file ------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 APPLICATION = 0x74776B70
@@ -142,9 +142,3 @@ def size(path: Path) -> int:
         with suppress(FileNotFoundError):
             total += os.stat(f"{path}{beside}").st_size
     return total
-
-
-def sound(path: Path) -> bool:
-    """Is every page of the file as it should be?"""
-    with closing(sqlite3.connect(path)) as connection:
-        return bool(connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)])
