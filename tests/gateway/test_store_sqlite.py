@@ -59,6 +59,21 @@ def test_the_file_is_its_owners_alone(file: Path) -> None:
     asyncio.run(run())
 
 
+def test_closing_waits_for_what_was_accepted_and_leaves_nothing_open(file: Path) -> None:
+    async def run() -> None:
+        store = Sqlite(file)
+        accepted = []
+        for wave in range(3):
+            accepted += [asyncio.create_task(store.put([entry(f"{wave}{number}")])) for number in range(300)]
+            await asyncio.sleep(0)
+        await store.close()
+        assert [path.name for path in file.parent.iterdir()] == ["store.db"]
+        assert set(await asyncio.gather(*accepted)) == {True}
+
+    asyncio.run(run())
+    assert told(file, "SELECT count(*) FROM entries") == [(900,)]
+
+
 def test_a_file_that_is_taken_away_is_made_anew(file: Path) -> None:
     async def run() -> None:
         store = Sqlite(file)
