@@ -728,7 +728,7 @@ def _identified(groups: list[Any]) -> tuple[Part, ...]:
 
 
 @pytest.mark.parametrize("provider", ["anthropic", "gemini", "openai-responses"])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(data=st.data())
 def test_every_turn_comes_back_whole(provider: str, data: st.DataObject) -> None:
     parts = data.draw(turns(provider))
