@@ -21,6 +21,7 @@ FRESH = 1.0
 """Seconds for which a store that answered is believed to be there."""
 MOST_TURNS = 4096
 """Answers that follow one another; more are not gone back."""
+LONGEST_ID = 1024
 RESPONSE, ITEM, CONVERSATION, SEAL, EVENTS = "response", "item", "conversation", "seal", "events"
 """The kinds of entries."""
 LIVING = ("queued", "in_progress")
@@ -102,7 +103,7 @@ class Book:
         return got if isinstance(got, Down) else None
 
     async def get(self, owner: str, kind: str, ids: Sequence[str]) -> list[Entry] | Down:
-        return self.seen(await self.store.get(owner, kind, ids))
+        return self.seen(await self.store.get(owner, kind, [id for id in ids if _is_sane(id)]))
 
     async def one(self, owner: str, kind: str, id: str) -> Entry | Down | None:
         got = await self.get(owner, kind, [id])
@@ -115,7 +116,7 @@ class Book:
         return self.seen(await self.store.append(entries)) if entries else True
 
     async def chain(self, owner: str, id: str) -> list[Entry] | Down:
-        return self.seen(await self.store.chain(owner, RESPONSE, id, MOST_TURNS))
+        return self.seen(await self.store.chain(owner, RESPONSE, id, MOST_TURNS)) if _is_sane(id) else []
 
     async def children(
         self, owner: str, kind: str, parent: str, after: int | None = None, most: int = 0, descending: bool = False
@@ -137,6 +138,11 @@ class Book:
 
     async def sweep(self) -> Swept | Down:
         return self.seen(await self.store.sweep())
+
+
+def _is_sane(id: str) -> bool:
+    """Could this be an id of anything? Not all databases take every character, and nothing here has such an id."""
+    return "\x00" not in id and len(id) <= LONGEST_ID
 
 
 def unreachable(down: Down, hint: str = "") -> Failure:
