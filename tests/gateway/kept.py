@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import openai
 
 from gateway.clients import CITY, KEY, PATIENCE, TOOLS
 from gateway.conftest import MODELS, configuration, named, served
-from gateway.provider import Provider, Received
+from gateway.provider import Provider, Received, Talk
 from gateway.wire import Got, ask
 from toolwire.conformance.frames import compact
 
@@ -23,6 +23,10 @@ THINKS = {**MODEL, "openai-chat": "chat/deepseek-reasoner"}
 """Models whose thinking goes back to them."""
 FOREIGN = ("openai-chat", "anthropic", "gemini")
 """Providers of another protocol than the clients here."""
+SEALING = ("openai-responses", "anthropic", "gemini")
+"""Providers whose turns bear what a Chat client has no place for."""
+GIVEN = {"Paris": "15 °C", "Oslo": "3 °C", "Rome": "noon"}
+"""What the tools of a Chat client give, by the city that they are asked for."""
 ENOUGH = 20_000
 """How often a client asks again at most, so that a test that waits for nothing fails instead."""
 FUNCTIONS = [
@@ -55,6 +59,45 @@ class Client:
         self.sdk.close()
 
 
+Spell = Callable[[str], str]
+
+
+class Plain:
+    """A Chat client that sends back what every Chat client does, and nothing else."""
+
+    def __init__(self, model: str, talk: Talk, stream: bool = False, spell: Spell = str) -> None:
+        self.model, self.stream, self.spell = model, stream, spell
+        self.messages: list[Any] = [{"role": "user", "content": f"How is the weather? {talk.mark}"}]
+
+    def turn(self, client: Client, model: str = "") -> Any:
+        """One answer; its calls are answered at once."""
+        asked: dict[str, Any] = {"model": model or self.model, "messages": self.messages, "reasoning_effort": "medium"}
+        asked["tools"] = [
+            {"type": "function", "function": {"name": name, "description": about, "parameters": CITY}}
+            for name, about in TOOLS.items()
+        ]
+        if self.stream:
+            with client.sdk.chat.completions.stream(**asked) as events:
+                message = events.get_final_completion().choices[0].message
+        else:
+            message = client.sdk.chat.completions.create(**asked).choices[0].message
+        self.messages += self._replayed(message)
+        return message
+
+    def _replayed(self, message: Any) -> Iterator[Any]:
+        calls = [
+            {"id": call.id, "type": "function", "function": self._function(call.function)}
+            for call in message.tool_calls or ()
+        ]
+        yield {"role": "assistant", "content": message.content, **({"tool_calls": calls} if calls else {})}
+        for call in message.tool_calls or ():
+            given = GIVEN[json.loads(call.function.arguments)["city"]]
+            yield {"role": "tool", "tool_call_id": call.id, "content": given}
+
+    def _function(self, function: Any) -> Any:
+        return {"name": function.name, "arguments": self.spell(function.arguments)}
+
+
 @contextmanager
 def client_of(base: str, key: str = KEY) -> Iterator[Client]:
     made = Client(base, key)
@@ -63,11 +106,14 @@ def client_of(base: str, key: str = KEY) -> Iterator[Client]:
 
 
 @contextmanager
-def keeping(folder: Path, provider: Provider, store: str = "", keys: tuple[str, ...] = (KEY,)) -> Iterator[str]:
-    """A gateway with a store of its own (`store` are the lines of its section), and these client keys; without any,
-    what it does not know might be known to a provider of the same protocol."""
+def keeping(
+    folder: Path, provider: Provider, store: str = "", keys: tuple[str, ...] = (KEY,), server: str = ""
+) -> Iterator[str]:
+    """A gateway with a store of its own (`store` and `server` are lines of these sections), and these client keys;
+    without any, what it does not know might be known to a provider of the same protocol."""
     file = folder / "toolwire.toml"
-    lines = [configuration(provider.url), "[server.deadlines]\nshutdown = 2"]
+    lines = [configuration(provider.url).replace("[server]\n", f"[server]\n{server}\n", 1)]
+    lines.append("[server.deadlines]\nshutdown = 2")
     lines += ["[store]", store or f'url = "{file_in(folder)}"\nlease = 3']
     for key in keys:
         digest = hashlib.sha256(key.encode()).hexdigest()

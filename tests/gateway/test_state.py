@@ -30,7 +30,7 @@ from gateway.kept import (
 )
 from gateway.provider import PROTOCOLS, SEALS, Provider, Says, Step
 from gateway.test_pairs import exchanged, sealed
-from gateway.wire import Line, answer, ask, stage
+from gateway.wire import Line, answer, ask, body_of, chunked, stage, whole
 from toolwire.conformance.dialects import DIALECTS
 from toolwire.conformance.frames import compact, frames_of
 
@@ -246,6 +246,25 @@ def test_what_the_provider_refused_is_not_kept(client: Client, provider: Provide
     client.turn(MODEL[target], "Again.", previous_response_id=first.id)
     heard(talk.asked[2], talk.mark, "Hello.", "Again.")
     assert "Too early." not in talk.asked[2].text
+
+
+@STREAMS
+def test_an_answer_that_was_too_long_is_kept_as_such(tmp_path: Path, stream: bool) -> None:
+    cut = body_of("openai-chat", Says("As I was about to"))
+    cut["choices"][0]["finish_reason"] = "length"
+    frames = [frame.encode() for frame in DIALECTS["openai-chat"].stream(cut)]
+    play = chunked(*frames) if stream else answer(200, compact(cut).encode())
+    with stage(tmp_path, more=f'[store]\nurl = "{file_in(tmp_path)}"\n') as served:
+        scene = served.scene("openai-chat", play, whole("openai-chat"))
+        body = {"model": scene.model, "input": "Go on.", "stream": stream}
+        got = ask(served.port, "POST", "/v1/responses", compact(body).encode())
+        seen = got.frames[-1].data["response"] if stream else got.json()
+        assert (seen["status"], seen["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+        assert ask(served.port, "GET", f"/v1/responses/{seen['id']}").json() == seen
+        again = {"model": scene.model, "input": "And?", "previous_response_id": seen["id"]}
+        assert ask(served.port, "POST", "/v1/responses", compact(again).encode()).status == 200
+        said = [message["content"] for message in scene.asked[1].json()["messages"]]
+        assert said == ["Go on.", "As I was about to", "And?"]
 
 
 # --- what somebody else may keep --------------------------------------------------------------------------------------
