@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -12,7 +12,7 @@ from toolwire.gateway.store.postgres_faults import BROKEN, WRONG, Undone
 from toolwire.gateway.store.postgres_pool import Connection, Pool
 from toolwire.gateway.store.record import Down, Entry, Kind, Stats, Swept, until
 
-_AT_ONCE = 1000
+_AT_ONCE = 2000
 """Entries in one transaction of a sweep, so that nobody waits long for one of them."""
 _PAGE = 20
 """Entries that an export fetches at once."""
@@ -143,29 +143,33 @@ class Postgres:
 
     async def sweep(self) -> Swept | Down:
         """One gateway at a time; what another is sweeping already, this one leaves to it."""
-        expired = await self._repeated(sql.EXPIRED, self._now())
-        if isinstance(expired, Down) or not self._limit:
-            return expired if isinstance(expired, Down) else Swept(expired, 0)
+        now = self._now()
 
-        async def weight(connection: Connection) -> int:
-            return int(await connection.fetchval(sql.WEIGHT))
+        async def expired(connection: Connection, _: bool) -> list[Any]:
+            return await connection.fetch(sql.EXPIRED, now, _AT_ONCE)
 
-        weighs = await self._pool.run(weight, again=True, deadline=_PATIENCE)
-        if isinstance(weighs, Down):
-            return weighs
-        crowded = await self._repeated(sql.CROWDED, int(self._limit * _ROOM)) if weighs > self._limit else 0
-        return crowded if isinstance(crowded, Down) else Swept(expired, crowded)
+        async def crowded(connection: Connection, begun: bool) -> list[Any]:
+            weighs, aim = int(await connection.fetchval(sql.WEIGHT)), int(self._limit * _ROOM)
+            if weighs <= (aim if begun else self._limit):
+                return []
+            return await connection.fetch(sql.CROWDED, weighs - aim, _AT_ONCE)
 
-    async def _repeated(self, statement: str, bound: float) -> int | Down:
+        gone = await self._repeated(expired)
+        if isinstance(gone, Down):
+            return gone
+        more = await self._repeated(crowded) if self._limit else 0
+        return more if isinstance(more, Down) else Swept(gone, more)
+
+    async def _repeated(self, remove: Callable[[Connection, bool], Awaitable[list[Any]]]) -> int | Down:
         """In portions, until nothing is left to do: how many went."""
+        total = 0
 
         async def work(connection: Connection) -> int:
             async with connection.transaction():
                 if not await connection.fetchval(sql.MAY_SWEEP, sql.SWEEPING):
                     return 0
-                return len(await connection.fetch(statement, bound, _AT_ONCE))
+                return len(await remove(connection, total > 0))
 
-        total = 0
         while True:
             gone = await self._pool.run(work, again=False, deadline=_PATIENCE)
             if isinstance(gone, Down):

@@ -1,7 +1,8 @@
 """The tables and statements of a store in PostgreSQL.
 
 Clients choose ids: they may be long or hold a zero, which neither a text nor an index takes. So ids are bytes, and are
-looked up by their digest.
+looked up by their digest. PostgreSQL guesses badly which index is right where it has not counted yet, so that only one
+can be: digests stand first in theirs, and the times of sweeps are negative.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ MIGRATIONS: tuple[str, ...] = (
         expires double precision NOT NULL,
         body bytea NOT NULL
     );
-    CREATE UNIQUE INDEX toolwire_entries_name ON toolwire_entries (owner, kind, sha256(id));
-    CREATE INDEX toolwire_entries_parent ON toolwire_entries (owner, sha256(parent), kind, place);
-    CREATE INDEX toolwire_entries_expires ON toolwire_entries (expires);
+    CREATE UNIQUE INDEX toolwire_entries_name ON toolwire_entries (sha256(id), owner, kind);
+    CREATE INDEX toolwire_entries_parent ON toolwire_entries (sha256(parent), owner, kind, place);
+    CREATE INDEX toolwire_entries_expires ON toolwire_entries ((-expires));
     """,
 )
 """What brings the tables from each version to the next. Those that were released are never changed; a new one only
@@ -40,7 +41,7 @@ SWEEPING = 0x746F6F6C_00000002
 COLUMNS = "owner, kind, id, parent, place, mark, created, expires, body"
 ROWS = """unnest($1::text[], $2::text[], $3::bytea[], $4::bytea[], $5::bigint[], $6::text[], $7::float8[], $8::float8[],
     $9::bytea[])"""
-WRITE = """ON CONFLICT (owner, kind, sha256(id)) DO UPDATE SET parent = excluded.parent, place = excluded.place,
+WRITE = """ON CONFLICT (sha256(id), owner, kind) DO UPDATE SET parent = excluded.parent, place = excluded.place,
     mark = excluded.mark, created = excluded.created, expires = excluded.expires, body = excluded.body"""
 
 GET = f"""SELECT {COLUMNS} FROM toolwire_entries
@@ -100,18 +101,18 @@ TOUCH = """UPDATE toolwire_entries SET expires = $4
 MAY_SWEEP = "SELECT pg_try_advisory_xact_lock($1)"
 # What somebody else holds is left for the next time: nobody waits for a sweep, and no sweep for anybody.
 EXPIRED = """WITH gone AS (
-        SELECT ctid FROM toolwire_entries WHERE expires <= $1 ORDER BY expires LIMIT $2 FOR UPDATE SKIP LOCKED)
+        SELECT ctid FROM toolwire_entries WHERE -expires >= -$1::float8 ORDER BY -expires DESC LIMIT $2
+        FOR UPDATE SKIP LOCKED)
     DELETE FROM toolwire_entries WHERE ctid = ANY(ARRAY(SELECT ctid FROM gone)) RETURNING 1"""
 # The size of what is there, not of the files: those stay as they are until PostgreSQL has cleaned up.
-_WEIGHT = "pg_column_size(body) + octet_length(id) + octet_length(parent) + 400"
-WEIGHT = f"SELECT coalesce(sum({_WEIGHT}), 0) FROM toolwire_entries"
-CROWDED = f"""WITH heaped AS (
-        SELECT ctid, expires, sum({_WEIGHT}) OVER (ORDER BY expires DESC, owner, kind, sha256(id)) AS heap
-        FROM toolwire_entries),
-    gone AS (
-        SELECT entry.ctid FROM heaped JOIN toolwire_entries AS entry ON entry.ctid = heaped.ctid
-        WHERE heap > $1 ORDER BY heaped.expires LIMIT $2 FOR UPDATE OF entry SKIP LOCKED)
-    DELETE FROM toolwire_entries WHERE ctid = ANY(ARRAY(SELECT ctid FROM gone)) RETURNING 1"""
+_SIZE = "pg_column_size(body) + octet_length(id) + octet_length(parent) + 400"
+WEIGHT = f"SELECT coalesce(sum({_SIZE}), 0) FROM toolwire_entries"
+CROWDED = f"""WITH first AS (
+        SELECT ctid, expires, {_SIZE} AS size FROM toolwire_entries ORDER BY -expires DESC LIMIT $2
+        FOR UPDATE SKIP LOCKED),
+    heaped AS (
+        SELECT ctid, sum(size) OVER (ORDER BY -expires DESC ROWS UNBOUNDED PRECEDING) - size AS before FROM first)
+    DELETE FROM toolwire_entries WHERE ctid = ANY(ARRAY(SELECT ctid FROM heaped WHERE before < $1)) RETURNING 1"""
 
 KINDS = """SELECT kind, count(*), sum(octet_length(body)) FROM toolwire_entries WHERE expires > $1
     GROUP BY kind ORDER BY kind"""
