@@ -125,7 +125,7 @@ class Exchange:
         ledger.foreign(request)
         self._note_limit(ledger, request)
         if kept:
-            request = restoring.restored(request, kept, self._maker, ledger)
+            request = restoring.restored(request, kept, self._maker, self.provider.rules, ledger)
         request, self._plan, self._taken = outbound(request, self.provider, ledger, options)
         self._sent = request
         wire = self.provider.write_request(request, ledger)

@@ -429,6 +429,21 @@ def test_edited_text_stands_where_the_first_text_stood(said: Translation, messag
     assert silent == [block for block in CLAUDE if block["type"] != "text"]
 
 
+def test_thinking_goes_with_the_words_it_led_to_where_it_must_lead_to_something() -> None:
+    message_item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
+    content = [{"type": "output_text", "text": "Both.", "annotations": []}]
+    output = json.loads(json.dumps(ANSWERS["openai-responses"]["output"]).replace("call_a2", "call_x8Y7z6W5"))
+    answer = ANSWERS["openai-responses"] | {"output": [output[0], message_item | {"content": content}, *output[2:]]}
+    said = answered("openai-responses", answer)
+    message = plain(said.json()["choices"][0]["message"])
+    for words, thoughts in (("Both.", ["rs_1", "rs_2"]), ("Other words.", ["rs_1", "rs_2"]), (None, ["rs_2"])):
+        edited = message | {"content": words}
+        back = asked("openai-responses", following(edited, *results(message)), said.kept)
+        assert [item["id"] for item in back.json()["input"] if item.get("type") == "reasoning"] == thoughts
+        assert ("reasoning-dropped" in codes(back)) == (words is None)
+        assert complaints("openai-responses", back.json()) == []
+
+
 def test_text_that_was_never_said_comes_before_the_calls(said: Translation) -> None:
     answer = ANSWERS["anthropic"] | {"content": [CLAUDE[0], CLAUDE[3]]}
     said = answered("anthropic", answer)

@@ -11,12 +11,13 @@ from toolwire import seals
 from toolwire.ir import Call, Origin, Part, Reasoning, Request, Result, Seal, Text, Turn, changed, place
 from toolwire.loss import Ledger
 from toolwire.memory import Called, Kept, Piece, Said, Thought, shown_print, unpacked, unsealed_calls
+from toolwire.room import Rules
 
 
-def restored(request: Request, kept: Mapping[str, bytes], maker: str, ledger: Ledger) -> Request:
+def restored(request: Request, kept: Mapping[str, bytes], maker: str, rules: Rules, ledger: Ledger) -> Request:
     """The request with what is kept for this maker put back where the model made it. What becomes of a turn depends on
     nothing behind it, so that it stays the same while the conversation goes on."""
-    restoring = _Restoring(kept, maker, ledger)
+    restoring = _Restoring(kept, maker, rules.reasoning_leads, ledger)
     turns: list[Turn] = []
     run: list[Turn] = []
     for turn in request.turns:
@@ -32,9 +33,11 @@ def restored(request: Request, kept: Mapping[str, bytes], maker: str, ledger: Le
 
 
 class _Restoring:
-    def __init__(self, kept: Mapping[str, bytes], maker: str, ledger: Ledger) -> None:
+    def __init__(self, kept: Mapping[str, bytes], maker: str, leads: bool, ledger: Ledger) -> None:
         self.kept = kept
         self.maker = maker
+        self.leads = leads
+        """Must thinking be followed by what it led to?"""
         self.ledger = ledger
         self.seen: set[str] = set()
         """Ids of calls so far."""
@@ -93,12 +96,15 @@ class _Restoring:
             if isinstance(piece, Thought):
                 weaving.thought(piece, maker)
             elif isinstance(piece, Said):
-                weaving.said(piece, maker)
+                if not weaving.said(piece, maker) and self.leads:
+                    self._idle(weaving, turn, "words that are")
             elif not weaving.called(piece, maker, self._own_id(piece)):
-                self.ledger.note(
-                    "reasoning-dropped", place(turn), f"thinking that led to the call `{piece.id}`, which is gone"
-                )
+                self._idle(weaving, turn, f"the call `{piece.id}`, which is")
         return changed(turn, parts=weaving.parts())
+
+    def _idle(self, weaving: _Weaving, turn: Turn, what: str) -> None:
+        if weaving.idle():
+            self.ledger.note("reasoning-dropped", place(turn), f"thinking was left out that led to {what} gone")
 
     def _own_id(self, piece: Called) -> str:
         """The provider's own id of a call, unless there was such a call before."""
@@ -173,21 +179,22 @@ class _Weaving:
         origin = Origin(maker.partition("/")[0], self._place, None, intact=False)
         self._thoughts.append(Reasoning(piece.text, piece.form, piece.hidden, seal, piece.id, origin))
 
-    def said(self, piece: Said, maker: str) -> None:
+    def said(self, piece: Said, maker: str) -> bool:
+        """False where the words are gone, or stand at another place."""
         seal = None if piece.seal is None else Seal(maker, piece.seal)
         text = Text("") if not piece.length else self._cut.pop(0) if self._cut is not None else None
         if text is None:
-            self._edited()
-        elif text.text or seal is not None:
+            return self._edited()
+        if text.text or seal is not None:
             self._led()
             self._out.append(text if seal is None else changed(text, seal=seal))
+        return True
 
     def called(self, piece: Called, maker: str, id: str) -> bool:
-        """False where the call is gone, and thinking that led to it with it."""
+        """False where the call is gone."""
         call = self._calls.pop(piece.id, None)
         if call is None:
-            led, self._thoughts = bool(self._thoughts), []
-            return not led
+            return False
         self._edited()
         self._led()
         self._out += self._others
@@ -202,12 +209,19 @@ class _Weaving:
         self._out += self._thoughts
         self._thoughts = []
 
-    def _edited(self) -> None:
+    def idle(self) -> bool:
+        """Thinking that leads to nothing any more is left out; was there any?"""
+        led, self._thoughts = bool(self._thoughts), []
+        return led
+
+    def _edited(self) -> bool:
         """All text at one place, where it is not known which of it stood where."""
-        if self._cut is None and self._texts:
-            self._led()
-            self._out += self._texts
-            self._texts = []
+        if self._cut is not None or not self._texts:
+            return False
+        self._led()
+        self._out += self._texts
+        self._texts = []
+        return True
 
     def parts(self) -> tuple[Part, ...]:
         self._edited()
