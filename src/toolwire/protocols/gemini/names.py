@@ -26,7 +26,7 @@ class Shape:
     def __init__(self, *keys: str) -> None:
         self.keys = frozenset(keys)
         self.spellings = {snake(key): key for key in keys if snake(key) != key}
-        self.known = self.keys | self.spellings.keys()
+        self.known = self.keys.union(self.spellings)
 
     def __call__(self, node: Object) -> Object:
         """The node with its known keys in camelCase; the very same node when they are so already."""
