@@ -33,12 +33,41 @@ class _Batch:
 def ordered(request: Request, rules: Rules, ledger: Ledger) -> Request:
     """The request with every result where the target wants it."""
     same = ledger.source == ledger.target
-    if lawful(request.turns, rules, same) or (same and (request.continues or _unnamed(request.turns))):
+    if lawful(request.turns, rules, same) or (same and request.continues):
         return request
-    turns = None if same else _regular(request.turns, rules, ledger)
+    turns = _mended(request.turns, rules, ledger) if same else _regular(request.turns, rules, ledger)
     if turns is None:
         turns = _placed(_gathered(request.turns, ledger), rules, ledger)
     return changed(request, turns=tuple(turns))
+
+
+def _mended(turns: tuple[Turn, ...], rules: Rules, ledger: Ledger) -> list[Turn]:
+    """A history of the target's own protocol: only those steps are placed anew in which something is wrong, so that
+    all others go out as they came, and as they went out before."""
+    mended: list[Turn] = []
+    for step in _steps(turns):
+        whole = lawful(step, rules, True) or _unnamed(step)
+        mended += step if whole else _placed(_gathered(step, ledger), rules, ledger)
+    return mended
+
+
+def _steps(turns: tuple[Turn, ...]) -> list[tuple[Turn, ...]]:
+    """What the assistant said in one go, and all up to what it said next. Steps that a late result ties together count
+    as one."""
+    steps: list[tuple[Turn, ...]] = [()]
+    owners: dict[str, int] = {}
+    for number, turn in enumerate(turns):
+        if turn.role == "assistant" and number and turns[number - 1].role != "assistant":
+            steps.append(())
+        for part in turn.parts:
+            if type(part) is Call:
+                owners[part.id] = len(steps) - 1
+            elif type(part) is Result and owners.get(part.id, len(steps)) < len(steps) - 1:
+                first = owners[part.id]
+                steps[first:] = [tuple(one for step in steps[first:] for one in step)]
+                owners.update({id: first for id, owner in owners.items() if owner > first})
+        steps[-1] += (turn,)
+    return steps
 
 
 def _unnamed(turns: tuple[Turn, ...]) -> bool:
@@ -246,7 +275,8 @@ def _complete(batch: _Batch, rules: Rules, ledger: Ledger) -> list[Result]:
             ledger.note(
                 "result-added", place(call), f"the call of `{call.name}` had no result, it got one that says so"
             )
-            result = Result(id, (Text(UNAVAILABLE),), True, call.name, call.kind, call.namespace)
+            failed = True if rules.result_error == "flag" else None
+            result = Result(id, (Text(UNAVAILABLE),), failed, call.name, call.kind, call.namespace)
         results.append(result)
     return results
 

@@ -6,7 +6,7 @@ so that the same history always gives the same bytes. Results without an id are 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -30,11 +30,15 @@ class _Pairing:
         self.waiting: dict[str, Call] = {}
         """Calls that have no result yet, by the ids given to them."""
         self.count = 0
+        self.same = ledger.source == ledger.target
         # Another protocol's writer never gives a node back verbatim, so its origin need not be let go of.
-        self.change: Callable[..., Any] = changed if ledger.source == ledger.target else replace
+        self.change: Callable[..., Any] = changed if self.same else replace
 
     def call(self, call: Call) -> Call:
         self.count += 1
+        if self.same and not call.id:
+            # A wire that leaves ids out pairs in its own way, and need not be told.
+            return call
         given = self._id(call)
         self.used.add(given)
         self.waiting[given] = call
@@ -71,6 +75,8 @@ class _Pairing:
         return unique
 
     def result(self, result: Result) -> Result:
+        if self.same and not result.id:
+            return result
         given = self.latest.get(result.id, "") if result.id else self._claim(result.name)
         self.waiting.pop(given, None)
         if not given:
@@ -98,16 +104,30 @@ class Identified(Struct, frozen=True):
 
 def identified(request: Request, rules: Rules, ledger: Ledger, survey: Survey) -> Identified:
     """The request with legal and unique call ids, and the ids that are now taken."""
-    taken = {call.id for call in survey.calls}
-    if "" in taken and ledger.source == ledger.target:
-        # A wire that leaves ids out pairs in its own way, and need not be told.
-        return Identified(request, frozenset(taken))
-    if len(taken) == len(survey.calls) and _all_legal(taken, rules) and all(one.id in taken for one in survey.results):
+    calls, results = survey.calls, survey.results
+    if ledger.source == ledger.target:
+        calls = [call for call in calls if call.id]
+        results = [result for result in results if result.id]
+    taken = {call.id for call in calls}
+    if len(taken) == len(calls) and _all_legal(taken, rules) and all(one.id in taken for one in results):
         return Identified(request, frozenset(taken))
     pairing = _Pairing(rules, ledger)
-    turns = tuple([_turn(turn, pairing) for turn in request.turns])
+    turns = tuple([_turn(turn, pairing) for turn in _batched(request.turns, pairing)])
     same = all(new is old for new, old in zip(turns, request.turns, strict=True))
     return Identified(request if same else changed(request, turns=turns), frozenset(pairing.used))
+
+
+def _batched(turns: tuple[Turn, ...], pairing: _Pairing) -> Iterator[Turn]:
+    """The turns; calls that nobody answered are no longer waited for when the next ones are made, so that a result
+    without an id never goes to a call that was given up long ago."""
+    fresh = True
+    for turn in turns:
+        if turn.role != "assistant":
+            fresh = True
+        elif fresh and any(type(part) is Call for part in turn.parts):
+            pairing.waiting.clear()
+            fresh = False
+        yield turn
 
 
 def _all_legal(taken: set[str], rules: Rules) -> bool:

@@ -1,0 +1,158 @@
+"""What a provider was sent of a conversation stays as it was when the conversation goes on, in every pair of rooms.
+
+The conversations are generated, and not all of them are tidy: calls without results, results that come late, twice or
+for nothing, turns in pieces, ids that are missing, repeated or illegal somewhere. Caches are billed by prefix, and newer
+models bind their thinking to it, so a fault in one turn must not change how the turns before it look.
+
+Some things may differ at the very end of the shorter request, because there they cannot be told yet: what the model has
+called and nobody has answered (so a conversation is cut only where the model has spoken last), and a turn of the user
+that the next one is joined to. And a turn of white space alone, which some providers refuse, may vanish, so that what
+stands around it becomes one turn.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, reject, settings
+from hypothesis import strategies as st
+
+from material import NAMES
+from toolwire.exchange import Exchange, outbound
+from toolwire.ir import Call, Media, Reasoning, Request, Result, Seal, Text, Tool, Turn
+from toolwire.loss import Ledger
+from toolwire.options import Options
+from toolwire.protocols import room
+from toolwire.wire import Malformed, decode, encode
+
+MODELS = {
+    "openai-chat": "deepseek-reasoner",
+    "openai-responses": "gpt-5.5",
+    "anthropic": "claude-sonnet-5-5",
+    "gemini": "gemini-3.8-flash",
+    "unified": "some-model",
+}
+WORDS = st.sampled_from(["What?", "Look:", "It is so.", "  ", "json", "x" * 5000])
+TOOLS = ("look", "find.it", "f" * 70)
+IDS = ("", "call_1", "call_2", "functions.look:0", "i" * 50, "ä")
+PNG = Media("image", "image/png", "iVBORw0KGgo=")
+
+
+@st.composite
+def seals_of(draw: st.DrawFn) -> Seal | None:
+    maker = draw(st.sampled_from(["", "anthropic", "gemini/one/k", "openai-responses"]))
+    return Seal(maker, draw(st.sampled_from(["c2VhbGVk", "b3RoZXI="]))) if maker else None
+
+
+@st.composite
+def assistants(draw: st.DrawFn) -> Turn:
+    parts: list[Any] = []
+    if draw(st.booleans()):
+        parts.append(Reasoning(draw(WORDS), draw(st.sampled_from(["", "summary", "raw"])), seal=draw(seals_of())))
+    if draw(st.booleans()):
+        parts.append(Text(draw(WORDS), seal=draw(seals_of())))
+    for _ in range(draw(st.integers(0, 3))):
+        id, name = draw(st.sampled_from(IDS)), draw(st.sampled_from(TOOLS))
+        parts.append(Call(id, name, draw(st.sampled_from(['{"a b": 1}', "{}", "", "nonsense"])), seal=draw(seals_of())))
+    return Turn("assistant", tuple(parts) or (Text("Well."),))
+
+
+@st.composite
+def answers(draw: st.DrawFn, calls: list[Call]) -> list[Turn]:
+    """The results of some calls, in some order, in one turn or in several, perhaps with one that nobody asked for."""
+    results = [
+        Result(call.id, draw(contents()), draw(st.sampled_from([None, None, True])), call.name)
+        for call in draw(st.permutations(calls))
+        if draw(st.integers(0, 9))
+    ]
+    if not draw(st.integers(0, 9)):
+        results.append(Result("stray", (Text("nobody asked"),)))
+    rest = (Text(draw(WORDS)),) if draw(st.booleans()) else ()
+    if draw(st.booleans()):
+        turns = [Turn("tool", (result,)) for result in results]
+        return [*turns, Turn("user", rest)] if rest else turns
+    return [Turn("user", (*results, *rest))] if results or rest else []
+
+
+@st.composite
+def contents(draw: st.DrawFn) -> tuple[Any, ...]:
+    return draw(st.sampled_from([(Text("ok"),), (Text("see"), PNG), (), (Text(" "),), (Text("[tool error] no"),)]))
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[list[Turn]]:
+    """Rounds, at whose ends nothing is open: what the user says, what the model says and calls, what comes back."""
+    rounds: list[list[Turn]] = []
+    for _ in range(draw(st.integers(2, 5))):
+        turns = [Turn("user", (Text(draw(WORDS.filter(str.strip))), PNG)[: draw(st.integers(1, 2))])]
+        if not draw(st.integers(0, 5)):
+            turns.append(Turn("system", (Text("And be brief."),)))
+        for _ in range(draw(st.integers(1, 3))):
+            said = draw(assistants())
+            turns.append(said)
+            calls = [part for part in said.parts if isinstance(part, Call)]
+            turns += draw(answers(calls)) if calls else []
+        turns.append(Turn("assistant", (Text("So it is."),)))
+        rounds.append(turns)
+    return rounds
+
+
+def asking(rounds: list[list[Turn]], model: str) -> Request:
+    turns = [turn for turns in rounds for turn in turns]
+    tools = tuple(Tool(name, "d", {"type": "object", "properties": {"a b": {"type": "integer"}}}) for name in TOOLS)
+    return Request(model, (Text("Be kind."),), (*turns, Turn("user", (Text("Go on."),))), tools)
+
+
+def elements(target: str, body: dict[str, Any]) -> tuple[str, list[str]]:
+    turns = body[room(target).rules.turns_key]
+    rest = {
+        key: value for key, value in body.items() if key in ("tools", "system", "systemInstruction", "instructions")
+    }
+    return json.dumps(rest), [json.dumps(turn) for turn in turns]
+
+
+def written(source: str, target: str, request: Request) -> dict[str, Any]:
+    ledger = Ledger(source, target)
+    adapted, _, _ = outbound(request, room(target), ledger, Options())
+    body: dict[str, Any] = decode(encode(room(target).write_request(adapted, ledger)))
+    return body
+
+
+@pytest.mark.parametrize("target", NAMES)
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(rounds=conversations())
+def test_what_was_sent_stays_when_a_conversation_goes_on(target: str, rounds: list[list[Turn]]) -> None:
+    shorter = elements(target, written("generated", target, asking(rounds[:-1], MODELS[target])))
+    longer = elements(target, written("generated", target, asking(rounds, MODELS[target])))
+    assert longer[0] == shorter[0]
+    seen = shorter[1][:-1]  # the last is what the user says now, here and there
+    assert longer[1][: len(seen)] == seen
+
+
+def untidy(source: str, request: Request) -> dict[str, Any]:
+    """A client's body just as the conversation is, with nothing repaired."""
+    body: dict[str, Any] = decode(encode(room(source).write_request(request, Ledger("generated", source))))
+    return body
+
+
+@pytest.mark.parametrize("target", NAMES)
+@pytest.mark.parametrize("source", NAMES)
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(rounds=conversations(), tidy=st.booleans())
+def test_in_every_pair_of_rooms(source: str, target: str, rounds: list[list[Turn]], tidy: bool) -> None:
+    """The client's own bodies through a whole exchange, which knows the time and has a seed."""
+    made: list[tuple[str, list[str]]] = []
+    for number, kept in enumerate((rounds[:-1], rounds)):
+        request = asking(kept, MODELS[source])
+        body = written("generated", source, request) if tidy else untidy(source, request)
+        exchange = Exchange(room(source), room(target), Options(model=MODELS[target], now=number, seed=str(number)))
+        try:
+            made.append(elements(target, exchange.request(body).json()))
+        except Malformed:
+            reject()  # a strict room refuses what is untidy
+    shorter, longer = made
+    assert longer[0] == shorter[0]
+    seen = shorter[1][:-1]
+    assert longer[1][: len(seen)] == seen
