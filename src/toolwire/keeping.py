@@ -104,9 +104,9 @@ class Keeping(Struct, frozen=True, kw_only=True):
     """An answer that is not there yet: from the request, the time, and its status. `told` gives it its id."""
     ended: Callable[[Object, str, Failure | None], Object]
     """An answer that will never be there: with this status, and why."""
-    told: Callable[[Wants, str], dict[str, Json]]
+    told: Callable[[Wants, str, int], dict[str, Json]]
     """What an answer says of what its request wanted, in keys of its own: what it goes on from, its conversation; and
-    the id, where it was given one beforehand because it is made in the background ("" where not)."""
+    the id and the time, where it was given them beforehand because it is made in the background ("" where not)."""
     unkept: Mapping[str, Json]
     """What an answer says that could not be kept."""
     name: Callable[[Object], str]

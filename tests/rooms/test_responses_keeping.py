@@ -399,7 +399,7 @@ def test_an_answer_that_is_not_there_yet_and_one_that_never_will_be() -> None:
     }
     wants = KEEPING.wants({**body, "conversation": None, "previous_response_id": "resp_0"})
     assert isinstance(wants, Wants)
-    begun = {**KEEPING.begun(body, 7, "queued"), **KEEPING.told(wants, KEEPING.new("response", "s"))}
+    begun = {**KEEPING.begun(body, 7, "queued"), **KEEPING.told(wants, KEEPING.new("response", "s"), 7)}
     told = Response.model_validate(begun)
     assert (told.status, told.created_at, told.instructions, told.background) == ("queued", 7, "i", True)
     assert (told.previous_response_id, told.id[:5]) == ("resp_0", "resp_")
@@ -409,8 +409,8 @@ def test_an_answer_that_is_not_there_yet_and_one_that_never_will_be() -> None:
     assert failed["error"] == {"code": "rate_limit_exceeded", "message": "too many Please try again in 3s."}
     gone = KEEPING.ended(begun, "cancelled", None)
     assert (KEEPING.status(gone), gone["error"], KEEPING.name(gone)) == ("cancelled", None, begun["id"])
-    assert KEEPING.told(Wants(conversation="c"), "") == {"conversation": {"id": "c"}}
-    assert KEEPING.told(Wants(store=True), "") == {}
+    assert KEEPING.told(Wants(conversation="c"), "", 7) == {"conversation": {"id": "c"}}
+    assert KEEPING.told(Wants(store=True), "", 7) == {}
     assert KEEPING.new("conversation", "s").startswith("conv_")
 
 

@@ -158,10 +158,10 @@ class Endpoints:
         """Something about what is kept."""
         call.record.verb = "state"
         body = await incoming.body(self.state.config.server.max_body)
-        if isinstance(body, Failure):
-            await self._answer(incoming, call.client, call.record, refusals.reply(call.client, body))
+        bad = refusals.reply(call.client, body) if isinstance(body, Failure) else visit.given(body)
+        if bad is not None or isinstance(body, Failure):
+            await self._answer(incoming, call.client, call.record, bad or NOWHERE)
             return
-        visit.given(body)
         passes = False
         with Watched(incoming, call.record, call.cancels):
             got = await errands.run(visit)

@@ -94,6 +94,9 @@ class _Restoring:
         weaving = _Weaving(turn, template)
         for piece, maker in template:
             if isinstance(piece, Thought):
+                if weaving.stale:
+                    # Two thoughts that were apart must not become one row.
+                    self._idle(weaving, turn, "words that are")
                 weaving.thought(piece, maker)
             elif isinstance(piece, Said):
                 if not weaving.said(piece, maker) and self.leads:
@@ -170,6 +173,8 @@ class _Weaving:
         self._out: list[Part] = list(_own_words(echoed, template)) if echoed else []
         self._told = bool(self._out)
         self._thoughts: list[Part] = []
+        self.stale = False
+        """Did the latest thoughts lead to words that are gone?"""
 
     def thought(self, piece: Thought, maker: str) -> None:
         if self._told:
@@ -184,7 +189,8 @@ class _Weaving:
         seal = None if piece.seal is None else Seal(maker, piece.seal)
         text = Text("") if not piece.length else self._cut.pop(0) if self._cut is not None else None
         if text is None:
-            return self._edited()
+            self.stale = not self._edited()
+            return not self.stale
         if text.text or seal is not None:
             self._led()
             self._out.append(text if seal is None else changed(text, seal=seal))
@@ -207,11 +213,11 @@ class _Weaving:
 
     def _led(self) -> None:
         self._out += self._thoughts
-        self._thoughts = []
+        self._thoughts, self.stale = [], False
 
     def idle(self) -> bool:
         """Thinking that leads to nothing any more is left out; was there any?"""
-        led, self._thoughts = bool(self._thoughts), []
+        led, self._thoughts, self.stale = bool(self._thoughts), [], False
         return led
 
     def _edited(self) -> bool:

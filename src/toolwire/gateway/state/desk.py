@@ -60,11 +60,10 @@ class Desk:
             return None if _is_foreign(call, targets, recalled) else refusals.told(call, recalled)
         down = await self.book.ready() if wants.store else None
         if down is not None:
-            return refusals.told(call, unreachable(down, WITHOUT))
-        items = keeping.items(body, call.seed)
-        keeper = Keeper(
-            self.book, owner, keeping, wants, items, keeping.new("response", call.seed) if wants.background else ""
-        )
+            return refusals.told(call, unreachable(down, "" if wants.background else WITHOUT))
+        items = keeping.items(keeping.expanded(body, [], recalled.fresh), call.seed)
+        given = (keeping.new("response", call.seed), int(call.now)) if wants.background else ("", 0)
+        keeper = Keeper(self.book, owner, keeping, wants, items, given)
         return await self._set_up(call, targets, engine, keeper, body, recalled)
 
     async def _set_up(
@@ -74,7 +73,7 @@ class Desk:
         if wants.summary and not (is_native(call, targets) and ENVELOPE not in call.body):
             return await self._summary(call, targets, engine, keeper, body, recalled)
         if wants.previous or wants.conversation or wants.references or wants.background:
-            take(call, keeping.expanded(body, recalled.history, recalled.found))
+            take(call, keeping.expanded(body, recalled.history, recalled.found), wants.background)
         if wants.background:
             return await self._background(call, targets, engine, keeper, body)
         call.keeper = keeper
@@ -164,8 +163,10 @@ def body_of(call: Call) -> Object | None:
         return None
 
 
-def take(call: Call, body: Object) -> None:
+def take(call: Call, body: Object, streams: bool = False) -> None:
     """From here on this is what the client asked for."""
+    if streams and call.client.http.stream_in_body:
+        body = {**body, "stream": True}
     call.body = encode(body)
     call.peek = peeked(call.body) or call.peek
 

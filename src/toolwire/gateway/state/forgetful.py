@@ -5,7 +5,7 @@ from __future__ import annotations
 from toolwire.gateway import refusals
 from toolwire.gateway.call import Call, Refusal, Reply
 from toolwire.gateway.settings.routing import Target
-from toolwire.gateway.state.desk import body_of, is_native
+from toolwire.gateway.state.desk import body_of, is_native, trusts
 from toolwire.ir import Failure
 from toolwire.keeping import Keeping, Tap
 from toolwire.wire import Json, Malformed, Object, as_object, decode, encode
@@ -36,7 +36,7 @@ class Unkept:
 def begin(call: Call, targets: tuple[Target, ...]) -> Refusal | None:
     """A provider of the client's own protocol keeps what it is asked to; another keeps nothing for us."""
     keeping = call.client.keeping
-    if keeping is None or keeping.stateless(call.body) or is_native(call, targets):
+    if keeping is None or keeping.stateless(call.body) or (is_native(call, targets) and trusts(call)):
         return None
     body = body_of(call)
     wants = keeping.wants(body) if body is not None else None
@@ -45,7 +45,16 @@ def begin(call: Call, targets: tuple[Target, ...]) -> Refusal | None:
     if isinstance(wants, Failure):
         return refusals.told(call, wants)
     if wants.background or wants.previous or wants.conversation or wants.references:
-        hint = "send the whole conversation in the request, with `store: false`, and wait for the answer"
-        return refusals.told(call, Failure("invalid", f"{NOTHING_KEPT}; {hint}", 400, "nothing_kept"))
+        return refusals.told(call, _refusal(400))
     call.keeper = Unkept(keeping)
     return None
+
+
+def errand(call: Call) -> Reply | None:
+    """What is asked about things that are kept. None: a provider may know them, and nobody else uses its account."""
+    return None if trusts(call) else refusals.reply(call.client, _refusal(404))
+
+
+def _refusal(status: int) -> Failure:
+    hint = "send the whole conversation in the request, with `store: false`, and wait for the answer"
+    return Failure("invalid" if status == 400 else "not_found", f"{NOTHING_KEPT}; {hint}", status, "nothing_kept")

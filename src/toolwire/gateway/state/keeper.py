@@ -15,12 +15,21 @@ from toolwire.wire import Json, Malformed, Object, as_object, decode, encode
 NOT_KEPT = {"x-toolwire-state": "not-kept"}
 """The header of an answer that should have been kept and could not be."""
 
+FAILED = ("failed", "cancelled")
+"""Answers that are none: they do not become part of a conversation."""
+
 
 class Keeper:
     """What is known of a request whose answer is kept, or told differently."""
 
     def __init__(
-        self, book: Book, owner: str, keeping: Keeping, wants: Wants, items: list[Object], id: str = ""
+        self,
+        book: Book,
+        owner: str,
+        keeping: Keeping,
+        wants: Wants,
+        items: list[Object],
+        given: tuple[str, int] = ("", 0),
     ) -> None:
         self.book = book
         self.owner = owner
@@ -28,7 +37,7 @@ class Keeper:
         self.wants = wants
         self.items = items
         """The input that is new in it, each item with an id."""
-        self.changes = keeping.told(wants, id)
+        self.changes = keeping.told(wants, *given)
         """Keys of the answer that are told otherwise than the provider told them."""
 
     def tap(self) -> Tap:
@@ -54,7 +63,7 @@ class Keeper:
         if not self.keeping.name(response):
             return self.keeping.unkept
         got: bool | Down = True
-        if self.wants.conversation:
+        if self.wants.conversation and self.keeping.status(response) not in FAILED:
             got = await self.converse(response)
         if self.wants.store and not isinstance(got, Down):
             got = await self.book.put(*self.entries(response))

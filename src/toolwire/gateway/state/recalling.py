@@ -7,11 +7,13 @@ from msgspec import Struct
 from toolwire.gateway.state.book import (
     CONVERSATION,
     ITEM,
+    LIVING,
     RESPONSE,
     Book,
     read_kept,
     unreachable,
 )
+from toolwire.gateway.state.jobs import looked_after
 from toolwire.gateway.store.record import Down, Entry
 from toolwire.ir import Failure
 from toolwire.keeping import Keeping, Wants
@@ -41,29 +43,39 @@ async def recalled(book: Book, owner: str, keeping: Keeping, wants: Wants) -> Re
     """Everything that it refers to, or what is missing of it."""
     history: list[Object] = []
     chain: tuple[str, ...] = ()
+    hint = "" if wants.background else WITHOUT
     if wants.previous:
-        got = await past(book, owner, keeping, wants.previous)
+        got = await past(book, owner, keeping, wants.previous, hint)
         if isinstance(got, Failure):
             return got
         chain, history = got
     elif wants.conversation:
-        talked = await _talked(book, owner, keeping, wants.conversation)
+        talked = await _talked(book, owner, keeping, wants.conversation, hint)
         if isinstance(talked, Failure):
             return talked
         history = talked
-    found = await _named(book, owner, keeping, wants.references)
+    found = await _named(book, owner, keeping, wants.references, hint)
     return found if isinstance(found, Failure) else Recalled(history=history, found=found, chain=chain)
 
 
-async def past(book: Book, owner: str, keeping: Keeping, id: str) -> tuple[tuple[str, ...], list[Object]] | Failure:
+async def past(
+    book: Book, owner: str, keeping: Keeping, id: str, hint: str = ""
+) -> tuple[tuple[str, ...], list[Object]] | Failure:
     """The answers up to this one, and all items of theirs: what was asked and what was answered."""
     entries = await book.chain(owner, id)
     if isinstance(entries, Down):
-        return unreachable(entries, WITHOUT)
+        return unreachable(entries, hint)
     if not entries:
         return keeping.not_found("previous", id)
     if entries[0].parent:
         return keeping.not_found("previous", entries[0].parent)
+    last = await looked_after(book, keeping, entries[-1])
+    if isinstance(last, Down):
+        return unreachable(last, hint)
+    if last.mark in LIVING:
+        what = f"the answer `{id}` is not there yet (it is {last.mark}): wait for it before you go on from it"
+        return Failure("conflict", what, 400, "response_not_completed")
+    entries[-1] = last
     await book.refresh(owner, RESPONSE, [(entry.id, entry.expires) for entry in entries])
     items: list[Object] = []
     for entry in entries:
@@ -73,11 +85,11 @@ async def past(book: Book, owner: str, keeping: Keeping, id: str) -> tuple[tuple
     return tuple(entry.id for entry in entries), items
 
 
-async def _talked(book: Book, owner: str, keeping: Keeping, id: str) -> list[Object] | Failure:
+async def _talked(book: Book, owner: str, keeping: Keeping, id: str, hint: str) -> list[Object] | Failure:
     talk = await book.one(owner, CONVERSATION, id)
     entries = talk if isinstance(talk, Down) or talk is None else await book.children(owner, ITEM, id)
     if isinstance(entries, Down):
-        return unreachable(entries, WITHOUT)
+        return unreachable(entries, hint)
     if talk is None or entries is None or isinstance(talk, Down):
         return keeping.not_found("conversation", id)
     await book.refresh(owner, CONVERSATION, [(id, talk.expires)])
@@ -85,19 +97,21 @@ async def _talked(book: Book, owner: str, keeping: Keeping, id: str) -> list[Obj
     return [_object(entry) for entry in entries]
 
 
-async def _named(book: Book, owner: str, keeping: Keeping, ids: tuple[str, ...]) -> dict[str, Object] | Failure:
+async def _named(
+    book: Book, owner: str, keeping: Keeping, ids: tuple[str, ...], hint: str
+) -> dict[str, Object] | Failure:
     """Single items. Those of an answer are only pointed at: they stand in the answer."""
     if not ids:
         return {}
     entries = await book.get(owner, ITEM, ids)
     if isinstance(entries, Down):
-        return unreachable(entries, WITHOUT)
+        return unreachable(entries, hint)
     found = {entry.id: _object(entry) for entry in entries if entry.body}
     pointers = {entry.id: entry.parent for entry in entries if not entry.body}
     if pointers:
         answers = await book.get(owner, RESPONSE, list(dict.fromkeys(pointers.values())))
         if isinstance(answers, Down):
-            return unreachable(answers, WITHOUT)
+            return unreachable(answers, hint)
         for answer in answers:
             for item in keeping.output(read_kept(answer).response):
                 if item.get("id") in pointers:

@@ -47,10 +47,16 @@ class Visit:
         self.owner = owner_of(call.visitor)
         self.query: Mapping[str, str] = dict(parse_qsl(query, keep_blank_values=True))
 
-    def given(self, body: bytes) -> None:
-        """The body of the request."""
+    def given(self, body: bytes) -> Reply | None:
+        """The body of the request; a reply where it is none."""
         self.call.seed = secrets.token_hex(12)
-        self.engine.read(self.call, body)
+        if not body or self.engine.read(self.call, body):
+            return None
+        try:
+            as_object(decode(body, max_bytes=len(body)), None)
+        except Malformed as bad:
+            return self.refused(Failure("invalid", str(bad), 400, param=bad.path))
+        return self.refused(Failure("invalid", "the model must be a string and stream true or false", 400))
 
     def refused(self, failure: Failure) -> Reply:
         return refusals.reply(self.call.client, failure)

@@ -9,7 +9,7 @@ from toolwire.gateway.call import Call, Flow, Refusal
 from toolwire.gateway.settings.routing import Target
 from toolwire.gateway.state.engine import Engine
 from toolwire.gateway.state.jobs import Job
-from toolwire.gateway.state.keeper import Keeper
+from toolwire.gateway.state.keeper import FAILED, Keeper
 from toolwire.gateway.store.record import Down
 from toolwire.ir import NOTHING, Failure
 from toolwire.keeping import Tap
@@ -67,7 +67,8 @@ async def worked(engine: Engine, call: Call, targets: tuple[Target, ...], keeper
 
 
 async def _done(job: Job, keeper: Keeper, tap: Tap, response: Object) -> None:
-    lost = keeper.wants.conversation and isinstance(await keeper.converse(response), Down)
+    talks = bool(keeper.wants.conversation) and keeper.keeping.status(response) not in FAILED
+    lost = talks and isinstance(await keeper.converse(response), Down)
     missed = keeper.keeping.unkept if lost else NOTHING
     job.add(tap.release(missed))
     await _kept(job, {**response, **missed})

@@ -42,8 +42,9 @@ def ended(response: Object, status: str, failure: Failure | None) -> Object:
     return {**response, "status": status, "error": error, "completed_at": None}
 
 
-def told(wanted: Wants, id: str) -> dict[str, Json]:
-    said: dict[str, Json] = {"id": id, "previous_response_id": wanted.previous, "background": wanted.background}
+def told(wanted: Wants, id: str, now: int) -> dict[str, Json]:
+    said: dict[str, Json] = {"id": id, "created_at": now if id else None, "previous_response_id": wanted.previous}
+    said["background"] = wanted.background
     said["conversation"] = {"id": wanted.conversation} if wanted.conversation else None
     return {key: value for key, value in said.items() if value}
 
