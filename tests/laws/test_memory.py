@@ -444,6 +444,14 @@ def test_thinking_goes_with_the_words_it_led_to_where_it_must_lead_to_something(
         assert complaints("openai-responses", back.json()) == []
 
 
+def test_thoughts_that_were_apart_do_not_become_one_row() -> None:
+    answer = ANSWERS["anthropic"] | {"content": [*CLAUDE[:3], CLAUDE[4], CLAUDE[3]]}
+    said = answered("anthropic", answer)
+    message = plain(said.json()["choices"][0]["message"])
+    assert claude(said.kept, message, *results(message)) == answer["content"]
+    assert claude(said.kept, message | {"content": None}, *results(message)) == [CLAUDE[4], CLAUDE[3]]
+
+
 def test_text_that_was_never_said_comes_before_the_calls(said: Translation) -> None:
     answer = ANSWERS["anthropic"] | {"content": [CLAUDE[0], CLAUDE[3]]}
     said = answered("anthropic", answer)
