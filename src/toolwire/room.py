@@ -47,6 +47,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """Results have an error flag, or the text must say it."""
     seals: frozenset[str] = frozenset()
     """Parts that have a slot for a seal: reasoning, call, text."""
+    vendor: str = ""
+    """Who makes its seals, by the name under which other protocols carry them for that vendor."""
     signed_reasoning: bool = False
     """Is thinking without a seal refused?"""
     reasoning_back: bool = False

@@ -15,11 +15,16 @@ from toolwire.room import Rules
 __all__ = ["OURS", "PREFIX", "Entry", "entries_in", "envelope", "kept", "made_by", "opened", "reasoning_of", "retold"]
 
 
+VENDOR = "@"
+"""Stands in a maker before the vendor for whom a protocol carries the seal."""
+
+
 def made_by(seal: Seal, maker: str) -> bool:
     """Did this maker make the seal? Two makers agree when they agree in every segment that both of them tell."""
     if seal.maker == maker:
         return True
-    return all(mine == theirs for mine, theirs in zip(seal.maker.split("/"), maker.split("/"), strict=False))
+    made = seal.maker.partition(VENDOR)[0]
+    return all(mine == theirs for mine, theirs in zip(made.split("/"), maker.split("/"), strict=False))
 
 
 def reasoning_of(entry: Entry) -> Reasoning:
@@ -135,6 +140,8 @@ def kept(request: Request, maker: str, rules: Rules, ledger: Ledger) -> Request:
     turns: list[Turn] = []
     for number, turn in enumerate(request.turns):
         if turn.role == "assistant":
+            if rules.vendor:
+                turn = _handed_over(turn, maker, VENDOR + rules.vendor)
             leads = not rules.reasoning_leads or _leads(request.turns, number)
             turn = _kept_turn(turn, maker, rules, leads, ledger)
             if not turn.parts and request.turns[number].parts:
@@ -151,6 +158,21 @@ def _leads(turns: tuple[Turn, ...], number: int) -> bool:
         return True
     behind = turns[number + 1] if number + 1 < len(turns) else None
     return behind is not None and behind.role == "assistant"
+
+
+def _handed_over(turn: Turn, maker: str, vendor: str) -> Turn:
+    """A turn in which seals that another protocol carries for this vendor are the maker's own."""
+    if not any(
+        isinstance(part, Call) and part.seal is not None and part.seal.maker.endswith(vendor) for part in turn.parts
+    ):
+        return turn
+    parts = tuple(
+        changed(part, seal=Seal(maker, part.seal.value))
+        if isinstance(part, Call) and part.seal is not None and part.seal.maker.endswith(vendor)
+        else part
+        for part in turn.parts
+    )
+    return changed(turn, parts=parts)
 
 
 def _kept_turn(turn: Turn, maker: str, rules: Rules, leads: bool, ledger: Ledger) -> Turn:

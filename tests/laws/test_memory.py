@@ -522,6 +522,17 @@ def test_a_client_that_echoes_seals_is_served_from_those() -> None:
         assert turn_in(provider, back.json()) == [echoed]
 
 
+def test_a_seal_that_the_client_brings_for_a_vendor_goes_to_that_vendor() -> None:
+    request = following(EXTRAS, *results(EXTRAS))
+    assert exchange("gemini").wanted(request) == ()
+    calls = turn_in("gemini", asked("gemini", request, {}).json())
+    assert [part.get("thoughtSignature") for part in calls] == ["EpQB+/call=", None]
+    for other in ("anthropic", "openai-responses"):
+        back = asked(other, request, {})
+        assert b"EpQB" not in back.body
+        assert "seal-dropped" in codes(back)
+
+
 def test_a_client_that_echoes_plain_thinking_is_served_from_that() -> None:
     said = answered("bare", ANSWERS["bare"])
     echoed = BARE | {"reasoning_content": "Need both, of course."}

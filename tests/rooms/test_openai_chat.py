@@ -716,7 +716,7 @@ def test_the_seal_of_a_call_comes_back_in_its_box() -> None:
     }
     body = asked(messages=[{"role": "assistant", "content": None, "tool_calls": [call_]}])
     meant = forget(ROOM.read_request(body))
-    assert meant.turns[0].parts[0].seal == Seal(NAME, "sig")
+    assert meant.turns[0].parts[0].seal == Seal(f"{NAME}@google", "sig")
     assert ROOM.write_request(meant, ledger()) == body
     deep = replace(meant.turns[0].parts[0], seal=Seal(NAME + "/vendor/account", "sig"))
     turn = replace(meant.turns[0], parts=(deep,))

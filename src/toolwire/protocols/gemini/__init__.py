@@ -27,6 +27,7 @@ ROOM = Room(
         result_media=frozenset({"image", "file"}),
         result_error="flag",
         seals=frozenset({"call", "text", "reasoning"}),
+        vendor="google",
         dialect=argument_dialect,
         call_finishes=frozenset({"stop", "calls"}),
         turns_key="contents",

@@ -180,4 +180,4 @@ def own(origin: Origin | None) -> bool:
 
 
 def own_seal(seal: Seal | None) -> bool:
-    return seal is not None and (seal.maker == NAME or seal.maker.startswith(NAME + "/"))
+    return seal is not None and (seal.maker == NAME or seal.maker.startswith((NAME + "/", NAME + "@")))

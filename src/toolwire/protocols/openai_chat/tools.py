@@ -322,7 +322,7 @@ def read_seal(node: Object, path: Path, reading: Reading) -> Seal | None:
     for vendor, box in boxes.items():
         value = box.get(names.SEAL_BOXES[vendor]) if vendor in names.SEAL_BOXES and isinstance(box, dict) else None
         if isinstance(value, str) and value:
-            found = Seal(NAME, value)
+            found = Seal(f"{NAME}@{vendor}", value)
         else:
             reading.stray((path, "extra_content"), vendor)
     return found
