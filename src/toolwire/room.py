@@ -53,6 +53,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """Is thinking without a seal refused?"""
     reasoning_back: bool = False
     """Must thinking come back with the calls that it led to, though nothing seals it?"""
+    binds_reasoning: Callable[[str], bool] = lambda model: False
+    """Is thinking of this model refused when the list of tools is another than it was before?"""
     reasoning_leads: bool = False
     """Must a sealed piece of reasoning be followed by what it led to?"""
     phases: bool = False

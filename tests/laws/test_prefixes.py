@@ -13,15 +13,17 @@ stands around it becomes one turn.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from material import NAMES
 from toolwire.exchange import Exchange, outbound
-from toolwire.ir import Call, Media, Reasoning, Request, Result, Seal, Text, Tool, Turn
+from toolwire.ir import Call, Media, Origin, Reasoning, Request, Result, Seal, Text, Tool, ToolsAdded, Turn
 from toolwire.loss import Ledger
 from toolwire.options import Options
 from toolwire.protocols import room
@@ -156,3 +158,60 @@ def test_in_every_pair_of_rooms(source: str, target: str, rounds: list[list[Turn
     assert longer[0] == shorter[0]
     seen = shorter[1][:-1]
     assert longer[1][: len(seen)] == seen
+
+
+def settled(turns: list[Turn]) -> list[int]:
+    """Where a request could end: behind what the user says, or behind the results of all that was called last."""
+    ends: list[int] = []
+    calls: Counter[str] = Counter()
+    for number, turn in enumerate(turns):
+        if turn.role == "assistant":
+            if number and turns[number - 1].role != "assistant":
+                calls = Counter()
+            calls.update(part.id for part in turn.parts if isinstance(part, Call))
+            continue
+        calls.subtract(part.id for part in turn.parts if isinstance(part, Result))
+        if not any(calls.values()) and turn.role != "system":
+            ends.append(number + 1)
+    return ends
+
+
+@pytest.mark.parametrize("target", NAMES)
+@pytest.mark.parametrize("source", ["generated", *NAMES])
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(rounds=conversations(), data=st.data())
+def test_in_the_middle_of_a_round(source: str, target: str, rounds: list[list[Turn]], data: st.DataObject) -> None:
+    """A loop of tools: what was sent with some results stays when there are more."""
+    turns = [turn for turns in rounds for turn in turns]
+    end = data.draw(st.sampled_from(settled(turns)))
+    whole, made = asking([turns], MODELS[target]), []
+    for kept in (whole.turns[:end], whole.turns):
+        request = replace(whole, turns=kept)
+        if source == "generated":
+            made.append(elements(target, written(source, target, request)))
+            continue
+        exchange = Exchange(room(source), room(target), Options(model=MODELS[target]))
+        made.append(elements(target, exchange.request(written("generated", source, request)).json()))
+    shorter, longer = made
+    assert longer[0] == shorter[0]
+    seen = shorter[1][:-1]
+    assert longer[1][: len(seen)] == seen
+
+
+def test_thinking_from_before_tools_were_loaded_stays_behind() -> None:
+    """Where there is one list of tools it grows, and some models refuse what they thought before a shorter one."""
+    early, late = (Reasoning("hm", seal=Seal("anthropic", seal)) for seal in ("ZWFybHk=", "bGF0ZQ=="))
+    found = ToolsAdded((Tool("g", "d", {"type": "object"}),), Origin("generated", None, None))
+    turns = (
+        Turn("user", (Text("q"),)),
+        Turn("assistant", (early, Call("c1", "look", "{}"))),
+        Turn("tool", (Result("c1", (found,)),)),
+        Turn("assistant", (late, Call("c2", "g", "{}"))),
+        Turn("tool", (Result("c2", (Text("ok"),)),)),
+    )
+    tools = (Tool("look", "d", {"type": "object"}),)
+    for model, kept in (("claude-opus-5-5", ["bGF0ZQ=="]), ("claude-opus-4-5", ["ZWFybHk=", "bGF0ZQ=="])):
+        body = written("generated", "anthropic", Request(model, (), turns, tools))
+        blocks = [block for message in body["messages"] for block in message["content"] if isinstance(block, dict)]
+        assert [block["signature"] for block in blocks if block["type"] == "thinking"] == kept
+        assert [tool["name"] for tool in body["tools"]] == ["look", "g"]

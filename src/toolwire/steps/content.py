@@ -9,6 +9,7 @@ from toolwire.ir import (
     AnyTool,
     Media,
     Part,
+    Reasoning,
     Request,
     Result,
     Text,
@@ -246,10 +247,33 @@ def gathered(request: Request, rules: Rules, ledger: Ledger) -> Request:
         if rest or not parts:
             same = len(rest) == len(turn.parts) and all(new is old for new, old in zip(rest, turn.parts, strict=True))
             turns.append(turn if same else changed(turn, parts=rest))
+    if rules.binds_reasoning(request.model):
+        turns = _unbound(request.turns, turns, ledger)
     known = {(tool.namespace, tool.name) for tool in request.tools if isinstance(tool, Tool)}
     new = tuple(tool for key, tool in tools.items() if key not in known)
     old = tuple(_undeferred(tool, loaded, ledger) for tool in request.tools)
     return changed(request, turns=tuple(turns), tools=old + new)
+
+
+def _unbound(given: tuple[Turn, ...], turns: list[Turn], ledger: Ledger) -> list[Turn]:
+    """The turns without thinking from before tools were loaded: it is bound to a list that was shorter then."""
+    late = next((turn for turn in reversed(given) if any(_loads(part) for part in turn.parts)), None)
+    before = given[: given.index(late)] if late is not None else ()
+    bound = {id(part) for turn in before for part in turn.parts if isinstance(part, Reasoning)}
+    kept: list[Turn] = []
+    for turn in turns:
+        parts = tuple(part for part in turn.parts if id(part) not in bound)
+        if len(parts) < len(turn.parts):
+            ledger.note("reasoning-dropped", place(turn), "thinking was left out", "it is bound to the tools before it")
+            turn = changed(turn, parts=parts)
+        if parts or not turn.parts:
+            kept.append(turn)
+    return kept
+
+
+def _loads(part: Part) -> bool:
+    inside = part.content if isinstance(part, Result) else (part,)
+    return any(isinstance(item, (ToolsAdded, ToolReference)) for item in inside)
 
 
 def _gathered_part(part: Part, tools: dict[tuple[str, str], AnyTool], loaded: set[str], ledger: Ledger) -> Part:
