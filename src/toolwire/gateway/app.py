@@ -26,6 +26,7 @@ from toolwire.gateway.settings.problems import Problem, said
 from toolwire.gateway.settings.reload import Live
 from toolwire.gateway.state.book import Book
 from toolwire.gateway.state.desk import Desk
+from toolwire.gateway.store.absent import Absent
 from toolwire.gateway.store.opening import opened
 from toolwire.gateway.telemetry.metrics import DIRECTORY, Metrics
 from toolwire.gateway.telemetry.record import Record
@@ -179,12 +180,12 @@ class Gateway:
         engine = Engine(asking, self._health, self._telemetry, self._fault)
         return Endpoints(State(config), engine, self._telemetry, self._dialects, self._kept(config))
 
-    def _kept(self, config: Config) -> Desk | None:
+    def _kept(self, config: Config) -> Desk:
         """Where state is kept: the same as long as the process runs, whatever a new file says of it."""
-        if self._settings is None:
+        if self._desk is None:
             self._settings = config.store
-            store = opened(config.store, os.environ)
-            self._desk = None if store is None else Desk(Book(store, config.store, self._store_says))
+            store = opened(config.store, os.environ) or Absent()
+            self._desk = Desk(Book(store, config.store, self._store_says))
         elif self._settings != config.store:
             what = "[store] has changed: start the gateway anew for that"
             self._telemetry.event("configuration", level="warn", what=what, hint="")

@@ -19,7 +19,7 @@ from toolwire.gateway.incoming import Incoming, Watched
 from toolwire.gateway.lines import State
 from toolwire.gateway.relay import Outlet
 from toolwire.gateway.settings.routing import Target, Unroutable
-from toolwire.gateway.state import errands, forgetful
+from toolwire.gateway.state import errands
 from toolwire.gateway.state.book import owner_of
 from toolwire.gateway.state.desk import Desk
 from toolwire.gateway.state.jobs import Job
@@ -39,9 +39,7 @@ METRICS = {"content-type": CONTENT_TYPE}
 class Endpoints:
     """Serves one configuration."""
 
-    def __init__(
-        self, state: State, engine: Engine, telemetry: Telemetry, dialects: Dialects, desk: Desk | None
-    ) -> None:
+    def __init__(self, state: State, engine: Engine, telemetry: Telemetry, dialects: Dialects, desk: Desk) -> None:
         self.state = state
         self._engine = engine
         self._asking = engine.asking
@@ -67,13 +65,12 @@ class Endpoints:
         room, record = call.client, call.record
         endpoint = self._dialects.asked(incoming.path, incoming.query) is not None
         answer = _wrong_method(incoming, room) if endpoint else self._page(incoming, room, call.visitor, record)
-        if answer is None and self._desk is not None and room.keeping is not None:
-            errand = room.keeping.errand(incoming.method, incoming.path)
-            if errand is not None:
-                await self._errand(
-                    incoming, call, Visit(self._desk, self._engine, call, room.keeping, errand, incoming.query)
-                )
-                return
+        keeping = room.keeping
+        errand = keeping.errand(incoming.method, incoming.path) if answer is None and keeping is not None else None
+        if errand is not None and keeping is not None:
+            visit = Visit(self._desk, self._engine, call, keeping, errand, incoming.query)
+            await self._errand(incoming, call, visit)
+            return
         if answer is None:
             answer = await pass_through(call, incoming, self._asking)
             if answer is None:
@@ -105,9 +102,7 @@ class Endpoints:
     async def _begun(self, call: Call, targets: tuple[Target, ...]) -> Reply | Refusal | Job | None:
         """What a client wants besides an answer, and what it cannot carry itself."""
         desk = self._desk
-        if desk is None:
-            return forgetful.begin(call, targets)
-        if not call.client.rules.seals:
+        if not call.client.rules.seals and desk.book.keeps:
             call.sealing = desk.seals.of(owner_of(call.visitor))
         return await desk.begin(call, targets, self._engine) if call.client.keeping is not None else None
 
@@ -198,7 +193,7 @@ class Endpoints:
 
     async def _counted(self, call: Call, targets: tuple[Target, ...]) -> Reply:
         """What the request only refers to is counted too."""
-        refusal = None if self._desk is None else await self._desk.recalled(call, targets)
+        refusal = await self._desk.recalled(call, targets)
         return await counted(call, targets, self._asking) if refusal is None else refusal.reply
 
     # --- pages ---

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from toolwire.gateway.access import Visitor
 from toolwire.gateway.settings.config import Store as Settings
+from toolwire.gateway.store.absent import Absent
 from toolwire.gateway.store.record import Down, Entry, Store, Swept
 from toolwire.ids import digest
 from toolwire.ir import Failure
@@ -76,6 +77,8 @@ class Book:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.store = store
+        self.keeps = not isinstance(store, Absent)
+        """Is anything kept at all?"""
         self.lease = settings.lease
         self.ttl = settings.ttl
         self.clock = clock
@@ -85,6 +88,8 @@ class Book:
 
     def seen(self, got: Got | Down) -> Got | Down:
         """The same, noted: is the store there?"""
+        if not self.keeps:
+            return got
         if isinstance(got, Down):
             if self._down is None:
                 self._say("store-down", got.what)

@@ -14,6 +14,7 @@ from toolwire.gateway.settings.routing import Target, chosen_room
 from toolwire.gateway.state import recalling
 from toolwire.gateway.state.book import LIVING, Book, owner_of, unreachable
 from toolwire.gateway.state.engine import Engine
+from toolwire.gateway.state.forgetful import Unkept, nothing_kept
 from toolwire.gateway.state.jobs import Job, Jobs, Work
 from toolwire.gateway.state.keeper import Keeper
 from toolwire.gateway.state.recalling import WITHOUT, Recalled
@@ -58,6 +59,8 @@ class Desk:
         recalled = await recalling.recalled(self.book, owner, keeping, wants)
         if isinstance(recalled, Failure):
             return None if _is_foreign(call, targets, recalled) else refusals.told(call, recalled)
+        if not self.book.keeps:
+            return await self._forget(call, targets, engine, keeping, wants, body, recalled)
         down = await self.book.ready() if wants.store else None
         if down is not None:
             return refusals.told(call, unreachable(down, "" if wants.background else WITHOUT))
@@ -77,6 +80,27 @@ class Desk:
         if wants.background:
             return await self._background(call, targets, engine, keeper, body)
         call.keeper = keeper
+        return None
+
+    async def _forget(
+        self,
+        call: Call,
+        targets: tuple[Target, ...],
+        engine: Engine,
+        keeping: Keeping,
+        wants: Wants,
+        body: Object,
+        recalled: Recalled,
+    ) -> Reply | Refusal | None:
+        """Nothing is kept here. A provider of the client's own protocol may do it, where nobody shares its account."""
+        if is_native(call, targets) and trusts(call):
+            return None
+        if wants.background:
+            return refusals.told(call, nothing_kept(400))
+        unkept = Unkept(keeping)
+        if wants.summary:
+            return await self._summary(call, targets, engine, unkept, body, recalled)
+        call.keeper = unkept
         return None
 
     async def recalled(self, call: Call, targets: tuple[Target, ...]) -> Refusal | None:
@@ -121,7 +145,13 @@ class Desk:
     # --- summaries ---
 
     async def _summary(
-        self, call: Call, targets: tuple[Target, ...], engine: Engine, keeper: Keeper, body: Object, recalled: Recalled
+        self,
+        call: Call,
+        targets: tuple[Target, ...],
+        engine: Engine,
+        keeper: Keeper | Unkept,
+        body: Object,
+        recalled: Recalled,
     ) -> Reply | Refusal:
         """A summary in place of an answer, for a provider that makes none itself."""
         keeping, streams = keeper.keeping, call.stream

@@ -11,6 +11,7 @@ from toolwire.gateway.call import Refusal, Reply
 from toolwire.gateway.headers import JSON
 from toolwire.gateway.state.book import ITEM, LIVING, RESPONSE, Kept, read_kept, unreachable
 from toolwire.gateway.state.desk import ENVELOPE, is_native, take, trusts
+from toolwire.gateway.state.forgetful import nothing_kept
 from toolwire.gateway.state.jobs import elsewhere, ended, looked_after, untold
 from toolwire.gateway.state.recalling import past, recalled
 from toolwire.gateway.state.talks import TALKS
@@ -22,6 +23,8 @@ from toolwire.wire import Object, as_object, decode, encode
 
 async def run(visit: Visit) -> Outcome:
     """See to it."""
+    if not visit.book.keeps and visit.errand.verb != "compact":
+        return visit.refused(nothing_kept(404)) if not trusts(visit.call) else Passed()
     return await _ERRANDS[visit.errand.verb](visit)
 
 

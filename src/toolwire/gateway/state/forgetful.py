@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from toolwire.gateway import refusals
-from toolwire.gateway.call import Call, Refusal, Reply
-from toolwire.gateway.settings.routing import Target
-from toolwire.gateway.state.desk import body_of, is_native, trusts
+from collections.abc import Mapping
+
+from toolwire.gateway.call import Reply
+from toolwire.gateway.store.absent import NOTHING
 from toolwire.ir import Failure
 from toolwire.keeping import Keeping, Tap
 from toolwire.wire import Json, Malformed, Object, as_object, decode, encode
-
-NOTHING_KEPT = "this gateway keeps nothing (`[store] url` is `none`)"
 
 
 class Unkept:
     """In the place of a keeper."""
 
     def __init__(self, keeping: Keeping) -> None:
-        self._keeping = keeping
+        self.keeping = keeping
 
     def tap(self) -> Tap:
-        return self._keeping.tap(self._keeping.unkept)
+        return self.keeping.tap(self.keeping.unkept)
 
-    async def keep(self, response: Object) -> dict[str, Json] | None:
+    async def keep(self, response: Object) -> Mapping[str, Json] | None:
         return None
 
     async def whole(self, reply: Reply) -> Reply:
@@ -30,31 +28,10 @@ class Unkept:
             response = as_object(decode(reply.body, max_bytes=len(reply.body)), None)
         except Malformed:
             return reply
-        return Reply(reply.status, reply.headers, encode({**response, **self._keeping.unkept}))
+        return Reply(reply.status, reply.headers, encode({**response, **self.keeping.unkept}))
 
 
-def begin(call: Call, targets: tuple[Target, ...]) -> Refusal | None:
-    """A provider of the client's own protocol keeps what it is asked to; another keeps nothing for us."""
-    keeping = call.client.keeping
-    if keeping is None or keeping.stateless(call.body) or (is_native(call, targets) and trusts(call)):
-        return None
-    body = body_of(call)
-    wants = keeping.wants(body) if body is not None else None
-    if wants is None:
-        return None
-    if isinstance(wants, Failure):
-        return refusals.told(call, wants)
-    if wants.background or wants.previous or wants.conversation or wants.references:
-        return refusals.told(call, _refusal(400))
-    call.keeper = Unkept(keeping)
-    return None
-
-
-def errand(call: Call) -> Reply | None:
-    """What is asked about things that are kept. None: a provider may know them, and nobody else uses its account."""
-    return None if trusts(call) else refusals.reply(call.client, _refusal(404))
-
-
-def _refusal(status: int) -> Failure:
+def nothing_kept(status: int) -> Failure:
+    """What is said to those who want something kept, or refer to it."""
     hint = "send the whole conversation in the request, with `store: false`, and wait for the answer"
-    return Failure("invalid" if status == 400 else "not_found", f"{NOTHING_KEPT}; {hint}", status, "nothing_kept")
+    return Failure("invalid" if status == 400 else "not_found", f"{NOTHING.what}; {hint}", status, "nothing_kept")

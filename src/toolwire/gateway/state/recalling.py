@@ -13,6 +13,7 @@ from toolwire.gateway.state.book import (
     read_kept,
     unreachable,
 )
+from toolwire.gateway.state.forgetful import nothing_kept
 from toolwire.gateway.state.jobs import looked_after
 from toolwire.gateway.store.record import Down, Entry
 from toolwire.ir import Failure
@@ -41,6 +42,8 @@ class Recalled(Struct, frozen=True, kw_only=True):
 
 async def recalled(book: Book, owner: str, keeping: Keeping, wants: Wants) -> Recalled | Failure:
     """Everything that it refers to, or what is missing of it."""
+    if not book.keeps and (wants.previous or wants.conversation or wants.references):
+        return nothing_kept(400)
     history: list[Object] = []
     chain: tuple[str, ...] = ()
     hint = "" if wants.background else WITHOUT

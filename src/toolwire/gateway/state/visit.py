@@ -15,6 +15,7 @@ from toolwire.gateway.headers import JSON
 from toolwire.gateway.state.book import owner_of, unreachable
 from toolwire.gateway.state.desk import Desk, trusts
 from toolwire.gateway.state.engine import Engine
+from toolwire.gateway.state.forgetful import nothing_kept
 from toolwire.gateway.store.record import Down
 from toolwire.ir import Failure
 from toolwire.keeping import Errand, Keeping, Page
@@ -62,7 +63,7 @@ class Visit:
         return refusals.reply(self.call.client, failure)
 
     def down(self, down: Down) -> Reply:
-        return self.refused(unreachable(down))
+        return self.refused(unreachable(down) if self.book.keeps else nothing_kept(404))
 
     def missing(self, kind: str, id: str) -> Reply | Passed:
         """Where nobody shares the provider's account, the provider may know what we do not."""

@@ -1,0 +1,294 @@
+"""A store that cannot be reached: what needs it is refused and says why, everything else goes on; and no store at all."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.clients import PATIENCE
+from gateway.kept import ENOUGH, FOREIGN, FUNCTIONS, MODEL, Client, client_of, error_in, file_in, heard, keeping
+from gateway.provider import PROTOCOLS, Hold, Provider, Says, Step
+from gateway.wire import CLIENTS, error_of, path_of, text_of
+from toolwire.conformance.dialects import DIALECTS
+
+STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)
+# The SDK's parsed subclasses do not match the types of the fields that hold them when it sends them back.
+pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:UserWarning")
+
+PARIS = ("get_weather", {"city": "Paris"})
+SECRET = "hush-4711"
+WAYS = ["a folder in its place", "no database", "nobody at the port"]
+
+
+@dataclass(frozen=True)
+class Gone:
+    """A gateway whose store is not there."""
+
+    client: Client
+    folder: Path
+    way: str
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def gone(provider: Provider, tmp_path_factory: pytest.TempPathFactory, request: Any) -> Iterator[Gone]:
+    way: str = request.param
+    folder = tmp_path_factory.mktemp("gone")
+    with broken(folder, way) as url, keeping(folder, provider, f'url = "{url}"') as base, client_of(base) as client:
+        yield Gone(client, folder, way)
+
+
+@contextmanager
+def broken(folder: Path, way: str) -> Iterator[str]:
+    """The URL of a store that cannot be used, and in which way."""
+    file = folder / "store.db"
+    if way == "nobody at the port":
+        with socket.socket() as bound:  # bound and deaf: nobody else gets the port
+            bound.bind(("127.0.0.1", 0))
+            yield f"postgresql://toolwire:{SECRET}@127.0.0.1:{bound.getsockname()[1]}/toolwire"
+        return
+    if way == "no database":
+        file.write_bytes(b"This is a diary, and no database. " * 400)
+    else:
+        file.mkdir()
+    yield file_in(folder)
+
+
+def body_of(protocol: str, model: str, text: str, stream: bool) -> dict[str, Any]:
+    """A request that needs nothing that is kept."""
+    turns = [{"role": "user", "content": text}]
+    bodies: dict[str, dict[str, Any]] = {
+        "openai-chat": {"model": model, "messages": turns},
+        "openai-responses": {"model": model, "input": turns, "store": False},
+        "anthropic": {"model": model, "max_tokens": 100, "messages": turns},
+        "gemini": {"contents": [{"role": "user", "parts": [{"text": text}]}]},
+        "unified": {"model": model, "messages": turns},
+    }
+    return {**bodies[protocol], **({"stream": True} if stream and protocol != "gemini" else {})}
+
+
+@STREAMS
+@EVERYWHERE
+@pytest.mark.parametrize("source", CLIENTS)
+def test_what_needs_nothing_goes_on(gone: Gone, provider: Provider, source: str, target: str, stream: bool) -> None:
+    talk = provider.script(Says("Hello there."))
+    path = path_of(source, MODEL[target], stream)
+    got = gone.client.raw("POST", path, body_of(source, MODEL[target], talk.mark, stream), root="")
+    assert got.status == 200, got.data
+    assert text_of(source, got, stream) == "Hello there."
+
+
+def history(talk_mark: str) -> list[dict[str, Any]]:
+    """Of a Chat client, with a call in it."""
+    call = {"id": "call_of_an_earlier_turn", "type": "function"}
+    return [
+        {"role": "user", "content": talk_mark},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{**call, "function": {"name": "get_weather", "arguments": '{"city":"Paris"}'}}],
+        },
+        {"role": "tool", "tool_call_id": call["id"], "content": "15 °C"},
+    ]
+
+
+CHAT_TOOLS = [
+    {"type": "function", "function": {key: tool[key] for key in ("name", "description", "parameters")}}
+    for tool in FUNCTIONS
+]
+
+
+@STREAMS
+@EVERYWHERE
+def test_a_chat_with_calls(gone: Gone, provider: Provider, target: str, stream: bool) -> None:
+    """Where the provider makes seals, those of earlier turns are in the store; a Chat provider makes none."""
+    talk = provider.script(Says("Mild."))
+    body = {"model": MODEL[target], "messages": history(talk.mark), "tools": CHAT_TOOLS, "stream": stream}
+    got = gone.client.raw("POST", "/chat/completions", body)
+    if target == "openai-chat":
+        assert (got.status, text_of("openai-chat", got, stream)) == (200, "Mild.")
+    else:
+        assert got.status == 503
+        assert "store" in error_of("openai-chat", got)["message"]
+        assert not talk.asked
+
+
+def test_a_chat_whose_answer_has_seals(gone: Gone, provider: Provider) -> None:
+    """The answer is given, and that its seals are not kept is no secret."""
+    talk = provider.script(Says("", (PARIS,), "Paris, then."))
+    body = {"model": "m-anthropic", "messages": history(talk.mark)[:1], "tools": CHAT_TOOLS}
+    got = gone.client.raw("POST", "/chat/completions", body)
+    assert got.status == 200
+    assert got.json()["choices"][0]["message"]["tool_calls"]
+    assert "seal" in got.headers["x-toolwire-losses"]
+
+
+NEEDY: dict[str, tuple[str, str, Any]] = {
+    "an answer that is to be kept": ("POST", "/responses", {}),
+    "one that is asked to be kept": ("POST", "/responses", {"store": True}),
+    "going on": ("POST", "/responses", {"previous_response_id": "resp_1"}),
+    "going on without being kept": ("POST", "/responses", {"previous_response_id": "resp_1", "store": False}),
+    "in a conversation": ("POST", "/responses", {"conversation": "conv_1"}),
+    "an item": ("POST", "/responses", {"store": False, "input": [{"type": "item_reference", "id": "msg_1"}]}),
+    "in the background": ("POST", "/responses", {"background": True}),
+    "a summary of what is kept": ("POST", "/responses/compact", {"previous_response_id": "resp_1"}),
+    "reading": ("GET", "/responses/resp_1", None),
+    "reading as a stream": ("GET", "/responses/resp_1?stream=true", None),
+    "listing": ("GET", "/responses/resp_1/input_items", None),
+    "removing": ("DELETE", "/responses/resp_1", None),
+    "cancelling": ("POST", "/responses/resp_1/cancel", None),
+    "a new conversation": ("POST", "/conversations", {}),
+    "reading a conversation": ("GET", "/conversations/conv_1", None),
+    "changing a conversation": ("POST", "/conversations/conv_1", {"metadata": {}}),
+    "removing a conversation": ("DELETE", "/conversations/conv_1", None),
+    "adding items": ("POST", "/conversations/conv_1/items", {"items": [{"role": "user", "content": "Hi"}]}),
+    "listing items": ("GET", "/conversations/conv_1/items", None),
+    "reading an item": ("GET", "/conversations/conv_1/items/msg_1", None),
+    "removing an item": ("DELETE", "/conversations/conv_1/items/msg_1", None),
+}
+KEPT = ("an answer that is to be kept", "one that is asked to be kept")
+HELPS = (*KEPT, "going on", "going on without being kept", "in a conversation", "an item")
+"""What can be had without the store, if the client sends all of it."""
+
+
+def asked(what: str, model: str, mark: str, stream: bool) -> tuple[str, str, Any]:
+    method, path, body = NEEDY[what]
+    if path.startswith("/responses") and body is not None:
+        body = {"model": model, "input": mark, **({"stream": stream} if path == "/responses" else {}), **body}
+    return method, path, body
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+@pytest.mark.parametrize("what", NEEDY)
+def test_what_needs_it_is_refused(gone: Gone, provider: Provider, what: str, stream: bool) -> None:
+    for protocol in PROTOCOLS:
+        talk = provider.script(Says("Never said."))
+        got = gone.client.raw(*asked(what, MODEL[protocol], talk.mark, stream))
+        error = error_in(got)
+        assert got.status == 503, (protocol, error)
+        assert "store" in error["message"]
+        assert ("store: false" in error["message"]) == (what in HELPS)
+        assert not talk.asked
+        assert SECRET not in str(got)
+
+
+def test_it_comes_back(provider: Provider, tmp_path: Path) -> None:
+    way = WAYS[0]
+    talk = provider.script(Says("Hello."), Says("Hello again."))
+    with broken(tmp_path, way) as url, keeping(tmp_path, provider, f'url = "{url}"') as base, client_of(base) as client:
+        body = {"model": "m-anthropic", "input": talk.mark}
+        assert client.raw("POST", "/responses", body).status == 503
+        (tmp_path / "store.db").rmdir()
+        answers = (client.raw("POST", "/responses", body) for _ in range(ENOUGH))
+        first = next(got for got in answers if got.status != 503).json()
+        second = client.turn("m-gemini", "Hi", previous_response_id=first["id"])
+        assert second.output_text == "Hello again."
+        heard(talk.asked[1], talk.mark, "Hello.", "Hi")
+        assert client.sdk.conversations.create().id
+
+
+def moved(folder: Path, *, away: bool) -> None:
+    """The store's files, all at once, and a folder in their place; or back again."""
+    aside = folder / "aside"
+    aside.mkdir(exist_ok=True)
+    if not away:
+        (folder / "store.db").rmdir()
+    for name in ("store.db", "store.db-wal", "store.db-shm"):
+        here, there = folder / name, aside / name
+        if (here if away else there).exists():
+            (here if away else there).rename(there if away else here)
+    if away:
+        (folder / "store.db").mkdir()
+
+
+@STREAMS
+def test_it_goes_in_the_middle(provider: Provider, tmp_path: Path, stream: bool) -> None:
+    """The answer is the client's, and says that it is not kept; what was kept before is there when the store is."""
+    hold = Hold()
+    talk = provider.script(
+        Says("Hello."), Step(Says("Not for long."), hold=hold, after=3 if stream else 0), Says("Again.")
+    )
+    with keeping(tmp_path, provider) as base, client_of(base) as client:
+        room = client.sdk.conversations.create()
+        first = client.turn("m-anthropic", talk.mark)
+        with ThreadPoolExecutor(1) as pool:
+            asking = {"previous_response_id": first.id}
+            second = pool.submit(client.turn, "m-anthropic", "Hi", stream, **asking)
+            assert hold.reached.wait(PATIENCE)
+            moved(tmp_path, away=True)
+            hold.release()
+            answer = second.result(PATIENCE)
+        assert (answer.output_text, answer.to_dict()["store"]) == ("Not for long.", False)
+        assert client.raw("GET", f"/responses/{first.id}").status == 503
+        moved(tmp_path, away=False)
+        statuses = (client.raw("GET", f"/responses/{first.id}").status for _ in range(ENOUGH))
+        assert next(status for status in statuses if status != 503) == 200
+        assert client.raw("GET", f"/responses/{answer.id}").status == 404
+        assert client.sdk.conversations.retrieve(room.id).id == room.id
+        client.turn("m-anthropic", "Well?", previous_response_id=first.id)
+    hold.close()
+    heard(talk.asked[2], talk.mark, "Hello.", "Well?")
+
+
+# --- a gateway that keeps nothing -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def careless(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with keeping(tmp_path_factory.mktemp("none"), provider, 'url = "none"') as base, client_of(base) as client:
+        yield client
+
+
+@STREAMS
+@pytest.mark.parametrize("target", FOREIGN)
+def test_it_answers_and_says_that_nothing_is_kept(
+    careless: Client, provider: Provider, target: str, stream: bool
+) -> None:
+    talk = provider.script(Says("Hello."))
+    got = careless.raw("POST", "/responses", {"model": MODEL[target], "input": talk.mark, "stream": stream})
+    assert got.status == 200, got.data
+    if stream:
+        assert DIALECTS["openai-responses"].fold(got.frames).complaints == ()
+        told = [frame.data["response"] for frame in got.frames if "response" in frame.data]
+    else:
+        told = [got.json()]
+    assert {response["store"] for response in told} == {False}
+
+
+REFERRING = [what for what in NEEDY if what not in KEPT]
+
+
+@pytest.mark.parametrize("what", REFERRING)
+@pytest.mark.parametrize("target", FOREIGN)
+def test_it_says_so_to_who_comes_back(careless: Client, provider: Provider, target: str, what: str) -> None:
+    talk = provider.script(Says("Never said."))
+    got = careless.raw(*asked(what, MODEL[target], talk.mark, False))
+    assert got.status in (400, 404)
+    assert "keeps nothing" in error_in(got)["message"]
+    assert not talk.asked
+
+
+@pytest.mark.parametrize("what", REFERRING)
+def test_it_does_not_ask_a_provider_that_others_use_too(careless: Client, provider: Provider, what: str) -> None:
+    """What is kept there may be another client's."""
+    talk = provider.script(Says("Never said."))
+    got = careless.raw(*asked(what, MODEL["openai-responses"], talk.mark, False))
+    assert got.status in (400, 404)
+    assert "keeps nothing" in error_in(got)["message"]
+    assert not talk.asked
+
+
+@STREAMS
+@EVERYWHERE
+def test_a_chat_goes_on_without_its_seals(careless: Client, provider: Provider, target: str, stream: bool) -> None:
+    talk = provider.script(Says("Mild."))
+    body = {"model": MODEL[target], "messages": history(talk.mark), "tools": CHAT_TOOLS, "stream": stream}
+    got = careless.raw("POST", "/chat/completions", body)
+    assert (got.status, text_of("openai-chat", got, stream)) == (200, "Mild.")
