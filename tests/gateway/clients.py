@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar
@@ -93,10 +93,12 @@ class Conversation:
         """The text of a stream as it grows; whoever stops asking leaves."""
         raise NotImplementedError
 
-    def run(self) -> list[Turn]:
-        """To the end: the turns until one calls nothing."""
+    def run(self, models: Sequence[str] = ()) -> list[Turn]:
+        """To the end: the turns until one calls nothing. After each the next of these models goes on, if there is one."""
         turns = [self.turn()]
         while turns[-1].calls and self.task.results:
+            if len(turns) <= len(models):
+                self.move(models[len(turns) - 1])
             self.answer([(call, self.task.results[call.arguments["city"]]) for call in turns[-1].calls])
             turns.append(self.turn())
         return turns

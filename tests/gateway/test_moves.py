@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import combinations
 
 import pytest
 
@@ -65,9 +66,17 @@ def rounds(number: int) -> list[Says]:
 
 
 class Moving:
-    """A conversation that is continued with one provider after the other."""
+    """A conversation that is continued with one provider after the other: from turn to turn, or from step to step."""
 
-    def __init__(self, gateway: str, provider: Provider, source: str, stream: bool, route: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        gateway: str,
+        provider: Provider,
+        source: str,
+        stream: bool,
+        route: tuple[str, ...],
+        inside: tuple[tuple[str, ...], ...] = (),
+    ) -> None:
         self.source, self.route = source, route
         self.talk: Talk = provider.script(*(says for n in range(len(route)) for says in rounds(n)), signed=True)
         tools = {**TOOLS, MAPPED[source]: WHERE}
@@ -79,7 +88,7 @@ class Moving:
             if number:
                 client.move(model)
                 client.ask(f"And now? ({number})")
-            self.turns += client.run()
+            self.turns += client.run(inside[number] if inside else ())
         self.losses = losses()
 
 
@@ -101,6 +110,35 @@ def test_there_and_back(provider: Provider, gateway: str, source: str, first: st
             assert talk.notary.thoughts(asked.account, asked.protocol, asked.body) == set()
     assert_steady(talk)
     assert_told(moved, first, second)
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+@pytest.mark.parametrize(("first", "second"), list(combinations(PROTOCOLS, 2)))
+@pytest.mark.parametrize("source", CLIENTS)
+def test_in_the_middle_of_a_loop(
+    provider: Provider, gateway: str, source: str, first: str, second: str, stream: bool
+) -> None:
+    """Another model goes on with the results of what the first has called, and back again."""
+    one, two = MODELS[first], MODELS[second]
+    moved = Moving(gateway, provider, source, stream, (one, two, one), ((two, one), (one, two), (two, one)))
+    talk = moved.talk
+    assert talk.notary is not None
+    assert talk.refused == []
+    assert [asked.protocol for asked in talk.asked] == [
+        first,
+        second,
+        first,
+        second,
+        first,
+        second,
+        first,
+        second,
+        first,
+    ]
+    called_as_declared(moved)
+    for asked in talk.asked:
+        assert_sealed(talk, asked, source)
+    assert_steady(talk)
 
 
 # --- two accounts of one protocol -------------------------------------------------------------------------------------
