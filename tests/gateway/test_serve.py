@@ -34,6 +34,9 @@ from gateway.wire import (
 )
 from toolwire.conformance.frames import compact
 
+ENOUGH = 10_000
+"""How often the same is asked until the answer changes, so that one that never changes fails."""
+
 
 @pytest.fixture
 def wire() -> Iterator[Wire]:
@@ -118,6 +121,20 @@ def test_a_second_signal_does_not_wait(tmp_path: Path, wire: Wire) -> None:
         assert process.ended() == 0
         scene.go.set()
         line.connection.close()
+
+
+def test_a_balancer_is_told_before_it_stops(tmp_path: Path) -> None:
+    (tmp_path / "toolwire.toml").write_text("[server.deadlines]\ndrain = 600\n")
+    with serving(tmp_path) as process:
+        assert ask(process.port, "GET", "/readyz").status == 200
+        process.signal(signal.SIGTERM)
+        for _ in range(ENOUGH):
+            if ask(process.port, "GET", "/readyz").status == 503:
+                break
+        assert ask(process.port, "GET", "/readyz").data == b"stopping\n"
+        assert _chat(process.port, "loopback").status == 200
+        process.signal(signal.SIGTERM)
+        assert process.ended() == 0
 
 
 def test_an_idle_connection_does_not_hold_it_up(tmp_path: Path) -> None:

@@ -129,6 +129,10 @@ def test_a_key_that_can_be_guessed_is_a_warning(tmp_path: Path) -> None:
 
 SHOWN = [
     (Store(url=URL), "postgresql://db.example.com:5433/kept, for 30 days, at most 1 GiB"),
+    (
+        Store(url="postgresql://u:sehr-geheim@one:5432,two:5433/kept?target_session_attrs=primary"),
+        "postgresql://one:5432,two:5433/kept, for 30 days, at most 1 GiB",
+    ),
     (Store(url_env="U", ttl=0, max_bytes=0), "postgresql://db.example.com:5433/kept, for ever"),
     (Store(url="sqlite:///a/b.db", ttl=3600, key_env="K"), "/a/b.db, for 0.0416667 days, at most 1 GiB, encrypted"),
     (Store(url=f"postgres:///kept?host=/run&password={PASSWORD}"), "postgres:///kept, for 30 days, at most 1 GiB"),

@@ -65,6 +65,8 @@ class Gateway:
         self._ids = (f"req_{self._name}{number:08x}" for number in itertools.count(1))
         self._client: Client | None = None
         self._endpoints: Endpoints | None = None
+        self.leaving = False
+        """Was it asked to stop? Then `/readyz` says so, and a balancer sends nobody here any more."""
         self._settings: Store | None = None
         self._desk: Desk | None = None
         self._looked = 0.0
@@ -177,7 +179,7 @@ class Gateway:
         secrets_ = [provider.api_key.reveal() for provider in config.providers.values() if provider.api_key]
         self._telemetry.configure(config.server, secrets_)
         asking = Asking(self._client, self._telemetry, self._name)
-        engine = Engine(asking, self._health, self._telemetry, self._fault)
+        engine = Engine(asking, self._health, self._telemetry, self._fault, lambda: self.leaving)
         return Endpoints(State(config), engine, self._telemetry, self._dialects, self._kept(config))
 
     def _kept(self, config: Config) -> Desk:

@@ -48,7 +48,7 @@ class Endpoints:
         self._desk = desk
         self.open: Mapping[str, Callable[[], Reply]] = {
             "/livez": lambda: Reply(200, TEXT, b"ok\n"),
-            "/readyz": lambda: Reply(200, TEXT, b"ok\n"),
+            "/readyz": lambda: Reply(503, TEXT, b"stopping\n") if engine.leaving() else Reply(200, TEXT, b"ok\n"),
         }
         """Pages that everybody may see: they tell nothing."""
 

@@ -30,10 +30,17 @@ class Engine:
     """One for a configuration."""
 
     def __init__(
-        self, asking: Asking, health: Health, telemetry: Telemetry, fault: Callable[[BaseException], None]
+        self,
+        asking: Asking,
+        health: Health,
+        telemetry: Telemetry,
+        fault: Callable[[BaseException], None],
+        leaving: Callable[[], bool],
     ) -> None:
         self.asking = asking
         self.fault = fault
+        self.leaving = leaving
+        """Was the gateway asked to stop?"""
         self._health = health
         self._telemetry = telemetry
 

@@ -7,6 +7,7 @@ import gc
 import signal
 import socket
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 import uvloop
 
@@ -87,6 +88,9 @@ async def _serving(gateway: Gateway, bound: socket.socket, ready: Callable[[], N
     gc.set_threshold(*COLLECT)
     ready()
     await stopped.wait()
+    gateway.leaving = True
+    with suppress(TimeoutError):
+        await asyncio.wait_for(forced.wait(), gateway.config.server.deadlines.drain)
     finishing = loop.create_task(server.close(gateway.config.server.deadlines.shutdown or None))
     waiting = loop.create_task(forced.wait())
     await asyncio.wait({finishing, waiting}, return_when=asyncio.FIRST_COMPLETED)

@@ -50,6 +50,9 @@ class Deadlines(Struct, frozen=True, kw_only=True):
     """The longest silence within an answer."""
     retries: Seconds = 60.0
     """All tries together, fallbacks included, before the first byte reached the client."""
+    drain: Seconds = 0.0
+    """How long the gateway still serves new requests after it was asked to stop, while `/readyz` says 503: time for a
+    balancer to notice. Without one there is nothing to wait for."""
     shutdown: Seconds = 300.0
     """For streams to finish when the gateway is asked to stop."""
 

@@ -66,8 +66,7 @@ def shown(settings: Store, environ: Mapping[str, str]) -> str:
     if url == NONE:
         return "none: nothing is kept"
     parts = urlsplit(url)
-    port = f":{parts.port}" if parts.port else ""
-    where = str(file(url) or f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}")
+    where = str(file(url) or f"{parts.scheme}://{_hosts(parts.netloc)}{parts.path}")
     days = f"{settings.ttl / _DAY:g} days" if settings.ttl else "ever"
     limit = f", at most {settings.max_bytes / _GIB:.3g} GiB" if settings.max_bytes else ""
     return f"{where}, for {days}{limit}{', encrypted' if settings.key_env else ''}"
@@ -100,13 +99,19 @@ def _check_url(url: str, place: Place, findings: Findings) -> None:
         findings.add(place, "this is no URL of a store", hint)
 
 
+def _hosts(netloc: str) -> str:
+    """Without user and password. There may be several with commas between them, of which one takes writes."""
+    return netloc.rpartition("@")[2]
+
+
 def _is_server(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        _ = parts.port
+        for host in _hosts(parts.netloc).split(","):
+            _ = urlsplit(f"//{host}").port
     except ValueError:  # its text can hold a part of the password
         return False
-    return bool(parts.hostname or "host=" in parts.query)
+    return bool(_hosts(parts.netloc) or "host=" in parts.query)
 
 
 def _check_keys(settings: Store, environ: Mapping[str, str], place: Place, findings: Findings) -> None:

@@ -1,0 +1,225 @@
+"""What Chat clients cannot carry: kept by call, and put back in later turns as the provider made it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from itertools import dropwhile, permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.kept import MODEL, SEALING, THINKS, Client, Plain, Spell, client_of, keeping
+from gateway.provider import KEYS, PROTOCOLS, Provider, Received, Says, Talk
+from gateway.test_pairs import exchanged
+
+STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+SEALED = pytest.mark.parametrize("target", SEALING)
+# The SDK's parsed subclasses do not match the types of the fields that hold them when it sends them back.
+pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:UserWarning")
+
+PARIS, OSLO, ROME = (
+    ("get_weather", {"city": "Paris"}),
+    ("get_weather", {"city": "Oslo"}),
+    ("get_time", {"city": "Rome"}),
+)
+THREE = (
+    Says("Let me look.", (PARIS, OSLO), "Paris, then.", again=True),
+    Says("", (ROME,), "And Rome.", again=True),
+    Says("Done."),
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("seals")
+
+
+@pytest.fixture(scope="module")
+def client(provider: Provider, folder: Path) -> Iterator[Client]:
+    with keeping(folder, provider) as base, client_of(base) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def other(provider: Provider, client: Client, folder: Path) -> Iterator[Client]:
+    """Of a second gateway on the same store."""
+    with keeping(folder, provider) as base, client_of(base) as made:
+        assert base != client.sdk.base_url
+        yield made
+
+
+def shown(talk: Talk, number: int) -> list[str]:
+    """The seals that the maker of the first answer got back in this request."""
+    assert talk.notary
+    asked: Received = talk.asked[number]
+    return talk.notary.shown(KEYS[asked.protocol], asked.protocol, asked.body)
+
+
+def owed(talk: Talk, target: str, answers: int) -> list[str]:
+    """The seals of its first answers; there are some on each."""
+    assert talk.notary
+    made = [answer.seals for answer in talk.notary.answers if answer.protocol == target][:answers]
+    assert all(made)
+    return [seal for seals in made for seal in seals]
+
+
+# --- back to its maker ------------------------------------------------------------------------------------------------
+
+SPELLED: dict[str, Spell] = {
+    "as they came": str,
+    "anew": lambda arguments: json.dumps(json.loads(arguments), indent=1),
+}
+
+
+@STREAMS
+@SEALED
+@pytest.mark.parametrize("spelled", SPELLED)
+def test_it_goes_back(client: Client, provider: Provider, target: str, stream: bool, spelled: str) -> None:
+    talk = provider.script(*THREE, signed=True)
+    chat = Plain(THINKS[target], talk, stream, SPELLED[spelled])
+    said = [chat.turn(client) for _ in range(3)]
+    assert [message.content or "" for message in said] == ["Let me look.", "", "Done."]
+    assert shown(talk, 1) == owed(talk, target, 1)
+    assert shown(talk, 2) == owed(talk, target, 2)
+    assert [(name, arguments) for name, arguments, _, _ in exchanged(talk.asked[2])] == [PARIS, OSLO, ROME]
+    assert not talk.refused
+
+
+@STREAMS
+@SEALED
+def test_it_goes_back_over_several_gateways(
+    client: Client, other: Client, provider: Provider, target: str, stream: bool
+) -> None:
+    talk = provider.script(*THREE, signed=True)
+    chat = Plain(THINKS[target], talk, stream)
+    for gateway in (client, other, client):
+        chat.turn(gateway)
+    assert shown(talk, 1) == owed(talk, target, 1)
+    assert shown(talk, 2) == owed(talk, target, 2)
+
+
+@STREAMS
+@SEALED
+def test_it_goes_back_after_a_restart(provider: Provider, tmp_path: Path, target: str, stream: bool) -> None:
+    talk = provider.script(*THREE, signed=True)
+    chat = Plain(THINKS[target], talk, stream)
+    for _ in range(3):
+        with keeping(tmp_path, provider, keys=()) as base, client_of(base) as client:
+            chat.turn(client)
+    assert shown(talk, 1) == owed(talk, target, 1)
+    assert shown(talk, 2) == owed(talk, target, 2)
+
+
+@STREAMS
+@pytest.mark.parametrize(("target", "between"), [pair for pair in permutations(PROTOCOLS, 2) if pair[0] in SEALING])
+def test_nobody_else_gets_it(client: Client, provider: Provider, target: str, between: str, stream: bool) -> None:
+    talk = provider.script(*THREE, signed=True)
+    chat = Plain(THINKS[target], talk, stream)
+    for model in (THINKS[target], THINKS[between], THINKS[target]):
+        chat.turn(client, model)
+    assert [asked.protocol for asked in talk.asked] == [target, between, target]
+    assert talk.notary
+    for asked in talk.asked:
+        assert talk.notary.strangers(KEYS[asked.protocol], asked.protocol, asked.raw) == []
+    assert shown(talk, 2) == owed(talk, target, 1)
+    assert not talk.refused
+
+
+@SEALED
+def test_two_go_on_from_one_turn(client: Client, provider: Provider, target: str) -> None:
+    talk = provider.script(THREE[0], Says("One."), Says("Another."), signed=True)
+    chat = Plain(THINKS[target], talk)
+    chat.turn(client)
+    before = list(chat.messages)
+    chat.turn(client)
+    chat.messages = before
+    chat.turn(client)
+    assert shown(talk, 1) == shown(talk, 2) == owed(talk, target, 1)
+
+
+# --- clients that do otherwise ----------------------------------------------------------------------------------------
+
+EDITS: dict[str, Callable[[list[Any]], list[Any]]] = {
+    "a call and its result are gone": lambda messages: [
+        messages[0], {**messages[1], "tool_calls": messages[1]["tool_calls"][:1]}, messages[2],
+    ],
+    "the first of them is gone": lambda messages: [
+        messages[0], {**messages[1], "tool_calls": messages[1]["tool_calls"][1:]}, messages[3],
+    ],
+    "the words are gone": lambda messages: [messages[0], {**messages[1], "content": None}, *messages[2:]],
+    "other words": lambda messages: [messages[0], {**messages[1], "content": "I looked."}, *messages[2:]],
+    "all is gone": lambda messages: messages[:1],
+    "a user spoke in between": lambda messages: [*messages, {"role": "user", "content": "Well?"}],
+}  # fmt: skip
+
+
+RUNS = {"openai-responses": 1, "anthropic": 2, "gemini": 1}
+"""How many thoughts stand one behind the other in the turn that is edited."""
+MANY = 1000
+"""Talks after which the ids of calls are so long that no two turns are believed to have the same."""
+
+
+@SEALED
+@pytest.mark.parametrize("edit", EDITS)
+def test_a_history_that_was_edited(client: Client, provider: Provider, target: str, edit: str) -> None:
+    """The provider takes it: thoughts stand before what they led to, as they did, or are gone."""
+    while len(provider.talks) < MANY:
+        provider.script()
+    talk = provider.script(THREE[0], Says("Done."))
+    chat = Plain(THINKS[target], talk)
+    chat.turn(client)
+    chat.messages = EDITS[edit](chat.messages)
+    assert chat.turn(client).content == "Done."
+    assert not talk.refused
+    for thoughts, (kind, *_) in runs(talk.asked[1]):
+        assert thoughts <= RUNS[target]
+        assert kind in ("message", "text", "function_call", "tool_use", "functionCall"), talk.asked[1].text
+
+
+def runs(asked: Received) -> Iterator[tuple[int, list[str]]]:
+    """How many thoughts are in a row, and what kinds of parts stand behind them."""
+    body: Any = asked.body
+    if asked.protocol == "openai-responses":
+        kinds = [item.get("type", "message") for item in body["input"]]
+    elif asked.protocol == "anthropic":
+        kinds = [b["type"] for m in body["messages"] for b in m["content"] if isinstance(b, dict)]
+    else:
+        parts = [part for content in body["contents"] for part in content["parts"]]
+        kinds = ["thinking" if part.get("thought") else next(iter(part)) for part in parts]
+    for at, kind in enumerate(kinds):
+        if kind in THOUGHTS and kinds[at - 1] not in THOUGHTS:
+            behind = list(dropwhile(THOUGHTS.__contains__, kinds[at:]))
+            yield len(kinds[at:]) - len(behind), behind
+
+
+THOUGHTS = ("reasoning", "thinking", "redacted_thinking")
+MINE = "bWluZSwgbm90IHlvdXJz"
+
+
+@STREAMS
+def test_a_client_that_brings_its_own(client: Client, provider: Provider, stream: bool) -> None:
+    """As those do that were written for Google's own Chat endpoint: what they bring wins over what is kept."""
+    talk = provider.script(Says("", (PARIS, OSLO), "Paris, then."), Says("Done."))
+    chat = Plain(MODEL["gemini"], talk, stream)
+    chat.turn(client)
+    chat.messages[1]["tool_calls"][0]["extra_content"] = {"google": {"thought_signature": MINE}}
+    chat.turn(client)
+    parts = [part for content in talk.asked[1].body["contents"] for part in content["parts"]]
+    assert [part["thoughtSignature"] for part in parts if "thoughtSignature" in part] == [MINE]
+
+
+@STREAMS
+@pytest.mark.parametrize("target", PROTOCOLS)
+def test_thinking_in_the_clients_words(client: Client, provider: Provider, target: str, stream: bool) -> None:
+    """A client that sends the thinking back as well: it stands there once."""
+    talk = provider.script(*THREE[:1], Says("Done."), signed=target != "openai-chat")
+    chat = Plain(THINKS[target], talk, stream)
+    message = chat.turn(client)
+    assert message.reasoning_content.startswith("Paris, then.")
+    chat.messages[1]["reasoning_content"] = message.reasoning_content
+    chat.turn(client)
+    assert talk.asked[1].text.count("Paris, then.") == 1
+    if target != "openai-chat":
+        assert shown(talk, 1) == owed(talk, target, 1)
