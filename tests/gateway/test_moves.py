@@ -12,7 +12,7 @@ from itertools import combinations
 
 import pytest
 
-from gateway.clients import CLIENTS, TOOLS, Conversation, Result, Task, Turn, close_all, losses
+from gateway.clients import CLIENTS, PNG, TOOLS, Conversation, Result, Task, Turn, close_all, losses
 from gateway.conftest import configuration, named, served
 from gateway.provider import KEYS, PROTOCOLS, SECOND_KEYS, Provider, Received, Says, Talk
 from toolwire.protocols import room
@@ -110,6 +110,7 @@ def test_there_and_back(provider: Provider, gateway: str, source: str, first: st
             assert talk.notary.thoughts(asked.account, asked.protocol, asked.body) == set()
     assert_steady(talk)
     assert_told(moved, first, second)
+    assert_shown(moved)
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
@@ -219,7 +220,17 @@ def elements(asked: Received) -> list[str]:
     return [json.dumps(body, sort_keys=True), *map(json.dumps, turns)]
 
 
+def assert_shown(moved: Moving) -> None:
+    """The user's image and those in results, however often they were sent."""
+    results = 1 if CLIENTS[moved.source].result_images else 0
+    for number, asked in enumerate(moved.talk.asked):
+        answered = number // 3 + (number % 3 > 0)
+        assert asked.raw.replace("_", "/").replace("-", "+").count(PNG) == 1 + results * answered
+
+
 def assert_told(moved: Moving, first: str, second: str) -> None:
-    """What could not go along is named."""
-    if first != second and moved.source not in (first, second):
+    """What could not go along is named, and what goes by another name too."""
+    if first != second:
         assert moved.losses & {"seal-dropped", "reasoning-dropped"}
+    renamed = any(f'"{MAPPED[moved.source]}"' not in asked.raw for asked in moved.talk.asked)
+    assert ("name-rewritten" in moved.losses) == renamed
