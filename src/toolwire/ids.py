@@ -1,4 +1,4 @@
-"""Call ids: which are legal where, and how another one is made of one that is not, always the same way."""
+"""Ids of calls and names of tools: which are legal where, and how another one is made, always the same way."""
 
 from __future__ import annotations
 
@@ -39,3 +39,8 @@ def rewritten(text: str, pattern: re.Pattern[str] = SAFE, limit: int = SAFE_LENG
 def made(prefix: str, *seed: object) -> str:
     """An id made of what stands around it; the same surroundings give the same id."""
     return f"{prefix}{digest('|'.join(map(str, seed)), 24)}"
+
+
+def flat(namespace: str, name: str) -> str:
+    """A namespaced name as one word."""
+    return f"{namespace}{name}" if namespace.endswith("_") else f"{namespace}__{name}"

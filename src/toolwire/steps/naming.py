@@ -69,7 +69,7 @@ class _Namer:
         known = self.given.get(key)
         if known is not None:
             return known
-        wanted = name if not namespace or self.rules.namespaces else flat(namespace, name)
+        wanted = name if not namespace or self.rules.namespaces else ids.flat(namespace, name)
         legal = len(wanted) <= self.rules.name_limit and self.rules.name_pattern.fullmatch(wanted)
         taken = self.taken.get(wanted)
         clash = taken is not None and taken != key and not (self.rules.namespaces and taken[0] != namespace)
@@ -79,11 +79,6 @@ class _Namer:
         self.given[key] = wanted
         self.taken.setdefault(wanted, key)
         return wanted
-
-
-def flat(namespace: str, name: str) -> str:
-    """A namespaced name as one word."""
-    return f"{namespace}{name}" if namespace.endswith("_") else f"{namespace}__{name}"
 
 
 def planned(request: Request, rules: Rules, ledger: Ledger, survey: Survey) -> tuple[Request, Plan]:
