@@ -78,6 +78,10 @@ class Rule(Struct, frozen=True, kw_only=True):
     """Other names for parameters: the client's name, and the model's."""
     reshape: Mapping[str, Reshape] = NOTHING
     """Other forms for parameters: `{ command = { to = "cmd", as = "shell-text" } }`."""
+    hide: tuple[str, ...] = ()
+    """Parameters of the client that the model does not see."""
+    defaults: Mapping[str, Json] = NOTHING
+    """What the client gets for parameters of its own that the model gave nothing for."""
     description: str | None = None
     """What the model reads about it; `{description}` stands for what the client wrote."""
     describe_at_most: Annotated[int, Meta(ge=1)] | None = None

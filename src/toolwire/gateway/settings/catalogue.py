@@ -1,0 +1,175 @@
+"""The catalogue of tools (`policy/catalogue.toml`), and the presets that are made from it (`policy/presets.toml`)."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from toolwire.policy.rules import Reshape, Rule
+from toolwire.wire import Json
+
+T = TypeVar("T")
+
+
+class Parameter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A parameter as one agent spells it."""
+
+    name: str
+    type: str
+    of: str = ""
+    """The type of the items of a list."""
+    required: bool = False
+    older: bool = False
+    meaning: str = field(default="", name="is")
+    """What it means, as a word of its tool; "" when no other agent has the like."""
+    form: str = field(default="", name="as")
+    """How the value is spelled, where not plainly."""
+    means: str = ""
+    default: Json = None
+    """What is filled in where the client demands it and the model has no such parameter."""
+
+
+class Known(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A tool as one agent knows it."""
+
+    agent: str
+    name: str
+    parameters: tuple[Parameter, ...]
+    older: bool = False
+    """Is it no longer, or not by itself, what the agent sends?"""
+    kind: str = "function"
+    namespace: str = ""
+
+
+class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A tool in nobody's words."""
+
+    about: str
+    means: dict[str, str]
+    known: tuple[Known, ...]
+
+    def by(self, agent: str) -> tuple[Known, ...]:
+        """As one agent knows it, today's way first."""
+        return tuple(sorted((row for row in self.known if row.agent == agent), key=lambda row: row.older))
+
+    def said(self, parameter: Parameter) -> str:
+        """What a parameter means."""
+        return parameter.means or self.means[parameter.meaning]
+
+
+class Agent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    title: str
+    agent: str
+    """How rules recognise it."""
+
+
+class Catalogue(Struct, frozen=True, forbid_unknown_fields=True):
+    agents: dict[str, Agent]
+    tools: dict[str, Entry]
+
+    def named(self, name: str) -> Iterator[tuple[str, Entry]]:
+        """The tools that go by a name, their own or an agent's."""
+        for key, entry in self.tools.items():
+            if key == name or any(row.name == name for row in entry.known):
+                yield key, entry
+
+
+class Mapped(Struct, frozen=True, forbid_unknown_fields=True):
+    """Whose tools the client has, and whose the model sees."""
+
+    client: str
+    model: str
+
+
+class Preset(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    about: str
+    rules: tuple[dict[str, Any], ...] = ()
+    keep_tools: tuple[str, ...] = ()
+    mapping: Mapped | None = None
+
+
+@cache
+def catalogue() -> Catalogue:
+    return _data("catalogue.toml", Catalogue)
+
+
+@cache
+def about_presets() -> Mapping[str, Preset]:
+    """The presets as their file has them."""
+    return _data("presets.toml", dict[str, Preset])
+
+
+def _data(name: str, kind: type[T]) -> T:
+    return msgspec.convert(tomllib.loads(files("toolwire.policy").joinpath(name).read_text("utf-8")), kind)
+
+
+@cache
+def presets() -> Mapping[str, tuple[Rule, ...]]:
+    """Every preset as the rules that it stands for."""
+    return {name: tuple(_rules(name, preset)) for name, preset in about_presets().items()}
+
+
+def _rules(name: str, preset: Preset) -> Iterator[Rule]:
+    for table in preset.rules:
+        rule = msgspec.convert(table, Rule)
+        keep = tuple(dict.fromkeys(_names(preset.keep_tools))) if rule.max_tools is not None else ()
+        yield replace(rule, name=rule.name or ", ".join((name, *rule.tool)), keep=keep)
+    if preset.mapping is not None:
+        yield from mapping(preset.mapping.client, preset.mapping.model)
+
+
+def _names(tools: tuple[str, ...]) -> Iterator[str]:
+    """All names of some tools, those of the first tool first."""
+    for tool in tools:
+        yield tool
+        yield from (row.name for row in catalogue().tools[tool].known)
+
+
+# --- one agent's tools for another --------------------------------------------------------------------------------------
+
+
+def mapping(client: str, model: str) -> Iterator[Rule]:
+    """Rules that show the model one agent's tools and give the client another's, where there is a counterpart."""
+    for entry in catalogue().tools.values():
+        seen = next(iter(entry.by(model)), None)
+        for own in entry.by(client):
+            rule = mapped(own, seen) if seen is not None else None
+            if rule is not None:
+                yield rule
+
+
+def mapped(own: Known, seen: Known) -> Rule | None:
+    """The rule from a client's tool to the one that the model sees; None where what one demands cannot be had."""
+    if own.kind != "function" or seen.kind != "function":
+        return None
+    theirs = {one.meaning: one for one in reversed(seen.parameters) if one.meaning and not one.older}
+    pairs = {one.name: theirs[one.meaning] for one in own.parameters if one.meaning in theirs}
+    alone = [one for one in own.parameters if one.name not in pairs]
+    if not pairs or any(one.required and one.default is None for one in alone):
+        return None
+    forms = {one.name: one.form for one in own.parameters if one.name in pairs}
+    reshaped = {name: _way(forms[name], pair.form) for name, pair in pairs.items() if forms[name] != pair.form}
+    return Rule(
+        name=f"{own.name} as {seen.name}",
+        tool=(own.name,),
+        type=("function",),
+        namespace=(own.namespace,) if own.namespace else (),
+        rename=seen.name if seen.name != own.name else "",
+        parameters={name: pair.name for name, pair in pairs.items() if name not in reshaped and pair.name != name},
+        reshape={name: Reshape(way=way, to=pairs[name].name) for name, way in reshaped.items()},
+        hide=tuple(one.name for one in alone),
+        defaults={one.name: one.default for one in alone if one.default is not None},
+        clean=True,
+    )
+
+
+def _way(own: str, seen: str) -> str:
+    """The reshaping between two spellings of a value; it is named after the client's, then the model's."""
+    return own if not seen else f"{own or 'text'}-{seen}"
