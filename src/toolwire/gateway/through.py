@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import posixpath
+from urllib.parse import unquote
+
 from toolwire.gateway import refusals
 from toolwire.gateway.asking import Asking
 from toolwire.gateway.bodies import ambiguous, peeked, with_model
@@ -13,6 +16,7 @@ from toolwire.gateway.settings.config import Provider
 from toolwire.gateway.settings.routing import Target, Unroutable
 from toolwire.gateway.upstream.faults import Fault
 from toolwire.ir import Failure
+from toolwire.protocols import ROOMS
 
 KEPT = frozenset({"content-type", "content-disposition", "cache-control", "etag", "last-modified", "location"})
 """Headers of an answer that matter whatever it is; the protocol's own come besides."""
@@ -23,8 +27,10 @@ async def pass_through(call: Call, incoming: Incoming, asking: Asking, read: byt
     """Bytes there and bytes back, as they come; a Reply where there is nobody to pass them to, else None. `read` is
     the body where it was read already."""
     room, record = call.client, call.record
-    if not incoming.path.startswith(room.http.families):
+    if not all(path.startswith(room.http.families) for path in (incoming.path, _plain(incoming.path))):
         return NOWHERE
+    if call.state.config.server.keys and _plain(incoming.path).startswith(_STATE):
+        return NOWHERE  # another client may have left it there: all share the provider's account
     body = await incoming.body(call.state.config.server.max_body) if read is None else read
     if isinstance(body, Failure):
         return refusals.reply(room, body)
@@ -44,6 +50,15 @@ async def pass_through(call: Call, incoming: Incoming, asking: Asking, read: byt
             return refusals.reply(room, refusals.failure_of(line, source))
         await _relayed(call, incoming, line, source)
     return None
+
+
+_STATE = tuple(family for room in ROOMS.values() if room.keeping is not None for family in room.http.families)
+"""Where clients leave things with a provider."""
+
+
+def _plain(path: str) -> str:
+    """The path as a provider may understand it, which dots and escapes could hide."""
+    return "/" + posixpath.normpath(unquote(path)).lstrip("/")
 
 
 def _target(call: Call, body: bytes) -> Target | Failure | None:

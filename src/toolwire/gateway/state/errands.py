@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 from msgspec.structs import replace
@@ -19,6 +20,9 @@ from toolwire.gateway.state.visit import Outcome, Passed, Replay, Visit
 from toolwire.gateway.store.record import Down, Entry
 from toolwire.ir import Failure
 from toolwire.wire import Object, as_object, decode, encode
+
+
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 
 async def run(visit: Visit) -> Outcome:
@@ -47,7 +51,7 @@ async def _response(visit: Visit) -> Outcome:
     if visit.query.get("stream", "").lower() not in ("true", "1"):
         return Reply(200, JSON, encode(read_kept(entry).response))
     after = visit.query.get("starting_after", "-1")
-    if not after.removeprefix("-").isdigit():
+    if _NUMBER.fullmatch(after) is None:
         return visit.refused(Failure("invalid", "starting_after must be a number", 400, param="starting_after"))
     return Replay(replayed(visit, entry, int(after)))
 
