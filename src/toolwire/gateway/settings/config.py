@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 
 from toolwire.gateway.settings.problems import Problem
 from toolwire.ir import NOTHING
+from toolwire.policy.rules import Rule
 from toolwire.room import Http
 
 Seconds = Annotated[float, Meta(ge=0)]
@@ -97,6 +98,9 @@ class Server(Struct, frozen=True, kw_only=True):
     """How many seconds it rests."""
     log: Literal["json", "text", "none"] = "json"
     """The log line of an exchange."""
+    log_level: Literal["debug", "info", "warn", "error"] = "info"
+    """The least that is worth a line. `debug` adds lines that tell which tools came and went, and what calls looked
+    like on both sides, arguments included."""
     log_bodies: bool = False
     """Write requests and answers into the log too. They hold whatever your users say."""
     loopback: bool = True
@@ -199,6 +203,48 @@ class Store(Struct, frozen=True, kw_only=True):
         return [("ttl", self.ttl), ("max_bytes", self.max_bytes)]
 
 
+class McpServer(Struct, frozen=True, kw_only=True, eq=False):
+    """A server of tools: a program that is started, or a URL. Shows neither its variables nor its headers."""
+
+    name: str
+    command: tuple[str, ...] = ()
+    env: Mapping[str, Secret] = NOTHING
+    cwd: str = ""
+    url: Secret = Secret()
+    shown: str = ""
+    """The command or the URL as it stands in the file, without what a query may hold."""
+    headers: Mapping[str, Secret] = NOTHING
+    missing: tuple[str, ...] = ()
+    """Variables of the environment that it needs and that are not set: it is not tried without them."""
+    tools: tuple[str, ...] = ("*",)
+    models: tuple[str, ...] = ()
+    clients: tuple[str, ...] = ()
+    timeout: float = 60.0
+    connect_timeout: float = 30.0
+    shows: Literal["hidden", "text"] = "hidden"
+    rounds: int = 16
+    parallel: int = 8
+
+    @property
+    def peer(self) -> tuple[object, ...]:
+        """What decides with whom we talk: while it stays the same, so does the connection."""
+        env = tuple((name, value.reveal()) for name, value in self.env.items())
+        headers = tuple((name, value.reveal()) for name, value in self.headers.items())
+        return self.command, env, self.cwd, self.url.reveal(), headers, self.missing
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must not be seen in what we say of it."""
+        values = (self.url, *self.env.values(), *self.headers.values())
+        return tuple(value.reveal() for value in values if value)
+
+    def __repr__(self) -> str:
+        return f"McpServer({self.name!r}, {self.shown!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return [("name", self.name), ("shown", self.shown)]
+
+
 class Config(Struct, frozen=True, kw_only=True):
     """All of it, checked."""
 
@@ -207,5 +253,7 @@ class Config(Struct, frozen=True, kw_only=True):
     models: tuple[ModelRule, ...] = ()
     translate: Translate = Translate()
     store: Store = Store()
+    policy: tuple[Rule, ...] = ()
+    mcp: Mapping[str, McpServer] = NOTHING
     file: Path | None = None
     warnings: tuple[Problem, ...] = ()

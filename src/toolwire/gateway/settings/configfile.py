@@ -9,8 +9,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from toolwire.gateway.settings import policies
 from toolwire.gateway.settings.addresses import is_loopback
 from toolwire.gateway.settings.config import ClientKey, Config, Deadlines, ModelRule, Server, Translate
+from toolwire.gateway.settings.mcps import mcp_servers
 from toolwire.gateway.settings.places import store
 from toolwire.gateway.settings.problems import Problem, Problems, meant
 from toolwire.gateway.settings.providers import LOOPBACK, Gathered, loopback
@@ -21,8 +23,7 @@ from toolwire.ir import NOTHING
 from toolwire.protocols import ROOMS
 
 NAME = "toolwire.toml"
-SECTIONS = ("server", "providers", "models", "translate", "store")
-LATER = ("policy", "mcp")
+SECTIONS = ("server", "providers", "models", "translate", "store", "policy", "mcp")
 _HASH = re.compile(r"[0-9a-fA-F]{64}")
 _AT = re.compile(r"^(.*) \(at (?:line (\d+), column \d+|end of document)\)$", re.DOTALL)
 _TWICE = ("Cannot overwrite a value", "Cannot declare", "Cannot mutate", "Cannot add")
@@ -85,13 +86,12 @@ def _read(
     tables: Table, environ: Mapping[str, str], over: Mapping[str, object], findings: Findings, path: Path | None
 ) -> Config:
     for name in tables:
-        if name in LATER:
-            findings.add((name,), f"`{name}` is not in this version yet", "take it out until then")
-        elif name not in SECTIONS:
+        if name not in SECTIONS:
             findings.add((name,), f"unknown section `{name}`", meant(name, SECTIONS))
     server = _server(findings.table(tables.get("server", {}), ("server",)), over, findings)
     translate = findings.shaped(findings.table(tables.get("translate", {}), ("translate",)), Translate, ("translate",))
-    gathered = Gathered(server, environ, findings, path.parent if path is not None else Path())
+    folder = path.parent if path is not None else Path()
+    gathered = Gathered(server, environ, findings, folder)
     gathered.from_file(findings.table(tables.get("providers", {}), ("providers",)))
     rules = _rules(findings.table(tables.get("models", {}), ("models",)), findings)
     rules = [rule for rule in rules if _placed(rule, gathered, findings, server)]
@@ -105,6 +105,8 @@ def _read(
         models=tuple(rules),
         translate=Translate(**translate or {}),
         store=store(findings.table(tables.get("store", {}), ("store",)), environ, findings),
+        policy=policies.read(tables.get("policy", []), findings, (*gathered.names, *providers)),
+        mcp=mcp_servers(findings.table(tables.get("mcp", {}), ("mcp",)), environ, findings, folder),
         file=path,
     )
     if all(rule.provider in providers for rule in rules):

@@ -1,0 +1,124 @@
+"""How a server is reached: a program over its pipes, or a URL; both notice when the other side is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Self
+
+import httpx2
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._stream_protocols import ReadStream, WriteStream
+from mcp.shared.message import SessionMessage
+
+from toolwire.gateway.settings.config import McpServer
+
+TAIL = 4096
+"""Bytes of what a program last said on its standard error; all else of it is read and forgotten."""
+Incoming = SessionMessage | Exception
+Streams = tuple[ReadStream[Incoming], WriteStream[SessionMessage]]
+
+for _name in ("mcp", "client"):  # the SDK's; what it has to say of a peer's faults is said by us, in our own log
+    logging.getLogger(_name).addHandler(logging.NullHandler())
+
+
+class Tail(asyncio.Protocol):
+    """The end of what a program says on its standard error."""
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def data_received(self, data: bytes) -> None:
+        self._held = (self._held + data)[-TAIL:]
+
+    @property
+    def last(self) -> str:
+        """Its last line."""
+        lines = self._held.decode(errors="replace").strip().splitlines()
+        return lines[-1].strip() if lines else ""
+
+
+@asynccontextmanager
+async def transport(server: McpServer, tail: Tail, ended: Callable[[], None]) -> AsyncGenerator[Streams, None]:
+    """The two streams of messages; `ended` is called when no more can come."""
+    if server.command:
+        async with _piped(server, tail) as (reading, writing):
+            yield Watched(reading, ended), writing
+        return
+    timeout = httpx2.Timeout(server.connect_timeout, read=None)  # every request has a deadline of its own
+    headers = {name: value.reveal() for name, value in server.headers.items()}
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=timeout) as client,
+        streamable_http_client(server.url.reveal(), http_client=client) as (reading, writing),
+    ):
+        yield Watched(reading, ended), writing
+
+
+@asynccontextmanager
+async def _piped(server: McpServer, tail: Tail) -> AsyncGenerator[Streams, None]:
+    """A program. Its standard error is read all the time, so that it never has to wait for us."""
+    env = {name: value.reveal() for name, value in server.env.items()}
+    asked = StdioServerParameters(
+        command=server.command[0],
+        args=list(server.command[1:]),
+        env=env,
+        cwd=server.cwd or None,
+        encoding_error_handler="replace",
+    )
+    read, write = os.pipe()
+    reading, writing = open(read, "rb", 0), open(write, "w")  # noqa: SIM115  closed below, each in its time
+    try:
+        pipe, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: tail, reading)
+    except BaseException:
+        reading.close()
+        writing.close()
+        raise
+    try:
+        async with stdio_client(asked, errlog=writing) as streams:
+            writing.close()
+            yield streams
+    finally:
+        writing.close()
+        pipe.close()
+
+
+class Watched:
+    """A stream of messages that says when it has come to its end."""
+
+    def __init__(self, stream: ReadStream[Incoming], ended: Callable[[], None]) -> None:
+        self._stream, self._ended = stream, ended
+
+    @property
+    def last_context(self) -> object:
+        """The SDK looks for it here."""
+        return getattr(self._stream, "last_context", None)
+
+    async def receive(self) -> Incoming:
+        return await self._stream.receive()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Incoming:
+        try:
+            return await self._stream.__anext__()
+        except StopAsyncIteration:
+            self._ended()
+            raise
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._stream.__aexit__(kind, error, trace)
