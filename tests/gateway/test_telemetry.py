@@ -18,7 +18,7 @@ from toolwire.ir import Usage
 
 
 def settings(log: str = "json", log_bodies: bool = False) -> SimpleNamespace:
-    return SimpleNamespace(log=log, log_bodies=log_bodies)
+    return SimpleNamespace(log=log, log_level="info", log_bodies=log_bodies)
 
 
 def exchange(**changes: object) -> Record:
@@ -316,7 +316,7 @@ SCRIPT = """
 import sys
 from types import SimpleNamespace
 from toolwire.gateway.telemetry.watching import Record, Telemetry
-telemetry = Telemetry(SimpleNamespace(log="text", log_bodies=False))
+telemetry = Telemetry(SimpleNamespace(log="text", log_level="info", log_bodies=False))
 telemetry.finish(telemetry.begin(Record(request_id="r", started=0.0, wall=0.0, status=200)), 1.0)
 print(*(name for name in ("opentelemetry", "google.protobuf", "requests") if name in sys.modules))
 """

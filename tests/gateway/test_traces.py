@@ -117,7 +117,9 @@ def traced(*records: Record, headers: dict[str, str] | None = None) -> list[tupl
     """Runs the exchanges, gives the headers for their providers; all spans have arrived afterwards."""
     warnings: list[str] = []
     telemetry = Telemetry(
-        SimpleNamespace(log="none", log_bodies=False), warnings.append, tracer(os.environ, warnings.append)
+        SimpleNamespace(log="none", log_level="info", log_bodies=False),
+        warnings.append,
+        tracer(os.environ, warnings.append),
     )
     passed_on = []
     for record in records:

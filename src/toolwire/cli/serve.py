@@ -19,6 +19,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, help="the port to listen on (default: 8642; 0 takes a free one)")
     parser.add_argument("--workers", type=int, help="processes that share the port (default: 1)")
     parser.add_argument("--log", choices=("json", "text", "none"), help="the log line of an exchange")
+    parser.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warn", "error"),
+        help="the least that is worth a line; debug tells which tools came and went, and every call on both sides",
+    )
 
 
 def run(chosen: argparse.Namespace) -> int:
@@ -30,7 +35,7 @@ def run(chosen: argparse.Namespace) -> int:
         raise Complaint(f"{MISSING}: {error.name}", "pip install 'toolwire[gateway]'") from None
     from toolwire.gateway.settings.problems import Problems, said
 
-    given = {name: getattr(chosen, name) for name in ("host", "port", "workers", "log")}
+    given = {name: getattr(chosen, name) for name in ("host", "port", "workers", "log", "log_level")}
     wanted = {name: value for name, value in given.items() if value is not None}
     if "log" not in wanted and sys.stderr.isatty():
         wanted["log"] = "text"

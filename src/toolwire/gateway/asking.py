@@ -57,6 +57,14 @@ class Asking:
         return _keyless(got, line) if isinstance(got, Refusal) else got
 
     async def send(self, call: Call, line: Line, body: bytes, method: str = "POST") -> Source | Fault:
+        heard = call.record.heard
+        if heard is None:
+            return await self._sent(call, line, body, method)
+        asked = heard.asks(line.room.name, line.provider.name, f"{line.server}{line.path}", body)
+        source = await self._sent(call, line, body, method)
+        return source if isinstance(source, Fault) else heard.hears(asked, source)
+
+    async def _sent(self, call: Call, line: Line, body: bytes, method: str) -> Source | Fault:
         if line.address is None:
             return Embedded(answer(line.room, body, line.model, line.stream, int(call.now), call.seed))
         call.record.server = line.server

@@ -24,6 +24,7 @@ from toolwire.gateway.state.book import owner_of
 from toolwire.gateway.state.desk import Desk
 from toolwire.gateway.state.jobs import Job
 from toolwire.gateway.state.visit import Passed, Replay, Visit
+from toolwire.gateway.telemetry.heard import Overheard
 from toolwire.gateway.telemetry.metrics import CONTENT_TYPE
 from toolwire.gateway.telemetry.record import Record
 from toolwire.gateway.telemetry.watching import Telemetry
@@ -115,6 +116,8 @@ class Endpoints:
         record.bytes_in = len(body)
         if self._telemetry.bodies:
             record.request_body = body
+        if self._telemetry.debug:
+            record.heard = Overheard(body)
         peek = peeked(body)
         if peek is None:
             return refusals.told(call, _malformed(client, body))
@@ -132,7 +135,7 @@ class Endpoints:
         await incoming.start(200, {**headers, "content-type": kind, "cache-control": "no-cache"})
         record.status, record.first_byte = 200, incoming.clock()
         outlet = Outlet(incoming, framing, b"" if framing is not None else http.heartbeat, server.heartbeat)
-        await self._engine.relay(call, flow, outlet)
+        await self._engine.relay(call, flow, outlet if record.heard is None else record.heard.speaks(outlet))
 
     async def _told(self, incoming: Incoming, call: Call, frames: AsyncIterator[bytes]) -> None:
         """A stream that is made elsewhere, as it comes."""
@@ -179,6 +182,8 @@ class Endpoints:
         record.status, record.first_byte = answer.status, incoming.clock()
         if self._telemetry.bodies:
             record.response_body = answer.body
+        if record.heard is not None:
+            record.heard.gives(answer.body)
         await incoming.answer(answer, {**attempts_header(record.attempts), **named(room, record.request_id)})
 
     # --- counts ---

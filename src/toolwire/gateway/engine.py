@@ -18,6 +18,7 @@ from toolwire.gateway.preparing import renamed
 from toolwire.gateway.relay import relay
 from toolwire.gateway.settings.routing import Target, Unroutable, chosen_room
 from toolwire.gateway.state.engine import Outflow
+from toolwire.gateway.telemetry.heard import Overheard
 from toolwire.gateway.telemetry.record import Record
 from toolwire.gateway.telemetry.watching import Telemetry
 from toolwire.gateway.upstream.faults import Fault
@@ -107,6 +108,7 @@ class Engine:
             asked=before.asked,
             stream=True,
             verb="background",
+            heard=None if before.heard is None else Overheard(call.body),
         )
         self._telemetry.begin(call.record)
 

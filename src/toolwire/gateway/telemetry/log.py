@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from toolwire.gateway.telemetry.clean import HIDDEN, SHORTEST_SECRET, clean, clean_body, redact, short_agent
+from toolwire.gateway.telemetry.debug import Fields, told
 from toolwire.gateway.telemetry.record import Record
 from toolwire.wire import Json
 
@@ -28,6 +29,9 @@ def level_of(record: Record) -> str:
     if record.status >= 500 or (record.failure and record.status < 400):
         return "error"
     return "warn" if record.status >= 400 or record.losses or record.gone else "info"
+
+
+LEVELS = ("debug", "info", "warn", "error")
 
 
 def _path(record: Record) -> str:
@@ -175,7 +179,7 @@ def json_line(record: Record, stamp: str, repeated: tuple[str, ...], bodies: boo
 # --- for a terminal -------------------------------------------------------------------------------------------------
 
 _PLAIN = re.compile(r"[\w./:@+,%~-]+")
-_COLOURS = {"error": "31", "warn": "33", "info": "32"}
+_COLOURS = {"error": "31", "warn": "33", "info": "32", "debug": "2"}
 
 
 def _told(value: object) -> str:
@@ -186,6 +190,18 @@ def _told(value: object) -> str:
 
 def _pairs(fields: Iterable[tuple[str, object]]) -> str:
     return "".join([f"  {name}={_told(value)}" for name, value in fields if value])
+
+
+def _several(value: object) -> str:
+    """A value that may be a list, of words or of what has fields."""
+    if not isinstance(value, list):
+        return _told(value)
+    return f"[{', '.join([one if isinstance(one, str) else _fielded(one) for one in value])}]"
+
+
+def _fielded(fields: Mapping[str, object]) -> str:
+    """Its words, and its numbers with their names."""
+    return " ".join([f"{one}" if isinstance(one, str) else f"{name}={one}" for name, one in fields.items()])
 
 
 def _painted(text: str, level: str, colour: bool) -> str:
@@ -257,9 +273,10 @@ class Log:
         self._repeated: dict[Key, tuple[str, ...]] = {}
         self.configure(form, False)
 
-    def configure(self, form: str, bodies: bool, secrets: Iterable[str] = ()) -> None:
-        """How lines look from now on, and the keys that no line may show."""
+    def configure(self, form: str, bodies: bool, secrets: Iterable[str] = (), level: str = "info") -> None:
+        """How lines look from now on, the keys that no line may show, and the least that is worth a line."""
         self._form, self._bodies = form, bodies
+        self._least = LEVELS.index(level)
         self._second, self._stamp = -1, ""
         self._fractions = [f".{thousandth:03d}{'Z' if form == 'json' else ''}" for thousandth in range(1000)]
         self._repeated.clear()
@@ -290,9 +307,26 @@ class Log:
         return parts
 
     def exchanges(self, records: Iterable[Record]) -> None:
-        """A line for each, in one write."""
-        if self._form != "none":
-            self._write("".join([self._line(record) for record in records]))
+        """A line for each, and what was heard of it, in one write."""
+        if self._form == "none":
+            return
+        worth = [record for record in records if self._least < 2 or LEVELS.index(level_of(record)) >= self._least]
+        if worth:
+            self._write("".join([self._line(record) + self._heard(record) for record in worth]))
+
+    def _heard(self, record: Record) -> str:
+        if record.heard is None:
+            return ""
+        stamp, id = self._time(record.wall), clean(record.request_id)
+        return "".join([self._debug(stamp, id, fields) for fields in told(record, record.heard)])
+
+    def _debug(self, stamp: str, id: str, fields: Fields) -> str:
+        said = {name: value for name, value in fields if value not in ("", [], 0)}
+        if self._form == "json":
+            return _encode({"time": stamp, "event": "debug", "level": "debug", "id": id, **said}).decode() + "\n"
+        step = _painted(f"{said.pop('step'):>10}", "debug", self._colour)
+        shown = [f"  {name}={_several(value)}" for name, value in said.items()]
+        return f"{stamp} {step}{''.join(shown)}  id={_told(id)}\n"
 
     def _line(self, record: Record) -> str:
         key = _key(record)
@@ -301,6 +335,8 @@ class Log:
         return write(record, self._time(record.wall), parts, self._bodies)
 
     def event(self, kind: str, fields: Mapping[str, object], level: str = "info") -> None:
+        if LEVELS.index(level) < self._least:
+            return
         stamp = self._time(self._clock())
         shown = {name: _shown(value) for name, value in fields.items()}
         if self._form == "json":

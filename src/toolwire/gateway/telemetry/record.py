@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from toolwire.gateway.telemetry.heard import Overheard
 from toolwire.ir import Usage
 from toolwire.loss import Ledger, Loss
 
@@ -68,6 +69,8 @@ class Record(msgspec.Struct, kw_only=True, gc=False, eq=False):
     request_body: bytes = b""
     """The bodies only where `Telemetry.bodies` asks for them."""
     response_body: bytes = b""
+    heard: Overheard | None = None
+    """All that was said on both sides, only where `Telemetry.debug` asks for it."""
     span: object = None
     """Belongs to the tracer."""
 

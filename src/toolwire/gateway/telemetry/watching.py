@@ -20,6 +20,9 @@ class Settings(Protocol):
     def log(self) -> str: ...
 
     @property
+    def log_level(self) -> str: ...
+
+    @property
     def log_bodies(self) -> bool: ...
 
 
@@ -51,6 +54,8 @@ class Telemetry:
         self.log = Log(server.log, out)
         self.bodies = False
         """Should the caller fill in the bodies of a record?"""
+        self.debug = False
+        """Should the caller copy what is said on both sides?"""
         self.metrics = metrics or Metrics()
         self._tracer = tracer
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -60,7 +65,8 @@ class Telemetry:
     def configure(self, server: Settings, secrets: Iterable[str] = ()) -> None:
         """New settings, and the keys that must never be seen in a note or a body."""
         self.bodies = server.log_bodies and server.log != "none"
-        self.log.configure(server.log, self.bodies, secrets)
+        self.debug = server.log_level == "debug" and server.log != "none"
+        self.log.configure(server.log, self.bodies, secrets, server.log_level)
 
     def begin(self, record: Record, headers: Mapping[str, str] = _NO_HEADERS) -> Record:
         """Count it as running and, when traced, continue the trace that the client's headers (lower case) name."""

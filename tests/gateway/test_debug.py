@@ -1,0 +1,153 @@
+"""`log_level = "debug"`: which tools came and went, under which names, and what a call looked like on both sides."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gateway.provider import Says
+from gateway.wire import (
+    PATIENCE,
+    PROVIDER_KEY,
+    Got,
+    Served,
+    answer,
+    ask,
+    body_of,
+    chunked,
+    path_of,
+    stage,
+)
+from toolwire.conformance.dialects import DIALECTS
+from toolwire.conformance.frames import compact
+
+LONG = "mcp__" + "a-server-with-a-very-long-name__" * 2 + "and_its_tool"
+SECRET = "sk-live-0123456789abcdef0123"
+SCHEMA = {"type": "object", "properties": {"command": {"type": "string"}}}
+REQUEST: dict[str, Any] = {
+    "max_tokens": 100,
+    "messages": [
+        {"role": "user", "content": "List."},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {"command": "ls"}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "x" * 1234}]},
+    ],
+    "tools": [
+        {"name": "bash", "input_schema": SCHEMA},
+        {"name": LONG, "input_schema": SCHEMA},
+        {"type": "web_fetch_20250910", "name": "web_fetch"},
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with stage(tmp_path_factory.mktemp("debug"), 'log_level = "debug"') as staged:
+        yield staged
+
+
+def asked(served: Served, client: str, body: dict[str, Any]) -> Got:
+    return ask(served.port, "POST", path_of(client, "", False), compact(body).encode())
+
+
+def steps_of(served: Served, request_id: str, last: str) -> list[dict[str, Any]]:
+    """The debug lines of one exchange, up to the first of the step that ends them."""
+    found: list[dict[str, Any]] = []
+    while not found or found[-1]["step"] != last:
+        line = json.loads(served.lines.get(timeout=PATIENCE))
+        if line["event"] == "debug" and line["id"] == request_id:
+            found.append(line)
+    return found
+
+
+def played(says: Says, stream: bool) -> bytes:
+    body = body_of("openai-chat", says)
+    if stream:
+        return chunked(*(frame.encode() for frame in DIALECTS["openai-chat"].stream(body)))
+    return answer(200, compact(body).encode())
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+def test_it_tells_tools_and_calls_on_both_sides(served: Served, stream: bool) -> None:
+    scene = served.scene("openai-chat", played(Says("", ((LONG[:64], {"command": "y" * 5000}),)), stream))
+    got = asked(served, "anthropic", {**REQUEST, "model": scene.model, "stream": stream})
+    sent = scene.asked[0].json()
+    name = sent["tools"][1]["function"]["name"]
+    lines = {line["step"]: line for line in steps_of(served, got.id, "lost")}
+    assert lines["came"]["tools"] == ["bash", LONG, "web_fetch (hosted)"]
+    assert lines["came"]["results"] == [{"id": "toolu_1", "size": 1234}]
+    assert lines["went"]["tools"] == ["bash", name]
+    assert lines["went"]["url"].endswith(scene.asked[0].target)
+    assert lines["went"]["calls"] == [{"name": "bash", "id": "toolu_1", "arguments": '{"command":"ls"}'}]
+    (called,), (given,) = lines["answered"]["calls"], lines["given"]["calls"]
+    assert called["name"] == LONG[:64]
+    assert given["id"] == (re.search(rb'"id":"(toolu_\w+|call[^"]*)"', got.data) or [b"", b""])[1].decode()
+    for call in (called, given):
+        assert call["arguments"].startswith('{"command":"yyy')
+        assert len(call["arguments"]) == 200
+    assert lines["lost"]["severity"] in ("lost", "changed", "added")
+    assert lines["lost"]["why"]
+
+
+def test_the_names_of_a_call_differ_as_the_wire_does(served: Served) -> None:
+    scene = served.scene("openai-chat", b"")
+    probe = {**REQUEST, "model": scene.model}
+    scene.plays[:] = [played(Says("No."), False)]
+    asked(served, "anthropic", probe)
+    name = scene.asked[0].json()["tools"][1]["function"]["name"]
+    assert name != LONG
+    scene.plays[:] = [played(Says("", ((name, {}),)), False)]
+    got = asked(served, "anthropic", probe)
+    lines = {line["step"]: line for line in steps_of(served, got.id, "given")}
+    assert lines["answered"]["calls"][0]["name"] == name
+    assert lines["given"]["calls"][0]["name"] == LONG
+
+
+def test_no_key_is_shown(served: Served) -> None:
+    says = Says("", (("bash", {"command": f"curl -H 'x: {SECRET}' {PROVIDER_KEY}", "api_key": "hunter2-and-more"}),))
+    scene = served.scene("openai-chat", played(says, False))
+    got = asked(served, "anthropic", {**REQUEST, "model": scene.model})
+    lines = json.dumps(steps_of(served, got.id, "given"))
+    assert "curl" in lines
+    for secret in (SECRET, PROVIDER_KEY, "hunter2-and-more"):
+        assert secret not in lines
+
+
+def test_a_refusal_is_told_too(served: Served) -> None:
+    scene = served.scene("openai-chat", answer(400, b'{"error":{"message":"no"}}'))
+    got = asked(served, "anthropic", {**REQUEST, "model": scene.model})
+    lines = {line["step"]: line for line in steps_of(served, got.id, "given")}
+    assert lines["answered"]["status"] == 400
+    assert lines["given"]["status"] == 400
+
+
+def test_what_is_no_request_is_only_counted(served: Served) -> None:
+    got = asked(served, "anthropic", {"model": "chat/x", "messages": 5, "max_tokens": 1})
+    assert got.status == 400
+    lines = {line["step"]: line for line in steps_of(served, got.id, "given")}
+    assert lines["came"]["unread"] > 0
+
+
+def test_the_form_for_a_terminal(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with stage(tmp_path_factory.mktemp("debug"), 'log = "text"\nlog_level = "debug"') as served:
+        scene = served.scene("openai-chat", played(Says("", (("bash", {"command": "ls"}),)), False))
+        asked(served, "anthropic", {**REQUEST, "model": scene.model})
+        lines = [served.lines.get(timeout=PATIENCE) for _ in range(5)]
+    assert [line.split()[1] for line in lines[1:]] == ["came", "went", "answered", "given"]
+    assert f"tools=[bash, {LONG}, web_fetch (hosted)]  calls=[bash toolu_1 " in lines[1]
+    assert "web_fetch" not in lines[2]
+
+
+@pytest.mark.parametrize(("level", "told"), [("info", True), ("warn", False)])
+def test_other_levels_say_less(tmp_path_factory: pytest.TempPathFactory, level: str, told: bool) -> None:
+    with stage(tmp_path_factory.mktemp("debug"), f'log_level = "{level}"') as served:
+        fine = served.scene("openai-chat", played(Says("Yes."), False))
+        bad = served.scene("openai-chat", answer(500, b"{}"))
+        for scene in (fine, bad):
+            asked(served, "openai-chat", {"model": scene.model, "messages": [{"role": "user", "content": "Hi."}]})
+        lines = [json.loads(served.lines.get(timeout=PATIENCE)) for _ in range(2 if told else 1)]
+    assert [line["level"] for line in lines] == (["info", "error"] if told else ["error"])
+    assert {line["event"] for line in lines} == {"exchange"}
