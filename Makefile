@@ -44,7 +44,7 @@ faces: $(FACES)/.ready ## Make the environment of LangChain and pydantic-ai, whi
 
 lock: ## Pin anew what pyproject.toml asks for (needs uv)
 	$(LOCK) --extra gateway --group dev --output-file requirements/dev.txt
-	$(LOCK) --extra gateway --extra store --group build --output-file requirements/gateway.txt
+	$(LOCK) --extra gateway --extra store --extra mcp --group build --output-file requirements/gateway.txt
 	$(LOCK) --group faces --output-file requirements/faces.txt
 	$(LOCK) --extra gateway --group bench --override requirements/bench-override.txt --output-file requirements/bench.txt
 
