@@ -221,6 +221,32 @@ def test_check_says_what_each_provider_would_make_of_tools(run: Any, tmp_path: P
     assert "gemini" not in one.out
 
 
+def test_check_names_the_tools_that_a_provider_cannot_take(run: Any) -> None:
+    tools = [
+        {"type": "web_search"},
+        {"type": "image_generation"},
+        {"type": "function", "name": "fine", "parameters": {"type": "object"}},
+        {"type": "function", "name": "bad", "parameters": {"type": "array"}},
+    ]
+    stdin = json.dumps(tools).encode()
+    ran = run("check", "--for", "anthropic", stdin=stdin)
+    assert "  cannot take: image_generation\n" in ran.out
+    assert "web_search" not in ran.out
+    assert "  cannot take: bad\n" in run("check", "--for", "openai-responses", stdin=stdin).out
+    assert "cannot take" not in run("check", "--for", "openai-responses", stdin=json.dumps(tools[:3]).encode()).out
+
+
+def test_check_for_a_well_known_provider(run: Any) -> None:
+    tools = [{"type": "custom", "name": "patch"}]
+    ran = run("check", "--for", "groq", stdin=json.dumps(tools).encode())
+    assert ran.code == 0
+    assert ran.out.startswith("groq (openai-chat)\n  rewritten  patch")  # which its protocol alone would take
+    assert "rewritten" not in run("check", "--for", "openai-chat", stdin=json.dumps(tools).encode()).out
+    wrong = run("check", "--for", "grok-q", stdin=b"[]")
+    assert (wrong.code, wrong.out) == (2, "")
+    assert "hint: did you mean `groq`?" in wrong.err
+
+
 @pytest.mark.parametrize(
     "tools",
     [

@@ -10,19 +10,25 @@ from collections.abc import Sequence
 from toolwire.cli import Complaint, files, screen
 from toolwire.conformance.strict import complaints
 from toolwire.exchange import Exchange
-from toolwire.ir import Opaque, Request, Text, Tool, Turn, changed
+from toolwire.gateway.settings.problems import meant
+from toolwire.gateway.settings.providers import rows as servers
+from toolwire.gateway.settings.routing import variant
+from toolwire.ir import AnyTool, Opaque, Request, Text, Tool, Turn, changed
 from toolwire.loss import Ledger, Loss
 from toolwire.options import Options
+from toolwire.policy.match import named
 from toolwire.protocols import ROOMS, UnknownProtocol, room
 from toolwire.room import Room
 from toolwire.wire import Json, Malformed, decode, encode
 
 REJECTED = 1
+REFUSED = ("rejected", "dropped")
+"""Verdicts on tools that the model would not have."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", metavar="TOOLS.json", help="a list of tools, or a body that holds `tools`")
-    parser.add_argument("--for", dest="target", metavar="P", help="this provider's protocol only")
+    parser.add_argument("--for", dest="target", metavar="P", help="this protocol or well-known provider only")
     parser.add_argument("--from", dest="source", metavar="P", help="the protocol the tools are in (default: found out)")
     parser.add_argument("--model", default="", help="the model that would be asked")
 
@@ -30,23 +36,36 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(chosen: argparse.Namespace) -> int:
     try:
         given = decode(files.read(chosen.file))
-        targets = [room(chosen.target)] if chosen.target else list(ROOMS.values())
+        targets = dict([_target(chosen.target)]) if chosen.target else ROOMS
         sources = [room(chosen.source)] if chosen.source else list(ROOMS.values())
     except Malformed as bad:
         raise Complaint(
             f"{chosen.file or 'the input'}: {bad}", "tools are a JSON array, or an object with `tools`"
         ) from None
     except UnknownProtocol as unknown:
-        raise Complaint(str(unknown), "protocols are named with --for and --from") from None
+        near = meant(chosen.target or "", [*ROOMS, *servers()])
+        hint = near if near.startswith("did") else "protocols are named with --for and --from"
+        raise Complaint(str(unknown), hint) from None
     source, request = found(given, sources)
     rejected = False
-    for target in targets:
+    for title, target in targets.items():
         rows = verdicts(source, request, target, chosen.model)
         rejected |= any(row[0] == "rejected" for row in rows)
-        sys.stdout.write(screen.paint(f"{target.name}\n", "head", sys.stdout))
+        sys.stdout.write(screen.paint(f"{title}\n", "head", sys.stdout))
         colours = [{"ok": "ok", "rejected": "lost", "dropped": "lost"}.get(row[0], "changed") for row in rows]
         sys.stdout.write(screen.table([(f"  {row[0]}", *row[1:]) for row in rows], colours))
+        missing = dict.fromkeys(row[1] for row in rows if row[0] in REFUSED and row[1])
+        sys.stdout.write(f"  cannot take: {', '.join(missing)}\n" if missing else "")
     return REJECTED if rejected else 0
+
+
+def _target(name: str) -> tuple[str, Room]:
+    """A protocol, or a well-known server with what is special about it."""
+    server = servers().get(name)
+    if server is None or name in ROOMS:
+        place = room(name)
+        return place.name, place
+    return f"{name} ({server.protocols[0]})", variant(server.protocols[0], server.quirks)
 
 
 def found(given: Json, sources: Sequence[Room]) -> tuple[Room, Request]:
@@ -94,7 +113,9 @@ def verdicts(source: Room, request: Request, target: Room, model: str) -> list[t
         if _is_tool(loss)
     ]
     refused = [complaint for complaint in complaints(target.name, translation.json()) if "tool" in complaint]
-    rows += [("rejected", _tool_in(complaint, request), complaint) for complaint in refused]
+    # Where nothing is translated, the places are those of the file; elsewhere the provider's own tools stand apart.
+    tools = [tool for tool in request.tools if isinstance(tool, Tool) or source.name == target.name]
+    rows += [("rejected", _tool_in(complaint, tools), complaint) for complaint in refused]
     return rows or [("ok", f"{len(request.tools)} tools", "taken as they are")]
 
 
@@ -113,19 +134,18 @@ def _verdict(loss: Loss) -> str:
 
 
 def _tool_at(path: str, request: Request) -> str:
-    keys = path.split("/")
-    number = next((int(key) for key in keys if key.isdigit()), None)
-    if number is None or number >= len(request.tools):
-        return path
-    tool = request.tools[number]
-    return tool.name if isinstance(tool, Tool) else path
+    number = next((int(key) for key in path.split("/") if key.isdigit()), None)
+    return _named(number, request.tools) or path
 
 
 _NUMBER = re.compile(r"(?:tools|function_declarations)\[(\d+)\](?!.*(?:tools|function_declarations)\[)")
 
 
-def _tool_in(complaint: str, request: Request) -> str:
+def _tool_in(complaint: str, tools: Sequence[AnyTool]) -> str:
     """The tool that a complaint speaks of, when it names a place."""
     found = _NUMBER.search(complaint)
-    tools = [tool for tool in request.tools if isinstance(tool, Tool)]
-    return tools[int(found[1])].name if found and int(found[1]) < len(tools) else ""
+    return _named(int(found[1]), tools) if found else ""
+
+
+def _named(number: int | None, tools: Sequence[AnyTool]) -> str:
+    return named(tools[number]).name if number is not None and number < len(tools) else ""
