@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from toolwire import memory, pauses, seals
+from toolwire import memory, rounds, seals
 from toolwire.events import Carried, Checker, ChoiceEnd, Event, ResponseEnd, ResponseFailed, ResponseStart, UsageUpdate
 from toolwire.fold import Fold, fold, unfold
-from toolwire.ir import NOTHING, Failure, Part, Request, Response, Usage, changed, place
+from toolwire.ir import NOTHING, Call, Failure, Request, Response, Result, Tool, Usage, changed, place
 from toolwire.loss import OFF, Ledger, Loss
 from toolwire.options import Options
 from toolwire.room import Context, Room, StreamReader, StreamWriter
+from toolwire.rounds import Added, Rounds
+from toolwire.schema import restored
 from toolwire.steps import content, history, identity, restoring
 from toolwire.steps.answers import AnswerSteps, Way
-from toolwire.steps.naming import Plan, planned
+from toolwire.steps.naming import Plan, planned, reshaped
 from toolwire.steps.survey import Survey
 from toolwire.steps.whole import answered
 from toolwire.wire import Json, Malformed, Object, as_object, decode, encode
@@ -99,15 +102,16 @@ class Exchange:
         self.provider = provider
         self.options = options or Options()
         self.crossing = client.name != provider.name
-        self.keeps = self.options.keeps and memory.needed(client, provider)
+        self.keeps = self.options.keeps and (memory.needed(client, provider) or bool(self.options.tools))
         """Is there anything to keep for the client?"""
         self._request: Request | None = None
         self._ahead: tuple[Body, Request] | None = None
         self._sent: Request | None = None
         self._plan = Plan()
         self._taken: frozenset[str] = frozenset()
-        self._earlier: tuple[Part, ...] = ()
-        self._spent: Usage | None = None
+        self._rounds: Rounds | None = None
+        self._told: list[Event] = []
+        self._left: tuple[Result, ...] = ()
 
     def wanted(self, body: Body) -> tuple[str, ...]:
         """The ids under which something may be kept for this request. The body is read here, and not again."""
@@ -115,7 +119,7 @@ class Exchange:
             return ()
         request = self._read(body)
         self._ahead = (body, request)
-        return memory.wanted(request)
+        return memory.wanted(request, bool(self.options.tools))
 
     def request(self, body: Body, kept: Mapping[str, bytes] = NOTHING) -> Translation:
         """The client's request in the provider's protocol, with what was kept for it put back."""
@@ -145,25 +149,61 @@ class Exchange:
         """Is it only a summary that makes it go on from such turns, one that nobody but its maker can read?"""
         return self.continues and self._request is not None and not self._request.continues
 
+    # --- answers in several rounds ---
+
     @property
-    def may_pause(self) -> bool:
+    def goes_on(self) -> bool:
+        """Can an answer take several rounds?"""
+        return bool(self.options.tools) or self._may_pause
+
+    @property
+    def _may_pause(self) -> bool:
         """Can the provider's answer pause in a way that this client's protocol cannot say?"""
-        return self.crossing and self._sent is not None and pauses.possible(self._sent)
+        return self.crossing and self._sent is not None and rounds.may_pause(self._sent)
 
-    def continuation(self, body: Body) -> bytes | None:
-        """The request that lets a whole answer go on which paused; None when it did not."""
-        response = self.provider.read_response(as_object(parsed(body, self.options), None))
-        paused = pauses.parts_of(response)
-        if paused is None:
+    def _started(self) -> Rounds | None:
+        if not self.goes_on:
             return None
-        self._earlier += paused
-        self._spent = pauses.added(self._spent, response.usage)
-        return self._continued(self._earlier)
+        added = {tool.name for tool in self.options.tools}
+        names = {name: made for name in self._plan.declared if (made := self._client_name(name)) in added}
+        return Rounds(Added(names, self._reshaped) if added else None, self._may_pause)
 
-    def _continued(self, parts: tuple[Part, ...]) -> bytes:
+    def _reshaped(self, call: Call) -> Call:
+        """A call with its parameters as they were declared."""
+        shape = self._plan.shapes.get(call.name)
+        return call if shape is None else replace(call, arguments=reshaped(call.arguments, shape, restored))
+
+    def _client_name(self, name: str) -> str:
+        original = self._plan.original(name)
+        return name if original is None else original.name
+
+    def hears(self, body: Body) -> Rounds | None:
+        """A whole answer. Not None: it took rounds, and where `paused` the model must be asked again (`go_on`)."""
+        if self._rounds is None:
+            self._rounds = self._started()
+        if self._rounds is None:
+            return None
+        response = self.provider.read_response(as_object(parsed(body, self.options), None))
+        if response.failure is not None:
+            return None
+        self._told += self._rounds.through(list(unfold(changed(response, origin=None))))
+        return self._rounds if self._rounds.paused or self._rounds.taken or self._rounds.resumptions else None
+
+    def settle(self, results: tuple[Result, ...]) -> None:
+        """The results of those calls of the last round that are not the client's: kept for its next request."""
+        self._left = results
+
+    def go_on(self, taking: Rounds, results: Sequence[Result]) -> bytes:
+        """The request with which the model goes on after a round."""
         if self._sent is None:
             raise ValueError("only an exchange whose request was translated can go on")
-        request = pauses.continued(self._sent, parts)
+        taking.resumed(results)
+        rules, ledger = self.provider.rules, Ledger("", self.provider.name)
+        said = Request(turns=taking.turns())
+        said = content.marked(said, rules, ledger)
+        said = content.housed(said, rules, self.options, ledger)
+        said = history.ordered(said, rules, ledger)
+        request = changed(self._sent, turns=(*self._sent.turns, *said.turns))
         return encode(self.provider.write_request(request, Ledger(self.client.name, self.provider.name)))
 
     def remember(self, body: Body) -> None:
@@ -191,6 +231,9 @@ class Exchange:
             settings["max_tokens"] = options.max_output_tokens
         if settings:
             changes["settings"] = changed(request.settings, **settings)
+        if options.tools and (request.settings.count or 1) == 1:
+            declared = {tool.name for tool in request.tools if isinstance(tool, Tool) and not tool.namespace}
+            changes["tools"] = (*request.tools, *(tool for tool in options.tools if tool.name not in declared))
         return changed(request, **changes) if changes else request
 
     def _limited(self, request: Request) -> bool:
@@ -228,8 +271,8 @@ class Exchange:
         ledger.foreign(response)
         if response.failure is not None and self.crossing:
             return self._refused(response.failure, ledger)
-        if self._earlier:
-            response = pauses.joined(response, self._earlier, self._spent)
+        if self._rounds is not None and (self._rounds.taken or self._rounds.resumptions):
+            response = fold(self._told)
         steps = AnswerSteps(self._way(response.id), ledger) if self._alters else None
         shown = response if steps is None else answered(response, steps)
         wire = self.client.write_response(shown, ledger, self._context(response.id))
@@ -242,10 +285,18 @@ class Exchange:
             usage=response.usage,
             finishes=tuple(choice.finish.kind for choice in response.choices if choice.finish is not None),
             failure=response.failure,
-            kept=self._kept(response, steps) if self.keeps else NOTHING,
+            kept=self._kept(response, steps, self._rounds) if self.keeps else NOTHING,
         )
 
-    def _kept(self, response: Response, steps: AnswerSteps | None, ended: bool = True) -> Mapping[str, bytes]:
+    def _kept(
+        self, response: Response, steps: AnswerSteps | None, taking: Rounds | None, ended: bool = True
+    ) -> Mapping[str, bytes]:
+        if taking is not None and (taking.done or self._left):
+            parts = response.choices[0].parts if response.choices else ()
+            shown = [part for part in parts if isinstance(part, Call)] if steps is None else steps.calls.get(0, ())
+            return memory.kept_rounds(taking.done, (taking.parts, self._left), self._maker, shown, taking.named)
+        if not memory.needed(self.client, self.provider):
+            return NOTHING
         return memory.kept_of(response, self.provider, self._maker, None if steps is None else steps.calls, ended)
 
     def error(self, body: Body | None, status: int = 0, headers: Mapping[str, str] = NOTHING) -> Translation:
@@ -303,7 +354,8 @@ class StreamTranslation:
         self._writer: StreamWriter = exchange.client.stream_writer(self.ledger, exchange._context(""))
         self._checker = Checker()
         self._steps = AnswerSteps(exchange._way(""), self.ledger) if exchange._alters else None
-        self._pauses = pauses.Pauses() if exchange.may_pause else None
+        self.rounds = exchange._started()
+        """Where the answer may take several."""
         self._fold = Fold() if exchange.keeps else None
         self.failure: Failure | None = None
         self.usage: Usage | None = None
@@ -320,12 +372,14 @@ class StreamTranslation:
     def kept(self) -> Mapping[str, bytes]:
         """What to keep for the client of those choices that have ended, by id."""
         fold = self._fold
-        return NOTHING if fold is None else self._exchange._kept(fold.response, self._steps, fold.ended)
+        if fold is None:
+            return NOTHING
+        return self._exchange._kept(fold.response, self._steps, self.rounds, fold.ended)
 
     @property
     def paused(self) -> bool:
-        """Did the provider pause? Then `continuation` is what to ask next, and its stream is fed here as well."""
-        return self._pauses is not None and self._pauses.paused
+        """Must the model be asked again? Then `go_on` is what to ask next, and its stream is fed here as well."""
+        return self.rounds is not None and self.rounds.paused
 
     def feed(self, data: bytes) -> bytes:
         return self._through(self._reader.feed(data))
@@ -348,18 +402,22 @@ class StreamTranslation:
             return self._writer.close()
         return self._through([ResponseFailed(failure)]) + self._writer.close()
 
-    def continuation(self) -> bytes:
-        """The request that lets a paused answer go on."""
-        if self._pauses is None:
-            raise ValueError("this stream has not paused")
+    def settle(self, results: tuple[Result, ...]) -> None:
+        """The results of those calls of the last round that are not the client's: kept for its next request."""
+        self._exchange.settle(results)
+
+    def go_on(self, results: Sequence[Result]) -> bytes:
+        """The request with which the model goes on."""
+        if self.rounds is None:
+            raise ValueError("this stream has one round only")
         self._reader = self._exchange.provider.stream_reader()
-        return self._exchange._continued(self._pauses.resumed())
+        return self._exchange.go_on(self.rounds, results)
 
     def _through(self, events: list[Event]) -> bytes:
         out: list[bytes] = []
         write = self._writer.write
-        if self._pauses is not None:
-            events = self._pauses.through(events)
+        if self.rounds is not None:
+            events = self.rounds.through(events)
         for event in events:
             if self.failure is not None and (self._steps is not None or not isinstance(event, Carried)):
                 break

@@ -11,17 +11,20 @@ clients that echo what they do not know, but most drop it, some refuse it, and i
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from toolwire import ids
-from toolwire.ir import Call, Choice, Reasoning, Request, Response, Seal, Text, Turn
+from toolwire.ir import Call, Choice, Media, Part, Reasoning, Request, Response, Result, Seal, Text, Turn
 from toolwire.room import Room
+from toolwire.rounds import Round
 from toolwire.wire import Json, Malformed, decode
 
+Own: TypeAlias = Callable[[Call], Call]
+"""A call as whoever runs it knows it."""
 VERSION = 1
 """The first byte of what is kept."""
 
@@ -53,7 +56,26 @@ class Called(Struct, frozen=True, array_like=True, tag="c", gc=False):
     item: str = ""
 
 
-Piece: TypeAlias = Thought | Said | Called
+class Ran(Struct, frozen=True, array_like=True, tag="x", gc=False):
+    """A call that the client never saw: somebody else ran it. The id is the provider's."""
+
+    id: str
+    name: str
+    arguments: str
+    seal: str | None = None
+    item: str = ""
+
+
+class Told(Struct, frozen=True, array_like=True, tag="a", gc=False):
+    """What such a call gave: pieces of a kind (text, or a kind of media), each with its type and what it holds."""
+
+    id: str
+    name: str
+    error: bool
+    content: tuple[tuple[str, str, str], ...]
+
+
+Piece: TypeAlias = Thought | Said | Called | Ran | Told
 
 
 class Kept(Struct, frozen=True, array_like=True):
@@ -130,7 +152,48 @@ def _kept_turn(choice: Choice, maker: str, shown: Sequence[Call] | None, bare: b
     return calls[0].id, Kept(maker, pieces, shown_print(calls, text) if _common(calls[0]) else "")
 
 
+def kept_rounds(
+    rounds: Sequence[Round], last: tuple[Sequence[Part], Sequence[Result]], maker: str, shown: Sequence[Call], own: Own
+) -> dict[str, bytes]:
+    """What to keep of an answer in several rounds, of which the client saw only what is its own. `last` is the last
+    round: its parts, and the results of those of its calls that are not the client's."""
+    if not shown or not shown[0].id:
+        return {}
+    pieces: list[Piece] = []
+    for one in rounds:
+        pieces += [_hidden(part, own) for part in one.parts if isinstance(part, (Call, Text, Reasoning))]
+        pieces += map(_told, one.results)
+    known = iter(shown)
+    parts, results = last
+    answered = {result.id for result in results}
+    for part in parts:
+        if isinstance(part, Call) and part.id not in answered:
+            pieces.append(_called(part, next(known).id))
+        elif isinstance(part, (Call, Text, Reasoning)):
+            pieces.append(_hidden(part, own))
+    pieces += map(_told, results)
+    return {shown[0].id: packed(Kept(maker, tuple(pieces)))}
+
+
+def _hidden(part: Call | Text | Reasoning, own: Own) -> Piece:
+    if not isinstance(part, Call):
+        return _piece(part)
+    call = own(part)
+    return Ran(part.id, call.name, call.arguments, _value(part.seal), part.item)
+
+
+def _told(result: Result) -> Told:
+    content = tuple(
+        ("text", "", part.text) if isinstance(part, Text) else (part.kind, part.mime, part.data)
+        for part in result.content
+        if isinstance(part, (Text, Media))
+    )
+    return Told(result.id, result.name, bool(result.error), content)
+
+
 def _worth(piece: Piece, bare: bool) -> bool:
+    if isinstance(piece, (Ran, Told)):
+        return True
     if isinstance(piece, Called):
         return piece.seal is not None or bool(piece.own)
     return piece.seal is not None or (bare and isinstance(piece, Thought))
@@ -189,14 +252,19 @@ def _plain(value: Json) -> Json:
 # --- requests: what may be kept for them ------------------------------------------------------------------------------
 
 
-def wanted(request: Request) -> tuple[str, ...]:
-    """The ids under which something may be kept: those of calls in turns that bear no seals themselves."""
+def wanted(request: Request, rounds: bool = False) -> tuple[str, ...]:
+    """The ids under which something may be kept: those of calls in turns that bear no seals themselves; of all calls,
+    where rounds may be kept that no client sees."""
     found: dict[str, None] = {}
     for turn in request.turns:
         if turn.role == "assistant":
-            for call in unsealed_calls(turn):
+            for call in calls_of(turn) if rounds else unsealed_calls(turn):
                 found[call.id] = None
     return tuple(found)
+
+
+def calls_of(turn: Turn) -> list[Call]:
+    return [part for part in turn.parts if isinstance(part, Call) and part.id]
 
 
 def unsealed_calls(turn: Turn) -> list[Call]:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from toolwire.ir import Tool
 from toolwire.wire import MAX_BYTES
 
 
@@ -31,6 +32,9 @@ class Options(Struct, frozen=True, kw_only=True):
     accounts, of which each refuses the seals of the others."""
     keeps: bool = False
     """Does somebody keep, by the id of a call, what the client's protocol has no slot for, and give it back later?"""
+    tools: tuple[Tool, ...] = ()
+    """Tools that the model gets besides the client's own. Calls of them are answered by whoever serves the client, and
+    do not reach it."""
     now: int = 0
     """The time for fields that demand one; passed in, so that the same input gives the same bytes."""
     seed: str = ""

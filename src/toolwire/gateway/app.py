@@ -20,6 +20,7 @@ from toolwire.gateway.headers import HOPS, named
 from toolwire.gateway.health import Health
 from toolwire.gateway.incoming import Asgi, Gone, Incoming, Receive, Scope, Send
 from toolwire.gateway.lines import State
+from toolwire.gateway.mcp.servers import Servers
 from toolwire.gateway.refusals import reply
 from toolwire.gateway.settings.config import Config, Store
 from toolwire.gateway.settings.problems import Problem, said
@@ -67,6 +68,7 @@ class Gateway:
         self._endpoints: Endpoints | None = None
         self.leaving = False
         """Was it asked to stop? Then `/readyz` says so, and a balancer sends nobody here any more."""
+        self._servers = Servers(self._mcp_says)
         self._settings: Store | None = None
         self._desk: Desk | None = None
         self._looked = 0.0
@@ -180,7 +182,18 @@ class Gateway:
         self._telemetry.configure(config.server, secrets_)
         asking = Asking(self._client, self._telemetry, self._name)
         engine = Engine(asking, self._health, self._telemetry, self._fault, lambda: self.leaving)
-        return Endpoints(State(config), engine, self._telemetry, self._dialects, self._kept(config))
+        return Endpoints(
+            State(config), engine, self._telemetry, self._dialects, self._kept(config), self._served(config)
+        )
+
+    def _served(self, config: Config) -> Servers:
+        """The MCP servers of this configuration."""
+        self._servers.reload(config)
+        return self._servers
+
+    def _mcp_says(self, server: str, state: str, what: str) -> None:
+        level: Level = "warn" if what else "info"
+        self._telemetry.event("mcp", level=level, server=server, state=state, what=what)
 
     def _kept(self, config: Config) -> Desk:
         """Where state is kept: the same as long as the process runs, whatever a new file says of it."""
@@ -237,6 +250,7 @@ class Gateway:
             self._polling.cancel()
         if self._desk is not None:
             await self._desk.close(0.0 if at_once else self.config.server.deadlines.shutdown or None)
+        await self._servers.close()
         if self._client is not None:
             await self._client.close()
         self._telemetry.close()

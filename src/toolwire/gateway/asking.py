@@ -15,6 +15,7 @@ from toolwire.gateway.loopback.embedded import Embedded
 from toolwire.gateway.loopback.model import answer
 from toolwire.gateway.passing import Passing
 from toolwire.gateway.preparing import Missing, completed, prepared
+from toolwire.gateway.rounding import left_over, results_of
 from toolwire.gateway.telemetry.record import Record
 from toolwire.gateway.telemetry.watching import Telemetry
 from toolwire.gateway.upstream.client import Client
@@ -24,7 +25,6 @@ from toolwire.room import Room
 from toolwire.wire import Malformed, as_object, decode
 
 MAX_ANSWER = 256 * 1024 * 1024
-MAX_PAUSES = 16
 HOLD = 15.0
 """Seconds for which the start of a stream waits for its first content, where no heartbeat is set."""
 STREAM = "text/event-stream"
@@ -54,6 +54,8 @@ class Asking:
         if source.status >= 300:
             return _keyless(await self._refused(call, ready, source), line)
         got = await (self._flowing if call.stream else self._whole)(call, ready, source)
+        if isinstance(got, Refusal) and record.calls:
+            got = replace(got, again=False, onward=False)  # what was done must not be done a second time
         return _keyless(got, line) if isinstance(got, Refusal) else got
 
     async def send(self, call: Call, line: Line, body: bytes, method: str = "POST") -> Source | Fault:
@@ -91,8 +93,8 @@ class Asking:
     async def _whole(self, call: Call, ready: Prepared, source: Source) -> Reply | Refusal:
         line, record = ready.line, call.record
         data = await source.read(MAX_ANSWER)
-        if not isinstance(data, Fault) and not ready.passed and ready.exchange.may_pause:
-            data = await self._unpaused(call, ready, data)
+        if not isinstance(data, Fault) and not ready.passed and ready.exchange.goes_on:
+            data = await self._in_rounds(call, ready, data)
         if isinstance(data, Fault):
             return refusals.faulty(call, line, data)
         streamed = source.headers.get("content-type", "").startswith(STREAM)
@@ -112,29 +114,37 @@ class Asking:
         whole = Reply(said.status, {**said.headers, **answer_headers(call, line, source.headers, codes)}, said.body)
         return whole if said.failure is None else refusals.refused(said.failure, whole)
 
-    async def _unpaused(self, call: Call, ready: Prepared, data: bytes) -> bytes | Fault:
-        """An answer that paused is asked to go on, until it is whole."""
-        for _ in range(MAX_PAUSES):
+    async def _in_rounds(self, call: Call, ready: Prepared, data: bytes) -> bytes | Fault:
+        """An answer that paused, or calls what is not the client's, is asked to go on until it is whole."""
+        exchange = ready.exchange
+        while True:
             try:
-                more = ready.exchange.continuation(data)
+                taking = exchange.hears(data)
             except Malformed:
                 return data
-            if more is None:
+            if taking is None or not taking.paused:
+                if taking is not None and taking.taken:
+                    exchange.settle(await left_over(call, taking))
                 return data
-            got = await self.again(call, ready.line, more)
+            results = await results_of(call, taking)
+            if isinstance(results, Fault):
+                return results
+            got = await self.again(call, ready, exchange.go_on(taking, results))
             read = got if isinstance(got, Fault) else await got.read(MAX_ANSWER)
             if isinstance(read, Fault):
                 return read
             data = read
-        return Fault("protocol", f"the answer paused more than {MAX_PAUSES} times")
 
-    async def again(self, call: Call, line: Line, body: bytes) -> Source | Fault:
+    async def again(self, call: Call, ready: Prepared, body: bytes) -> Source | Fault:
         """Ask for the rest of an answer."""
-        source = await self.send(call, line, body)
+        source = await self.send(call, ready.line, body)
         if isinstance(source, Fault) or source.status < 300:
             return source
-        source.abort()
-        return Fault("protocol", f"its answer paused and did not go on (status {source.status})")
+        data = await source.read(MAX_ANSWER)
+        said = b"" if isinstance(data, Fault) else scrubbed(data, ready.line)
+        failure = ready.exchange.error(said, source.status, source.headers).failure
+        words = f": {failure.message}" if failure is not None and failure.message else ""
+        return Fault("protocol", f"its answer paused and did not go on (status {source.status}){words}")
 
     # --- streams ---
 

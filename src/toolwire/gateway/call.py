@@ -16,10 +16,12 @@ from toolwire.gateway.lines import Line, State
 from toolwire.gateway.telemetry.record import Record
 from toolwire.gateway.upstream.connection import Sink
 from toolwire.gateway.upstream.faults import Fault
-from toolwire.ir import Failure, Usage
+from toolwire.ir import Call as ToolCall
+from toolwire.ir import Failure, Result, Tool, Usage
 from toolwire.keeping import Tap
 from toolwire.loss import Ledger
 from toolwire.room import Room
+from toolwire.rounds import Rounds
 from toolwire.wire import Json, Object
 
 
@@ -43,6 +45,17 @@ class Sealing(Protocol):
     async def keep(self, kept: Mapping[str, bytes]) -> None: ...
 
 
+class Tooling(Protocol):
+    """Whoever has tools for the model besides the client's."""
+
+    tools: tuple[Tool, ...]
+    rounds: int
+    """How often in one answer they may be called."""
+
+    async def run(self, calls: Sequence[ToolCall]) -> Sequence[Result]:
+        """One result for each call. A tool that fails has one that says so."""
+
+
 class Call:
     """What a client asks for."""
 
@@ -61,6 +74,7 @@ class Call:
         "seed",
         "state",
         "stream",
+        "tooling",
         "visitor",
     )
 
@@ -92,7 +106,9 @@ class Call:
         self.keeper: Keeper | None = None
         """Keeps its answer, where that is wanted."""
         self.sealing: Sealing | None = None
-        """Keeps the seals that the client's protocol has no slot for."""
+        """Keeps the seals that the client's protocol has no slot for, and what happened behind its back."""
+        self.tooling: Tooling | None = None
+        """Has further tools for the model."""
 
     @property
     def cancels(self) -> bool:
@@ -143,6 +159,8 @@ class Streaming(Protocol):
     begun: bool
     ended: bool
 
+    rounds: Rounds | None
+
     @property
     def kept(self) -> Mapping[str, bytes]: ...
 
@@ -157,6 +175,8 @@ class Streaming(Protocol):
     def close(self) -> bytes: ...
 
     def fail(self, failure: Failure) -> bytes: ...
+
+    def settle(self, results: tuple[Result, ...]) -> None: ...
 
 
 class Prepared:

@@ -17,6 +17,7 @@ from toolwire.gateway.engine import Engine
 from toolwire.gateway.headers import JSON, named
 from toolwire.gateway.incoming import Incoming, Watched
 from toolwire.gateway.lines import State
+from toolwire.gateway.mcp.servers import Servers
 from toolwire.gateway.relay import Outlet
 from toolwire.gateway.settings.routing import Target, Unroutable
 from toolwire.gateway.state import errands
@@ -40,13 +41,22 @@ METRICS = {"content-type": CONTENT_TYPE}
 class Endpoints:
     """Serves one configuration."""
 
-    def __init__(self, state: State, engine: Engine, telemetry: Telemetry, dialects: Dialects, desk: Desk) -> None:
+    def __init__(
+        self,
+        state: State,
+        engine: Engine,
+        telemetry: Telemetry,
+        dialects: Dialects,
+        desk: Desk,
+        servers: Servers,
+    ) -> None:
         self.state = state
         self._engine = engine
         self._asking = engine.asking
         self._telemetry = telemetry
         self._dialects = dialects
         self._desk = desk
+        self._servers = servers
         self.open: Mapping[str, Callable[[], Reply]] = {
             "/livez": lambda: Reply(200, TEXT, b"ok\n"),
             "/readyz": lambda: Reply(503, TEXT, b"stopping\n") if engine.leaving() else Reply(200, TEXT, b"ok\n"),
@@ -103,7 +113,9 @@ class Endpoints:
     async def _begun(self, call: Call, targets: tuple[Target, ...]) -> Reply | Refusal | Job | None:
         """What a client wants besides an answer, and what it cannot carry itself."""
         desk = self._desk
-        if not call.client.rules.seals and desk.book.keeps:
+        if self._servers:
+            await self._equip(call, targets[0])
+        if (not call.client.rules.seals or call.tooling is not None) and desk.book.keeps:
             call.sealing = desk.seals.of(owner_of(call.visitor))
         return await desk.begin(call, targets, self._engine) if call.client.keeping is not None else None
 
@@ -126,6 +138,15 @@ class Endpoints:
         call.stream = bool(peek.stream) if asked.stream is None else asked.stream
         record.asked, record.stream = call.model, call.stream
         return self._engine.targets(call)
+
+    async def _equip(self, call: Call, target: Target) -> None:
+        """Tools for the model that are run here."""
+        key = call.visitor.key
+        models = (call.model, target.model)
+        agent = call.headers.get("user-agent", "").partition("/")[0].lower()
+        clients = (call.client.name, key.name if key is not None else "", agent)
+        await self._servers.ready(models, clients)
+        call.tooling = self._servers.interceptor(models, clients)
 
     async def _stream(self, incoming: Incoming, call: Call, flow: Flow) -> None:
         http, record, server = call.client.http, call.record, self.state.config.server

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from toolwire.events import Carried, ChoiceEnd, ResponseEnd, ResponseFailed, ResponseStart, UsageUpdate
-from toolwire.ir import NOTHING, Failure, Usage
+from toolwire.ir import NOTHING, Failure, Result, Usage
 from toolwire.loss import Ledger
 from toolwire.room import Context, Room
+from toolwire.rounds import Rounds
 
 _ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 
@@ -16,6 +17,7 @@ class Passing:
 
     paused = False
     ledger = None
+    rounds: Rounds | None = None
     kept = NOTHING
     """Servers whose seals are kept have a quirk for it, and what has quirks does not pass."""
 
@@ -56,6 +58,9 @@ class Passing:
             if kind is ChoiceEnd:
                 self.finishes += (event.finish.kind,)  # type: ignore[attr-defined]
             self.ended = self.ended or kind is ResponseEnd
+
+    def settle(self, results: tuple[Result, ...]) -> None:
+        """Nothing passes by whose calls are not the client's."""
 
     def close(self) -> bytes:
         told = self.failure is not None

@@ -86,13 +86,16 @@ def _options(call: Call, line: Line) -> Options:
         now=int(call.now),
         seed=call.seed or call.record.request_id,
         keeps=call.sealing is not None,
+        tools=call.tooling.tools if call.tooling is not None else (),
         stamps=line.stamps,
     )
 
 
 def _passes(call: Call, line: Line) -> bool:
     """Does nothing need changing but the model's name? An envelope of ours must be opened before it goes anywhere."""
-    return line.room is call.client and line.plain and line.max_output_tokens is None and _ENVELOPE not in call.body
+    if line.room is not call.client or not line.plain or call.tooling is not None:
+        return False
+    return line.max_output_tokens is None and _ENVELOPE not in call.body
 
 
 def _has_history(call: Call) -> bool:

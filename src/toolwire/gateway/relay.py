@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 from toolwire.exchange import StreamTranslation
 from toolwire.gateway import refusals
-from toolwire.gateway.asking import MAX_PAUSES, Asking, scrubbed
+from toolwire.gateway.asking import Asking, scrubbed
 from toolwire.gateway.call import Call, Flow
 from toolwire.gateway.incoming import Incoming
+from toolwire.gateway.rounding import results_of
 from toolwire.gateway.state.engine import Outflow
 from toolwire.gateway.state.gate import Gate
 from toolwire.gateway.upstream.faults import Fault
@@ -74,7 +75,6 @@ async def relay(call: Call, flow: Flow, asking: Asking, outlet: Outflow) -> None
     put = outlet.put if gate is None else _through(gate, outlet)
     try:
         put(b"".join(flow.pending))
-        pauses = 0
         while True:
             if gate is not None and gate.due:
                 outlet.put(await gate.opened())
@@ -82,8 +82,7 @@ async def relay(call: Call, flow: Flow, asking: Asking, outlet: Outflow) -> None
             if flow.source_ended:
                 if not flow.stream.paused:
                     break
-                pauses += 1
-                fault = await _resumed(call, flow, asking, pauses)
+                fault = await _resumed(call, flow, asking)
                 if fault is not None:
                     put(flow.stream.fail(refusals.failure_of(flow.prepared.line, fault)))
                     break
@@ -107,8 +106,8 @@ async def relay(call: Call, flow: Flow, asking: Asking, outlet: Outflow) -> None
 
 def gated(call: Call, flow: Flow) -> Gate | None:
     """What holds the end of the stream back, where something of it must be kept."""
-    sealing = call.sealing
-    return Gate(flow.stream, call.keeper, sealing) if call.keeper is not None or sealing is not None else None
+    needed = call.keeper is not None or call.sealing is not None or call.tooling is not None
+    return Gate(call, flow.stream) if needed else None
 
 
 def _through(gate: Gate, outlet: Outflow) -> Callable[[bytes], bool]:
@@ -137,12 +136,15 @@ async def _poured(flow: Flow, put: Callable[[bytes], bool]) -> bytes | Fault | N
     return data
 
 
-async def _resumed(call: Call, flow: Flow, asking: Asking, pauses: int) -> Fault | None:
-    """Go on with an answer that paused, which the client's protocol cannot say."""
+async def _resumed(call: Call, flow: Flow, asking: Asking) -> Fault | None:
+    """Go on with an answer that takes another round."""
     stream = flow.stream
-    if not isinstance(stream, StreamTranslation) or pauses > MAX_PAUSES:
-        return Fault("protocol", f"the answer paused more than {MAX_PAUSES} times")
-    got = await asking.again(call, flow.prepared.line, stream.continuation())
+    if not isinstance(stream, StreamTranslation) or stream.rounds is None:
+        return Fault("protocol", "the answer paused and cannot go on")
+    results = await results_of(call, stream.rounds)
+    if isinstance(results, Fault):
+        return results
+    got = await asking.again(call, flow.prepared, stream.go_on(results))
     if isinstance(got, Fault):
         return got
     flow.source, flow.source_ended = got, False

@@ -6,11 +6,26 @@ What the client says stands: its words, its calls, and what it left out. Kept is
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import groupby
+
+from msgspec.structs import replace
 
 from toolwire import seals
-from toolwire.ir import Call, Origin, Part, Reasoning, Request, Result, Seal, Text, Turn, changed, place
+from toolwire.ir import Call, Media, Origin, Part, Reasoning, Request, Result, Seal, Text, Turn, changed, place
 from toolwire.loss import Ledger
-from toolwire.memory import Called, Kept, Piece, Said, Thought, shown_print, unpacked, unsealed_calls
+from toolwire.memory import (
+    Called,
+    Kept,
+    Piece,
+    Ran,
+    Said,
+    Thought,
+    Told,
+    calls_of,
+    shown_print,
+    unpacked,
+    unsealed_calls,
+)
 from toolwire.room import Rules
 
 
@@ -51,26 +66,26 @@ class _Restoring:
             whole = changed(run[-1], parts=tuple(part for turn in run for part in turn.parts))
             template = self._template(whole)
             if template and _fits(whole, template):
-                return [self._woven(whole, template)]
-        return [self._turn(turn) for turn in run]
+                return self._woven(whole, template)
+        return [restored for turn in run for restored in self._turn(turn)]
 
-    def _turn(self, turn: Turn) -> Turn:
+    def _turn(self, turn: Turn) -> list[Turn]:
         template = self._template(turn)
         if template:
             return self._woven(turn, template)
         for part in turn.parts:
             if isinstance(part, Call):
                 self._own_id(Called(part.id))
-        return turn
+        return [turn]
 
     def _template(self, turn: Turn) -> list[tuple[Piece, str]]:
         """The pieces that a turn was made of, with their maker; none where nothing is kept that fits."""
         calls = unsealed_calls(turn)
         pieces: list[tuple[Piece, str]] = []
-        for call in calls:
+        for call in calls or calls_of(turn):
             data = self.kept.get(call.id)
             found = self._known(call, turn, calls, data) if data is not None else None
-            if found is not None:
+            if found is not None and (calls or _in_rounds(found)):
                 pieces += ((piece, found.maker) for piece in found.pieces)
         return pieces
 
@@ -84,13 +99,13 @@ class _Restoring:
             return None
         if kept.maker != self.maker and not seals.made_by(Seal(kept.maker, ""), self.maker):
             self._lost(turn, "what is kept of this turn is another maker's and stays here")
-            return None
+            return _bared(kept) if _in_rounds(kept) else None
         return kept
 
     def _lost(self, turn: Turn, what: str) -> None:
         self.ledger.note("seal-dropped", place(turn), what)
 
-    def _woven(self, turn: Turn, template: list[tuple[Piece, str]]) -> Turn:
+    def _woven(self, turn: Turn, template: list[tuple[Piece, str]]) -> list[Turn]:
         weaving = _Weaving(turn, template)
         for piece, maker in template:
             if isinstance(piece, Thought):
@@ -98,12 +113,16 @@ class _Restoring:
                     # Two thoughts that were apart must not become one row.
                     self._idle(weaving, turn, "words that are")
                 weaving.thought(piece, maker)
+            elif isinstance(piece, Ran):
+                weaving.ran(piece, maker)
+            elif isinstance(piece, Told):
+                weaving.told(piece)
             elif isinstance(piece, Said):
                 if not weaving.said(piece, maker) and self.leads:
                     self._idle(weaving, turn, "words that are")
             elif not weaving.called(piece, maker, self._own_id(piece)):
                 self._idle(weaving, turn, f"the call `{piece.id}`, which is")
-        return changed(turn, parts=weaving.parts())
+        return _split(turn, weaving.parts())
 
     def _idle(self, weaving: _Weaving, turn: Turn, what: str) -> None:
         if weaving.idle():
@@ -132,6 +151,26 @@ class _Restoring:
 
 
 _SEALED = (Call, Text, Reasoning)
+
+
+def _in_rounds(kept: Kept) -> bool:
+    return any(isinstance(piece, Ran) for piece in kept.pieces)
+
+
+def _bared(kept: Kept) -> Kept:
+    """What was said and done, without what only its maker can use."""
+    pieces = [replace(piece, seal=None) if isinstance(piece, (Said, Called, Ran)) else piece for piece in kept.pieces]
+    return replace(kept, pieces=tuple(piece for piece in pieces if not isinstance(piece, Thought)))
+
+
+def _split(turn: Turn, parts: tuple[Part, ...]) -> list[Turn]:
+    """A turn of several rounds as several: what was said and done, and between that what it was told."""
+    if not any(isinstance(part, Result) for part in parts):
+        return [changed(turn, parts=parts)]
+    turns: list[Turn] = []
+    for results, group in groupby(parts, lambda part: isinstance(part, Result)):
+        turns.append(Turn("tool" if results else "assistant", tuple(group)))
+    return turns
 
 
 def _texts(turn: Turn) -> Iterator[Text]:
@@ -193,8 +232,22 @@ class _Weaving:
             return not self.stale
         if text.text or seal is not None:
             self._led()
-            self._out.append(text if seal is None else changed(text, seal=seal))
+            self._out.append(text if seal is text.seal else changed(text, seal=seal))
         return True
+
+    def ran(self, piece: Ran, maker: str) -> None:
+        """A call that the client does not know of."""
+        self._edited()
+        self._led()
+        seal = None if piece.seal is None else Seal(maker, piece.seal)
+        self._out.append(Call(piece.id, piece.name, piece.arguments, item=piece.item, seal=seal))
+
+    def told(self, piece: Told) -> None:
+        content = tuple(
+            Text(held) if kind == "text" else Media(kind, mime, held)  # type: ignore[arg-type]
+            for kind, mime, held in piece.content
+        )
+        self._out.append(Result(piece.id, content, piece.error, piece.name))
 
     def called(self, piece: Called, maker: str, id: str) -> bool:
         """False where the call is gone."""

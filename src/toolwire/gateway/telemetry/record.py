@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from toolwire.gateway.telemetry.heard import Overheard
-from toolwire.ir import Usage
+from toolwire.ir import Call, Result, Usage
 from toolwire.loss import Ledger, Loss
 
 
@@ -59,6 +61,8 @@ class Record(msgspec.Struct, kw_only=True, gc=False, eq=False):
     """Where they stand in full: spelled only when somebody reads it."""
     attempts: list[tuple[str, str, float]] = msgspec.field(default_factory=list)
     """Tries at providers: which one, what came of it ("ok", a status, the kind of a fault), seconds."""
+    calls: list[tuple[str, str]] = msgspec.field(default_factory=list)
+    """Calls that were run here and not by the client, and what came of them."""
     gone: bool = False
     """Did the client leave?"""
     upstream_id: str = ""
@@ -77,6 +81,11 @@ class Record(msgspec.Struct, kw_only=True, gc=False, eq=False):
     def __repr__(self) -> str:
         """Neither bodies nor a path whose query may hold a key."""
         return f"Record({self.request_id!r}, {self.provider!r}, {self.model!r}, {self.status})"
+
+    def ran(self, calls: Sequence[Call], results: Sequence[Result]) -> None:
+        """Note calls that were run here."""
+        for call, result in zip(calls, results, strict=True):
+            self.calls.append((call.name, "error" if result.error else "ok"))
 
     def lost(self, codes: tuple[str, ...], *ledgers: Ledger | None) -> None:
         """Note what a translation lost or changed."""
