@@ -16,6 +16,7 @@ from toolwire.policy.rules import Reshape, Rule
 from toolwire.wire import Json
 
 T = TypeVar("T")
+PLAIN = "text"
 
 
 class Parameter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,6 +55,8 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     about: str
     means: dict[str, str]
     known: tuple[Known, ...]
+    alike: bool = True
+    """Do all of them do the same, so that one can stand for another?"""
 
     def by(self, agent: str) -> tuple[Known, ...]:
         """As one agent knows it, today's way first."""
@@ -139,10 +142,9 @@ def mapping(client: str, model: str) -> Iterator[Rule]:
     """Rules that show the model one agent's tools and give the client another's, where there is a counterpart."""
     for entry in catalogue().tools.values():
         seen = next(iter(entry.by(model)), None)
-        for own in entry.by(client):
-            rule = mapped(own, seen) if seen is not None else None
-            if rule is not None:
-                yield rule
+        if entry.alike and seen is not None:
+            rules = (mapped(own, seen) for own in entry.by(client))
+            yield from (rule for rule in rules if rule is not None)
 
 
 def mapped(own: Known, seen: Known) -> Rule | None:
@@ -160,7 +162,6 @@ def mapped(own: Known, seen: Known) -> Rule | None:
         name=f"{own.name} as {seen.name}",
         tool=(own.name,),
         type=("function",),
-        namespace=(own.namespace,) if own.namespace else (),
         rename=seen.name if seen.name != own.name else "",
         parameters={name: pair.name for name, pair in pairs.items() if name not in reshaped and pair.name != name},
         reshape={name: Reshape(way=way, to=pairs[name].name) for name, way in reshaped.items()},
@@ -171,5 +172,5 @@ def mapped(own: Known, seen: Known) -> Rule | None:
 
 
 def _way(own: str, seen: str) -> str:
-    """The reshaping between two spellings of a value; it is named after the client's, then the model's."""
-    return own if not seen else f"{own or 'text'}-{seen}"
+    """The reshaping between two forms of a value: the client's first, then the model's."""
+    return f"{own or PLAIN}-{seen or PLAIN}"
