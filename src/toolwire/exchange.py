@@ -166,7 +166,7 @@ class Exchange:
             return None
         added = {tool.name for tool in self.options.tools}
         names = {name: made for name in self._plan.declared if (made := self._client_name(name)) in added}
-        return Rounds(Added(names, self._reshaped) if added else None, self._may_pause)
+        return Rounds(Added(names, self._reshaped) if added else None, self._may_pause, self.options.shown)
 
     def _reshaped(self, call: Call) -> Call:
         """A call with its parameters as they were declared."""

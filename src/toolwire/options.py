@@ -35,6 +35,8 @@ class Options(Struct, frozen=True, kw_only=True):
     tools: tuple[Tool, ...] = ()
     """Tools that the model gets besides the client's own. Calls of them are answered by whoever serves the client, and
     do not reach it."""
+    shown: frozenset[str] = frozenset()
+    """Those of them whose calls the client is told of, in the thinking."""
     now: int = 0
     """The time for fields that demand one; passed in, so that the same input gives the same bytes."""
     seed: str = ""

@@ -13,11 +13,22 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolwire.events import ChoiceEnd, Event, PartEnd, PartStart, ResponseEnd, ResponseStart, UsageUpdate
+from toolwire.events import (
+    ChoiceEnd,
+    Event,
+    PartEnd,
+    PartStart,
+    ResponseEnd,
+    ResponseStart,
+    TextDelta,
+    UsageUpdate,
+)
 from toolwire.fold import Fold
-from toolwire.ir import Call, HostedTool, Part, Request, Result, Text, Turn, Usage
+from toolwire.ir import Call, HostedTool, Part, Reasoning, Request, Result, Text, Turn, Usage
 
 PAUSE = "pause"
+SHOWN = 200
+"""Characters of a call's arguments that a client is shown."""
 LAST_WORDS = "no more calls can be made for this answer; say what you have found so far"
 """What calls are told beyond the last round."""
 
@@ -92,7 +103,7 @@ class Round(Struct, frozen=True):
 class Rounds:
     """Takes the events of a stream and of those that continue it, and gives those of one answer."""
 
-    def __init__(self, takes: Takes | None = None, pauses: bool = False) -> None:
+    def __init__(self, takes: Takes | None = None, pauses: bool = False, shown: frozenset[str] = frozenset()) -> None:
         self.paused = False
         """Must the model be asked again before there is an end?"""
         self.taken: list[Taken] = []
@@ -100,6 +111,8 @@ class Rounds:
         self.done: list[Round] = []
         self._takes = takes
         self._pauses = pauses
+        self._shown = shown
+        self._told: list[Event] = []
         self._fold = Fold()
         self._held: dict[int, list[Event]] = {}
         self._own = False
@@ -116,7 +129,7 @@ class Rounds:
         return choices[0].parts if choices else ()
 
     def through(self, events: list[Event]) -> list[Event]:
-        out: list[Event] = []
+        out, self._told = self._told, []
         for event in events:
             kind = type(event)
             if self._takes is not None and event.frame is not None:
@@ -182,11 +195,21 @@ class Rounds:
         self.paused = False
         self.resumptions += 1
         self._spent = added(self._spent, self._fold.usage)
+        self._tell(results)
         self._offset = self._next
         if results:
             self.done.append(Round(self.parts, tuple(results)))
             self._fold, self.taken, self._own = Fold(), [], False
         self._fold.usage = None
+
+    def _tell(self, results: Sequence[Result]) -> None:
+        """Calls that the client wants to see go into the thinking: it is shown everywhere, and comes back nowhere."""
+        said = [told(self.named(one.call), result) for one, result in zip(self.taken, results, strict=False)]
+        lines = [line for one, line in zip(self.taken, said, strict=False) if self.named(one.call).name in self._shown]
+        if lines:
+            index = self._next
+            self._next += 1
+            self._told += [PartStart(index, Reasoning()), TextDelta(index, "\n".join(lines)), PartEnd(index)]
 
     def named(self, call: Call) -> Call:
         """A call as whoever runs it knows it."""
@@ -219,6 +242,15 @@ class Rounds:
         if self.parts:
             out.append(Turn("assistant", self.parts))
         return tuple(out)
+
+
+def told(call: Call, result: Result) -> str:
+    """A call and what came of it, in a line."""
+    size = sum(len(part.text) for part in result.content if isinstance(part, Text))
+    media = sum(not isinstance(part, Text) for part in result.content)
+    came = "failed" if result.error else f"{size:,} characters" + (f" and {media} media" if media else "")
+    arguments = call.arguments if len(call.arguments) <= SHOWN else f"{call.arguments[:SHOWN]}…"
+    return f"{call.name}({arguments}): {came}"
 
 
 def refused(taken: Taken, why: str) -> Result:

@@ -52,6 +52,9 @@ class Tooling(Protocol):
     rounds: int
     """How often in one answer they may be called."""
 
+    def shows(self, name: str) -> str:
+        """Does the client see calls of this tool? "hidden": no."""
+
     async def run(self, calls: Sequence[ToolCall]) -> Sequence[Result]:
         """One result for each call. A tool that fails has one that says so."""
 

@@ -11,13 +11,15 @@ from toolwire import seals
 from toolwire.exchange import Exchange
 from toolwire.gateway import refusals
 from toolwire.gateway.bodies import ambiguous, with_model
-from toolwire.gateway.call import Call, Prepared, Refusal
+from toolwire.gateway.call import Call, Prepared, Refusal, Tooling
 from toolwire.gateway.lines import Line
 from toolwire.ids import digest
 from toolwire.ir import NOTHING, Failure
 from toolwire.options import Options
 from toolwire.wire import Malformed
 
+SHOW = "x-toolwire-calls"
+"""The header by which a client asks to see the calls that are run here (`show`)."""
 _ENVELOPE = seals.PREFIX.encode()
 
 
@@ -87,8 +89,15 @@ def _options(call: Call, line: Line) -> Options:
         seed=call.seed or call.record.request_id,
         keeps=call.sealing is not None,
         tools=call.tooling.tools if call.tooling is not None else (),
+        shown=_shown(call, call.tooling) if call.tooling is not None else frozenset(),
         stamps=line.stamps,
     )
+
+
+def _shown(call: Call, tooling: Tooling) -> frozenset[str]:
+    """The tools whose calls the client sees: those that the operator shows, or all, where the client asks for it."""
+    all_of_them = call.headers.get(SHOW, "").lower() == "show"
+    return frozenset(tool.name for tool in tooling.tools if all_of_them or tooling.shows(tool.name) != "hidden")
 
 
 def _passes(call: Call, line: Line) -> bool:
