@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from toolwire.gateway.settings import policies
 from toolwire.gateway.settings.addresses import is_loopback
+from toolwire.gateway.settings.catalogue import presets
 from toolwire.gateway.settings.config import ClientKey, Config, Deadlines, ModelRule, Server, Translate
 from toolwire.gateway.settings.mcps import mcp_servers
 from toolwire.gateway.settings.places import store
@@ -20,6 +21,7 @@ from toolwire.gateway.settings.routing import Router
 from toolwire.gateway.settings.tables import Findings, Table
 from toolwire.gateway.settings.toml_lines import Lines, Place
 from toolwire.ir import NOTHING
+from toolwire.policy.rules import Rule
 from toolwire.protocols import ROOMS
 
 NAME = "toolwire.toml"
@@ -105,13 +107,17 @@ def _read(
         models=tuple(rules),
         translate=Translate(**translate or {}),
         store=store(findings.table(tables.get("store", {}), ("store",)), environ, findings),
-        policy=policies.read(tables.get("policy", []), findings, (*gathered.names, *providers)),
+        policy=_policy(tables["policy"], findings, (*gathered.names, *providers)) if "policy" in tables else (),
         mcp=mcp_servers(findings.table(tables.get("mcp", {}), ("mcp",)), environ, findings, folder),
         file=path,
     )
     if all(rule.provider in providers for rule in rules):
         _follow(config, findings)
     return config
+
+
+def _policy(value: object, findings: Findings, providers: Collection[str]) -> tuple[Rule, ...]:
+    return policies.read(value, findings, providers, presets())  # read only where there are rules: they take a while
 
 
 def _server(table: Table, over: Mapping[str, object], findings: Findings) -> Server:
