@@ -92,6 +92,17 @@ CODES: Mapping[str, tuple[Severity, str]] = MappingProxyType(
             "order-changed": "{target} keeps text, thinking and calls apart",
             "summary-as-text": "{target} has no part for a summary of this maker",
             "hosted-as-text": "{target} has no part for what a provider's own tool did",
+            "policy-dropped": "a rule of the operator takes the tool away",
+            "policy-renamed": "a rule of the operator gives the tool another name",
+            "policy-described": "a rule of the operator describes the tool otherwise",
+            "policy-reshaped": "a rule of the operator gives the tool other parameters",
+            "policy-setting": "a rule of the operator sets it so",
+            "policy-choice": "a rule of the operator leaves no such choice",
+            "policy-cleaned": "a rule of the operator changes what the instructions say of tools",
+            "policy-skipped": "a rule of the operator could not be followed here",
+            "policy-call-refused": "the tool was taken away; the model is told so, not the client",
+            "policy-arguments-fixed": "the schema asks for whole numbers",
+            "policy-arguments-invalid": "the arguments do not fit the schema that the client declared",
         },
     )
     | _rows(
@@ -108,6 +119,7 @@ CODES: Mapping[str, tuple[Severity, str]] = MappingProxyType(
             "breakpoint-added": "{target} caches only what is marked",
             "default-added": "{target} would assume another default",
             "reasoning-added": "the client waits for it",
+            "policy-guidance": "a rule of the operator says what to use instead of a tool",
         },
     )
 )

@@ -1,0 +1,147 @@
+"""What all rules together do to one tool: of several that say the same thing, the last one counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import UNSET, Struct
+
+from toolwire.ir import NOTHING, ToolName
+from toolwire.policy.match import means
+from toolwire.policy.reshape import WAYS, Way, shown
+from toolwire.policy.rules import EFFECTS, Reshape, Rule
+from toolwire.schema.refs import repointed, step
+from toolwire.wire import Json, Object
+
+_DEFAULTS: Mapping[str, Any] = {name: getattr(Rule(), name) for name in EFFECTS}
+PARAMETERS = ("parameters", "reshape", "hide", "defaults")
+
+
+class Effect(Struct, frozen=True):
+    """Each effect of the rules that speak of a tool, with the rule that says it."""
+
+    said: Mapping[str, Rule]
+
+    def value(self, name: str) -> Any:
+        rule = self.said.get(name)
+        return _DEFAULTS[name] if rule is None else getattr(rule, name)
+
+    @property
+    def dropped_by(self) -> Rule | None:
+        rule = self.said.get("drop")
+        return rule if rule is not None and rule.drop else None
+
+    def name(self, old: str) -> str:
+        """The tool's name for the model, as far as the rules go."""
+        rule = self.said.get("rename")
+        return old if rule is None else rule.rename.replace("{name}", old)
+
+    @property
+    def shape(self) -> Shape | None:
+        if self.said.keys().isdisjoint(PARAMETERS):
+            return None
+        reshapes: Mapping[str, Reshape] = self.value("reshape")
+        names = dict(self.value("parameters"))
+        names.update({old: reshape.to for old, reshape in reshapes.items() if reshape.to and reshape.to != old})
+        ways = {old: WAYS[reshape.way] for old, reshape in reshapes.items()}
+        return Shape(names, ways, tuple(self.value("hide")), self.value("defaults"))
+
+
+NOTHING_SAID = Effect(NOTHING)
+
+
+def effect_of(rules: Sequence[Rule], tool: ToolName) -> Effect:
+    said: dict[str, Rule] = {}
+    for rule in rules:
+        if means(rule, tool):
+            said.update({name: rule for name in EFFECTS if getattr(rule, name) != _DEFAULTS[name]})
+    return Effect(said) if said else NOTHING_SAID
+
+
+class Shape(Struct, frozen=True):
+    """How the parameters of one tool differ between client and model."""
+
+    names: Mapping[str, str]
+    """The client's name of a parameter, and the model's."""
+    ways: Mapping[str, Way]
+    """By the client's name."""
+    hidden: tuple[str, ...]
+    """The client's names of those that the model does not see."""
+    defaults: Mapping[str, Json]
+
+    def within(self, schema: Json) -> Shape:
+        """Without names that another parameter has already."""
+        own = schema.get("properties") if isinstance(schema, dict) else None
+        if not isinstance(own, dict):
+            return self
+        staying = {name for name in own if name not in self.names and name not in self.hidden}
+        names = {old: new for old, new in self.names.items() if new not in staying}
+        return self if len(names) == len(self.names) else Shape(names, self.ways, self.hidden, self.defaults)
+
+    def out(self, arguments: Object) -> Object:
+        """The client's arguments as the model would have given them."""
+        return {
+            self.names.get(name, name): self.ways[name].out(value) if name in self.ways else value
+            for name, value in arguments.items()
+            if name not in self.hidden
+        }
+
+    def back(self, arguments: Object) -> Object:
+        """The model's arguments as the client takes them."""
+        own = {new: old for old, new in self.names.items()}
+        found: Object = {}
+        for name, value in arguments.items():
+            old = own.get(name, name)
+            found[old] = self.ways[old].back(value) if old in self.ways else value
+        for name, value in self.defaults.items():
+            if found.get(name, UNSET) is UNSET:
+                found[name] = value
+        return found
+
+    # --- schemas ---
+
+    def schema(self, schema: Json) -> Json:
+        """The parameters as the model sees them. Only the names at the top are parameters."""
+        if not isinstance(schema, dict):
+            return schema
+        moved = repointed(schema, self._moved)
+        out: Object = self._level(moved)
+        for key in ("allOf", "anyOf", "oneOf"):
+            if isinstance(out.get(key), list):
+                out[key] = [self._level(part) if isinstance(part, dict) else part for part in out[key]]
+        return out
+
+    def _moved(self, reference: str) -> str:
+        for old, new in self.names.items():
+            head = f"#/properties/{step(old)}"
+            if reference == head or reference.startswith(f"{head}/"):
+                return f"#/properties/{step(new)}{reference[len(head) :]}"
+        return reference
+
+    def _level(self, schema: Object) -> Object:
+        out = dict(schema)
+        for key in ("properties", "dependentSchemas", "dependentRequired"):
+            if isinstance(out.get(key), dict):
+                out[key] = {
+                    self.names.get(name, name): self._value(key, name, value)
+                    for name, value in out[key].items()
+                    if name not in self.hidden
+                }
+        for key in ("required", "propertyOrdering"):
+            if isinstance(out.get(key), list):
+                out[key] = self._listed(out[key])
+        return out
+
+    def _value(self, key: str, name: str, value: Json) -> Json:
+        if key == "properties":
+            return shown(value, self.ways[name]) if name in self.ways else value
+        return self._listed(value) if isinstance(value, list) else value
+
+    def _listed(self, names: list[Json]) -> list[Json]:
+        return [
+            self.names.get(name, name) if isinstance(name, str) else name for name in names if not self._hides(name)
+        ]
+
+    def _hides(self, name: Json) -> bool:
+        return isinstance(name, str) and name in self.hidden

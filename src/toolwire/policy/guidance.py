@@ -1,0 +1,147 @@
+"""What the instructions say of tools: guidance for those that were taken away, and mentions put right.
+
+The same tools give the same text at the same place in every turn, so that caches of prompts survive.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from toolwire.ir import Part, Request, Text, Turn, changed
+
+SHELLS = (
+    "shell exec_command shell_command local_shell container.exec bash Bash run_shell_command run_terminal_cmd"
+    " execute_command run_command terminal exec"
+).split()
+"""Names and kinds of tools that run commands, the likeliest first."""
+NO_SHELL = "the tools that you have"
+GONE = "another tool"
+_SYSTEM = ("system", "developer")
+
+
+def shell_among(tools: Iterable[tuple[str, str, str]]) -> str:
+    """The tool that runs commands as the model knows it, out of the client's name, the kind and the model's name."""
+    found: dict[str, str] = {}
+    for name, kind, shown in tools:
+        for word in (name, kind):
+            found.setdefault(word, shown)
+    return next((found[name] for name in SHELLS if name in found), "")
+
+
+def spoken(template: str, tools: Sequence[str], shell: str) -> str:
+    """Guidance for tools that were taken away."""
+    listed = _listed(tools)
+    quoted = _listed([f"`{name}`" for name in tools])
+    text = template.replace("`{tool}`", quoted).replace("{tool}", listed)
+    return text.replace("`{shell}`", f"`{shell}`" if shell else NO_SHELL).replace("{shell}", shell or NO_SHELL).strip()
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+# --- where it stands --------------------------------------------------------------------------------------------------
+
+
+def instructed(request: Request, text: str) -> Request:
+    """The request with one more paragraph of instructions: behind those that stand apart, else in the first turn of
+    instructions, else as the only ones. The first never moves while a conversation grows."""
+    if request.system:
+        return changed(request, system=_grown(request.system, text))
+    first = request.turns[0] if request.turns else None
+    if first is not None and first.role in _SYSTEM:
+        turn = changed(first, parts=_grown(first.parts, text))
+        return changed(request, turns=(turn, *request.turns[1:]))
+    return changed(request, system=(Text(text),))
+
+
+def _grown(parts: tuple[Part, ...], text: str) -> tuple[Part, ...]:
+    """Into the last text, so that a cache breakpoint behind it holds for it too."""
+    for number in range(len(parts) - 1, -1, -1):
+        part = parts[number]
+        if isinstance(part, Text):
+            grown = changed(part, text=f"{part.text.rstrip()}\n\n{text}" if part.text.strip() else text)
+            return (*parts[:number], grown, *parts[number + 1 :])
+    return (*parts, Text(text))
+
+
+# --- mentions ---------------------------------------------------------------------------------------------------------
+
+
+class Mentions:
+    """Finds names of tools in text, and what stands there instead: another name, or None for none.
+
+    A name that could be a word of any sentence (`edit`, `Read`) is meant only in quotes, or where `tool` stands beside
+    it; one that could not (`apply_patch`, `WebFetch`) wherever it stands by itself.
+    """
+
+    def __init__(self, instead: Mapping[str, str | None]) -> None:
+        self._instead = instead
+        telling = [name for name in instead if _is_telling(name)]
+        every = "|".join(map(re.escape, sorted(instead, key=len, reverse=True)))
+        alone = "|".join(map(re.escape, sorted(telling, key=len, reverse=True)))
+        quoted = rf"(?P<open>[`\"'])(?P<quoted>{every})(?P=open)(?P<plural>e?s\b)?"
+        beside = rf"(?<![\w./-])(?P<beside>{every})(?= tools?\b)"
+        shapes = [quoted, beside] + ([rf"(?<![\w./-])(?P<alone>{alone})(?![\w/-]|\.\w)"] if alone else [])
+        self._pattern = re.compile("|".join(shapes))
+
+    def replaced(self, text: str) -> str:
+        return self._pattern.sub(self._one, text)
+
+    def _one(self, found: re.Match[str]) -> str:
+        name = found["quoted"] or found["beside"] or found.groupdict().get("alone") or ""
+        new = self._instead[name]
+        if found["quoted"]:
+            plural = found["plural"] or ""
+            if new is None:
+                return "other tools" if plural else GONE
+            return f"{found['open']}{new}{found['open']}{plural}"
+        if new is None:
+            return "other" if found["beside"] else GONE
+        return new
+
+
+def _is_telling(name: str) -> bool:
+    return not name.isalpha() or any(char.isupper() for char in name[1:])
+
+
+def cleaned(request: Request, mentions: Mentions) -> Request:
+    """The request with the names of tools in its instructions put right."""
+    system = _clean(request.system, mentions)
+    turns = tuple(_clean_turn(turn, mentions) for turn in request.turns)
+    changes: dict[str, object] = {}
+    if system is not request.system:
+        changes["system"] = system
+    if any(new is not old for new, old in zip(turns, request.turns, strict=True)):
+        changes["turns"] = turns
+    return changed(request, **changes) if changes else request
+
+
+def _clean_turn(turn: Turn, mentions: Mentions) -> Turn:
+    if turn.role not in _SYSTEM:
+        return turn
+    parts = _clean(turn.parts, mentions)
+    return turn if parts is turn.parts else changed(turn, parts=parts)
+
+
+def _clean(parts: tuple[Part, ...], mentions: Mentions) -> tuple[Part, ...]:
+    out: list[Part] = []
+    for part in parts:
+        if isinstance(part, Text) and (text := mentions.replaced(part.text)) != part.text:
+            part = changed(part, text=text)
+        out.append(part)
+    return parts if all(new is old for new, old in zip(out, parts, strict=True)) else tuple(out)
+
+
+def shortened(text: str, limit: int) -> str:
+    """A description cut behind a sentence, or where there is none, between words."""
+    text = text.strip()
+    if len(text) <= limit:
+        return text
+    head = text[: limit + 1]
+    ends = [found.end() for found in re.finditer(r"[.!?](?=\s)|(?=\n\s*\n)", head) if 0 < found.end() <= limit]
+    if ends:
+        return head[: ends[-1]].rstrip()
+    cut = head[:limit].rsplit(None, 1)[0] if any(char.isspace() for char in head[:limit]) else head[: limit - 1]
+    return cut[: limit - 1].rstrip() + "…"
