@@ -94,7 +94,9 @@ def test_the_corpus_has_agents_to_compare_with() -> None:
 
 
 @needs_corpus
-@pytest.mark.parametrize(("agent", "name", "schema"), _declared(), ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("agent", "name", "schema"), _declared(), ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_names_and_parameters_are_those_that_the_agent_declares(agent: str, name: str, schema: dict[str, Any]) -> None:
     [row] = [row for _, row in ROWS if (row.agent, row.name) == (agent, name)]
     mine = {one.name: one for one in row.parameters if not one.older}

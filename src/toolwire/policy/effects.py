@@ -59,6 +59,18 @@ def effect_of(rules: Sequence[Rule], tool: ToolName) -> Effect:
     return Effect(said) if said else NOTHING_SAID
 
 
+_PARTS = ("allOf", "anyOf", "oneOf")
+
+
+def _declared(schema: Json) -> list[str] | None:
+    """The names of the parameters, those in parts of the schema too; None where it names none."""
+    if not isinstance(schema, dict):
+        return None
+    levels = [schema, *(part for key in _PARTS if isinstance(schema.get(key), list) for part in schema[key])]
+    named = [level["properties"] for level in levels if isinstance(level, dict) and "properties" in level]
+    return [name for names in named if isinstance(names, dict) for name in names] if named else None
+
+
 class Shape(Struct, frozen=True):
     """How the parameters of one tool differ between client and model."""
 
@@ -71,13 +83,30 @@ class Shape(Struct, frozen=True):
     defaults: Mapping[str, Json]
 
     def within(self, schema: Json) -> Shape:
-        """Without names that another parameter has already."""
-        own = schema.get("properties") if isinstance(schema, dict) else None
-        if not isinstance(own, dict):
+        """As far as the client declares the parameters that it speaks of, and without names that another one has."""
+        own = _declared(schema)
+        if own is None:
             return self
-        staying = {name for name in own if name not in self.names and name not in self.hidden}
-        names = {old: new for old, new in self.names.items() if new not in staying}
-        return self if len(names) == len(self.names) else Shape(names, self.ways, self.hidden, self.defaults)
+        taken = {name for name in own if name not in self.names and name not in self.hidden}
+        names: dict[str, str] = {}
+        for old, new in self.names.items():
+            if old in own and new not in taken:
+                names[old] = new
+                taken.add(new)
+        return Shape(
+            names,
+            {name: way for name, way in self.ways.items() if name in own},
+            tuple(name for name in self.hidden if name in own),
+            {name: value for name, value in self.defaults.items() if name in own},
+        )
+
+    def skipped(self, fitting: Shape, schema: Json) -> list[str]:
+        """New names of declared parameters that were taken."""
+        own = _declared(schema) or ()
+        return [new for old, new in self.names.items() if old not in fitting.names and old in own]
+
+    def __bool__(self) -> bool:
+        return bool(self.names or self.ways or self.hidden or self.defaults)
 
     def out(self, arguments: Object) -> Object:
         """The client's arguments as the model would have given them."""
@@ -92,6 +121,8 @@ class Shape(Struct, frozen=True):
         own = {new: old for old, new in self.names.items()}
         found: Object = {}
         for name, value in arguments.items():
+            if name in self.hidden and name not in own:
+                continue
             old = own.get(name, name)
             found[old] = self.ways[old].back(value) if old in self.ways else value
         for name, value in self.defaults.items():
@@ -107,7 +138,7 @@ class Shape(Struct, frozen=True):
             return schema
         moved = repointed(schema, self._moved)
         out: Object = self._level(moved)
-        for key in ("allOf", "anyOf", "oneOf"):
+        for key in _PARTS:
             if isinstance(out.get(key), list):
                 out[key] = [self._level(part) if isinstance(part, dict) else part for part in out[key]]
         return out

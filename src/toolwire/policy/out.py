@@ -196,8 +196,8 @@ class _Work:
             return {}
         fitting = shape.within(tool.parameters)
         rule = next(effect.said[name] for name in ("parameters", "reshape", "hide", "defaults") if name in effect.said)
-        if fitting is not shape:
-            lost = ", ".join(f"`{new}`" for old, new in shape.names.items() if old not in fitting.names)
+        lost = ", ".join(f"`{new}`" for new in shape.skipped(fitting, tool.parameters))
+        if lost:
             self.note("policy-skipped", place(tool), f"parameters of `{tool.name}` are called {lost} already", rule)
         made = fitting.schema(tool.parameters)
         if made == tool.parameters:
@@ -337,7 +337,7 @@ class _Work:
         shape = effect.shape
         return Undone(
             name.name,
-            shape.within(tool.parameters) if shape is not None else None,
+            (shape.within(tool.parameters) or None) if shape is not None else None,
             schema,
             validate,
             _by(effect.said.get("validate")),

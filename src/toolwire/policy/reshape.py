@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
+from itertools import permutations
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -96,7 +97,31 @@ def _over(factor: int) -> Callable[[Json], Json]:
     return over
 
 
+_STATES = ["pending", "in_progress", "completed"]
+_DONE, _DOING = "content", "activeForm"
+"""One agent wants the words of a step twice, the second time as what is being done."""
 _TEXT: Object = {"type": "string"}
+
+
+def _plan(own: str, seen: str) -> Way:
+    """A list of steps, each with its words and its state; `own` and `seen` are what client and model call the words."""
+    step: Object = {"type": "object", "properties": {seen: _TEXT, "status": {"type": "string", "enum": _STATES}}}
+    step["properties"] |= {_DOING: _TEXT} if seen == _DONE else {}
+    step["required"] = [*step["properties"]]
+    says = f"the client has a plan whose steps have `{own}`, the model one whose steps have `{seen}`"
+    return Way(_steps(own, seen), _steps(seen, own), {"type": "array", "items": step}, says)
+
+
+def _steps(old: str, new: str) -> Callable[[Json], Json]:
+    def step(item: Json) -> Json:
+        if not isinstance(item, dict) or old not in item:
+            return item
+        said = {new: item[old], **({"status": item["status"]} if "status" in item else {})}
+        return {**said, _DOING: item[old]} if new == _DONE else said
+
+    return lambda value: [step(item) for item in value] if isinstance(value, list) else value
+
+
 _LIST: Object = {"type": "array", "items": {"type": "string"}}
 _NUMBER: Object = {"type": "number"}
 _ANY: Object = {}
@@ -111,6 +136,7 @@ WAYS: Mapping[str, Way] = MappingProxyType(
         "list-one": Way(_alone, _listed, _ANY, "the client has a list, the model its only item"),
         "one-list": Way(_listed, _alone, {"type": "array"}, "the client has one value, the model a list of it"),
         "json-text": Way(_spelled, _parsed, _TEXT, "the client has a value, the model its JSON as text"),
+        **{f"{own}-{seen}": _plan(own, seen) for own, seen in permutations(("step", "content", "description"), 2)},
         "seconds-milliseconds": Way(
             _times(1000), _over(1000), _NUMBER, "the client has seconds, the model milliseconds"
         ),

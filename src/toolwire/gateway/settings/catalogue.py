@@ -135,7 +135,7 @@ def _names(tools: tuple[str, ...]) -> Iterator[str]:
         yield from (row.name for row in catalogue().tools[tool].known)
 
 
-# --- one agent's tools for another --------------------------------------------------------------------------------------
+# --- one agent's tools for another ------------------------------------------------------------------------------------
 
 
 def mapping(client: str, model: str) -> Iterator[Rule]:
