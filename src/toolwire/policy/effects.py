@@ -110,25 +110,48 @@ class Shape(Struct, frozen=True):
 
     def out(self, arguments: Object) -> Object:
         """The client's arguments as the model would have given them."""
-        return {
-            self.names.get(name, name): self.ways[name].out(value) if name in self.ways else value
-            for name, value in arguments.items()
-            if name not in self.hidden
-        }
+        found: Object = {}
+        for name, value in arguments.items():
+            if name not in self.hidden and name not in self.ways and name not in self._joined:
+                found[self.names.get(name, name)] = value
+        for name, way in self.ways.items():
+            new = self.names.get(name, name)
+            if way.joins and not arguments.keys().isdisjoint((name, way.joins)):
+                found[new] = way.out([arguments.get(name), arguments.get(way.joins)])
+            elif way.splits and name in arguments:
+                _give(found, way.out(arguments[name]), new, way.splits)
+            elif name in arguments:
+                found[new] = way.out(arguments[name])
+        return found
 
     def back(self, arguments: Object) -> Object:
         """The model's arguments as the client takes them."""
         own = {new: old for old, new in self.names.items()}
         found: Object = {}
         for name, value in arguments.items():
-            if name in self.hidden and name not in own:
-                continue
             old = own.get(name, name)
-            found[old] = self.ways[old].back(value) if old in self.ways else value
+            if old not in self.ways and name not in self._split and (name in own or name not in self.hidden):
+                found[old] = value
+        for name, way in self.ways.items():
+            new = self.names.get(name, name)
+            if way.splits and not arguments.keys().isdisjoint((new, way.splits)):
+                found[name] = way.back([arguments.get(new), arguments.get(way.splits)])
+            elif way.joins and new in arguments:
+                _give(found, way.back(arguments[new]), name, way.joins)
+            elif new in arguments:
+                found[name] = way.back(arguments[new])
         for name, value in self.defaults.items():
             if found.get(name, UNSET) is UNSET:
                 found[name] = value
         return found
+
+    @property
+    def _joined(self) -> list[str]:
+        return [way.joins for way in self.ways.values() if way.joins]
+
+    @property
+    def _split(self) -> list[str]:
+        return [way.splits for way in self.ways.values() if way.splits]
 
     # --- schemas ---
 
@@ -152,13 +175,17 @@ class Shape(Struct, frozen=True):
 
     def _level(self, schema: Object) -> Object:
         out = dict(schema)
+        hidden = {*self.hidden, *self._joined}
         for key in ("properties", "dependentSchemas", "dependentRequired"):
             if isinstance(out.get(key), dict):
                 out[key] = {
                     self.names.get(name, name): self._value(key, name, value)
                     for name, value in out[key].items()
-                    if name not in self.hidden
+                    if name not in hidden
                 }
+        for name, way in self.ways.items():
+            if way.splits and isinstance(schema.get("properties"), dict) and name in schema["properties"]:
+                out["properties"] = {way.splits: {"type": "string"}, **out["properties"]}
         for key in ("required", "propertyOrdering"):
             if isinstance(out.get(key), list):
                 out[key] = self._listed(out[key])
@@ -170,9 +197,13 @@ class Shape(Struct, frozen=True):
         return self._listed(value) if isinstance(value, list) else value
 
     def _listed(self, names: list[Json]) -> list[Json]:
-        return [
-            self.names.get(name, name) if isinstance(name, str) else name for name in names if not self._hides(name)
-        ]
+        hidden = {*self.hidden, *self._joined}
+        listed: list[Json] = []
+        for name in (name for name in names if isinstance(name, str) and name not in hidden):
+            way = self.ways.get(name)
+            listed += [*([way.splits] if way is not None and way.splits else ()), self.names.get(name, name)]
+        return listed
 
-    def _hides(self, name: Json) -> bool:
-        return isinstance(name, str) and name in self.hidden
+
+def _give(found: Object, pair: Json, name: str, beside: str) -> None:
+    found.update({key: value for key, value in zip((name, beside), pair, strict=True) if value is not None})

@@ -6,6 +6,7 @@ and the model writes `ls`. A value that has another form than expected goes on a
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from itertools import permutations
@@ -28,6 +29,10 @@ class Way(Struct, frozen=True):
     """What the model's form is; the description stays the parameter's own."""
     says: str
     """What it does, for people."""
+    joins: str = ""
+    """A second parameter of the client that goes into the model's one: `out` takes both, `back` gives both."""
+    splits: str = ""
+    """A second parameter that the model has for the client's one: `out` gives both, `back` takes both."""
 
 
 def _texts(value: Json) -> bool:
@@ -97,6 +102,28 @@ def _over(factor: int) -> Callable[[Json], Json]:
     return over
 
 
+_ADDRESS = re.compile(r"https?://[^\s<>\"'`]+")
+PAGE = "url"
+_APART = "\n\n"
+
+
+def _addressed(value: Json) -> Json:
+    """A request for a page, and the address that stands in it."""
+    found = _ADDRESS.search(value) if isinstance(value, str) else None
+    if found is None:
+        return [value, None]
+    address = found[0].rstrip(".,;:!?)]}")
+    return [value.removesuffix(f"{_APART}{address}"), address]
+
+
+def _requested(pair: Json) -> Json:
+    """A question and an address as one request."""
+    question, address = pair
+    if not isinstance(address, str) or (isinstance(question, str) and address in question):
+        return question
+    return f"{question}{_APART}{address}" if isinstance(question, str) and question else address
+
+
 _STATES = ["pending", "in_progress", "completed"]
 _DONE, _DOING = "content", "activeForm"
 """One agent wants the words of a step twice, the second time as what is being done."""
@@ -137,6 +164,12 @@ WAYS: Mapping[str, Way] = MappingProxyType(
         "one-list": Way(_listed, _alone, {"type": "array"}, "the client has one value, the model a list of it"),
         "json-text": Way(_spelled, _parsed, _TEXT, "the client has a value, the model its JSON as text"),
         **{f"{own}-{seen}": _plan(own, seen) for own, seen in permutations(("step", "content", "description"), 2)},
+        "request-page": Way(
+            _addressed, _requested, _TEXT, "the client has one request, the model a question and a `url`", splits=PAGE
+        ),
+        "page-request": Way(
+            _requested, _addressed, _TEXT, "the client has a question and a `url`, the model one request", joins=PAGE
+        ),
         "seconds-milliseconds": Way(
             _times(1000), _over(1000), _NUMBER, "the client has seconds, the model milliseconds"
         ),

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from toolwire.policy.reshape import WAYS
 from toolwire.policy.rules import Reshape, Rule
 from toolwire.wire import Json
 
@@ -153,11 +154,12 @@ def mapped(own: Known, seen: Known) -> Rule | None:
         return None
     theirs = {one.meaning: one for one in reversed(seen.parameters) if one.meaning and not one.older}
     pairs = {one.name: theirs[one.meaning] for one in own.parameters if one.meaning in theirs}
-    alone = [one for one in own.parameters if one.name not in pairs]
-    if not pairs or any(one.required and one.default is None for one in alone):
-        return None
     forms = {one.name: one.form for one in own.parameters if one.name in pairs}
     reshaped = {name: _way(forms[name], pair.form) for name, pair in pairs.items() if forms[name] != pair.form}
+    joined = {WAYS[way].joins for way in reshaped.values()}
+    alone = [one for one in own.parameters if one.name not in pairs and one.name not in joined]
+    if not pairs or any(one.required and one.default is None for one in alone):
+        return None
     return Rule(
         name=f"{own.name} as {seen.name}",
         tool=(own.name,),
