@@ -14,6 +14,8 @@ from toolwire.fold import Fold, fold, unfold
 from toolwire.ir import NOTHING, Call, Failure, Request, Response, Result, Tool, Usage, changed, place
 from toolwire.loss import OFF, Ledger, Loss
 from toolwire.options import Options
+from toolwire.policy.back import UNDONE
+from toolwire.policy.out import applied
 from toolwire.room import Context, Room, StreamReader, StreamWriter
 from toolwire.rounds import Added, Rounds
 from toolwire.schema import restored
@@ -108,6 +110,7 @@ class Exchange:
         self._ahead: tuple[Body, Request] | None = None
         self._sent: Request | None = None
         self._plan = Plan()
+        self._undo = UNDONE
         self._taken: frozenset[str] = frozenset()
         self._rounds: Rounds | None = None
         self._told: list[Event] = []
@@ -130,6 +133,7 @@ class Exchange:
         self._note_limit(ledger, request)
         if kept:
             request = restoring.restored(request, kept, self._maker, self.provider.rules, ledger)
+        request = self._ruled(request, ledger)
         request, self._plan, self._taken = outbound(request, self.provider, ledger, options)
         self._sent = request
         wire = self.provider.write_request(request, ledger)
@@ -210,7 +214,14 @@ class Exchange:
         """Know the client's request without translating it anew: for an answer that comes alone."""
         request = self._read(body)
         scratch = Ledger(self.client.name, self.provider.name)
+        request = self._ruled(request, scratch)
         _, self._plan, self._taken = outbound(request, self.provider, scratch, self.options)
+
+    def _ruled(self, request: Request, ledger: Ledger) -> Request:
+        """The request as the operator's rules want it."""
+        if self.options.policy:
+            request, self._undo = applied(request, self.options.policy, ledger, self.provider.rules.forces)
+        return request
 
     def _read(self, body: Body) -> Request:
         try:
@@ -275,6 +286,8 @@ class Exchange:
             response = fold(self._told)
         steps = AnswerSteps(self._way(response.id), ledger) if self._alters else None
         shown = response if steps is None else answered(response, steps)
+        if steps is not None and steps.failure is not None:
+            return self._refused(steps.failure, ledger)
         wire = self.client.write_response(shown, ledger, self._context(response.id))
         failed = isinstance(wire.get("error"), dict) and bool(wire["error"]) and self.crossing
         return Translation(
@@ -329,12 +342,18 @@ class Exchange:
             known,
             self.keeps,
             options.stamps,
+            self._undo,
         )
 
     @property
     def _alters(self) -> bool:
         """Must answers be written anew?"""
-        return self.crossing or self._plan.active or self.options.stamps
+        return self.crossing or self._plan.active or self.options.stamps or self.undoes
+
+    @property
+    def undoes(self) -> bool:
+        """Did the operator's rules change tools, so that calls of them must be changed back?"""
+        return bool(self._undo)
 
     def _context(self, seed: str) -> Context:
         return Context(self._request, self.options.now, self.options.seed or seed)
@@ -435,6 +454,7 @@ class StreamTranslation:
                 out.append(write(event))
             else:
                 out.extend(map(write, self._steps.step(event)))
+                self.failure = self.failure or self._steps.failure
         return b"".join(out)
 
     def _started(self, event: ResponseStart) -> None:

@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from toolwire.ir import Tool
+from toolwire.policy.rules import Rule
 from toolwire.wire import MAX_BYTES
 
 
@@ -37,6 +38,8 @@ class Options(Struct, frozen=True, kw_only=True):
     do not reach it."""
     shown: frozenset[str] = frozenset()
     """Those of them whose calls the client is told of, in the thinking."""
+    policy: tuple[Rule, ...] = ()
+    """What an operator does to tools on their way: the rules that are in force for this exchange."""
     now: int = 0
     """The time for fields that demand one; passed in, so that the same input gives the same bytes."""
     seed: str = ""

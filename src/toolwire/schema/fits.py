@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from fractions import Fraction
 from functools import lru_cache
 from math import inf
 from typing import Final
@@ -18,7 +17,7 @@ from msgspec import Raw
 from toolwire.schema.combine import key_of
 from toolwire.schema.refs import Lookup
 from toolwire.schema.words import REFERENCES, is_number, spelled
-from toolwire.wire import MAX_DEPTH, Json, Object, Number, Path, as_float, kind_of, pointer, too_deep
+from toolwire.wire import MAX_DEPTH, Json, Number, Object, Path, as_float, kind_of, pointer, too_deep
 
 Fault = tuple[Path, str]
 _WORDS: Final[Mapping[str, str]] = {
@@ -177,8 +176,8 @@ def _multiple(value: float, factor: float) -> bool:
         return True
     if isinstance(value, int) and isinstance(factor, int):
         return value % factor == 0
-    parts = Fraction(str(value)) / Fraction(str(factor))
-    return parts.denominator == 1
+    parts = value / factor
+    return abs(parts) == inf or abs(parts - round(parts)) <= 1e-9 * max(1.0, abs(parts))
 
 
 def _counted(kind: type[str] | type[list[Json]] | type[Object], key: str, most: bool, word: str) -> Check:

@@ -24,8 +24,9 @@ from toolwire.events import (
     SealDelta,
     TextDelta,
 )
-from toolwire.ir import Call, Finish, Part, Reasoning, Seal, Text, changed, place
+from toolwire.ir import Call, Failure, Finish, Part, Reasoning, Seal, Text, changed, place
 from toolwire.loss import Ledger
+from toolwire.policy.back import UNDONE, Refused, Undo
 from toolwire.room import Room
 from toolwire.schema import Converted, restored
 from toolwire.steps.naming import FREEFORM, Plan, reshaped, unwrapped
@@ -47,12 +48,14 @@ class Way(Struct, frozen=True):
     """Is what the client has no slot for kept, by the id of a call?"""
     stamps: bool = False
     """Must seals name their maker even where the client speaks the provider's protocol?"""
+    undo: Undo = UNDONE
+    """What an operator's rules did to the tools."""
 
 
 class _Open:
     """A part that is under way."""
 
-    __slots__ = ("choice", "freeform", "held", "index", "mute", "part", "pieces", "seal", "shape")
+    __slots__ = ("choice", "freeform", "held", "index", "mute", "part", "pieces", "ruled", "seal", "shape")
 
     def __init__(self, part: Any, index: int, choice: int) -> None:
         self.part = part
@@ -63,6 +66,8 @@ class _Open:
         self.held = False
         self.freeform = False
         self.mute = False
+        self.ruled = False
+        """Must the rules see it whole?"""
         self.shape: Converted | None = None
 
 
@@ -88,6 +93,10 @@ class AnswerSteps:
         self.waiting: list[seals.Entry] = []
         self.given: list[_Open] = []
         """All calls, as the client has them."""
+        self.refused: list[Refused] = []
+        """Calls that must not reach the client."""
+        self.failure: Failure | None = None
+        """Why the answer was refused, where it was."""
         self.unslotted: list[tuple[int, Any]] = []
         """Sealed parts whose choice has not ended: only then it is known whether there is a call to keep them by."""
 
@@ -100,12 +109,19 @@ class AnswerSteps:
         return found
 
     def step(self, event: Event) -> list[Event]:
+        if self.failure is not None:
+            return []
         known = _STEPS.get(type(event))
         if known is not None:
             return known(self, event)
         if not self.crossing and event.frame is not None:
-            return [replace(event, frame=None)] if self.way.plan.active or self.stamping else [event]
+            return [replace(event, frame=None)] if self._anew else [event]
         return [event]
+
+    @property
+    def _anew(self) -> bool:
+        """Is an answer in the client's own protocol written anew?"""
+        return self.way.plan.active or self.stamping or bool(self.way.undo)
 
     # --- parts ---
 
@@ -126,7 +142,10 @@ class AnswerSteps:
             growing.part = self._restored(part, event.choice)
             growing.freeform = growing.part.kind == FREEFORM and part.kind != FREEFORM
             growing.shape = self.way.plan.shapes.get(part.name)
-            growing.held = growing.freeform or self.hold_calls or growing.shape is not None
+            if self.way.undo:
+                growing.ruled = self.way.undo.holds(growing.part)
+                growing.part = growing.part if growing.ruled else self.way.undo.named(growing.part)
+            growing.held = growing.freeform or self.hold_calls or growing.shape is not None or growing.ruled
             if part.arguments:
                 growing.pieces.append(part.arguments)
                 growing.part = replace(growing.part, arguments="")
@@ -173,7 +192,9 @@ class AnswerSteps:
         growing = self.open.pop(event.index)
         out: list[Event] = []
         if growing.held:
-            out = self._release(growing)
+            out = self._release(growing, event.incomplete)
+        if growing.index < 0 and not growing.mute:
+            return out  # it was refused
         if growing.seal is not None:
             out += self._sealed(growing)
         elif isinstance(growing.part, Reasoning) and (self.beside or self.on_next):
@@ -191,17 +212,39 @@ class AnswerSteps:
             out += self._beside("before", growing.seal, growing.choice)
         return out
 
-    def _release(self, growing: _Open) -> list[Event]:
+    def _release(self, growing: _Open, cut: bool) -> list[Event]:
         """A held call, whole: what seals it goes before it, what wrapped it comes off."""
         out: list[Event] = []
+        self._unwrap(growing)
+        if growing.ruled and (refused := self._ruled(growing, cut)) is not None:
+            return refused
         if growing.seal is not None and self.beside:
             out = self._beside("next", growing.seal, growing.choice)
             growing.seal = None
+        return out + self._begin(growing)
+
+    @staticmethod
+    def _unwrap(growing: _Open) -> None:
         if growing.freeform:
             growing.pieces = [unwrapped("".join(growing.pieces))]
         elif growing.shape is not None:
             growing.pieces = [reshaped("".join(growing.pieces), growing.shape, restored)]
-        return out + self._begin(growing)
+
+    def _ruled(self, growing: _Open, cut: bool) -> list[Event] | None:
+        """A whole call as the rules want it; what is sent instead where it must not reach the client, else None."""
+        found = self.way.undo.back(replace(growing.part, arguments="".join(growing.pieces)), self.ledger, cut)
+        if isinstance(found, Call):
+            growing.pieces = [found.arguments] if found.arguments else []
+            growing.part = replace(found, arguments="")
+            return None
+        self.refused.append(found)
+        self.given.remove(growing)
+        if not any(other.choice == growing.choice for other in self.given):
+            self.called.discard(growing.choice)
+        if not found.fatal:
+            return []
+        self.failure = Failure("upstream", f"the model's call of `{found.call.name}` was refused: {found.why}", 502)
+        return [ResponseFailed(self.failure)]
 
     def _broken(self, growing: _Open) -> bool:
         text = "".join(growing.pieces)
@@ -335,10 +378,12 @@ class AnswerSteps:
             self.waiting = []
         if self.crossing and event.choice in self.called and finish.kind in ("stop", "other"):
             finish = Finish("calls", finish.raw, origin=finish.origin)
+        elif self.refused and event.choice not in self.called and finish.kind == "calls":
+            finish = Finish("stop")
         return [*out, replace(event, finish=finish, frame=None)]
 
     def response_end(self, event: ResponseEnd) -> list[Event]:
-        if self.crossing or self.way.plan.active or self.stamping:
+        if self.crossing or self._anew:
             self.ledger.strays(event.strays)
         self._settle(None)
         return [*self._uncut(False), replace(event, frame=None)]

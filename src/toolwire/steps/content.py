@@ -38,10 +38,10 @@ def _mapped(request: Request, turns: list[Turn]) -> Request:
 
 def instructed(request: Request, rules: Rules, ledger: Ledger) -> Request:
     """The request with its instructions at the target's own place."""
-    if ledger.source == ledger.target:
-        return request
     if rules.system == "turns":
         return _system_first(request)
+    if ledger.source == ledger.target:
+        return request
     leading = 0
     while leading < len(request.turns) and request.turns[leading].role in ("system", "developer"):
         leading += 1

@@ -33,6 +33,8 @@ def _is_plain(response: Response, way: Way) -> bool:
         for part in choice.parts:
             kind = type(part)
             if kind is Call:
+                if way.undo:
+                    return False
                 if part.kind != "function" or part.seal is not None or part.incomplete or part.name in shapes:  # type: ignore[union-attr]
                     return False
                 original = way.plan.original(part.name)  # type: ignore[union-attr]

@@ -8,7 +8,7 @@ from toolwire.protocols.anthropic.details.quirks import QUIRKS
 from toolwire.protocols.anthropic.details.schemas import rooted
 from toolwire.protocols.anthropic.errors import read_error, write_error
 from toolwire.protocols.anthropic.http import HTTP
-from toolwire.protocols.anthropic.models import MID_SYSTEM_MODELS, family
+from toolwire.protocols.anthropic.models import MID_SYSTEM_MODELS, family, forces
 from toolwire.protocols.anthropic.names import NAME
 from toolwire.protocols.anthropic.request import read_request, write_request
 from toolwire.protocols.anthropic.response import glance, read_response, write_response
@@ -34,6 +34,7 @@ RULES = Rules(
     seals=frozenset({"reasoning"}),
     signed_reasoning=True,
     binds_reasoning=lambda model: family(model).binds_prefix,
+    forces=forces,
     dialect=rooted,
 )
 

@@ -110,3 +110,9 @@ def family(model: str) -> Family:
         if (not lines or line in lines) and version >= since:
             return facts
     return UNKNOWN
+
+
+def forces(model: str, thinks: bool) -> bool:
+    """Can the model be made to call a tool? One that thinks with a budget has to stop thinking for it."""
+    facts = family(model)
+    return facts.forcing and not (thinks and facts.thinking == "budget")
