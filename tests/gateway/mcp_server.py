@@ -7,6 +7,7 @@ import asyncio
 import os
 import socket
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -34,6 +35,8 @@ TOOLS = {
     "crash": ANY,
     "secret": ANY,
     "mixed": ANY,
+    "told_twice": ANY,
+    "seen": ANY,
     "change": ANY,
     "odd.name/with spaces": ANY,
     "имя": ANY,
@@ -41,6 +44,7 @@ TOOLS = {
     LONG[:-1] + "y": ANY,
 }
 added: list[str] = []
+headers: list[str] = []
 bus = InMemorySubscriptionBus()
 
 
@@ -81,40 +85,38 @@ async def waiting() -> str:
 
 async def called(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
     given = params.arguments or {}
-    match params.name:
-        case "echo":
-            return text(given["text"])
-        case "add":
-            total = {"sum": given["a"] + given["b"]}
-            return types.CallToolResult(content=[], structured_content=total)
-        case "image":
-            return types.CallToolResult(
-                content=[types.TextContent(text="a dot"), types.ImageContent(data=PIXEL, mime_type="image/png")]
-            )
-        case "audio":
-            return types.CallToolResult(content=[types.AudioContent(data="UklGRg==", mime_type="audio/wav")])
-        case "resources":
-            return types.CallToolResult(content=resources())
-        case "fail":
-            return text("the disk is full", is_error=True)
-        case "refuse":
-            raise ValueError("no such thing")
-        case "slow":
-            return text(await waiting())
-        case "crash":
-            print("out of memory, goodbye", file=sys.stderr, flush=True)
-            os._exit(3)
-        case "secret":
-            return text(os.environ.get("MCP_TOKEN", "none"))
-        case "mixed":
-            return text("three", structured_content={"n": 3})
-        case "change":
-            added.append(f"added_{len(added)}")
-            await bus.publish(ToolsListChanged())
-            await ctx.session.send_tool_list_changed()
-            return text("changed")
-        case name:
-            return text(f"called {name}")
+    if params.name in PLAIN:
+        return PLAIN[params.name](given)
+    if params.name == "slow":
+        return text(await waiting())
+    if params.name == "change":
+        added.append(f"added_{len(added)}")
+        await bus.publish(ToolsListChanged())
+        return text("changed")
+    return text(f"called {params.name}")
+
+
+def refused(given: dict[str, Any]) -> types.CallToolResult:
+    raise ValueError("no such thing")
+
+
+def crashed(given: dict[str, Any]) -> types.CallToolResult:
+    sys.stderr.write("out of memory, goodbye\n")
+    sys.stderr.flush()
+    os._exit(3)
+
+
+def summed(given: dict[str, Any]) -> types.CallToolResult:
+    return types.CallToolResult(content=[], structured_content={"sum": given["a"] + given["b"]})
+
+
+def drawn(given: dict[str, Any]) -> types.CallToolResult:
+    picture = types.ImageContent(data=PIXEL, mime_type="image/png")
+    return types.CallToolResult(content=[types.TextContent(text="a dot"), picture])
+
+
+def heard(given: dict[str, Any]) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.AudioContent(data="UklGRg==", mime_type="audio/wav")])
 
 
 def resources() -> list[types.ContentBlock]:
@@ -125,6 +127,22 @@ def resources() -> list[types.ContentBlock]:
         types.EmbeddedResource(resource=blob),
         types.ResourceLink(name="b.txt", uri="file:///notes/b.txt", description="another"),
     ]
+
+
+PLAIN: dict[str, Callable[[dict[str, Any]], types.CallToolResult]] = {
+    "echo": lambda given: text(given["text"]),
+    "add": summed,
+    "image": drawn,
+    "audio": heard,
+    "resources": lambda _: types.CallToolResult(content=resources()),
+    "fail": lambda _: text("the disk is full", is_error=True),
+    "refuse": refused,
+    "crash": crashed,
+    "secret": lambda _: text(os.environ.get("MCP_TOKEN", "none")),
+    "mixed": lambda _: text("three", structured_content={"n": 3}),
+    "told_twice": lambda _: text('{"n": 3}', structured_content={"n": 3}),
+    "seen": lambda _: text("|".join(headers)),
+}
 
 
 async def no_prompts(ctx: Any, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
@@ -147,10 +165,22 @@ async def piped() -> None:
         await server.run(read, write, options)
 
 
+def noted(app: Any) -> Any:
+    """Remember what the last request was authorised with."""
+
+    async def wrapped(scope: Any, receive: Any, send: Any) -> None:
+        found = dict(scope.get("headers", ())).get(b"authorization", b"")
+        headers[:] = [found.decode()] if found else []
+        await app(scope, receive, send)
+
+    return wrapped
+
+
 def over_http(port: int = 0) -> None:
     bound = socket.create_server(("127.0.0.1", port))
-    print(bound.getsockname()[1], flush=True)
-    app = server.streamable_http_app()
+    sys.stdout.write(f"{bound.getsockname()[1]}\n")
+    sys.stdout.flush()
+    app = noted(server.streamable_http_app())
     uvicorn.Server(uvicorn.Config(app, log_level="error")).run(sockets=[bound])
 
 

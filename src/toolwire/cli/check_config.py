@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from toolwire.cli import BAD_INPUT, Complaint, files, screen
 from toolwire.gateway.settings import places
-from toolwire.gateway.settings.config import Config, ModelRule, Provider
+from toolwire.gateway.settings.config import Config, McpServer, ModelRule, Provider
 from toolwire.gateway.settings.configfile import load
 from toolwire.gateway.settings.problems import Problem, Problems, said
 
@@ -42,6 +42,7 @@ def run(chosen: argparse.Namespace) -> int:
         ("", general),
         ("providers", list(providers(config))),
         ("models", [ruled(rule) for rule in config.models]),
+        ("mcp", [served_tools(server) for server in config.mcp.values()]),
         ("client keys", [(f"  {key.name}", ", ".join(key.models)) for key in config.server.keys]),
     ):
         if rows:
@@ -98,6 +99,19 @@ def ruled(rule: ModelRule) -> Row:
     limit = f", at most {rule.max_output_tokens} tokens" if rule.max_output_tokens else ""
     target = f"{rule.provider}/{rule.model or '(as asked)'}{pinned}{limit}"
     return f"  {rule.name}", target, f"then {', '.join(rule.fallbacks)}" if rule.fallbacks else ""
+
+
+def served_tools(server: McpServer) -> Row:
+    missing = f"missing: {', '.join(server.missing)}" if server.missing else ""
+    return f"  {server.name}", server.shown, f"for {whom(server)}", missing
+
+
+def whom(server: McpServer) -> str:
+    """Who is given its tools."""
+    if not server.models and not server.clients:
+        return "nobody"
+    models = ", ".join(server.models) or "all models"
+    return f"{models} of {', '.join(server.clients)}" if server.clients else models
 
 
 # --- keys of clients ----------------------------------------------------------------------------------------------

@@ -40,9 +40,11 @@ class Pace(Struct, frozen=True, kw_only=True):
     """How often and how long, in seconds."""
 
     first: float = 1.0
-    """Until a server is tried again; a connection that held shorter than ten times this counts as a failure."""
+    """Until a server is tried again."""
     most: float = 60.0
     """The longest wait between two tries: every one doubles it."""
+    steady: float = 10.0
+    """A connection that held for so long is made again at once when it is lost; a shorter one counts as a failure."""
     keep: float = 300.0
     """How long the tools of a lost server are still offered: a list that flickers spoils every cache of prompts."""
     look: float = 300.0
@@ -59,7 +61,7 @@ class Offered(Struct, frozen=True):
 
 
 class Link:
-    """A server, its state and its tools. `changed` is called when the tools did, `says` when the state did."""
+    """A server, its state and its tools. `changed` is called when the tools did, `says` when they or the state did."""
 
     def __init__(
         self, settings: McpServer, pace: Pace, changed: Callable[[], None], says: Callable[[str, State, str], None]
@@ -186,15 +188,14 @@ class Link:
             connection = loop.create_task(self._connection())
             await asyncio.wait({connection})
             error = connection.exception()
-            held = loop.time() - begun
-            lasted = self._client is not None and held >= 10 * self._pace.first
+            lasted = self._client is not None and loop.time() - begun >= self._pace.steady
             self._client, self._scope = None, None
             if self._closed:
                 return
             self._failures = 0 if lasted else self._failures + 1
             self._keep_for_a_while(loop)
+            self._enter("down", self._plain(error) if error is not None else self._ending())
             if self._failures:
-                self._enter("down", self._plain(error) if error is not None else self._ending())
                 await self._rest()
 
     async def _rest(self) -> None:
@@ -279,17 +280,24 @@ class Link:
                     await self._stale.wait()
                 self._stale.clear()
                 with anyio.fail_after(self.settings.connect_timeout):
-                    self._offer(await self._list(client))
+                    listed = await self._list(client)
+                if self._offer(listed):
+                    self._enter("up")
                 await anyio.sleep(self._pace.gap)
 
     async def _listen(self, client: Client) -> None:
         """Since 2026 a server speaks of changes only to those who ask; one that will not is looked at now and then."""
-        try:
-            async with client.listen(tools_list_changed=True) as events:
-                async for _ in events:
-                    self._stale.set()
-        except (MCPError, SubscriptionLost):
-            return
+        while True:
+            try:
+                async with client.listen(tools_list_changed=True) as events:
+                    async for _ in events:
+                        self._stale.set()
+                return
+            except MCPError:
+                return
+            except SubscriptionLost:
+                await anyio.sleep(self._pace.first)
+                self._stale.set()  # what was said in between was not heard
 
     async def _list(self, client: Client) -> tuple[wire.Tool, ...]:
         if client.server_capabilities.tools is None:
@@ -306,7 +314,8 @@ class Link:
 
     # --- tools ---
 
-    def _offer(self, listed: tuple[wire.Tool, ...]) -> None:
+    def _offer(self, listed: tuple[wire.Tool, ...]) -> bool:
+        """Is anything else offered from now on?"""
         found: dict[str, Offered] = {}
         for tool in sorted(listed, key=lambda tool: tool.name):
             offered = _offered(self.settings.name, tool)
@@ -314,9 +323,11 @@ class Link:
                 found.setdefault(offered.tool.name, offered)
         tools = tuple(sorted(found.values(), key=lambda offered: offered.tool.name))
         self._listed = listed
-        if tools != self._tools:
-            self._tools = tools
-            self._changed()
+        if tools == self._tools:
+            return False
+        self._tools = tools
+        self._changed()
+        return True
 
     def _keep_for_a_while(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._forgetting is None or self._forgetting.cancelled():

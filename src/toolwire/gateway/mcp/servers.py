@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # the SDK is an extra, and slow to import: only who has serve
     from toolwire.gateway.mcp.link import Link, Offered, Pace, State
 
 Says: TypeAlias = "Callable[[str, State, str], None]"
-"""Told of a server's name, its new state, and what is wrong."""
+"""Told of a server's name, its state, and what is wrong, whenever that or its tools changed."""
 REMEMBERED = 1024
 """Sets of tools that are kept, by model and client. Models are named by clients, so there is no end of them."""
 

@@ -16,11 +16,14 @@ from toolwire.gateway.settings.addresses import fault
 from toolwire.gateway.settings.config import McpServer, Positive, Secret
 from toolwire.gateway.settings.tables import Findings, Table
 from toolwire.gateway.settings.toml_lines import Place
+from toolwire.gateway.telemetry.clean import redact
 
 EXTRA = "pip install 'toolwire[mcp]'"
 Limit = Annotated[float, Meta(gt=0)]
 _VARIABLE = re.compile(r"\$(?:\$|\{(\w+)\}|([A-Za-z_]\w*))")
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_SAID = re.compile(r"(?i)(--?[\w-]*(?:key|token|secret|passw)[\w-]*[= ])\S+")
+"""An argument that says what follows it."""
 _STDIO, _HTTP = ("env", "cwd"), ("headers",)
 
 
@@ -100,7 +103,7 @@ class _Reading:
             env=env,
             cwd=str(folder / table.cwd) if table.cwd else "",
             url=url,
-            shown=shlex.join(command) if command else (table.url or "").partition("?")[0],
+            shown=_shown(command) if command else (table.url or "").partition("?")[0],
             headers=headers,
             missing=tuple(self._missing),
             tools=table.tools,
@@ -178,3 +181,8 @@ class _Reading:
             return self._environ.get(name, "")
 
         return Secret(_VARIABLE.sub(of, value))
+
+
+def _shown(command: tuple[str, ...]) -> str:
+    """A command without what looks like a credential in it, though a variable would be the place for that."""
+    return redact(_SAID.sub(r"\1…", shlex.join(command)))

@@ -1,0 +1,698 @@
+"""MCP servers as the gateway has them: real processes and real sockets, good ones and bad ones."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from gateway.mcp_server import LONG, PIXEL, TOOLS
+from gateway.wire import PATIENCE
+from toolwire.gateway.mcp.link import Pace
+from toolwire.gateway.mcp.names import LONGEST, exposed
+from toolwire.gateway.mcp.servers import Interceptor, Servers
+from toolwire.gateway.settings.config import Config, McpServer
+from toolwire.gateway.settings.configfile import load
+from toolwire.gateway.settings.problems import Problems
+from toolwire.ir import Call, Media, Result, Text
+
+HERE = Path(__file__).parent
+GOOD = (sys.executable, str(HERE / "mcp_server.py"))
+QUICK = Pace(first=0.001, most=0.01, gap=0.0)
+Test = Callable[[], Awaitable[None]]
+
+
+def rogue(*how: str, **more: Any) -> McpServer:
+    command = (sys.executable, str(HERE / "mcp_rogue.py"), *how)
+    return McpServer(name="rogue", command=command, models=("*",), **more)
+
+
+def good(name: str = "docs", **more: Any) -> McpServer:
+    return McpServer(name=name, command=GOOD, **{"models": ("*",), **more})
+
+
+class Talk:
+    """Servers, and what they said of themselves."""
+
+    def __init__(self, pace: Pace) -> None:
+        self.said: asyncio.Queue[tuple[str, str, str]] = asyncio.Queue()
+        self.servers = Servers(lambda *told: self.said.put_nowait(told), pace)
+
+    async def until(self, state: str) -> str:
+        """Until a server is in this state; gives what is wrong with it."""
+        while True:
+            _, now, why = await asyncio.wait_for(self.said.get(), PATIENCE)
+            if now == state:
+                return why
+
+    def calls(self) -> Interceptor:
+        found = self.servers.interceptor(("m",), ("c",))
+        assert found is not None
+        return found
+
+    def names(self) -> list[str]:
+        return [tool.name for tool in self.servers.tools_for(("m",), ("c",))]
+
+    async def call(self, name: str, arguments: str = "") -> Result:
+        (result,) = await asyncio.wait_for(self.calls().run([Call("1", name, arguments)]), PATIENCE)
+        assert (result.id, result.name) == ("1", name)
+        return result
+
+
+@asynccontextmanager
+async def talking(*servers: McpServer, pace: Pace = QUICK) -> AsyncIterator[Talk]:
+    talk = Talk(pace)
+    talk.servers.reload(configured(*servers))
+    try:
+        await asyncio.wait_for(talk.servers.ready(("m",), ("c",)), PATIENCE)
+        yield talk
+    finally:
+        await talk.servers.close()
+
+
+def configured(*servers: McpServer) -> Config:
+    return Config(mcp={server.name: server for server in servers})
+
+
+def run(test: Test) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # as the gateway does
+        runner.run(test())
+
+
+def words(result: Result) -> str:
+    return "".join(part.text for part in result.content if isinstance(part, Text))
+
+
+# --- names ----------------------------------------------------------------------------------------------------------
+
+
+def test_plain_names_are_plain() -> None:
+    assert exposed("docs", "search") == "docs__search"
+    assert exposed("docs", "_a__b-c") == "docs___a__b-c"
+
+
+ODD = ["a.b", "a b", "a/b", "имя", "", LONG, LONG[:-1] + "y", "x" * 64, "a_6aee76b7", "\ud800", "a\n"]
+
+
+@pytest.mark.parametrize("tool", ODD)
+def test_odd_names_are_legal_short_and_marked(tool: str) -> None:
+    name = exposed("docs", tool)
+    assert re.fullmatch(r"docs__[A-Za-z0-9_-]*_[0-9a-f]{8}", name)
+    assert len(name) <= LONGEST
+    assert exposed("docs", tool) == name
+
+
+def test_no_two_tools_share_a_name() -> None:
+    tools = [*ODD, *TOOLS, "a_b", "a__b", "b", "_b", exposed("docs", "a.b").removeprefix("docs__"), "a:b", "y" * 300]
+    servers = ["docs", "a", "a-b", "a_b", "s" * 31, "Docs"]
+    names = {exposed(server, tool) for server in servers for tool in set(tools)}
+    assert len(names) == len(servers) * len(set(tools))
+
+
+def test_the_names_of_one_server_do_not_depend_on_another() -> None:
+    async def test() -> None:
+        async with talking(good()) as alone:
+            first = alone.names()
+        async with talking(good("other"), good()) as both:
+            assert [name for name in both.names() if name.startswith("docs__")] == first
+            assert len(set(both.names())) == 2 * len(first) == 2 * len(TOOLS)
+
+    run(test)
+
+
+# --- calls ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def over_http(port: int = 0) -> Iterator[str]:
+    """The good server as a process of its own, behind a URL."""
+    process = subprocess.Popen([*GOOD, "http", str(port)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield f"http://127.0.0.1:{int(process.stdout.readline())}/mcp"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(params=["stdio", "http"], scope="module")
+def server(request: pytest.FixtureRequest) -> Iterator[McpServer]:
+    """The same server, reached in both ways."""
+    if request.param == "stdio":
+        yield good()
+        return
+    with over_http() as url:
+        yield at(url)
+
+
+def at(url: str, **more: Any) -> McpServer:
+    table = {"url": url, "models": ["*"], **more}
+    return read(table)
+
+
+def read(table: dict[str, Any], **environ: str) -> McpServer:
+    """A server as the file has it."""
+    from toolwire.gateway.settings.mcps import mcp_servers
+    from toolwire.gateway.settings.tables import Findings
+
+    findings = Findings(None)
+    found = mcp_servers({"docs": table}, environ, findings, Path())
+    assert not findings.refused, findings.all
+    return found["docs"]
+
+
+def test_results_of_every_kind(server: McpServer) -> None:
+    async def test() -> None:
+        async with talking(server) as talk:
+            calls = [
+                Call("1", "docs__echo", '{"text": "grüße"}'),
+                Call("2", "docs__add", '{"a": 1, "b": 2}'),
+                Call("3", "docs__image"),
+                Call("4", "docs__audio", "{}"),
+                Call("5", "docs__resources"),
+                Call("6", "docs__mixed"),
+                Call("7", "docs__told_twice"),
+                Call("8", exposed("docs", "имя")),
+            ]
+            results = await talk.calls().run(calls)
+            assert [result.id for result in results] == list("12345678")
+            assert [result.name for result in results] == [call.name for call in calls]
+            assert not any(result.error for result in results)
+            assert [result.content for result in results] == [
+                (Text("grüße"),),
+                (Text('{"sum":3}'),),
+                (Text("a dot"), Media("image", mime="image/png", data=PIXEL)),
+                (Media("audio", mime="audio/wav", data="UklGRg=="),),
+                (
+                    Text("a note"),
+                    Media("file", mime="application/pdf", data="JVBERg==", name="a.pdf"),
+                    Text("b.txt (another): file:///notes/b.txt"),
+                ),
+                (Text("three"), Text('{"n":3}')),
+                (Text('{"n": 3}'),),
+                (Text("called имя"),),
+            ]
+            assert [result.value for result in results[:2]] == [None, {"sum": 3}]
+            assert results[6].value == {"n": 3}
+
+    run(test)
+
+
+def test_failures_are_error_results(server: McpServer) -> None:
+    async def test() -> None:
+        async with talking(server) as talk:
+            for name, arguments, said in [
+                ("docs__fail", "", "^the disk is full$"),
+                ("docs__refuse", "", "^the tool `refuse` of the MCP server `docs` failed: "),
+                ("docs__echo", "{", "are no JSON object"),
+                ("docs__echo", "[1]", "are no JSON object"),
+                ("docs__echo", "[" * 100_000, "are no JSON object"),
+                ("docs__nothing", "", "there is no tool `docs__nothing`"),
+            ]:
+                result = await talk.call(name, arguments)
+                assert result.error is True
+                assert re.search(said, words(result)), words(result)
+            cut = await talk.calls().run([Call("1", "docs__echo", '{"text": "x"}', incomplete=True)])
+            assert cut[0].error
+
+    run(test)
+
+
+class Control:
+    """Where the tool `slow` waits."""
+
+    def __init__(self) -> None:
+        self.waiting: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
+        self.writers: list[asyncio.StreamWriter] = []
+
+    def came(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.append(writer)
+        self.waiting.put_nowait((reader, writer))
+
+    async def next(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, int]:
+        reader, writer = await asyncio.wait_for(self.waiting.get(), PATIENCE)
+        word, pid = (await reader.readline()).split()
+        assert word == b"waits"
+        return reader, writer, int(pid)
+
+
+@asynccontextmanager
+async def controlled() -> AsyncIterator[tuple[Control, dict[str, str]]]:
+    control = Control()
+    listening = await asyncio.start_server(control.came, "127.0.0.1", 0)
+    host, port = listening.sockets[0].getsockname()
+    async with listening:
+        yield control, {"MCP_CONTROL": f"{host}:{port}"}
+        for writer in control.writers:
+            writer.transport.abort()
+        await asyncio.sleep(0)
+
+
+def slow(environ: dict[str, str], **more: Any) -> McpServer:
+    return read({"command": list(GOOD), "env": environ, "models": ["*"], **more})
+
+
+def test_calls_run_side_by_side() -> None:
+    async def test() -> None:
+        async with controlled() as (control, environ), talking(slow(environ)) as talk:
+            calls = [Call(str(number), "docs__slow") for number in range(3)]
+            task = asyncio.create_task(talk.calls().run(calls))
+            waiting = [await control.next() for _ in calls]
+            for number, (_, writer, _) in enumerate(reversed(waiting)):
+                writer.write(f"done {number}\n".encode())
+            results = await asyncio.wait_for(task, PATIENCE)
+            assert [result.id for result in results] == ["0", "1", "2"]
+            assert sorted(words(result) for result in results) == ["done 0", "done 1", "done 2"]
+
+    run(test)
+
+
+def test_more_calls_than_a_server_takes_wait() -> None:
+    async def test() -> None:
+        async with controlled() as (control, environ), talking(slow(environ, parallel=1)) as talk:
+            task = asyncio.create_task(talk.calls().run([Call("1", "docs__slow"), Call("2", "docs__slow")]))
+            for _ in range(2):
+                _, writer, _ = await control.next()
+                assert control.waiting.empty()
+                writer.write(b"done\n")
+            assert [words(result) for result in await asyncio.wait_for(task, PATIENCE)] == ["done", "done"]
+
+    run(test)
+
+
+def test_whoever_leaves_cancels_the_call_at_the_server(server: McpServer) -> None:
+    async def test() -> None:
+        async with controlled() as (control, environ):
+            if server.command:
+                await cancelled(control, slow(environ))
+                return
+            os.environ |= environ
+            try:
+                with over_http() as url:
+                    await cancelled(control, at(url))
+            finally:
+                del os.environ["MCP_CONTROL"]
+
+    async def cancelled(control: Control, server: McpServer) -> None:
+        async with talking(server) as talk:
+            task = asyncio.create_task(talk.calls().run([Call("1", "docs__slow")]))
+            reader, _, _ = await control.next()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await asyncio.wait_for(reader.readline(), PATIENCE) == b"cancelled\n"
+            assert words(await talk.call("docs__echo", '{"text": "still here"}')) == "still here"
+
+    run(test)
+
+
+def test_a_call_that_takes_too_long_is_an_error_and_is_cancelled() -> None:
+    async def test() -> None:
+        async with controlled() as (control, environ), talking(slow(environ, timeout=0.2)) as talk:
+            result = await talk.call("docs__slow")
+            assert result.error is True
+            assert words(result) == "the tool `slow` of the MCP server `docs` gave no answer within 0.2 seconds"
+            reader, _, _ = await control.next()
+            assert await asyncio.wait_for(reader.readline(), PATIENCE) == b"cancelled\n"
+
+    run(test)
+
+
+def test_rounds_have_an_end() -> None:
+    async def test() -> None:
+        async with talking(good(rounds=2)) as talk:
+            calls = talk.calls()
+            assert calls.rounds == 2
+            once = [Call("1", "docs__echo", '{"text": "x"}'), Call("2", "docs__echo", '{"text": "y"}')]
+            for _ in range(2):
+                assert [words(result) for result in await calls.run(once)] == ["x", "y"]
+            over = await calls.run(once)
+            assert [result.error for result in over] == [True, True]
+            assert words(over[0]) == "the limit of 2 rounds of calls is reached: answer with what you have"
+
+    run(test)
+
+
+# --- who is given tools ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "models", "clients", "given"),
+    [
+        ({}, ["m"], ["c"], False),
+        ({"models": ("*",)}, ["m"], [], True),
+        ({"models": ("gpt-*",)}, ["fast", "gpt-5"], ["c"], True),
+        ({"models": ("gpt-*",)}, ["claude"], ["c"], False),
+        ({"clients": ("codex*", "ci")}, ["m"], ["p", "ci"], True),
+        ({"clients": ("codex*", "ci")}, ["m"], ["p"], False),
+        ({"models": ("gpt-*",), "clients": ("ci",)}, ["gpt-5"], ["p"], False),
+        ({"models": ("gpt-*",), "clients": ("ci",)}, ["gpt-5"], ["ci"], True),
+    ],
+)
+def test_tools_are_given_by_model_and_client(
+    settings: dict[str, Any], models: list[str], clients: list[str], given: bool
+) -> None:
+    async def test() -> None:
+        servers = Servers()
+        servers.reload(configured(McpServer(name="docs", command=GOOD, **settings)))
+        try:
+            await servers.ready(models, clients)
+            assert bool(servers.tools_for(models, clients)) is given
+            assert (servers.interceptor(models, clients) is not None) is given
+            assert servers.status()[0].state == ("up" if given else "idle"), "nobody is started for nothing"
+        finally:
+            await servers.close()
+
+    run(test)
+
+
+def test_only_allowed_tools_are_offered_and_none_that_the_client_has_itself() -> None:
+    async def test() -> None:
+        async with talking(good(tools=("e*", "docs__a[du]*"))) as talk:
+            assert talk.names() == ["docs__add", "docs__audio", "docs__echo"]
+            found = talk.servers.interceptor(("m",), ("c",), taken={"docs__add"})
+            assert found is not None
+            assert [tool.name for tool in found.tools] == ["docs__audio", "docs__echo"]
+            assert found.intercepts("docs__echo")
+            assert not found.intercepts("docs__add")
+            echo = found.tools[1]
+            assert (echo.description, echo.parameters) == ("Does echo.", TOOLS["echo"])
+            assert talk.servers.named("docs__add") is not None
+            assert talk.servers.named("docs__fail") is None
+
+    run(test)
+
+
+# --- servers as they should not be ----------------------------------------------------------------------------------
+
+
+def test_a_server_of_2025_that_changes_its_tools() -> None:
+    async def test() -> None:
+        async with talking(rogue("grows")) as talk:
+            await talk.until("up")
+            before = talk.calls()
+            assert words(await talk.call("rogue__echo", '{"a": 1}')) == '{"a": 1}'
+            await talk.until("up")
+            assert talk.names() == ["rogue__echo", "rogue__more_1"]
+            assert not before.intercepts("rogue__more_1"), "an exchange keeps the tools that it began with"
+
+    run(test)
+
+
+def test_a_server_that_changes_its_tools(server: McpServer) -> None:
+    async def test() -> None:
+        async with talking(server) as talk:
+            await talk.until("up")
+            assert "docs__added_0" not in talk.names()
+            assert words(await talk.call("docs__change")) == "changed"
+            await talk.until("up")
+            assert "docs__added_0" in talk.names()
+
+    run(test)
+
+
+def test_a_server_that_dies_in_a_call_is_an_error_and_comes_back(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with talking(rogue("dies", str(tmp_path / "mark"))) as talk:
+            await talk.until("up")
+            result = await talk.call("rogue__echo")
+            assert result.error
+            assert "failed: Connection closed" in words(result)
+            assert await talk.until("down")
+            assert talk.names() == ["rogue__echo"], "its tools are still offered for a while"
+            await talk.until("up")
+            assert words(await talk.call("rogue__echo", "{}")) == "{}"
+
+    run(test)
+
+
+def test_what_a_program_said_last_is_told() -> None:
+    async def test() -> None:
+        async with talking(good()) as talk:
+            result = await talk.call("docs__crash")
+            assert words(result).endswith("Connection closed; it last said: out of memory, goodbye")
+
+    run(test)
+
+
+def test_tools_of_a_server_that_stays_down_are_forgotten(tmp_path: Path) -> None:
+    async def test() -> None:
+        pace = Pace(first=PATIENCE, keep=0.0)
+        async with talking(rogue("dies", str(tmp_path / "mark")), pace=pace) as talk:
+            kept = talk.calls()
+            await talk.call("rogue__echo")
+            await talk.until("down")
+            while talk.names():  # a timer of no time
+                await asyncio.sleep(0)
+            (result,) = await kept.run([Call("1", "rogue__echo")])
+            assert result.error
+            assert "the connection ended" in words(result)
+            await asyncio.wait_for(talk.servers.ready(("m",), ("c",)), 1.0)  # nobody waits for it a second time
+
+    run(test)
+
+
+def test_a_server_that_says_nothing_holds_nobody_up() -> None:
+    async def test() -> None:
+        async with talking(rogue("silent", connect_timeout=0.2), good(), pace=Pace(first=PATIENCE)) as talk:
+            assert all(name.startswith("docs__") for name in talk.names())
+            assert len(talk.names()) == len(TOOLS)
+            assert "within 0.2 seconds" in await talk.until("down")
+
+    run(test)
+
+
+@pytest.mark.parametrize("how", ["garbage", "floods", "endless", "upset"])
+def test_a_server_that_misbehaves_is_borne(how: str, capfd: pytest.CaptureFixture[str]) -> None:
+    async def test() -> None:
+        async with talking(rogue(how)) as talk:
+            await talk.until("up")
+            assert talk.names() == ["rogue__echo"]
+            for number in range(3):
+                assert words(await talk.call("rogue__echo", json.dumps({"n": number}))) == json.dumps({"n": number})
+
+    run(test)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("how", ["deaf", "wrong"])
+def test_a_server_that_answers_no_call_is_an_error(how: str) -> None:
+    async def test() -> None:
+        async with talking(rogue(how, timeout=0.3)) as talk:
+            result = await talk.call("rogue__echo", json.dumps({"much": "x" * 1_000_000}))
+            assert result.error
+            assert re.search(r"gave no answer within|does not know", words(result))
+
+    run(test)
+
+
+def test_a_program_that_will_not_end_is_killed(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with talking(rogue("stubborn", str(tmp_path / "pid"))) as talk:
+            assert talk.names() == ["rogue__echo"]
+
+    run(test)
+    pid = int((tmp_path / "pid").read_text())
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_programs_end_with_the_gateway() -> None:
+    async def test() -> None:
+        async with controlled() as (control, environ), talking(slow(environ)) as talk:
+            task = asyncio.create_task(talk.calls().run([Call("1", "docs__slow")]))
+            _, _, pid = await control.next()
+            await talk.servers.close()
+            (result,) = await asyncio.wait_for(task, PATIENCE)
+            assert result.error
+            with pytest.raises(ProcessLookupError):
+                os.kill(pid, 0)
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"command": ("does-not-exist",)}, "it cannot be started: No such file or directory"),
+        ({"command": (str(HERE),)}, "it cannot be started: Permission denied"),
+        ({"command": GOOD, "cwd": "/does/not/exist"}, "it cannot be started: No such file or directory"),
+        ({"command": (sys.executable, "-c", "raise SystemExit('no key')")}, "it last said: no key"),
+        ({"command": GOOD, "missing": ("TOKEN",)}, "TOKEN is not set in the environment"),
+    ],
+)
+def test_a_program_that_cannot_be_started(settings: dict[str, Any], why: str) -> None:
+    async def test() -> None:
+        async with talking(McpServer(name="docs", models=("*",), **settings), pace=Pace(first=PATIENCE)) as talk:
+            assert why in await talk.until("down")
+            assert talk.names() == []
+            assert talk.servers.interceptor(("m",), ("c",)) is None
+
+    run(test)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        return int(bound.getsockname()[1])
+
+
+def test_a_url_where_nobody_is_and_then_somebody() -> None:
+    async def test() -> None:
+        port = free_port()
+        async with talking(at(f"http://127.0.0.1:{port}/mcp")) as talk:
+            assert await talk.until("down") == "it cannot be reached"
+            with over_http(port):
+                await talk.until("up")
+                assert words(await talk.call("docs__echo", '{"text": "x"}')) == "x"
+            result = await talk.call("docs__echo", '{"text": "x"}')
+            assert result.error
+            assert await talk.until("down")
+            with over_http(port):
+                await talk.until("up")
+                assert words(await talk.call("docs__echo", '{"text": "y"}')) == "y"
+
+    run(test)
+
+
+def test_no_page_of_another_kind_is_taken_for_a_server() -> None:
+    async def test() -> None:
+        async with talking(at("http://127.0.0.1:1/mcp"), pace=Pace(first=PATIENCE)) as talk:
+            assert await talk.until("down") == "it cannot be reached"
+
+    run(test)
+
+
+# --- secrets --------------------------------------------------------------------------------------------------------
+
+
+def test_variables_and_headers_reach_the_server_and_nobody_else() -> None:
+    async def test() -> None:
+        token = "geheim-0123456789"
+        server = read(
+            {"command": list(GOOD), "env": {"MCP_TOKEN": "x-$TOKEN-${TOKEN}-$$"}, "models": ["*"]}, TOKEN=token
+        )
+        assert token not in repr(server)
+        async with talking(server) as talk:
+            assert words(await talk.call("docs__secret")) == f"x-{token}-{token}-$"
+        with over_http() as url:
+            there = read({"url": url, "headers": {"Authorization": "Bearer $TOKEN"}, "models": ["*"]}, TOKEN=token)
+            assert token not in repr(there)
+            async with talking(there) as talk:
+                assert words(await talk.call("docs__seen")) == f"Bearer {token}"
+
+    run(test)
+
+
+def test_a_secret_is_not_told_with_a_failure() -> None:
+    async def test() -> None:
+        command = [sys.executable, "-c", "import os; raise SystemExit('bad token ' + os.environ['TOKEN'])"]
+        server = read({"command": command, "env": {"TOKEN": "$T"}, "models": ["*"]}, T="geheim-0123456789")
+        async with talking(server, pace=Pace(first=PATIENCE)) as talk:
+            assert (await talk.until("down")).endswith("it last said: bad token …")
+
+    run(test)
+
+
+def test_a_program_does_not_get_the_environment_of_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MCP_TOKEN", "geheim")
+
+    async def test() -> None:
+        async with talking(good()) as talk:
+            assert words(await talk.call("docs__secret")) == "none"
+
+    run(test)
+
+
+# --- another configuration ------------------------------------------------------------------------------------------
+
+
+def test_a_new_configuration_starts_stops_and_keeps() -> None:
+    async def test() -> None:
+        async with controlled() as (control, environ), talking(slow(environ), good("other")) as talk:
+            old = talk.calls()
+            task = asyncio.create_task(talk.calls().run([Call("1", "docs__slow")]))
+            _, writer, _ = await control.next()
+            talk.servers.reload(configured(slow(environ, tools=["slow"]), good("third")))
+            await talk.servers.ready(("m",), ("c",))
+            assert [name for name in talk.names() if name.startswith("docs__")] == ["docs__slow"]
+            assert "third__echo" in talk.names()
+            assert not any(name.startswith("other__") for name in talk.names())
+            writer.write(b"kept\n")
+            assert words((await asyncio.wait_for(task, PATIENCE))[0]) == "kept"
+            (gone,) = await old.run([Call("1", "other__echo", '{"text": "x"}')])
+            assert gone.error
+            assert "no longer configured" in words(gone)
+
+    run(test)
+
+
+# --- the file -------------------------------------------------------------------------------------------------------
+
+MISTAKES = [
+    ('[mcp.a__b]\ncommand = "x"', 1, "a server cannot be called `a__b`"),
+    ('[mcp.a_]\ncommand = "x"', 1, "a server cannot be called `a_`"),
+    ('[mcp."ä"]\ncommand = "x"', 1, "a server cannot be called `ä`"),
+    (f'[mcp.{"a" * 32}]\ncommand = "x"', 1, "a server cannot be called"),
+    ("[mcp.a]", 1, "`command` or `url` is missing"),
+    ('[mcp.a]\ncommand = "x"\nurl = "http://x"', 3, "command and url exclude each other"),
+    ('[mcp.a]\ncommand = "x"\nheaders = {a = "b"}', 3, "`headers` goes with `url` only"),
+    ('[mcp.a]\nurl = "http://x"\nenv = {a = "b"}', 3, "`env` goes with `command` only"),
+    ('[mcp.a]\nurl = "x"', 2, "a URL begins with https:// or http://"),
+    ('[mcp.a]\ncommand = "x \'y"', 2, "a quote is not closed"),
+    ("[mcp.a]\ncommand = []", 2, "the command is empty"),
+    ('[mcp.a]\nurl = "http://x"\n[mcp.a.headers]\n"a b" = "x"', 4, "no header can be called `a b`"),
+    ('[mcp.a]\nurl = "http://x"\nheaders = {a = "b\\nc"}', 3, "a header holds one line"),
+    ('[mcp.a]\ncommand = "x"\nrounds = 0', 3, "`rounds`: expected a whole number >= 1"),
+    ('[mcp.a]\ncommand = "x"\ntimeout = 0', 3, "`timeout`: expected a number > 0.0"),
+    ('[mcp.a]\ncommand = "x"\ntool = "x"', 3, "unknown key `tool`"),
+    ('[mcp.a]\ncommand = "x"\nshows = "all"', 3, "`shows` is none of its choices"),
+    ("mcp = 1", 1, "`mcp` is a table"),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "what"), MISTAKES)
+def test_mistakes_have_a_line(tmp_path: Path, text: str, line: int, what: str) -> None:
+    file = tmp_path / "toolwire.toml"
+    file.write_text(text)
+    with pytest.raises(Problems) as problems:
+        load(file, {})
+    found = [problem for problem in problems.value.found if problem.severity == "error"]
+    assert [(problem.line, problem.what[: len(what)]) for problem in found] == [(line, what)]
+
+
+def test_what_is_only_a_warning(tmp_path: Path) -> None:
+    file = tmp_path / "toolwire.toml"
+    file.write_text('[mcp.a]\ncommand = "x"\nenv = {A = "$NOT_THERE"}\n')
+    config = load(file, {})
+    assert [(problem.line, problem.what) for problem in config.warnings] == [
+        (1, "nobody is given these tools"),
+        (3, "the variable NOT_THERE is not set"),
+    ]
+    assert config.mcp["a"].missing == ("NOT_THERE",)
+
+
+def test_a_command_is_a_list_or_a_text(tmp_path: Path) -> None:
+    file = tmp_path / "toolwire.toml"
+    file.write_text(
+        '[mcp.a]\ncommand = "x \'y z\' $A"\ncwd = "sub"\nmodels = ["*"]\n[mcp.b]\ncommand = ["x", "y z"]\nmodels = ["*"]'
+    )
+    found = load(file, {}).mcp
+    assert found["a"].command == ("x", "y z", "$A")
+    assert found["a"].cwd == str(tmp_path / "sub")
+    assert found["b"].command == ("x", "y z")
+
+
+def test_what_is_shown_of_a_server_hides_what_is_not_for_all() -> None:
+    assert read({"url": "https://$USER@x/$KEY/mcp?key=abc"}, KEY="k").shown == "https://$USER@x/$KEY/mcp"
+    assert read({"command": "x --api-key abc --token=def --port 1"}).shown == "x --api-key … --token=… --port 1"
