@@ -12,6 +12,7 @@ from toolwire.gateway.access import Access
 from toolwire.gateway.settings.config import Config, Provider
 from toolwire.gateway.settings.routing import Router, Target
 from toolwire.gateway.upstream.client import Address
+from toolwire.policy.match import Policy
 from toolwire.protocols import ROOMS
 from toolwire.room import Room
 
@@ -72,6 +73,7 @@ class State:
         self.config = config
         self.router = Router(config)
         self.access = Access(config.server)
+        self.policy = Policy(config.policy)
         self.forwarded = {room.name: Names(room.http.forwarded) for room in ROOMS.values()}
         self.answered = {room.name: Names(room.http.answered) for room in ROOMS.values()}
         self._stamped = _several(config)

@@ -10,12 +10,14 @@ from msgspec import Struct
 from toolwire import seals
 from toolwire.exchange import Exchange
 from toolwire.gateway import refusals
+from toolwire.gateway.agents import recognised
 from toolwire.gateway.bodies import ambiguous, with_model
 from toolwire.gateway.call import Call, Prepared, Refusal, Tooling
 from toolwire.gateway.lines import Line
 from toolwire.ids import digest
 from toolwire.ir import NOTHING, Failure
 from toolwire.options import Options
+from toolwire.policy.rules import Rule, Subject
 from toolwire.wire import Malformed
 
 SHOW = "x-toolwire-calls"
@@ -38,7 +40,8 @@ def prepared(call: Call, line: Line) -> Prepared | Refusal | Missing:
     if provider.forward_auth and not call.visitor.own:
         return refusals.anonymous(call, line)
     make = partial(_exchange, call, line)
-    if _passes(call, line) and not line.stamps and _same_name(call.model, line.model) and not _has_history(call):
+    plain = not line.stamps and _same_name(call.model, line.model) and not _rules(call, line)
+    if plain and _passes(call, line) and not _has_history(call):
         return Prepared(line, renamed(call, line), make)
     exchange = make()
     try:
@@ -59,7 +62,7 @@ def completed(call: Call, line: Line, exchange: Exchange, kept: Mapping[str, byt
     ledger = translation.ledger
     if not ledger.codes and _passes(call, line):
         # It can be taken as it is, so the client's own bytes are better than ours.
-        back = exchange if line.stamps else partial(_exchange, call, line)
+        back = exchange if line.stamps or exchange.undoes else partial(_exchange, call, line)
         return Prepared(line, renamed(call, line), back)
     if call.state.config.translate.on_loss == "refuse":
         lost = [loss for loss in ledger.losses if loss.severity == "lost"]
@@ -91,7 +94,17 @@ def _options(call: Call, line: Line) -> Options:
         tools=call.tooling.tools if call.tooling is not None else (),
         shown=_shown(call, call.tooling) if call.tooling is not None else frozenset(),
         stamps=line.stamps,
+        policy=_rules(call, line),
     )
+
+
+def _rules(call: Call, line: Line) -> tuple[Rule, ...]:
+    """What the operator does to the tools of this exchange."""
+    policy = call.state.policy
+    if not policy:
+        return ()
+    agent, product = recognised(call.headers.get("user-agent", ""))
+    return policy.active(Subject(call.client.name, agent, line.provider.name, line.model, call.model, product))
 
 
 def _shown(call: Call, tooling: Tooling) -> frozenset[str]:

@@ -225,7 +225,13 @@ class _Work:
             made = shape.out(arguments)
             if made != arguments or list(made) != list(arguments):
                 changes["arguments"] = encode_text(made)
-        return changed(call, **changes) if changes else call
+        if not changes:
+            return call
+        if _key(name) not in self.known:  # what is declared was told there
+            what = f"a call of `{call.name}` goes out as one of `{changes.get('name', call.name)}`"
+            rule = effect.said.get("rename")
+            self.note("policy-renamed" if "name" in changes else "policy-reshaped", place(call), what, rule)
+        return changed(call, **changes)
 
     def _called(self, name: ToolName) -> dict[str, Any]:
         """The name for something of the past; of a tool that is not declared any more, the one that it would have."""
