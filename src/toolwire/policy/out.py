@@ -202,7 +202,9 @@ class _Work:
         made = fitting.schema(tool.parameters)
         if made == tool.parameters:
             return {}
-        self.note("policy-reshaped", place(tool), f"`{tool.name}` has other parameters", rule)
+        unseen = ", ".join(f"`{name}`" for name in fitting.hidden)
+        what = f"`{tool.name}` has other parameters{f', and none for {unseen}' if unseen else ''}"
+        self.note("policy-reshaped", place(tool), what, rule)
         return {"parameters": made}
 
     # --- turns ---

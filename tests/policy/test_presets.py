@@ -1,0 +1,412 @@
+"""Every preset on whole exchanges: the request that goes out, and calls that come back, whole, streamed and replayed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import permutations
+from typing import Any, NamedTuple
+
+import pytest
+
+from toolwire.exchange import Exchange
+from toolwire.fold import fold
+from toolwire.gateway.settings.catalogue import Known, Parameter, catalogue, presets
+from toolwire.ir import Call, Request, Result, Role, Text, Tool, Turn
+from toolwire.loss import Ledger
+from toolwire.options import Options
+from toolwire.protocols import room
+from toolwire.wire import as_object, decode
+
+SPEAKS = {"codex": "openai-responses", "claude": "anthropic", "gemini": "gemini"}
+"""What the agents speak. The model is asked in another protocol, so that all of it is written anew."""
+MODEL = "openai-chat"
+
+
+def exchange(preset: str, client: str, provider: str = MODEL) -> Exchange:
+    return Exchange(room(client), room(provider), Options(policy=presets()[preset], model="m"))
+
+
+def wire(client: str, request: Request) -> dict[str, Any]:
+    """A request as a client would send it."""
+    return room(client).write_request(request, Ledger(client, client))
+
+
+def offered(body: dict[str, Any]) -> dict[str, Any]:
+    """The tools of a request to the model, by name."""
+    return {tool["function"]["name"]: tool["function"] for tool in body.get("tools", ())}
+
+
+def whole(name: str, arguments: str) -> dict[str, Any]:
+    """A model's whole answer with one call."""
+    call = {"id": "call_1", "type": "function", "function": {"name": name, "arguments": arguments}}
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
+    return {"id": "r", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+
+
+def chunks(name: str, arguments: str) -> Iterator[bytes]:
+    """The same as a stream, its arguments in small pieces."""
+
+    def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish}
+        body = {"id": "r", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+        return f"data: {json.dumps(body)}\n\n".encode()
+
+    first = {"index": 0, "id": "call_1", "type": "function", "function": {"name": name, "arguments": ""}}
+    yield chunk({"role": "assistant", "content": None, "tool_calls": [first]})
+    for start in range(0, len(arguments), 7):
+        piece = arguments[start : start + 7]
+        yield chunk({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]})
+    yield chunk({}, "tool_calls")
+    yield b"data: [DONE]\n\n"
+
+
+def called(body: Any, client: str) -> Call:
+    """The one call of an answer, read as the client would."""
+    [choice] = room(client).read_response(as_object(body, None)).choices
+    [call] = [part for part in choice.parts if isinstance(part, Call)]
+    return call
+
+
+def streamed(data: bytes, client: str) -> Call:
+    reader = room(client).stream_reader()
+    [choice] = fold([*reader.feed(data), *reader.close()]).choices
+    [call] = [part for part in choice.parts if isinstance(part, Call)]
+    return call
+
+
+def round_trip(preset: str, client: str, tool: Tool, name: str, arguments: Any) -> dict[str, Any]:
+    """A model's call as the client gets it: the same whole and streamed, and the model's own again when replayed."""
+    this = exchange(preset, client)
+    this.request(wire(client, Request(model="m", tools=(tool,), turns=(Turn("user", (Text("Go."),)),))))
+    text = json.dumps(arguments)
+    call = called(this.response(whole(name, text)).json(), client)
+    stream = this.stream()
+    same = streamed(b"".join(map(stream.feed, chunks(name, text))) + stream.close(), client)
+    assert stream.failure is None
+    assert (call.name, call.namespace) == (same.name, same.namespace) == (tool.name, tool.namespace)
+    assert decode(call.arguments) == decode(same.arguments)
+    assert replayed(preset, client, tool, call) == (name, arguments)
+    return decode(call.arguments)  # type: ignore[no-any-return]
+
+
+def replayed(preset: str, client: str, tool: Tool, call: Call) -> tuple[str, Any]:
+    """A call of the client's history as the model sees it."""
+    role: Role = "user" if client != "openai-responses" else "tool"
+    turns = (
+        Turn("user", (Text("Go."),)),
+        Turn("assistant", (call,)),
+        Turn(role, (Result(call.id, (Text("done"),), name=call.name),)),
+    )
+    body = exchange(preset, client).request(wire(client, Request(model="m", tools=(tool,), turns=turns))).json()
+    [function] = [call["function"] for turn in body["messages"] for call in turn.get("tool_calls", ())]
+    return function["name"], json.loads(function["arguments"])
+
+
+# --- one agent's tools for another ----------------------------------------------------------------------------------
+
+
+class Case(NamedTuple):
+    preset: str
+    client: str
+    own: Known
+    seen: Known
+    parameters: tuple[Parameter, ...]
+
+    @property
+    def tool(self) -> Tool:
+        """As the client declares it."""
+        return Tool(self.own.name, "Does something.", declared(self.parameters))
+
+
+def declared(parameters: tuple[Parameter, ...]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {one.name: typed(one) for one in parameters},
+        "required": [one.name for one in parameters if one.required],
+    }
+
+
+def typed(one: Parameter) -> dict[str, Any]:
+    return {"type": one.type, **({"items": {"type": one.of}} if one.of else {})}
+
+
+def spellings(row: Known) -> Iterator[tuple[str, tuple[Parameter, ...]]]:
+    """The parameters of today, and those of older versions in the places of what replaced them."""
+    today = tuple(one for one in row.parameters if not one.older)
+    older = {one.meaning: one for one in row.parameters if one.older}
+    yield "today", today
+    if older:
+        yield "older", (*(one for one in today if one.meaning not in older), *older.values())
+
+
+def cases() -> Iterator[Any]:
+    for client, model in permutations(SPEAKS, 2):
+        preset = f"{model}-tools-for-{client}"
+        mapped = {tool for rule in presets()[preset] for tool in rule.tool}
+        for name, entry in catalogue().tools.items():
+            for own in entry.by(client):
+                if own.name in mapped:
+                    seen = entry.by(model)[0]
+                    for when, parameters in spellings(own):
+                        case = Case(preset, client, own, seen, parameters)
+                        yield pytest.param(case, id=f"{preset}-{name}-{own.name}-{when}")
+
+
+CASES = list(cases())
+
+
+def test_all_six_directions_are_there() -> None:
+    assert {case.values[0].preset for case in CASES} == {f"{a}-tools-for-{b}" for a, b in permutations(SPEAKS, 2)}
+
+
+def sample(schema: dict[str, Any], name: str) -> Any:
+    """A value for a parameter, different from parameter to parameter."""
+    kind = schema["type"]
+    if kind == "object":
+        made = {key: sample(inner, f"{name} {key}") for key, inner in schema.get("properties", {}).items()}
+        return made | ({"activeForm": made["content"]} if "activeForm" in made else {})  # which no other agent has
+    if kind == "array":
+        return [sample(schema["items"], f"{name} {number}") for number in (1, 2)]
+    if "enum" in schema:
+        return schema["enum"][1]
+    if kind == "string":
+        return f"https://example.com/{len(name)}" if name == "url" else f"some {name}"
+    return {"integer": 7, "number": 7, "boolean": True}[kind]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_model_sees_one_agents_tool_and_the_client_gets_its_own(case: Case) -> None:
+    request = Request(model="m", tools=(case.tool,), turns=(Turn("user", (Text("Go."),)),))
+    translation = exchange(case.preset, SPEAKS[case.client]).request(wire(SPEAKS[case.client], request))
+    [(name, function)] = offered(translation.json()).items()
+    assert name == case.seen.name
+    shown = function["parameters"]["properties"]
+    known = {one.name: one for one in case.seen.parameters}
+    assert shown
+    assert set(shown) <= set(known)
+    assert set(function["parameters"]["required"]) <= set(shown)
+    given = {key: sample(schema, key) for key, schema in shown.items()}
+    given |= {one.name: "Say what https://example.com/x is." for one in known.values() if one.form == "request"}
+    got = round_trip(case.preset, SPEAKS[case.client], case.tool, name, given)
+    mine = {one.name: one for one in case.parameters}
+    assert set(got) <= set(mine), "the client gets nothing that it did not declare"
+    assert {one.name for one in case.parameters if one.required} <= set(got), "and all that it demands"
+    for key, value in given.items():
+        partner = next((one for one in case.parameters if one.meaning and one.meaning == known[key].meaning), None)
+        if partner is not None and partner.form == known[key].form:
+            assert got[partner.name] == value
+
+
+class Told(NamedTuple):
+    """What the model says, and what the client gets."""
+
+    preset: str
+    client: str
+    own: str
+    name: str
+    said: dict[str, Any]
+    got: dict[str, Any]
+    older: bool = False
+
+
+TOLD = [
+    Told("claude-tools-for-codex", "codex", "shell", "Bash", {"command": "ls | wc"}, {"command": ["bash", "-lc", "ls | wc"]}),
+    Told("claude-tools-for-codex", "codex", "exec_command", "Bash", {"command": "ls"}, {"cmd": "ls"}),
+    Told("gemini-tools-for-codex", "codex", "exec_command", "run_shell_command", {"command": "ls", "dir_path": "/a"}, {"cmd": "ls", "workdir": "/a"}),
+    Told("gemini-tools-for-codex", "codex", "cat", "read_file", {"file_path": "/a"}, {"path": "/a"}),
+    Told("claude-tools-for-codex", "codex", "update_plan", "TodoWrite", {"todos": [{"content": "x", "status": "pending", "activeForm": "x"}]}, {"plan": [{"step": "x", "status": "pending"}]}),
+    Told("codex-tools-for-claude", "claude", "Bash", "exec_command", {"cmd": "ls"}, {"command": "ls"}),
+    Told("codex-tools-for-claude", "claude", "TodoWrite", "update_plan", {"plan": [{"step": "x", "status": "pending"}]}, {"todos": [{"content": "x", "status": "pending", "activeForm": "x"}]}),
+    Told("codex-tools-for-gemini", "gemini", "run_shell_command", "exec_command", {"cmd": "ls", "workdir": "/a"}, {"command": "ls", "dir_path": "/a"}),
+    Told("codex-tools-for-gemini", "gemini", "run_shell_command", "exec_command", {"cmd": "ls", "workdir": "/a"}, {"command": "ls", "directory": "/a"}, True),
+    Told("claude-tools-for-gemini", "gemini", "read_file", "Read", {"file_path": "/a", "offset": 3}, {"file_path": "/a", "start_line": 3}),
+    Told("claude-tools-for-gemini", "gemini", "read_file", "Read", {"file_path": "/a"}, {"absolute_path": "/a"}, True),
+    Told("claude-tools-for-gemini", "gemini", "replace", "Edit", {"file_path": "/a", "old_string": "x", "new_string": "y", "replace_all": True}, {"file_path": "/a", "old_string": "x", "new_string": "y", "allow_multiple": True, "instruction": "Replace old_string by new_string."}),
+    Told("claude-tools-for-gemini", "gemini", "grep_search", "Grep", {"pattern": "x", "path": "/a", "glob": "*.py"}, {"pattern": "x", "dir_path": "/a", "include_pattern": "*.py"}),
+    Told("claude-tools-for-gemini", "gemini", "search_file_content", "Grep", {"pattern": "x", "glob": "*.py"}, {"pattern": "x", "include": "*.py"}),
+    Told("claude-tools-for-gemini", "gemini", "google_web_search", "WebSearch", {"query": "x"}, {"query": "x"}),
+    Told("claude-tools-for-gemini", "gemini", "web_fetch", "WebFetch", {"url": "https://a.example/x", "prompt": "Who?"}, {"prompt": "Who?\n\nhttps://a.example/x"}),
+    Told("gemini-tools-for-claude", "claude", "WebFetch", "web_fetch", {"prompt": "Who is https://a.example/x?"}, {"prompt": "Who is https://a.example/x?", "url": "https://a.example/x"}),
+    Told("gemini-tools-for-claude", "claude", "Edit", "replace", {"file_path": "/a", "old_string": "x", "new_string": "y"}, {"file_path": "/a", "old_string": "x", "new_string": "y"}),
+    Told("gemini-tools-for-claude", "claude", "Grep", "grep_search", {"pattern": "x"}, {"pattern": "x", "output_mode": "content"}),
+    Told("gemini-tools-for-claude", "claude", "WebSearch", "google_web_search", {"query": "x"}, {"query": "x"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "told", [pytest.param(told, id=f"{told.preset}-{told.own}-{number}") for number, told in enumerate(TOLD)]
+)
+def test_calls_mean_the_same_on_both_sides(told: Told) -> None:
+    [row] = [row for entry in catalogue().tools.values() for row in entry.by(told.client) if row.name == told.own]
+    parameters = dict(spellings(row))["older" if told.older else "today"]
+    tool = Tool(told.own, "Does something.", declared(parameters))
+    assert round_trip(told.preset, SPEAKS[told.client], tool, told.name, told.said) == told.got
+
+
+def test_parameters_without_a_counterpart_are_not_shown_and_not_taken() -> None:
+    tool = Tool(
+        "Read",
+        "Reads.",
+        {
+            "type": "object",
+            "properties": {"file_path": {"type": "string"}, "pages": {"type": "string"}},
+            "required": ["file_path"],
+        },
+    )
+    this = exchange("gemini-tools-for-claude", "anthropic")
+    translation = this.request(
+        wire("anthropic", Request(model="m", tools=(tool,), turns=(Turn("user", (Text("Go."),)),)))
+    )
+    assert [*offered(translation.json())["read_file"]["parameters"]["properties"]] == ["file_path"]
+    assert any("pages" in loss.what for loss in translation.losses), "and are named in the report"
+    call = called(this.response(whole("read_file", '{"file_path": "/a", "pages": "1-2"}')).json(), "anthropic")
+    assert decode(call.arguments) == {"file_path": "/a"}
+
+
+def test_a_parameter_that_the_catalogue_does_not_know_stays() -> None:
+    tool = Tool(
+        "Bash",
+        "Runs.",
+        {
+            "type": "object",
+            "properties": {"command": {"type": "string"}, "mood": {"type": "string"}},
+            "required": ["command", "mood"],
+        },
+    )
+    got = round_trip("codex-tools-for-claude", "anthropic", tool, "exec_command", {"cmd": "ls", "mood": "good"})
+    assert got == {"command": "ls", "mood": "good"}
+
+
+def test_two_tools_never_get_one_name() -> None:
+    tools = tuple(
+        Tool(name, "Runs.", {"type": "object", "properties": {"command": {"type": "string"}}})
+        for name in ("shell_command", "shell")
+    )
+    this = exchange("claude-tools-for-codex", "openai-responses")
+    translation = this.request(
+        wire("openai-responses", Request(model="m", tools=tools, turns=(Turn("user", (Text("Go."),)),)))
+    )
+    assert len(offered(translation.json())) == 2
+    assert "policy-skipped" in translation.ledger.codes
+
+
+# --- Codex on Claude ------------------------------------------------------------------------------------------------
+
+PATCH = {"type": "custom", "name": "apply_patch", "description": "Patches.", "format": {"type": "text"}}
+PLAN = {
+    "type": "function",
+    "name": "update_plan",
+    "parameters": {"type": "object", "properties": {"plan": {"type": "array", "items": {"type": "object"}}}},
+}
+SHELLS = {
+    "shell": {
+        "type": "function",
+        "name": "shell",
+        "parameters": {"type": "object", "properties": {"command": {"type": "array", "items": {"type": "string"}}}},
+    },
+    "exec_command": {
+        "type": "function",
+        "name": "exec_command",
+        "parameters": {"type": "object", "properties": {"cmd": {"type": "string"}}},
+    },
+}
+SAID = "You are Codex. Edit files with `apply_patch`. Call update_plan early."
+
+
+def codex(shell: str, **more: Any) -> dict[str, Any]:
+    tools = [PATCH, PLAN, SHELLS[shell]]
+    messages = [{"role": "developer", "content": SAID}, {"role": "user", "content": "Go."}]
+    return {"model": "claude-opus-5-5", "input": messages, "tools": tools, "max_output_tokens": 99, **more}
+
+
+def system_of(body: dict[str, Any]) -> str:
+    system = body["system"]
+    return system if isinstance(system, str) else "\n".join(block["text"] for block in system)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_codex_on_claude_works_with_the_shell_that_is_declared(shell: str) -> None:
+    this = exchange("codex-on-anthropic", "openai-responses", "anthropic")
+    translation = this.request(codex(shell, tool_choice={"type": "custom", "name": "apply_patch"}))
+    body = translation.json()
+    assert [tool["name"] for tool in body["tools"]] == [shell]
+    assert body.get("tool_choice", {"type": "auto"})["type"] == "auto"
+    said = system_of(body)
+    assert "Edit files with `apply_patch`" not in said
+    assert "Call update_plan" not in said
+    assert said.count("There is no apply_patch tool here") == said.count("There is no update_plan tool here") == 1
+    assert f"changed with {shell}" in said
+    assert {"policy-dropped", "policy-guidance", "policy-cleaned", "policy-choice"} <= set(translation.ledger.codes)
+
+
+def test_codex_on_claude_says_the_same_in_every_turn() -> None:
+    first = exchange("codex-on-anthropic", "openai-responses", "anthropic").request(codex("shell")).json()
+    longer = codex("shell")
+    longer["input"] += [
+        {"type": "function_call", "call_id": "c1", "name": "shell", "arguments": '{"command": ["ls"]}'},
+        {"type": "function_call_output", "call_id": "c1", "output": "a"},
+    ]
+    second = exchange("codex-on-anthropic", "openai-responses", "anthropic").request(longer).json()
+    assert (first["system"], first["tools"]) == (second["system"], second["tools"])
+
+
+def test_codex_on_claude_gets_its_calls() -> None:
+    this = exchange("codex-on-anthropic", "openai-responses", "anthropic")
+    this.request(codex("shell"))
+    arguments = {"command": ["bash", "-lc", "ls"]}
+    use = {"type": "tool_use", "id": "toolu_1", "name": "shell", "input": arguments}
+    answer = {
+        "id": "m",
+        "type": "message",
+        "role": "assistant",
+        "model": "c",
+        "content": [use],
+        "stop_reason": "tool_use",
+        "stop_sequence": None,
+        "usage": {"input_tokens": 1, "output_tokens": 1},
+    }
+    call = called(this.response(answer).json(), "openai-responses")
+    assert (call.name, decode(call.arguments)) == ("shell", arguments)
+
+
+def test_without_the_preset_codex_keeps_its_tools_on_claude() -> None:
+    this = Exchange(room("openai-responses"), room("anthropic"), Options(model="m"))
+    body = this.request(codex("shell")).json()
+    assert [tool["name"] for tool in body["tools"]] == ["apply_patch", "update_plan", "shell"]
+    assert system_of(body) == SAID
+
+
+def test_a_codex_without_these_tools_is_left_alone() -> None:
+    plain = codex("shell", tools=[SHELLS["shell"]])
+    this = exchange("codex-on-anthropic", "openai-responses", "anthropic")
+    assert system_of(this.request(plain).json()) == SAID
+
+
+# --- small models ---------------------------------------------------------------------------------------------------
+
+
+def test_a_small_model_gets_few_tools_and_short_descriptions() -> None:
+    long = "Does one thing. " * 40
+    others = [Tool(f"mcp__x__{number}", long, {"type": "object"}) for number in range(30)]
+    mine = [Tool(name, long, {"type": "object"}) for name in ("WebSearch", "Write", "Grep", "Edit", "Read", "Bash")]
+    request = Request(model="m", tools=(*others, *mine), turns=(Turn("user", (Text("Go."),)),))
+    this = exchange("small-model", "anthropic")
+    body = this.request(wire("anthropic", request)).json()
+    tools = offered(body)
+    assert list(tools) == ["mcp__x__0", "mcp__x__1", "WebSearch", "Write", "Grep", "Edit", "Read", "Bash"]
+    assert all(0 < len(tool["description"]) <= 200 and tool["description"].endswith(".") for tool in tools.values())
+    assert body["parallel_tool_calls"] is False
+    call = called(this.response(whole("Bash", '{"command": "ls"}')).json(), "anthropic")
+    assert (call.name, decode(call.arguments)) == ("Bash", {"command": "ls"})
+
+
+def test_a_small_model_with_few_tools_keeps_them_all() -> None:
+    tools = tuple(Tool(f"tool_{number}", "Short.", {"type": "object"}) for number in range(8))
+    body = (
+        exchange("small-model", "anthropic")
+        .request(wire("anthropic", Request(model="m", tools=tools, turns=(Turn("user", (Text("Go."),)),))))
+        .json()
+    )
+    assert len(offered(body)) == 8
