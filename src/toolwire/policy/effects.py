@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from toolwire.ir import NOTHING, ToolName
 from toolwire.policy.match import means
@@ -109,40 +109,44 @@ class Shape(Struct, frozen=True):
         return bool(self.names or self.ways or self.hidden or self.defaults)
 
     def out(self, arguments: Object) -> Object:
-        """The client's arguments as the model would have given them."""
+        """The client's arguments as the model would have given them, in their order: caches know the model's own."""
+        joined = {way.joins: name for name, way in self.ways.items() if way.joins}
         found: Object = {}
         for name, value in arguments.items():
-            if name not in self.hidden and name not in self.ways and name not in self._joined:
-                found[self.names.get(name, name)] = value
-        for name, way in self.ways.items():
-            new = self.names.get(name, name)
-            if way.joins and not arguments.keys().isdisjoint((name, way.joins)):
+            name = joined.get(name, name)
+            way, new = self.ways.get(name), self.names.get(name, name)
+            if name in self.hidden or new in found:
+                continue
+            if way is None:
+                found[new] = value
+            elif way.joins:
                 found[new] = way.out([arguments.get(name), arguments.get(way.joins)])
-            elif way.splits and name in arguments:
-                _give(found, way.out(arguments[name]), new, way.splits)
-            elif name in arguments:
-                found[new] = way.out(arguments[name])
+            elif way.splits:
+                _give(found, way.out(value), new, way.splits)
+            else:
+                found[new] = way.out(value)
         return found
 
     def back(self, arguments: Object) -> Object:
         """The model's arguments as the client takes them."""
         own = {new: old for old, new in self.names.items()}
+        own.update({way.splits: name for name, way in self.ways.items() if way.splits})
         found: Object = {}
         for name, value in arguments.items():
             old = own.get(name, name)
-            if old not in self.ways and name not in self._split and (name in own or name not in self.hidden):
+            way = self.ways.get(old)
+            if old in found or (name not in own and name in self.hidden):
+                continue
+            if way is None:
                 found[old] = value
-        for name, way in self.ways.items():
-            new = self.names.get(name, name)
-            if way.splits and not arguments.keys().isdisjoint((new, way.splits)):
-                found[name] = way.back([arguments.get(new), arguments.get(way.splits)])
-            elif way.joins and new in arguments:
-                _give(found, way.back(arguments[new]), name, way.joins)
-            elif new in arguments:
-                found[name] = way.back(arguments[new])
+            elif way.splits:
+                found[old] = way.back([arguments.get(self.names.get(old, old)), arguments.get(way.splits)])
+            elif way.joins:
+                _give(found, way.back(value), old, way.joins)
+            else:
+                found[old] = way.back(value)
         for name, value in self.defaults.items():
-            if found.get(name, UNSET) is UNSET:
-                found[name] = value
+            found.setdefault(name, value)
         return found
 
     @property
