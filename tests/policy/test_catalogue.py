@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from material import CORPUS, needs_corpus
+from toolwire.gateway.agents import agents
 from toolwire.gateway.settings.catalogue import Entry, Known, catalogue
 
 TOOLS = catalogue().tools
@@ -55,6 +56,10 @@ def test_rows_are_whole(row: Known) -> None:
     assert len(today) == len(set(today)), "two parameters of one meaning, and neither is older"
     types = {"string", "number", "integer", "boolean", "object", "array"}
     assert all(one.type in types and bool(one.of) == (one.type == "array") for one in row.parameters)
+
+
+def test_agents_are_called_as_rules_call_them() -> None:
+    assert set(catalogue().agents) <= set(agents())
 
 
 def test_an_agent_has_no_name_twice() -> None:

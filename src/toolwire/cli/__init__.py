@@ -18,8 +18,11 @@ VERBS = {
     "translate": "Translate a request, a response, a stream or an error between protocols",
     "matrix": "Show the same tool call, declaration and result in every protocol, side by side",
     "check": "Say what each provider would make of a file of tools",
+    "tools": "List the tools that agents bring, and what each agent calls them",
+    "policy": "Say what the rules of the configuration would do to a request, and which rule does it",
     "check-config": "Say what the gateway is configured to do, and what is wrong with its configuration",
     "store": "Say what the gateway keeps, remove what may go, or write all of it down",
+    "mcp": "Say which MCP servers answer, and under which names models know their tools",
 }
 
 BAD_INPUT = 2

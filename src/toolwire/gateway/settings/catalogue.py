@@ -69,9 +69,9 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Agent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An agent, under the name that rules have for it."""
+
     title: str
-    agent: str
-    """How rules recognise it."""
 
 
 class Catalogue(Struct, frozen=True, forbid_unknown_fields=True):
