@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from toolwire import memory, rounds, seals
 from toolwire.events import Carried, Checker, ChoiceEnd, Event, ResponseEnd, ResponseFailed, ResponseStart, UsageUpdate
@@ -17,11 +16,10 @@ from toolwire.options import Options
 from toolwire.policy.back import UNDONE
 from toolwire.policy.out import applied
 from toolwire.room import Context, Room, StreamReader, StreamWriter
-from toolwire.rounds import Added, Rounds
-from toolwire.schema import restored
-from toolwire.steps import content, history, identity, restoring
+from toolwire.rounds import Rounds
+from toolwire.steps import content, history, identity, restoring, taking
 from toolwire.steps.answers import AnswerSteps, Way
-from toolwire.steps.naming import Plan, planned, reshaped
+from toolwire.steps.naming import Plan, planned
 from toolwire.steps.survey import Survey
 from toolwire.steps.whole import answered
 from toolwire.wire import Json, Malformed, Object, as_object, decode, encode
@@ -104,7 +102,8 @@ class Exchange:
         self.provider = provider
         self.options = options or Options()
         self.crossing = client.name != provider.name
-        self.keeps = self.options.keeps and (memory.needed(client, provider) or bool(self.options.tools))
+        self._hides = bool(self.options.tools) or any(rule.refuses for rule in self.options.policy)
+        self.keeps = self.options.keeps and (memory.needed(client, provider) or self._hides)
         """Is there anything to keep for the client?"""
         self._request: Request | None = None
         self._ahead: tuple[Body, Request] | None = None
@@ -122,7 +121,7 @@ class Exchange:
             return ()
         request = self._read(body)
         self._ahead = (body, request)
-        return memory.wanted(request, bool(self.options.tools))
+        return memory.wanted(request, self._hides)
 
     def request(self, body: Body, kept: Mapping[str, bytes] = NOTHING) -> Translation:
         """The client's request in the provider's protocol, with what was kept for it put back."""
@@ -158,7 +157,7 @@ class Exchange:
     @property
     def goes_on(self) -> bool:
         """Can an answer take several rounds?"""
-        return bool(self.options.tools) or self._may_pause
+        return bool(self.options.tools) or self._may_pause or self._undo.refusing
 
     @property
     def _may_pause(self) -> bool:
@@ -166,20 +165,7 @@ class Exchange:
         return self.crossing and self._sent is not None and rounds.may_pause(self._sent)
 
     def _started(self) -> Rounds | None:
-        if not self.goes_on:
-            return None
-        added = {tool.name for tool in self.options.tools}
-        names = {name: made for name in self._plan.declared if (made := self._client_name(name)) in added}
-        return Rounds(Added(names, self._reshaped) if added else None, self._may_pause, self.options.shown)
-
-    def _reshaped(self, call: Call) -> Call:
-        """A call with its parameters as they were declared."""
-        shape = self._plan.shapes.get(call.name)
-        return call if shape is None else replace(call, arguments=reshaped(call.arguments, shape, restored))
-
-    def _client_name(self, name: str) -> str:
-        original = self._plan.original(name)
-        return name if original is None else original.name
+        return taking.started(self._plan, self._undo, self.options, self._may_pause)
 
     def hears(self, body: Body) -> Rounds | None:
         """A whole answer. Not None: it took rounds, and where `paused` the model must be asked again (`go_on`)."""
@@ -197,17 +183,12 @@ class Exchange:
         """The results of those calls of the last round that are not the client's: kept for its next request."""
         self._left = results
 
-    def go_on(self, taking: Rounds, results: Sequence[Result]) -> bytes:
+    def go_on(self, heard: Rounds, results: Sequence[Result]) -> bytes:
         """The request with which the model goes on after a round."""
         if self._sent is None:
             raise ValueError("only an exchange whose request was translated can go on")
-        taking.resumed(results)
-        rules, ledger = self.provider.rules, Ledger("", self.provider.name)
-        said = Request(turns=taking.turns())
-        said = content.marked(said, rules, ledger)
-        said = content.housed(said, rules, self.options, ledger)
-        said = history.ordered(said, rules, ledger)
-        request = changed(self._sent, turns=(*self._sent.turns, *said.turns))
+        heard.resumed(results)
+        request = taking.continued(self._sent, heard, self.provider.rules, self.options, self.provider.name)
         return encode(self.provider.write_request(request, Ledger(self.client.name, self.provider.name)))
 
     def remember(self, body: Body) -> None:
@@ -342,7 +323,7 @@ class Exchange:
             known,
             self.keeps,
             options.stamps,
-            self._undo,
+            self._undo.settled,
         )
 
     @property

@@ -7,7 +7,7 @@ calls are taken out of the answer; with their results the model goes on, and the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -51,23 +51,6 @@ class Takes(Protocol):
 
     def named(self, call: Call) -> Call:
         """The call as whoever runs it knows it."""
-
-
-class Added:
-    """Calls of tools that were added to the client's own, by the names that the provider has for them."""
-
-    def __init__(self, names: Mapping[str, str], restored: Callable[[Call], Call]) -> None:
-        self._names = names
-        self._restored = restored
-
-    def watches(self, name: str) -> bool:
-        return name in self._names
-
-    def verdict(self, call: Call) -> str | None:
-        return "" if call.name in self._names else None
-
-    def named(self, call: Call) -> Call:
-        return replace(self._restored(call), name=self._names.get(call.name, call.name))
 
 
 def may_pause(request: Request) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from toolwire.ir import NOTHING, Call, changed, place
 from toolwire.loss import Ledger
@@ -39,6 +40,10 @@ class Undone(Struct, frozen=True):
     rule: str = ""
 
     @property
+    def retries(self) -> bool:
+        return self.validate == "retry" and self.schema is not None
+
+    @property
     def holds(self) -> bool:
         return self.shape is not None or self.schema is not None
 
@@ -58,6 +63,28 @@ class Undo(Struct, frozen=True):
         key = (call.namespace, call.name)
         found = self.tools.get(key)
         return key in self.dropped if found is None else found.holds
+
+    @property
+    def refusing(self) -> bool:
+        """Can it be that a call must not reach the client, and the model be told why?"""
+        return bool(self.dropped) or any(undone.retries for undone in self.tools.values())
+
+    def drops(self, call: Call) -> bool:
+        key = (call.namespace, call.name)
+        return key not in self.tools and key in self.dropped
+
+    def refuses(self, call: Call) -> bool:
+        """May a call of this tool be refused?"""
+        found = self.tools.get((call.namespace, call.name))
+        return self.drops(call) if found is None else found.retries
+
+    @property
+    def settled(self) -> Undo:
+        """The same where calls that could be tried again have been: what comes now is only reported."""
+        if not any(undone.retries for undone in self.tools.values()):
+            return self
+        tools = {key: replace(one, validate="report") if one.retries else one for key, one in self.tools.items()}
+        return Undo(tools, self.dropped)
 
     def named(self, call: Call) -> Call:
         """The call under the client's name for the tool; nothing else differs where nothing is held."""

@@ -109,6 +109,11 @@ class Rule(Struct, frozen=True, kw_only=True):
     within: tuple[Match, ...] = ()
     """Further matches that must hold too: a preset's rule, where a rule of the file says when."""
 
+    @property
+    def refuses(self) -> bool:
+        """Can it be that the model is told to call something else, or otherwise?"""
+        return bool(self.drop) or self.max_tools is not None or self.validate == "retry"
+
 
 MATCHES = Match.__struct_fields__
 EFFECTS = tuple(name for name in Rule.__struct_fields__ if name not in (*MATCHES, "name", "within"))
