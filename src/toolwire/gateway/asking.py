@@ -214,7 +214,7 @@ async def _recalled(call: Call, line: Line, missing: Missing) -> Prepared | Refu
     kept = await call.sealing.recall(missing.ids) if call.sealing is not None else NOTHING
     if isinstance(kept, Failure):
         return refusals.told(call, kept)
-    return completed(call, line, missing.exchange, kept)
+    return completed(call, line, missing.exchange, kept, missing.passes)
 
 
 async def _awaited(flow: Flow, seconds: float) -> bytes | Fault | None:

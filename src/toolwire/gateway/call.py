@@ -156,11 +156,20 @@ class Source(Protocol):
 class Streaming(Protocol):
     """A stream on its way to the client, translated or passing."""
 
-    usage: Usage | None
-    finishes: tuple[str, ...]
-    failure: Failure | None
-    begun: bool
-    ended: bool
+    @property
+    def usage(self) -> Usage | None: ...
+
+    @property
+    def finishes(self) -> tuple[str, ...]: ...
+
+    @property
+    def failure(self) -> Failure | None: ...
+
+    @property
+    def begun(self) -> bool: ...
+
+    @property
+    def ended(self) -> bool: ...
 
     rounds: Rounds | None
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -45,8 +46,8 @@ class Engine:
         self._health = health
         self._telemetry = telemetry
 
-    async def ask(self, call: Call, targets: tuple[Target, ...]) -> Reply | Flow | Refusal:
-        return await Attempts(call, self.asking, self._health, self._telemetry).run(targets)
+    def ask(self, call: Call, targets: tuple[Target, ...]) -> Coroutine[Any, Any, Reply | Flow | Refusal]:
+        return Attempts(call, self.asking, self._health, self._telemetry).run(targets)
 
     async def relay(self, call: Call, flow: Flow, outflow: Outflow) -> None:
         try:

@@ -1,4 +1,4 @@
-"""A stream that passes untouched: its bytes go on in whole frames while a reader looks on."""
+"""A stream that passes untouched: its bytes go on in whole frames, and are looked at when somebody asks."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from toolwire.room import Context, Room
 from toolwire.rounds import Rounds
 
 _ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
+_PIECES, _LONG = 32, 16 * 1024
+"""So many pieces are looked at together, and a longer one at once: many in a row cost less than one at a time."""
 
 
 class Passing:
     """Looks like a `StreamTranslation` from outside. Half a frame is held back: if the rest of it never comes, the
-    client is told of the failure in a frame that it can read."""
+    client is told of the failure in a frame that it can read. Only its end, and a failure, are worth a look, so pieces
+    wait for it until there are some, or until somebody asks."""
 
     paused = False
     ledger = None
@@ -25,16 +28,44 @@ class Passing:
         self._room = room
         self._reader = room.stream_reader()
         self._held = b""
+        self._unseen: list[bytes] = []
         self._start: ResponseStart | None = None
-        self.usage: Usage | None = None
-        self.finishes: tuple[str, ...] = ()
-        self.failure: Failure | None = None
-        self.begun = False
-        self.ended = False
+        self._usage: Usage | None = None
+        self._finishes: tuple[str, ...] = ()
+        self._failure: Failure | None = None
+        self._begun = False
+        self._ended = False
+
+    @property
+    def usage(self) -> Usage | None:
+        self._look()
+        return self._usage
+
+    @property
+    def finishes(self) -> tuple[str, ...]:
+        self._look()
+        return self._finishes
+
+    @property
+    def failure(self) -> Failure | None:
+        self._look()
+        return self._failure
+
+    @property
+    def begun(self) -> bool:
+        self._look()
+        return self._begun
+
+    @property
+    def ended(self) -> bool:
+        self._look()
+        return self._ended
 
     def feed(self, data: bytes) -> bytes:
-        for event in self._reader.feed(data):
-            self._look(event)
+        unseen = self._unseen
+        unseen.append(data)
+        if len(unseen) == _PIECES or len(data) > _LONG:
+            self._look()
         if self._held:
             data = self._held + data
         if data.endswith(b"\n\n"):
@@ -44,20 +75,26 @@ class Passing:
         self._held = data[end:]
         return data[:end]
 
-    def _look(self, event: object) -> None:
+    def _look(self) -> None:
+        if self._unseen:
+            unseen, self._unseen = self._unseen, []
+            for event in self._reader.feed(unseen[0] if len(unseen) == 1 else b"".join(unseen)):
+                self._see(event)
+
+    def _see(self, event: object) -> None:
         kind = type(event)
         if kind is ResponseStart:
             self._start = event  # type: ignore[assignment]
-            self.usage = event.usage  # type: ignore[attr-defined]
+            self._usage = event.usage  # type: ignore[attr-defined]
         elif kind is UsageUpdate:
-            self.usage = event.usage  # type: ignore[attr-defined]
+            self._usage = event.usage  # type: ignore[attr-defined]
         elif kind is ResponseFailed:
-            self.failure = event.failure  # type: ignore[attr-defined]
+            self._failure = event.failure  # type: ignore[attr-defined]
         elif kind is not Carried:
-            self.begun = True
+            self._begun = True
             if kind is ChoiceEnd:
-                self.finishes += (event.finish.kind,)  # type: ignore[attr-defined]
-            self.ended = self.ended or kind is ResponseEnd
+                self._finishes += (event.finish.kind,)  # type: ignore[attr-defined]
+            self._ended = self._ended or kind is ResponseEnd
 
     def settle(self, results: tuple[Result, ...]) -> None:
         """Nothing passes by whose calls are not the client's."""
@@ -65,19 +102,19 @@ class Passing:
     def close(self) -> bytes:
         told = self.failure is not None
         for event in () if told else self._reader.close():
-            self._look(event)
-        failure = self.failure
+            self._see(event)
+        failure = self._failure
         if told or failure is None:
             held, self._held = self._held, b""
             return held
-        self.failure = None
+        self._failure = None
         return self.fail(failure)
 
     def fail(self, failure: Failure) -> bytes:
         """The stream broke off. What was held back is no whole frame and is not sent."""
         if self.failure is not None or self.ended:
             return b""
-        self.failure = failure
+        self._failure = failure
         writer = self._room.stream_writer(Ledger(self._room.name, self._room.name), Context())
         if self._start is not None:
             writer.write(self._start)

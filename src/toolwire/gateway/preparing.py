@@ -30,6 +30,7 @@ class Missing(Struct, frozen=True):
 
     exchange: Exchange
     ids: tuple[str, ...]
+    passes: bool
 
 
 def prepared(call: Call, line: Line) -> Prepared | Refusal | Missing:
@@ -40,18 +41,21 @@ def prepared(call: Call, line: Line) -> Prepared | Refusal | Missing:
     if provider.forward_auth and not call.visitor.own:
         return refusals.anonymous(call, line)
     make = partial(_exchange, call, line)
-    plain = not line.stamps and _same_name(call.model, line.model) and not _rules(call, line)
-    if plain and _passes(call, line) and not _has_history(call):
+    passes = _passes(call, line)
+    plain = passes and not line.stamps and _same_name(call.model, line.model) and not _rules(call, line)
+    if plain and not _has_history(call):
         return Prepared(line, renamed(call, line), make)
     exchange = make()
     try:
         ids = exchange.wanted(call.body) if call.sealing is not None else ()
     except Malformed as bad:
         return refusals.told(call, Failure("invalid", str(bad), 400, param=bad.path))
-    return Missing(exchange, ids) if ids else completed(call, line, exchange, NOTHING)
+    return Missing(exchange, ids, passes) if ids else completed(call, line, exchange, NOTHING, passes)
 
 
-def completed(call: Call, line: Line, exchange: Exchange, kept: Mapping[str, bytes]) -> Prepared | Refusal:
+def completed(
+    call: Call, line: Line, exchange: Exchange, kept: Mapping[str, bytes], passes: bool
+) -> Prepared | Refusal:
     """The request as it goes out, with what was kept for it put back."""
     try:
         translation = exchange.request(call.body, kept)
@@ -60,7 +64,7 @@ def completed(call: Call, line: Line, exchange: Exchange, kept: Mapping[str, byt
     if exchange.crossing and exchange.continues:
         return refusals.undisclosed(call, line) if exchange.unread else refusals.forgotten(call, line)
     ledger = translation.ledger
-    if not ledger.codes and _passes(call, line):
+    if passes and not ledger.codes:
         # It can be taken as it is, so the client's own bytes are better than ours.
         back = exchange if line.stamps or exchange.undoes else partial(_exchange, call, line)
         return Prepared(line, renamed(call, line), back)

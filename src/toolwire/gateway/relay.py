@@ -106,8 +106,9 @@ async def relay(call: Call, flow: Flow, asking: Asking, outlet: Outflow) -> None
 
 def gated(call: Call, flow: Flow) -> Gate | None:
     """What holds the end of the stream back, where something of it must be kept."""
-    needed = call.keeper is not None or call.sealing is not None or call.tooling is not None
-    return Gate(call, flow.stream) if needed else None
+    stream = flow.stream
+    sealed = call.sealing is not None and isinstance(stream, StreamTranslation) and flow.prepared.exchange.keeps
+    return Gate(call, stream) if sealed or call.keeper is not None or call.tooling is not None else None
 
 
 def _through(gate: Gate, outlet: Outflow) -> Callable[[bytes], bool]:
@@ -120,11 +121,12 @@ def _through(gate: Gate, outlet: Outflow) -> Callable[[bytes], bool]:
 
 async def _poured(flow: Flow, put: Callable[[bytes], bool]) -> bytes | Fault | None:
     """What comes, translated and handed on where it arrives: no task is woken for a piece of a stream."""
-    stream = flow.stream
+    stream, line = flow.stream, flow.prepared.line
+    key = line.provider.api_key.reveal().encode()
 
     def hand_on(data: bytes) -> bool:
         out = stream.feed(data)
-        return put(out if stream.failure is None else scrubbed(out, flow.prepared.line))
+        return put(scrubbed(out, line) if key and key in out and stream.failure is not None else out)
 
     if flow.waiting is None:
         return await flow.source.pour(hand_on)

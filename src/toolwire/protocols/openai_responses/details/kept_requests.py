@@ -22,8 +22,11 @@ COMPACTION = "compaction"
 
 # --- a quick look -----------------------------------------------------------------------------------------------------
 
-_BARE_ID = re.compile(rb'\{\s*"id"\s*:\s*"[^"]*"\s*\}')
-"""An item that is nothing but an id refers to another."""
+
+class _Item(Struct, gc=False):
+    type: Json = None
+    role: Json = False
+    """False where there is none."""
 
 
 class _Top(Struct, gc=False):
@@ -31,21 +34,24 @@ class _Top(Struct, gc=False):
     previous_response_id: Json = None
     conversation: Json = None
     background: Json = None
+    input: list[_Item] | str | None = None
 
 
 _top = glancing(_Top)
 
 
 def stateless(body: bytes) -> bool:
-    """The words could stand anywhere, so the keys of the body itself are looked at where there may be some."""
-    if b'"store"' not in body or REFERENCE.encode() in body or TRIGGER.encode() in body:
-        return False
-    if b'"id"' in body and _BARE_ID.search(body) is not None:
-        return False
+    """One look over the body, which builds only what is asked for here: long ones come with every turn."""
     top = _top(body)
-    if top is None or top.store is not False:
+    if top is None or top.store is not False or top.previous_response_id or top.conversation or top.background:
         return False
-    return not (top.previous_response_id or top.conversation or top.background)
+    return type(top.input) is not list or not any(map(_is_special, top.input))
+
+
+def _is_special(item: _Item) -> bool:
+    """Does it stand for another, or for something to do?"""
+    kind = item.type
+    return kind in (REFERENCE, TRIGGER) or (kind is None and item.role is False)
 
 
 # --- what it wants ----------------------------------------------------------------------------------------------------
