@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from toolwire import memory, rounds, seals
-from toolwire.events import Carried, Checker, ChoiceEnd, Event, ResponseEnd, ResponseFailed, ResponseStart, UsageUpdate
-from toolwire.fold import Fold, fold, unfold
+from toolwire.bodies import Body, parsed
+from toolwire.events import Checker, Event, ResponseFailed
+from toolwire.fold import fold, unfold
 from toolwire.ir import NOTHING, Call, Failure, Request, Response, Result, Tool, Usage, changed, place
 from toolwire.loss import OFF, Ledger, Loss
 from toolwire.options import Options
 from toolwire.policy.back import UNDONE
 from toolwire.policy.out import applied
-from toolwire.room import Context, Room, StreamReader, StreamWriter
+from toolwire.room import Context, Room
 from toolwire.rounds import Rounds
 from toolwire.steps import content, history, identity, restoring, taking
 from toolwire.steps.answers import AnswerSteps, Way
 from toolwire.steps.naming import Plan, planned
 from toolwire.steps.survey import Survey
 from toolwire.steps.whole import answered
-from toolwire.wire import Json, Malformed, Object, as_object, decode, encode
-
-Body = bytes | bytearray | memoryview | str | dict[str, Any] | list[Any]
+from toolwire.streaming import StreamTranslation
+from toolwire.wire import Malformed, Object, as_object, decode, encode
 
 
 class Translation(Struct, frozen=True):
@@ -52,13 +52,6 @@ class Translation(Struct, frozen=True):
     def json(self) -> Any:
         """The body, parsed."""
         return decode(self.body) if self.body else None
-
-
-def parsed(body: Body, options: Options) -> Json:
-    """A body given as bytes, text or already parsed."""
-    if isinstance(body, (dict, list)):
-        return body
-    return decode(bytes(body) if isinstance(body, (bytearray, memoryview)) else body, max_bytes=options.max_bytes)
 
 
 def outbound(
@@ -164,13 +157,13 @@ class Exchange:
         """Can the provider's answer pause in a way that this client's protocol cannot say?"""
         return self.crossing and self._sent is not None and rounds.may_pause(self._sent)
 
-    def _started(self) -> Rounds | None:
+    def started(self) -> Rounds | None:
         return taking.started(self._plan, self._undo, self.options, self._may_pause)
 
     def hears(self, body: Body) -> Rounds | None:
         """A whole answer. Not None: it took rounds, and where `paused` the model must be asked again (`go_on`)."""
         if self._rounds is None:
-            self._rounds = self._started()
+            self._rounds = self.started()
         if self._rounds is None:
             return None
         response = self.provider.read_response(as_object(parsed(body, self.options), None))
@@ -265,11 +258,11 @@ class Exchange:
             return self._refused(response.failure, ledger)
         if self._rounds is not None and (self._rounds.taken or self._rounds.resumptions):
             response = fold(self._told)
-        steps = AnswerSteps(self._way(response.id), ledger) if self._alters else None
+        steps = AnswerSteps(self.way(response.id), ledger) if self.alters else None
         shown = response if steps is None else answered(response, steps)
         if steps is not None and steps.failure is not None:
             return self._refused(steps.failure, ledger)
-        wire = self.client.write_response(shown, ledger, self._context(response.id))
+        wire = self.client.write_response(shown, ledger, self.context(response.id))
         failed = isinstance(wire.get("error"), dict) and bool(wire["error"]) and self.crossing
         return Translation(
             encode(wire),
@@ -279,10 +272,10 @@ class Exchange:
             usage=response.usage,
             finishes=tuple(choice.finish.kind for choice in response.choices if choice.finish is not None),
             failure=response.failure,
-            kept=self._kept(response, steps, self._rounds) if self.keeps else NOTHING,
+            kept=self.kept(response, steps, self._rounds) if self.keeps else NOTHING,
         )
 
-    def _kept(
+    def kept(
         self, response: Response, steps: AnswerSteps | None, taking: Rounds | None, ended: bool = True
     ) -> Mapping[str, bytes]:
         if taking is not None and (taking.done or self._left):
@@ -310,7 +303,7 @@ class Exchange:
         """A translator for the provider's stream."""
         return StreamTranslation(self)
 
-    def _way(self, seed: str) -> Way:
+    def way(self, seed: str) -> Way:
         options = self.options
         known = self._request is not None
         return Way(
@@ -327,7 +320,7 @@ class Exchange:
         )
 
     @property
-    def _alters(self) -> bool:
+    def alters(self) -> bool:
         """Must answers be written anew?"""
         return self.crossing or self._plan.active or self.options.stamps or self.undoes
 
@@ -336,137 +329,8 @@ class Exchange:
         """Did the operator's rules change tools, so that calls of them must be changed back?"""
         return bool(self._undo)
 
-    def _context(self, seed: str) -> Context:
+    def context(self, seed: str) -> Context:
         return Context(self._request, self.options.now, self.options.seed or seed)
-
-
-class StreamTranslation:
-    """Bytes of the provider's stream in, bytes of the client's stream out.
-
-    reader → checker → steps → writer. A stream that breaks its grammar or ends early becomes a failure in the client's
-    own shape, and nothing follows it.
-    """
-
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
-        self.ledger = Ledger(exchange.provider.name, exchange.client.name)
-        self._reader: StreamReader = exchange.provider.stream_reader()
-        self._writer: StreamWriter = exchange.client.stream_writer(self.ledger, exchange._context(""))
-        self._checker = Checker()
-        self._steps = AnswerSteps(exchange._way(""), self.ledger) if exchange._alters else None
-        self.rounds = exchange._started()
-        """Where the answer may take several."""
-        self._fold = Fold() if exchange.keeps else None
-        self.failure: Failure | None = None
-        self.usage: Usage | None = None
-        self.finishes: tuple[str, ...] = ()
-        self.begun = False
-        """Has anything of the answer itself come, not only its start?"""
-        self.ended = False
-
-    @property
-    def losses(self) -> tuple[Loss, ...]:
-        return self.ledger.losses
-
-    @property
-    def kept(self) -> Mapping[str, bytes]:
-        """What to keep for the client of those choices that have ended, by id."""
-        fold = self._fold
-        if fold is None:
-            return NOTHING
-        return self._exchange._kept(fold.response, self._steps, self.rounds, fold.ended)
-
-    @property
-    def paused(self) -> bool:
-        """Must the model be asked again? Then `go_on` is what to ask next, and its stream is fed here as well."""
-        return self.rounds is not None and self.rounds.paused
-
-    def feed(self, data: bytes) -> bytes:
-        return self._through(self._reader.feed(data))
-
-    def feed_whole(self, body: Body) -> bytes:
-        """A whole answer where the provider sent no stream though one was asked for."""
-        provider, options = self._exchange.provider, self._exchange.options
-        response = provider.read_response(as_object(parsed(body, options), None))
-        self._reader = provider.stream_reader()
-        return self._through(list(unfold(changed(response, origin=None)))) + self._writer.close()
-
-    def close(self) -> bytes:
-        """The end of the provider's stream: what is still owed to the client."""
-        closing = self._through(self._reader.close())
-        return closing if self.paused else closing + self._writer.close()
-
-    def fail(self, failure: Failure) -> bytes:
-        """The provider's stream broke: what the client is told, and the end of its stream."""
-        if self.failure is not None or self.ended:
-            return self._writer.close()
-        return self._through([ResponseFailed(failure)]) + self._writer.close()
-
-    def settle(self, results: tuple[Result, ...]) -> None:
-        """The results of those calls of the last round that are not the client's: kept for its next request."""
-        self._exchange.settle(results)
-
-    def go_on(self, results: Sequence[Result]) -> bytes:
-        """The request with which the model goes on."""
-        if self.rounds is None:
-            raise ValueError("this stream has one round only")
-        self._reader = self._exchange.provider.stream_reader()
-        return self._exchange.go_on(self.rounds, results)
-
-    def _through(self, events: list[Event]) -> bytes:
-        out: list[bytes] = []
-        write = self._writer.write
-        if self.rounds is not None:
-            events = self.rounds.through(events)
-        for event in events:
-            if self.failure is not None and (self._steps is not None or not isinstance(event, Carried)):
-                break
-            fault = self._checker.check(event)
-            if fault is not None:
-                event = ResponseFailed(fault)
-            tapped = _TAPS.get(type(event))
-            if tapped is None:
-                self.begun = True
-            else:
-                tapped(self, event)
-            if self._fold is not None:
-                self._fold.add(event)
-            if self._steps is None or fault is not None:
-                out.append(write(event))
-            else:
-                out.extend(map(write, self._steps.step(event)))
-                self.failure = self.failure or self._steps.failure
-        return b"".join(out)
-
-    def _started(self, event: ResponseStart) -> None:
-        self.usage = event.usage
-
-    def _counted(self, event: UsageUpdate) -> None:
-        self.usage = event.usage
-
-    def _finished(self, event: ChoiceEnd) -> None:
-        self.begun = True
-        self.finishes += (event.finish.kind,)
-
-    def _ended(self, event: ResponseEnd) -> None:
-        self.begun = self.ended = True
-
-    def _failed(self, event: ResponseFailed) -> None:
-        self.failure = event.failure
-
-    def _carried(self, event: Carried) -> None:
-        """What only one protocol knows is no part of the answer."""
-
-
-_TAPS: Mapping[type, Callable[[StreamTranslation, Any], None]] = {
-    ResponseStart: StreamTranslation._started,
-    UsageUpdate: StreamTranslation._counted,
-    ChoiceEnd: StreamTranslation._finished,
-    ResponseEnd: StreamTranslation._ended,
-    ResponseFailed: StreamTranslation._failed,
-    Carried: StreamTranslation._carried,
-}
-"""Events that are looked at on their way; all others are the answer itself."""
 
 
 __all__ = ["Body", "Exchange", "Object", "StreamTranslation", "Translation", "outbound", "parsed"]

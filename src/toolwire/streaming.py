@@ -1,0 +1,147 @@
+"""A provider's stream in the client's protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from toolwire.bodies import Body, parsed
+from toolwire.events import Carried, Checker, ChoiceEnd, Event, ResponseEnd, ResponseFailed, ResponseStart, UsageUpdate
+from toolwire.fold import Fold, unfold
+from toolwire.ir import NOTHING, Failure, Result, Usage, changed
+from toolwire.loss import Ledger, Loss
+from toolwire.room import StreamReader, StreamWriter
+from toolwire.steps.answers import AnswerSteps
+from toolwire.wire import as_object
+
+if TYPE_CHECKING:
+    from toolwire.exchange import Exchange
+
+
+class StreamTranslation:
+    """Bytes of the provider's stream in, bytes of the client's stream out.
+
+    reader → checker → steps → writer. A stream that breaks its grammar or ends early becomes a failure in the client's
+    own shape, and nothing follows it.
+    """
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self.ledger = Ledger(exchange.provider.name, exchange.client.name)
+        self._reader: StreamReader = exchange.provider.stream_reader()
+        self._writer: StreamWriter = exchange.client.stream_writer(self.ledger, exchange.context(""))
+        self._checker = Checker()
+        self._steps = AnswerSteps(exchange.way(""), self.ledger) if exchange.alters else None
+        self.rounds = exchange.started()
+        """Where the answer may take several."""
+        self._fold = Fold() if exchange.keeps else None
+        self.failure: Failure | None = None
+        self.usage: Usage | None = None
+        self.finishes: tuple[str, ...] = ()
+        self.begun = False
+        """Has anything of the answer itself come, not only its start?"""
+        self.ended = False
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        return self.ledger.losses
+
+    @property
+    def kept(self) -> Mapping[str, bytes]:
+        """What to keep for the client of those choices that have ended, by id."""
+        fold = self._fold
+        if fold is None:
+            return NOTHING
+        return self._exchange.kept(fold.response, self._steps, self.rounds, fold.ended)
+
+    @property
+    def paused(self) -> bool:
+        """Must the model be asked again? Then `go_on` is what to ask next, and its stream is fed here as well."""
+        return self.rounds is not None and self.rounds.paused
+
+    def feed(self, data: bytes) -> bytes:
+        return self._through(self._reader.feed(data))
+
+    def feed_whole(self, body: Body) -> bytes:
+        """A whole answer where the provider sent no stream though one was asked for."""
+        provider, options = self._exchange.provider, self._exchange.options
+        response = provider.read_response(as_object(parsed(body, options), None))
+        self._reader = provider.stream_reader()
+        return self._through(list(unfold(changed(response, origin=None)))) + self._writer.close()
+
+    def close(self) -> bytes:
+        """The end of the provider's stream: what is still owed to the client."""
+        closing = self._through(self._reader.close())
+        return closing if self.paused else closing + self._writer.close()
+
+    def fail(self, failure: Failure) -> bytes:
+        """The provider's stream broke: what the client is told, and the end of its stream."""
+        if self.failure is not None or self.ended:
+            return self._writer.close()
+        return self._through([ResponseFailed(failure)]) + self._writer.close()
+
+    def settle(self, results: tuple[Result, ...]) -> None:
+        """The results of those calls of the last round that are not the client's: kept for its next request."""
+        self._exchange.settle(results)
+
+    def go_on(self, results: Sequence[Result]) -> bytes:
+        """The request with which the model goes on."""
+        if self.rounds is None:
+            raise ValueError("this stream has one round only")
+        self._reader = self._exchange.provider.stream_reader()
+        return self._exchange.go_on(self.rounds, results)
+
+    def _through(self, events: list[Event]) -> bytes:
+        out: list[bytes] = []
+        write = self._writer.write
+        if self.rounds is not None:
+            events = self.rounds.through(events)
+        for event in events:
+            if self.failure is not None and (self._steps is not None or not isinstance(event, Carried)):
+                break
+            fault = self._checker.check(event)
+            if fault is not None:
+                event = ResponseFailed(fault)
+            tapped = _TAPS.get(type(event))
+            if tapped is None:
+                self.begun = True
+            else:
+                tapped(self, event)
+            if self._fold is not None:
+                self._fold.add(event)
+            if self._steps is None or fault is not None:
+                out.append(write(event))
+            else:
+                out.extend(map(write, self._steps.step(event)))
+                self.failure = self.failure or self._steps.failure
+        return b"".join(out)
+
+    def _started(self, event: ResponseStart) -> None:
+        self.usage = event.usage
+
+    def _counted(self, event: UsageUpdate) -> None:
+        self.usage = event.usage
+
+    def _finished(self, event: ChoiceEnd) -> None:
+        self.begun = True
+        self.finishes += (event.finish.kind,)
+
+    def _ended(self, event: ResponseEnd) -> None:
+        self.begun = self.ended = True
+
+    def _failed(self, event: ResponseFailed) -> None:
+        self.failure = event.failure
+
+    def _carried(self, event: Carried) -> None:
+        """What only one protocol knows is no part of the answer."""
+
+
+_TAPS: Mapping[type, Callable[[StreamTranslation, Any], None]] = {
+    ResponseStart: StreamTranslation._started,
+    UsageUpdate: StreamTranslation._counted,
+    ChoiceEnd: StreamTranslation._finished,
+    ResponseEnd: StreamTranslation._ended,
+    ResponseFailed: StreamTranslation._failed,
+    Carried: StreamTranslation._carried,
+}
+"""Events that are looked at on their way; all others are the answer itself."""
