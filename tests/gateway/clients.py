@@ -10,7 +10,6 @@ import http.client
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -106,7 +105,7 @@ class Conversation:
 
 # --- SDK clients are dear to make and cheap to use --------------------------------------------------------------------
 
-_opened: list[Any] = []
+_opened: dict[tuple[Any, str], Any] = {}
 _losses: list[str] = []
 
 
@@ -123,10 +122,10 @@ def _listening() -> dict[str, Any]:
 
 
 def _kept(make: Callable[[str], Any]) -> Callable[[str], Any]:
-    @cache
     def once(base: str) -> Any:
-        _opened.append(make(base))
-        return _opened[-1]
+        if (make, base) not in _opened:
+            _opened[make, base] = make(base)
+        return _opened[make, base]
 
     return once
 
@@ -150,8 +149,9 @@ def genai_sdk(base: str) -> genai.Client:
 
 
 def close_all() -> None:
+    """Whoever asks again gets a new one."""
     while _opened:
-        _opened.pop().close()
+        _opened.popitem()[1].close()
 
 
 # --- openai, Chat Completions ----------------------------------------------------------------------------------------

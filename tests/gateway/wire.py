@@ -14,7 +14,7 @@ import re
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -182,7 +182,8 @@ class Wire:
             connection.sendall(play)
             return True
         play(Peer(connection, scene))
-        connection.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):  # the other side may have hung up already
+            connection.shutdown(socket.SHUT_RDWR)
         return False
 
 

@@ -141,7 +141,7 @@ def test_seals_of_our_own_add_up(client: Callable[..., openai.OpenAI]) -> None:
         Reasoning("hm", "raw", seal=seals[0]),
         Reasoning("ja", "raw", seal=seals[1]),
         Text("x"),
-        Call("a", "f", "{}", seal=Seal("openai-chat", "sig")),
+        Call("a", "f", "{}", seal=Seal("openai-chat@google", "sig")),
     )
     choice = Choice(0, parts, Finish("calls", "tool_calls"))
     response = added_up(client(written(unfold(Response("c", "m", 1, (choice,))))), tools=[STRICT])
