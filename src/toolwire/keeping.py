@@ -123,6 +123,8 @@ class Keeping(Struct, frozen=True, kw_only=True):
     """The last event of a stream that tells this answer, with this number."""
     numbered: Callable[[bytes], list[tuple[int, bytes]]]
     """Whole frames of a stream, each with its number."""
+    renumbered: Callable[[bytes, int], list[tuple[int, bytes]]]
+    """The same for frames as they come from a provider, which get numbers from this one on."""
     summons: Callable[[Object, list[Object]], Object]
     """The request that asks the model for a summary of a conversation (these items), from the one that wants it."""
     summarised: Callable[[Object, Object, list[Object], str, int], Object | Failure]

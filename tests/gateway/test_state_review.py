@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pytest
 
-from gateway.clients import KEY
-from gateway.kept import MODEL, Client, client_of, file_in, keeping
-from gateway.provider import Hold, Provider, Says
-from gateway.wire import Got, answer, ask, stage
+from gateway.clients import KEY, PATIENCE
+from gateway.kept import MODEL, Client, client_of, file_in, heard, keeping, spoken, texts_of
+from gateway.provider import PROTOCOLS, Hold, Provider, Says, Step
+from gateway.wire import Got, Line, answer, ask, body_of, chunked, frames, stage
+from toolwire.conformance.frames import compact, frames_of
 
+EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)
 # The SDK's parsed subclasses do not match the types of the fields that hold them when it sends them back.
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:UserWarning")
 
@@ -28,6 +33,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def base(provider: Provider, folder: Path) -> Iterator[str]:
     with keeping(folder, provider) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def other(provider: Provider, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Another gateway with the same store."""
+    with keeping(tmp_path_factory.mktemp("other"), provider, f'url = "{file_in(folder)}"\nlease = 3') as url:
         yield url
 
 
@@ -190,3 +202,156 @@ def test_no_way_round_to_what_others_left_with_the_provider(tmp_path: Path, meth
         headers = {"authorization": f"Bearer {KEY}", "x-mark": f"-{scene.mark}"}
         got = ask(served.port, method, path.format(id=f"resp-{scene.mark}"), b"", headers)
     assert (got.status, scene.asked) == (404, [])
+
+
+# --- in the background ------------------------------------------------------------------------------------------------
+
+
+def opened(base: str, method: str, path: str, body: Any = None) -> Line:
+    """A stream that has begun."""
+    line = Line(urlsplit(base).port or 0)
+    data = b"" if body is None else compact(body).encode()
+    line.send(method, f"/v1{path}", data, {"authorization": f"Bearer {KEY}"})
+    assert line.start().status == 200
+    return line
+
+
+def rest(line: Line) -> bytes:
+    data = b""
+    while piece := line.some():
+        data += piece
+    line.leave()
+    return data
+
+
+def events(data: bytes) -> list[dict[str, Any]]:
+    return [frame.data for frame in frames_of(data.decode())]
+
+
+def begun(base: str, model: str, prompt: str, **more: Any) -> tuple[Line, bytes, str]:
+    """A stream in the background: what came at once, and the id of its answer."""
+    line = opened(base, "POST", "/responses", {"model": model, "input": prompt, "background": True, **more})
+    data = line.until(b"response.queued")
+    while not data.endswith(b"\n\n"):
+        data += line.some()
+    return line, data, events(data)[0]["response"]["id"]
+
+
+@EVERYWHERE
+def test_its_id_is_known_before_the_provider_says_a_word(
+    base: str, client: Client, provider: Provider, target: str, hold: Hold
+) -> None:
+    """Else a client whose connection breaks could not come back for it."""
+    talk = provider.script(Step(Says("Late."), hold=hold))
+    line, first, id = begun(base, MODEL[target], talk.mark, stream=True)
+    assert hold.reached.wait(PATIENCE)
+    assert [(event["type"], event["sequence_number"]) for event in events(first)] == [
+        ("response.created", 0),
+        ("response.queued", 1),
+    ]
+    assert client.sdk.responses.retrieve(id).status in ("queued", "in_progress")
+    hold.release()
+    told = events(first + rest(line))
+    assert [event["sequence_number"] for event in told] == list(range(len(told)))
+    kinds = [event["type"] for event in told]
+    assert (kinds.count("response.created"), kinds[2], kinds[-1]) == (1, "response.in_progress", "response.completed")
+    assert {event["response"]["id"] for event in told if "response" in event} == {id}
+    again = client.raw("GET", f"/responses/{id}?stream=true&starting_after=3")
+    assert events(again.data) == told[4:]
+
+
+STOPS = {"cancel": ("POST", "/cancel"), "delete": ("DELETE", "")}
+
+
+@pytest.mark.parametrize("how", STOPS)
+@pytest.mark.parametrize("where", ["here", "elsewhere"])
+def test_who_follows_one_that_is_stopped_sees_its_end(
+    base: str, other: str, client: Client, provider: Provider, hold: Hold, how: str, where: str
+) -> None:
+    talk = provider.script(Step(Says("Words that never come."), hold=hold, after=3))
+    line, _, id = begun(base, MODEL["openai-responses"], talk.mark, stream=True)
+    assert hold.reached.wait(PATIENCE)
+    read = opened(base if where == "here" else other, "GET", f"/responses/{id}?stream=true")
+    read.until(b"response.queued")
+    method, path = STOPS[how]
+    assert client.raw(method, f"/responses/{id}{path}").status == 200
+    for last in (events(rest(line))[-1], events(rest(read))[-1]):
+        told = last["response"]
+        assert (last["type"], told["id"], told["status"]) == ("response.failed", id, "cancelled")
+
+
+def without_numbers(frames: list[bytes]) -> bytes:
+    bare = [re.sub(rb',?"sequence_number":\d+', b"", frame) for frame in frames]
+    return chunked(b": hello\n\n", *bare)
+
+
+def test_a_provider_that_does_not_count(tmp_path: Path) -> None:
+    with stage(tmp_path, more=f'[store]\nurl = "{file_in(tmp_path)}"\n') as served:
+        scene = served.scene("openai-responses", without_numbers(frames("openai-responses", "Words, and more words.")))
+        body = {"model": scene.model, "input": "Hello", "background": True, "stream": True}
+        got = ask(served.port, "POST", "/v1/responses", compact(body).encode())
+        told = events(got.data)
+        assert [event["sequence_number"] for event in told] == list(range(len(told)))
+        assert told[-1]["type"] == "response.completed", told[-1]
+        again = ask(served.port, "GET", f"/v1/responses/{told[0]['response']['id']}?stream=true")
+        assert events(again.data) == told
+
+
+# --- nothing is lost --------------------------------------------------------------------------------------------------
+
+
+def fixed(text: str, number: int) -> bytes:
+    """An answer of a server that gives its items always the same id."""
+    body = body_of("openai-responses", Says(text)) | {"id": f"resp_fixed{number}"}
+    body["output"] = [{**item, "id": "msg_1"} for item in body["output"]]
+    return answer(200, compact(body).encode())
+
+
+def test_a_provider_whose_items_have_always_the_same_id(tmp_path: Path) -> None:
+    with stage(tmp_path, more=f'[store]\nurl = "{file_in(tmp_path)}"\n') as served, client_of(served.url) as client:
+        scene = served.scene("openai-responses", *(fixed(f"Answer {number}.", number) for number in range(4)))
+        room, other = (client.sdk.conversations.create().id for _ in range(2))
+        for conversation in (room, other, room):
+            client.turn(scene.model, "Next?", conversation=conversation)
+        client.turn(scene.model, "Alone?")  # its item must not take the place of one in a conversation
+        told = client.sdk.conversations.items.list(room, order="asc").data
+        assert texts_of(told) == ["Next?", "Answer 0.", "Next?", "Answer 2."]
+        assert len({item.id for item in told}) == 4
+        assert texts_of(client.sdk.conversations.items.list(other, order="asc").data) == ["Next?", "Answer 1."]
+
+
+@EVERYWHERE
+def test_a_reference_in_a_conversation_leaves_nothing_behind(client: Client, provider: Provider, target: str) -> None:
+    talk = provider.script(Says("One."), Says("Two."), Says("Three."))
+    room = client.sdk.conversations.create().id
+    client.turn(MODEL[target], talk.mark, conversation=room)
+    (said, *_) = client.sdk.conversations.items.list(room, order="asc").data
+    named: Any = [{"type": "item_reference", "id": said.id}, {"role": "user", "content": "Again."}]
+    client.turn(MODEL[target], named, conversation=room)
+    client.turn(MODEL[target], "Last.", conversation=room)
+    heard(talk.asked[2], talk.mark, "One.", "Again.", "Two.", "Last.")
+    assert "item_reference" not in talk.asked[2].raw
+    listed = client.sdk.conversations.items.list(room, order="asc", limit=100).data
+    assert texts_of(spoken(listed)) == [talk.mark, "One.", "Again.", "Two.", "Last.", "Three."]
+
+
+FULL = """CREATE TRIGGER full BEFORE INSERT ON entries WHEN NEW.kind = 'response'
+    BEGIN SELECT RAISE(ABORT, 'no room'); END"""
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+def test_a_turn_is_kept_whole_or_not_at_all(provider: Provider, tmp_path: Path, stream: bool) -> None:
+    """An answer that says it was not kept must not stand in the conversation: it is asked for again."""
+    talk = provider.script(Says("One."), Says("Two."))
+    with keeping(tmp_path, provider) as base, client_of(base) as client:
+        room = client.sdk.conversations.create().id
+        with closing(sqlite3.connect(tmp_path / "store.db")) as file:
+            file.execute(FULL)
+        lost = client.turn(MODEL["anthropic"], talk.mark, stream, conversation=room)
+        assert (lost.store, lost.conversation) == (False, None)
+        assert client.sdk.conversations.items.list(room).data == []
+        with closing(sqlite3.connect(tmp_path / "store.db")) as file:
+            file.execute("DROP TRIGGER full")
+        kept = client.turn(MODEL["anthropic"], talk.mark, stream, conversation=room)
+        assert client.sdk.responses.retrieve(kept.id).output_text == "Two."
+        assert texts_of(client.sdk.conversations.items.list(room, order="asc").data) == [talk.mark, "Two."]

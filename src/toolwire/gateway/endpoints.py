@@ -23,7 +23,7 @@ from toolwire.gateway.settings.routing import Target, Unroutable
 from toolwire.gateway.state import errands
 from toolwire.gateway.state.book import owner_of
 from toolwire.gateway.state.desk import Desk
-from toolwire.gateway.state.jobs import Job
+from toolwire.gateway.state.jobs import Interrupted, Job
 from toolwire.gateway.state.visit import Passed, Replay, Visit
 from toolwire.gateway.telemetry.heard import Overheard
 from toolwire.gateway.telemetry.metrics import CONTENT_TYPE
@@ -108,7 +108,7 @@ class Endpoints:
             elif isinstance(got, Refusal):
                 await self._refuse(incoming, call, got)
             else:
-                await self._told(incoming, call, got.following(-1))
+                await self._told(incoming, call, got.followed(-1))
 
     async def _begun(self, call: Call, targets: tuple[Target, ...]) -> Reply | Refusal | Job | None:
         """What a client wants besides an answer, and what it cannot carry itself."""
@@ -171,6 +171,8 @@ class Endpoints:
                 if not outlet.put(frame):
                     await outlet.drained()
             await outlet.end()
+        except Interrupted:
+            incoming.abort()
         finally:
             outlet.close()
 

@@ -114,8 +114,8 @@ class Book:
         got = await self.get(owner, kind, [id])
         return got if isinstance(got, Down) else got[0] if got else None
 
-    async def put(self, *entries: Entry, where: tuple[str, ...] = ()) -> bool | Down:
-        return self.seen(await self.store.put(entries, where))
+    async def put(self, *entries: Entry, where: tuple[str, ...] = (), behind: Sequence[Entry] = ()) -> bool | Down:
+        return self.seen(await self.store.put(entries, where, behind))
 
     async def append(self, entries: Sequence[Entry]) -> bool | Down:
         return self.seen(await self.store.append(entries)) if entries else True

@@ -129,7 +129,7 @@ class Desk:
     ) -> Reply | Refusal | Job:
         queued, running = ({**keeper.keeping.begun(body, int(call.now), status), **keeper.changes} for status in LIVING)
         job = Job(self.book, keeper, queued, running)
-        got = await self.book.put(job.entry(queued))
+        got = await job.begin()
         if isinstance(got, Down):
             return refusals.told(call, unreachable(got))
         work = copy(call)

@@ -13,14 +13,13 @@ from toolwire.gateway.headers import JSON
 from toolwire.gateway.state.book import ITEM, LIVING, RESPONSE, Kept, read_kept, unreachable
 from toolwire.gateway.state.desk import ENVELOPE, is_native, take, trusts
 from toolwire.gateway.state.forgetful import nothing_kept
-from toolwire.gateway.state.jobs import elsewhere, ended, looked_after, untold
+from toolwire.gateway.state.jobs import elsewhere, ended, looked_after
 from toolwire.gateway.state.recalling import past, recalled
 from toolwire.gateway.state.talks import TALKS
 from toolwire.gateway.state.visit import Outcome, Passed, Replay, Visit
 from toolwire.gateway.store.record import Down, Entry
 from toolwire.ir import Failure
 from toolwire.wire import Object, as_object, decode, encode
-
 
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 
@@ -61,11 +60,8 @@ async def replayed(visit: Visit, entry: Entry, after: int) -> AsyncIterator[byte
     kept, keeping = read_kept(entry), visit.keeping
     job = visit.desk.jobs.get(visit.owner, entry.id)
     if job is not None:
-        async for frame in job.following(after):
+        async for frame in job.followed(after):
             yield frame
-        now = await visit.book.one(visit.owner, RESPONSE, entry.id)
-        if isinstance(now, Entry) and now.mark not in LIVING:
-            yield untold(keeping, now, job.frames[-1][0] + 1 if job.frames else 0)
     elif kept.background:
         async for frame in elsewhere(visit.book, keeping, entry, after, asyncio.sleep):
             yield frame

@@ -8,7 +8,8 @@ its gateway, and is told as failed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -26,18 +27,28 @@ Frame = tuple[int, bytes]
 Work = Coroutine[object, object, None]
 
 
+class Interrupted(Exception):
+    """A stream that cannot be told further now. Whoever reads it must see that it is not whole, and may come back."""
+
+
 class Job:
     """One answer under way here."""
 
     def __init__(self, book: Book, keeper: Keeper, queued: Object, running: Object) -> None:
         self.id = keeper.keeping.name(queued)
-        self.frames: list[Frame] = []
+        self.frames: list[Frame] = keeper.keeping.renumbered(keeper.keeping.frames(queued), 0)
+        """Its stream so far. It begins at once: who reads it knows its id from then on."""
         self.response = queued
         self._running = running
         self.done = False
+        self.told = False
+        """Is its end among the frames?"""
         self._book = book
         self._keeper = keeper
         self._kept = 0
+        self._over = False
+        """Is its end kept?"""
+        self._keeping = asyncio.Lock()
         self._more = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
@@ -45,63 +56,98 @@ class Job:
         self.task = asyncio.get_running_loop().create_task(work)
         return self.task
 
+    @property
+    def next(self) -> int:
+        """The number of its next frame."""
+        return self.frames[-1][0] + 1 if self.frames else 0
+
+    async def begin(self) -> bool | Down:
+        """Keep it as one that waits."""
+        new = self._entries(self.response, self.frames, told=False)
+        got = await self._book.put(*new)
+        self._kept = len(self.frames)
+        return got
+
     async def running(self) -> bool | Down:
         """Its provider has begun to answer."""
         return await self.keep(self._running)
 
     async def abandon(self) -> None:
         """It will not be done any more: say so at once, not when its lease runs out."""
-        await self.keep(self._keeper.keeping.ended(self.response, "failed", LOST), told=False)
+        async with self._keeping:
+            await self._put(self._keeper.keeping.ended(self.response, "failed", LOST), [], told=False)
 
     def cancel(self) -> None:
         if self.task is not None:
             self.task.cancel()
 
-    def entry(self, response: Object, told: bool = True) -> Entry:
-        """The answer as far as it is, with the promise to tell more."""
+    def _entries(self, response: Object, frames: list[Frame], told: bool) -> list[Entry]:
+        """The answer as far as it is, with the promise to tell more; and more of its stream."""
         book, keeper = self._book, self._keeper
         now = book.clock()
         status = keeper.keeping.status(response)
-        living = status in LIVING
-        lease = now + book.lease if living else 0.0
         kept = Kept(
             items=keeper.items,
             response=response,
             conversation=keeper.wants.conversation,
             background=True,
-            lease=lease,
-            told=told and not living,
+            lease=now + book.lease if status in LIVING else 0.0,
+            told=told,
         )
-        return Entry(
-            owner=keeper.owner,
-            kind=RESPONSE,
-            id=self.id,
-            parent=keeper.wants.previous,
-            mark=status,
-            body=written(kept),
-            created=now,
-        )
+        owner, parent = keeper.owner, keeper.wants.previous
+        body = written(kept)
+        entries = [Entry(owner=owner, kind=RESPONSE, id=self.id, parent=parent, mark=status, body=body, created=now)]
+        if frames:
+            body, place = b"".join(frame for _, frame in frames), frames[-1][0] + 1
+            name = f"{self.id}/{place}"
+            entries.append(Entry(owner=owner, kind=EVENTS, id=name, parent=self.id, place=place, body=body))
+        return entries
 
     def add(self, data: bytes) -> None:
         """More of its stream, in whole frames."""
-        self.frames += self._keeper.keeping.numbered(data)
+        self.frames += self._keeper.keeping.renumbered(data, self.next)
         self._wake()
 
-    async def keep(self, response: Object | None = None, told: bool = True) -> bool | Down:
-        """Keep what there is; False when somebody cancelled it meanwhile."""
-        new = self.frames[self._kept :]
-        now = response if response is not None else self.response
-        entries = [self.entry(now, told)]
-        if new:
-            body = b"".join(frame for _, frame in new)
-            owner, place = self._keeper.owner, new[-1][0] + 1
-            entries.append(
-                Entry(owner=owner, kind=EVENTS, id=f"{self.id}/{place}", parent=self.id, place=place, body=body)
-            )
-        got = await self._book.put(*entries, where=LIVING)
+    async def keep(self, response: Object | None = None) -> bool | Down:
+        """Keep what there is; False when somebody cancelled it meanwhile. One at a time: each keeps what the one before
+        has left."""
+        async with self._keeping:
+            now = response if response is not None else self.response
+            return True if self._over else await self._put(now, self.frames, told=False)
+
+    async def end(
+        self, response: Object, data: bytes, pointers: Sequence[Entry] = (), turn: Sequence[Entry] = ()
+    ) -> bool | Down:
+        """Keep its end, with the last of its stream: nobody is told of it before."""
+        async with self._keeping:
+            frames = [*self.frames, *self._keeper.keeping.renumbered(data, self.next)]
+            got = await self._put(response, frames, True, pointers, turn)
+            if got is True:
+                self._tell_end(frames)
+            return got
+
+    def give_up(self, data: bytes) -> None:
+        """Its end cannot be kept: those who follow it are told all the same."""
+        self._tell_end([*self.frames, *self._keeper.keeping.renumbered(data, self.next)])
+
+    def _tell_end(self, frames: list[Frame]) -> None:
+        self.frames, self.told = frames, True
+        self._wake()
+
+    async def _put(
+        self,
+        response: Object,
+        frames: list[Frame],
+        told: bool,
+        pointers: Sequence[Entry] = (),
+        turn: Sequence[Entry] = (),
+    ) -> bool | Down:
+        entries = self._entries(response, frames[self._kept :], told)
+        got = await self._book.put(*entries, *pointers, where=LIVING, behind=turn)
         if got is True:
-            self._kept += len(new)
-            self.response = now
+            self._kept = max(self._kept, len(frames))
+            self.response = response
+            self._over = self._keeper.keeping.status(response) not in LIVING
         return got
 
     def finish(self) -> None:
@@ -112,8 +158,20 @@ class Job:
         self._more.set()
         self._more = asyncio.Event()
 
-    async def following(self, after: int) -> AsyncIterator[bytes]:
-        """Its frames from behind this number, those to come as well."""
+    async def followed(self, after: int) -> AsyncIterator[bytes]:
+        """Its frames from behind this number, those to come as well, up to its end: also when it was cancelled."""
+        async for frame in self._following(after):
+            yield frame
+        if self.told:
+            return
+        keeping = self._keeper.keeping
+        now = await self._book.one(self._keeper.owner, RESPONSE, self.id)
+        if isinstance(now, Down) or (now is not None and now.mark in LIVING):
+            raise Interrupted
+        ended = read_kept(now).response if now is not None else keeping.ended(self.response, "cancelled", None)
+        yield keeping.last(ended, self.next)
+
+    async def _following(self, after: int) -> AsyncIterator[bytes]:
         position = 0
         while True:
             while position < len(self.frames):
@@ -166,13 +224,20 @@ class Jobs:
 
     async def close(self, seconds: float | None) -> None:
         """Until the last has ended: they are as good as any stream under way. What takes longer has failed."""
-        jobs = list(self._running.values())
-        tasks = {job.task for job in jobs if job.task is not None}
-        _, late = await asyncio.wait(tasks, timeout=seconds) if tasks else (set(), set())
-        for job in jobs:
-            if job.task in late:
-                await job.abandon()
-                job.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._running:
+                    await asyncio.wait(self._tasks())
+                    await asyncio.sleep(0)  # what is to be done behind a task has its turn
+        late = list(self._running.values())
+        await asyncio.gather(*(job.abandon() for job in late))
+        for job in late:
+            job.cancel()
+        if self._running:
+            await asyncio.wait(self._tasks())
+
+    def _tasks(self) -> set[asyncio.Task[None]]:
+        return {job.task for job in self._running.values() if job.task is not None}
 
 
 async def looked_after(book: Book, keeping: Keeping, entry: Entry) -> Entry | Down:
@@ -215,21 +280,24 @@ async def elsewhere(
     book: Book, keeping: Keeping, entry: Entry, after: int, wait: Callable[[float], Coroutine[object, object, None]]
 ) -> AsyncIterator[bytes]:
     """The frames of an answer that another gateway makes, as it keeps them."""
-    last = -1
+    last, seen = -1, after
     while True:
         now = await book.one(entry.owner, RESPONSE, entry.id)
-        if now is None or isinstance(now, Down):
+        if now is None:
+            yield keeping.last(keeping.ended(read_kept(entry).response, "cancelled", None), max(last, seen + 1))
             return
-        state = await looked_after(book, keeping, now)
+        state = now if isinstance(now, Down) else await looked_after(book, keeping, now)
         pieces = await book.children(entry.owner, EVENTS, entry.id, last if last >= 0 else None)
         if isinstance(pieces, Down) or isinstance(state, Down):
-            return
+            raise Interrupted
         for piece in pieces:
             last = piece.place
-            for number, frame in keeping.numbered(piece.body):
-                if number > after:
-                    yield frame
+            # A piece may repeat what stands in the one before: whoever kept it was not told that it was kept.
+            new = [(number, frame) for number, frame in keeping.numbered(piece.body) if number > seen]
+            for number, frame in new:
+                seen = number
+                yield frame
         if state.mark not in LIVING:
-            yield untold(keeping, state, max(last, after + 1))
+            yield untold(keeping, state, max(last, seen + 1))
             return
         await wait(LOOK)

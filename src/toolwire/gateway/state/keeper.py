@@ -62,41 +62,64 @@ class Keeper:
         """None when it is kept, or need not be; else what the answer must say instead."""
         if not self.keeping.name(response):
             return self.keeping.unkept
-        got: bool | Down = True
-        if self.wants.conversation and self.keeping.status(response) not in FAILED:
-            got = await self.converse(response)
-        if self.wants.store and not isinstance(got, Down):
-            got = await self.book.put(*self.entries(response))
+        parts = await self.parts(response)
+        if isinstance(parts, Down):
+            return self.keeping.unkept
+        pointers, turn = parts
+        answer = [self._answer(response)] if self.wants.store else []
+        got = await self.book.put(*answer, *pointers, behind=turn)
         return self.keeping.unkept if isinstance(got, Down) else None
 
-    def entries(self, response: Object) -> list[Entry]:
-        """The answer, and a pointer to it from each of its items that can be referred to."""
-        id, now = self.keeping.name(response), self.book.clock()
+    def _answer(self, response: Object) -> Entry:
         kept = Kept(items=self.items, response=response, conversation=self.wants.conversation)
-        answer = Entry(
+        return Entry(
             owner=self.owner,
             kind=RESPONSE,
-            id=id,
+            id=self.keeping.name(response),
             body=written(kept),
             parent=self.wants.previous,
             mark=self.keeping.status(response),
-            created=now,
+            created=self.book.clock(),
         )
-        if self.wants.conversation:
-            return [answer]  # its items are the conversation's
-        pointers = [
-            Entry(owner=self.owner, kind=ITEM, id=item["id"], parent=id, place=place, created=now)
-            for place, item in enumerate(self.keeping.output(response))
-            if isinstance(item.get("id"), str)
-        ]
-        return [answer, *pointers]
 
-    async def converse(self, response: Object) -> bool | Down:
-        """What was asked and what was answered, at the end of the conversation."""
-        id = self.keeping.name(response)
-        asked = self.keeping.renewed(self.items, id)
-        items = [*asked, *self.keeping.named(self.keeping.output(response), id)]
-        return await self.book.append(talk_items(self.owner, self.wants.conversation, items, self.book.clock()))
+    async def parts(self, response: Object) -> tuple[list[Entry], list[Entry]] | Down:
+        """What is kept beside the answer: pointers to it from its items that can be referred to; or, in a conversation,
+        what was asked and what was answered, at its end. All this is written with the answer, or nothing is."""
+        id, output = self.keeping.name(response), self.keeping.output(response)
+        if self.wants.conversation and self.keeping.status(response) in FAILED:
+            return [], []
+        if self.wants.conversation:
+            output = self.keeping.named(output, id)
+        elif not self.wants.store:
+            return [], []
+        ids = [item["id"] for item in output if isinstance(item.get("id"), str)]
+        there = await self.book.get(self.owner, ITEM, ids) if ids else []
+        if isinstance(there, Down):
+            return there
+        if self.wants.conversation:
+            asked = self.keeping.renewed(self.items, id)
+            items = [*asked, *self._unlike(output, {entry.id for entry in there}, id)]
+            return [], talk_items(self.owner, self.wants.conversation, items, self.book.clock())
+        return self._pointers(output, {entry.id for entry in there if entry.body}, id), []
+
+    def _pointers(self, output: list[Object], taken: set[str], id: str) -> list[Entry]:
+        now = self.book.clock()
+        return [
+            Entry(owner=self.owner, kind=ITEM, id=item["id"], parent=id, place=place, created=now)
+            for place, item in enumerate(output)
+            if isinstance(item.get("id"), str) and item["id"] not in taken
+        ]
+
+    def _unlike(self, output: list[Object], taken: set[str], id: str) -> list[Object]:
+        """Items with ids that nothing else has: some providers give the same ones again and again."""
+        out: list[Object] = []
+        for number, item in enumerate(output):
+            if item["id"] in taken:
+                out += self.keeping.renewed([item], f"{id}|{number}")
+            else:
+                out.append(item)
+            taken.add(item["id"])
+        return out
 
 
 def talk_items(owner: str, conversation: str, items: list[Object], now: float) -> list[Entry]:

@@ -9,7 +9,7 @@ from toolwire.gateway.call import Call, Flow, Refusal
 from toolwire.gateway.settings.routing import Target
 from toolwire.gateway.state.engine import Engine
 from toolwire.gateway.state.jobs import Job
-from toolwire.gateway.state.keeper import FAILED, Keeper
+from toolwire.gateway.state.keeper import Keeper
 from toolwire.gateway.store.record import Down
 from toolwire.ir import NOTHING, Failure
 from toolwire.keeping import Tap
@@ -17,6 +17,8 @@ from toolwire.wire import Object
 
 BETWEEN = 0.2
 """Seconds between two pieces that are kept: whoever looks from elsewhere sees the answer grow."""
+SHARE = 10
+"""Between two pieces passes so many times the time that keeping one takes: the whole question is written each time."""
 TRIES = 20
 """How often, a second apart, the end of an answer is tried to be kept in a store that is down."""
 BROKEN = Failure("server", "the gateway made a mistake; its log says where", 500, "server_error")
@@ -29,16 +31,19 @@ class Tray:
         self._job = job
         self._tap = tap
         self._last = time.monotonic()
+        self._pause = BETWEEN
 
     def put(self, data: bytes) -> bool:
         self._job.add(self._tap.feed(data))
-        return time.monotonic() - self._last < BETWEEN
+        return time.monotonic() - self._last < self._pause
 
     async def drained(self) -> None:
-        if time.monotonic() - self._last >= BETWEEN:
-            self._last = time.monotonic()
+        began = time.monotonic()
+        if began - self._last >= self._pause:
             if await self._job.keep() is False:
                 raise asyncio.CancelledError  # by somebody at another gateway
+            self._last = time.monotonic()
+            self._pause = max(BETWEEN, SHARE * (self._last - began))
 
     async def end(self) -> None:
         """What the end tells is kept by whoever started this."""
@@ -67,24 +72,20 @@ async def worked(engine: Engine, call: Call, targets: tuple[Target, ...], keeper
 
 
 async def _done(job: Job, keeper: Keeper, tap: Tap, response: Object) -> None:
-    talks = bool(keeper.wants.conversation) and keeper.keeping.status(response) not in FAILED
-    lost = talks and isinstance(await keeper.converse(response), Down)
-    missed = keeper.keeping.unkept if lost else NOTHING
-    job.add(tap.release(missed))
-    await _kept(job, {**response, **missed})
-    await keeper.book.put(*keeper.entries(response)[1:])
+    """What was done is not thrown away because the store is down for a moment: that is waited for."""
+    for _ in range(TRIES):
+        parts = await keeper.parts(response)
+        if not isinstance(parts, Down) and not isinstance(await job.end(response, tap.release(NOTHING), *parts), Down):
+            return
+        await asyncio.sleep(1.0)
+    job.give_up(tap.release(keeper.keeping.unkept))
 
 
 async def failed(job: Job, keeper: Keeper, failure: Failure) -> None:
-    keeping = keeper.keeping
-    response = keeping.ended(job.response, "failed", failure)
-    job.add(keeping.last(response, job.frames[-1][0] + 1) if job.frames else keeping.frames(response))
-    await _kept(job, response)
-
-
-async def _kept(job: Job, response: Object) -> None:
-    """The end of an answer is work that was done: a store that is down for a moment is waited for."""
+    response = keeper.keeping.ended(job.response, "failed", failure)
+    last = keeper.keeping.last(response, job.next)
     for _ in range(TRIES):
-        if not isinstance(await job.keep(response), Down):
+        if not isinstance(await job.end(response, last), Down):
             return
         await asyncio.sleep(1.0)
+    job.give_up(last)

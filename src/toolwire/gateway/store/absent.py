@@ -15,7 +15,9 @@ class Absent:
     async def get(self, owner: str, kind: str, ids: Sequence[str]) -> list[Entry] | Down:
         return NOTHING
 
-    async def put(self, entries: Sequence[Entry], where: tuple[str, ...] = ()) -> bool | Down:
+    async def put(
+        self, entries: Sequence[Entry], where: tuple[str, ...] = (), behind: Sequence[Entry] = ()
+    ) -> bool | Down:
         return NOTHING
 
     async def append(self, entries: Sequence[Entry]) -> bool | Down:

@@ -52,28 +52,36 @@ class Postgres:
 
         return await self._pool.run(work, again=True)
 
-    async def put(self, entries: Sequence[Entry], where: tuple[str, ...] = ()) -> bool | Down:
-        if not entries:
-            return True
+    async def put(
+        self, entries: Sequence[Entry], where: tuple[str, ...] = (), behind: Sequence[Entry] = ()
+    ) -> bool | Down:
+        if behind:
+            return await self._together(entries, where, behind)
 
         async def work(connection: Connection) -> bool:
-            now = self._now()
-            # In the order of their names, so that no two writers wait for each other.
-            columns = self._columns((entry for _, entry in sorted(_once(entries).items())), now)
-            if not where:
-                await connection.execute(sql.PUT, *columns)
-                return True
-            first = entries[0]
-            name = (first.owner, first.kind, _digest(_bytes(first.id)))
-            return bool(await connection.fetchval(sql.PUT_WHERE, *columns, *name, list(where), now))
+            return await self._written(connection, entries, where)
 
         # Twice under a condition: the second would find what the first made.
-        return await self._pool.run(work, again=not where)
+        return await self._pool.run(work, again=not where) if entries else True
 
-    async def append(self, entries: Sequence[Entry]) -> bool | Down:
+    async def _written(self, connection: Connection, entries: Sequence[Entry], where: tuple[str, ...]) -> bool:
         if not entries:
             return True
-        locks = sorted({_lock(entry) for entry in entries})
+        now = self._now()
+        # In the order of their names, so that no two writers wait for each other.
+        columns = self._columns((entry for _, entry in sorted(_once(entries).items())), now)
+        if not where:
+            await connection.execute(sql.PUT, *columns)
+            return True
+        first = entries[0]
+        name = (first.owner, first.kind, _digest(_bytes(first.id)))
+        return bool(await connection.fetchval(sql.PUT_WHERE, *columns, *name, list(where), now))
+
+    async def append(self, entries: Sequence[Entry]) -> bool | Down:
+        return await self.put((), (), entries)
+
+    async def _together(self, entries: Sequence[Entry], where: tuple[str, ...], behind: Sequence[Entry]) -> bool | Down:
+        locks = sorted({_lock(entry) for entry in behind})
 
         async def work(connection: Connection) -> bool:
             # In one message with the beginning, and as a statement of its own: the next one then sees what others,
@@ -81,11 +89,13 @@ class Postgres:
             begin = f"BEGIN; {'; '.join(f'SELECT pg_advisory_xact_lock({lock})' for lock in locks)}"
             try:
                 await connection.execute(begin)
-                await connection.execute(sql.APPEND, *self._columns(_once(entries).values(), self._now()))
+                wanted = await self._written(connection, entries, where)
+                if wanted:
+                    await connection.execute(sql.APPEND, *self._columns(_once(behind).values(), self._now()))
             except BROKEN as error:
                 raise Undone from error
-            await connection.execute("COMMIT")
-            return True
+            await connection.execute("COMMIT" if wanted else "ROLLBACK")
+            return wanted
 
         return await self._pool.run(work, again=False)
 

@@ -85,9 +85,11 @@ class Store(Protocol):
     async def get(self, owner: str, kind: str, ids: Sequence[str]) -> list[Entry] | Down:
         """Those of these that are there, each once, in the order of the ids."""
 
-    async def put(self, entries: Sequence[Entry], where: tuple[str, ...] = ()) -> bool | Down:
+    async def put(
+        self, entries: Sequence[Entry], where: tuple[str, ...] = (), behind: Sequence[Entry] = ()
+    ) -> bool | Down:
         """Keep them; one with the same name is replaced. With `where`, only if the first is there and bears one of
-        these marks: else nothing is written and the answer is False."""
+        these marks: else nothing is written and the answer is False. Those `behind` are appended with them."""
 
     async def append(self, entries: Sequence[Entry]) -> bool | Down:
         """Keep them behind all that their parent has: their places are given here, in the order of the list, also when

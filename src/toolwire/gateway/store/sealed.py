@@ -34,8 +34,12 @@ class Sealed:
     async def get(self, owner: str, kind: str, ids: Sequence[str]) -> list[Entry] | Down:
         return self._all_readable(await self._store.get(owner, kind, ids))
 
-    async def put(self, entries: Sequence[Entry], where: tuple[str, ...] = ()) -> bool | Down:
-        return await self._store.put([self._written(entry) for entry in entries], where)
+    async def put(
+        self, entries: Sequence[Entry], where: tuple[str, ...] = (), behind: Sequence[Entry] = ()
+    ) -> bool | Down:
+        return await self._store.put(
+            [self._written(entry) for entry in entries], where, [self._written(entry) for entry in behind]
+        )
 
     async def append(self, entries: Sequence[Entry]) -> bool | Down:
         return await self._store.append([self._written(entry) for entry in entries])

@@ -71,7 +71,9 @@ class Sqlite:
 
         return await self._line.ask(work, writes=False)
 
-    async def put(self, entries: Sequence[Entry], where: tuple[str, ...] = ()) -> bool | Down:
+    async def put(
+        self, entries: Sequence[Entry], where: tuple[str, ...] = (), behind: Sequence[Entry] = ()
+    ) -> bool | Down:
         def work(file: sqlite3.Connection, now: float) -> bool:
             if where and entries:
                 first = entries[0]
@@ -80,18 +82,15 @@ class Sqlite:
                     return False
             for entry in entries:
                 file.execute(_PUT, self._row(entry, entry.place, now))
-            return True
-
-        return await self._line.ask(work)
-
-    async def append(self, entries: Sequence[Entry]) -> bool | Down:
-        def work(file: sqlite3.Connection, now: float) -> bool:
-            for entry in entries:
+            for entry in behind:
                 (place,) = file.execute(_NEXT, (entry.owner, entry.parent, entry.kind)).fetchone()
                 file.execute(_PUT, self._row(entry, place, now))
             return True
 
         return await self._line.ask(work)
+
+    async def append(self, entries: Sequence[Entry]) -> bool | Down:
+        return await self.put((), (), entries)
 
     async def chain(self, owner: str, kind: str, id: str, most: int) -> list[Entry] | Down:
         def work(file: sqlite3.Connection, now: float) -> list[Entry]:

@@ -15,7 +15,7 @@ from toolwire.protocols.openai_responses.response import opened
 from toolwire.room import Context
 from toolwire.wire import Json, Object
 
-UNKEPT: Mapping[str, Json] = MappingProxyType({"store": False})
+UNKEPT: Mapping[str, Json] = MappingProxyType({"store": False, "conversation": None})
 """What an answer says that could not be kept."""
 
 _PREFIXES: Mapping[str, str] = MappingProxyType({"response": "resp_", "conversation": "conv_"})

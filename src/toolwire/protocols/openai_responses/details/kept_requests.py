@@ -162,16 +162,20 @@ def given_id(kind: str, *seed: object) -> str:
 
 def named(items: list[Object], seed: str) -> list[Object]:
     return [
-        item if isinstance(item.get("id"), str) else {**item, "id": given_id(kind_of(item), seed, number)}
+        item
+        if item.get("id") and isinstance(item["id"], str)
+        else {**item, "id": given_id(kind_of(item), seed, number)}
         for number, item in enumerate(items)
     ]
 
 
 def renewed(items: list[Object], seed: str) -> list[Object]:
-    """One that bears the id of its call keeps it: that is what pairs them."""
+    """One that bears the id of its call keeps it: that is what pairs them. What only refers to an item has that one's
+    id and no other, and says nothing of its own."""
     return [
         item if kind_of(item) in _PAIRED_BY_ID else {**item, "id": given_id(kind_of(item), seed, number)}
         for number, item in enumerate(items)
+        if not is_reference(item)
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from toolwire.keeping import Keeping
 from toolwire.protocols.openai_responses.details import kept_answers, kept_lists, kept_requests, summaries
-from toolwire.protocols.openai_responses.details.tap import StreamTap, numbered
+from toolwire.protocols.openai_responses.details.tap import StreamTap, numbered, renumbered
 
 KEEPING = Keeping(
     stateless=kept_requests.stateless,
@@ -34,6 +34,7 @@ KEEPING = Keeping(
     frames=kept_answers.frames,
     last=kept_answers.last,
     numbered=numbered,
+    renumbered=renumbered,
     summons=summaries.summons,
     summarised=summaries.summarised,
     summary=summaries.summary,

@@ -163,6 +163,25 @@ class _Number(Struct, gc=False):
 _number = glancing(_Number)
 
 
+_BEGINNINGS = frozenset({"response.created", "response.queued"})
+
+
+def renumbered(data: bytes, number: int) -> list[tuple[int, bytes]]:
+    """Whatever a provider counts, and whether it does. The beginning is told once."""
+    out: list[tuple[int, bytes]] = []
+    known = _BEGINNINGS if number else ()
+    for frame in _cut(data)[0]:
+        kind, node, name = _read(frame)
+        if not kind or kind in known:
+            continue  # signs of life, and marks of the end that other protocols have
+        if node.get("sequence_number") != number:
+            told = encode({**node, "sequence_number": number})
+            frame = bare(told) if name is None else with_name(name, told)
+        out.append((number, frame))
+        number += 1
+    return out
+
+
 def numbered(data: bytes) -> list[tuple[int, bytes]]:
     """A frame that has no number goes with the one before it."""
     out: list[tuple[int, bytes]] = []
