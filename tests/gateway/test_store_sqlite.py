@@ -9,7 +9,8 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from gateway import store_writer
 from gateway.stores import Clock
 from toolwire.gateway.store.record import Down, Entry, Stats, Store
 from toolwire.gateway.store.sqlite import Sqlite
-from toolwire.gateway.store.sqlite_file import PRAGMAS, STEPS
+from toolwire.gateway.store.sqlite_file import PRAGMAS, STEPS, tables
 from toolwire.gateway.store.sqlite_line import PAUSE
 
 V1 = Path(__file__).with_name("store_v1.sql")
@@ -163,6 +164,23 @@ def test_processes_that_begin_at_once_share_one_new_file(file: Path) -> None:
     assert told(file, "PRAGMA user_version") == [(len(STEPS),)]
     assert told(file, "PRAGMA journal_mode") == [("wal",)]
     assert told(file, "PRAGMA auto_vacuum") == [(2,)]
+
+
+@pytest.mark.parametrize("moment", range(3))
+def test_another_process_makes_the_tables_while_the_file_is_looked_at(file: Path, moment: int) -> None:
+    file.parent.mkdir()
+    begun = count()
+
+    def meanwhile(_statement: str) -> None:
+        if next(begun) == moment:
+            with closing(sqlite3.connect(file, timeout=0)) as other, suppress(sqlite3.OperationalError):
+                other.executescript(V1.read_text())
+
+    with closing(sqlite3.connect(file)) as looking:
+        looking.set_trace_callback(meanwhile)
+        assert tables(looking, len(STEPS)) in (0, 1)
+        looking.set_trace_callback(None)
+    assert next(begun) > 0
 
 
 # --- versions ------------------------------------------------------------------------------------------------------

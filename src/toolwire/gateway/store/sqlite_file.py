@@ -28,6 +28,9 @@ STEPS: Sequence[Sequence[str]] = (
     ),
 )
 """What brings the tables from each version to the next. Steps that were released are never changed."""
+_HEAD = """SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)
+    FROM pragma_application_id, pragma_user_version"""
+"""In one statement: between two of them another process may make the tables."""
 _TRIES, _WAIT = 50, 0.1
 
 
@@ -43,7 +46,7 @@ def connected(path: Path, pragmas: Mapping[str, int | str], steps: Sequence[Sequ
     try:
         for name, value in pragmas.items():
             connection.execute(f"PRAGMA {name} = {value}").fetchall()
-        if _version(connection, len(steps)) < len(steps):
+        if tables(connection, len(steps)) < len(steps):
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # works only before the first table
         _write_ahead(connection)
         _migrate(connection, steps)
@@ -72,27 +75,25 @@ def _write_ahead(connection: sqlite3.Connection) -> None:
             time.sleep(_WAIT)
 
 
-def _version(connection: sqlite3.Connection, known: int) -> int:
-    """Of the tables; 0 when there are none yet."""
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
+def tables(connection: sqlite3.Connection, known: int) -> int:
+    """Their version; 0 when there are none yet."""
+    application, version, things = connection.execute(_HEAD).fetchone()
     if application == APPLICATION:
         if version > known:
             newer = f"it was written by a newer toolwire (tables {version}, known {known})"
             raise Unusable(f"{newer}: update this one, or give it another file")
         return int(version)
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    if application or version or tables:
+    if application or version or things:
         raise Unusable("it belongs to another program: give [store] another path")
     return 0
 
 
 def _migrate(connection: sqlite3.Connection, steps: Sequence[Sequence[str]]) -> None:
-    if _version(connection, len(steps)) == len(steps):
+    if tables(connection, len(steps)) == len(steps):
         return
     connection.execute("BEGIN EXCLUSIVE")
     try:
-        for step in steps[_version(connection, len(steps)) :]:  # asked again: another process may have been quicker
+        for step in steps[tables(connection, len(steps)) :]:  # asked again: another process may have been quicker
             for statement in step:
                 connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
