@@ -143,5 +143,5 @@ def shortened(text: str, limit: int) -> str:
     ends = [found.end() for found in re.finditer(r"[.!?](?=\s)|(?=\n\s*\n)", head) if 0 < found.end() <= limit]
     if ends:
         return head[: ends[-1]].rstrip()
-    cut = head[:limit].rsplit(None, 1)[0] if any(char.isspace() for char in head[:limit]) else head[: limit - 1]
-    return cut[: limit - 1].rstrip() + "…"
+    words = re.sub(r"\s+\S*$", "", head[:limit])
+    return words[: limit - 1].rstrip() + "…"

@@ -1,0 +1,241 @@
+"""The way back: calls as the client knows them, checked, whole and streamed, and those that must not reach it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from toolwire.events import ArgumentsDelta
+from toolwire.exchange import Exchange
+from toolwire.fold import fold, unfold
+from toolwire.ir import Call, Choice, Finish, Request, Response, Text, Tool, Turn
+from toolwire.loss import Ledger
+from toolwire.options import Options
+from toolwire.policy.back import Refused, Undo, Undone
+from toolwire.policy.rules import Reshape, Rule
+from toolwire.protocols import ROOMS, room
+from toolwire.room import Context
+from toolwire.wire import as_object, encode
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"command": {"type": "array", "items": {"type": "string"}}, "lines": {"type": "integer"}},
+    "required": ["command"],
+}
+
+
+# --- one call ---------------------------------------------------------------------------------------------------------
+
+
+def undo(validate: str) -> Undo:
+    return Undo({("", "sh"): Undone("shell", None, SCHEMA, validate, "the rule `r`")}, {("", "gone"): "It is gone."})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fixed", "wrong"),
+    [
+        ('{"command":["ls"],"lines":2.0}', '{"command":["ls"],"lines":2}', ""),
+        ('{"command": ["ls"], "lines": 2}', '{"command": ["ls"], "lines": 2}', ""),
+        ('{"command":["ls"],"lines":2.5}', None, "/lines: expected a whole number, got a number"),
+        ('{"lines":1}', None, "the arguments: `command` is missing"),
+        ('{"command":"ls"}', None, "/command: expected an array, got a string"),
+        ('{"command":["ls"', None, "the arguments are no JSON object"),
+        ("[]", None, "the arguments are no JSON object"),
+    ],
+)
+@pytest.mark.parametrize("validate", ["report", "retry", "refuse"])
+def test_arguments_are_held_to_what_the_client_declared(
+    validate: str, arguments: str, fixed: str | None, wrong: str
+) -> None:
+    ledger = Ledger("", "")
+    found = undo(validate).back(Call("c", "sh", arguments), ledger)
+    if not wrong:
+        assert found == Call("c", "shell", fixed or "")
+        assert ledger.codes == (("policy-arguments-fixed",) if fixed != arguments else ())
+        return
+    [loss] = ledger.losses
+    assert (loss.code, loss.what, loss.why) == (
+        "policy-arguments-invalid",
+        f"the arguments of `shell`: {wrong}",
+        "the rule `r`",
+    )
+    if validate == "report":
+        assert found == Call("c", "shell", arguments)
+    else:
+        assert isinstance(found, Refused)
+        assert wrong in found.why
+        assert found.fatal == (validate == "refuse")
+
+
+def test_a_call_that_was_cut_off_is_not_judged() -> None:
+    found = undo("retry").back(Call("c", "sh", '{"comm'), Ledger("", ""), cut=True)
+    assert found == Call("c", "shell", '{"comm')
+
+
+def test_a_call_of_what_was_taken_away_does_not_reach_the_client() -> None:
+    found = undo("off").back(Call("c", "gone", "{}"), Ledger("", ""))
+    assert found == Refused(Call("c", "gone", "{}"), "It is gone.")
+
+
+# --- whole exchanges --------------------------------------------------------------------------------------------------
+
+RULES = (
+    Rule(
+        name="sh",
+        tool=("shell",),
+        rename="run",
+        reshape={"command": Reshape(way="shell-text", to="line")},
+    ),
+    Rule(name="gone", tool=("patch",), drop=True, guidance="Use {shell}."),
+    Rule(name="plain", tool=("look",), rename="see"),
+)
+TOOLS = (
+    Tool("shell", "Runs.", SCHEMA),
+    Tool("patch", "Changes.", {"type": "object", "properties": {}}),
+    Tool("look", "Looks.", {"type": "object", "properties": {"at": {"type": "string"}}}),
+)
+PAIRS = [(client, provider) for client in ROOMS for provider in ROOMS]
+
+
+def asked(client: str, provider: str, rules: tuple[Rule, ...] = RULES) -> Exchange:
+    exchange = Exchange(room(client), room(provider), Options(policy=rules, model="m", seed="s"))
+    request = Request("m", turns=(Turn("user", (Text("Hello"),)),), tools=TOOLS)
+    exchange.request(encode(room(client).write_request(request, Ledger(client, client))))
+    return exchange
+
+
+CONTEXT = Context(now=1, seed="s")
+
+
+def answer(*calls: Call) -> Response:
+    return Response("r1", "m", 1, (Choice(0, (Text("So."), *calls), Finish("calls")),))
+
+
+def says(provider: str, *calls: Call) -> bytes:
+    return encode(room(provider).write_response(answer(*calls), Ledger(provider, provider), CONTEXT))
+
+
+def frames(provider: str, *calls: Call) -> list[bytes]:
+    """The same as a stream, its arguments in pieces."""
+    writer = room(provider).stream_writer(Ledger(provider, provider), CONTEXT)
+    out: list[bytes] = []
+    for event in unfold(answer(*calls)):
+        if isinstance(event, ArgumentsDelta):
+            pieces = [event.text[at : at + 3] for at in range(0, len(event.text), 3)]
+            out += [writer.write(ArgumentsDelta(event.index, piece)) for piece in pieces]
+        else:
+            out.append(writer.write(event))
+    return [*out, writer.close()]
+
+
+def heard(client: str, data: bytes) -> Response:
+    reader = room(client).stream_reader()
+    return fold([*reader.feed(data), *reader.close()])
+
+
+def calls_of(response: Response) -> list[tuple[str, Any]]:
+    return [
+        (part.name, json.loads(part.arguments or "{}"))
+        for choice in response.choices
+        for part in choice.parts
+        if isinstance(part, Call)
+    ]
+
+
+MADE = (Call("c1", "run", '{"line":"ls -l","lines":3}'), Call("c2", "see", '{"at":"it"}'))
+MEANT = [("shell", {"command": ["bash", "-lc", "ls -l"], "lines": 3}), ("look", {"at": "it"})]
+
+
+@pytest.mark.parametrize(("client", "provider"), PAIRS)
+def test_a_whole_answer_comes_back_in_the_clients_names_and_shapes(client: str, provider: str) -> None:
+    translation = asked(client, provider).response(says(provider, *MADE))
+    response = room(client).read_response(as_object(translation.json(), None))
+    assert calls_of(response) == MEANT
+    assert response.choices[0].finish is not None
+    assert response.choices[0].finish.kind in ("calls", "stop")
+
+
+@pytest.mark.parametrize(("client", "provider"), PAIRS)
+def test_a_stream_comes_back_in_the_clients_names_and_shapes(client: str, provider: str) -> None:
+    stream = asked(client, provider).stream()
+    data = b"".join(stream.feed(piece) for piece in frames(provider, *MADE)) + stream.close()
+    assert calls_of(heard(client, data)) == MEANT
+    assert stream.failure is None
+
+
+@pytest.mark.parametrize(("client", "provider"), PAIRS)
+def test_a_dropped_tool_that_is_called_anyway_does_not_reach_the_client(client: str, provider: str) -> None:
+    translation = asked(client, provider).response(says(provider, Call("c1", "patch", "{}")))
+    response = room(client).read_response(as_object(translation.json(), None))
+    assert calls_of(response) == []
+    assert response.choices[0].finish is not None
+    assert response.choices[0].finish.kind == "stop"
+    assert "policy-call-refused" in [loss.code for loss in translation.losses]
+
+
+@pytest.mark.parametrize(("client", "provider"), PAIRS)
+def test_a_stream_that_calls_a_dropped_tool_waits_until_the_model_was_told(client: str, provider: str) -> None:
+    stream = asked(client, provider).stream()
+    data = b"".join(map(stream.feed, frames(provider, Call("c1", "patch", "{}")))) + stream.close()
+    assert stream.paused
+    assert stream.rounds is not None
+    assert [one.why for one in stream.rounds.taken] == ["The tool `patch` is not available. Use run."]
+    assert calls_of(heard(client, data)) == []
+
+
+def test_only_calls_that_are_reshaped_are_held() -> None:
+    """A call that is only renamed flows on piece by piece."""
+    stream = asked("openai-chat", "anthropic").stream()
+    out = [stream.feed(piece) for piece in frames("anthropic", *MADE)]
+    flowing = [
+        json.loads(line[6:]) for data in out for line in data.decode().splitlines() if line.startswith("data: {")
+    ]
+    deltas = [
+        (call["index"], call["function"].get("arguments", ""))
+        for chunk in flowing
+        for choice in chunk["choices"]
+        for call in choice["delta"].get("tool_calls", ())
+    ]
+    assert [text for index, text in deltas if index == 0 and text] == ['{"command":["bash","-lc","ls -l"],"lines":3}']
+    assert len([text for index, text in deltas if index == 1 and text]) > 2
+
+
+REFUSING = (Rule(name="strictly", tool=("shell",), validate="refuse"),)
+BAD = Call("c1", "shell", '{"command":1}')
+
+
+@pytest.mark.parametrize(("client", "provider"), PAIRS)
+def test_an_answer_with_bad_arguments_is_refused_in_the_clients_shape(client: str, provider: str) -> None:
+    translation = asked(client, provider, REFUSING).response(says(provider, BAD))
+    assert translation.status == 502
+    assert translation.failure is not None
+    failure = room(client).read_error(translation.json(), 502, {})
+    assert "the model's call of `shell` was refused" in failure.message
+    stream = asked(client, provider, REFUSING).stream()
+    data = b"".join(map(stream.feed, frames(provider, BAD))) + stream.close()
+    assert stream.failure is not None
+    assert heard(client, data).failure is not None
+
+
+@pytest.mark.parametrize("client", ROOMS)
+def test_whole_numbers_are_put_right_in_streams_and_whole_answers(client: str) -> None:
+    rules = (Rule(tool=("shell",), validate="report"),)
+    call = Call("c1", "shell", '{"command":["ls"],"lines":2.0}')
+    exchange = asked(client, "openai-chat", rules)
+    whole = room(client).read_response(as_object(exchange.response(says("openai-chat", call)).json(), None))
+    stream = exchange.stream()
+    data = b"".join(map(stream.feed, frames("openai-chat", call))) + stream.close()
+    for response in (whole, heard(client, data)):
+        [part] = [part for choice in response.choices for part in choice.parts if isinstance(part, Call)]
+        assert "2.0" not in part.arguments
+        assert json.loads(part.arguments) == {"command": ["ls"], "lines": 2}
+
+
+@pytest.mark.parametrize("protocol", ROOMS)
+def test_rules_that_say_nothing_here_leave_the_same_protocol_as_it_is(protocol: str) -> None:
+    exchange = asked(protocol, protocol, (Rule(tool=("telegraph",), drop=True),))
+    assert not exchange.undoes
+    body = says(protocol, Call("c1", "look", "{}"))
+    assert exchange.response(body).body == body
