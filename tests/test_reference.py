@@ -1,4 +1,4 @@
-"""Reference pages that are made from the code: losses, options, the configuration, and the command line.
+"""Reference pages that are made from the code: losses, options, the configuration, the catalogue, and the command line.
 
 After a wanted change: `python tests/test_reference.py` writes them anew.
 """
@@ -18,10 +18,16 @@ import msgspec
 import pytest
 
 from toolwire.cli import VERBS, Parser, module, overview
+from toolwire.cli.tools import table, typed
 from toolwire.gateway.settings import config as gateway
+from toolwire.gateway.settings.catalogue import about_presets, catalogue, presets
+from toolwire.gateway.settings.mcps import McpTable
+from toolwire.gateway.settings.policies import Preset
 from toolwire.gateway.settings.providers import ProviderTable, rows
 from toolwire.loss import CODES
 from toolwire.options import Options
+from toolwire.policy.reshape import WAYS
+from toolwire.policy.rules import Rule
 from toolwire.protocols import ROOMS
 
 PAGES = Path(__file__).parent.parent / "docs" / "reference"
@@ -57,7 +63,8 @@ def options() -> str:
 
 def documented(shape: type[msgspec.Struct]) -> Iterator[tuple[str, object, str]]:
     """The fields of a Struct: name, default (None too where a field has none), and what stands below it."""
-    said = dict(re.findall(r'^    (\w+): [^\n]*\n    """(.*?)"""', inspect.getsource(shape), re.MULTILINE | re.DOTALL))
+    source = "".join(inspect.getsource(each) for each in shape.__mro__ if each.__module__.startswith("toolwire"))
+    said = dict(re.findall(r'^    (\w+): [^\n]*\n    """(.*?)"""', source, re.MULTILINE | re.DOTALL))
     for field in msgspec.structs.fields(shape):
         yield field.name, field.default, " ".join(said[field.name].split())
 
@@ -70,6 +77,8 @@ TABLES: tuple[tuple[str, type[msgspec.Struct], tuple[str, ...]], ...] = (
     ("[models.NAME]", gateway.ModelRule, ("name",)),
     ("[translate]", gateway.Translate, ()),
     ("[store]", gateway.Store, ()),
+    ("[[policy]]", Preset, ("within",)),
+    ("[mcp.NAME]", McpTable, ()),
 )
 
 
@@ -101,6 +110,14 @@ def configuration() -> str:
         "",
         'A rule that names no more than a provider and a model can stand in a line: `[models]`, then `fast = "groq/MODEL"`.',
         "",
+        "## Ways to reshape a parameter",
+        "",
+        "For `as` in `reshape`, the client's form first.",
+        "",
+        "| way | |",
+        "|---|---|",
+        *(f"| `{name}` | {way.says} |" for name, way in WAYS.items()),
+        "",
         "## Well-known servers",
         "",
         "| name | | speaks | key | address in the environment | quirks | models |",
@@ -125,7 +142,7 @@ def spelled(default: object) -> str:
     """A default as the file would have it; what has none must be given."""
     if default is msgspec.NODEFAULT:
         return "needed"
-    if default is None or isinstance(default, msgspec.Struct) or default in ("", ()):
+    if default is None or isinstance(default, msgspec.Struct) or default in ("", (), {}):
         return ""
     return f"`{json.dumps(default)}`"
 
@@ -151,7 +168,69 @@ def shown(parser: argparse.ArgumentParser) -> str:
     return parser.format_help()
 
 
-MADE = {"losses.md": losses, "options.md": options, "cli.md": command_line, "configuration.md": configuration}
+def tools() -> str:
+    known = catalogue()
+    titles = [agent.title for agent in known.agents.values()]
+    lines = [
+        "# Tools and presets",
+        "",
+        "The tools that coding agents bring, and what each agent calls them; older names stand in brackets. `toolwire tools` shows",
+        "the same. This page is made from `policy/catalogue.toml` and `policy/presets.toml`.",
+        "",
+        f"| tool | {' | '.join(titles)} |",
+        "|---" * (len(titles) + 1) + "|",
+        *(f"| [`{row[0]}`](#{row[0]}) | {' | '.join(row[1:])} |" for row in table(known)),
+    ]
+    for name, entry in known.tools.items():
+        lines += [
+            "",
+            f"## {name}",
+            "",
+            entry.about,
+            "",
+            "| agent | name | parameter | type | | meaning |",
+            "|---" * 6 + "|",
+        ]
+        for agent, its in known.agents.items():
+            for row in entry.by(agent):
+                kind = f" ({row.kind})" if row.kind != "function" else ""
+                first = f"{its.title} | `{row.name}`{kind}"
+                for one in row.parameters:
+                    marks = (("required", one.required), ("older", one.older or row.older))
+                    said = ", ".join(mark for mark, given in marks if given)
+                    lines.append(f"| {first} | `{one.name}` | {typed(one)} | {said} | {entry.said(one)} |")
+                    first = " | "
+                lines += [] if row.parameters else [f"| {first} | | | | |"]
+    lines += ["", "## Presets", "", "[Presets](../guides/presets.md) says how to use them."]
+    for name, preset in about_presets().items():
+        lines += ["", f"### {name}", "", preset.about, "", "| rule | does |", "|---|---|"]
+        lines += [f"| {rule.name} | {effects(rule)} |" for rule in presets()[name]]
+    return "\n".join(lines) + "\n"
+
+
+def effects(rule: Rule) -> str:
+    """What a rule of a preset does, in a line."""
+    reshaped = {name: f"{one.to}` as `{one.way}" for name, one in rule.reshape.items()}
+    said = [f"`{old}` is `{new}`" for old, new in (rule.parameters | reshaped).items()]
+    said += [f"no {listed(rule.hide)}"] if rule.hide else []
+    said += [f"`{name}` is filled in" for name in rule.defaults]
+    said += [
+        f"`{name} = {json.dumps(getattr(rule, name))}`"
+        for name in ("drop", "max_tools", "describe_at_most", "parallel")
+        if getattr(rule, name) is not None
+    ]
+    said += [f"guidance: {rule.guidance}"] if rule.guidance else []
+    said += [f"keeps, in this order: {listed(rule.keep)}"] if rule.keep else []
+    return "; ".join(said) or "the name only"
+
+
+MADE = {
+    "losses.md": losses,
+    "options.md": options,
+    "cli.md": command_line,
+    "configuration.md": configuration,
+    "tools.md": tools,
+}
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="help is spelled a little differently by each Python")

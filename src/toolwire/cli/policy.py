@@ -194,7 +194,7 @@ def tools(explained: Explained) -> list[Row]:
         if dropped:
             rows.append(Row(name, "dropped", signature(tool), "", rule))
             continue
-        new = left.pop(0)
+        new = left.pop(0) if left else tool
         verbs = [_CHANGES[loss.code] for loss in said if loss.code in _CHANGES]
         verdict = verbs[0] if len(verbs) == 1 else "kept" if new == tool else "changed"
         shown = f"→ {signature(new)}" if signature(new) != signature(tool) else ""
