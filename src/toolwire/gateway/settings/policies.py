@@ -71,7 +71,7 @@ def one(
         return None
     rule = Preset(**values, reshape=_reshapes(table.get("reshape", {}), (*place, "reshape"), findings))
     rule = replace(rule, client=tuple(name.replace("_", "-") for name in rule.client))
-    _check(rule, place, findings, providers, presets)
+    _check(rule, table, place, findings, providers, presets)
     return rule if len(findings.all) == before else None
 
 
@@ -93,7 +93,9 @@ def _known() -> tuple[str, ...]:
 # --- one rule ---------------------------------------------------------------------------------------------------------
 
 
-def _check(rule: Preset, place: Place, findings: Findings, providers: Collection[str] | None, presets: Presets) -> None:
+def _check(
+    rule: Preset, table: Table, place: Place, findings: Findings, providers: Collection[str] | None, presets: Presets
+) -> None:
     _check_names(rule, place, findings, providers)
     said = [name for name in EFFECTS if getattr(rule, name) != _default(name)]
     if rule.preset:
@@ -104,7 +106,7 @@ def _check(rule: Preset, place: Place, findings: Findings, providers: Collection
                 (*place, name), f"`{name}` beside a preset", "a preset brings what it does; write a second rule"
             )
         return
-    if not said:
+    if not said and table.keys().isdisjoint(EFFECTS):  # one that is wrong has been told
         findings.add(place, "this rule does nothing", f"add one of: {', '.join((*EFFECTS, 'preset'))}")
     for name in _PLACEHOLDERS:
         _check_placeholders(name, getattr(rule, name) or "", (*place, name), findings)
@@ -164,7 +166,7 @@ def _check_dropping(rule: Rule, said: Sequence[str], place: Place, findings: Fin
 
 def _check_rename(rule: Rule, place: Place, findings: Findings) -> None:
     fixed = "{name}" not in rule.rename
-    if not _NAME.fullmatch(rule.rename.replace("{name}", "x")):
+    if not _NAME.fullmatch(_PLACEHOLDER.sub("x", rule.rename)):
         findings.add(place, f"`{rule.rename}` is no name for a tool", "letters, digits, `_` and `-`; at most 128")
     elif rule.rename == "{name}" or (fixed and rule.rename in rule.tool):
         findings.add(place, f"`{rule.rename}` is what it is called already", "take it out")

@@ -78,7 +78,7 @@ class Findings:
 
     def _mistyped(self, place: Place, value: object, kind: object, error: str) -> None:
         within = _AT.search(error)
-        error = _AT.sub("", error)
+        error = _AT.sub("", error).replace(" | null", "")  # nobody can write one here
         steps = tuple(int(number) for number in _STEP.findall(within[1])) if within else ()
         said = re.sub(r"`(\w+)`", lambda word: _WORDS.get(word[1], word[0]), error)
         choices = _choices(kind)

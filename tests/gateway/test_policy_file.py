@@ -1,0 +1,168 @@
+"""`[[policy]]` in the file: what is read, and every mistake with its line and what would be right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from toolwire.gateway.agents import recognised
+from toolwire.gateway.settings.configfile import load
+from toolwire.gateway.settings.problems import Problems
+from toolwire.policy.match import in_force
+from toolwire.policy.rules import Match, Reshape, Rule, Subject
+
+P = "[[policy]]\n"
+
+
+def read(text: str, tmp_path: Path) -> tuple[Rule, ...]:
+    file = tmp_path / "toolwire.toml"
+    file.write_text(text)
+    return load(file, {}).policy
+
+
+def test_all_of_a_rule_is_read(tmp_path: Path) -> None:
+    text = """
+[[policy]]
+name = "mine"
+client = "openai_responses"
+agent = ["codex*", "qwen"]
+provider = "anthropic"
+model = "claude-*"
+tool = "shell"
+type = "function"
+namespace = "mcp__*"
+rename = "Bash"
+parameters = { timeout_ms = "timeout" }
+description = "Runs. {description}"
+describe_at_most = 100
+clean = true
+choice = "weaken"
+validate = "retry"
+strict = false
+parallel = false
+[policy.reshape]
+command = { to = "cmd", as = "shell-text" }
+paths = "csv"
+
+[[policy]]
+max_tools = 3
+keep = ["shell"]
+"""
+    first, second = read(text, tmp_path)
+    assert first == Rule(
+        name="mine",
+        client=("openai-responses",),
+        agent=("codex*", "qwen"),
+        provider=("anthropic",),
+        model=("claude-*",),
+        tool=("shell",),
+        type=("function",),
+        namespace=("mcp__*",),
+        rename="Bash",
+        parameters={"timeout_ms": "timeout"},
+        reshape={"command": Reshape(way="shell-text", to="cmd"), "paths": Reshape(way="csv")},
+        description="Runs. {description}",
+        describe_at_most=100,
+        clean=True,
+        choice="weaken",
+        validate="retry",
+        strict=False,
+        parallel=False,
+    )
+    assert second == Rule(name="policy 2", max_tools=3, keep=("shell",))
+
+
+def test_a_preset_holds_where_the_rule_says(tmp_path: Path) -> None:
+    rules = read(
+        P + 'name = "mine"\npreset = "codex-on-anthropic"\nprovider = "anthropic"\nmodel = "claude-*"', tmp_path
+    )
+    assert rules
+    for rule in rules:
+        assert rule.name.startswith("mine: ")
+        assert rule.within[-1] == Match(provider=("anthropic",), model=("claude-*",))
+    assert in_force(rules, Subject("telex", provider="anthropic", model="claude-9")) == rules
+    assert in_force(rules, Subject("telex", provider="anthropic", model="gpt-9")) == ()
+
+
+MISTAKES = [
+    ("tol = 'x'\ndrop = true", (2, "unknown key `tol`", "did you mean `tool`?")),
+    ("within = []\ndrop = true", (2, "unknown key `within`", "")),
+    ("tool = 'x'", (1, "this rule does nothing", "add one of: ")),
+    ("", (1, "this rule does nothing", "add one of: ")),
+    ("drop = 'yes'", (2, "`drop`: expected true or false, got text in quotes", "")),
+    ("drop = true\nclient = 'telex'", (3, "no protocol is called `telex`", "there is: ")),
+    ("drop = true\nclient = [\n'gemini',\n'openai-caht']", (5, "no protocol is called `openai-caht`", "did you mean `openai-chat`?")),
+    ("drop = true\nprovider = 'anthropik'", (3, "no provider is called `anthropik`", "did you mean `anthropic`?")),
+    ("preset = 'codex-on-antropic'", (2, "no preset is called `codex-on-antropic`", "did you mean `codex-on-anthropic`?")),
+    ("preset = 'small-model'\nstrict = true", (3, "`strict` beside a preset", "a preset brings what it does; write a second rule")),
+    ("tool = ''\ndrop = true", (2, "`tool`: an empty name fits nothing", "`*` stands for any characters, `?` for one")),
+    ("tool = ['a', '[bc]*']\ndrop = true", (2, "`tool`: `[bc]*` is no name and no pattern", "`*` stands for any characters, `?` for one")),
+    ("tool = 'a'\ndrop = true\nrename = 'b'", (4, "`rename` beside `drop`", "a tool that is taken away needs nothing else")),
+    ("tool = 'a'\ndrop = true\ndescription = 'b'", (4, "`description` beside `drop`", "a tool that is taken away needs nothing else")),
+    ("tool = 'a'\nclean = true\nguidance = 'b'", (4, "`guidance` without `drop`", "it is told when a tool was taken away")),
+    ("tool = 'a'\ndrop = true\nguidance = 'Use {shel}.'", (4, "nothing is known as `{shel}`", "there is: {tool}, {shell}")),
+    ("tool = 'a'\nstrict = true\nkeep = ['a']", (4, "`keep` without `max_tools`", "add `max_tools = …`")),
+    ("max_tools = -1", (2, "`max_tools`: expected a whole number >= 0", "")),
+    ("tool = 'a'\nrename = 'a'", (3, "`a` is what it is called already", "take it out")),
+    ("tool = 'a'\nrename = 'b c'", (3, "`b c` is no name for a tool", "letters, digits, `_` and `-`; at most 128")),
+    ("tool = 'a'\nrename = 'b{nam}'", (3, "nothing is known as `{nam}`", "there is: {name}")),
+    ("rename = 'b'", (2, "several tools would be called `b`", "write `{name}` where the old name shall stand, or name the tools")),
+    ("tool = 'a*'\nrename = 'b'", (3, "several tools would be called `b`", "write `{name}` where the old name shall stand, or name the tools")),
+    ("[policy.parameters]\na = 'x'\nb = 'x'", (4, "`a` and `b` would both be called `x`", "")),
+    ("parameters = { a = 'a' }", (2, "`a` is what it is called already", "take it out")),
+    ("parameters = { a = 'x' }\nreshape = { a = { as = 'csv' } }", (3, "`a` stands in `parameters` too", "`to` renames it here")),
+    ("[policy.reshape]\na = { to = 'x', as = 'scv' }", (3, "no way to reshape is called `scv`", "did you mean `csv`?")),
+    ("reshape = { a = { to = 'x' } }", (2, "`as` is missing", "")),
+    ("reshape = { a = { two = 'x', as = 'csv' } }", (2, "unknown key `two`", "did you mean `to`?")),
+    ("[policy.schema]\ntype = 'object'\n[policy.schema.properties.a]\ntype = 'strng'", (5, 'no valid JSON Schema at /properties/a/type: "strng" is no type', "")),
+    ("schema = { type = 'string' }", (2, "the parameters of a tool are an object", 'add `type = "object"`')),
+    ("parameters = { a = 'x' }\nschema = { type = 'object', properties = { y = {} } }", (3, "the parameter `x` is not in it", "there is: y")),
+    ("validate = 'retri'", (2, "`validate` is none of its choices", "did you mean `retry`?")),
+    ("tool = 'a'\nrename = 'x'\n[[policy]]\ntool = 'b'\nrename = 'x'", (6, "`a` and `b` would both be called `x`", "see the rule `policy 1`")),
+    ("tool = 'a'\nrename = 'b'\n[[policy]]\ntool = 'b'\nrename = 'a'", (6, "names go round in a circle: b → a → b", "one of them needs another name")),
+    ("tool = ['a', 'b']\nrename = '{name}_x'\n[[policy]]\ntool = 'c'\nrename = 'b_x'", (6, "`b` and `c` would both be called `b_x`", "see the rule `policy 1`")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), MISTAKES)
+def test_a_mistake_is_told_with_its_line(tmp_path: Path, text: str, expected: tuple[int, str, str]) -> None:
+    with pytest.raises(Problems) as raised:
+        read(P + text, tmp_path)
+    [found] = raised.value.found
+    line, what, hint = expected
+    assert (found.line, found.what) == (line, what)
+    assert found.hint.startswith(hint)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tool = 'a'\nrename = 'x'\nclient = 'gemini'\n[[policy]]\ntool = 'b'\nrename = 'x'\nclient = 'anthropic'",
+        "tool = ['a', 'b']\nrename = 'x'",
+        "tool = 'a'\nrename = 'b'\n[[policy]]\ntool = 'b'\nrename = 'c'",
+        "tool = 'a'\nrename = 'x'\n[[policy]]\ntool = 'a'\nrename = 'y'",
+        "parameters = { a = 'b', b = 'a' }",
+        "model = 'claude-x[1m]'\ndrop = true",
+        "max_tools = 2\nguidance = 'Gone: {tool}'",
+    ],
+)
+def test_what_only_looks_like_a_mistake_is_none(tmp_path: Path, text: str) -> None:
+    assert read(P + text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("agent", "known"),
+    [
+        ("codex_cli_rs/0.64.0 (Debian 13) xterm", ("codex", "codex_cli_rs")),
+        ("codex_exec/0.64.0", ("codex", "codex_exec")),
+        ("claude-cli/2.1.0 (external, cli)", ("claude", "claude-cli")),
+        ("GeminiCLI/0.20.0 (linux; x64)", ("gemini", "geminicli")),
+        ("QwenCode/0.4.0", ("qwen", "qwencode")),
+        ("opencode/1.2.3", ("opencode", "opencode")),
+        ("OpenAI/Python 3.49.0", ("", "openai")),
+        ("", ("", "")),
+    ],
+)
+def test_agents_are_known_by_their_user_agents(agent: str, known: tuple[str, str]) -> None:
+    assert recognised(agent) == known
