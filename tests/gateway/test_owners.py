@@ -67,6 +67,7 @@ def left(alice: Client, provider: Provider) -> Iterator[Left]:
     job = alice.sdk.responses.create(model="m-chat", input=talk.mark, background=True)
     assert hold.reached.wait(PATIENCE)
     yield Left(talk, answer.id, answer.output[0].id, room.id, str(member.id), job.id)
+    hold.release()
     hold.close()
 
 

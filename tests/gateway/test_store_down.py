@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -208,10 +208,15 @@ def moved(folder: Path, *, away: bool) -> None:
         (folder / "store.db").mkdir()
 
 
+@pytest.fixture
+def hold() -> Iterator[Hold]:
+    with closing(Hold()) as made:
+        yield made
+
+
 @STREAMS
-def test_it_goes_in_the_middle(provider: Provider, tmp_path: Path, stream: bool) -> None:
+def test_it_goes_in_the_middle(provider: Provider, tmp_path: Path, hold: Hold, stream: bool) -> None:
     """The answer is the client's, and says that it is not kept; what was kept before is there when the store is."""
-    hold = Hold()
     talk = provider.script(
         Says("Hello."), Step(Says("Not for long."), hold=hold, after=3 if stream else 0), Says("Again.")
     )
@@ -233,7 +238,6 @@ def test_it_goes_in_the_middle(provider: Provider, tmp_path: Path, stream: bool)
         assert client.raw("GET", f"/responses/{answer.id}").status == 404
         assert client.sdk.conversations.retrieve(room.id).id == room.id
         client.turn("m-anthropic", "Well?", previous_response_id=first.id)
-    hold.close()
     heard(talk.asked[2], talk.mark, "Hello.", "Well?")
 
 

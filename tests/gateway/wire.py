@@ -14,7 +14,7 @@ import re
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -335,9 +335,8 @@ def stage(folder: Path, server: str = "", more: str = "", forward: bool = False,
             lines.put(line)
 
     gateway = Gateway(live, Telemetry(live.current.server, log))
-    with (own if host == "own" else hosted)(gateway) as port:
+    with closing(wire), (own if host == "own" else hosted)(gateway) as port:
         yield Served(port, wire, gateway, lines)
-    wire.close()
     assert not wire.faults
 
 
@@ -368,9 +367,11 @@ def own(gateway: Gateway, bound: socket.socket | None = None) -> Iterator[int]:
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
         assert ready.wait(PATIENCE)
-        yield port
-        stop[0]()
-        thread.join()
+        try:
+            yield port
+        finally:
+            stop[0]()
+            thread.join()
 
 
 @contextmanager
@@ -383,9 +384,11 @@ def hosted(app: Any, lifespan: Literal["on", "off"] = "on", ws: Any = "none") ->
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
-        yield listening.getsockname()[1]
-        server.should_exit = True
-        thread.join()
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            server.should_exit = True
+            thread.join()
 
 
 # --- clients ----------------------------------------------------------------------------------------------------------
