@@ -410,3 +410,20 @@ def test_a_small_model_with_few_tools_keeps_them_all() -> None:
         .json()
     )
     assert len(offered(body)) == 8
+
+
+def test_tools_speak_of_each_other_by_their_new_names() -> None:
+    path = {"type": "object", "properties": {"file_path": {"type": "string"}}, "required": ["file_path"]}
+    tools = (
+        Tool("read_file", "Reads a file.", path),
+        Tool("write_file", "Writes. Look with read_file first, and use 'replace' for changes.", path),
+    )
+    request = Request(model="m", tools=tools, turns=(Turn("user", (Text("Go."),)),))
+    translation = exchange("claude-tools-for-gemini", "gemini").request(wire("gemini", request))
+    said = offered(translation.json())["Write"]["description"]
+    assert said == "Writes. Look with Read first, and use 'replace' for changes."  # which is not declared here
+    [loss] = [loss for loss in translation.losses if loss.code == "policy-cleaned"]
+    assert (loss.what, loss.why) == (
+        "the instructions now speak of `Read` instead of `read_file`",
+        "the rule `read_file as Read`",
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from toolwire.ir import Part, Request, Text, Turn, changed
+from toolwire.ir import AnyTool, Part, Request, Text, Tool, ToolsAdded, Turn, changed
 
 SHELLS = (
     "shell exec_command shell_command local_shell container.exec bash Bash run_shell_command run_terminal_cmd"
@@ -78,6 +78,8 @@ class Mentions:
 
     def __init__(self, instead: Mapping[str, str | None]) -> None:
         self._instead = instead
+        self.met: set[str] = set()
+        """The names that were found."""
         telling = [name for name in instead if _is_telling(name)]
         every = "|".join(map(re.escape, sorted(instead, key=len, reverse=True)))
         alone = "|".join(map(re.escape, sorted(telling, key=len, reverse=True)))
@@ -92,6 +94,7 @@ class Mentions:
     def _one(self, found: re.Match[str]) -> str:
         name = found["quoted"] or found["beside"] or found.groupdict().get("alone") or ""
         new = self._instead[name]
+        self.met.add(name)
         if found["quoted"]:
             plural = found["plural"] or ""
             if new is None:
@@ -107,12 +110,15 @@ def _is_telling(name: str) -> bool:
 
 
 def cleaned(request: Request, mentions: Mentions) -> Request:
-    """The request with the names of tools in its instructions put right."""
+    """The request with the names of tools put right in its instructions, and where tools speak of each other."""
     system = _clean(request.system, mentions)
+    tools = _clean_tools(request.tools, mentions)
     turns = tuple(_clean_turn(turn, mentions) for turn in request.turns)
     changes: dict[str, object] = {}
     if system is not request.system:
         changes["system"] = system
+    if tools is not request.tools:
+        changes["tools"] = tools
     if any(new is not old for new, old in zip(turns, request.turns, strict=True)):
         changes["turns"] = turns
     return changed(request, **changes) if changes else request
@@ -130,8 +136,19 @@ def _clean(parts: tuple[Part, ...], mentions: Mentions) -> tuple[Part, ...]:
     for part in parts:
         if isinstance(part, Text) and (text := mentions.replaced(part.text)) != part.text:
             part = changed(part, text=text)
+        elif isinstance(part, ToolsAdded) and (tools := _clean_tools(part.tools, mentions)) is not part.tools:
+            part = changed(part, tools=tools)
         out.append(part)
     return parts if all(new is old for new, old in zip(out, parts, strict=True)) else tuple(out)
+
+
+def _clean_tools(tools: tuple[AnyTool, ...], mentions: Mentions) -> tuple[AnyTool, ...]:
+    out: list[AnyTool] = []
+    for tool in tools:
+        old = tool.description if isinstance(tool, Tool) else None
+        new = mentions.replaced(old) if old else old
+        out.append(tool if new == old else changed(tool, description=new))
+    return tools if all(new is old for new, old in zip(out, tools, strict=True)) else tuple(out)
 
 
 def shortened(text: str, limit: int) -> str:

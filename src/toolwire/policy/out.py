@@ -293,11 +293,13 @@ class _Work:
 
     def _cleaned(self, request: Request, shell: str) -> Request:
         instead: dict[str, str | None] = {}
+        rules: dict[str, Rule] = {}
         for tool in self.declared:
             name = named(tool)
             rule = self.effect(name).said.get("clean")
             if rule is None:
                 continue
+            rules[name.name] = rule
             if _key(name) in self.gone:
                 by = self.gone[_key(name)]
                 instead[name.name] = shell or None if "{shell}" in by.guidance else None
@@ -305,14 +307,12 @@ class _Work:
                 instead[name.name] = self.names[_key(name)]
         if not instead:
             return request
-        made = cleaned(request, Mentions(instead))
-        if made is not request:
-            what = f"the instructions no longer speak of {', '.join(f'`{name}`' for name in instead)}"
-            self.note("policy-cleaned", None, what, self.effect_rule("clean"))
+        mentions = Mentions(instead)
+        made = cleaned(request, mentions)
+        for word in sorted(mentions.met):
+            new = f"now speak of `{instead[word]}` instead of" if instead[word] else "no longer speak of"
+            self.note("policy-cleaned", None, f"the instructions {new} `{word}`", rules[word])
         return made
-
-    def effect_rule(self, name: str) -> Rule | None:
-        return next((rule for rule in reversed(self.rules) if getattr(rule, name)), None)
 
     # --- the way back ---
 

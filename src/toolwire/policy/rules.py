@@ -92,7 +92,8 @@ class Rule(Struct, frozen=True, kw_only=True):
     """Told in the instructions when this rule took a tool away; `{tool}` stands for it, `{shell}` for the tool that
     runs commands."""
     clean: bool = False
-    """Replace what the instructions say of tools that were taken away or renamed."""
+    """Put right what the instructions, and the descriptions of other tools, say of tools that were taken away or
+    renamed."""
     choice: Literal["", "weaken", "refuse"] = ""
     """A demand for a call that the model cannot be given: weakened and reported, or refused."""
     validate: Literal["", "off", "report", "retry", "refuse"] = ""
