@@ -24,11 +24,16 @@ PATIENCE = 30
 BEFORE = "the failure comes before any of the answer, so the gateway says it as a status, or asks another provider"
 OTHERWISE = {f"150:stream, to {client}": BEFORE for client in ("chat", "anthropic", "responses")}
 """What the gateway does in another way than the library can."""
-REACHED = frozenset({"084:chat, with a store"})
+REACHED = frozenset({"011:mistral", "075", "084:chat, with a store", "135"})
 """What the library cannot do by itself, and the gateway can."""
 STATELESS = frozenset({"084:chat, without a store"})
 """Played on a gateway that keeps nothing."""
-QUIRKS = {"021": "repeated-deltas"}
+QUIRKS = {
+    "011:mistral": "nine-letter-ids",
+    "021": "repeated-deltas",
+    "075": "empty-content",
+    "135": "short-descriptions",
+}
 """Servers that the configuration must name as what they are."""
 
 
@@ -122,7 +127,7 @@ def test_the_case_through_the_gateway(case: Case, through: Through) -> None:
     if _watches_frames(case) or case.turns[0].provider.protocol == "unified":
         pytest.skip("not for the gateway")
     quirky = case.turns[0].provider.protocol == "openai-chat"
-    through.quirk = QUIRKS.get(case.id.partition(":")[0], "p") if quirky else "p"
+    through.quirk = QUIRKS.get(_play(case.id)) or QUIRKS.get(case.id.partition(":")[0], "p") if quirky else "p"
     through.kept = _play(case.id) not in STATELESS
     outcome = play(case, through, anyway=True)
     assert outcome.passed or case.id in OTHERWISE, "\n".join(outcome.differences)
@@ -130,4 +135,6 @@ def test_the_case_through_the_gateway(case: Case, through: Through) -> None:
 
 
 def test_the_named_cases_are_there() -> None:
-    assert {_play(id) for id in CASES} >= REACHED | STATELESS
+    plays = {_play(id) for id in CASES}
+    assert plays >= REACHED | STATELESS
+    assert {number for play in plays for number in (play, play.partition(":")[0])} >= QUIRKS.keys()
