@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateway.conftest import only
+from gateway.npm import HERE, installed
 from gateway.provider import PROTOCOLS, RATE, WAIT, Provider, Says, Step, Talk
 
-HERE = Path(__file__).parents[1] / "js"
 SCRIPTS = {
     "openai": ("openai-chat", "openai-responses"),
     "anthropic": ("anthropic",),
@@ -47,7 +44,6 @@ SCENES: dict[str, tuple[Says | Step, ...]] = {
     "cut": (Step(Says("Half of what I have to say.", (PARIS,)), breaks="cut"),),
 }
 RESULTS = {"Paris": {"text": "15 °C"}, "Oslo": {"text": "3 °C"}, "Rome": {"text": "noon"}}
-OFFLINE = ("EAI_AGAIN", "ENOTFOUND", "ECONNREFUSED", "ENETUNREACH", "ETIMEDOUT")
 
 pytestmark = [
     pytest.mark.parametrize(("script", "client"), CLIENTS, ids=[f"{script}:{client}" for script, client in CLIENTS]),
@@ -67,29 +63,7 @@ class Outcome:
 
 @pytest.fixture(scope="module")
 def node(pytestconfig: pytest.Config) -> str:
-    """Node, with the packages of the lock file beside the scripts; installed at first use."""
-    found, npm = shutil.which("node"), shutil.which("npm")
-    if not found or not npm:
-        pytest.skip("node and npm are not here: the tests of the JavaScript SDKs are left out")
-    version = subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout
-    if int(version.removeprefix("v").partition(".")[0]) < 20:
-        pytest.skip(f"node {version.strip()} is too old, 20 is needed: the tests of the JavaScript SDKs are left out")
-    lock = hashlib.sha256((HERE / "package-lock.json").read_bytes()).hexdigest()
-    stamp = HERE / "node_modules" / ".toolwire"
-    if not stamp.exists() or stamp.read_text() != lock:
-        _install(npm, pytestconfig)
-        stamp.write_text(lock)
-    return found
-
-
-def _install(npm: str, config: pytest.Config) -> None:
-    with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
-        config.get_terminal_writer().line("\nInstalling the JavaScript SDKs into tests/js/node_modules, once …")
-        command = [npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]
-        done = subprocess.run(command, cwd=HERE, stderr=subprocess.PIPE, text=True, check=False)
-    if done.returncode and any(word in done.stderr for word in OFFLINE):
-        pytest.skip("npm reaches no registry: the tests of the JavaScript SDKs are left out")
-    assert done.returncode == 0, done.stderr
+    return installed(pytestconfig)
 
 
 Ran = Callable[[str], tuple[dict[str, Talk], "subprocess.CompletedProcess[str]"]]

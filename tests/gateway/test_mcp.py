@@ -34,8 +34,9 @@ Test = Callable[[], Awaitable[None]]
 
 
 def rogue(*how: str, **more: Any) -> McpServer:
-    command = (sys.executable, str(HERE / "mcp_rogue.py"), *how)
-    return McpServer(name="rogue", command=command, models=("*",), **more)
+    """Written by hand, so it starts at once; `plain` does nothing wrong."""
+    command = (sys.executable, "-S", "-E", str(HERE / "mcp_rogue.py"), *how)
+    return McpServer(**{"name": "rogue", "command": command, "models": ("*",), **more})
 
 
 def good(name: str = "docs", **more: Any) -> McpServer:
@@ -122,11 +123,11 @@ def test_no_two_tools_share_a_name() -> None:
 
 def test_the_names_of_one_server_do_not_depend_on_another() -> None:
     async def test() -> None:
-        async with talking(good()) as alone:
-            first = alone.names()
-        async with talking(good("other"), good()) as both:
-            assert [name for name in both.names() if name.startswith("docs__")] == first
-            assert len(set(both.names())) == 2 * len(first) == 2 * len(TOOLS)
+        async with talking(rogue("plain", name="other"), good(), rogue("plain")) as talk:
+            mine = sorted(exposed("docs", tool) for tool in TOOLS)
+            assert talk.names() == ["other__echo", *mine, "rogue__echo"]
+            talk.servers.reload(configured(good()))
+            assert talk.names() == mine
 
     run(test)
 
@@ -319,10 +320,10 @@ def test_whoever_leaves_cancels_the_call_at_the_server(server: McpServer) -> Non
 
 def test_a_call_that_takes_too_long_is_an_error_and_is_cancelled() -> None:
     async def test() -> None:
-        async with controlled() as (control, environ), talking(slow(environ, timeout=0.2)) as talk:
+        async with controlled() as (control, environ), talking(slow(environ, timeout=1)) as talk:
             result = await talk.call("docs__slow")
             assert result.error is True
-            assert words(result) == "the tool `slow` of the MCP server `docs` gave no answer within 0.2 seconds"
+            assert words(result) == "the tool `slow` of the MCP server `docs` gave no answer within 1 seconds"
             reader, _, _ = await control.next()
             assert await asyncio.wait_for(reader.readline(), PATIENCE) == b"cancelled\n"
 
@@ -331,12 +332,12 @@ def test_a_call_that_takes_too_long_is_an_error_and_is_cancelled() -> None:
 
 def test_rounds_have_an_end() -> None:
     async def test() -> None:
-        async with talking(good(rounds=2)) as talk:
+        async with talking(rogue("plain", rounds=2)) as talk:
             calls = talk.calls()
             assert calls.rounds == 2
-            once = [Call("1", "docs__echo", '{"text": "x"}'), Call("2", "docs__echo", '{"text": "y"}')]
+            once = [Call("1", "rogue__echo", '{"x": 1}'), Call("2", "rogue__echo", '{"y": 2}')]
             for _ in range(2):
-                assert [words(result) for result in await calls.run(once)] == ["x", "y"]
+                assert [words(result) for result in await calls.run(once)] == ['{"x": 1}', '{"y": 2}']
             over = await calls.run(once)
             assert [result.error for result in over] == [True, True]
             assert words(over[0]) == "the limit of 2 rounds of calls is reached: answer with what you have"
@@ -365,7 +366,7 @@ def test_tools_are_given_by_model_and_client(
 ) -> None:
     async def test() -> None:
         servers = Servers()
-        servers.reload(configured(McpServer(name="docs", command=GOOD, **settings)))
+        servers.reload(configured(rogue("plain", **{"models": (), **settings})))
         try:
             await servers.ready(models, clients)
             assert bool(servers.tools_for(models, clients)) is given
@@ -465,9 +466,9 @@ def test_tools_of_a_server_that_stays_down_are_forgotten(tmp_path: Path) -> None
 
 def test_a_server_that_says_nothing_holds_nobody_up() -> None:
     async def test() -> None:
-        async with talking(rogue("silent", connect_timeout=0.2), good(), pace=Pace(first=PATIENCE)) as talk:
-            assert all(name.startswith("docs__") for name in talk.names())
-            assert len(talk.names()) == len(TOOLS)
+        well = rogue("plain", name="well")
+        async with talking(rogue("silent", connect_timeout=0.2), well, pace=Pace(first=PATIENCE)) as talk:
+            assert talk.names() == ["well__echo"]
             assert "within 0.2 seconds" in await talk.until("down")
 
     run(test)
@@ -565,14 +566,6 @@ def test_a_url_where_nobody_is_and_then_somebody() -> None:
     run(test)
 
 
-def test_no_page_of_another_kind_is_taken_for_a_server() -> None:
-    async def test() -> None:
-        async with talking(at("http://127.0.0.1:1/mcp"), pace=Pace(first=PATIENCE)) as talk:
-            assert await talk.until("down") == "it cannot be reached"
-
-    run(test)
-
-
 # --- secrets --------------------------------------------------------------------------------------------------------
 
 
@@ -619,18 +612,19 @@ def test_a_program_does_not_get_the_environment_of_the_gateway(monkeypatch: pyte
 
 def test_a_new_configuration_starts_stops_and_keeps() -> None:
     async def test() -> None:
-        async with controlled() as (control, environ), talking(slow(environ), good("other")) as talk:
+        other = rogue("plain", name="other")
+        async with controlled() as (control, environ), talking(slow(environ), other) as talk:
             old = talk.calls()
             task = asyncio.create_task(talk.calls().run([Call("1", "docs__slow")]))
             _, writer, _ = await control.next()
-            talk.servers.reload(configured(slow(environ, tools=["slow"]), good("third")))
+            talk.servers.reload(configured(slow(environ, tools=["slow"]), rogue("plain", name="third")))
             await talk.servers.ready(("m",), ("c",))
             assert [name for name in talk.names() if name.startswith("docs__")] == ["docs__slow"]
             assert "third__echo" in talk.names()
             assert not any(name.startswith("other__") for name in talk.names())
             writer.write(b"kept\n")
             assert words((await asyncio.wait_for(task, PATIENCE))[0]) == "kept"
-            (gone,) = await old.run([Call("1", "other__echo", '{"text": "x"}')])
+            (gone,) = await old.run([Call("1", "other__echo")])
             assert gone.error
             assert "no longer configured" in words(gone)
 

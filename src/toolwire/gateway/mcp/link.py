@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import math
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
@@ -32,8 +33,8 @@ PAGES = 100
 """Of a list of tools; one that never ends is cut."""
 CLOSING = 10.0
 """Seconds for a server to close. The SDK needs less: it asks, then terminates, then kills."""
-GONE = "Session terminated"
-"""The SDK's word for a server that forgot us: what was asked was not done."""
+NO_SESSION = re.compile(r"(?i)session|^Server returned an error response$")
+"""How a server that forgot us says so, itself or in the SDK's words."""
 
 
 class Pace(Struct, frozen=True, kw_only=True):
@@ -76,6 +77,8 @@ class Link:
         self._tools: tuple[Offered, ...] = ()
         self._listed: tuple[wire.Tool, ...] = ()
         self._client: Client | None = None
+        self._forgetful: Client | None = None
+        """The one whose server may have forgotten it."""
         self._scope: anyio.CancelScope | None = None
         self._task: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
@@ -87,6 +90,8 @@ class Link:
         self._forgetting: asyncio.TimerHandle | None = None
         self._failures = 0
         self._tried = False
+        self._anew = False
+        """Is the connection given up only to make it again?"""
         self._closed = False
         self._tail = Tail()
 
@@ -163,20 +168,27 @@ class Link:
 
     async def _called(self, tool: str, arguments: Mapping[str, Any]) -> Said:
         async with self._room:
+            client = await self._current()
             try:
-                return await self._asked(tool, arguments)
+                return said(await client.call_tool(tool, dict(arguments)))
             except MCPError as error:
-                if error.message != GONE:
+                if client is not self._forgetful or not NO_SESSION.search(error.message):
                     raise
-            self._lost()
-            return await self._asked(tool, arguments)
+            # A server that began anew: it did nothing with the call, and gets it once more.
+            if client is self._client:
+                self._anew = True
+                self._lost()
+            return said(await (await self._current()).call_tool(tool, dict(arguments)))
 
-    async def _asked(self, tool: str, arguments: Mapping[str, Any]) -> Said:
+    async def _current(self) -> Client:
         if self.state in ("idle", "connecting"):
             await self._settled.wait()
         if self._client is None:
             raise Down(self.why)
-        return said(await self._client.call_tool(tool, dict(arguments)))
+        return self._client
+
+    def _forgotten(self) -> None:
+        self._forgetful = self._client
 
     # --- the connection ---
 
@@ -192,6 +204,9 @@ class Link:
             self._client, self._scope = None, None
             if self._closed:
                 return
+            if self._anew:
+                self._anew = False
+                continue
             self._failures = 0 if lasted else self._failures + 1
             self._keep_for_a_while(loop)
             self._enter("down", self._plain(error) if error is not None else self._ending())
@@ -247,7 +262,7 @@ class Link:
 
     def _made(self) -> Client:
         return Client(
-            transport(self.settings, self._tail, self._lost),
+            transport(self.settings, self._tail, self._lost, self._forgotten),
             # What it is asked first tells old servers from new ones; one that cannot bear that is asked the old way.
             mode="legacy" if self._failures % 2 else "auto",
             message_handler=self._told,

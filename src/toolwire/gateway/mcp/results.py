@@ -20,33 +20,31 @@ from toolwire.wire import Json
 
 
 def said(result: CallToolResult) -> Said:
-    """Text, media, resources and structured content; nothing that a server says is left out."""
+    """Text, media, resources and structured content; nothing that a server says is left out or said twice."""
     parts = tuple(_part(block) for block in result.content)
     error = True if result.is_error else None
     structured = result.structured_content
     if structured is None:
         return Said(parts, error)
-    told = msgspec.json.encode(structured).decode()
+    told = Text(msgspec.json.encode(structured).decode())
     if not parts:
-        return Said((Text(told),), error, structured)
-    if not all(isinstance(part, Text) for part in parts):
-        return Said(parts if _tells(parts, structured) else (*parts, Text(told)), error)
-    if _tells(parts, structured):
-        return Said(parts, error, structured if len(parts) == 1 else None)
-    return Said((*parts, Text(told)), error)
+        return Said((told,), error, structured)
+    if not _tells(result.content, structured):
+        return Said((*parts, told), error)
+    alone = len(parts) == 1 and isinstance(parts[0], Text) and _json(parts[0].text) == structured
+    return Said(parts, error, structured if alone else None)
 
 
-def _tells(parts: tuple[Part, ...], structured: Json) -> bool:
-    """Does the text hold the structured content already, as servers are asked to write it? Some wrap a bare value."""
-    bare = structured["result"] if isinstance(structured, dict) and list(structured) == ["result"] else structured
-    texts = [part.text for part in parts if isinstance(part, Text)]
-    return any(_json(text) in (structured, bare) or text == bare for text in texts) or (
-        isinstance(bare, list) and [_json(text) for text in texts] in (bare, [*map(_as_json, bare)])
-    )
-
-
-def _as_json(value: Json) -> Json:
-    return _json(value) if isinstance(value, str) else value
+def _tells(content: list[ContentBlock], structured: Json) -> bool:
+    """Does the content say already what the structured content does? Servers are asked to write it down as text; many
+    do so only with what stands under its one key, or put the content itself there."""
+    meant = [structured]
+    if isinstance(structured, dict) and len(structured) == 1:
+        meant += structured.values()
+    texts = [block.text for block in content if isinstance(block, TextContent)]
+    blocks = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in content]
+    said = [*texts, *map(_json, texts), texts, [*map(_json, texts)], blocks]
+    return any(value in said for value in meant)
 
 
 def _json(text: str) -> Json:

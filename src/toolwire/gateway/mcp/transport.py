@@ -12,7 +12,7 @@ from typing import Self
 
 import httpx2
 from mcp.client.stdio import StdioServerParameters, stdio_client
-from mcp.client.streamable_http import streamable_http_client
+from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 
@@ -20,6 +20,8 @@ from toolwire.gateway.settings.config import McpServer
 
 TAIL = 4096
 """Bytes of what a program last said on its standard error; all else of it is read and forgotten."""
+UNKNOWN = (400, 404)
+"""What servers answer to a session that they do not know; the first is not by the book."""
 Incoming = SessionMessage | Exception
 Streams = tuple[ReadStream[Incoming], WriteStream[SessionMessage]]
 
@@ -44,16 +46,24 @@ class Tail(asyncio.Protocol):
 
 
 @asynccontextmanager
-async def transport(server: McpServer, tail: Tail, ended: Callable[[], None]) -> AsyncGenerator[Streams, None]:
-    """The two streams of messages; `ended` is called when no more can come."""
+async def transport(
+    server: McpServer, tail: Tail, ended: Callable[[], None], forgotten: Callable[[], None]
+) -> AsyncGenerator[Streams, None]:
+    """The two streams of messages; `ended` is called when no more can come, `forgotten` when a server may not know any
+    more who we are."""
     if server.command:
         async with _piped(server, tail) as (reading, writing):
             yield Watched(reading, ended), writing
         return
     timeout = httpx2.Timeout(server.connect_timeout, read=None)  # every request has a deadline of its own
     headers = {name: value.reveal() for name, value in server.headers.items()}
+
+    async def heard(response: httpx2.Response) -> None:
+        if response.status_code in UNKNOWN and MCP_SESSION_ID in response.request.headers:
+            forgotten()
+
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=timeout) as client,
+        httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [heard]}) as client,
         streamable_http_client(server.url.reveal(), http_client=client) as (reading, writing),
     ):
         yield Watched(reading, ended), writing

@@ -1,0 +1,105 @@
+"""The official reference servers, from npm: programs of others, of 2025."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway.mcp_server import PIXEL
+from gateway.npm import HERE, installed
+from gateway.test_mcp import at, free_port, run, talking, words
+from toolwire.gateway.settings.config import McpServer
+from toolwire.ir import Media
+
+PACKAGES = HERE / "node_modules" / "@modelcontextprotocol"
+EVERYTHING = str(PACKAGES / "server-everything" / "dist" / "index.js")
+FILES = str(PACKAGES / "server-filesystem" / "dist" / "index.js")
+
+
+@pytest.fixture(scope="module")
+def node(pytestconfig: pytest.Config) -> str:
+    return installed(pytestconfig)
+
+
+@contextmanager
+def over_http(node: str, port: int) -> Iterator[str]:
+    environ = {**os.environ, "PORT": str(port)}
+    process = subprocess.Popen([node, EVERYTHING, "streamableHttp"], env=environ, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        while "listening" not in process.stderr.readline():
+            assert process.poll() is None
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(params=["stdio", "http"])
+def everything(request: pytest.FixtureRequest, node: str) -> Iterator[McpServer]:
+    if request.param == "stdio":
+        yield McpServer(name="docs", command=(node, EVERYTHING), models=("*",))
+        return
+    with over_http(node, free_port()) as url:
+        yield at(url)
+
+
+def test_everything(everything: McpServer) -> None:
+    async def test() -> None:
+        async with talking(everything) as talk:
+            assert words(await talk.call("docs__echo", '{"message": "grüße"}')) == "Echo: grüße"
+            assert words(await talk.call("docs__get-sum", '{"a": 1, "b": 2}')) == "The sum of 1 and 2 is 3."
+            picture = await talk.call("docs__get-tiny-image")
+            assert [part.mime for part in picture.content if isinstance(part, Media)] == ["image/png"]
+            weather = await talk.call("docs__get-structured-content", '{"location": "Chicago"}')
+            assert json.loads(words(weather)) == weather.value
+            link = await talk.call("docs__get-resource-links", '{"count": 1}')
+            assert "demo://resource/" in words(link)
+            wrong = await talk.call("docs__get-sum", '{"a": "x"}')
+            assert wrong.error
+
+    run(test)
+
+
+def test_a_server_that_forgot_us_is_asked_anew(node: str) -> None:
+    async def test() -> None:
+        port = free_port()
+        with ExitStack() as first:
+            url = first.enter_context(over_http(node, port))
+            async with talking(at(url)) as talk:
+                assert words(await talk.call("docs__echo", '{"message": "once"}')) == "Echo: once"
+                first.close()
+                with over_http(node, port):
+                    assert words(await talk.call("docs__echo", '{"message": "again"}')) == "Echo: again"
+
+    run(test)
+
+
+def test_files(node: str, tmp_path: Path) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+
+    async def test() -> None:
+        server = McpServer(name="files", command=(node, FILES, str(folder)), models=("*",), tools=("read_*", "write_*"))
+        async with talking(server) as talk:
+            assert all(name.startswith(("files__read_", "files__write_")) for name in talk.names())
+            file = str(folder / "a.txt")
+            written = await talk.call("files__write_file", json.dumps({"path": file, "content": "hello"}))
+            assert not written.error
+            assert (folder / "a.txt").read_text() == "hello"
+            assert words(await talk.call("files__read_text_file", json.dumps({"path": file}))) == "hello"
+            (folder / "dot.png").write_bytes(base64.b64decode(PIXEL))
+            seen = await talk.call("files__read_media_file", json.dumps({"path": str(folder / "dot.png")}))
+            assert seen.content == (Media("image", mime="image/png", data=PIXEL),), "and not once more as text"
+            outside = await talk.call("files__read_text_file", json.dumps({"path": str(tmp_path / "secret")}))
+            assert outside.error
+            assert "Access denied" in words(outside)
+
+    run(test)
