@@ -63,6 +63,7 @@ CODES: Mapping[str, tuple[Severity, str]] = MappingProxyType(
             "schema-rewritten": "{target} takes another dialect of JSON Schema",
             "tool-wrapped": "{target} knows function tools only",
             "tool-mapped": "{target} has a tool of its own for this, with other options",
+            "tool-substituted": "{target} has no such tool of its own, and a function was named to stand in for it",
             "namespace-flattened": "{target} has no namespaces",
             "tools-merged": "{target} takes tools in one list only",
             "turns-joined": "{target} wants neighbouring turns of one role as one",

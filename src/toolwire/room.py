@@ -65,6 +65,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """Can this model be made to call a tool, and does it think beside that where it shall?"""
     dialect: Callable[[Json, str], Converted] | None = None
     """The dialect that the schemas of tools must be in, by the model's name, where parameters may be renamed."""
+    hosted: bool = True
+    """Does the server run tools itself, where its protocol has such?"""
     fills_orphans: bool = True
     """Must every call have a result?"""
     call_finishes: frozenset[str] = frozenset({"calls"})
@@ -245,5 +247,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Can this model be asked in this protocol (with tools)? Some vendors offer a model in one of theirs only."""
     keeping: Keeping | None = None
     """What is kept for clients of this protocol, where it has such things."""
+    hosts: Callable[[str, str, bool], bool] = lambda tool, model, functions: False
+    """Does the provider run this tool (one of `ir.HOSTED`) for this model, beside functions if there are any?"""
     quirks: Mapping[str, Quirk] = NOTHING
     """What servers of this protocol are known to do differently, by name."""

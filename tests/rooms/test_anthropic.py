@@ -590,7 +590,11 @@ def test_an_answer_ends_with_one_delta_that_has_reason_and_usage() -> None:
     assert frames(data)[-2][1] == {
         "type": "message_delta",
         "delta": {"stop_reason": "tool_use", "stop_sequence": None},
-        "usage": {"input_tokens": 9, "output_tokens": 2, "server_tool_use": {"web_search_requests": 1}},
+        "usage": {
+            "input_tokens": 9,
+            "output_tokens": 2,
+            "server_tool_use": {"web_search_requests": 1, "web_fetch_requests": 0},
+        },
     }
 
 

@@ -518,8 +518,8 @@ def test_citations_reach_the_text_and_the_search_is_told() -> None:
     source = Citation("https://a", "A")
     assert response.choices[0].parts == (
         Text("Zürich is dry.", (replace(source, start=7, end=14),)),
-        HostedCall("", "web_search", '{"queries":["weather"]}'),
-        HostedResult("", "web_search", (source,)),
+        HostedCall(response.choices[0].parts[1].id, "web_search", '{"query":"weather"}'),
+        HostedResult(response.choices[0].parts[1].id, "web_search", (source,)),
     )
     for out in (
         frames(written(unfold(response)))[-1],

@@ -385,7 +385,7 @@ FUNCTION = Tool("f")
         ("gemini-3-pro", (FUNCTION, HostedTool("web_fetch"), Tool("g")), ["functionDeclarations", "urlContext"], ["default-added"]),
         ("gemini-3-pro", (HostedTool("mcp", origin=ELSEWHERE),), [], ["tool-dropped"]),
         ("gemini-3-pro", (HostedTool("file_search", origin=ELSEWHERE),), [], ["tool-dropped"]),
-        ("gemini-3-pro", (HostedTool("web_search", max_uses=3),), ["googleSearch"], ["tool-mapped"]),
+        ("gemini-3-pro", (HostedTool("web_search", max_uses=3),), ["googleSearch"], ["tool-mapped", "no-counterpart"]),
         ("gemini-3-pro", (Opaque("shell", ELSEWHERE),), [], ["tool-dropped"]),
         ("", (replace(FUNCTION, strict=True, defer=True, cache=""),), ["functionDeclarations"], ["no-counterpart", "no-counterpart", "cache-dropped"]),
     ],

@@ -517,7 +517,7 @@ CHOICES: list[tuple[Any, ToolChoice]] = [
     ({"type": "function", "name": "f"}, ToolChoice("one", (ToolName("f"),))),
     ({"type": "custom", "name": "f"}, ToolChoice("one", (ToolName("f", "custom"),))),
     ({"type": "mcp", "server_label": "w", "name": "a"}, ToolChoice("one", (ToolName("a", "mcp", "w"),))),
-    ({"type": "web_search_preview"}, ToolChoice("one", (ToolName("web_search", "web_search_preview"),))),
+    ({"type": "web_search"}, ToolChoice("one", (ToolName("web_search", "web_search"),))),
     ({"type": "shell"}, ToolChoice("one", (ToolName("shell", "shell"),))),
     ({"type": "tool_search"}, ToolChoice("one", (ToolName("tool_search", "search"),))),
 ]
@@ -690,10 +690,11 @@ def test_what_another_providers_tool_found_stays_visible() -> None:
     assert search["action"] == {
         "type": "search",
         "query": "x",
+        "queries": ["x"],
         "sources": [{"type": "url", "url": "https://e.example"}],
     }
     assert fetch["action"] == {"type": "open_page", "url": "https://f.example"}
-    assert text["content"][0]["text"] == "a map"
+    assert text["content"][0]["text"] == "[maps found]\na map"
     assert {"hosted-as-text", "part-dropped", "tool-mapped"} <= set(notes)
 
 

@@ -189,6 +189,7 @@ def test_the_quirks_there_are() -> None:
     assert set(CHAT.quirks) == {
         "nine-letter-ids",
         "function-tools-only",
+        "no-hosted-tools",
         "empty-content",
         "plain-text-content",
         "short-descriptions",
@@ -204,8 +205,9 @@ def test_the_quirks_there_are() -> None:
         "no-parallel-flag",
         "no-store-fields",
     }
-    assert set(room("gemini").quirks) == {"no-ids"}
-    assert set(room("anthropic").quirks) == {"block-cache"}
+    assert set(room("gemini").quirks) == {"no-ids", "no-hosted-tools"}
+    assert set(room("anthropic").quirks) == {"block-cache", "no-hosted-tools"}
+    assert set(room("openai-responses").quirks) == {"no-hosted-tools"}
     assert CODES["description-cut"][0] == "lost"
 
 

@@ -8,7 +8,7 @@ from toolwire.protocols.anthropic.details.quirks import QUIRKS
 from toolwire.protocols.anthropic.details.schemas import rooted
 from toolwire.protocols.anthropic.errors import read_error, write_error
 from toolwire.protocols.anthropic.http import HTTP
-from toolwire.protocols.anthropic.models import MID_SYSTEM_MODELS, family, forces
+from toolwire.protocols.anthropic.models import MID_SYSTEM_MODELS, family, forces, hosts
 from toolwire.protocols.anthropic.names import NAME
 from toolwire.protocols.anthropic.request import read_request, write_request
 from toolwire.protocols.anthropic.response import glance, read_response, write_response
@@ -51,5 +51,6 @@ ROOM = Room(
     stream_reader=StreamReader,
     stream_writer=StreamWriter,
     glance=glance,
+    hosts=hosts,
     quirks=QUIRKS,
 )

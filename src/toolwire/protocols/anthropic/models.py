@@ -16,6 +16,17 @@ TO_MAX = (*LOW_HIGH, "max")
 ALL_EFFORTS = (*LOW_HIGH, "xhigh", "max")
 
 
+_OTHERS = re.compile(
+    r"(?i).*(?:deepseek|kimi|moonshot|qwen|qwq|glm|minimax|mimo|llama|mistral|magistral|devstral|gemma|phi-|gpt-)"
+)
+_RUN = frozenset({"web_search", "web_fetch", "code_execution"})
+
+
+def hosts(tool: str, model: str, functions: bool) -> bool:
+    """Models of other makers are served in this protocol too, mostly without its tools."""
+    return tool in _RUN and not _OTHERS.match(model)
+
+
 class Family(Struct, frozen=True, kw_only=True):
     default_tokens: int
     """The limit that is written when the client set none."""

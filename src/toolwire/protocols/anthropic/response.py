@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Raw, Struct
 
 from toolwire.ids import made
-from toolwire.ir import Choice, Finish, HostedCall, Origin, Part, Refusal, Response, Usage, place
+from toolwire.ir import Choice, Finish, Origin, Refusal, Response, Usage, place
 from toolwire.loss import Ledger
+from toolwire.protocols.anthropic.details.hosted import Searches, all_told, counted
 from toolwire.protocols.anthropic.details.summary import AnswerReading
 from toolwire.protocols.anthropic.errors import read_error, write_error
 from toolwire.protocols.anthropic.names import (
@@ -107,25 +110,23 @@ def write_response(response: Response, ledger: Ledger, context: Context) -> Obje
     choice = response.choices[0] if response.choices else Choice(0, ())
     for other in response.choices[1:]:
         ledger.note("no-counterpart", place(other), f"answer {other.index} was left out", "there is one answer only")
+    id, searches = message_id(response.id, context), Searches(context.request)
+    parts = all_told(choice.parts, searches, choice.finish, id)
     out: Object = {
-        "id": message_id(response.id, context),
+        "id": id,
         "type": "message",
         "role": "assistant",
         "model": response.model or (context.request.model if context.request is not None else "") or UNKNOWN_MODEL,
-        "content": write_parts(choice.parts, ledger, True),
+        "content": write_parts(parts, ledger, True),
     }
     refused = any(isinstance(part, Refusal) for part in choice.parts)
     out |= write_finish(choice.finish, refused, ledger)
-    out["usage"] = write_usage(response.usage, ledger, searches(choice.parts))
+    out["usage"] = write_usage(response.usage, ledger, searches.used)
     return finished(out, origin, NAME)
 
 
 def message_id(id: str, context: Context) -> str:
     return id if id.startswith("msg") else made("msg_", id or context.seed)
-
-
-def searches(parts: tuple[Part, ...]) -> int:
-    return sum(1 for part in parts if isinstance(part, HostedCall) and part.tool == "web_search")
 
 
 def write_finish(finish: Finish | None, refused: bool, ledger: Ledger) -> Object:
@@ -156,7 +157,7 @@ def _write_details(finish: Finish) -> Object:
     return {"type": "refusal", "category": category or None, "explanation": explanation or None}
 
 
-def write_usage(usage: Usage | None, ledger: Ledger, web_searches: int = 0) -> Object:
+def write_usage(usage: Usage | None, ledger: Ledger, used: Sequence[str] = ()) -> Object:
     if usage is not None and verbatim(usage.origin, NAME):
         wire: Object = usage.origin.wire if usage.origin is not None else {}
         return wire
@@ -171,8 +172,8 @@ def write_usage(usage: Usage | None, ledger: Ledger, web_searches: int = 0) -> O
     out["output_tokens"] = usage.output
     if usage.reasoning is not None:
         out["output_tokens_details"] = {"thinking_tokens": usage.reasoning}
-    if web_searches:
-        out["server_tool_use"] = {"web_search_requests": web_searches}
+    if used:
+        out |= counted(used)
     return finished(out, usage.origin, NAME)
 
 

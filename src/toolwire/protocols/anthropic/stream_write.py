@@ -29,6 +29,7 @@ from toolwire.ir import (
     Finish,
     HostedCall,
     HostedResult,
+    Part,
     Reasoning,
     Refusal,
     Text,
@@ -36,6 +37,7 @@ from toolwire.ir import (
     place,
 )
 from toolwire.loss import Ledger
+from toolwire.protocols.anthropic.details.hosted import Searches
 from toolwire.protocols.anthropic.details.open_part import OpenPart, PartEvent, head_of, speaks, stale
 from toolwire.protocols.anthropic.details.stamp import is_own, own_seal
 from toolwire.protocols.anthropic.errors import write_error
@@ -61,7 +63,8 @@ class StreamWriter:
         """The part whose block is open."""
         self._waiting: dict[int, list[PartEvent]] = {}
         self._blocks = 0
-        self._searches = 0
+        self._id = ""
+        self._searches = Searches(context.request)
         self._refused = False
         self._finish: Finish | None = None
         self._usage: Usage | None = None
@@ -122,8 +125,9 @@ class StreamWriter:
         if usage is None or not usage.input:
             # Agents show how full the context is from here on; the exact count comes with the end.
             usage = Usage(0 if context.request is None else estimate.tokens(context.request))
+        self._id = message_id(event.id, context)
         message: Object = {
-            "id": message_id(event.id, context),
+            "id": self._id,
             "type": "message",
             "role": "assistant",
             "model": event.model or (context.request.model if context.request is not None else "") or UNKNOWN_MODEL,
@@ -146,10 +150,11 @@ class StreamWriter:
     def end(self, event: ResponseEnd) -> bytes:
         self._over = True
         out = [self._stop() if self._holder is not None else b"", self._released(True)]
+        out.append(self._blocks_of(self._searches.last(self._finish, self._id)))
         finish = write_finish(self._finish or Finish("stop"), self._refused, self._ledger)
         if finish["stop_details"] is None:
             del finish["stop_details"]
-        usage = write_usage(self._usage, self._ledger, self._searches)
+        usage = write_usage(self._usage, self._ledger, self._searches.used)
         delta = {"type": "message_delta", "delta": finish, "usage": usage}
         out += [named("message_delta", encode(delta)), b'event: message_stop\ndata: {"type":"message_stop"}\n\n']
         return b"".join(out)
@@ -206,6 +211,17 @@ class StreamWriter:
                 out.append(self._stop())
         return b"".join(out)
 
+    def _blocks_of(self, parts: list[Part]) -> bytes:
+        """Blocks that are known whole."""
+        out: list[bytes] = []
+        for part in parts:
+            start = {"type": "content_block_start", "index": self._blocks}
+            whole = start | {"content_block": write_part(part, self._ledger, True)}
+            stop = {"type": "content_block_stop", "index": self._blocks}
+            out += [named("content_block_start", encode(whole)), named("content_block_stop", encode(stop))]
+            self._blocks += 1
+        return b"".join(out)
+
     def _begin(self, index: int, state: OpenPart, block: Object) -> bytes:
         state.block, self._blocks = self._blocks, self._blocks + 1
         state.head = head_of(state)
@@ -241,7 +257,7 @@ class StreamWriter:
             start = replace(part, arguments="", kind="function", seal=None, origin=stale(part))
             return self._call(state, event.index, part.arguments, write_part(start, self._ledger, True))
         if isinstance(part, HostedCall):
-            self._searches += part.tool == "web_search"
+            self._searches.called(part)
             begun = replace(part, arguments="", origin=stale(part))
             return self._call(state, event.index, part.arguments, write_part(begun, self._ledger, True))
         return b""
@@ -269,7 +285,11 @@ class StreamWriter:
         if state.block < 0:
             thought: Object = {"type": "thinking", "thinking": "", "signature": ""}
             empty = thought if isinstance(state.part, Reasoning) else {"type": "text", "text": ""}
-            out = self._begin(event.index, state, empty)
+            searches = self._searches
+            out = self._blocks_of(searches.settled()) if searches.waits and isinstance(state.part, Text) else b""
+            out += self._begin(event.index, state, empty)
+        if self._searches.quotes and isinstance(state.part, Text):
+            state.pieces.append(event.text)
         return out + state.head + encode(event.text) + b"}}\n\n"
 
     def arguments(self, state: OpenPart, event: ArgumentsDelta) -> bytes:
@@ -290,7 +310,9 @@ class StreamWriter:
         if not isinstance(state.part, Text):
             state.sources.append(event)
             return b""
-        wire = write_citation(event.citation, state.part, self._ledger, True)
+        self._searches.cites(event.citation)
+        said = state.part if event.citation.quote else replace(state.part, text="".join(state.pieces))
+        wire = write_citation(event.citation, said, self._ledger, True)
         if wire is None:
             return b""
         out = self._begin(event.index, state, {"type": "text", "text": ""}) if state.block < 0 else b""
@@ -332,6 +354,8 @@ class StreamWriter:
     def _whole(self, state: OpenPart, index: int) -> bytes:
         """A part that this wire sends in one piece."""
         part = state.part
+        if isinstance(part, HostedResult):
+            self._searches.came(part)
         if isinstance(part, HostedResult) and (state.pieces or state.sources):
             sources = (*part.sources, *(event.citation for event in state.sources))
             part = replace(part, text=part.text + "".join(state.pieces), sources=sources, origin=stale(part))

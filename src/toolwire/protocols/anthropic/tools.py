@@ -130,9 +130,17 @@ def read_choice(body: Object, reading: Reading) -> tuple[ToolChoice | None, bool
     if word not in _MODES:
         raise Malformed((path, "type"), f"expected one of {', '.join(_MODES)}, got `{word}`")
     single = take_bool(choice, "disable_parallel_tool_use", path)
-    names = (ToolName(need_text(choice, "name", path)),) if word == "tool" else ()
+    names = (_read_name(need_text(choice, "name", path), body),) if word == "tool" else ()
     origin = reading.origin(choice, path, CHOICE)
     return ToolChoice(_MODES[word].mode, names, origin=origin), None if single is None else not single
+
+
+def _read_name(name: str, body: Object) -> ToolName:
+    """One of the provider's own tools has a name like all others; its declaration tells."""
+    for tool in body.get("tools") or ():
+        if isinstance(tool, dict) and tool.get("name") == name and isinstance(kind := tool.get("type"), str):
+            return ToolName(name, next((one for one in HOSTED_VERSIONS if kind.startswith(f"{one}_")), "function"))
+    return ToolName(name)
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------

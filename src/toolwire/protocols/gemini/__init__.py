@@ -8,6 +8,7 @@ from toolwire.protocols.gemini.details.quirks import QUIRKS
 from toolwire.protocols.gemini.details.schemas import argument_dialect
 from toolwire.protocols.gemini.errors import read_error, write_error
 from toolwire.protocols.gemini.http import HTTP
+from toolwire.protocols.gemini.models import hosts
 from toolwire.protocols.gemini.names import NAME
 from toolwire.protocols.gemini.request import read_request, write_request
 from toolwire.protocols.gemini.response import glance, read_response, write_response
@@ -42,5 +43,6 @@ ROOM = Room(
     stream_reader=StreamReader,
     stream_writer=StreamWriter,
     glance=glance,
+    hosts=hosts,
     quirks=QUIRKS,
 )

@@ -64,6 +64,15 @@ class Family(Struct, frozen=True):
         return self.size != "pro"
 
 
+_RUN = frozenset({"web_search", "web_fetch", "code_execution", "maps"})
+
+
+def hosts(tool: str, model: str, functions: bool) -> bool:
+    """Before the third generation built-in tools do not stand beside functions."""
+    known = family(model)
+    return tool in _RUN and known.major != 1 and (known.third or not functions)
+
+
 _BUDGETS = {"pro": (128, 32768), "flash": (1, 24576), "lite": (512, 24576), "": (1, 24576)}
 
 

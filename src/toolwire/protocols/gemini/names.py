@@ -74,7 +74,7 @@ FORMAT = Shape(*FORMAT_KEYS)
 
 ANSWER = Shape("candidates", "promptFeedback", "usageMetadata", "modelVersion", "responseId", "createTime")
 FEEDBACK = Shape("blockReason", "blockReasonMessage")
-CANDIDATE = Shape("content", "finishReason", "finishMessage", "index", "groundingMetadata")
+CANDIDATE = Shape("content", "finishReason", "finishMessage", "index", "groundingMetadata", "urlContextMetadata")
 USAGE = Shape(
     "promptTokenCount",
     "cachedContentTokenCount",
@@ -84,6 +84,7 @@ USAGE = Shape(
     "totalTokenCount",
 )
 GROUNDING = Shape("webSearchQueries", "groundingChunks", "groundingSupports")
+FETCHED = Shape("retrievedUrl", "urlRetrievalStatus")
 CHUNK = Shape("uri", "title", "text")
 SUPPORT = Shape("segment", "groundingChunkIndices")
 SEGMENT = Shape("partIndex", "startIndex", "endIndex", "text")

@@ -11,7 +11,13 @@ from msgspec.structs import replace
 from toolwire import ids
 from toolwire.ir import Call, Choice, Failure, Finish, Origin, Part, Response, Text, Usage, place
 from toolwire.loss import Ledger
-from toolwire.protocols.gemini.details.grounding import carried_grounding, grounds, read_grounding, write_grounding
+from toolwire.protocols.gemini.details.grounding import (
+    TOLD,
+    carried_grounding,
+    grounds,
+    read_grounding,
+    write_grounding,
+)
 from toolwire.protocols.gemini.details.parts_write import Writing, write_part
 from toolwire.protocols.gemini.errors import error_body, read_error
 from toolwire.protocols.gemini.models import Family
@@ -93,8 +99,8 @@ def _read_candidate(item: Json, path: Path, number: int, reading: PartReading) -
     if reading.open is not None:
         parts.append(reading.open.closed(incomplete=True))
         reading.open = None
-    if says_something(node.get("groundingMetadata")):
-        parts = _grounded(node["groundingMetadata"], parts, texts, (path, "groundingMetadata"), reading)
+    if any(says_something(node.get(key)) for key in TOLD):
+        parts = _grounded(node, parts, texts, path, reading)
     index = take_int(node, "index", path)
     return Choice(number if index is None else index, tuple(parts), read_finish(node, path), origin)
 
@@ -105,9 +111,9 @@ def silent(part: Part) -> bool:
 
 
 def _grounded(
-    metadata: Json, parts: list[Part], texts: list[str | None], path: Path, reading: PartReading
+    candidate: Object, parts: list[Part], texts: list[str | None], path: Path, reading: PartReading
 ) -> list[Part]:
-    found = read_grounding(metadata, texts, path, reading)
+    found = read_grounding(candidate, texts, path, reading)
     cited: dict[int, list[Any]] = {}
     for number, citation in found.citations:
         cited.setdefault(number, []).append(citation)
@@ -233,9 +239,10 @@ def write_choice(choice: Choice, ledger: Ledger) -> Object:
         cut = any(isinstance(part, Call) and part.incomplete for part in choice.parts)
         out |= write_finish(choice.finish, cut, ledger)
     out["index"] = choice.index
-    metadata = write_grounding(numbered, ledger) | carried_grounding(choice.origin)
-    if metadata:
-        out["groundingMetadata"] = metadata
+    out |= write_grounding(numbered, ledger)
+    carried = carried_grounding(choice.origin)
+    if carried:
+        out["groundingMetadata"] = out.get("groundingMetadata", {}) | carried
     return finished(out, choice.origin, NAME)
 
 

@@ -31,7 +31,7 @@ from toolwire.events import (
 from toolwire.ir import Call, Failure, Finish, Origin, Part, Reasoning, Text
 from toolwire.protocols.gemini.details.fragments import Fragments
 from toolwire.protocols.gemini.details.framing import Framing
-from toolwire.protocols.gemini.details.grounding import read_grounding
+from toolwire.protocols.gemini.details.grounding import TOLD, read_grounding
 from toolwire.protocols.gemini.errors import read_error
 from toolwire.protocols.gemini.names import (
     ANSWER,
@@ -258,9 +258,9 @@ class StreamReader:
             inner = self._known(content, here, CONTENT)
             for at, part in enumerate(take_list(inner, "parts", here) or ()):
                 self._part(one, as_object(part, ((here, "parts"), at)), ((here, "parts"), at), frame)
-        metadata = take_object(node, "groundingMetadata", path)
-        if metadata:
-            one.grounding = (metadata, (path, "groundingMetadata"))
+        told = {key: node[key] for key in TOLD if node.get(key)}
+        if told:
+            one.grounding = ((one.grounding[0] if one.grounding else {}) | told, path)
         finish = read_finish(node, path) if "finishReason" in node else None
         if finish is not None:
             one.finish = finish
@@ -384,8 +384,8 @@ class StreamReader:
         if one.grounding is None:
             self._end_channel(one, SILENT)
             return
-        metadata, path = one.grounding
-        found = read_grounding(metadata, ["".join(channel.pieces)] if channel else [], path, self._reading)
+        told, path = one.grounding
+        found = read_grounding(told, ["".join(channel.pieces)] if channel else [], path, self._reading)
         if channel is not None:
             self._out.extend(CitationDelta(channel.index, citation, SILENT) for _, citation in found.citations)
         self._end_channel(one, SILENT)

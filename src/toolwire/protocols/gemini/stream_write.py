@@ -73,13 +73,21 @@ class _Part:
 class _Candidate:
     """One candidate: its parts that are not yet written, in order, and how it ended."""
 
-    __slots__ = ("cut", "finish", "grounded", "line")
+    __slots__ = ("cut", "finish", "grounded", "line", "said")
 
     def __init__(self) -> None:
         self.line: list[_Part] = []
         self.grounded: list[tuple[int, Part]] = []
         self.finish: Finish | None = None
         self.cut = False
+        self.said = ""
+        """The text of all parts that are over: places in it count from its start."""
+
+
+def _shifted(citation: Citation, before: int, length: int) -> Citation:
+    start = 0 if citation.start is None else citation.start
+    end = length if citation.end is None else citation.end
+    return replace(citation, start=before + start, end=before + end)
 
 
 class StreamWriter:
@@ -226,8 +234,11 @@ class StreamWriter:
         """What can be written of a part only at its end."""
         part, text = growing.part, "".join(growing.pieces)
         if isinstance(part, _PROSE):
-            if growing.citations and isinstance(part, Text):
-                one.grounded.append((0, Text(text, (*part.citations, *growing.citations), origin=part.origin)))
+            if isinstance(part, Text):
+                cited = [_shifted(each, len(one.said), len(text)) for each in (*part.citations, *growing.citations)]
+                one.said += text
+                if cited:
+                    one.grounded.append((0, Text(one.said, tuple(cited), origin=part.origin)))
             seal = growing.seal or (part.seal if not isinstance(part, Refusal) else None)
             if seal is None:
                 return []
@@ -264,9 +275,7 @@ class StreamWriter:
             candidate: Object = {"content": {"parts": [{"text": ""}], "role": "model"}}
             candidate |= write_finish(finish, one.cut, self._ledger)
             candidate["index"] = choice
-            metadata = write_grounding(one.grounded, self._ledger)
-            if metadata:
-                candidate["groundingMetadata"] = metadata
+            candidate |= write_grounding(one.grounded, self._ledger)
             candidates.append(candidate)
         chunk: Object = {"candidates": candidates}
         usage = self._usage or self._start.usage

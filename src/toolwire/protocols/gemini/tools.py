@@ -167,8 +167,9 @@ def _write_hosted(tool: HostedTool, functions: bool, family: Family, ledger: Led
     unsaid = ("max_uses", "allowed_domains", "blocked_domains", "location", "context_size")
     lost = [option for option in unsaid if getattr(tool, option)]
     if lost or foreign(tool.origin):
-        without = f", which has no {', '.join(lost)}" if lost else ""
-        ledger.note("tool-mapped", place(tool), f"`{tool.name or tool.tool}` became `{key}`{without}")
+        ledger.note("tool-mapped", place(tool), f"`{tool.name or tool.tool}` became `{key}`")
+    for option in lost:
+        ledger.note("no-counterpart", place(tool), f"`{option}` of `{tool.tool}` was left out")
     if tool.cache is not None:
         ledger.note("cache-dropped", place(tool), "the cache breakpoint was left out")
     return {key: _options(tool.origin, key)}

@@ -7,7 +7,7 @@ import re
 from toolwire.protocols.openai_chat.details.quirks import QUIRKS
 from toolwire.protocols.openai_chat.errors import read_error, write_error
 from toolwire.protocols.openai_chat.http import HTTP
-from toolwire.protocols.openai_chat.models import takes
+from toolwire.protocols.openai_chat.models import hosts, takes
 from toolwire.protocols.openai_chat.names import NAME
 from toolwire.protocols.openai_chat.request import read_request, write_request
 from toolwire.protocols.openai_chat.response import glance, read_response, write_response
@@ -44,5 +44,6 @@ ROOM = Room(
     stream_writer=StreamWriter,
     glance=glance,
     takes=takes,
+    hosts=hosts,
     quirks=QUIRKS,
 )

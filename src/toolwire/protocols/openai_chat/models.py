@@ -93,6 +93,11 @@ def takes(model: str, tools: bool) -> bool:
     return known.tools and not known.quiet_with_tools
 
 
+def hosts(tool: str, model: str, functions: bool) -> bool:
+    """Only models that always search do so here."""
+    return tool == "web_search" and family(model).search
+
+
 # --- settings -------------------------------------------------------------------------------------------------------
 
 _SAMPLING = frozenset({"temperature", "top_p", "logprobs", "top_logprobs"})

@@ -163,13 +163,14 @@ def read_citations(node: Object, path: Path, reading: Reading, shift: int = 0) -
     return tuple(found)
 
 
-def write_citation(citation: Citation, shift: int = 0) -> Object:
+def write_citation(citation: Citation, shift: int = 0, length: int = 0) -> Object:
+    """`shift` is where the text begins in the whole content; a citation of no place in it stands for all of it."""
     wire = kept(citation.origin)
     if wire is not None and not shift:
         return wire
     cited: Object = {
         "start_index": (citation.start or 0) + shift,
-        "end_index": (citation.end or 0) + shift,
+        "end_index": (length if citation.end is None else citation.end) + shift,
         "url": citation.url,
         "title": citation.title,
     }

@@ -289,7 +289,7 @@ def _write_citations(spoken: Spoken) -> list[Object]:
     shift = 0
     for part in spoken.content:
         if isinstance(part, Text):
-            found += [write_citation(citation, shift) for citation in part.citations]
+            found += [write_citation(citation, shift, len(part.text)) for citation in part.citations]
             shift += len(part.text)
     return found
 

@@ -28,7 +28,7 @@ from toolwire.events import (
     TextDelta,
     UsageUpdate,
 )
-from toolwire.ir import Call, Failure, Media, Reasoning, Refusal, Seal, Text, Usage, place
+from toolwire.ir import Call, Citation, Failure, Media, Reasoning, Refusal, Seal, Text, Usage, place
 from toolwire.loss import Ledger
 from toolwire.protocols.openai_chat.details.message import note_part
 from toolwire.protocols.openai_chat.errors import failure_body
@@ -74,7 +74,7 @@ class _Slot:
         self.ended = False
         self.incomplete = False
         self.seal: Seal | None = None
-        self.citations: list[Object] = []
+        self.citations: list[Citation] = []
         self.shift = answer.length
 
 
@@ -202,7 +202,7 @@ class StreamWriter:
             answer.length += len(part.text)
         if isinstance(part, Text):
             for citation in part.citations:
-                slot.citations.append(write_citation(citation, slot.shift))
+                slot.citations.append(citation)
         if isinstance(part, (Text, Reasoning)) and part.seal is not None:
             out += self._seal_of(slot, part.seal)
         return out
@@ -218,7 +218,7 @@ class StreamWriter:
     def _cite(self, event: CitationDelta) -> bytes:
         slot = self._slots[event.index]
         if isinstance(slot.part, Text):
-            slot.citations.append(write_citation(event.citation, slot.shift))
+            slot.citations.append(event.citation)
         else:
             self._ledger.note("citation-dropped", place(event.citation), "a source was left out")
         return b""
@@ -249,7 +249,8 @@ class StreamWriter:
         if not slot.citations:
             return b""
         # A list is added up by `index`; the first of its kind goes without, as the service sends it.
-        found = slot.citations
+        length = answer.length - slot.shift
+        found = [write_citation(citation, slot.shift, length) for citation in slot.citations]
         if answer.cited:
             found = [{**item, "index": answer.cited + number} for number, item in enumerate(found)]
         answer.cited += len(found)

@@ -201,8 +201,9 @@ def _write_hosted(tool: HostedTool, out: Object, family: Family, ledger: Ledger)
         options["search_context_size"] = tool.context_size
     if tool.location is not None:
         options["user_location"] = {"type": "approximate", "approximate": tool.location}
-    if tool.max_uses is not None or tool.allowed_domains or tool.blocked_domains:
-        ledger.note("tool-mapped", place(tool), "limits of the search (uses, domains) were left out")
+    for option in ("max_uses", "allowed_domains", "blocked_domains"):
+        if getattr(tool, option):
+            ledger.note("no-counterpart", place(tool), f"`{option}` of the search was left out")
     out["web_search_options"] = finished(options, tool.origin, NAME)
 
 

@@ -7,6 +7,7 @@ import re
 from toolwire.protocols.openai_responses.details.state import KEEPING
 from toolwire.protocols.openai_responses.errors import read_error, write_error
 from toolwire.protocols.openai_responses.http import HTTP
+from toolwire.protocols.openai_responses.models import QUIRKS, hosts
 from toolwire.protocols.openai_responses.names import KINDS, NAME
 from toolwire.protocols.openai_responses.request import read_request, write_request
 from toolwire.protocols.openai_responses.response import glance, read_response, write_response
@@ -46,4 +47,6 @@ ROOM = Room(
     stream_writer=StreamWriter,
     glance=glance,
     keeping=KEEPING,
+    hosts=hosts,
+    quirks=QUIRKS,
 )

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from msgspec import Struct
 
+from toolwire.protocols.openai_responses.names import TOOL_TYPES
+from toolwire.room import Quirk
 from toolwire.thinking import EFFORTS
 
 
@@ -33,3 +37,19 @@ def family_of(model: str) -> Family:
         if pattern.match(name):
             return family
     return ANY
+
+
+_OTHERS = re.compile(
+    r"(?i).*(?:deepseek|kimi|moonshot|qwen|qwq|glm|minimax|mimo|llama|mistral|magistral|devstral|gemma|phi-|claude|gpt-oss)"
+)
+
+
+def hosts(tool: str, model: str, functions: bool) -> bool:
+    """Models of other makers are served in this protocol too, mostly without its tools. A page is fetched by the tool
+    that searches."""
+    return (tool in TOOL_TYPES or tool == "web_fetch") and not _OTHERS.match(model)
+
+
+QUIRKS: Mapping[str, Quirk] = MappingProxyType(
+    {"no-hosted-tools": Quirk(about="runs no tools itself: no search, no code", rules={"hosted": False})}
+)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
+from toolwire.hosted import retold
 from toolwire.ids import made
 from toolwire.ir import (
     Call,
@@ -342,7 +345,11 @@ def _write_hosted_part(call: HostedCall, result: HostedResult | None, items: lis
         if given != call.id:
             for part in (call, result) if result else (call,):
                 ledger.note("id-rewritten", place(part), f"the id {call.id!r} became {given!r}")
-        items.append(write_hosted(call, result, ledger, given))
+        # The item has no place for what was read: it is told beside it.
+        bare = result if result is None or not result.text else replace(result, text="")
+        items.append(write_hosted(call, bare, ledger, given))
+        if result is not None and result.text:
+            _write_found_text(replace(result, sources=()), items, ledger)
     else:
         ledger.note("part-dropped", place(call), f"a call of the provider's tool {call.tool!r} was left out")
         if result is not None:
@@ -350,15 +357,9 @@ def _write_hosted_part(call: HostedCall, result: HostedResult | None, items: lis
 
 
 def _write_found_text(part: HostedResult, items: list[Object], ledger: Ledger) -> None:
-    lines = [part.text] if part.text else []
-    lines += [f"{source.title} {source.url} {source.quote}".strip() for source in part.sources]
-    if part.error:
-        lines.append(part.error)
-    if not lines:
-        return
-    ledger.note("hosted-as-text", place(part), f"what {part.tool!r} found became text")
-    text = Text("\n".join(lines))
-    items.append({"type": "message", "role": "assistant", "content": [write_part(text, "output", ledger)]})
+    text = retold(part, ledger)
+    if text is not None:
+        items.append({"type": "message", "role": "assistant", "content": [write_part(text, "output", ledger)]})
 
 
 def _write_model_media(part: Media, items: list[Object], ledger: Ledger) -> None:

@@ -10,6 +10,12 @@ from msgspec.structs import replace
 from toolwire.ir import AnyTool, Grammar, HostedTool, Opaque, Origin, Tool, ToolChoice, ToolName, place
 from toolwire.loss import Ledger
 from toolwire.protocols.openai_responses.details.client_tools import DESCRIPTIONS, SCHEMAS
+from toolwire.protocols.openai_responses.details.hosted_tools import (
+    SEARCHES,
+    is_fetch,
+    read_hosted_tool,
+    write_hosted_tool,
+)
 from toolwire.protocols.openai_responses.details.ordinary import read_ordinary_tool
 from toolwire.protocols.openai_responses.names import CALLS, HOSTED_TOOLS, NAME, TOOL_TYPES
 from toolwire.reading import Reading, finished, numbered, verbatim
@@ -32,9 +38,6 @@ FUNCTION = frozenset({"type", "name", "description", "parameters", "strict", "de
 CUSTOM = frozenset({"type", "name", "description", "format", "defer_loading"})
 NAMESPACE = frozenset({"type", "name", "description", "tools"})
 SEARCH = frozenset({"type", "execution", "description", "parameters"})
-WEB = frozenset({"type", "filters", "search_context_size", "user_location"})
-FILTERS = frozenset({"allowed_domains"})
-LOCATION = ("city", "country", "region", "timezone")
 
 # --- reading --------------------------------------------------------------------------------------------------------
 
@@ -53,6 +56,8 @@ def read_tools(tools: list[Json], path: Path, reading: Reading) -> tuple[AnyTool
 def read_tool(node: Object, path: Path, reading: Reading) -> AnyTool:
     kind = need_text(node, "type", path)
     reader = READERS.get(kind)
+    if reader is None and kind.startswith(SEARCHES):
+        reader = read_hosted_tool
     return Opaque(kind, Origin(NAME, path, node)) if reader is None else reader(node, path, reading)
 
 
@@ -132,30 +137,6 @@ def _read_client_tool(node: Object, path: Path, reading: Reading) -> AnyTool:
     return Tool(wire_type, DESCRIPTIONS[kind], SCHEMAS[kind], kind=kind, origin=origin)
 
 
-def _read_hosted(node: Object, path: Path, reading: Reading) -> AnyTool:
-    tool = HOSTED_TOOLS[node["type"]]
-    if tool == "web_search":
-        return _read_web_search(node, path, reading)
-    auto = tool == "code_execution" and node.get("container") == {"type": "auto"}
-    known = frozenset({"type", "container"}) if auto else frozenset({"type"})
-    return HostedTool(tool, origin=reading.origin(node, path, known))
-
-
-def _read_web_search(node: Object, path: Path, reading: Reading) -> AnyTool:
-    filters = take_object(node, "filters", path) or {}
-    place_of_user = take_object(node, "user_location", path) or {}
-    reading.origin(filters, (path, "filters"), FILTERS)
-    domains = take_list(filters, "allowed_domains", (path, "filters")) or []
-    location = {key: place_of_user[key] for key in LOCATION if place_of_user.get(key) is not None}
-    return HostedTool(
-        "web_search",
-        allowed_domains=tuple(domains),
-        location=location or None,
-        context_size=take_text(node, "search_context_size", path) or "",
-        origin=reading.origin(node, path, WEB),
-    )
-
-
 CLIENT_TYPES: Mapping[str, str] = MappingProxyType(
     {
         "local_shell": "local_shell",
@@ -169,7 +150,7 @@ CLIENT_TYPES: Mapping[str, str] = MappingProxyType(
 READERS: Mapping[str, Callable[[Object, Path, Reading], AnyTool]] = MappingProxyType(
     {"function": _read_function, "custom": _read_custom, "tool_search": _read_search}
     | dict.fromkeys(CLIENT_TYPES, _read_client_tool)
-    | dict.fromkeys(HOSTED_TOOLS, _read_hosted)
+    | dict.fromkeys(HOSTED_TOOLS, read_hosted_tool)
 )
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -183,9 +164,10 @@ def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger, origin: Origin | Non
     wrappers = {node["name"]: node for node in wire if isinstance(node, dict) and node.get("type") == "namespace"}
     out: list[Object] = []
     group: Object | None = None
+    searches = any(isinstance(tool, HostedTool) and tool.tool == "web_search" for tool in tools)
     for tool in tools:
         written = write_tool(tool, ledger)
-        if written is None or _said_twice(tool, written, out):
+        if written is None or (searches and is_fetch(tool)) or _said_twice(tool, written, out):
             continue
         if not isinstance(tool, Tool) or not tool.namespace:
             group = None
@@ -235,7 +217,7 @@ def write_tool(tool: AnyTool, ledger: Ledger) -> Object | None:
     if isinstance(tool, Opaque):
         ledger.opaque(tool)
         return None
-    out = _write_hosted(tool, ledger) if isinstance(tool, HostedTool) else _write_client(tool, ledger)
+    out = write_hosted_tool(tool, ledger) if isinstance(tool, HostedTool) else _write_client(tool, ledger)
     if tool.cache is not None:
         ledger.note("cache-dropped", place(tool), "the cache breakpoint of a tool was left out")
     return None if out is None else finished(out, tool.origin, NAME)
@@ -296,36 +278,6 @@ def _write_common(tool: Tool, out: Object, ledger: Ledger) -> None:
         ledger.note("no-counterpart", place(tool), f"the output schema of {tool.name!r} was left out")
 
 
-def _write_hosted(tool: HostedTool, ledger: Ledger) -> Object | None:
-    known = tool.tool
-    if known == "web_fetch":
-        ledger.note("tool-mapped", place(tool), "fetching pages is part of `web_search`")
-        return {"type": "web_search"}
-    if known not in TOOL_TYPES:
-        ledger.note("tool-dropped", place(tool), f"the provider's tool {known!r} was left out")
-        return None
-    out: Object = {"type": TOOL_TYPES[known]}
-    if ledger.source != NAME:
-        ledger.note("tool-mapped", place(tool), f"the provider's tool {known!r} became `{out['type']}`")
-    if known == "code_execution":
-        out["container"] = {"type": "auto"}
-    elif known == "web_search":
-        _write_web_search(tool, out)
-    for field in ("max_uses", "blocked_domains"):
-        if getattr(tool, field):
-            ledger.note("no-counterpart", place(tool), f"`{field}` of {known!r} was left out")
-    return out
-
-
-def _write_web_search(tool: HostedTool, out: Object) -> None:
-    if tool.allowed_domains:
-        out["filters"] = {"allowed_domains": list(tool.allowed_domains)}
-    if tool.location:
-        out["user_location"] = {"type": "approximate", **tool.location}
-    if tool.context_size:
-        out["search_context_size"] = tool.context_size
-
-
 # --- choice ---------------------------------------------------------------------------------------------------------
 
 MODES = frozenset({"auto", "none", "required"})
@@ -360,7 +312,9 @@ def _read_tool_name(node: Object, path: Path) -> ToolName:
         return ToolName(take_text(node, "name", path) or "", kind, need_text(node, "server_label", path))
     if kind == "tool_search":
         return ToolName(kind, "search")
-    return ToolName(HOSTED_TOOLS.get(kind, kind), CLIENT_TYPES.get(kind, kind))
+    if kind.startswith(SEARCHES):
+        return ToolName("web_search", "web_search")
+    return ToolName(HOSTED_TOOLS.get(kind, kind), CLIENT_TYPES.get(kind, HOSTED_TOOLS.get(kind, kind)))
 
 
 def write_choice(choice: ToolChoice, ledger: Ledger) -> Json:
@@ -387,4 +341,4 @@ def _write_tool_name(tool: ToolName) -> Object:
         return {"type": "mcp", "server_label": tool.namespace, **({"name": tool.name} if tool.name else {})}
     if tool.kind == "search":
         return {"type": "tool_search"}
-    return {"type": tool.kind}
+    return {"type": "web_search" if tool.kind == "web_fetch" else TOOL_TYPES.get(tool.kind, tool.kind)}

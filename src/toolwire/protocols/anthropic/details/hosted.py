@@ -3,9 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
+from msgspec.structs import replace
+
+from toolwire.hosted import retold
 from toolwire.ids import digest
-from toolwire.ir import Citation, HostedCall, HostedResult, Opaque, Part, place
+from toolwire.ir import (
+    Citation,
+    Finish,
+    HostedCall,
+    HostedResult,
+    HostedTool,
+    Opaque,
+    Origin,
+    Part,
+    Request,
+    Text,
+    changed,
+    place,
+)
 from toolwire.loss import Ledger
 from toolwire.protocols.anthropic.details.stamp import is_foreign, is_own
 from toolwire.protocols.anthropic.names import (
@@ -120,6 +137,125 @@ def _found_output(content: Json, path: Path, reading: Reading) -> _Found | None:
 _FOUND = {"web_search": _found_pages, "web_fetch": _found_page, "code_execution": _found_output}
 
 
+NOBODY = ""
+"""The protocol of what we made up for a client in this wire's shape: its provider never sealed that."""
+
+
+def disowned(parts: tuple[Part, ...]) -> tuple[Part, ...] | None:
+    """An earlier answer of another provider, which stands in this wire's shape because the client has no other: its
+    searches and citations bear no seal, and would be refused. None when there are no such."""
+    unsealed = {part.id for part in parts if type(part) is HostedResult and _is_unsealed(part)}
+    cites = any(type(part) is Text and _cites_unsealed(part) for part in parts)
+    if not unsealed and not cites:
+        return None
+    return tuple([_disowned(part, unsealed) for part in parts])
+
+
+def _disowned(part: Part, unsealed: set[str]) -> Part:
+    if isinstance(part, (HostedCall, HostedResult)) and part.id in unsealed:
+        return replace(part, origin=_nobodys(part.origin))
+    if isinstance(part, Text) and _cites_unsealed(part):
+        cited = tuple([replace(one, origin=_nobodys(one.origin)) for one in part.citations])
+        return changed(part, citations=cited)
+    return part
+
+
+def _nobodys(origin: Origin | None) -> Origin | None:
+    return None if origin is None else Origin(NOBODY, origin.path, None)
+
+
+def _is_unsealed(part: HostedResult) -> bool:
+    if part.tool != "web_search" or part.error or part.origin is None:
+        return False
+    found = part.origin.wire.get("content")
+    return not found or any(not item.get("encrypted_content") for item in found)
+
+
+def _cites_unsealed(part: Text) -> bool:
+    return any(_location(one) is not None and not _location(one) for one in part.citations)
+
+
+def _location(citation: Citation) -> str | None:
+    """The seal of a citation of a search; None where it has no place for one."""
+    wire = citation.origin.wire if citation.origin is not None else None
+    return wire.get("encrypted_index") if isinstance(wire, dict) else None
+
+
+class Searches:
+    """The provider's own tools in one answer: which were used, and which results a client still waits for."""
+
+    __slots__ = ("_asked", "_cited", "_owed", "quotes", "used")
+
+    def __init__(self, request: Request | None) -> None:
+        tools = [tool for tool in request.tools if isinstance(tool, HostedTool)] if request is not None else []
+        self.used: list[str] = []
+        self.quotes = request is None or bool(tools)
+        """May a citation come that names its place in the text alone?"""
+        self._asked = any(tool.tool == "web_search" for tool in tools)
+        self._owed: dict[str, Part] = {}
+        self._cited: dict[str, str] = {}
+
+    def called(self, part: HostedCall) -> None:
+        self.used.append(part.tool)
+        # Who speaks this wire sends the result sooner or later; others may never.
+        if part.tool in ("web_search", "web_fetch") and is_foreign(part.origin):
+            self._owed[part.id] = HostedResult(part.id, part.tool)
+
+    def came(self, part: HostedResult) -> None:
+        self._owed.pop(part.id, None)
+
+    def cites(self, citation: Citation) -> None:
+        if self._asked and citation.url and not is_own(citation.origin):
+            self._cited.setdefault(citation.url, citation.title)
+
+    @property
+    def waits(self) -> bool:
+        return bool(self._owed)
+
+    def settled(self) -> list[Part]:
+        """Empty results for searches that have none: clients count results."""
+        parts, self._owed = list(self._owed.values()), {}
+        return parts
+
+    def last(self, finish: Finish | None, seed: str) -> list[Part]:
+        """What is still missing at the end. An answer that cites the web has searched, also where nobody said so."""
+        if finish is not None and finish.kind == "pause":
+            return []
+        parts = self.settled()
+        if self._cited and not self.used:
+            self.used.append("web_search")
+            sources = tuple([Citation(url, title) for url, title in self._cited.items()])
+            parts += [HostedCall(seed, "web_search"), HostedResult(seed, "web_search", sources)]
+        return parts
+
+
+def all_told(parts: tuple[Part, ...], searches: Searches, finish: Finish | None, seed: str) -> tuple[Part, ...]:
+    """The parts of an answer, with what clients wait for."""
+    given = {part.id for part in parts if isinstance(part, HostedResult)}
+    out: list[Part] = []
+    for part in parts:
+        if isinstance(part, Text):
+            if searches.waits:
+                out += searches.settled()
+            for citation in part.citations:
+                searches.cites(citation)
+        out.append(part)
+        if isinstance(part, HostedCall):
+            searches.called(part)
+            if part.id in given:
+                searches.came(HostedResult(part.id, part.tool))
+    out += searches.last(finish, seed)
+    return tuple(out) if len(out) > len(parts) else parts
+
+
+def counted(used: Sequence[str]) -> Object:
+    """How often which tool was used, as usage tells it."""
+    searches, fetches = used.count("web_search"), used.count("web_fetch")
+    if not searches and not fetches:
+        return {}
+    return {"server_tool_use": {"web_search_requests": searches, "web_fetch_requests": fetches}}
+
+
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
@@ -186,9 +322,5 @@ def _document(part: HostedResult) -> Object:
 
 
 def _as_text(part: HostedResult, ledger: Ledger) -> Object | None:
-    lines = [f"{source.title} {source.url}".strip() for source in part.sources]
-    text = "\n".join(filter(None, [part.text, *lines, part.error]))
-    if not text.strip():
-        return None
-    ledger.note("hosted-as-text", place(part), f"the result of `{part.tool}` became text")
-    return {"type": "text", "text": f"[{part.tool} found]\n{text}"}
+    text = retold(part, ledger)
+    return None if text is None else {"type": "text", "text": text.text}

@@ -16,5 +16,10 @@ def block_cache(body: Object, _model: str, _ledger: Ledger) -> Object:
 
 
 QUIRKS: Mapping[str, Quirk] = MappingProxyType(
-    {"block-cache": Quirk(about="knows cache breakpoints on blocks only, none for the whole request", body=block_cache)}
+    {
+        "block-cache": Quirk(
+            about="knows cache breakpoints on blocks only, none for the whole request", body=block_cache
+        ),
+        "no-hosted-tools": Quirk(about="runs no tools itself: no search, no fetch, no code", rules={"hosted": False}),
+    }
 )

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+from msgspec.structs import replace
+
 from toolwire.ir import Media, Origin, Part, Turn, place
 from toolwire.loss import Ledger
+from toolwire.protocols.anthropic.details.hosted import disowned
 from toolwire.protocols.anthropic.names import NAME, ROLES, TURN, WIRE_ROLES
 from toolwire.protocols.anthropic.parts import read_content, write_content
 from toolwire.reading import Reading, finished
@@ -28,6 +31,8 @@ def read_turns(body: Object, reading: Reading) -> tuple[Turn, ...]:
         parts = read_content(node["content"], (path, "content"), reading)
         # Two keys are these two, so that none is unknown.
         origin = Origin(NAME, path, node) if len(node) == 2 else reading.origin(node, path, TURN)
+        if role == "assistant" and (ours := disowned(parts)) is not None:
+            parts, origin = ours, replace(origin, intact=False)
         turns.append(Turn(role, parts, "", "", origin))
     return tuple(turns)
 

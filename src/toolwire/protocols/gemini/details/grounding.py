@@ -9,12 +9,14 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
+from toolwire.hosted import queries_of
+from toolwire.ids import digest
 from toolwire.ir import Citation, HostedCall, HostedResult, Origin, Part, Text, place
 from toolwire.loss import Ledger
-from toolwire.protocols.gemini.names import CANDIDATE, CHUNK, GROUNDING, NAME, SEGMENT, SOURCES, SUPPORT, snake
+from toolwire.protocols.gemini.names import CANDIDATE, CHUNK, FETCHED, GROUNDING, NAME, SEGMENT, SOURCES, SUPPORT, snake
 from toolwire.protocols.gemini.parts import PartReading
 from toolwire.reading import says_something
-from toolwire.wire import Json, Object, Path, as_list, as_object, encode_text, object_or_none, take_int, take_text
+from toolwire.wire import Json, Object, Path, as_list, as_object, encode_text, take_int, take_text
 
 _KINDS = {tool: kind for kind, tool in SOURCES.items()} | {"web_fetch": "web"}
 
@@ -26,8 +28,17 @@ class Grounds(Struct, frozen=True):
     citations: tuple[tuple[int, Citation], ...]
 
 
-def read_grounding(value: Json, texts: Sequence[str | None], path: Path, reading: PartReading) -> Grounds:
+TOLD = ("groundingMetadata", "urlContextMetadata")
+"""The keys of a candidate (in camelCase) that tell of the provider's own tools."""
+_FETCHED = "URL_RETRIEVAL_STATUS_SUCCESS"
+
+
+def read_grounding(candidate: Object, texts: Sequence[str | None], path: Path, reading: PartReading) -> Grounds:
     """`texts` holds the text of each part of the content, None for parts that are no answer text."""
+    fetched = _read_fetched(candidate.get("urlContextMetadata"), (path, "urlContextMetadata"), reading)
+    value, path = candidate.get("groundingMetadata"), (path, "groundingMetadata")
+    if not says_something(value):
+        return Grounds(tuple(fetched), ())
     raw = as_object(value, path)
     node = reading.inner(raw, path, GROUNDING)
     chunks = _read_chunks(node, path, reading)
@@ -37,11 +48,34 @@ def read_grounding(value: Json, texts: Sequence[str | None], path: Path, reading
     if queries and "web_search" not in tools:
         tools.insert(0, "web_search")
     for tool in tools:
-        arguments = encode_text({"queries": queries}) if queries and tool == "web_search" else ""
+        arguments = encode_text(_asked(queries)) if queries and tool == "web_search" else ""
         found = tuple(source for kind, source in chunks if kind == tool)
         # No origin: these parts stand beside the content, which is never given back for them.
-        hosted += [HostedCall("", tool, arguments), HostedResult("", tool, found)]
-    return Grounds(tuple(hosted), tuple(_read_supports(node, chunks, texts, path, reading)))
+        id = f"grounding_{digest(encode_text([tool, queries, [one.url for one in found], list(texts)]), 16)}"
+        hosted += [HostedCall(id, tool, arguments), HostedResult(id, tool, found)]
+    return Grounds((*hosted, *fetched), tuple(_read_supports(node, chunks, texts, path, reading)))
+
+
+def _asked(queries: Json) -> Object:
+    """A search as every protocol tells it."""
+    if not isinstance(queries, list):
+        return {"query": queries}
+    return {"query": queries[0]} if len(queries) == 1 else {"query": queries[0], "queries": queries}
+
+
+def _read_fetched(value: Json, path: Path, reading: PartReading) -> Iterable[Part]:
+    """Pages that were fetched, each a call with its result."""
+    if not says_something(value):
+        return
+    rows = as_object(value, path)
+    here = (path, "urlMetadata")
+    for number, item in enumerate(as_list(rows.get("urlMetadata", rows.get("url_metadata")) or [], here)):
+        at = (here, number)
+        row = reading.inner(as_object(item, at), at, FETCHED)
+        url, status = take_text(row, "retrievedUrl", at) or "", take_text(row, "urlRetrievalStatus", at) or _FETCHED
+        id = f"fetch_{digest(f'{number} {url}', 16)}"
+        yield HostedCall(id, "web_fetch", encode_text({"url": url}))
+        yield HostedResult(id, "web_fetch", (Citation(url),), error="" if status == _FETCHED else status)
 
 
 def _read_chunks(node: Object, path: Path, reading: PartReading) -> list[tuple[str, Citation]]:
@@ -110,8 +144,8 @@ def grounds(part: Part) -> bool:
     """Is this part told by `groundingMetadata`, and not by a part of the content?"""
     if not isinstance(part, (HostedCall, HostedResult)) or part.tool not in _KINDS:
         return False
-    # What this wire shows as a part of its own (`toolCall`) has an id and an origin; what it grounds on has neither.
-    return part.id == "" or (part.origin is not None and part.origin.protocol != NAME)
+    # What this wire shows as a part of its own (`toolCall`) has an origin; what it grounds on has none.
+    return part.origin is None or part.origin.protocol != NAME
 
 
 def write_grounding(parts: Iterable[tuple[int, Part]], ledger: Ledger) -> Object:
@@ -120,21 +154,41 @@ def write_grounding(parts: Iterable[tuple[int, Part]], ledger: Ledger) -> Object
     chunks: list[Object] = []
     known: dict[tuple[str, str, str], int] = {}
     supports: list[Object] = []
+    fetched: list[Object] = []
     cited: list[tuple[int, Text]] = []
     for number, part in parts:
         if isinstance(part, HostedCall) and grounds(part):
-            queries += _queries(part)
+            queries += queries_of(part.arguments) if part.tool == "web_search" else ()
         elif isinstance(part, HostedResult) and grounds(part):
-            for source in part.sources:
-                _chunk(source, _KINDS[part.tool], chunks, known)
-            if part.error:
-                ledger.note("no-counterpart", place(part), f"the failure `{part.error}` of {part.tool} was left out")
+            if part.tool == "web_fetch":
+                fetched += _fetched(part, ledger)
+            else:
+                _found(part, chunks, known, ledger)
         elif isinstance(part, Text) and part.citations:
             cited.append((number, part))
     for number, text in cited:
         supports += _supports(number, text, chunks, known)
     found = (("webSearchQueries", queries), ("groundingChunks", chunks), ("groundingSupports", supports))
-    return {key: value for key, value in found if value}
+    metadata = {key: value for key, value in found if value}
+    out: Object = {"groundingMetadata": metadata} if metadata else {}
+    return out | ({"urlContextMetadata": {"urlMetadata": fetched}} if fetched else {})
+
+
+def _found(part: HostedResult, chunks: list[Object], known: dict[tuple[str, str, str], int], ledger: Ledger) -> None:
+    for source in part.sources:
+        _chunk(source, _KINDS[part.tool], chunks, known)
+    if part.error:
+        ledger.note("no-counterpart", place(part), f"the failure `{part.error}` of {part.tool} was left out")
+    if part.text:
+        ledger.note("part-dropped", place(part), f"the text that {part.tool} found was left out")
+
+
+def _fetched(part: HostedResult, ledger: Ledger) -> Iterable[Object]:
+    if part.text:
+        ledger.note("part-dropped", place(part), "the text of a fetched page was left out")
+    status = part.error if part.error.startswith("URL_") else "URL_RETRIEVAL_STATUS_ERROR" if part.error else _FETCHED
+    for page in part.sources:
+        yield {"retrievedUrl": page.url, "urlRetrievalStatus": status}
 
 
 def carried_grounding(origin: Origin | None) -> Object:
@@ -145,21 +199,21 @@ def carried_grounding(origin: Origin | None) -> Object:
     return GROUNDING.unknown(held) if isinstance(held, dict) else {}
 
 
-def _queries(call: HostedCall) -> list[str]:
-    arguments = object_or_none(call.arguments) or {}
-    queries = arguments.get("queries", arguments.get("query"))
-    if isinstance(queries, str):
-        return [queries]
-    return [query for query in queries if isinstance(query, str)] if isinstance(queries, list) else []
-
-
 def _chunk(source: Citation, kind: str, chunks: list[Object], known: dict[tuple[str, str, str], int]) -> int:
-    key = (source.url, source.title, source.quote if kind == "retrievedContext" else "")
+    key = _key(source) if kind != "retrievedContext" else (source.url, source.title, source.quote)
     if key not in known:
         known[key] = len(chunks)
         fields = (("uri", source.url), ("title", source.title), ("text", key[2]))
         chunks.append({kind: {name: value for name, value in fields if value}})
+    elif source.title:
+        for told in chunks[known[key]].values():
+            told.setdefault("title", source.title)
     return known[key]
+
+
+def _key(source: Citation) -> tuple[str, str, str]:
+    """What tells sources apart: the address, where there is one."""
+    return (source.url, "", "") if source.url else ("", source.title, "")
 
 
 def _supports(
@@ -171,7 +225,13 @@ def _supports(
         start = citation.start if citation.start is not None else 0
         end = citation.end if citation.end is not None else len(text.text)
         key = (citation.url, citation.title, citation.quote)
-        index = known[key] if key in known else _chunk(citation, "web", chunks, known)
+        index = (
+            known[key]
+            if key in known
+            else known[_key(citation)]
+            if _key(citation) in known
+            else _chunk(citation, "web", chunks, known)
+        )
         indices = stretches.setdefault((start, end), [])
         if index not in indices:
             indices.append(index)

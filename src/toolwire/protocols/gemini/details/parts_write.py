@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from toolwire.hosted import retold
 from toolwire.ir import (
     Call,
     HostedCall,
@@ -258,7 +259,8 @@ def _code(part: HostedCall) -> Object:
 
 def _write_hosted_result(part: HostedResult, writing: Writing) -> Object | None:
     if not writing.answer and foreign(part.origin):
-        return _dropped(part, writing)
+        text = retold(part, writing.ledger)
+        return None if text is None else {"text": text.text}
     identity: Object = {"id": part.id} if part.id else {}
     if part.tool == "code_execution":
         outcome = part.error if part.error.startswith("OUTCOME_") else "OUTCOME_FAILED" if part.error else "OUTCOME_OK"

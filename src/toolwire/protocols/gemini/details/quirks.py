@@ -70,5 +70,8 @@ def _sorted(parts: list[Json], order: dict[str, int]) -> list[Json]:
 
 
 QUIRKS: Mapping[str, Quirk] = MappingProxyType(
-    {"no-ids": Quirk(about="`id` is refused in calls and results, as older servers do", body=no_ids)}
+    {
+        "no-ids": Quirk(about="`id` is refused in calls and results, as older servers do", body=no_ids),
+        "no-hosted-tools": Quirk(about="runs no tools itself: no search, no fetch, no code", rules={"hosted": False}),
+    }
 )

@@ -192,6 +192,7 @@ QUIRKS: Mapping[str, Quirk] = MappingProxyType(
             about="custom tools are not known; they are wrapped as functions",
             rules=MappingProxyType({"tool_kinds": frozenset({"function"})}),
         ),
+        "no-hosted-tools": Quirk(about="runs no tools itself, not even a search", rules={"hosted": False}),
         "empty-content": Quirk(about="beside calls there must be a content, if only an empty one", body=empty_content),
         "plain-text-content": Quirk(about="text must be a string, not a list of parts", body=plain_text_content),
         "short-descriptions": Quirk(about=f"tools are described in {SHORT} characters", body=short_descriptions),

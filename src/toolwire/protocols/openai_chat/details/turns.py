@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from toolwire.ir import Media, Opaque, Origin, Part, Reasoning, Result, Text, Turn, changed, place
+from toolwire.hosted import retold
+from toolwire.ir import HostedResult, Media, Opaque, Origin, Part, Reasoning, Result, Text, Turn, changed, place
 from toolwire.loss import Ledger
 from toolwire.protocols.openai_chat import names
 from toolwire.protocols.openai_chat.details.message import Spoken, note_part, read_message
@@ -144,7 +145,7 @@ def _write_result(result: Result, known: Family, ledger: Ledger) -> Object:
 
 
 def _write_assistant(turn: Turn, known: Family, ledger: Ledger) -> Object:
-    spoken = Spoken(turn.parts, place(turn), ledger)
+    spoken = Spoken(_retold(turn.parts, ledger), place(turn), ledger)
     content: Json = None
     if spoken.content:
         content = _write_assistant_content(spoken, known, ledger)
@@ -167,6 +168,14 @@ def _write_assistant(turn: Turn, known: Family, ledger: Ledger) -> Object:
     elif spoken.calls:
         out["tool_calls"] = [write_call(call, ledger) for call in spoken.calls]
     return finished(out, turn.origin, NAME)
+
+
+def _retold(parts: tuple[Part, ...], ledger: Ledger) -> tuple[Part, ...]:
+    """What a provider's own tools found, as text: there is no other place for it."""
+    if not any(isinstance(part, HostedResult) for part in parts):
+        return parts
+    told = [retold(part, ledger) if isinstance(part, HostedResult) else part for part in parts]
+    return tuple([part for part in told if part is not None])
 
 
 def _write_assistant_content(spoken: Spoken, known: Family, ledger: Ledger) -> Json:

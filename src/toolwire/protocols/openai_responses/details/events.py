@@ -27,6 +27,9 @@ _PROGRESS = {
     "reasoning": ("delta", "done"),
 }
 
+BEGUN = {item: ends[:2] for item, ends in _PROGRESS.items() if len(ends) > 2 and item.endswith("_call")}
+"""What is said of an item before it is completed."""
+
 QUIET = frozenset(
     {f"response.{stem}.{end}" for stem, ends in _PROGRESS.items() for end in ends}
     | {"response.created", "response.queued", "response.in_progress"}

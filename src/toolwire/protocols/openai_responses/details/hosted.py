@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from toolwire.hosted import queries_of
 from toolwire.ir import Citation, HostedCall, HostedResult, Part, place
 from toolwire.loss import Ledger
 from toolwire.protocols.openai_responses.names import HOSTED_ITEMS, NAME, RAW
@@ -15,6 +16,8 @@ def read_hosted(node: Object, path: Path, reading: Reading) -> tuple[Part, ...]:
     tool = HOSTED_ITEMS[node["type"]][0]
     id = take_text(node, "id", path) or ""
     arguments, sources, text, known = _READ_HOSTED[tool](node, path)
+    if arguments.get("type") == "open_page" and isinstance(arguments.get("url"), str):
+        tool, arguments = "web_fetch", {"url": arguments["url"]}
     origin = stamped(reading, node, path, known | {"type", "id", "status"})
     call = HostedCall(id, tool, encode_text(arguments) if arguments else "", origin)
     if not sources and not text:
@@ -35,7 +38,20 @@ def _read_search(node: Object, path: Path) -> _Hosted:
         action = {key: value for key, value in action.items() if key != "sources"}
     else:
         sources = ()
-    return action, sources, "", frozenset({"action"})
+    return _plain_search(action), sources, "", frozenset({"action"})
+
+
+def _plain_search(action: Object) -> Object:
+    """A search as every protocol tells it; `queries` beside `query` only where there are several."""
+    if action.get("type", "search") != "search":
+        return action
+    plain = {key: value for key, value in action.items() if key != "type" and value not in (None, "", [])}
+    queries = plain.get("queries")
+    if isinstance(queries, list) and queries:
+        plain.setdefault("query", queries[0])
+        if queries == [plain["query"]]:
+            del plain["queries"]
+    return plain
 
 
 def _has_url(source: Json) -> bool:
@@ -118,6 +134,8 @@ def _search_action(call: HostedCall, arguments: Object, ledger: Ledger) -> Objec
     if "type" in arguments:
         return dict(arguments)
     if call.tool == "web_fetch":
-        ledger.note("tool-mapped", place(call), "a fetched page is told as an opened page of a search")
+        if ledger.source != NAME:
+            ledger.note("tool-mapped", place(call), "a fetched page is told as an opened page of a search")
         return {"type": "open_page", "url": arguments.get("url")}
-    return {"type": "search", **arguments}
+    queries = queries_of(call.arguments)
+    return {"type": "search", **arguments, "query": queries[0] if queries else "", "queries": queries}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from toolwire.ids import digest
 from toolwire.ir import Format, Origin, Request, Settings, Thinking
 from toolwire.loss import Ledger
+from toolwire.protocols.openai_responses.details.hosted_tools import SOURCES, write_limits
 from toolwire.protocols.openai_responses.models import family_of
 from toolwire.protocols.openai_responses.names import NAME
 from toolwire.protocols.openai_responses.parts import own
@@ -72,14 +73,15 @@ def read_settings(body: Object, reading: Reading) -> tuple[Settings, frozenset[s
 
 
 def _read_include(body: Object, fields: dict[str, Json], where: dict[str, Path], reading: Reading) -> frozenset[str]:
-    """Sealed reasoning comes anyway and log probabilities have a setting; other wishes only this protocol knows."""
+    """Sealed reasoning comes anyway and log probabilities have a setting; sources are always told. Other wishes
+    only this protocol knows."""
     wanted = take_list(body, "include", None)
     if wanted is None:
         return frozenset()
     if LOGPROBS in wanted:
         fields["logprobs"] = True
         where["logprobs"] = (None, "include")
-    if not all(one in (SEALS, LOGPROBS) for one in wanted):
+    if not all(one in (SEALS, LOGPROBS, SOURCES) for one in wanted):
         return frozenset()
     if SEALS in wanted:
         reading.stray(None, "include", "setting-mapped")
@@ -154,6 +156,8 @@ def write_settings(request: Request, out: Object, ledger: Ledger) -> None:
             ledger.note(
                 "setting-mapped", settings.where.get("logprobs"), "log probabilities are asked for by `include`"
             )
+    if foreign:
+        write_limits(request, out, ledger)
     _keep_user(request, out)
     ledger.unsaid(settings, SAID)
 

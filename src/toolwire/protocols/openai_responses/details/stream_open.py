@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from toolwire.events import ArgumentsDelta, CitationDelta, Event, SealDelta, TextDelta
 from toolwire.ir import Call, Citation, HostedCall, HostedResult, Media, Opaque, Part, Reasoning, Refusal, Seal, Text
 from toolwire.loss import Ledger
+from toolwire.protocols.openai_responses.details.events import BEGUN
 from toolwire.protocols.openai_responses.details.hosted import can_write_hosted, write_hosted
 from toolwire.protocols.openai_responses.details.items import write_call, write_reasoning
 from toolwire.protocols.openai_responses.details.output import (
@@ -276,10 +277,16 @@ class OpenHosted(OpenItem):
         self.found: list[str] = []
         self.sources: list[Citation] = []
         self.pieces = [part.arguments] if part.arguments else []
+        self.stem = ""
 
     def begin(self, out: Sequence) -> bytes:
         bare = replace(self.part, arguments="")
-        return self.added(write_hosted(bare, None, self.ledger, self.id, "in_progress"), out)
+        item = write_hosted(bare, None, self.ledger, self.id, "in_progress")
+        self.stem = f"response.{item['type']}"
+        said = self.added(item, out)
+        for step in BEGUN[item["type"]]:
+            said += out.event(f"{self.stem}.{step}", self.about())
+        return said
 
     def go_on(self, part: Part, out: Sequence) -> bytes:
         self.result = part if isinstance(part, HostedResult) else None
@@ -301,7 +308,7 @@ class OpenHosted(OpenItem):
             result = replace(result, text=result.text + "".join(self.found), sources=sources)
         call = replace(self.part, arguments="".join(self.pieces))
         item = write_hosted(call, result, self.ledger, self.id)
-        return self.done(item, out), item
+        return out.event(f"{self.stem}.completed", self.about()) + self.done(item, out), item
 
 
 class OpenWhole(OpenItem):
