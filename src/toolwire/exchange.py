@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from toolwire import memory, rounds, seals
+from toolwire import memory, rounds, seals, unseen
 from toolwire.bodies import Body, parsed
 from toolwire.events import Checker, Event, ResponseFailed
 from toolwire.fold import fold, unfold
@@ -95,7 +95,9 @@ class Exchange:
         self.provider = provider
         self.options = options or Options()
         self.crossing = client.name != provider.name
-        self._hides = bool(self.options.tools) or any(rule.refuses for rule in self.options.policy)
+        self._hides = (
+            self.options.unseen or bool(self.options.tools) or any(rule.refuses for rule in self.options.policy)
+        )
         self.keeps = self.options.keeps and (memory.needed(client, provider) or self._hides)
         """Is there anything to keep for the client?"""
         self._request: Request | None = None
@@ -107,6 +109,7 @@ class Exchange:
         self._rounds: Rounds | None = None
         self._told: list[Event] = []
         self._left: tuple[Result, ...] = ()
+        self._added: frozenset[str] = frozenset()
 
     def wanted(self, body: Body) -> tuple[str, ...]:
         """The ids under which something may be kept for this request. The body is read here, and not again."""
@@ -114,7 +117,8 @@ class Exchange:
             return ()
         request = self._read(body)
         self._ahead = (body, request)
-        return memory.wanted(request, self._hides)
+        wanted = memory.wanted(request)
+        return tuple(dict.fromkeys((*wanted, *unseen.keys(request)))) if self._hides else wanted
 
     def request(self, body: Body, kept: Mapping[str, bytes] = NOTHING) -> Translation:
         """The client's request in the provider's protocol, with what was kept for it put back."""
@@ -150,7 +154,7 @@ class Exchange:
     @property
     def goes_on(self) -> bool:
         """Can an answer take several rounds?"""
-        return bool(self.options.tools) or self._may_pause or self._undo.refusing
+        return bool(self._added) or self._may_pause or self._undo.refusing
 
     @property
     def _may_pause(self) -> bool:
@@ -158,7 +162,8 @@ class Exchange:
         return self.crossing and self._sent is not None and rounds.may_pause(self._sent)
 
     def started(self) -> Rounds | None:
-        return taking.started(self._plan, self._undo, self.options, self._may_pause)
+        judge = taking.Judge(self._plan, self._undo, self._added) if self._added or self._undo.refusing else None
+        return Rounds(judge, self._may_pause, self.options.shown, self.options.keeps) if self.goes_on else None
 
     def hears(self, body: Body) -> Rounds | None:
         """A whole answer. Not None: it took rounds, and where `paused` the model must be asked again (`go_on`)."""
@@ -168,6 +173,7 @@ class Exchange:
             return None
         response = self.provider.read_response(as_object(parsed(body, self.options), None))
         if response.failure is not None:
+            self._rounds = None  # it failed, whatever was said before
             return None
         self._told += self._rounds.through(list(unfold(changed(response, origin=None))))
         return self._rounds if self._rounds.paused or self._rounds.taken or self._rounds.resumptions else None
@@ -181,6 +187,8 @@ class Exchange:
         if self._sent is None:
             raise ValueError("only an exchange whose request was translated can go on")
         heard.resumed(results)
+        if self._added:
+            self._sent = taking.unforced(self._sent, self._plan, self._undo, self._added)
         request = taking.continued(self._sent, heard, self.provider.rules, self.options, self.provider.name)
         return encode(self.provider.write_request(request, Ledger(self.client.name, self.provider.name)))
 
@@ -218,7 +226,9 @@ class Exchange:
             changes["settings"] = changed(request.settings, **settings)
         if options.tools and (request.settings.count or 1) == 1:
             declared = {tool.name for tool in request.tools if isinstance(tool, Tool) and not tool.namespace}
-            changes["tools"] = (*request.tools, *(tool for tool in options.tools if tool.name not in declared))
+            tools = [tool for tool in options.tools if tool.name not in declared]
+            self._added = frozenset(tool.name for tool in tools)
+            changes["tools"] = (*request.tools, *tools)
         return changed(request, **changes) if changes else request
 
     def _limited(self, request: Request) -> bool:
@@ -262,6 +272,7 @@ class Exchange:
         shown = response if steps is None else answered(response, steps)
         if steps is not None and steps.failure is not None:
             return self._refused(steps.failure, ledger)
+        self.forgets(self._rounds, ledger)
         wire = self.client.write_response(shown, ledger, self.context(response.id))
         failed = isinstance(wire.get("error"), dict) and bool(wire["error"]) and self.crossing
         return Translation(
@@ -272,19 +283,27 @@ class Exchange:
             usage=response.usage,
             finishes=tuple(choice.finish.kind for choice in response.choices if choice.finish is not None),
             failure=response.failure,
-            kept=self.kept(response, steps, self._rounds) if self.keeps else NOTHING,
+            kept=self.kept(response, steps, self._rounds, seal=unseen.first_seal(shown)) if self.keeps else NOTHING,
         )
 
     def kept(
-        self, response: Response, steps: AnswerSteps | None, taking: Rounds | None, ended: bool = True
+        self, response: Response, steps: AnswerSteps | None, taking: Rounds | None, ended: bool = True, seal: str = ""
     ) -> Mapping[str, bytes]:
         if taking is not None and (taking.done or self._left):
             parts = response.choices[0].parts if response.choices else ()
-            shown = [part for part in parts if isinstance(part, Call)] if steps is None else steps.calls.get(0, ())
-            return memory.kept_rounds(taking.done, (taking.parts, self._left), self._maker, shown, taking.named)
+            calls = [part for part in parts if isinstance(part, Call)] if steps is None else steps.calls.get(0, ())
+            asked = unseen.asked_last(self._request.turns) if self._request is not None else ""
+            shown = unseen.Shown(calls, unseen.words(parts), seal, asked)
+            return unseen.kept_unseen(taking.done, (taking.parts, self._left), self._maker, shown, taking.named)
         if not memory.needed(self.client, self.provider):
             return NOTHING
         return memory.kept_of(response, self.provider, self._maker, None if steps is None else steps.calls, ended)
+
+    def forgets(self, heard: Rounds | None, ledger: Ledger) -> None:
+        """Calls of which nobody will remind the model."""
+        if heard is not None and not self.options.keeps:
+            for call in heard.hidden:
+                ledger.note("call-forgotten", None, f"the call of `{call.name}` is not in the client's next request")
 
     def error(self, body: Body | None, status: int = 0, headers: Mapping[str, str] = NOTHING) -> Translation:
         """The provider's refusal in the client's protocol. Anything can stand in such a body, so nothing is refused."""

@@ -53,6 +53,7 @@ CODES: Mapping[str, tuple[Severity, str]] = MappingProxyType(
             "arguments-dropped": "the arguments were cut off and are no JSON",
             "request-missing": "without the client's request the names and shapes it used cannot be given back",
             "event-dropped": "only {source} sends this event",
+            "call-forgotten": "the client did not see it, and nobody keeps it until its next request",
         },
     )
     | _rows(

@@ -11,20 +11,17 @@ clients that echo what they do not know, but most drop it, some refuse it, and i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from toolwire import ids
-from toolwire.ir import Call, Choice, Media, Part, Reasoning, Request, Response, Result, Seal, Text, Turn
+from toolwire.ir import Call, Choice, Reasoning, Request, Response, Seal, Text, Turn
 from toolwire.room import Room
-from toolwire.rounds import Round
 from toolwire.wire import Json, Malformed, decode
 
-Own: TypeAlias = Callable[[Call], Call]
-"""A call as whoever runs it knows it."""
 VERSION = 1
 """The first byte of what is kept."""
 
@@ -40,10 +37,12 @@ class Thought(Struct, frozen=True, array_like=True, tag="r", gc=False):
 
 
 class Said(Struct, frozen=True, array_like=True, tag="t", gc=False):
-    """A text, of which the client has the words: how long it is, and its seal."""
+    """A text, of which the client has the words: how long it is, and its seal. The words too, in answers of several
+    rounds: there the client may have put them together otherwise."""
 
     length: int
     seal: str | None = None
+    text: str = ""
 
 
 class Called(Struct, frozen=True, array_like=True, tag="c", gc=False):
@@ -66,13 +65,15 @@ class Ran(Struct, frozen=True, array_like=True, tag="x", gc=False):
     item: str = ""
 
 
-class Told(Struct, frozen=True, array_like=True, tag="a", gc=False):
-    """What such a call gave: pieces of a kind (text, or a kind of media), each with its type and what it holds."""
+class Told(Struct, frozen=True, array_like=True, tag="a"):
+    """What such a call gave: pieces of a kind (text, or a kind of media), each with its type, what it holds, and its
+    name."""
 
     id: str
     name: str
-    error: bool
-    content: tuple[tuple[str, str, str], ...]
+    error: bool | None
+    content: tuple[tuple[str, str, str, str], ...]
+    value: Json = None
 
 
 Piece: TypeAlias = Thought | Said | Called | Ran | Told
@@ -142,75 +143,35 @@ def _kept_turn(choice: Choice, maker: str, shown: Sequence[Call] | None, bare: b
         return None
     known = iter(calls)
     pieces = tuple(
-        _called(part, next(known).id) if isinstance(part, Call) else _piece(part)
+        called(part, next(known).id) if isinstance(part, Call) else piece_of(part)
         for part in choice.parts
         if isinstance(part, (Call, Text, Reasoning))
     )
     if not any(_worth(piece, bare) for piece in pieces):
         return None
     text = "".join(part.text for part in choice.parts if isinstance(part, Text))
-    return calls[0].id, Kept(maker, pieces, shown_print(calls, text) if _common(calls[0]) else "")
-
-
-def kept_rounds(
-    rounds: Sequence[Round], last: tuple[Sequence[Part], Sequence[Result]], maker: str, shown: Sequence[Call], own: Own
-) -> dict[str, bytes]:
-    """What to keep of an answer in several rounds, of which the client saw only what is its own. `last` is the last
-    round: its parts, and the results of those of its calls that are not the client's."""
-    if not shown or not shown[0].id:
-        return {}
-    pieces: list[Piece] = []
-    for one in rounds:
-        pieces += [_hidden(part, own) for part in one.parts if isinstance(part, (Call, Text, Reasoning))]
-        pieces += map(_told, one.results)
-    known = iter(shown)
-    parts, results = last
-    answered = {result.id for result in results}
-    for part in parts:
-        if isinstance(part, Call) and part.id not in answered:
-            pieces.append(_called(part, next(known).id))
-        elif isinstance(part, (Call, Text, Reasoning)):
-            pieces.append(_hidden(part, own))
-    pieces += map(_told, results)
-    return {shown[0].id: packed(Kept(maker, tuple(pieces)))}
-
-
-def _hidden(part: Call | Text | Reasoning, own: Own) -> Piece:
-    if not isinstance(part, Call):
-        return _piece(part)
-    call = own(part)
-    return Ran(part.id, call.name, call.arguments, _value(part.seal), part.item)
-
-
-def _told(result: Result) -> Told:
-    content = tuple(
-        ("text", "", part.text) if isinstance(part, Text) else (part.kind, part.mime, part.data)
-        for part in result.content
-        if isinstance(part, (Text, Media))
-    )
-    return Told(result.id, result.name, bool(result.error), content)
+    return calls[0].id, Kept(maker, pieces, shown_print(calls, text) if is_common(calls[0]) else "")
 
 
 def _worth(piece: Piece, bare: bool) -> bool:
-    if isinstance(piece, (Ran, Told)):
-        return True
     if isinstance(piece, Called):
         return piece.seal is not None or bool(piece.own)
-    return piece.seal is not None or (bare and isinstance(piece, Thought))
+    sealed = isinstance(piece, (Thought, Said)) and piece.seal is not None
+    return sealed or (bare and isinstance(piece, Thought))
 
 
-def _value(seal: Seal | None) -> str | None:
+def value_of(seal: Seal | None) -> str | None:
     return None if seal is None else seal.value
 
 
-def _piece(part: Text | Reasoning) -> Piece:
+def piece_of(part: Text | Reasoning) -> Piece:
     if isinstance(part, Text):
-        return Said(len(part.text), _value(part.seal))
-    return Thought(part.text, _value(part.seal), part.form, part.hidden, part.id)
+        return Said(len(part.text), value_of(part.seal))
+    return Thought(part.text, value_of(part.seal), part.form, part.hidden, part.id)
 
 
-def _called(part: Call, id: str) -> Piece:
-    return Called(id, _value(part.seal), "" if part.id == id else part.id, part.item)
+def called(part: Call, id: str) -> Piece:
+    return Called(id, value_of(part.seal), "" if part.id == id else part.id, part.item)
 
 
 # --- ids that come up often -------------------------------------------------------------------------------------------
@@ -219,7 +180,7 @@ _CHANCE = re.compile(r"(?=[0-9]*[A-Za-z]|[0-9]{10})[A-Za-z0-9]{6,}$")
 """The end of an id that was drawn by chance."""
 
 
-def _common(call: Call) -> bool:
+def is_common(call: Call) -> bool:
     """Could another turn have this id? Some servers count their calls, or name them after the tool."""
     drawn = _CHANCE.search(call.id)
     return drawn is None or drawn[0] in call.name
@@ -252,13 +213,12 @@ def _plain(value: Json) -> Json:
 # --- requests: what may be kept for them ------------------------------------------------------------------------------
 
 
-def wanted(request: Request, rounds: bool = False) -> tuple[str, ...]:
-    """The ids under which something may be kept: those of calls in turns that bear no seals themselves; of all calls,
-    where rounds may be kept that no client sees."""
+def wanted(request: Request) -> tuple[str, ...]:
+    """The ids under which something may be kept: those of calls in turns that bear no seals themselves."""
     found: dict[str, None] = {}
     for turn in request.turns:
         if turn.role == "assistant":
-            for call in calls_of(turn) if rounds else unsealed_calls(turn):
+            for call in unsealed_calls(turn):
                 found[call.id] = None
     return tuple(found)
 

@@ -36,6 +36,8 @@ class Options(Struct, frozen=True, kw_only=True):
     tools: tuple[Tool, ...] = ()
     """Tools that the model gets besides the client's own. Calls of them are answered by whoever serves the client, and
     do not reach it."""
+    unseen: bool = False
+    """May something be kept of earlier answers that the client did not see, because such calls were run for it?"""
     shown: frozenset[str] = frozenset()
     """Those of them whose calls the client is told of, in the thinking."""
     policy: tuple[Rule, ...] = ()

@@ -13,13 +13,16 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
+from toolwire import ids
 from toolwire.events import (
     ChoiceEnd,
     Event,
     PartEnd,
     PartStart,
     ResponseEnd,
+    ResponseFailed,
     ResponseStart,
+    SealDelta,
     TextDelta,
     UsageUpdate,
 )
@@ -86,7 +89,13 @@ class Round(Struct, frozen=True):
 class Rounds:
     """Takes the events of a stream and of those that continue it, and gives those of one answer."""
 
-    def __init__(self, takes: Takes | None = None, pauses: bool = False, shown: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        takes: Takes | None = None,
+        pauses: bool = False,
+        shown: frozenset[str] = frozenset(),
+        sealed: bool = True,
+    ) -> None:
         self.paused = False
         """Must the model be asked again before there is an end?"""
         self.taken: list[Taken] = []
@@ -95,6 +104,10 @@ class Rounds:
         self._takes = takes
         self._pauses = pauses
         self._shown = shown
+        self._sealed = sealed or takes is None
+        """Does the client get seals? Not where nobody keeps what they are bound to."""
+        self._mute: set[int] = set()
+        self._ids: set[str] = set()
         self._told: list[Event] = []
         self._fold = Fold()
         self._held: dict[int, list[Event]] = {}
@@ -122,6 +135,9 @@ class Rounds:
                 if not self._begun:
                     out.append(event)
                 self._begun = True
+            elif kind is ResponseFailed:
+                self.paused = False
+                out.append(event)
             elif kind is ChoiceEnd or kind is ResponseEnd:
                 if kind is ChoiceEnd:
                     self.paused = self._pauses_at(event)  # type: ignore[arg-type]
@@ -130,7 +146,7 @@ class Rounds:
                     out.append(event)
             else:
                 out += self._part(self._placed(event))
-        return out
+        return out if self._sealed else [bare for event in out if (bare := self._bared(event)) is not None]
 
     def _pauses_at(self, end: ChoiceEnd) -> bool:
         return (self._pauses and end.finish.kind == PAUSE) or (bool(self.taken) and not self._own)
@@ -146,9 +162,30 @@ class Rounds:
             return event
         if type(event) is PartStart:
             self._next = max(self._next, self._offset + index + 1)
+            if self._takes is not None and isinstance(event.part, Call):
+                event = self._identified(event, event.part)
         placed = replace(event, index=self._offset + index, frame=None) if self._offset else event
         self._fold.add(placed)
         return placed
+
+    def _identified(self, event: PartStart, call: Call) -> PartStart:
+        """Some servers give no ids, or the same ones again in every answer; here they are in one request."""
+        id = call.id
+        if not id or id in self._ids:
+            id = ids.made("call_", self._fold.response.id, id, len(self._ids), call.name)
+            event = replace(event, part=replace(call, id=id), frame=None)
+        self._ids.add(id)
+        return event
+
+    def _bared(self, event: Event) -> Event | None:
+        """An event without a seal."""
+        if type(event) is PartStart:
+            seal = getattr(event.part, "seal", None)
+            if isinstance(event.part, Reasoning) and event.part.hidden:
+                self._mute.add(event.index)
+                return None
+            return event if seal is None else replace(event, part=replace(event.part, seal=None))
+        return None if type(event) is SealDelta or getattr(event, "index", None) in self._mute else event
 
     def _part(self, event: Event) -> list[Event]:
         """Held where the part may be taken, until that is known."""
@@ -194,6 +231,13 @@ class Rounds:
             self._next += 1
             self._told += [PartStart(index, Reasoning()), TextDelta(index, "\n".join(lines)), PartEnd(index)]
 
+    @property
+    def hidden(self) -> list[Call]:
+        """All calls that did not reach the client."""
+        before = [{result.id for result in one.results} for one in self.done]
+        calls = [part for one in self.done for part in one.parts if isinstance(part, Call)]
+        return [call for call in calls if any(call.id in ids for ids in before)] + [one.call for one in self.taken]
+
     def named(self, call: Call) -> Call:
         """A call as whoever runs it knows it."""
         return call if self._takes is None else self._takes.named(call)
@@ -220,11 +264,21 @@ class Rounds:
         """What was said since the request, as the next one tells it: results each in a turn of their own."""
         out: list[Turn] = []
         for one in self.done:
-            out.append(Turn("assistant", one.parts))
+            out.append(Turn("assistant", tuple(map(_retold, one.parts))))
             out += [Turn("tool", (result,)) for result in one.results]
         if self.parts:
             out.append(Turn("assistant", self.parts))
         return tuple(out)
+
+
+def _retold(part: Part) -> Part:
+    """A part as it will be told again when the client goes on from this answer: then nobody has its wire any more, and
+    the same words must give the same bytes."""
+    if isinstance(part, Text):
+        return replace(part, citations=(), origin=None)
+    if isinstance(part, (Call, Reasoning)) and part.origin is not None:
+        return replace(part, origin=replace(part.origin, wire=None, intact=False))
+    return part
 
 
 def told(call: Call, result: Result) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from toolwire import unseen
 from toolwire.bodies import Body, parsed
 from toolwire.events import Carried, Checker, ChoiceEnd, Event, ResponseEnd, ResponseFailed, ResponseStart, UsageUpdate
 from toolwire.fold import Fold, unfold
@@ -35,6 +36,8 @@ class StreamTranslation:
         self.rounds = exchange.started()
         """Where the answer may take several."""
         self._fold = Fold() if exchange.keeps else None
+        self._seal = ""
+        """The first that the client got."""
         self.failure: Failure | None = None
         self.usage: Usage | None = None
         self.finishes: tuple[str, ...] = ()
@@ -52,7 +55,7 @@ class StreamTranslation:
         fold = self._fold
         if fold is None:
             return NOTHING
-        return self._exchange.kept(fold.response, self._steps, self.rounds, fold.ended)
+        return self._exchange.kept(fold.response, self._steps, self.rounds, fold.ended, self._seal)
 
     @property
     def paused(self) -> bool:
@@ -67,12 +70,17 @@ class StreamTranslation:
         provider, options = self._exchange.provider, self._exchange.options
         response = provider.read_response(as_object(parsed(body, options), None))
         self._reader = provider.stream_reader()
-        return self._through(list(unfold(changed(response, origin=None)))) + self._writer.close()
+        out = self._through(list(unfold(changed(response, origin=None))))
+        return out if self.paused else out + self._ended_now()
 
     def close(self) -> bytes:
         """The end of the provider's stream: what is still owed to the client."""
         closing = self._through(self._reader.close())
-        return closing if self.paused else closing + self._writer.close()
+        return closing if self.paused else closing + self._ended_now()
+
+    def _ended_now(self) -> bytes:
+        self._exchange.forgets(self.rounds, self.ledger)
+        return self._writer.close()
 
     def fail(self, failure: Failure) -> bytes:
         """The provider's stream broke: what the client is told, and the end of its stream."""
@@ -110,11 +118,18 @@ class StreamTranslation:
             if self._fold is not None:
                 self._fold.add(event)
             if self._steps is None or fault is not None:
+                self._noted(event)
                 out.append(write(event))
             else:
-                out.extend(map(write, self._steps.step(event)))
+                for made in self._steps.step(event):
+                    self._noted(made)
+                    out.append(write(made))
                 self.failure = self.failure or self._steps.failure
         return b"".join(out)
+
+    def _noted(self, event: Event) -> None:
+        if self.rounds is not None and not self._seal:
+            self._seal = unseen.seal_in(event)
 
     def _started(self, event: ResponseStart) -> None:
         self.usage = event.usage

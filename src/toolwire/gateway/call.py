@@ -78,6 +78,7 @@ class Call:
         "state",
         "stream",
         "tooling",
+        "unseen",
         "visitor",
     )
 
@@ -112,6 +113,8 @@ class Call:
         """Keeps the seals that the client's protocol has no slot for, and what happened behind its back."""
         self.tooling: Tooling | None = None
         """Has further tools for the model."""
+        self.unseen = False
+        """May earlier answers have calls that the client did not see?"""
 
     @property
     def cancels(self) -> bool:

@@ -115,8 +115,8 @@ class Endpoints:
         desk = self._desk
         if self._servers:
             await self._equip(call, targets[0])
-        hides = call.tooling is not None or bool(self.state.policy)
-        if (hides or not call.client.rules.seals) and desk.book.keeps:
+        call.unseen = bool(self._servers) or bool(self.state.policy)
+        if (call.unseen or not call.client.rules.seals) and desk.book.keeps:
             call.sealing = desk.seals.of(owner_of(call.visitor))
         return await desk.begin(call, targets, self._engine) if call.client.keeping is not None else None
 

@@ -64,7 +64,7 @@ def completed(
     if exchange.crossing and exchange.continues:
         return refusals.undisclosed(call, line) if exchange.unread else refusals.forgotten(call, line)
     ledger = translation.ledger
-    if passes and not ledger.codes:
+    if passes and not ledger.codes and not kept:
         # It can be taken as it is, so the client's own bytes are better than ours.
         back = exchange if line.stamps or exchange.undoes else partial(_exchange, call, line)
         return Prepared(line, renamed(call, line), back)
@@ -96,6 +96,7 @@ def _options(call: Call, line: Line) -> Options:
         seed=call.seed or call.record.request_id,
         keeps=call.sealing is not None,
         tools=call.tooling.tools if call.tooling is not None else (),
+        unseen=call.unseen,
         shown=_shown(call, call.tooling) if call.tooling is not None else frozenset(),
         stamps=line.stamps,
         policy=_rules(call, line),

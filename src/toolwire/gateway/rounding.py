@@ -25,7 +25,10 @@ async def results_of(call: Call, taking: Rounds) -> tuple[Result, ...] | Fault:
 
 
 async def left_over(call: Call, taking: Rounds) -> tuple[Result, ...]:
-    """The results of calls beside which the client has calls of its own to answer."""
+    """The results of calls beside which the client has calls of its own to answer. Where they cannot be kept until
+    then, nobody would see them: such calls are not run."""
+    if call.sealing is None:
+        return ()
     return await _run(call, taking, False)
 
 

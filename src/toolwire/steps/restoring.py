@@ -6,12 +6,9 @@ What the client says stands: its words, its calls, and what it left out. Kept is
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import groupby
 
-from msgspec.structs import replace
-
-from toolwire import seals
-from toolwire.ir import Call, Media, Origin, Part, Reasoning, Request, Result, Seal, Text, Turn, changed, place
+from toolwire import seals, unseen
+from toolwire.ir import Call, Origin, Part, Reasoning, Request, Result, Seal, Text, Turn, changed, place
 from toolwire.loss import Ledger
 from toolwire.memory import (
     Called,
@@ -20,13 +17,12 @@ from toolwire.memory import (
     Ran,
     Said,
     Thought,
-    Told,
-    calls_of,
     shown_print,
     unpacked,
     unsealed_calls,
 )
 from toolwire.room import Rules
+from toolwire.steps.rejoining import Rejoining, together
 
 
 def restored(request: Request, kept: Mapping[str, bytes], maker: str, rules: Rules, ledger: Ledger) -> Request:
@@ -34,15 +30,13 @@ def restored(request: Request, kept: Mapping[str, bytes], maker: str, rules: Rul
     nothing behind it, so that it stays the same while the conversation goes on."""
     restoring = _Restoring(kept, maker, rules.reasoning_leads, ledger)
     turns: list[Turn] = []
-    run: list[Turn] = []
-    for turn in request.turns:
-        if turn.role == "assistant":
-            run.append(turn)
-            continue
-        turns += restoring.run(run)
-        run = []
-        turns.append(restoring.answering(turn))
-    turns += restoring.run(run)
+    for asked, run in unseen.runs(request.turns):
+        if run[0].role == "assistant":
+            turns += restoring.run(run, asked)
+        else:
+            turns.append(restoring.answering(run[0]))
+    if restoring.mixed:
+        turns = together(turns, restoring.mixed, rules)
     same = len(turns) == len(request.turns) and all(new is old for new, old in zip(turns, request.turns, strict=True))
     return request if same else changed(request, turns=tuple(turns))
 
@@ -58,10 +52,15 @@ class _Restoring:
         """Ids of calls so far."""
         self.renamed: dict[str, str] = {}
         """The provider's own ids, by those that the client has."""
+        self.mixed: list[Turn] = []
+        """Results of calls beside which the client has calls of its own to answer."""
 
-    def run(self, run: list[Turn]) -> list[Turn]:
+    def run(self, run: list[Turn], asked: str) -> list[Turn]:
         """What an assistant said in one go. Some clients make several messages of it: they become one again where all
         of it is known."""
+        rounds = self._rounds(run, asked)
+        if rounds is not None:
+            return rounds
         if len(run) > 1 and all(not part.seal for turn in run for part in turn.parts if isinstance(part, _SEALED)):
             whole = changed(run[-1], parts=tuple(part for turn in run for part in turn.parts))
             template = self._template(whole)
@@ -78,14 +77,37 @@ class _Restoring:
                 self._own_id(Called(part.id))
         return [turn]
 
+    def _rounds(self, run: list[Turn], asked: str) -> list[Turn] | None:
+        """An answer of which the client saw only a part, whole; None where nothing of the kind is kept."""
+        shown = unseen.shown_of(run, asked)
+        ids = [call.id for call in shown.calls] or [shown.key]
+        found = (unpacked(data) for id in ids if (data := self.kept.get(id)) is not None)
+        kept = next(
+            (one for one in found if one is not None and any(isinstance(piece, Ran) for piece in one.pieces)), None
+        )
+        if kept is None or (kept.print and kept.print != shown_print(shown.calls, shown.text)):
+            return None
+        rejoining = Rejoining(run, kept, self._is_own(kept), self._own_id)
+        if rejoining.lost:
+            what = "another maker's and stays here" if rejoining.fits else "of words that were edited, and stays here"
+            self._lost(run[0], f"what is kept of this turn is {what}")
+        turns = rejoining.turns()
+        self.seen.update(piece.id for piece in kept.pieces if isinstance(piece, Ran))
+        if turns[-1].role == "tool":
+            self.mixed.append(turns[-1])
+        return turns
+
+    def _is_own(self, kept: Kept) -> bool:
+        return kept.maker == self.maker or seals.made_by(Seal(kept.maker, ""), self.maker)
+
     def _template(self, turn: Turn) -> list[tuple[Piece, str]]:
         """The pieces that a turn was made of, with their maker; none where nothing is kept that fits."""
         calls = unsealed_calls(turn)
         pieces: list[tuple[Piece, str]] = []
-        for call in calls or calls_of(turn):
+        for call in calls:
             data = self.kept.get(call.id)
             found = self._known(call, turn, calls, data) if data is not None else None
-            if found is not None and (calls or _in_rounds(found)):
+            if found is not None:
                 pieces += ((piece, found.maker) for piece in found.pieces)
         return pieces
 
@@ -97,9 +119,9 @@ class _Restoring:
         if kept.print and kept.print != shown_print(calls, "".join(part.text for part in _texts(turn))):
             self._lost(turn, f"what is kept for the id `{call.id}` belongs to another turn, or this one was edited")
             return None
-        if kept.maker != self.maker and not seals.made_by(Seal(kept.maker, ""), self.maker):
+        if not self._is_own(kept):
             self._lost(turn, "what is kept of this turn is another maker's and stays here")
-            return _bared(kept) if _in_rounds(kept) else None
+            return None
         return kept
 
     def _lost(self, turn: Turn, what: str) -> None:
@@ -113,16 +135,12 @@ class _Restoring:
                     # Two thoughts that were apart must not become one row.
                     self._idle(weaving, turn, "words that are")
                 weaving.thought(piece, maker)
-            elif isinstance(piece, Ran):
-                weaving.ran(piece, maker)
-            elif isinstance(piece, Told):
-                weaving.told(piece)
             elif isinstance(piece, Said):
                 if not weaving.said(piece, maker) and self.leads:
                     self._idle(weaving, turn, "words that are")
-            elif not weaving.called(piece, maker, self._own_id(piece)):
+            elif isinstance(piece, Called) and not weaving.called(piece, maker, self._own_id(piece)):
                 self._idle(weaving, turn, f"the call `{piece.id}`, which is")
-        return _split(turn, weaving.parts())
+        return [changed(turn, parts=weaving.parts())]
 
     def _idle(self, weaving: _Weaving, turn: Turn, what: str) -> None:
         if weaving.idle():
@@ -155,22 +173,6 @@ _SEALED = (Call, Text, Reasoning)
 
 def _in_rounds(kept: Kept) -> bool:
     return any(isinstance(piece, Ran) for piece in kept.pieces)
-
-
-def _bared(kept: Kept) -> Kept:
-    """What was said and done, without what only its maker can use."""
-    pieces = [replace(piece, seal=None) if isinstance(piece, (Said, Called, Ran)) else piece for piece in kept.pieces]
-    return replace(kept, pieces=tuple(piece for piece in pieces if not isinstance(piece, Thought)))
-
-
-def _split(turn: Turn, parts: tuple[Part, ...]) -> list[Turn]:
-    """A turn of several rounds as several: what was said and done, and between that what it was told."""
-    if not any(isinstance(part, Result) for part in parts):
-        return [changed(turn, parts=parts)]
-    turns: list[Turn] = []
-    for results, group in groupby(parts, lambda part: isinstance(part, Result)):
-        turns.append(Turn("tool" if results else "assistant", tuple(group)))
-    return turns
 
 
 def _texts(turn: Turn) -> Iterator[Text]:
@@ -234,20 +236,6 @@ class _Weaving:
             self._led()
             self._out.append(text if seal is text.seal else changed(text, seal=seal))
         return True
-
-    def ran(self, piece: Ran, maker: str) -> None:
-        """A call that the client does not know of."""
-        self._edited()
-        self._led()
-        seal = None if piece.seal is None else Seal(maker, piece.seal)
-        self._out.append(Call(piece.id, piece.name, piece.arguments, item=piece.item, seal=seal))
-
-    def told(self, piece: Told) -> None:
-        content = tuple(
-            Text(held) if kind == "text" else Media(kind, mime, held)  # type: ignore[arg-type]
-            for kind, mime, held in piece.content
-        )
-        self._out.append(Result(piece.id, content, piece.error, piece.name))
 
     def called(self, piece: Called, maker: str, id: str) -> bool:
         """False where the call is gone."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from toolwire.ir import Call, Request, changed
+from toolwire import schema
+from toolwire.ir import Call, Request, Tool, ToolChoice, changed
 from toolwire.loss import Ledger
 from toolwire.options import Options
 from toolwire.policy.back import Refused, Undo
 from toolwire.room import Rules
 from toolwire.rounds import Rounds
-from toolwire.schema import restored
 from toolwire.steps import content, history
 from toolwire.steps.naming import Plan, reshaped
 
@@ -26,12 +26,16 @@ class Judge:
         """Tools whose arguments were refused once: the second time the client gets them, and the report says so."""
 
     def watches(self, name: str) -> bool:
-        call = self._restored(Call("", name))
-        return self._undo.named(call).name in self._added or self._undo.refuses(call)
+        call = self.restored(Call("", name))
+        return self.adds(call) or self._undo.refuses(call)
+
+    def adds(self, call: Call) -> bool:
+        """Is it of a tool that was added?"""
+        return not call.namespace and self._undo.named(call).name in self._added
 
     def verdict(self, call: Call) -> str | None:
-        known = self._restored(call)
-        if self._undo.named(known).name in self._added:
+        known = self.restored(call)
+        if self.adds(known):
             return ""
         found = self._undo.back(known, Ledger("", "")) if self._undo.refuses(known) else known
         if not isinstance(found, Refused) or found.fatal or known.name in self._warned:
@@ -41,27 +45,30 @@ class Judge:
         return found.why
 
     def named(self, call: Call) -> Call:
-        known = self._restored(call)
+        known = self.restored(call)
         found = self._undo.back(known, Ledger("", ""))
         return replace(found.call if isinstance(found, Refused) else found, origin=None)
 
-    def _restored(self, call: Call) -> Call:
+    def restored(self, call: Call) -> Call:
         """The call under the name, and with the parameters, that the provider was not given."""
         shape, original = self._plan.shapes.get(call.name), self._plan.original(call.name)
         if shape is not None and call.arguments:
-            call = replace(call, arguments=reshaped(call.arguments, shape, restored))
+            call = replace(call, arguments=reshaped(call.arguments, shape, schema.restored))
         if original is None:
             return call
         return replace(call, name=original.name, kind=original.kind, namespace=original.namespace)
 
 
-def started(plan: Plan, undo: Undo, options: Options, pauses: bool) -> Rounds | None:
-    """The rounds of one answer; None where it can only take one."""
-    added = frozenset(tool.name for tool in options.tools)
-    if not added and not pauses and not undo.refusing:
-        return None
-    judge = Judge(plan, undo, added) if added or undo.refusing else None
-    return Rounds(judge, pauses, options.shown)
+def unforced(sent: Request, plan: Plan, undo: Undo, added: frozenset[str]) -> Request:
+    """A call that was demanded has been made: the model may answer now, unless one of the client's is waited for."""
+    choice, judge = sent.choice, Judge(plan, undo, added)
+    if choice is None or not (choice.mode in ("required", "one") or choice.required):
+        return sent
+    names = [Call("", tool.name, namespace=tool.namespace) for tool in choice.tools]
+    names = names or [Call("", tool.name, namespace=tool.namespace) for tool in sent.tools if isinstance(tool, Tool)]
+    if any(not judge.adds(judge.restored(call)) for call in names):
+        return sent
+    return changed(sent, choice=ToolChoice("auto"))
 
 
 def continued(sent: Request, taking: Rounds, rules: Rules, options: Options, target: str) -> Request:

@@ -1,0 +1,95 @@
+"""A gateway that gives models the tools of two real MCP servers: one over its pipes, one over HTTP."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gateway.clients import PATIENCE
+from gateway.conftest import configuration, served
+from gateway.provider import Provider
+
+HERE = Path(__file__).parent
+COMMAND = f'command = ["{sys.executable}", "{HERE / "mcp_server.py"}"]'
+
+
+class Control:
+    """Where a tool of the server waits for the test (`slow`)."""
+
+    def __init__(self) -> None:
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._listening.settimeout(PATIENCE)
+        self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
+
+    def call(self) -> Waiting:
+        """A call that has come to the tool."""
+        connection, _ = self._listening.accept()
+        return Waiting(connection)
+
+    def close(self) -> None:
+        self._listening.close()
+
+
+class Waiting:
+    """A call of the tool `slow` under way."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.settimeout(PATIENCE)
+        self._connection = connection
+        self._lines = connection.makefile("r")
+        assert self._lines.readline().startswith("waits")
+
+    def gives(self, text: str) -> None:
+        self._connection.sendall(f"{text}\n".encode())
+        self.over()
+
+    def over(self) -> str:
+        """What its last words were."""
+        said = self._lines.readline().strip()
+        self._lines.close()
+        self._connection.close()
+        return said
+
+
+@contextmanager
+def over_http() -> Iterator[str]:
+    """The server over HTTP; gives its URL."""
+    command = [sys.executable, str(HERE / "mcp_server.py"), "http"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield f"http://127.0.0.1:{process.stdout.readline().strip()}/mcp"
+        process.terminate()
+
+
+def equipped(
+    folder: Path,
+    provider: Provider,
+    *,
+    url: str = "",
+    control: Control | None = None,
+    mcp: str = 'models = ["*"]',
+    server: str = "",
+    store: str = "",
+    more: str = "",
+) -> str:
+    """The text of a configuration with both servers; `mcp`, `server` and `store` are lines of these sections."""
+    lines = [configuration(provider.url).replace("[server]\n", f"[server]\n{server}\n", 1)]
+    lines.append(f"[mcp.test]\n{COMMAND}\n{mcp}")
+    if control is not None:
+        lines.append(f'env = {{ MCP_CONTROL = "{control.address}" }}')
+    if url:
+        lines.append(f'[mcp.net]\nurl = "{url}"\n{mcp}')
+    lines += ["[store]", store or f'url = "sqlite:///{(folder / "store.db").as_posix().lstrip("/")}"', more]
+    return "\n".join(lines) + "\n"
+
+
+@contextmanager
+def equipping(folder: Path, text: str) -> Iterator[str]:
+    file = folder / "toolwire.toml"
+    file.write_text(text)
+    with served(file) as base:
+        yield base

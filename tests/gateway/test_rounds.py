@@ -1,0 +1,125 @@
+"""Tools that are run here: the model calls them, is told what came of it and goes on, and the client sees one answer.
+
+Every client, every provider, streamed and whole, with real MCP servers. The providers sign what they answer, and refuse
+what the real ones refuse.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+
+from gateway.clients import CLIENTS, Conversation, Result, Task, close_all, losses
+from gateway.mcp_peers import equipped, equipping, over_http
+from gateway.mcp_server import PIXEL
+from gateway.provider import PROTOCOLS, Provider, Says, Talk
+from gateway.test_moves import assert_sealed, elements
+from gateway.test_prefixes import prefix
+
+MODELS = {
+    "openai-chat": "chat/deepseek-reasoner",
+    "openai-responses": "responses/gpt-5.5",
+    "anthropic": "anthropic/claude-sonnet-5-5",
+    "gemini": "gemini/gemini-3.8-flash",
+}
+RESULTS = {"Paris": Result("15 °C"), "Rome": Result("noon"), "Oslo": Result("no such city", failed=True)}
+PAIRS = [(source, target) for source in CLIENTS for target in PROTOCOLS]
+
+pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:UserWarning")
+streamed = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+pairs = pytest.mark.parametrize(("source", "target"), PAIRS)
+
+
+@pytest.fixture(scope="module")
+def tooled(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The gateway: every model has the tools of both servers."""
+    folder = tmp_path_factory.mktemp("rounds")
+    with over_http() as url, equipping(folder, equipped(folder, provider, url=url)) as base:
+        yield base
+    close_all()
+
+
+def opened(base: str, talk: Talk, source: str, target: str, stream: bool, thinking: bool = True) -> Conversation:
+    task = Task(f"How is it? {talk.mark}", RESULTS, thinking=thinking)
+    losses()
+    return CLIENTS[source](base, MODELS[target], stream, task)
+
+
+ADD = ("test__add", {"a": 2, "b": 3})
+ECHO = ("net__echo", {"text": "from afar"})
+PARIS = ("get_weather", {"city": "Paris"})
+ROME = ("get_time", {"city": "Rome"})
+OSLO = ("get_weather", {"city": "Oslo"})
+
+
+def steady(talk: Talk) -> None:
+    """What was sent stands unchanged at the head of what is sent next."""
+    for shorter, longer in pairwise(prefix(asked) for asked in talk.asked):
+        assert longer[: len(shorter)] == shorter
+        assert len(longer) > len(shorter)
+
+
+# --- one answer -------------------------------------------------------------------------------------------------------
+
+
+@streamed
+@pairs
+def test_rounds_are_one_answer(provider: Provider, tooled: str, source: str, target: str, stream: bool) -> None:
+    """Two calls at once, of both servers, then one more; with words in between."""
+    plain = provider.script(Says("Hello."))
+    one = opened(tooled, plain, source, target, stream).turn().usage
+    talk = provider.script(
+        Says("Let me see. ", (ADD, ECHO), "Both.", again=True),
+        Says("", (("test__image", {}),), "And a picture."),
+        Says("It is 5.", (), "Enough."),
+        signed=True,
+    )
+    client = opened(tooled, talk, source, target, stream)
+    turn = client.turn()
+    assert talk.refused == []
+    assert (turn.text, turn.calls) == ("Let me see. It is 5.", [])
+    assert turn.usage == tuple(None if count is None else 3 * count for count in one)
+    assert len(talk.asked) == 3
+    for asked in talk.asked:
+        assert_sealed(talk, asked, target)
+    steady(talk)
+    assert '{\\"sum\\":5}' in talk.asked[1].text or '"sum":5' in talk.asked[1].text
+    assert "from afar" in talk.asked[1].text.partition("net__echo")[2]
+    assert PIXEL in talk.asked[2].raw.replace("_", "/").replace("-", "+")
+    client.ask("And now?")
+    talk.steps += plain.steps
+    assert client.turn().text == "Hello."
+    assert talk.refused == []
+
+
+@streamed
+@pairs
+def test_calls_of_both_kinds(provider: Provider, tooled: str, source: str, target: str, stream: bool) -> None:
+    """The client gets its own; its next request goes out with all of them, as the model made them."""
+    talk = provider.script(
+        Says("Let me see. ", (ADD,), "First here.", again=True),
+        Says("Now both. ", (PARIS, ECHO, ROME), "Then all.", again=True),
+        Says("", (("test__fail", {}), OSLO), "Once more."),
+        Says("It is 15 °C.", (), "Enough."),
+        Says("You are welcome."),
+        signed=True,
+    )
+    client = opened(tooled, talk, source, target, stream)
+    turns = client.run()
+    assert talk.refused == []
+    assert [[call.name for call in turn.calls] for turn in turns] == [["get_weather", "get_time"], ["get_weather"], []]
+    assert [turn.text for turn in turns] == ["Let me see. Now both. ", "", "It is 15 °C."]
+    client.ask("Thanks.")
+    client.turn()
+    assert talk.refused == []
+    for asked in talk.asked[:4]:
+        assert_sealed(talk, asked, source if source != "openai-chat" else "")
+    steady(talk)
+    last = "".join(elements(talk.asked[3])[1:])
+    order = r"test__add.*sum\W+5.*get_weather.*net__echo.*get_time.*15 .*from afar.*noon"
+    assert re.search(order, last, re.DOTALL), last
+    assert "the disk is full" in last
+    assert "no such city" in last
