@@ -70,6 +70,9 @@ def called(id: Any, params: dict[str, Any]) -> None:
 if how == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     Path(sys.argv[2]).write_text(str(os.getpid()))
+if how == "noted":
+    with Path(sys.argv[2]).open("a") as pids:
+        pids.write(f"{os.getpid()}\n")
 if how == "garbage":
     noise()
 if how == "silent":

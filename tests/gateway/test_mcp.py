@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -18,7 +19,8 @@ import pytest
 import uvloop
 
 from gateway.mcp_server import LONG, PIXEL, TOOLS
-from gateway.wire import PATIENCE
+from gateway.process import serving
+from gateway.wire import PATIENCE, ask
 from toolwire.gateway.mcp.link import Pace
 from toolwire.gateway.mcp.names import LONGEST, exposed
 from toolwire.gateway.mcp.servers import Interceptor, Servers
@@ -629,6 +631,28 @@ def test_a_new_configuration_starts_stops_and_keeps() -> None:
             assert "no longer configured" in words(gone)
 
     run(test)
+
+
+# --- the gateway as a process ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_programs_end_with_the_process(tmp_path: Path, workers: str) -> None:
+    """They get neither its end of the terminal nor its signals: it has to end them."""
+    pids = tmp_path / "pids"
+    command = [sys.executable, str(HERE / "mcp_rogue.py"), "noted", str(pids)]
+    (tmp_path / "toolwire.toml").write_text(f'[mcp.rogue]\ncommand = {json.dumps(command)}\nmodels = ["loopback"]\n')
+    with serving(tmp_path, "--workers", workers) as process:
+        body = b'{"model": "loopback", "messages": [{"role": "user", "content": "hello"}]}'
+        assert ask(process.port, "POST", "/v1/chat/completions", body).status == 200
+        assert '"up"' in process.says('"rogue"')
+        process.signal(signal.SIGTERM)
+        assert process.ended() == 0
+    started = pids.read_text().split()
+    assert started
+    for pid in started:
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)
 
 
 # --- the file -------------------------------------------------------------------------------------------------------

@@ -89,7 +89,8 @@ class Link:
         self._room = asyncio.Semaphore(settings.parallel)
         self._forgetting: asyncio.TimerHandle | None = None
         self._failures = 0
-        self._tried = False
+        self.tried = False
+        """Has it come up, or failed to, at least once? From then on nobody waits for it."""
         self._anew = False
         """Is the connection given up only to make it again?"""
         self._closed = False
@@ -111,7 +112,7 @@ class Link:
     async def ready(self) -> None:
         """Connect, and wait until the first try has come to an end; later ones are not waited for."""
         self.start()
-        if not self._tried:
+        if not self.tried:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._settled.wait(), self.settings.connect_timeout)
 
@@ -230,7 +231,7 @@ class Link:
         if state == "connecting":
             self._settled.clear()
         else:
-            self._tried = True
+            self.tried = True
             self._settled.set()
             self._says(self.settings.name, state, why)
 

@@ -66,6 +66,7 @@ class Servers:
 
     def _made(self, settings: McpServer) -> Link:
         links = import_module("toolwire.gateway.mcp.link")
+        import_module("jsonschema")  # the SDK would load it in the middle of the first call
         link: Link = links.Link(settings, self._pace or links.Pace(), self._sets.clear, self._says)
         return link
 
@@ -83,9 +84,9 @@ class Servers:
     async def ready(self, models: Collection[str], clients: Collection[str]) -> None:
         """Start the servers that are given to them. The first who wants one waits until it has answered, or its
         `connect_timeout`; nobody else does."""
-        waiting = [link.ready() for link in self._links.values() if _given(link.settings, models, clients)]
-        if waiting:
-            await asyncio.gather(*waiting)
+        fresh = [link for link in self._links.values() if not link.tried and _given(link.settings, models, clients)]
+        if fresh:
+            await asyncio.gather(*(link.ready() for link in fresh))
 
     def tools_for(self, models: Collection[str], clients: Collection[str]) -> tuple[Tool, ...]:
         """The tools that a model is given on behalf of a client: `models` are its names (the client's word and the
