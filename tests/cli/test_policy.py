@@ -94,9 +94,9 @@ def test_before_and_after_and_which_rule(run: Any) -> None:
     assert "kept web_search" in lines
     assert "one apply_patch → auto shell only: codex-on-anthropic, apply_patch" in lines
     assert 'exec_command {"cmd":"ls"} → run {"command":"ls"}' in lines
-    assert "-Edit with `apply_patch`." in lines
-    assert "+Edit with `run`." in lines
-    assert any(line.startswith("+There is no apply_patch tool here") for line in lines)
+    assert "- Edit with `apply_patch`." in lines
+    assert "+ Edit with `run`." in lines
+    assert any(line.startswith("+ There is no apply_patch tool here") for line in lines)
     assert "elsewhere" not in lines
 
 

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import sys
 from collections.abc import Iterator
+from difflib import SequenceMatcher
 
 import msgspec
 from msgspec import Struct
@@ -262,13 +262,22 @@ def _others(explained: Explained) -> Iterator[str]:
 
 
 def _texts(explained: Explained) -> Iterator[str]:
-    before, after = instructions(explained.before), instructions(explained.after)
+    before, after = instructions(explained.before).splitlines(), instructions(explained.after).splitlines()
     if before != after:
         yield screen.paint("\ninstructions\n", "head", sys.stdout)
-        for line in difflib.unified_diff(before.splitlines(), after.splitlines(), n=1, lineterm=""):
-            if not line.startswith(("---", "+++")):
-                colour = {"-": "lost", "+": "ok", "@": "dim"}.get(line[:1], "")
-                yield f"  {screen.paint(line, colour, sys.stdout) if colour else line}\n"
+    for group in SequenceMatcher(None, before, after, autojunk=False).get_grouped_opcodes(1):
+        yield screen.paint(f"  line {group[0][1] + 1}\n", "dim", sys.stdout)
+        for what, old, old_end, new, new_end in group:
+            same = what == "equal"
+            yield from (f"    {line}\n" for line in before[old:old_end] if same)
+            yield from (
+                screen.paint(f"  - {line}".rstrip(), "lost", sys.stdout) + "\n"
+                for line in before[old:old_end]
+                if not same
+            )
+            yield from (
+                screen.paint(f"  + {line}".rstrip(), "ok", sys.stdout) + "\n" for line in after[new:new_end] if not same
+            )
 
 
 def instructions(request: Request) -> str:
