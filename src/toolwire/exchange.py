@@ -163,7 +163,8 @@ class Exchange:
 
     def started(self) -> Rounds | None:
         judge = taking.Judge(self._plan, self._undo, self._added) if self._added or self._undo.refusing else None
-        return Rounds(judge, self._may_pause, self.options.shown, self.options.keeps) if self.goes_on else None
+        sealed = self.options.keeps or not self._added
+        return Rounds(judge, self._may_pause, self.options.shown, sealed) if self.goes_on else None
 
     def hears(self, body: Body) -> Rounds | None:
         """A whole answer. Not None: it took rounds, and where `paused` the model must be asked again (`go_on`)."""
