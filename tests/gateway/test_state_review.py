@@ -15,9 +15,9 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from gateway.clients import KEY, PATIENCE
-from gateway.kept import MODEL, Client, client_of, file_in, heard, keeping, spoken, texts_of
+from gateway.kept import MODEL, Client, client_of, error_in, file_in, heard, keeping, spoken, texts_of
 from gateway.provider import PROTOCOLS, Hold, Provider, Says, Step
-from gateway.wire import Got, Line, answer, ask, body_of, chunked, frames, stage
+from gateway.wire import PROVIDER_KEY, Got, Line, answer, ask, body_of, chunked, frames, stage
 from toolwire.conformance.frames import compact, frames_of
 
 EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)
@@ -355,3 +355,72 @@ def test_a_turn_is_kept_whole_or_not_at_all(provider: Provider, tmp_path: Path, 
         kept = client.turn(MODEL["anthropic"], talk.mark, stream, conversation=room)
         assert client.sdk.responses.retrieve(kept.id).output_text == "Two."
         assert texts_of(client.sdk.conversations.items.list(room, order="asc").data) == [talk.mark, "Two."]
+
+
+@EVERYWHERE
+def test_an_item_without_a_type_that_is_not_kept(client: Client, provider: Provider, target: str) -> None:
+    talk = provider.script(Says("One."), Says("Two."))
+    first = client.turn(MODEL[target], talk.mark)
+    id = spoken(first.output)[0].id
+    body = {"model": MODEL[target], "store": False, "input": [{"role": "user", "content": talk.mark}]}
+    body["input"] += [{"type": None, "id": id}, {"role": "user", "content": "Next."}]
+    assert client.raw("POST", "/responses", body).status == 200
+    heard(talk.asked[1], talk.mark, "One.", "Next.")
+
+
+@pytest.mark.parametrize("how", ["at once", "added"])
+def test_a_conversation_takes_what_is_referred_to(client: Client, provider: Provider, how: str) -> None:
+    talk = provider.script(Says("One."), Says("Two."))
+    first = client.turn(MODEL["anthropic"], talk.mark)
+    items: Any = [{"role": "user", "content": talk.mark}, {"type": "item_reference", "id": first.output[0].id}]
+    if how == "at once":
+        room = client.sdk.conversations.create(items=items).id
+    else:
+        room = client.sdk.conversations.create().id
+        client.sdk.conversations.items.create(room, items=items)
+    client.turn(MODEL["anthropic"], "Next.", conversation=room)
+    heard(talk.asked[1], talk.mark, "One.", "Next.")
+    items[1]["id"] = "msg_of_nobody"
+    for path in ("/conversations", f"/conversations/{room}/items"):
+        got = client.raw("POST", path, {"items": items})
+        assert (got.status, error_in(got)["message"]) == (404, "Item with id 'msg_of_nobody' not found.")
+
+
+def test_an_answer_that_failed_is_kept_as_such(tmp_path: Path) -> None:
+    body = body_of("openai-responses", Says("Half.")) | {"id": "resp_failed", "status": "failed"}
+    body["error"] = {"code": "server_error", "message": "Something broke."}
+    with stage(tmp_path, more=f'[store]\nurl = "{file_in(tmp_path)}"\n') as served:
+        scene = served.scene("openai-responses", answer(200, compact(body).encode()))
+        asked = {"model": scene.model, "input": "Hello"}
+        told = ask(served.port, "POST", "/v1/responses", compact(asked).encode()).json()
+        assert (told["id"], told["status"]) == ("resp_failed", "failed")
+        assert ask(served.port, "GET", "/v1/responses/resp_failed").json() == told
+
+
+def test_a_provider_that_repeats_our_key_when_it_is_to_sum_up(tmp_path: Path) -> None:
+    said = compact({"error": {"message": f"Incorrect API key provided: {PROVIDER_KEY}", "type": "x", "code": None}})
+    with stage(tmp_path) as served:
+        scene = served.scene("openai-responses", answer(401, said.encode()))
+        asked = {"model": scene.model, "input": "Hello"}
+        got = ask(served.port, "POST", "/v1/responses/compact", compact(asked).encode())
+    assert got.status == 401
+    assert PROVIDER_KEY.encode() not in got.data
+
+
+def test_a_conversation_lives_as_long_as_its_items(provider: Provider, tmp_path: Path) -> None:
+    """Else its first items would go before it, and the model would not know how it began."""
+    talk = provider.script(Says("One."), Says("Two."))
+    with keeping(tmp_path, provider) as base, client_of(base) as client:
+        room = client.sdk.conversations.create(items=[{"type": "message", "role": "user", "content": talk.mark}]).id
+        client.turn(MODEL["anthropic"], "Early.", conversation=room)
+        with closing(sqlite3.connect(tmp_path / "store.db")) as file, file:
+            (now,) = file.execute("SELECT max(created) FROM entries").fetchone()
+            half = now + 15 * 24 * 3600
+            file.execute("UPDATE entries SET expires = ? - 60 WHERE id = ?", (half, room))
+            file.execute("UPDATE entries SET expires = ? + 60 WHERE kind = 'item'", (half,))
+        client.turn(MODEL["anthropic"], "Late.", conversation=room)
+        client.sdk.conversations.update(room, metadata={"a": "b"})
+        with closing(sqlite3.connect(tmp_path / "store.db")) as file:
+            (ends,) = file.execute("SELECT expires FROM entries WHERE id = ?", (room,)).fetchone()
+            (first,) = file.execute("SELECT min(expires) FROM entries WHERE parent = ?", (room,)).fetchone()
+        assert half + 60 < ends <= first

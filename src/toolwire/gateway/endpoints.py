@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
+from msgspec.structs import replace
+
 from toolwire.gateway import refusals
 from toolwire.gateway.access import Visitor
 from toolwire.gateway.attempts import attempts_header
@@ -106,7 +108,7 @@ class Endpoints:
             elif isinstance(got, Flow):
                 await self._stream(incoming, call, got)
             elif isinstance(got, Refusal):
-                await self._refuse(incoming, call, got)
+                await self._refuse(incoming, call, await self._failed(call, got))
             else:
                 await self._told(incoming, call, got.followed(-1))
 
@@ -197,6 +199,13 @@ class Endpoints:
             if passed is not None:
                 answer = self._nowhere(incoming, call.client) if passed is NOWHERE else passed
                 await self._answer(incoming, call.client, call.record, answer)
+
+    @staticmethod
+    async def _failed(call: Call, refusal: Refusal) -> Refusal:
+        """An answer that says itself that it failed is kept as any other."""
+        if call.keeper is None or refusal.reply.status != 200:
+            return refusal
+        return replace(refusal, reply=await call.keeper.whole(refusal.reply))
 
     async def _refuse(self, incoming: Incoming, call: Call, refusal: Refusal) -> None:
         call.record.failure = refusal.failure.kind

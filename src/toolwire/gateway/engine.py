@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from toolwire.gateway import refusals
-from toolwire.gateway.asking import MAX_ANSWER, Asking
+from toolwire.gateway.asking import MAX_ANSWER, Asking, scrubbed
 from toolwire.gateway.attempts import Attempts
 from toolwire.gateway.bodies import has_tools, peeked
 from toolwire.gateway.call import Call, Flow, Refusal, Reply
@@ -74,7 +74,8 @@ class Engine:
             return refusals.reply(call.client, refusals.failure_of(line, data))  # type: ignore[arg-type]
         if source.status in NOT_THERE:
             return None
-        return Reply(source.status, answer_headers(call, line, source.headers, ()), data)
+        headers = answer_headers(call, line, source.headers, ())
+        return Reply(source.status, headers, data if source.status < 300 else scrubbed(data, line))
 
     def targets(self, call: Call) -> tuple[Target, ...] | Refusal:
         found = call.state.router.route(call.model, call.visitor.key)

@@ -123,7 +123,7 @@ async def _before(visit: Visit, entry: Entry, kept: Kept) -> list[Object] | Fail
         if isinstance(entries, Down):
             return unreachable(entries)
         if entries:
-            items = [as_object(decode(one.body), None) for one in entries]
+            items = [as_object(decode(one.body, max_bytes=len(one.body)), None) for one in entries]
             made = {item.get("id") for item in visit.keeping.output(kept.response)}
             end = next((number for number, item in enumerate(items) if item.get("id") in made), len(items))
             return items[:end]

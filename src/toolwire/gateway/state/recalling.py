@@ -95,8 +95,10 @@ async def _talked(book: Book, owner: str, keeping: Keeping, id: str, hint: str) 
         return unreachable(entries, hint)
     if talk is None or entries is None or isinstance(talk, Down):
         return keeping.not_found("conversation", id)
-    await book.refresh(owner, CONVERSATION, [(id, talk.expires)])
-    await book.refresh(owner, ITEM, [(entry.id, entry.expires) for entry in entries])
+    # All live equally long: a conversation without the first of its items would be another one.
+    ends = min((talk.expires, *(entry.expires for entry in entries)))
+    await book.refresh(owner, CONVERSATION, [(id, ends)])
+    await book.refresh(owner, ITEM, [(entry.id, ends) for entry in entries])
     return [_object(entry) for entry in entries]
 
 
@@ -124,4 +126,4 @@ async def _named(
 
 
 def _object(entry: Entry) -> Object:
-    return as_object(decode(entry.body), None)
+    return as_object(decode(entry.body, max_bytes=len(entry.body)), None)

@@ -11,6 +11,8 @@ from toolwire.ir import Failure
 
 REMEMBERED = 32 * 1024 * 1024
 """Bytes of seals that a process remembers itself: most turns follow where the last one was."""
+OVERHEAD = 800
+"""Bytes that one of them takes besides."""
 HINT = "the model's signatures of earlier turns are kept there, and without them the provider may refuse or forget"
 
 
@@ -59,9 +61,14 @@ class Seals:
         key = (entry.owner, entry.id)
         before = self._near.pop(key, None)
         self._near[key] = entry
-        self._size += len(entry.body) - (len(before.body) if before is not None else 0)
+        self._size += _weight(entry) - (_weight(before) if before is not None else 0)
         while self._size > REMEMBERED and len(self._near) > 1:
-            self._size -= len(self._near.popitem(last=False)[1].body)
+            self._size -= _weight(self._near.popitem(last=False)[1])
+
+
+def _weight(entry: Entry) -> int:
+    """What it takes in memory, about: most are small."""
+    return len(entry.body) + len(entry.id) + OVERHEAD
 
 
 class Sealing:

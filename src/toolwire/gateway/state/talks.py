@@ -5,14 +5,20 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 
+from msgspec.structs import replace
+
 from toolwire.gateway.call import Reply
 from toolwire.gateway.headers import JSON
 from toolwire.gateway.state.book import CONVERSATION, ITEM, Talk, read_talk, written
 from toolwire.gateway.state.keeper import talk_items
+from toolwire.gateway.state.recalling import recalled
 from toolwire.gateway.state.visit import Outcome, Visit
 from toolwire.gateway.store.record import Down, Entry
 from toolwire.ir import Failure
 from toolwire.wire import Json, Object, as_object, decode, encode
+
+STANDS = ("",)
+"""The mark of a conversation: what is written with it is written only while it is there."""
 
 
 async def _talk(visit: Visit) -> Entry | Outcome:
@@ -22,14 +28,28 @@ async def _talk(visit: Visit) -> Entry | Outcome:
     return visit.missing("conversation", visit.errand.id) if entry is None else entry
 
 
+async def _whole(visit: Visit, items: list[Object]) -> list[Object] | Reply:
+    """Items with those put in that they only refer to."""
+    wants = visit.keeping.wants({"input": items})
+    if isinstance(wants, Failure):
+        return visit.refused(wants)
+    if not wants.references:
+        return items
+    got = await recalled(visit.book, visit.owner, visit.keeping, replace(wants, background=True))
+    if isinstance(got, Failure):
+        return visit.refused(got)
+    found: list[Object] = visit.keeping.expanded({"input": items}, [], got.found)["input"]
+    return found
+
+
 def _shown(visit: Visit, entry: Entry) -> Reply:
     talk = read_talk(entry)
     return Reply(200, JSON, encode(visit.keeping.write_conversation(entry.id, talk.created, talk.metadata)))
 
 
-def _entry(visit: Visit, id: str, created: float, metadata: Json) -> Entry:
+def _entry(visit: Visit, id: str, created: float, metadata: Json, expires: float = 0.0) -> Entry:
     body = written(Talk(created=int(created), metadata=metadata))
-    return Entry(owner=visit.owner, kind=CONVERSATION, id=id, body=body, created=created)
+    return Entry(owner=visit.owner, kind=CONVERSATION, id=id, body=body, created=created, expires=expires)
 
 
 async def _create(visit: Visit) -> Outcome:
@@ -39,12 +59,14 @@ async def _create(visit: Visit) -> Outcome:
     asked = visit.keeping.read_conversation(body)
     if isinstance(asked, Failure):
         return visit.refused(asked)
-    items, metadata = asked
+    given, metadata = asked
+    items = await _whole(visit, given)
+    if isinstance(items, Reply):
+        return items
     seed, now = secrets.token_hex(12), visit.book.clock()
     entry = _entry(visit, visit.keeping.new("conversation", seed), now, metadata)
-    got = await visit.book.put(entry)
-    if not isinstance(got, Down):
-        got = await visit.book.append(talk_items(visit.owner, entry.id, visit.keeping.renewed(items, seed), now))
+    behind = talk_items(visit.owner, entry.id, visit.keeping.renewed(items, seed), now)
+    got = await visit.book.put(entry, behind=behind)
     return visit.down(got) if isinstance(got, Down) else _shown(visit, entry)
 
 
@@ -62,8 +84,11 @@ async def _update(visit: Visit) -> Outcome:
     metadata = visit.keeping.read_metadata(body)
     if isinstance(metadata, Failure):
         return visit.refused(metadata)
-    changed = _entry(visit, entry.id, entry.created, metadata)
-    got = await visit.book.put(changed)
+    # Not longer than its items, or it would be there without the first of them.
+    changed = _entry(visit, entry.id, entry.created, metadata, entry.expires)
+    got = await visit.book.put(changed, where=STANDS)
+    if got is False:
+        return visit.missing("conversation", entry.id)
     return visit.down(got) if isinstance(got, Down) else _shown(visit, changed)
 
 
@@ -100,8 +125,14 @@ async def _add(visit: Visit) -> Outcome:
     added = visit.keeping.read_added(body)
     if isinstance(added, Failure):
         return visit.refused(added)
-    items = visit.keeping.renewed(added, secrets.token_hex(12))
-    got = await visit.book.append(talk_items(visit.owner, entry.id, items, visit.book.clock()))
+    whole = await _whole(visit, added)
+    if isinstance(whole, Reply):
+        return whole
+    items = visit.keeping.renewed(whole, secrets.token_hex(12))
+    behind = talk_items(visit.owner, entry.id, items, visit.book.clock())
+    got = await visit.book.put(entry, where=STANDS, behind=behind)
+    if got is False:
+        return visit.missing("conversation", entry.id)
     return (
         visit.down(got) if isinstance(got, Down) else Reply(200, JSON, encode(visit.keeping.write_page(items, False)))
     )
@@ -134,7 +165,7 @@ async def _remove(visit: Visit) -> Outcome:
 
 
 def _object(entry: Entry) -> Object:
-    return as_object(decode(entry.body), None)
+    return as_object(decode(entry.body, max_bytes=len(entry.body)), None)
 
 
 TALKS: Mapping[str, Callable[[Visit], Awaitable[Outcome]]] = {
