@@ -33,6 +33,9 @@ class Splitter:
         self._held = 0
 
     def feed(self, data: bytes) -> list[Frame]:
+        if self._begun and not self._tail and data.endswith(b"\n\n") and self._is_one(data):
+            frame = self._block(data[:-2])
+            return [] if frame is None else [frame]
         self._tail += data
         if not self._begun:
             if len(self._tail) < 3 and b"\xef\xbb\xbf".startswith(self._tail):
@@ -44,6 +47,10 @@ class Splitter:
         if len(self._tail) + self._held > self._max:
             raise FrameTooLong(f"a frame of the stream is longer than {self._max:,} bytes")
         return frames
+
+    def _is_one(self, data: bytes) -> bool:
+        """Is it one ordinary frame, as it comes where a server sends one at a time?"""
+        return data.find(b"\n\n") == len(data) - 2 and b"\r" not in data and not self._data and self._event is None
 
     def close(self) -> list[Frame]:
         """The end of input: a last frame that lacks its blank line is still a frame."""

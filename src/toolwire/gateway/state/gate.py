@@ -13,12 +13,16 @@ class Gate:
         self._call = call
         self._stream = stream
         self._tap = call.keeper.tap() if call.keeper is not None else None
+        self._watched = call.sealing is not None or call.tooling is not None
+        """May there be something to do when an answer ends?"""
         self._ends = 0
         self._held: list[bytes] = []
         self.due = False
 
     def through(self, data: bytes) -> bytes:
-        ends = len(self._stream.finishes)
+        ends = len(self._stream.finishes) if self._watched else 0
+        if not ends and self._tap is None:
+            return data
         if ends > self._ends:
             self._ends = ends
             if self._unanswered or (self._call.sealing is not None and self._stream.kept):
