@@ -118,6 +118,7 @@ MISTAKES = [
     ("[policy.schema]\ntype = 'object'\n[policy.schema.properties.a]\ntype = 'strng'", (5, 'no valid JSON Schema at /properties/a/type: "strng" is no type', "")),
     ("schema = { type = 'string' }", (2, "the parameters of a tool are an object", 'add `type = "object"`')),
     ("parameters = { a = 'x' }\nschema = { type = 'object', properties = { y = {} } }", (3, "the parameter `x` is not in it", "there is: y")),
+    ("hide = ['a']\nparameters = { a = 'x' }", (3, "`a` stands in `hide` too", "the model sees it, or it does not")),
     ("validate = 'retri'", (2, "`validate` is none of its choices", "did you mean `retry`?")),
     ("tool = 'a'\nrename = 'x'\n[[policy]]\ntool = 'b'\nrename = 'x'", (6, "`a` and `b` would both be called `x`", "see the rule `policy 1`")),
     ("tool = 'a'\nrename = 'b'\n[[policy]]\ntool = 'b'\nrename = 'a'", (6, "names go round in a circle: b → a → b", "one of them needs another name")),

@@ -184,7 +184,10 @@ class AnswerSteps:
         growing = self.open[event.index]
         if not self.crossing:
             seal = self._in_place(growing.part, event.seal) if self.stamping else event.seal
-            return [SealDelta(growing.index, seal)]
+            if not growing.held:
+                return [SealDelta(growing.index, seal)]
+            growing.seal = seal
+            return []
         growing.seal = event.seal
         return []
 
@@ -196,7 +199,7 @@ class AnswerSteps:
         if growing.index < 0 and not growing.mute:
             return out  # it was refused
         if growing.seal is not None:
-            out += self._sealed(growing)
+            out += self._sealed(growing) if self.crossing else [SealDelta(growing.index, growing.seal)]
         elif isinstance(growing.part, Reasoning) and (self.beside or self.on_next):
             # Nobody else shall be told that these were his thoughts.
             out += self._told(growing, Seal(self.way.maker or self.way.provider.name, ""))

@@ -25,7 +25,7 @@ _LISTS = (*MATCHES, "keep")
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _PLACEHOLDERS = {"rename": ("name",), "description": ("description",), "guidance": ("tool", "shell")}
-_OF_KEPT = ("rename", "parameters", "reshape", "description", "describe_at_most", "schema", "strict", "validate")
+_OF_KEPT = tuple("rename parameters reshape hide defaults description describe_at_most schema strict validate".split())
 """What can only be done to a tool that stays."""
 
 
@@ -188,6 +188,8 @@ def _check_parameters(rule: Rule, place: Place, findings: Findings) -> None:
                 findings.add(where, f"`{old}` stands in `parameters` too", "`to` renames it here")
             elif new in taken:
                 findings.add(where, f"`{taken[new]}` and `{old}` would both be called `{new}`")
+            elif old in rule.hide:
+                findings.add(where, f"`{old}` stands in `hide` too", "the model sees it, or it does not")
             taken.setdefault(new, old)
 
 

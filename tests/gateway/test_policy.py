@@ -1,0 +1,208 @@
+"""Rules at work: every client, every provider, streamed and whole, through real sockets."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from gateway.clients import CLIENTS, PATIENCE, Conversation, Result, Task, close_all, losses
+from gateway.conftest import configuration, named, served
+from gateway.provider import PROTOCOLS, Provider, Says, Talk
+from gateway.test_pairs import MODELS, exchanged
+
+pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:UserWarning")
+everywhere = [
+    pytest.mark.parametrize("source", CLIENTS),
+    pytest.mark.parametrize("target", PROTOCOLS),
+    pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"]),
+]
+
+
+def in_all_pairs(test: Callable[..., None]) -> Callable[..., None]:
+    for mark in everywhere:
+        test = mark(test)
+    return test
+
+
+RULES = """
+[[policy]]
+name = "weather"
+tool = "get_weather"
+rename = "weather_of"
+parameters = { city = "town" }
+description = "Tells the weather."
+
+[[policy]]
+name = "no time"
+tool = "get_time"
+drop = true
+guidance = "There is no `{tool}`: look at the sky."
+
+[[policy]]
+name = "numbers"
+tool = "roll"
+validate = "retry"
+
+[[policy]]
+name = "strictly"
+tool = "guess"
+validate = "refuse"
+
+[[policy]]
+name = "codex only"
+agent = "codex"
+parallel = false
+"""
+DONE = "It is 15 °C in Paris."
+
+
+@pytest.fixture(scope="module")
+def ruled(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    file = tmp_path_factory.mktemp("policy") / "toolwire.toml"
+    file.write_text(configuration(provider.url) + RULES)
+    with served(file) as url:
+        yield url
+    close_all()
+
+
+Start = Callable[..., tuple[Conversation, Talk]]
+
+
+@pytest.fixture
+def start(provider: Provider, ruled: str, source: str, target: str, stream: bool) -> Start:
+    def begin(*steps: Says, tools: tuple[str, ...] = ("get_weather", "get_time")) -> tuple[Conversation, Talk]:
+        talk = provider.script(*steps)
+        task = Task(
+            f"How is the weather? {talk.mark}",
+            {"Paris": Result("15 °C")},
+            tools=dict.fromkeys(tools, "Tells something about a city."),
+        )
+        losses()
+        return CLIENTS[source](ruled, MODELS[target], stream, task), talk
+
+    return begin
+
+
+@in_all_pairs
+def test_the_model_sees_one_tool_and_the_client_the_other(start: Start, target: str) -> None:
+    client, talk = start(Says(calls=(("weather_of", {"town": "Paris"}),)), Says(DONE))
+    first, last = client.run()
+    assert [(call.name, call.arguments) for call in first.calls] == [("get_weather", {"city": "Paris"})]
+    assert last.text == DONE
+    assert [(name, arguments) for name, arguments, _, _ in exchanged(talk.asked[1])] == [
+        ("weather_of", {"town": "Paris"})
+    ]
+    for asked in talk.asked:
+        assert '"town"' in asked.text
+        assert "get_weather" not in asked.text
+        assert "Tells the weather." in asked.text
+        assert asked.text.count("There is no `get_time`: look at the sky.") == 1
+    assert not talk.refused
+    assert {"policy-renamed", "policy-reshaped", "policy-dropped", "policy-guidance"} <= losses()
+
+
+@in_all_pairs
+def test_a_dropped_tool_that_is_called_is_told_to_the_model_alone(start: Start) -> None:
+    client, talk = start(Says(calls=(("get_time", {"city": "Rome"}),)), Says(DONE))
+    turn = client.turn()
+    assert (turn.text, turn.calls) == (DONE, [])
+    [(name, _, told, _)] = exchanged(talk.asked[1])
+    assert name == "get_time"
+    assert "The tool `get_time` is not available. There is no `get_time`: look at the sky." in told
+    assert not talk.refused
+
+
+@in_all_pairs
+def test_bad_arguments_are_tried_again_before_the_client_sees_them(start: Start) -> None:
+    client, talk = start(
+        Says(calls=(("roll", {"town": "Paris"}),)), Says(calls=(("roll", {"city": "Paris"}),)), tools=("roll",)
+    )
+    [call] = client.turn().calls
+    assert (call.name, call.arguments) == ("roll", {"city": "Paris"})
+    [(name, arguments, told, _)] = exchanged(talk.asked[1])
+    assert (name, arguments) == ("roll", {"town": "Paris"})
+    assert "`city` is missing" in told
+    assert not talk.refused
+
+
+@in_all_pairs
+def test_bad_arguments_are_refused_in_the_clients_own_shape(start: Start) -> None:
+    client, _ = start(Says(calls=(("guess", {"town": "Paris"}),)), tools=("guess",))
+    with pytest.raises(client.raises, match="`city` is missing"):
+        client.turn()
+
+
+# --- by hand ----------------------------------------------------------------------------------------------------------
+
+
+def posted(base: str, body: dict[str, Any] | str, **headers: str) -> tuple[int, Any]:
+    parts = urlsplit(base)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=PATIENCE)
+    try:
+        connection.request(
+            "POST",
+            "/v1/chat/completions",
+            body if isinstance(body, str) else json.dumps(body),
+            {"content-type": "application/json", **headers},
+        )
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+    finally:
+        connection.close()
+
+
+def weather(name: str) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
+
+
+@pytest.mark.parametrize(("agent", "sent"), [("codex_cli_rs/0.64.0", False), ("claude-cli/2.1.0", None)])
+def test_a_rule_for_one_agent_holds_for_no_other(provider: Provider, ruled: str, agent: str, sent: bool | None) -> None:
+    talk = provider.script(Says(DONE))
+    body = {"model": "m-chat", "messages": [{"role": "user", "content": talk.mark}], "tools": [weather("other")]}
+    status, _ = posted(ruled, body, **{"user-agent": agent})
+    assert status == 200
+    assert talk.asked[0].body.get("parallel_tool_calls") is sent
+
+
+def test_where_no_rule_says_anything_the_clients_own_bytes_pass(provider: Provider, ruled: str) -> None:
+    talk = provider.script(Says(DONE))
+    text = f'{{"model" : "chat/gpt-4.1",  "messages":[{{"role":"user","content":"{talk.mark}"}}], "temperature" : 0.50}}'
+    status, _ = posted(ruled, text)
+    assert status == 200
+    assert talk.asked[0].raw.split(",", 1)[1] == text.split(",", 1)[1]
+
+
+@pytest.mark.parametrize("choice", ["weaken", "refuse"])
+@pytest.mark.parametrize(
+    ("model", "effort"), [("claude-opus-5-5", None), ("claude-sonnet-4-5", "high")], ids=["never", "while it thinks"]
+)
+def test_a_demand_that_the_model_cannot_be_given_follows_the_rule(
+    provider: Provider, tmp_path: Any, choice: str, model: str, effort: str | None
+) -> None:
+    file = tmp_path / "toolwire.toml"
+    file.write_text(f'{configuration(provider.url)}\n[[policy]]\nname = "mine"\nchoice = "{choice}"\n')
+    talk = provider.script(Says(DONE))
+    body: dict[str, Any] = {
+        "model": f"{named('anthropic')}/{model}",
+        "messages": [{"role": "user", "content": talk.mark}],
+        "tools": [weather("w")],
+        "tool_choice": "required",
+    }
+    if effort:
+        body["reasoning_effort"] = effort
+    with served(file) as base:
+        status, answer = posted(base, body)
+    if choice == "refuse":
+        assert status == 400
+        assert "the rule `mine` refuses such a choice" in answer["error"]["message"]
+        assert not talk.asked
+        return
+    assert status == 200
+    sent = talk.asked[0].body
+    assert sent["tool_choice"] == {"type": "auto"}
+    assert ("thinking" in sent) == bool(effort)
