@@ -82,6 +82,16 @@ def test_a_server_that_forgot_us_is_asked_anew(node: str) -> None:
     run(test)
 
 
+def test_a_session_is_ended_with_the_gateway(node: str, capfd: pytest.CaptureFixture[str]) -> None:
+    async def test() -> None:
+        with over_http(node, free_port()) as url:
+            async with talking(at(url)) as talk:
+                assert talk.names()
+
+    run(test)
+    assert "Received session termination request" in capfd.readouterr().out
+
+
 def test_files(node: str, tmp_path: Path) -> None:
     folder = tmp_path / "shared"
     folder.mkdir()

@@ -31,6 +31,8 @@ from toolwire.ir import Tool
 State: TypeAlias = Literal["idle", "connecting", "up", "down", "closed"]
 PAGES = 100
 """Of a list of tools; one that never ends is cut."""
+FAREWELL = 1.0
+"""Seconds to tell a URL that its session is over."""
 CLOSING = 10.0
 """Seconds for a server to close. The SDK needs less: it asks, then terminates, then kills."""
 NO_SESSION = re.compile(r"(?i)session|^Server returned an error response$")
@@ -144,7 +146,10 @@ class Link:
         self._closed, self.state, self.why = True, "closed", "it is no longer configured, or the gateway stops"
         self._wake.set()
         self._settled.set()
-        if self._scope is not None:
+        self._stale.set()
+        if self._scope is not None and self._client is not None:
+            self._scope.deadline = anyio.current_time() + FAREWELL
+        elif self._scope is not None:
             self._scope.cancel()
         if self._forgetting is not None:
             self._forgetting.cancel()
@@ -294,6 +299,9 @@ class Link:
             while True:
                 with anyio.move_on_after(self._pace.look):
                     await self._stale.wait()
+                if self._closed:
+                    group.cancel_scope.cancel()
+                    return
                 self._stale.clear()
                 with anyio.fail_after(self.settings.connect_timeout):
                     listed = await self._list(client)
