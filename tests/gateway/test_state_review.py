@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
+import http.client
 import json
 import re
+import signal
 import sqlite3
-from collections.abc import Iterator
+import subprocess
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,10 +20,20 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from gateway.clients import KEY, PATIENCE
+from gateway.conftest import configuration as gateway_configuration
 from gateway.kept import MODEL, Client, client_of, error_in, file_in, heard, keeping, spoken, texts_of
+from gateway.process import TOOLWIRE, serving
 from gateway.provider import PROTOCOLS, Hold, Provider, Says, Step
 from gateway.wire import PROVIDER_KEY, Got, Line, answer, ask, body_of, chunked, frames, stage
 from toolwire.conformance.frames import compact, frames_of
+from toolwire.gateway.settings.config import Store as Settings
+from toolwire.gateway.state.book import LIVING, Book
+from toolwire.gateway.state.jobs import Job, ended
+from toolwire.gateway.state.keeper import Keeper
+from toolwire.gateway.store.record import Down, Entry
+from toolwire.gateway.store.sqlite import Sqlite
+from toolwire.keeping import Wants
+from toolwire.protocols.openai_responses.details.state import KEEPING
 
 EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)
 # The SDK's parsed subclasses do not match the types of the fields that hold them when it sends them back.
@@ -424,3 +439,155 @@ def test_a_conversation_lives_as_long_as_its_items(provider: Provider, tmp_path:
             (ends,) = file.execute("SELECT expires FROM entries WHERE id = ?", (room,)).fetchone()
             (first,) = file.execute("SELECT min(expires) FROM entries WHERE parent = ?", (room,)).fetchone()
         assert half + 60 < ends <= first
+
+
+# --- several at once --------------------------------------------------------------------------------------------------
+
+
+def test_workers_are_as_one(provider: Provider, tmp_path: Path, hold: Hold) -> None:
+    """Any worker may get any request: whichever tells of an answer, follows it or stops it, another one makes it."""
+    file = tmp_path / "toolwire.toml"
+    file.write_text(f'{gateway_configuration(provider.url)}[store]\nurl = "{file_in(tmp_path)}"\nlease = 3\n')
+    talk = provider.script(Says("Done."), Step(Says("Never."), hold=hold, after=3))
+    with serving(tmp_path, "--config", str(file), "--workers", "2") as process:
+        base = f"http://127.0.0.1:{process.port}"
+        with client_of(base) as client:
+            id = client.raw("POST", "/responses", asked_later(talk.mark)).json()["id"]
+            for _ in range(8):  # each connection is some worker's
+                told = events(rest(opened(base, "GET", f"/responses/{id}?stream=true")))
+                assert [event["sequence_number"] for event in told] == list(range(len(told)))
+                assert told[-1]["response"]["status"] == "completed"
+            id = client.raw("POST", "/responses", asked_later(talk.mark)).json()["id"]
+            assert hold.reached.wait(PATIENCE)
+            readers = [opened(base, "GET", f"/responses/{id}?stream=true") for _ in range(8)]
+            assert {client.raw("GET", f"/responses/{id}").json()["status"] for _ in range(8)} <= UNDER_WAY
+            live = [told_by(tmp_path, file, *verb) for verb in (("stats",), ("gc",), ("export",))]
+            assert id in live[2]
+            assert client.raw("POST", f"/responses/{id}/cancel").json()["status"] == "cancelled"
+            assert hold.gone.wait(PATIENCE)
+            for reader in readers:
+                assert events(rest(reader))[-1]["response"]["status"] == "cancelled"
+
+
+UNDER_WAY = {"queued", "in_progress"}
+
+
+def asked_later(prompt: str) -> dict[str, Any]:
+    return {"model": MODEL["anthropic"], "input": prompt, "background": True}
+
+
+def told_by(folder: Path, file: Path, *verb: str) -> str:
+    """What `toolwire store` says beside gateways that serve."""
+    command = [*TOOLWIRE, "store", *verb, "--config", str(file)]
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=PATIENCE).stdout
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_gateway_that_is_stopped_says_what_becomes_of_its_work(
+    provider: Provider, tmp_path: Path, hold: Hold, signals: int
+) -> None:
+    file = tmp_path / "toolwire.toml"
+    text = (
+        gateway_configuration(provider.url)
+        .replace("[server]\n", '[server]\nlog = "text"\n', 1)
+        .replace('log = "none"\n', "")
+    )
+    text += f'[server.deadlines]\nshutdown = {0.5 if signals == 1 else 60}\ndrain = 0\n[store]\nurl = "{file_in(tmp_path)}"\nlease = 1000\n'
+    file.write_text(text)
+    talk = provider.script(Step(Says("Never."), hold=hold, after=3))
+    with serving(tmp_path, "--config", str(file)) as process:
+        line, _, id = begun(f"http://127.0.0.1:{process.port}", MODEL["anthropic"], talk.mark, stream=True)
+        assert hold.reached.wait(PATIENCE)
+        process.signal(signal.SIGTERM)
+        process.refuses()
+        if signals == 2:
+            process.signal(signal.SIGTERM)
+        assert process.ended() == 0
+        with contextlib.suppress(ConnectionError, http.client.IncompleteRead):
+            assert b"response.completed" not in rest(line)
+        line.leave()
+    with keeping(tmp_path, provider, keys=()) as base, client_of(base) as client:
+        told = client.sdk.responses.retrieve(id)
+        assert (told.status, told.error.code) == ("failed", "server_error")
+
+
+class Slow(Sqlite):
+    """A store that answers when the test lets it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.go, self.waiting = asyncio.Event(), asyncio.Queue[None]()
+        self.go.set()
+
+    async def put(
+        self, entries: Sequence[Entry], where: tuple[str, ...] = (), behind: Sequence[Entry] = ()
+    ) -> bool | Down:
+        self.waiting.put_nowait(None)
+        await self.go.wait()
+        return await super().put(entries, where, behind)
+
+
+def a_job(book: Book, conversation: str = "") -> tuple[Job, Keeper]:
+    wants = Wants(store=True, background=True, conversation=conversation)
+    items: list[Any] = [{"role": "user", "content": "Hello", "id": "msg_asked"}]
+    keeper = Keeper(book, "me", KEEPING, wants, items, ("resp_job", 1))
+    queued, running = ({**KEEPING.begun({"model": "m"}, 1, status), **keeper.changes} for status in LIVING)
+    return Job(book, keeper, queued, running), keeper
+
+
+def word(text: str) -> bytes:
+    return b"data: " + compact({"type": "response.output_text.delta", "delta": text}).encode() + b"\n\n"
+
+
+def test_a_lease_that_is_renewed_while_a_piece_is_kept(tmp_path: Path) -> None:
+    """Two that keep the same piece must not take the next one for kept."""
+
+    async def run() -> list[int]:
+        store = Slow(tmp_path / "store.db")
+        job, _ = a_job(Book(store, Settings(), lambda kind, what: None))
+        assert await job.begin() is True
+        store.go.clear()
+        job.add(word("one") + word("two"))
+        both = [asyncio.ensure_future(job.keep()) for _ in range(2)]
+        await store.waiting.get()
+        await store.waiting.get()
+        store.go.set()
+        assert await asyncio.gather(*both) == [True, True]
+        job.add(word("three") + word("four"))
+        assert await job.keep() is True
+        pieces = await store.children("me", "events", "resp_job")
+        assert not isinstance(pieces, Down)
+        await store.close()
+        return [number for piece in pieces for number, _ in KEEPING.numbered(piece.body)]
+
+    assert asyncio.run(run()) == [0, 1, 2, 3, 4, 5]
+
+
+def test_one_that_is_cancelled_at_its_very_end(tmp_path: Path) -> None:
+    """Who cancelled it was told so: then it is in no conversation, and no item of it can be named."""
+
+    async def run() -> None:
+        store = Slow(tmp_path / "store.db")
+        book = Book(store, Settings(), lambda kind, what: None)
+        job, keeper = a_job(book, "conv_1")
+        assert await job.begin() is True
+        entry = await book.one("me", "response", "resp_job")
+        assert isinstance(entry, Entry)
+        done = {**job.response, "status": "completed", "output": [{"type": "message", "id": "msg_1", "content": []}]}
+        parts = await keeper.parts(done)
+        assert not isinstance(parts, Down)
+        assert await ended(book, KEEPING, entry, "cancelled", None)
+        assert await job.end(done, KEEPING.last(done, 2), *parts) is False
+        assert await job.keep() is False
+        assert await book.children("me", "item", "conv_1") == []
+        told = b"".join([frame async for frame in _until_done(job)])
+        assert [event["type"] for event in events(told)][-1] == "response.failed"
+        await store.close()
+
+    asyncio.run(run())
+
+
+async def _until_done(job: Job) -> AsyncIterator[bytes]:
+    job.finish()
+    async for frame in job.followed(-1):
+        yield frame

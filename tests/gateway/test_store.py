@@ -105,6 +105,21 @@ async def a_condition_is_the_mark_of_the_first(store: Store, clock: Clock) -> No
 
 
 @law()
+async def what_is_appended_with_others_is_there_with_them_or_not_at_all(store: Store, clock: Clock) -> None:
+    await store.put([entry("r", mark="queued")])
+    await store.append([entry("a", kind="item", parent="c")])
+    behind = [entry("b", kind="item", parent="c"), entry("d", kind="item", parent="c")]
+    assert await store.put([entry("r", mark="done")], ("running",), behind) is False
+    assert ids(await store.children("me", "item", "c")) == ["a"]
+    assert await store.put([entry("r", mark="done")], ("queued",), behind) is True
+    assert ids(await store.children("me", "item", "c")) == ["a", "b", "d"]
+    assert await store.put([], (), [entry("e", kind="item", parent="c")]) is True
+    found = await store.children("me", "item", "c")
+    assert not isinstance(found, Down)
+    assert [one.place for one in found] == [0, 1, 2, 3]
+
+
+@law()
 async def a_condition_on_what_has_expired_is_not_met(store: Store, clock: Clock) -> None:
     await store.put([entry("r", mark="queued", expires=NOW + 1)])
     clock.time += 1
