@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from toolwire.gateway import refusals
 from toolwire.gateway.access import Visitor
+from toolwire.gateway.agents import recognised
 from toolwire.gateway.attempts import attempts_header
 from toolwire.gateway.bodies import peeked
 from toolwire.gateway.call import Call, Flow, Refusal, Reply
@@ -146,8 +147,8 @@ class Endpoints:
         """Tools for the model that are run here."""
         key = call.visitor.key
         models = (call.model, target.model)
-        agent = call.headers.get("user-agent", "").partition("/")[0].lower()
-        clients = (call.client.name, key.name if key is not None else "", agent)
+        agents = recognised(call.headers.get("user-agent", ""))
+        clients = (call.client.name, key.name if key is not None else "", *agents)
         await self._servers.ready(models, clients)
         call.tooling = self._servers.interceptor(models, clients)
 
