@@ -28,6 +28,7 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string", "descripti
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     more = '[providers.unkeyed]\nprotocols = ["anthropic"]\nbase_url = "http://127.0.0.1:1"\napi_key_env = "NO_SUCH_VARIABLE"\n'
+    more += '[[policy]]\ntool = "get_rain"\nrename = "rain_of"\n'
     with stage(tmp_path_factory.mktemp("counts"), more=more) as staged:
         yield staged
 
@@ -79,6 +80,15 @@ def test_tools_are_counted_too(served: Served, client: str, provider: str) -> No
     number(client, count(served, client, scene.model, tools=TOOLS[client]))
     assert b"get_weather" in scene.asked[0].body
     assert b"A city, with its country" in scene.asked[0].body
+
+
+@pytest.mark.parametrize("client", COUNTERS)
+def test_tools_are_counted_as_the_model_sees_them(served: Served, client: str) -> None:
+    scene = served.scene("anthropic", answer(200, compact(COUNTED["anthropic"]).encode()))
+    tools = json.loads(json.dumps(TOOLS[client]).replace("get_weather", "get_rain"))
+    number(client, count(served, client, scene.model, tools=tools))
+    assert b"rain_of" in scene.asked[0].body
+    assert b"get_rain" not in scene.asked[0].body
 
 
 @pytest.mark.parametrize("provider", ["openai-chat"])

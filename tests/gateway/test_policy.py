@@ -54,6 +54,13 @@ tool = "guess"
 validate = "refuse"
 
 [[policy]]
+name = "there only"
+provider = "anthropic"
+tool = "ask"
+rename = "question"
+parameters = { city = "place" }
+
+[[policy]]
 name = "codex only"
 agent = "codex"
 parallel = false
@@ -137,6 +144,24 @@ def test_bad_arguments_are_refused_in_the_clients_own_shape(start: Start) -> Non
         client.turn()
 
 
+@pytest.mark.parametrize("source", CLIENTS)
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+def test_a_session_moves_to_where_a_rule_holds_and_away_again(
+    provider: Provider, ruled: str, source: str, stream: bool
+) -> None:
+    """The history is in the client's words; each model sees it in those of its own tools."""
+    here, there = ("ask", {"city": "Paris"}), ("question", {"place": "Paris"})
+    talk = provider.script(Says(calls=(here,)), Says(calls=(there,)), Says(calls=(here,)), Says(DONE))
+    task = Task(f"How is it? {talk.mark}", {"Paris": Result("15 °C")}, tools={"ask": "Asks."})
+    client = CLIENTS[source](ruled, MODELS["openai-chat"], stream, task)
+    turns = client.run([MODELS["anthropic"], MODELS["gemini"], MODELS["anthropic"]])
+    assert [(call.name, call.arguments) for turn in turns for call in turn.calls] == [here] * 3
+    assert turns[-1].text == DONE
+    told = [[(name, arguments) for name, arguments, _, _ in exchanged(asked)] for asked in talk.asked]
+    assert told == [[], [there], [here] * 2, [there] * 3]
+    assert not talk.refused
+
+
 # --- by hand ----------------------------------------------------------------------------------------------------------
 
 
@@ -171,7 +196,9 @@ def test_a_rule_for_one_agent_holds_for_no_other(provider: Provider, ruled: str,
 
 def test_where_no_rule_says_anything_the_clients_own_bytes_pass(provider: Provider, ruled: str) -> None:
     talk = provider.script(Says(DONE))
-    text = f'{{"model" : "chat/gpt-4.1",  "messages":[{{"role":"user","content":"{talk.mark}"}}], "temperature" : 0.50}}'
+    text = (
+        f'{{"model" : "chat/gpt-4.1",  "messages":[{{"role":"user","content":"{talk.mark}"}}], "temperature" : 0.50}}'
+    )
     status, _ = posted(ruled, text)
     assert status == 200
     assert talk.asked[0].raw.split(",", 1)[1] == text.split(",", 1)[1]

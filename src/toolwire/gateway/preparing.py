@@ -42,7 +42,7 @@ def prepared(call: Call, line: Line) -> Prepared | Refusal | Missing:
         return refusals.anonymous(call, line)
     make = partial(_exchange, call, line)
     passes = _passes(call, line)
-    plain = passes and not line.stamps and _same_name(call.model, line.model) and not _rules(call, line)
+    plain = passes and not line.stamps and _same_name(call.model, line.model) and not rules_for(call, line)
     if plain and not _has_history(call):
         return Prepared(line, renamed(call, line), make)
     exchange = make()
@@ -99,11 +99,11 @@ def _options(call: Call, line: Line) -> Options:
         unseen=call.unseen,
         shown=_shown(call, call.tooling) if call.tooling is not None else frozenset(),
         stamps=line.stamps,
-        policy=_rules(call, line),
+        policy=rules_for(call, line),
     )
 
 
-def _rules(call: Call, line: Line) -> tuple[Rule, ...]:
+def rules_for(call: Call, line: Line) -> tuple[Rule, ...]:
     """What the operator does to the tools of this exchange."""
     policy = call.state.policy
     if not policy:
