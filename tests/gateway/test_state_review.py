@@ -591,3 +591,15 @@ async def _until_done(job: Job) -> AsyncIterator[bytes]:
     job.finish()
     async for frame in job.followed(-1):
         yield frame
+
+
+def test_what_a_failed_answer_in_a_conversation_was_made_of(base: str, client: Client, provider: Provider) -> None:
+    """Not of what came later."""
+    talk = provider.script(Says("One."), Step(fails="bad"), Says("Three."))
+    room = client.sdk.conversations.create().id
+    client.turn(MODEL["anthropic"], talk.mark, conversation=room)
+    line, _, id = begun(base, MODEL["anthropic"], "Fail.", conversation=room, stream=True)
+    assert events(rest(line))[-1]["type"] == "response.failed"
+    client.turn(MODEL["anthropic"], "Later.", conversation=room)
+    listed = client.sdk.responses.input_items.list(id, order="asc").data
+    assert texts_of(listed) == [talk.mark, "One.", "Fail."]

@@ -122,11 +122,13 @@ async def _before(visit: Visit, entry: Entry, kept: Kept) -> list[Object] | Fail
         entries = await visit.book.children(visit.owner, ITEM, kept.conversation)
         if isinstance(entries, Down):
             return unreachable(entries)
-        if entries:
-            items = [as_object(decode(one.body, max_bytes=len(one.body)), None) for one in entries]
-            made = {item.get("id") for item in visit.keeping.output(kept.response)}
-            end = next((number for number, item in enumerate(items) if item.get("id") in made), len(items))
+        items = [as_object(decode(one.body, max_bytes=len(one.body)), None) for one in entries]
+        made = {item.get("id") for item in visit.keeping.output(kept.response)}
+        end = next((number for number, item in enumerate(items) if item.get("id") in made), None)
+        if end is not None:
             return items[:end]
+        # It is not in the conversation: what was there when it was made, and what was asked.
+        return [*(item for one, item in zip(entries, items, strict=True) if one.created < entry.created), *kept.items]
     if entry.parent:
         got = await past(visit.book, visit.owner, visit.keeping, entry.parent)
         return got if isinstance(got, Failure) else [*got[1], *kept.items]
