@@ -18,7 +18,7 @@ from toolwire.policy.back import UNDONE
 from toolwire.policy.out import applied
 from toolwire.room import Context, Room
 from toolwire.rounds import Rounds
-from toolwire.steps import content, history, identity, restoring, taking
+from toolwire.steps import content, history, hosted, identity, restoring, taking
 from toolwire.steps.answers import AnswerSteps, Way
 from toolwire.steps.naming import Plan, planned
 from toolwire.steps.survey import Survey
@@ -110,6 +110,7 @@ class Exchange:
         self._told: list[Event] = []
         self._left: tuple[Result, ...] = ()
         self._added: frozenset[str] = frozenset()
+        self._standing: Mapping[str, str] = NOTHING
 
     def wanted(self, body: Body) -> tuple[str, ...]:
         """The ids under which something may be kept for this request. The body is read here, and not again."""
@@ -129,7 +130,7 @@ class Exchange:
         self._note_limit(ledger, request)
         if kept:
             request = restoring.restored(request, kept, self._maker, self.provider.rules, ledger)
-        request = self._ruled(request, ledger)
+        request = self._equipped(self._ruled(request, ledger), ledger)
         request, self._plan, self._taken = outbound(request, self.provider, ledger, options)
         self._sent = request
         wire = self.provider.write_request(request, ledger)
@@ -163,8 +164,10 @@ class Exchange:
 
     def started(self) -> Rounds | None:
         judge = taking.Judge(self._plan, self._undo, self._added) if self._added or self._undo.refusing else None
+        if not self.goes_on:
+            return None
         sealed = self.options.keeps or not self._added
-        return Rounds(judge, self._may_pause, self.options.shown, sealed) if self.goes_on else None
+        return Rounds(judge, self._may_pause, self.options.shown, sealed, self._standing)
 
     def hears(self, body: Body) -> Rounds | None:
         """A whole answer. Not None: it took rounds, and where `paused` the model must be asked again (`go_on`)."""
@@ -197,7 +200,7 @@ class Exchange:
         """Know the client's request without translating it anew: for an answer that comes alone."""
         request = self._read(body)
         scratch = Ledger(self.client.name, self.provider.name)
-        request = self._ruled(request, scratch)
+        request = self._equipped(self._ruled(request, scratch), scratch)
         _, self._plan, self._taken = outbound(request, self.provider, scratch, self.options)
 
     def _ruled(self, request: Request, ledger: Ledger) -> Request:
@@ -205,6 +208,14 @@ class Exchange:
         if self.options.policy:
             request, self._undo = applied(request, self.options.policy, ledger, self.provider.rules.forces)
         return request
+
+    def _equipped(self, request: Request, ledger: Ledger) -> Request:
+        """The request with functions in place of tools that the provider does not run."""
+        substitutes = self.options.substitutes if (request.settings.count or 1) == 1 else NOTHING
+        found = hosted.substituted(request, substitutes, self.provider, ledger)
+        self._standing = found.names
+        self._added |= found.names.keys()
+        return found.request
 
     def _read(self, body: Body) -> Request:
         try:

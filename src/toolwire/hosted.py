@@ -84,7 +84,8 @@ def shown(call: Call, result: Result, tool: str) -> tuple[HostedCall, HostedResu
     if tool == "web_fetch":
         page = Citation(url_of(arguments))
         return made, HostedResult(call.id, tool, (page,) if page.url else (), text)
-    return made, HostedResult(call.id, tool, sources_in(text), text)
+    sources = sources_in(text)
+    return made, HostedResult(call.id, tool, sources, "" if sources else text)
 
 
 def sources_in(text: str) -> tuple[Citation, ...]:

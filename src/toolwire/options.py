@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct
 
-from toolwire.ir import Tool
+from toolwire.ir import NOTHING, Tool
 from toolwire.policy.rules import Rule
 from toolwire.wire import MAX_BYTES
 
@@ -36,6 +37,9 @@ class Options(Struct, frozen=True, kw_only=True):
     tools: tuple[Tool, ...] = ()
     """Tools that the model gets besides the client's own. Calls of them are answered by whoever serves the client, and
     do not reach it."""
+    substitutes: Mapping[str, Tool] = NOTHING
+    """Functions that stand in for a provider's own tools (`web_search`, `web_fetch`) where it has none. Their calls are
+    answered like those of `tools`, and the client sees them as those of the tool that it asked for."""
     unseen: bool = False
     """May something be kept of earlier answers that the client did not see, because such calls were run for it?"""
     shown: frozenset[str] = frozenset()

@@ -186,6 +186,8 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     """What a POST to any other path, with this query, asks for; None when it is not this protocol's."""
     sdk: tuple[str, str, str] | None = None
     """The vendor whose SDK speaks this, the variable that holds its base URL, and what stands in it behind the host."""
+    hosted: tuple[bytes, ...] = ()
+    """Words in a body that declare a search or a fetch which the provider runs."""
     history: tuple[bytes, ...] = ()
     """Words in a body that tell of earlier calls, results or thinking. Those may have been another model's, so such a
     request is read before it passes untouched."""

@@ -7,7 +7,7 @@ calls are taken out of the answer; with their results the model goes on, and the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -27,7 +27,8 @@ from toolwire.events import (
     UsageUpdate,
 )
 from toolwire.fold import Fold
-from toolwire.ir import Call, HostedTool, Part, Reasoning, Request, Result, Text, Turn, Usage
+from toolwire.hosted import shown
+from toolwire.ir import NOTHING, Call, HostedTool, Part, Reasoning, Request, Result, Text, Turn, Usage
 
 PAUSE = "pause"
 SHOWN = 200
@@ -93,8 +94,9 @@ class Rounds:
         self,
         takes: Takes | None = None,
         pauses: bool = False,
-        shown: frozenset[str] = frozenset(),
+        telling: frozenset[str] = frozenset(),
         sealed: bool = True,
+        standing: Mapping[str, str] = NOTHING,
     ) -> None:
         self.paused = False
         """Must the model be asked again before there is an end?"""
@@ -103,7 +105,9 @@ class Rounds:
         self.done: list[Round] = []
         self._takes = takes
         self._pauses = pauses
-        self._shown = shown
+        self._shown = telling
+        self._standing = standing
+        """The provider's own tools that functions stand in for, by the functions' names."""
         self._sealed = sealed or takes is None
         """Does the client get seals? Not where nobody keeps what they are bound to."""
         self._mute: set[int] = set()
@@ -223,13 +227,24 @@ class Rounds:
         self._fold.usage = None
 
     def _tell(self, results: Sequence[Result]) -> None:
-        """Calls that the client wants to see go into the thinking: it is shown everywhere, and comes back nowhere."""
-        said = [told(self.named(one.call), result) for one, result in zip(self.taken, results, strict=False)]
-        lines = [line for one, line in zip(self.taken, said, strict=False) if self.named(one.call).name in self._shown]
+        """Calls that the client wants to see go into the thinking: it is shown everywhere, and comes back nowhere.
+        Those that stand in for a tool of the provider's are told as that tool."""
+        lines: list[str] = []
+        for one, result in zip(self.taken, results, strict=False):
+            call = self.named(one.call)
+            if call.name in self._standing:
+                for part in shown(call, result, self._standing[call.name]):
+                    self._tell_whole(part)
+            elif call.name in self._shown:
+                lines.append(told(call, result))
         if lines:
-            index = self._next
-            self._next += 1
-            self._told += [PartStart(index, Reasoning()), TextDelta(index, "\n".join(lines)), PartEnd(index)]
+            self._tell_whole(Reasoning(), "\n".join(lines))
+
+    def _tell_whole(self, part: Part, text: str = "") -> None:
+        index = self._next
+        self._next += 1
+        said = [TextDelta(index, text)] if text else []
+        self._told += [PartStart(index, part), *said, PartEnd(index)]
 
     @property
     def hidden(self) -> list[Call]:

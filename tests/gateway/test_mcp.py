@@ -391,8 +391,8 @@ def test_only_allowed_tools_are_offered_and_none_that_the_client_has_itself() ->
             assert not found.intercepts("docs__add")
             echo = found.tools[1]
             assert (echo.description, echo.parameters) == ("Does echo.", TOOLS["echo"])
-            assert talk.servers.named("docs__add") is not None
-            assert talk.servers.named("docs__fail") is None
+            there = await talk.servers.standing({"web_search": ("docs", "add"), "web_fetch": ("docs", "fail")})
+            assert list(there) == ["web_search"]
 
     run(test)
 

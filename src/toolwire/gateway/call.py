@@ -49,6 +49,8 @@ class Tooling(Protocol):
     """Whoever has tools for the model besides the client's."""
 
     tools: tuple[Tool, ...]
+    substitutes: Mapping[str, Tool]
+    """Those that stand in for a provider's own tools, by what they stand in for."""
     rounds: int
     """How often in one answer they may be called."""
 

@@ -33,7 +33,7 @@ from toolwire.gateway.telemetry.metrics import CONTENT_TYPE
 from toolwire.gateway.telemetry.record import Record
 from toolwire.gateway.telemetry.watching import Telemetry
 from toolwire.gateway.through import NOWHERE, pass_through
-from toolwire.ir import Failure
+from toolwire.ir import NOTHING, Failure
 from toolwire.room import Asked, Card, Room
 from toolwire.wire import Malformed, as_object, decode, encode
 
@@ -150,7 +150,15 @@ class Endpoints:
         agents = recognised(call.headers.get("user-agent", ""))
         clients = (call.client.name, key.name if key is not None else "", *agents)
         await self._servers.ready(models, clients)
-        call.tooling = self._servers.interceptor(models, clients)
+        standing = await self._standing(call)
+        call.tooling = self._servers.interceptor(models, clients, (), standing)
+
+    async def _standing(self, call: Call) -> Mapping[str, Any]:
+        """What stands in for tools of a provider, where the request has such."""
+        wanted = self.state.config.translate.substitutes
+        if not wanted or not any(word in call.body for word in call.client.http.hosted):
+            return NOTHING
+        return await self._servers.standing(wanted)
 
     async def _stream(self, incoming: Incoming, call: Call, flow: Flow) -> None:
         http, record, server = call.client.http, call.record, self.state.config.server

@@ -96,6 +96,7 @@ def _options(call: Call, line: Line) -> Options:
         seed=call.seed or call.record.request_id,
         keeps=call.sealing is not None,
         tools=call.tooling.tools if call.tooling is not None else (),
+        substitutes=call.tooling.substitutes if call.tooling is not None else NOTHING,
         unseen=call.unseen,
         shown=_shown(call, call.tooling) if call.tooling is not None else frozenset(),
         stamps=line.stamps,

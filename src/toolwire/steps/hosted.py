@@ -51,7 +51,13 @@ def substituted(request: Request, substitutes: Mapping[str, Tool], provider: Roo
         return Substituted(request)
     there, functions = provider.rules.hosted, any(isinstance(tool, Tool) for tool in request.tools)
     lacking = {tool.tool for tool in asked if not (there and provider.hosts(tool.tool, request.model, functions))}
-    given = {name: tool for name, tool in substitutes.items() if name in lacking}
+    declared = {tool.name: tool for tool in request.tools if isinstance(tool, Tool) and not tool.namespace}
+    given = {
+        name: tool
+        for name, tool in substitutes.items()
+        if name in lacking
+        and declared.get(tool.name, tool) == tool  # the client's own tool of that name is the client's
+    }
     if not there:
         request = _bare(request, given, ledger)
     if not given:

@@ -47,7 +47,9 @@ def stream(body: Object) -> list[str]:
 def _unfolded(block: Object) -> tuple[Object, list[Object]]:
     match block["type"]:
         case "text":
-            return {**block, "text": ""}, [{"type": "text_delta", "text": text} for text in pieces(block["text"])]
+            cited = [{"type": "citations_delta", "citation": one} for one in block.get("citations") or ()]
+            said = [{"type": "text_delta", "text": text} for text in pieces(block["text"])]
+            return {**block, "text": ""} | ({"citations": []} if cited else {}), [*cited, *said]
         case "thinking":
             said = [{"type": "thinking_delta", "thinking": text} for text in pieces(block["thinking"])]
             signed: Object = {"type": "signature_delta", "signature": block["signature"]}

@@ -24,6 +24,8 @@ def stream(body: Object) -> list[str]:
         deltas: list[Object] = [{"role": "assistant", "content": None if message.get("tool_calls") else ""}]
         for key in ("reasoning_content", "content", "refusal"):
             deltas += [{key: text} for text in pieces(message.get(key) or "")]
+        if message.get("annotations"):
+            deltas.append({"annotations": message["annotations"]})
         for number, call in enumerate(message.get("tool_calls") or []):
             deltas += _call_deltas(number, call)
         frames += [{"choices": [{"index": index, "delta": delta, "finish_reason": None}]} for delta in deltas]

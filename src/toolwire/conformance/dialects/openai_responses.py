@@ -53,8 +53,13 @@ def _unfold_message(item: Object) -> tuple[Object, list[Object]]:
         kind = part["type"]
         key = "text" if kind == "output_text" else "refusal"
         name = f"response.{kind}"
-        frames.append({"type": "response.content_part.added", "content_index": index, "part": {**part, key: ""}})
+        cited = part.get("annotations") or []
+        empty = {**part, key: ""} | ({"annotations": []} if cited else {})
+        frames.append({"type": "response.content_part.added", "content_index": index, "part": empty})
         frames += [{"type": f"{name}.delta", "content_index": index, "delta": text} for text in pieces(part[key])]
+        for number, one in enumerate(cited):
+            about = {"content_index": index, "annotation_index": number, "annotation": one}
+            frames.append({"type": f"{name}.annotation.added", **about})
         frames.append({"type": f"{name}.done", "content_index": index, key: part[key]})
         frames.append({"type": "response.content_part.done", "content_index": index, "part": part})
     return {**item, "content": [], "status": "in_progress"}, frames

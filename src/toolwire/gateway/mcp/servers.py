@@ -95,21 +95,28 @@ class Servers:
         return tuple(offered.tool for _, offered in self._given(models, clients))
 
     def interceptor(
-        self, models: Collection[str], clients: Collection[str], taken: Collection[str] = ()
+        self,
+        models: Collection[str],
+        clients: Collection[str],
+        taken: Collection[str] = (),
+        standing: Mapping[str, tuple[Link, Offered]] = NOTHING,
     ) -> Interceptor | None:
         """The same tools for one exchange, with who runs them; None where there are none. A tool whose name the client
         has given to one of its own (`taken`) is left out."""
         given = self._given(models, clients)
         rows = {offered.tool.name: (link, offered) for link, offered in given if offered.tool.name not in taken}
-        return Interceptor(rows) if rows else None
+        return Interceptor(rows, standing) if rows or standing else None
 
-    def named(self, name: str) -> Interceptor | None:
-        """One tool by its exposed name, whoever it is given to: for what stands in for a provider's own tools."""
-        for link in self._links.values():
-            for offered in link.tools:
-                if offered.tool.name == name:
-                    return Interceptor({name: (link, offered)})
-        return None
+    async def standing(self, wanted: Mapping[str, tuple[str, str]]) -> Mapping[str, tuple[Link, Offered]]:
+        """Tools that stand in for a provider's own, whoever else they are given to; those that are there now."""
+        found: dict[str, tuple[Link, Offered]] = {}
+        for hosted, (server, name) in wanted.items():
+            link = self._links.get(server)
+            if link is not None:
+                await link.ready()
+                there = [offered for offered in link.tools if offered.name == name]
+                found |= {hosted: (link, there[0])} if there else {}
+        return found
 
     def _given(self, models: Collection[str], clients: Collection[str]) -> tuple[tuple[Link, Offered], ...]:
         if not self._links:
@@ -149,11 +156,15 @@ def _fits(globs: tuple[str, ...], names: Collection[str]) -> bool:
 class Interceptor:
     """The tools of one exchange: made anew for each, because it counts rounds."""
 
-    def __init__(self, rows: Mapping[str, tuple[Link, Offered]]) -> None:
-        self._rows = rows
+    def __init__(
+        self, rows: Mapping[str, tuple[Link, Offered]], standing: Mapping[str, tuple[Link, Offered]] = NOTHING
+    ) -> None:
+        self._rows = {**rows, **{row[1].tool.name: row for row in standing.values()}}
         self._rounds: Counter[str] = Counter()
         self.tools: tuple[Tool, ...] = tuple(offered.tool for _, offered in rows.values())
-        self.rounds: int = max(link.settings.rounds for link, _ in rows.values())
+        self.substitutes: Mapping[str, Tool] = {hosted: offered.tool for hosted, (_, offered) in standing.items()}
+        """Those that stand in for a provider's own tools."""
+        self.rounds: int = max(link.settings.rounds for link, _ in self._rows.values())
         """After so many rounds every further call is refused."""
 
     def intercepts(self, name: str) -> bool:

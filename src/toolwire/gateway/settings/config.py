@@ -176,6 +176,17 @@ class Translate(Struct, frozen=True, kw_only=True):
     """Say what could not be carried over, or refuse such a request."""
     cache_breakpoints: bool = True
     """Set cache breakpoints for clients that cannot, where the provider caches only what is marked."""
+    web_search: str = ""
+    """`mcp:SERVER/TOOL`: a tool of an MCP server that searches where the provider has no search of its own."""
+    web_fetch: str = ""
+    """`mcp:SERVER/TOOL`: the same for a tool that fetches a page."""
+
+    @property
+    def substitutes(self) -> Mapping[str, tuple[str, str]]:
+        """The server and the tool that stand in, by the tool that they stand in for."""
+        named = {"web_search": self.web_search, "web_fetch": self.web_fetch}
+        pairs = {tool: value.removeprefix("mcp:").partition("/") for tool, value in named.items() if value}
+        return {tool: (server, name) for tool, (server, _, name) in pairs.items()}
 
 
 class Store(Struct, frozen=True, kw_only=True):

@@ -111,9 +111,24 @@ def _read(
         mcp=mcp_servers(findings.table(tables.get("mcp", {}), ("mcp",)), environ, findings, folder),
         file=path,
     )
+    _stand_in(config, findings)
     if all(rule.provider in providers for rule in rules):
         _follow(config, findings)
     return config
+
+
+def _stand_in(config: Config, findings: Findings) -> None:
+    """Is there a server for each tool that is to stand in for a provider's own?"""
+    for name in ("web_search", "web_fetch"):
+        value: str = getattr(config.translate, name)
+        place: Place = ("translate", name)
+        server, _, tool = value.removeprefix("mcp:").partition("/")
+        if value and not (value.startswith("mcp:") and server and tool):
+            findings.add(place, f"`{value}` names no tool of an MCP server", 'write "mcp:SERVER/TOOL"')
+        elif value and server not in config.mcp:
+            findings.add(
+                place, f"no MCP server is called `{server}`", meant(server, config.mcp) or f"add [mcp.{server}]"
+            )
 
 
 def _policy(value: object, findings: Findings, providers: Collection[str]) -> tuple[Rule, ...]:

@@ -89,6 +89,7 @@ def _write_count(tokens: int) -> Object:
 
 HTTP = Http(
     path=path,
+    hosted=(b'"web_search_', b'"web_fetch_'),
     history=(b'"assistant"', b'"tool_result"'),
     sdk=("Anthropic", "ANTHROPIC_BASE_URL", ""),
     posts=MappingProxyType({PATH: Asked("generate"), COUNT_PATH: Asked("count")}),

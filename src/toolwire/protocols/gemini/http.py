@@ -151,6 +151,7 @@ def _write_count(tokens: int) -> Object:
 
 HTTP = Http(
     path=path,
+    hosted=(b"oogleSearch", b"oogle_search", b"rlContext", b"rl_context"),
     history=(b"unctionCall", b"unction_call", b"unctionResponse", b"unction_response", b"hought"),
     sdk=("Google", "GOOGLE_GEMINI_BASE_URL", ""),
     model_in_body=False,

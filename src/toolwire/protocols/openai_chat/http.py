@@ -50,6 +50,7 @@ def write_models(cards: tuple[Card, ...], _query: Mapping[str, str]) -> Object:
 
 HTTP = Http(
     path=_path,
+    hosted=(b'"web_search_options"',),
     history=(b'"tool_calls"', b'"tool_call_id"', b'"function_call"'),
     sdk=("OpenAI", "OPENAI_BASE_URL", "/v1"),
     posts=MappingProxyType({PATH: Asked("generate")}),

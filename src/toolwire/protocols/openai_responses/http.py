@@ -67,6 +67,7 @@ def _write_count(tokens: int) -> Object:
 
 HTTP = Http(
     path=path,
+    hosted=(b'"web_search',),
     history=(b'"call_id"', b'"encrypted_content"'),
     posts=MappingProxyType({PATH: Asked("generate"), COUNT_PATH: Asked("count")}),
     families=("/v1/responses", "/v1/conversations"),

@@ -187,7 +187,9 @@ def write_request(request: Request, ledger: Ledger) -> Object:
         out["input"] = write_input(request.turns, ledger, was.get("input"))
     if request.tools or "tools" in was:
         tools = was.get("tools")
-        out["tools"] = write_tools(request.tools, ledger, Origin(NAME, None, tools) if tools else None)
+        written = write_tools(request.tools, ledger, Origin(NAME, None, tools) if tools else None)
+        if written or "tools" in was:
+            out["tools"] = written
     if request.choice is not None:
         out["tool_choice"] = write_choice(request.choice, ledger)
     if request.stream is not None:

@@ -37,4 +37,5 @@ ROOM = Room(
     write_error=write_error,
     stream_reader=StreamReader,
     stream_writer=StreamWriter,
+    hosts=lambda tool, model, functions: True,
 )

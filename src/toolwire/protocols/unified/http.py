@@ -38,6 +38,7 @@ HTTP = Http(
     path=path,
     posts=MappingProxyType({PATH: Asked("generate")}),
     lists=("/v1/unified/models",),
+    hosted=(b'"hosted"',),
     families=("/v1/unified",),
     forwarded=("idempotency-key", "user-agent"),
     answered=("retry-after", "retry-after-ms", "x-ratelimit-*", "x-request-id", "x-toolwire-*"),

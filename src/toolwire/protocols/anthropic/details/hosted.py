@@ -286,6 +286,8 @@ def write_server_result(part: HostedResult, ledger: Ledger, answer: bool) -> Obj
         content = {"type": f"{kind}_error", "error_code": part.error}
     elif part.tool == "web_search":
         content = [_page(source) for source in part.sources]
+        if part.text:
+            ledger.note("part-dropped", place(part), "the text that a search found was left out")
     elif part.tool == "web_fetch":
         content = _document(part)
     else:

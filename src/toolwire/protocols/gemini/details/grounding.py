@@ -225,13 +225,7 @@ def _supports(
         start = citation.start if citation.start is not None else 0
         end = citation.end if citation.end is not None else len(text.text)
         key = (citation.url, citation.title, citation.quote)
-        index = (
-            known[key]
-            if key in known
-            else known[_key(citation)]
-            if _key(citation) in known
-            else _chunk(citation, "web", chunks, known)
-        )
+        index = known[key] if key in known else _chunk(citation, "web", chunks, known)
         indices = stretches.setdefault((start, end), [])
         if index not in indices:
             indices.append(index)

@@ -21,7 +21,7 @@ from toolwire.protocols.openai_responses.details.output import (
     write_picture,
 )
 from toolwire.protocols.openai_responses.names import CALLS, NAME
-from toolwire.protocols.openai_responses.parts import write_citation
+from toolwire.protocols.openai_responses.parts import own, write_citation
 from toolwire.sse import named
 from toolwire.wire import Json, Object, encode
 
@@ -102,7 +102,8 @@ class OpenMessage(OpenItem):
         super().__init__(part, id, number, ledger)
         self.first = part
         self.content: list[Object] = []
-        self.citations: list[Citation] = []
+        self.held: list[Citation] = []
+        """Citations of all of a text, whose end is not known before it ends."""
         self.annotations: list[Object] = []
         self.frame = (b"", b"")
 
@@ -112,7 +113,7 @@ class OpenMessage(OpenItem):
     def go_on(self, part: Part, out: Sequence) -> bytes:
         self.part = part
         self.pieces = []
-        self.annotations = []
+        self.held, self.annotations = [], []
         if isinstance(part, Opaque):
             return self._carry(part, out)
         at = self.about(content_index=len(self.content))
@@ -122,7 +123,7 @@ class OpenMessage(OpenItem):
         text = part.text if isinstance(part, (Text, Refusal)) else ""
         begun += self._say(text, out) if text else b""
         for citation in part.citations if isinstance(part, Text) else ():
-            begun += self._cite(citation, out)
+            begun += self._hold(citation, out)
         return begun
 
     def _carry(self, part: Opaque, out: Sequence) -> bytes:
@@ -138,7 +139,7 @@ class OpenMessage(OpenItem):
         if isinstance(event, TextDelta) and event.text:
             return self._say(event.text, out)
         if isinstance(event, CitationDelta) and isinstance(self.part, Text):
-            return self._cite(event.citation, out)
+            return self._hold(event.citation, out)
         if isinstance(event, SealDelta):
             self.ledger.note("seal-dropped", None, "the seal of a text was left out")
         return b""
@@ -146,6 +147,12 @@ class OpenMessage(OpenItem):
     def _say(self, text: str, out: Sequence) -> bytes:
         self.pieces.append(text)
         return out.delta(*self.frame, text)
+
+    def _hold(self, citation: Citation, out: Sequence) -> bytes:
+        if citation.end is None and not own(citation.origin):
+            self.held.append(citation)
+            return b""
+        return self._cite(citation, out)
 
     def _cite(self, citation: Citation, out: Sequence) -> bytes:
         written = write_citation(citation, sum(map(len, self.pieces)), self.ledger)
@@ -160,12 +167,13 @@ class OpenMessage(OpenItem):
             return b""
         text = "".join(self.pieces)
         at = self.about(content_index=len(self.content))
+        cited = b"".join([self._cite(citation, out) for citation in self.held])
         if isinstance(self.part, Refusal):
             whole: Object = {"type": "refusal", "refusal": text}
             said = out.event("response.refusal.done", {**at, "refusal": text})
         else:
             whole = {"type": "output_text", "text": text, "annotations": self.annotations, "logprobs": []}
-            said = out.event("response.output_text.done", {**at, "text": text, "logprobs": []})
+            said = cited + out.event("response.output_text.done", {**at, "text": text, "logprobs": []})
         self.content.append(whole)
         return said + out.event("response.content_part.done", {**at, "part": whole})
 
