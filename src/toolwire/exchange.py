@@ -295,8 +295,12 @@ class Exchange:
             usage=response.usage,
             finishes=tuple(choice.finish.kind for choice in response.choices if choice.finish is not None),
             failure=response.failure,
-            kept=self.kept(response, steps, self._rounds, seal=unseen.first_seal(shown)) if self.keeps else NOTHING,
+            kept=self._kept(response, shown, steps) if self.keeps else NOTHING,
         )
+
+    def _kept(self, response: Response, shown: Response, steps: AnswerSteps | None) -> Mapping[str, bytes]:
+        seal = unseen.first_seal(shown) if self._rounds is not None else ""
+        return self.kept(response, steps, self._rounds, seal=seal)
 
     def kept(
         self, response: Response, steps: AnswerSteps | None, taking: Rounds | None, ended: bool = True, seal: str = ""

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from toolwire import ids
-from toolwire.ir import Call, Choice, Reasoning, Request, Response, Seal, Text, Turn
+from toolwire.ir import Call, Choice, Part, Reasoning, Request, Response, Seal, Text, Turn
 from toolwire.room import Room
 from toolwire.wire import Json, Malformed, decode
 
@@ -139,7 +139,7 @@ def _kept_turn(choice: Choice, maker: str, shown: Sequence[Call] | None, bare: b
     `bare` thinking, without a seal, is worth keeping where it must come back."""
     made = [part for part in choice.parts if isinstance(part, Call)]
     calls = made if shown is None else shown
-    if not calls or not calls[0].id or len(calls) != len(made):
+    if not calls or not calls[0].id or len(calls) != len(made) or not _is_worth(choice.parts, calls, bare):
         return None
     known = iter(calls)
     pieces = tuple(
@@ -147,17 +147,23 @@ def _kept_turn(choice: Choice, maker: str, shown: Sequence[Call] | None, bare: b
         for part in choice.parts
         if isinstance(part, (Call, Text, Reasoning))
     )
-    if not any(_worth(piece, bare) for piece in pieces):
-        return None
     text = "".join(part.text for part in choice.parts if isinstance(part, Text))
     return calls[0].id, Kept(maker, pieces, shown_print(calls, text) if is_common(calls[0]) else "")
 
 
-def _worth(piece: Piece, bare: bool) -> bool:
-    if isinstance(piece, Called):
-        return piece.seal is not None or bool(piece.own)
-    sealed = isinstance(piece, (Thought, Said)) and piece.seal is not None
-    return sealed or (bare and isinstance(piece, Thought))
+def _is_worth(parts: Sequence[Part], calls: Sequence[Call], bare: bool) -> bool:
+    """Is there anything that the client does not have? Mostly there is not, so nothing is made to find out."""
+    known = iter(calls)
+    for part in parts:
+        if isinstance(part, Call):
+            if part.seal is not None or part.id not in ("", next(known).id):
+                return True
+        elif isinstance(part, Reasoning):
+            if bare or part.seal is not None:
+                return True
+        elif isinstance(part, Text) and part.seal is not None:
+            return True
+    return False
 
 
 def value_of(seal: Seal | None) -> str | None:
