@@ -21,7 +21,7 @@ from gateway.provider import PROTOCOLS, Provider, Received, Talk
 from gateway.test_moves import MAPPED, MODELS, RESULTS, WHERE, rounds
 from toolwire.protocols import room
 
-TURNS = 6
+TURNS = 4
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:UserWarning")
 
@@ -61,7 +61,7 @@ def test_a_growing_conversation(
         if number:
             client.base = base
             client.move(MODELS[target])
-            client.ask(f"And now? ({number})", image=number == 3)
+            client.ask(f"And now? ({number})", image=number == 2)
         client.run()
     assert talk.refused == []
     assert len(talk.asked) == 3 * TURNS
