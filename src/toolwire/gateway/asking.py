@@ -92,11 +92,13 @@ class Asking:
 
     async def _whole(self, call: Call, ready: Prepared, source: Source) -> Reply | Refusal:
         line, record = ready.line, call.record
-        data = await source.read(MAX_ANSWER)
-        if not isinstance(data, Fault) and not ready.passed and ready.exchange.goes_on:
+        data: bytes | Fault | Failure = await source.read(MAX_ANSWER)
+        if isinstance(data, bytes) and not ready.passed and ready.exchange.goes_on:
             data = await self._in_rounds(call, ready, data)
         if isinstance(data, Fault):
             return refusals.faulty(call, line, data)
+        if isinstance(data, Failure):
+            return refusals.refused(data, refusals.reply(call.client, data))
         streamed = source.headers.get("content-type", "").startswith(STREAM)
         try:
             if ready.passed and not streamed:
@@ -114,7 +116,7 @@ class Asking:
         whole = Reply(said.status, {**said.headers, **answer_headers(call, line, source.headers, codes)}, said.body)
         return whole if said.failure is None else refusals.refused(said.failure, whole)
 
-    async def _in_rounds(self, call: Call, ready: Prepared, data: bytes) -> bytes | Fault:
+    async def _in_rounds(self, call: Call, ready: Prepared, data: bytes) -> bytes | Fault | Failure:
         """An answer that paused, or calls what is not the client's, is asked to go on until it is whole."""
         exchange = ready.exchange
         while True:
@@ -130,21 +132,34 @@ class Asking:
             if isinstance(results, Fault):
                 return results
             got = await self.again(call, ready, exchange.go_on(taking, results))
-            read = got if isinstance(got, Fault) else await got.read(MAX_ANSWER)
-            if isinstance(read, Fault):
+            read = got if isinstance(got, (Fault, Failure)) else await got.read(MAX_ANSWER)
+            if isinstance(read, (Fault, Failure)):
                 return read
             data = read
 
-    async def again(self, call: Call, ready: Prepared, body: bytes) -> Source | Fault:
-        """Ask for the rest of an answer."""
-        source = await self.send(call, ready.line, body)
-        if isinstance(source, Fault) or source.status < 300:
+    async def again(self, call: Call, ready: Prepared, body: bytes) -> Source | Failure:
+        """Ask for the rest of an answer. What was done so far is worth another try."""
+        tries = call.state.config.server.retries
+        for number in range(tries + 1):
+            got = await self._once_more(call, ready, body)
+            if not isinstance(got, Failure) or number == tries or got.kind not in refusals.AGAIN:
+                break
+            wait = refusals.wait_after(got, number)
+            if wait > refusals.LONGEST_WAIT:
+                break
+            await asyncio.sleep(wait)
+        return got
+
+    async def _once_more(self, call: Call, ready: Prepared, body: bytes) -> Source | Failure:
+        line = ready.line
+        source = await self.send(call, line, body)
+        if isinstance(source, Fault):
+            return refusals.failure_of(line, source)
+        if source.status < 300:
             return source
         data = await source.read(MAX_ANSWER)
-        said = b"" if isinstance(data, Fault) else scrubbed(data, ready.line)
-        failure = ready.exchange.error(said, source.status, source.headers).failure
-        words = f": {failure.message}" if failure is not None and failure.message else ""
-        return Fault("protocol", f"its answer paused and did not go on (status {source.status}){words}")
+        said = b"" if isinstance(data, Fault) else scrubbed(data, line)
+        return ready.exchange.error(said, source.status, source.headers).failure or Failure("upstream", "", 502)
 
     # --- streams ---
 

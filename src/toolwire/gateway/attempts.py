@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Mapping
 
 from toolwire.gateway import refusals
@@ -13,12 +12,6 @@ from toolwire.gateway.call import Call, Flow, Refusal, Reply
 from toolwire.gateway.health import Health
 from toolwire.gateway.settings.routing import Target, chosen_room
 from toolwire.gateway.telemetry.watching import Telemetry
-from toolwire.ir import Failure
-
-BACK_OFF = 0.25
-"""Seconds before the second try; doubled for every further one, with some chance in it."""
-LONGEST_WAIT = 5.0
-"""A provider that asks for more than this is not waited for: another one is asked, or the client is told."""
 
 
 class Attempts:
@@ -78,20 +71,14 @@ class Attempts:
         for number in range(self._call.state.config.server.retries):
             if not isinstance(got, Refusal) or not got.again:
                 break
-            wait = self._wait(got.failure, number)
-            if wait > LONGEST_WAIT or self._clock() + wait > self._until:
+            wait = refusals.wait_after(got.failure, number)
+            if wait > refusals.LONGEST_WAIT or self._clock() + wait > self._until:
                 break
             if not last and got.failure.retry_after is not None:
                 break  # another one need not be waited for
             await asyncio.sleep(wait)
             got = await self._ask(target)
         return got
-
-    @staticmethod
-    def _wait(failure: Failure, again: int) -> float:
-        if failure.retry_after is not None:
-            return failure.retry_after
-        return float(BACK_OFF * 2**again * random.uniform(0.5, 1.0))
 
     def _note(self, target: Target, refusal: Refusal, seconds: float) -> None:
         server, failure = self._call.state.config.server, refusal.failure

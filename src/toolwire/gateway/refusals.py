@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -13,6 +14,10 @@ from toolwire.loss import Loss
 from toolwire.room import Room
 from toolwire.wire import Malformed, encode
 
+BACK_OFF = 0.25
+"""Seconds before the second try; doubled for every further one, with some chance in it."""
+LONGEST_WAIT = 5.0
+"""A provider that asks for more than this is not waited for: another one is asked, or the client is told."""
 AGAIN = frozenset({"timeout", "rate", "server", "upstream", "overloaded", "deadline"})
 """Failures after which the same provider may do better in a moment."""
 ONWARD = AGAIN | {"quota", "billing", "authentication", "permission", "not_found"}
@@ -45,6 +50,13 @@ def reply(room: Room, failure: Failure) -> Reply:
 def refused(failure: Failure, answer: Reply) -> Refusal:
     """What a provider refused."""
     return Refusal(failure, answer, failure.kind in AGAIN, failure.kind in ONWARD)
+
+
+def wait_after(failure: Failure, again: int) -> float:
+    """Seconds until the same provider is asked again."""
+    if failure.retry_after is not None:
+        return failure.retry_after
+    return float(BACK_OFF * 2**again * random.uniform(0.5, 1.0))
 
 
 def told(call: Call, failure: Failure, onward: bool = False) -> Refusal:

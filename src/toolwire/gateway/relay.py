@@ -14,6 +14,7 @@ from toolwire.gateway.rounding import results_of
 from toolwire.gateway.state.engine import Outflow
 from toolwire.gateway.state.gate import Gate
 from toolwire.gateway.upstream.faults import Fault
+from toolwire.ir import Failure
 from toolwire.room import Framing
 
 
@@ -82,9 +83,9 @@ async def relay(call: Call, flow: Flow, asking: Asking, outlet: Outflow) -> None
             if flow.source_ended:
                 if not flow.stream.paused:
                     break
-                fault = await _resumed(call, flow, asking)
-                if fault is not None:
-                    put(flow.stream.fail(refusals.failure_of(flow.prepared.line, fault)))
+                failure = await _resumed(call, flow, asking)
+                if failure is not None:
+                    put(flow.stream.fail(failure))
                     break
             got = await _poured(flow, put)
             if isinstance(got, Fault):
@@ -138,16 +139,16 @@ async def _poured(flow: Flow, put: Callable[[bytes], bool]) -> bytes | Fault | N
     return data
 
 
-async def _resumed(call: Call, flow: Flow, asking: Asking) -> Fault | None:
+async def _resumed(call: Call, flow: Flow, asking: Asking) -> Failure | None:
     """Go on with an answer that takes another round."""
-    stream = flow.stream
+    stream, line = flow.stream, flow.prepared.line
     if not isinstance(stream, StreamTranslation) or stream.rounds is None:
-        return Fault("protocol", "the answer paused and cannot go on")
+        return refusals.failure_of(line, Fault("protocol", "the answer paused and cannot go on"))
     results = await results_of(call, stream.rounds)
     if isinstance(results, Fault):
-        return results
+        return refusals.failure_of(line, results)
     got = await asking.again(call, flow.prepared, stream.go_on(results))
-    if isinstance(got, Fault):
+    if isinstance(got, Failure):
         return got
     flow.source, flow.source_ended = got, False
     return None
