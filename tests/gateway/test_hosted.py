@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from toolwire.conformance.dialects import DIALECTS
 from toolwire.conformance.frames import compact
 from toolwire.conformance.strict import complaints
 from toolwire.fold import fold
+from toolwire.gateway.settings.configfile import load
+from toolwire.gateway.settings.problems import Problems
 from toolwire.ir import Citation, HostedCall, HostedResult, Part, Text
 from toolwire.protocols import room
 
@@ -434,6 +437,33 @@ def test_a_server_without_tools_of_its_own_gets_none(tmp_path_factory: pytest.Te
         got = call(served, "anthropic", scene.model, False, **ASKS["anthropic"])
     assert "tools" not in scene.asked[0].json()
     assert "tool-dropped" in got.headers["x-toolwire-losses"]
+
+
+@pytest.mark.parametrize(
+    ("value", "what", "hint"),
+    [
+        ("test/echo", "`test/echo` names no tool of an MCP server", 'write "mcp:SERVER/TOOL"'),
+        ("mcp:test", "`mcp:test` names no tool of an MCP server", 'write "mcp:SERVER/TOOL"'),
+        ("mcp:tset/echo", "no MCP server is called `tset`", "did you mean `test`?"),
+        ("mcp:other/echo", "no MCP server is called `other`", "there is: test"),
+    ],
+)
+def test_mistakes_are_told_with_their_line(tmp_path: Path, value: str, what: str, hint: str) -> None:
+    file = tmp_path / "toolwire.toml"
+    file.write_text(f'[mcp.test]\n{COMMAND}\nmodels = ["*"]\n[translate]\nweb_search = "{value}"\n')
+    with pytest.raises(Problems) as found:
+        load(file, {})
+    (problem,) = found.value.found
+    assert (problem.line, problem.where, problem.what, problem.hint) == (5, "translate.web_search", what, hint)
+
+
+def test_only_who_gives_tools_to_nobody_is_warned(tmp_path: Path) -> None:
+    file = tmp_path / "toolwire.toml"
+    servers = f"[mcp.test]\n{COMMAND}\n[mcp.idle]\n{COMMAND}\n"
+    file.write_text(f'{servers}[translate]\nweb_fetch = "{FINDS}"\n')
+    config = load(file, {})
+    assert [problem.where for problem in config.warnings] == ["mcp.idle"]
+    assert config.translate.substitutes == {"web_fetch": ("test", "echo")}
 
 
 # --- declarations of MCP servers ---

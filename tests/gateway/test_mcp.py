@@ -694,8 +694,8 @@ def test_what_is_only_a_warning(tmp_path: Path) -> None:
     file.write_text('[mcp.a]\ncommand = "x"\nenv = {A = "$NOT_THERE"}\n')
     config = load(file, {})
     assert [(problem.line, problem.what) for problem in config.warnings] == [
-        (1, "nobody is given these tools"),
         (3, "the variable NOT_THERE is not set"),
+        (1, "nobody is given these tools"),
     ]
     assert config.mcp["a"].missing == ("NOT_THERE",)
 

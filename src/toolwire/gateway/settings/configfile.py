@@ -126,9 +126,13 @@ def _stand_in(config: Config, findings: Findings) -> None:
         if value and not (value.startswith("mcp:") and server and tool):
             findings.add(place, f"`{value}` names no tool of an MCP server", 'write "mcp:SERVER/TOOL"')
         elif value and server not in config.mcp:
-            findings.add(
-                place, f"no MCP server is called `{server}`", meant(server, config.mcp) or f"add [mcp.{server}]"
-            )
+            hint = meant(server, config.mcp) or f"add [mcp.{server}]"
+            findings.add(place, f"no MCP server is called `{server}`", hint)
+    standing = {server for server, _ in config.translate.substitutes.values()}
+    for name, settings in config.mcp.items():
+        if not settings.models and not settings.clients and name not in standing:
+            hint = 'models = ["*"] gives its tools to all models'
+            findings.add(("mcp", name), "nobody is given these tools", hint, "warning")
 
 
 def _policy(value: object, findings: Findings, providers: Collection[str]) -> tuple[Rule, ...]:

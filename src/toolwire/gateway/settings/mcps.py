@@ -92,9 +92,6 @@ class _Reading:
         url = self._url(table)
         if not self._one(table) or (not command and not url):
             return None
-        if not table.models and not table.clients:
-            hint = 'models = ["*"] gives its tools to all models'
-            self._findings.add(self._place, "nobody is given these tools", hint, "warning")
         env = {key: self._filled(value, "env", key) for key, value in (table.env or {}).items()}
         headers = {key.lower(): self._header(key, value) for key, value in (table.headers or {}).items()}
         return McpServer(

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from toolwire.ir import Format, Opaque, Part, Request, Settings, Text
+from msgspec.structs import replace
+
+from toolwire.ir import Format, Opaque, Origin, Part, Request, Settings, Text, Turn
 from toolwire.loss import OFF, Ledger
 from toolwire.protocols.anthropic.details.cache import checked_marks, read_cache, write_cache
 from toolwire.protocols.anthropic.details.schemas import enforceable
@@ -68,9 +70,15 @@ def read_request(body: Object) -> Request:
         take_bool(body, "stream", None),
         _read_settings(body, parallel, reading),
         _continues(body),
-        origin=reading.origin(body, None, REQUEST),
+        origin=_origin(reading.origin(body, None, REQUEST), turns),
         strays=tuple(reading.strays),
     )
+
+
+def _origin(origin: Origin, turns: tuple[Turn, ...]) -> Origin:
+    """A body that holds what nobody here made is not given back as it came."""
+    intact = all(turn.origin is None or turn.origin.intact for turn in turns)
+    return origin if intact else replace(origin, intact=False)
 
 
 def _continues(body: Object) -> bool:
