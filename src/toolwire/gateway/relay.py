@@ -36,11 +36,13 @@ class Outlet:
         """More of the stream; False when nothing more should come before `drained`."""
         if self._framing is not None:
             data = self._framing.feed(data)
+        if self._timer is None and self._heartbeat:
+            # Also before the first word: it may be long in coming.
+            self._last = self._loop.time()
+            self._timer = self._loop.call_later(self._every, self._tick)
         if not data:
             return True
         self._last = self._loop.time()
-        if self._timer is None and self._heartbeat:
-            self._timer = self._loop.call_later(self._every, self._tick)
         return self._incoming.put(data)
 
     async def drained(self) -> None:

@@ -1,0 +1,283 @@
+"""Tools that are run here, and what can go wrong with them: the model is told, the client sees an end, nothing runs twice."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from gateway.clients import CLIENTS, PATIENCE, Conversation, Task, close_all
+from gateway.conftest import MODELS, named
+from gateway.mcp_peers import Control, equipped, equipping
+from gateway.mcp_server import PIXEL
+from gateway.provider import PROTOCOLS, Hold, Provider, Says, Step, Talk
+from gateway.test_moves import elements
+from gateway.wire import ask
+from toolwire.gateway.mcp.names import exposed
+
+PAIRS = [(source, target) for source in CLIENTS for target in PROTOCOLS]
+BACKUP = {"openai-chat": "anthropic", "openai-responses": "gemini", "anthropic": "openai-chat", "gemini": "openai-chat"}
+
+streamed = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+pairs = pytest.mark.parametrize(("source", "target"), PAIRS)
+every = pytest.mark.parametrize("target", PROTOCOLS)
+clients = pytest.mark.parametrize("source", CLIENTS)
+
+
+@pytest.fixture(scope="module")
+def control() -> Iterator[Control]:
+    made = Control()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def tooled(provider: Provider, control: Control, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A gateway that tries twice and elsewhere, whose tools may be called in two rounds; one server is not there."""
+    folder = tmp_path_factory.mktemp("troubles")
+    lines = ['[mcp.gone]\ncommand = ["/nowhere/at/all"]\nmodels = ["*"]']
+    for target, other in BACKUP.items():
+        name = named(target)
+        lines.append(f'[models."b-{name}"]\nprovider = "{name}"\nmodel = "{MODELS[target]}"')
+        lines.append(f'fallbacks = ["m-{named(other)}"]')
+    text = equipped(folder, provider, control=control, mcp='models = ["*"]\nrounds = 2', more="\n".join(lines))
+    with equipping(folder, text.replace("retries = 0", "retries = 2")) as base:
+        yield base
+    close_all()
+
+
+def opened(base: str, talk: Talk, source: str, model: str, stream: bool) -> Conversation:
+    return CLIENTS[source](base, model, stream, Task(f"Go. {talk.mark}", {}))
+
+
+def model(target: str) -> str:
+    return f"m-{named(target)}"
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+ODD = exposed("test", "odd.name/with spaces").removeprefix("test__")
+TOLD = {
+    "fail": "the disk is full",
+    "refuse": "",
+    "mixed": "three",
+    ODD: "called odd.name/with spaces",
+}
+
+
+@streamed
+@every
+def test_what_tools_give(provider: Provider, tooled: str, target: str, stream: bool) -> None:
+    """Errors, media and resources: all of it reaches the model, in a form that it takes."""
+    first = tuple((f"test__{name}", {}) for name in ("fail", "refuse", "mixed", ODD))
+    second = tuple((f"test__{name}", {}) for name in ("image", "audio", "resources"))
+    talk = provider.script(Says("", first), Says("", second), Says("Done."))
+    source = "anthropic" if target == "openai-chat" else "openai-chat"
+    turn = opened(tooled, talk, source, model(target), stream).turn()
+    assert talk.refused == []
+    assert turn.text == "Done."
+    told = talk.asked[1].text
+    for name, words in TOLD.items():
+        assert words in told, name
+    media = talk.asked[2].raw.replace("_", "/").replace("-", "+")
+    assert PIXEL in media
+    assert "a note" in talk.asked[2].text
+    assert "file:///notes/b.txt" in talk.asked[2].text
+    if target == "anthropic":
+        results = [block for message in talk.asked[1].body["messages"][2:] for block in message["content"]]
+        assert [block.get("is_error") for block in results] == [True, True, None, None]
+
+
+@streamed
+def test_a_server_that_dies(provider: Provider, tmp_path: Path, stream: bool) -> None:
+    """The model is told, and the next answer has its tools again."""
+    talk = provider.script(Says("", (("test__crash", {}), ("test__crash", {}))), Says("Sorry."))
+    with equipping(tmp_path, equipped(tmp_path, provider)) as base:
+        assert opened(base, talk, "openai-chat", model("anthropic"), stream).turn().text == "Sorry."
+    assert talk.refused == []
+    assert talk.asked[1].text.count('"is_error":true') == 2
+
+
+def test_a_tool_that_takes_too_long(provider: Provider, control: Control, tmp_path: Path) -> None:
+    text = equipped(tmp_path, provider, control=control, mcp='models = ["*"]\ntimeout = 0.2')
+    talk = provider.script(Says("", (("test__slow", {}),)), Says("Too slow."))
+    with equipping(tmp_path, text) as base:
+        assert opened(base, talk, "openai-chat", model("anthropic"), True).turn().text == "Too slow."
+        assert control.call().over() == "cancelled"
+    assert talk.refused == []
+    assert '"is_error":true' in talk.asked[1].text
+
+
+# --- without end ------------------------------------------------------------------------------------------------------
+
+AGAIN = Says("", (("test__echo", {"text": "more"}),))
+
+
+@streamed
+@pairs
+def test_a_model_that_stops_when_told(provider: Provider, tooled: str, source: str, target: str, stream: bool) -> None:
+    """Beyond the last round calls are refused, so that it can still answer."""
+    talk = provider.script(AGAIN, AGAIN, AGAIN, Says("Enough."))
+    assert opened(tooled, talk, source, model(target), stream).turn().text == "Enough."
+    assert talk.refused == []
+    assert talk.asked[-1].text.count("no more calls") == 1
+
+
+@streamed
+@pairs
+def test_a_model_that_calls_for_ever(provider: Provider, tooled: str, source: str, target: str, stream: bool) -> None:
+    talk = provider.script(*[AGAIN] * 9)
+    client = opened(tooled, talk, source, model(target), stream)
+    with pytest.raises(client.raises, match="more than 2 rounds"):
+        client.turn()
+    assert len(talk.asked) == 5
+
+
+# --- failures in a later round ----------------------------------------------------------------------------------------
+
+
+@streamed
+@pytest.mark.parametrize("fails", ["rate", "busy", "bad"])
+@pairs
+def test_a_refusal_in_a_later_round(
+    provider: Provider, tooled: str, source: str, target: str, stream: bool, fails: str
+) -> None:
+    """The client is told what the provider said; what was run is not run again, here or elsewhere."""
+    talk = provider.script(AGAIN, *[Step(fails=fails)] * 3, Says("Never said."))
+    client = opened(tooled, talk, source, f"b-{named(target)}", stream)
+    words = {"rate": "Too many requests", "busy": "servers are busy", "bad": "cannot be done"}
+    # An SDK tells of a broken stream in words of its own.
+    match = "" if stream and source == "openai-responses" else words[fails]
+    with pytest.raises(client.raises, match=match) as told:
+        client.turn()
+    assert {asked.protocol for asked in talk.asked} == {target}
+    assert [len(elements(asked)) > len(elements(talk.asked[0])) for asked in talk.asked[1:]] == [True] * len(
+        talk.asked[1:]
+    )
+    if not stream:
+        status = getattr(told.value, "status_code", None) or getattr(told.value, "status", None) or told.value.code
+        wanted = {"rate": 429, "bad": 400}.get(fails)
+        assert status == wanted if wanted else status in (502, 503, 529)
+
+
+@pytest.mark.parametrize("breaks", ["error", "cut", "ended"])
+@pairs
+def test_a_stream_that_breaks_in_a_later_round(
+    provider: Provider, tooled: str, source: str, target: str, breaks: str
+) -> None:
+    talk = provider.script(AGAIN, Step(Says("Once upon a time there was"), breaks=breaks), Says("Never said."))  # type: ignore[arg-type]
+    client = opened(tooled, talk, source, f"b-{named(target)}", True)
+    with pytest.raises(client.raises):
+        client.turn()
+    assert len(talk.asked) == 2
+
+
+@pairs
+def test_a_body_that_is_cut_in_a_later_round(provider: Provider, tooled: str, source: str, target: str) -> None:
+    talk = provider.script(AGAIN, Step(Says("Once upon a time"), breaks="cut"), Says("Never said."))
+    client = opened(tooled, talk, source, f"b-{named(target)}", False)
+    with pytest.raises(client.raises):
+        client.turn()
+    assert {asked.protocol for asked in talk.asked} == {target}
+    assert all("more" in asked.text for asked in talk.asked[1:])
+
+
+# --- leaving, and waiting ---------------------------------------------------------------------------------------------
+
+
+def asked_for(talk: Talk, stream: bool, target: str = "anthropic") -> bytes:
+    messages = [{"role": "user", "content": talk.mark}]
+    return json.dumps({"model": model(target), "messages": messages, "stream": stream}).encode()
+
+
+def connected(base: str, body: bytes) -> socket.socket:
+    address = urlsplit(base)
+    client = socket.create_connection((address.hostname or "", address.port or 0), PATIENCE)
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    client.sendall(head.encode() + body)
+    return client
+
+
+@streamed
+def test_a_client_that_leaves_in_the_middle_of_a_call(
+    provider: Provider, tooled: str, control: Control, stream: bool
+) -> None:
+    """Its call is cancelled at the server, and nobody is asked again."""
+    talk = provider.script(Says("Wait. ", (("test__slow", {}),)), Says("Never said."))
+    client = connected(tooled, asked_for(talk, stream))
+    waiting = control.call()
+    client.close()
+    assert waiting.over() == "cancelled"
+    assert len(talk.asked) == 1
+
+
+def test_a_client_that_leaves_in_the_middle_of_a_mixed_turn(provider: Provider, tooled: str, control: Control) -> None:
+    talk = provider.script(Says("Wait. ", (("get_weather", {"city": "Paris"}), ("test__slow", {}))))
+    tools = [{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}]
+    body = json.dumps({**json.loads(asked_for(talk, True)), "tools": tools}).encode()
+    client = connected(tooled, body)
+    waiting = control.call()
+    client.close()
+    assert waiting.over() == "cancelled"
+
+
+@streamed
+def test_a_client_that_leaves_in_a_later_round(provider: Provider, tooled: str, stream: bool) -> None:
+    hold = Hold()
+    talk = provider.script(AGAIN, Step(Says("Never said."), hold=hold))
+    client = connected(tooled, asked_for(talk, stream))
+    assert hold.reached.wait(PATIENCE)
+    client.close()
+    assert hold.gone.wait(PATIENCE)
+    hold.close()
+
+
+@clients
+def test_signs_of_life(provider: Provider, control: Control, tmp_path: Path, source: str) -> None:
+    """However long a tool takes, and though nothing was said before it, the connection of a stream is kept alive."""
+    text = equipped(tmp_path, provider, control=control, server="heartbeat = 0.05")
+    talk = provider.script(Says("", (("test__slow", {}),)), Says("At last."))
+    user = {"role": "user", "content": talk.mark}
+    asks = {
+        "openai-chat": ("/v1/chat/completions", {"messages": [user]}),
+        "openai-responses": ("/v1/responses", {"input": talk.mark}),
+        "anthropic": ("/v1/messages", {"messages": [user], "max_tokens": 100}),
+        "gemini": (f"/v1beta/models/{model('anthropic')}:streamGenerateContent?alt=sse", {}),
+        "unified": ("/v1/unified", {"messages": [user]}),
+    }
+    path, more = asks[source]
+    if source == "gemini":
+        asked = {"contents": [{"role": "user", "parts": [{"text": talk.mark}]}]}
+    else:
+        asked = {"model": model("anthropic"), "stream": True, **more}
+    body = json.dumps(asked).encode()
+    with equipping(tmp_path, text) as base:
+        address = urlsplit(base)
+        with socket.create_connection((address.hostname or "", address.port or 0), PATIENCE) as client:
+            head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
+            client.sendall(head.encode() + body)
+            waiting = control.call()
+            got = b""
+            beat = re.compile(rb"\n:[^\n]*\n|event: ping")
+            while len(beat.findall(got)) < 3:
+                got += client.recv(65536)
+            assert len(talk.asked) == 1
+            waiting.gives("slowly")
+            while piece := client.recv(65536):
+                got += piece
+    assert "slowly" in talk.asked[1].text
+
+
+@streamed
+def test_a_gateway_without_its_server_serves(provider: Provider, tooled: str, stream: bool) -> None:
+    """One of the servers was never there."""
+    talk = provider.script(Says("Hello."))
+    port = urlsplit(tooled).port or 0
+    got = ask(port, "POST", "/v1/chat/completions", asked_for(talk, stream))
+    assert (got.status, got.whole) == (200, True)
+    assert "gone__" not in talk.asked[0].text
