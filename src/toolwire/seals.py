@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from msgspec.structs import replace
+
 from toolwire.envelopes import OURS, PREFIX, Entry, entries_in, envelope
-from toolwire.ir import Call, Part, Reasoning, Request, Seal, Summary, Text, Turn, changed, place
+from toolwire.ir import Call, Origin, Part, Reasoning, Request, Seal, Summary, Text, Turn, changed, place
 from toolwire.loss import Ledger
 from toolwire.room import Rules
 
@@ -138,17 +140,39 @@ def _seal_before(parts: list[Part], delivered: list[Turn], seal: Seal) -> None:
 def kept(request: Request, maker: str, rules: Rules, ledger: Ledger) -> Request:
     """The request with only those seals that their own maker will read, and only such thinking as it will take."""
     turns: list[Turn] = []
+    left = False
+    """Was thinking left out that led to what the assistant says now?"""
     for number, turn in enumerate(request.turns):
+        left = left and turn.role == "assistant"
         if turn.role == "assistant":
             if rules.vendor:
                 turn = _handed_over(turn, maker, VENDOR + rules.vendor)
             leads = not rules.reasoning_leads or _leads(request.turns, number)
+            left = left or (rules.reasoning_leads and any(_is_foreign(part, maker) for part in turn.parts))
             turn = _kept_turn(turn, maker, rules, leads, ledger)
             if not turn.parts and request.turns[number].parts:
                 continue
+            turn = _nameless(turn) if left else turn
         turns.append(turn)
     same = len(turns) == len(request.turns) and all(new is old for new, old in zip(turns, request.turns, strict=True))
     return request if same else changed(request, turns=tuple(turns))
+
+
+def _nameless(turn: Turn) -> Turn:
+    """A turn without the ids of its items: by these a provider knows which thinking it must find before them."""
+    parts: list[Part] = []
+    for part in turn.parts:
+        if isinstance(part, Call):
+            part = replace(part, item="", origin=_unwritten(part.origin))
+        elif isinstance(part, Text):
+            part = replace(part, origin=None)
+        parts.append(part)
+    return replace(turn, parts=tuple(parts), origin=_unwritten(turn.origin))
+
+
+def _unwritten(origin: Origin | None) -> Origin | None:
+    """An origin that tells the place only."""
+    return None if origin is None else replace(origin, wire=None, intact=False)
 
 
 def _leads(turns: tuple[Turn, ...], number: int) -> bool:

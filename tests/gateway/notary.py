@@ -254,14 +254,15 @@ def _gist(item: dict[str, Any]) -> Any:
 
 def _signatures(body: dict[str, Any], mine: list[Answer]) -> Iterator[str]:
     made = {decoded(seal): part for answer in mine for part in answer.parts if (seal := part.get("thoughtSignature"))}
-    called = {part["functionCall"]["id"] for answer in mine for part in answer.parts if "functionCall" in part}
+    calls = [part for answer in mine for part in answer.parts if "functionCall" in part]
+    called = {part["functionCall"]["id"]: _data(part) for part in calls}
     for index, content in enumerate(body["contents"]):
         first = True
         for part in content["parts"]:
             call = part.get("functionCall")
             value = part.get("thoughtSignature")
             if value == PLACEHOLDER:
-                if call is None or not first or call.get("id") in called:
+                if call is None or not first or called.get(call.get("id")) == _data(part):
                     yield f"contents[{index}]: no placeholder is needed on {part}"
             elif value is not None:
                 whole = made.get(decoded(value))

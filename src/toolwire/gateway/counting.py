@@ -11,7 +11,7 @@ from toolwire.gateway.asking import MAX_ANSWER, Asking
 from toolwire.gateway.call import Call, Reply
 from toolwire.gateway.headers import JSON
 from toolwire.gateway.lines import Line
-from toolwire.gateway.preparing import rules_for
+from toolwire.gateway.preparing import maker_of, rules_for
 from toolwire.gateway.settings.routing import Target, chosen_room
 from toolwire.gateway.upstream.faults import Fault
 from toolwire.ir import Failure
@@ -51,7 +51,7 @@ async def _asked(call: Call, line: Line, body: Json, asking: Asking) -> int | No
         return None
     if line.provider.forward_auth and not call.visitor.own:
         return None
-    options = Options(model=line.model, stream=False, maker=line.maker, policy=rules_for(call, line))
+    options = Options(model=line.model, stream=False, maker=maker_of(call, line)[0], policy=rules_for(call, line))
     exchange = Exchange(call.client, line.room, options)
     try:
         wire = as_object(decode(exchange.request(body).body), None)

@@ -81,9 +81,7 @@ def _exchange(call: Call, line: Line) -> Exchange:
 
 def _options(call: Call, line: Line) -> Options:
     translate = call.state.config.translate
-    maker = line.maker
-    if line.provider.forward_auth:
-        maker = f"{line.room.name}/{line.provider.name}/{digest(call.visitor.own, 8)}"
+    maker, marked = maker_of(call, line)
     return Options(
         model=line.model,
         stream=call.stream,
@@ -99,18 +97,30 @@ def _options(call: Call, line: Line) -> Options:
         substitutes=call.tooling.substitutes if call.tooling is not None else NOTHING,
         unseen=call.unseen,
         shown=_shown(call, call.tooling) if call.tooling is not None else frozenset(),
-        stamps=line.stamps,
+        stamps=line.stamps or marked,
         policy=rules_for(call, line),
     )
+
+
+def maker_of(call: Call, line: Line) -> tuple[str, bool]:
+    """Who makes seals here, and whether that depends on rules: seals are bound to the tools that their maker saw, so
+    that one who works under other rules is another."""
+    maker = line.maker
+    if line.provider.forward_auth:
+        maker = f"{line.room.name}/{line.provider.name}/{digest(call.visitor.own, 8)}"
+    mark = call.state.policy.mark(_subject(call, line)) if call.state.policy else ""
+    return (f"{maker}~{mark}", True) if mark else (maker, False)
 
 
 def rules_for(call: Call, line: Line) -> tuple[Rule, ...]:
     """What the operator does to the tools of this exchange."""
     policy = call.state.policy
-    if not policy:
-        return ()
+    return policy.active(_subject(call, line)) if policy else ()
+
+
+def _subject(call: Call, line: Line) -> Subject:
     agent, product = recognised(call.headers.get("user-agent", ""))
-    return policy.active(Subject(call.client.name, agent, line.provider.name, line.model, call.model, product))
+    return Subject(call.client.name, agent, line.provider.name, line.model, call.model, product)
 
 
 def _shown(call: Call, tooling: Tooling) -> frozenset[str]:

@@ -6,11 +6,15 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from toolwire.ids import flat
+from msgspec import json
+
+from toolwire.ids import digest, flat
 from toolwire.ir import AnyTool, HostedTool, Tool, ToolName
-from toolwire.policy.rules import Match, Rule, Subject
+from toolwire.policy.rules import SEEN, Match, Rule, Subject
 
 REMEMBERED = 2048
+_MARK = 8
+_NOTHING = {name: getattr(Rule(), name) for name in SEEN}
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -51,25 +55,41 @@ def in_force(rules: Sequence[Rule], subject: Subject) -> tuple[Rule, ...]:
     )
 
 
+def mark_of(rules: Sequence[Rule]) -> str:
+    """What tells these rules from others, by what the model sees of its tools; "" where it sees nothing of them."""
+    said = [
+        [rule.tool, rule.type, rule.namespace, rule.within, {name: getattr(rule, name) for name in SEEN}]
+        for rule in rules
+        if any(getattr(rule, name) != _NOTHING[name] for name in SEEN)
+    ]
+    return digest(json.encode(said, enc_hook=dict).decode(), _MARK) if said else ""
+
+
 class Policy:
     """All rules of an operator. What is in force for a subject is worked out once."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)
-        self._found: dict[Subject, tuple[Rule, ...]] = {}
+        self._found: dict[Subject, tuple[tuple[Rule, ...], str]] = {}
 
     def __bool__(self) -> bool:
         return bool(self.rules)
 
     def active(self, subject: Subject) -> tuple[Rule, ...]:
         """The rules for this exchange, in the order of the file."""
-        if not self.rules:
-            return ()
+        return self._known(subject)[0] if self.rules else ()
+
+    def mark(self, subject: Subject) -> str:
+        """What tells the rules for this exchange from others. Seals are bound to what their maker saw."""
+        return self._known(subject)[1] if self.rules else ""
+
+    def _known(self, subject: Subject) -> tuple[tuple[Rule, ...], str]:
         found = self._found.get(subject)
         if found is None:
             if len(self._found) >= REMEMBERED:  # names come from clients, so there is no end of them
                 self._found.clear()
-            found = self._found[subject] = in_force(self.rules, subject)
+            rules = in_force(self.rules, subject)
+            found = self._found[subject] = (rules, mark_of(rules))
         return found
 
 

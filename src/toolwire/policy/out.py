@@ -22,6 +22,7 @@ from toolwire.ir import (
 )
 from toolwire.loss import Ledger
 from toolwire.policy.back import UNDONE, Key, Undo, Undone
+from toolwire.policy.bound import estranged
 from toolwire.policy.choosing import Forces, chosen, limited
 from toolwire.policy.effects import Effect, effect_of
 from toolwire.policy.guidance import Mentions, cleaned, instructed, shell_among, shortened, spoken
@@ -46,6 +47,8 @@ def applied(
     if not _same(tools, request.tools):
         changes["tools"] = tools
     turns = tuple(work.turn(turn) for turn in request.turns)
+    if changes or not _same(turns, request.turns):
+        turns = tuple(map(estranged, turns))
     if not _same(turns, request.turns):
         changes["turns"] = turns
     choice = chosen(request, tools, rules, work.renamed, ledger, forces)

@@ -118,3 +118,6 @@ class Rule(Struct, frozen=True, kw_only=True):
 
 MATCHES = Match.__struct_fields__
 EFFECTS = tuple(name for name in Rule.__struct_fields__ if name not in (*MATCHES, "name", "within"))
+UNSEEN = frozenset({"defaults", "choice", "validate", "parallel"})
+"""Effects that change nothing in what the model reads of its tools."""
+SEEN = tuple(name for name in EFFECTS if name not in UNSEEN)

@@ -1,0 +1,338 @@
+"""Rules and what is kept: the store has the client's words, the model always gets its own, whatever changed between."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.clients import CLIENTS, Result, Task, close_all
+from gateway.kept import (
+    ENOUGH,
+    FUNCTIONS,
+    MODEL,
+    SEALING,
+    THINKS,
+    Client,
+    Plain,
+    calls_of,
+    client_of,
+    file_in,
+    heard,
+    keeping,
+    results,
+)
+from gateway.process import serving
+from gateway.provider import KEYS, PROTOCOLS, Provider, Received, Says, Talk
+from gateway.test_pairs import exchanged
+
+STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)
+pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:UserWarning")
+
+RENAMED = """
+[[policy]]
+name = "weather"
+tool = "get_weather"
+rename = "weather_of"
+parameters = { city = "town" }
+"""
+OTHERWISE = """
+[[policy]]
+name = "weather"
+tool = "get_weather"
+rename = "sky"
+reshape = { city = { to = "places", as = "one-list" } }
+
+[[policy]]
+name = "no time"
+tool = "get_time"
+drop = true
+guidance = "There is no `{tool}`."
+"""
+THERE = RENAMED.replace('name = "weather"', 'name = "weather"\nprovider = "anthropic"', 1)
+RULES = {"renamed": RENAMED, "otherwise": OTHERWISE, "none": "", "there": THERE}
+OWN = ("get_weather", {"city": "Paris"})
+SEEN = {
+    "renamed": ("weather_of", {"town": "Paris"}),
+    "otherwise": ("sky", {"places": ["Paris"]}),
+    "none": OWN,
+}
+"""The call as the model makes it and is told of it, by the rules in force."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("ruled")
+
+
+@pytest.fixture(scope="module")
+def clients(provider: Provider, folder: Path) -> Iterator[dict[str, Client]]:
+    """Gateways with one store, each with other rules: what a gateway is after its file has changed."""
+    store = f'url = "{file_in(folder)}"\nlease = 3\n'
+    made: dict[str, Client] = {}
+    opened: list[Any] = []
+    for name, rules in RULES.items():
+        own = folder / name
+        own.mkdir()
+        gateway = keeping(own, provider, store + rules)
+        client = client_of(gateway.__enter__())
+        opened += [gateway, client]
+        made[name] = client.__enter__()
+    yield made
+    close_all()
+    for one in reversed(opened):
+        one.__exit__(None, None, None)
+
+
+def told(asked: Received) -> list[tuple[str, Any]]:
+    """The calls in the history that a provider was sent."""
+    if isinstance(asked.body.get("input"), str):
+        return []
+    return [(name, arguments) for name, arguments, _, _ in exchanged(asked)]
+
+
+def called(response: Any) -> list[tuple[str, Any]]:
+    return [(call.name, json.loads(call.arguments)) for call in calls_of(response)]
+
+
+def listed(items: Any) -> list[tuple[str, Any]]:
+    return [(item.name, json.loads(item.arguments)) for item in items if item.type == "function_call"]
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------------
+
+
+@STREAMS
+@EVERYWHERE
+def test_an_answer_is_kept_as_the_client_has_it(
+    clients: dict[str, Client], provider: Provider, target: str, stream: bool
+) -> None:
+    client, model = clients["renamed"], MODEL[target]
+    talk = provider.script(Says("Let me look.", (SEEN["renamed"],)), Says("It is mild."))
+    first = client.turn(model, talk.mark, stream, tools=FUNCTIONS)
+    assert called(first) == called(client.sdk.responses.retrieve(first.id)) == [OWN]
+    second = client.turn(model, results(first, "15 °C"), stream, tools=FUNCTIONS, previous_response_id=first.id)
+    assert second.output_text == "It is mild."
+    assert [tool.name for tool in second.tools] == [tool["name"] for tool in FUNCTIONS]
+    assert listed(client.sdk.responses.input_items.list(second.id, order="asc")) == [OWN]
+    assert told(talk.asked[1]) == [SEEN["renamed"]]
+    assert all("get_weather" not in asked.text for asked in talk.asked)
+    assert not talk.refused
+
+
+@STREAMS
+@EVERYWHERE
+def test_a_conversation_is_kept_as_the_client_has_it(
+    clients: dict[str, Client], provider: Provider, target: str, stream: bool
+) -> None:
+    client, model = clients["renamed"], MODEL[target]
+    talk = provider.script(Says("Let me look.", (SEEN["renamed"],)), Says("It is mild."))
+    room = client.sdk.conversations.create()
+    first = client.turn(model, talk.mark, stream, tools=FUNCTIONS, conversation=room.id)
+    client.turn(model, results(first, "15 °C"), stream, tools=FUNCTIONS, conversation=room.id)
+    assert called(first) == listed(client.sdk.conversations.items.list(room.id, order="asc")) == [OWN]
+    assert told(talk.asked[1]) == [SEEN["renamed"]]
+    assert all("get_weather" not in asked.text for asked in talk.asked)
+
+
+@EVERYWHERE
+def test_work_in_the_background_too(clients: dict[str, Client], provider: Provider, target: str) -> None:
+    client, model = clients["renamed"], MODEL[target]
+    talk = provider.script(Says("", (SEEN["renamed"],)), Says("It is mild."))
+    begun = client.sdk.responses.create(model=model, input=talk.mark, background=True, tools=FUNCTIONS)  # type: ignore[call-overload]
+    first = ended(client, begun.id)
+    assert called(first) == [OWN]
+    with client.sdk.responses.stream(response_id=first.id) as events:
+        assert called(events.get_final_response()) == [OWN]
+    client.turn(model, results(first, "15 °C"), tools=FUNCTIONS, previous_response_id=first.id)
+    assert told(talk.asked[1]) == [SEEN["renamed"]]
+
+
+def ended(client: Client, id: str) -> Any:
+    for _ in range(ENOUGH):
+        found = client.sdk.responses.retrieve(id)
+        if found.status not in ("queued", "in_progress"):
+            return found
+    raise AssertionError(id)
+
+
+# --- what changes between two turns -----------------------------------------------------------------------------------
+
+
+@STREAMS
+@EVERYWHERE
+@pytest.mark.parametrize("how", ["previous_response_id", "conversation"])
+def test_rules_change_in_the_middle(
+    clients: dict[str, Client], provider: Provider, target: str, stream: bool, how: str
+) -> None:
+    order = ["renamed", "otherwise", "none", "renamed"]
+    talk = provider.script(*(Says("", (SEEN[rules],)) for rules in order[:3]), Says("It is mild."))
+    room = clients["none"].sdk.conversations.create()
+    given: Any = talk.mark
+    going: dict[str, Any] = {}
+    for rules in order:
+        going = {"conversation": room.id} if how == "conversation" else going
+        turn = clients[rules].turn(MODEL[target], given, stream, tools=FUNCTIONS, **going)
+        given, going = results(turn, *["15 °C"] * len(calls_of(turn))), {"previous_response_id": turn.id}
+        assert called(turn) in ([OWN], [])
+    assert turn.output_text == "It is mild."
+    assert [told(asked) for asked in talk.asked] == [[SEEN[rules]] * number for number, rules in enumerate(order)]
+    assert not talk.refused
+
+
+def test_a_reload_in_the_middle(provider: Provider, tmp_path: Path) -> None:
+    file = tmp_path / "toolwire.toml"
+    talk = provider.script(Says("", (SEEN["renamed"],)), Says("", (SEEN["otherwise"],)), Says("It is mild."))
+    with keeping(tmp_path, provider, keys=()):
+        plain = file.read_text().replace('log = "none"', 'log = "json"')
+    file.write_text(plain + RENAMED)
+    with serving(tmp_path, "--config", str(file)) as process, client_of(f"http://127.0.0.1:{process.port}") as client:
+        first = client.turn("m-anthropic", talk.mark, tools=FUNCTIONS)
+        file.write_text(plain + OTHERWISE)
+        process.signal(signal.SIGHUP)
+        process.says('"reloaded"')
+        second = client.turn("m-anthropic", results(first, "15 °C"), tools=FUNCTIONS, previous_response_id=first.id)
+        client.turn("m-anthropic", results(second, "16 °C"), tools=FUNCTIONS, previous_response_id=second.id)
+    assert called(first) == called(second) == [OWN]
+    assert [told(asked) for asked in talk.asked] == [[], [SEEN["otherwise"]], [SEEN["otherwise"]] * 2]
+
+
+@STREAMS
+@pytest.mark.parametrize("target", [protocol for protocol in PROTOCOLS if protocol != "anthropic"])
+def test_the_provider_changes_in_the_middle(
+    clients: dict[str, Client], provider: Provider, target: str, stream: bool
+) -> None:
+    client, there = clients["there"], SEEN["renamed"]
+    talk = provider.script(Says("", (there,)), Says("", (OWN,)), Says("It is mild."))
+    first = client.turn("m-anthropic", talk.mark, stream, tools=FUNCTIONS)
+    second = client.turn(MODEL[target], results(first, "15 °C"), stream, tools=FUNCTIONS, previous_response_id=first.id)
+    client.turn("m-anthropic", results(second, "16 °C"), stream, tools=FUNCTIONS, previous_response_id=second.id)
+    assert called(first) == called(second) == [OWN]
+    assert [told(asked) for asked in talk.asked] == [[], [OWN], [there] * 2]
+    assert not talk.refused
+
+
+@STREAMS
+@EVERYWHERE
+def test_a_call_that_was_refused_is_kept_and_outlives_its_rule(
+    clients: dict[str, Client], provider: Provider, target: str, stream: bool
+) -> None:
+    """The client never saw it; the model is told of it again, in the words of whatever rules are in force."""
+    gone = ("get_time", {"city": "Rome"})
+    talk = provider.script(Says("", (gone,)), Says("", (SEEN["otherwise"],)), Says("It is mild."), Says("Bye."))
+    first = clients["otherwise"].turn(MODEL[target], talk.mark, stream, tools=FUNCTIONS)
+    assert called(first) == [OWN]
+    second = clients["renamed"].turn(
+        MODEL[target], results(first, "15 °C"), stream, tools=FUNCTIONS, previous_response_id=first.id
+    )
+    assert second.output_text == "It is mild."
+    clients["otherwise"].turn(MODEL[target], "Bye", stream, tools=FUNCTIONS, previous_response_id=second.id)
+    assert told(talk.asked[1]) == [gone]
+    assert told(talk.asked[2]) == [gone, SEEN["renamed"]]
+    assert told(talk.asked[3]) == [gone, SEEN["otherwise"]]
+    assert not talk.refused
+
+
+# --- summaries --------------------------------------------------------------------------------------------------------
+
+SUMMARY = "The user lives in Paris, where it is 15 °C."
+
+
+@EVERYWHERE
+@pytest.mark.parametrize("how", ["by itself", "kept", "trigger"])
+def test_a_conversation_is_made_short_under_rules(
+    clients: dict[str, Client], provider: Provider, target: str, how: str
+) -> None:
+    client, model = clients["renamed"], MODEL[target]
+    talk = provider.script(Says("", (SEEN["renamed"],)), Says("It is mild."), Says(SUMMARY), Says("Fine."))
+    first = client.turn(model, talk.mark, tools=FUNCTIONS)
+    given = results(first, "15 °C")
+    second = client.turn(model, given, tools=FUNCTIONS, previous_response_id=first.id)
+    made: list[Any] = []
+    going: dict[str, Any] = {}
+    if target == "openai-responses" and how != "trigger":
+        pytest.skip("its maker is asked to do it")
+    if how == "trigger":
+        trigger: list[Any] = [{"type": "compaction_trigger"}]
+        done = client.turn(model, trigger, tools=FUNCTIONS, previous_response_id=second.id)
+        going = {"previous_response_id": done.id}
+    elif how == "kept":
+        made = client.sdk.responses.compact(model=model, previous_response_id=second.id).output
+    else:
+        asked: list[Any] = [{"role": "user", "content": talk.mark}, *first.output, *given, *second.output]
+        made = client.sdk.responses.compact(model=model, input=asked).output
+    assert "get_weather" not in talk.asked[2].text
+    assert "weather_of" in talk.asked[2].text
+    after = client.turn(model, [*made, {"role": "user", "content": "How is it?"}], tools=FUNCTIONS, **going)
+    assert after.output_text == "Fine."
+    heard(talk.asked[3], SUMMARY, "How is it?")
+    assert "get_weather" not in talk.asked[3].text
+    assert not talk.refused
+
+
+# --- seals ------------------------------------------------------------------------------------------------------------
+
+
+def shown(talk: Talk, number: int) -> list[str]:
+    assert talk.notary
+    asked = talk.asked[number]
+    return talk.notary.shown(KEYS[asked.protocol], asked.protocol, asked.body)
+
+
+def back(talk: Talk, order: list[str]) -> None:
+    """Seals are bound to the tools that their maker saw. Under other rules it is another; it finds them on the calls as
+    it made them when its rules are back."""
+    assert talk.notary
+    assert talk.refused == []
+    assert [told(asked) for asked in talk.asked] == [[SEEN[rules]] * number for number, rules in enumerate(order)]
+    owed = [answer.seals for answer in talk.notary.answers]
+    assert all(owed[:2])
+    assert shown(talk, 1) == (owed[0] if order[0] == order[1] else [])
+    assert shown(talk, 2) == owed[0] + (owed[1] if order[1] == order[2] else [])
+
+
+ORDERS = pytest.mark.parametrize(
+    "order",
+    [["renamed"] * 3, ["renamed", "none", "renamed"], ["renamed", "otherwise", "renamed"]],
+    ids=["steady", "without", "changing"],
+)
+
+
+@STREAMS
+@ORDERS
+@pytest.mark.parametrize("target", SEALING)
+@pytest.mark.parametrize("source", [name for name in CLIENTS if CLIENTS[name].seals])
+def test_seals_that_clients_carry_go_to_whom_saw_the_same_tools(
+    clients: dict[str, Client], provider: Provider, source: str, target: str, stream: bool, order: list[str]
+) -> None:
+    steps = [Says("So.", (SEEN[rules],), "Paris, then.", again=True) for rules in order[:2]]
+    talk = provider.script(*steps, Says("Done."), signed=True)
+    task = Task(talk.mark, {"Paris": Result("15 °C")}, thinking=True)
+    bases = [str(clients[rules].sdk.base_url).removesuffix("/v1/") for rules in order]
+    client = CLIENTS[source](bases[0], MODEL[target], stream, task)
+    for base in bases:
+        client.base = base
+        client.move(client.model)
+        turn = client.turn()
+        assert [(call.name, call.arguments) for call in turn.calls] in ([OWN], [])
+        client.answer([(call, Result("15 °C")) for call in turn.calls])
+    back(talk, order)
+
+
+@STREAMS
+@ORDERS
+@pytest.mark.parametrize("target", SEALING)
+def test_seals_of_chat_clients_are_put_back_on_the_models_own_calls(
+    clients: dict[str, Client], provider: Provider, target: str, stream: bool, order: list[str]
+) -> None:
+    steps = [Says("So.", (SEEN[rules],), "Paris, then.", again=True) for rules in order[:2]]
+    talk = provider.script(*steps, Says("Done."), signed=True)
+    chat = Plain(THINKS[target], talk, stream)
+    said = [chat.turn(clients[rules]) for rules in order]
+    assert [call.function.name for message in said for call in message.tool_calls or ()] == ["get_weather"] * 2
+    back(talk, order)
