@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gateway.process import serving
 from gateway.provider import Says
 from gateway.wire import (
     PATIENCE,
@@ -151,3 +153,15 @@ def test_other_levels_say_less(tmp_path_factory: pytest.TempPathFactory, level: 
         lines = [json.loads(served.lines.get(timeout=PATIENCE)) for _ in range(2 if told else 1)]
     assert [line["level"] for line in lines] == (["info", "error"] if told else ["error"])
     assert {line["event"] for line in lines} == {"exchange"}
+
+
+def test_the_command_line_asks_for_it(tmp_path: Path) -> None:
+    tool = {"type": "function", "function": {"name": "get_weather", "parameters": SCHEMA}}
+    with serving(tmp_path, "--log", "text", "--log-level", "debug") as process:
+        body = {"model": "loopback", "messages": [{"role": "user", "content": "How is it?"}], "tools": [tool]}
+        got = ask(process.port, "POST", path_of("openai-chat", "", False), compact(body).encode())
+        came, went = process.says(" came "), process.says(" went ")
+    for line in (came, went):
+        assert "tools=[get_weather]" in line
+        assert got.id in line
+    assert "provider=loopback" in went

@@ -10,7 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import anthropic.types
+import openai.types.chat
+import openai.types.responses
 import pytest
+from google import genai
 
 from gateway.mcp_peers import COMMAND
 from gateway.provider import Says
@@ -237,6 +241,24 @@ def test_case_119_an_agent_that_counts_results_finds_one(served: Served, provide
     assert [(one["type"], one["url"]) for one in found["content"]] == [("web_search_result", URL)]
     if provider != "anthropic":
         assert usage["server_tool_use"]["web_search_requests"] == 1
+
+
+TYPES = {
+    "openai-chat": openai.types.chat.ChatCompletion,
+    "openai-responses": openai.types.responses.Response,
+    "anthropic": anthropic.types.Message,
+    "gemini": genai.types.GenerateContentResponse,
+}
+
+
+@pytest.mark.parametrize("client", TYPES)
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_the_official_sdks_know_all_of_it(served: Served, provider: str, client: str) -> None:
+    scene = served.scene(provider, played(provider, ANSWERS[provider], False), model=MODELS[provider])
+    TYPES[client].model_validate(call(served, client, scene.model, False, **ASKS[client]).json())
+    scene = served.scene(provider, played(provider, ANSWERS[provider], True), model=MODELS[provider])
+    got = call(served, client, scene.model, True, **ASKS[client])
+    assert DIALECTS[client].fold(got.frames).complaints == ()
 
 
 def test_sources_are_asked_for_where_they_do_not_come_by_themselves(served: Served) -> None:

@@ -220,6 +220,16 @@ def test_limits_domains_and_places_go_along_where_they_can() -> None:
     assert len(told["no-counterpart"]) == 2
 
 
+def test_the_limit_on_all_tools_is_that_of_the_only_one() -> None:
+    body = {"model": "m", "input": "Hi", "tools": [{"type": "web_search"}], "max_tool_calls": 2}
+    made, told = sent(body, "openai-responses", "anthropic", model="claude-opus-5-5")
+    assert made["tools"] == [{"type": "web_search_20250305", "name": "web_search", "max_uses": 2}]
+    assert "unknown-field" not in told
+    assert sent(body, "openai-responses", "openai-responses") == (body, {})
+    body["tools"].append({"type": "image_generation"})  # type: ignore[attr-defined]
+    assert "unknown-field" in sent(body, "openai-responses", "anthropic")[1]
+
+
 def test_a_fetch_before_a_search_does_not_hide_its_domains() -> None:
     tools = [
         {"type": "web_fetch_20260318", "name": "web_fetch"},

@@ -68,7 +68,7 @@ _FAMILIES: tuple[tuple[re.Pattern[str], Family], ...] = (
     ),
     (re.compile(r".*claude"), Family(breakpoint="cache_control")),
 )
-_SEARCHES = re.compile(r"search|sonar")
+_SEARCHES = re.compile(r"search|sonar|:online$")
 
 
 @lru_cache(maxsize=256)

@@ -28,6 +28,7 @@ from toolwire.ir import (
 )
 from toolwire.loss import Ledger
 from toolwire.protocols.openai_responses.details.hosted import HOSTED_TYPES, can_write_hosted, write_hosted
+from toolwire.protocols.openai_responses.details.hosted_tools import read_limits
 from toolwire.protocols.openai_responses.details.items import (
     read_model_item,
     read_result,
@@ -75,16 +76,18 @@ def read_request(body: Object) -> Request:
     told = Origin(NAME, (None, "instructions"), instructions)
     system = () if instructions is None else (Text(instructions, origin=told),)
     tools = take_list(body, "tools", None)
+    offered = () if tools is None else read_tools(tools, (None, "tools"), reading)
+    offered, limits = read_limits(body, offered)
     return Request(
         take_text(body, "model", None) or "",
         system,
         read_input(body.get("input"), (None, "input"), reading),
-        () if tools is None else read_tools(tools, (None, "tools"), reading),
+        offered,
         read_choice(body.get("tool_choice"), (None, "tool_choice"), reading),
         take_bool(body, "stream", None),
         settings,
         _continues(body),
-        _origin(body, known, reading),
+        _origin(body, known | limits, reading),
         tuple(reading.strays),
     )
 

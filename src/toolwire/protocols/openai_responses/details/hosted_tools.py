@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from toolwire.ir import AnyTool, HostedTool, Request, place
+from msgspec.structs import replace
+
+from toolwire.ir import AnyTool, HostedTool, Request, Tool, place
 from toolwire.loss import Ledger
 from toolwire.protocols.openai_responses.names import HOSTED_TOOLS, NAME, TOOL_TYPES
 from toolwire.reading import Reading
@@ -41,6 +43,17 @@ def _read_web_search(node: Object, path: Path, reading: Reading) -> AnyTool:
         context_size=take_text(node, "search_context_size", path) or "",
         origin=reading.origin(node, path, WEB),
     )
+
+
+def read_limits(body: Object, tools: tuple[AnyTool, ...]) -> tuple[tuple[AnyTool, ...], frozenset[str]]:
+    """The tools, and the keys that were understood: the limit on all of the provider's tools is that of the only one
+    there is."""
+    limit = body.get("max_tool_calls")
+    used = [tool for tool in tools if not isinstance(tool, Tool)]
+    if type(limit) is not int or len(used) != 1 or not isinstance(used[0], HostedTool):
+        return tools, frozenset()
+    limited = replace(used[0], max_uses=limit)
+    return tuple([limited if tool is used[0] else tool for tool in tools]), frozenset({"max_tool_calls"})
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
