@@ -30,8 +30,8 @@ class Judge:
         return self.adds(call) or self._undo.refuses(call)
 
     def adds(self, call: Call) -> bool:
-        """Is it of a tool that was added?"""
-        return not call.namespace and self._undo.named(call).name in self._added
+        """Is it of a tool that was added, and that no rule took away again?"""
+        return not call.namespace and self._undo.named(call).name in self._added and not self._undo.drops(call)
 
     def verdict(self, call: Call) -> str | None:
         known = self.restored(call)
