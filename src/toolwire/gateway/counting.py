@@ -14,7 +14,7 @@ from toolwire.gateway.lines import Line
 from toolwire.gateway.preparing import maker_of, rules_for
 from toolwire.gateway.settings.routing import Target, chosen_room
 from toolwire.gateway.upstream.faults import Fault
-from toolwire.ir import Failure
+from toolwire.ir import Failure, changed
 from toolwire.options import Options
 from toolwire.room import Count
 from toolwire.wire import Json, Malformed, as_object, decode, encode
@@ -41,6 +41,8 @@ async def counted(call: Call, targets: tuple[Target, ...], asking: Asking) -> Re
     if asked is not None:
         return Reply(200, JSON, encode(shape.write(asked)))
     call.record.estimated = True
+    if call.tooling is not None:
+        request = changed(request, tools=(*request.tools, *call.tooling.tools))
     return Reply(200, {**JSON, **ESTIMATE}, encode(shape.write(estimate.tokens(request))))
 
 
@@ -51,7 +53,13 @@ async def _asked(call: Call, line: Line, body: Json, asking: Asking) -> int | No
         return None
     if line.provider.forward_auth and not call.visitor.own:
         return None
-    options = Options(model=line.model, stream=False, maker=maker_of(call, line)[0], policy=rules_for(call, line))
+    options = Options(
+        model=line.model,
+        stream=False,
+        maker=maker_of(call, line)[0],
+        policy=rules_for(call, line),
+        tools=call.tooling.tools if call.tooling is not None else (),
+    )
     exchange = Exchange(call.client, line.room, options)
     try:
         wire = as_object(decode(exchange.request(body).body), None)

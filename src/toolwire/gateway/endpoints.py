@@ -239,7 +239,9 @@ class Endpoints:
             await self._answer(incoming, call.client, call.record, answer)
 
     async def _counted(self, call: Call, targets: tuple[Target, ...]) -> Reply:
-        """What the request only refers to is counted too."""
+        """What the request only refers to is counted too, and what the model is given besides."""
+        if self._servers:
+            await self._equip(call, targets[0])
         refusal = await self._desk.recalled(call, targets)
         return await counted(call, targets, self._asking) if refusal is None else refusal.reply
 

@@ -174,7 +174,7 @@ class Desk:
     ) -> Object | Refusal:
         """The model's own words about a conversation, as an answer of the client's protocol."""
         take(call, keeping.summons(whole, keeping.items(whole, call.seed)))
-        call.stream, call.keeper = False, None
+        call.stream, call.keeper, call.tooling = False, None, None
         got = await engine.ask(call, targets)
         if isinstance(got, Refusal):
             return got

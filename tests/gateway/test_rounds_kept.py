@@ -1,0 +1,264 @@
+"""Tools that are run here, over more than one answer: other providers, no store, state, names, choices, and what is shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import anthropic
+import openai
+import pytest
+
+from gateway.clients import CLIENTS, KEY, PATIENCE, close_all, losses
+from gateway.kept import calls_of, client_of, results
+from gateway.mcp_peers import equipped, equipping
+from gateway.provider import PROTOCOLS, Provider, Says
+from gateway.test_rounds import ADD, MODELS, PARIS, opened
+from gateway.wire import ask
+
+streamed = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+clients = pytest.mark.parametrize("source", CLIENTS)
+every = pytest.mark.parametrize("target", PROTOCOLS)
+pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:UserWarning")
+ECHO = ("test__echo", {"text": "from afar"})
+
+
+@pytest.fixture(scope="module")
+def tooled(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("kept")
+    with equipping(folder, equipped(folder, provider)) as base:
+        yield base
+    close_all()
+
+
+@pytest.fixture(scope="module")
+def forgetful(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("forgetful")
+    with equipping(folder, equipped(folder, provider, store='url = "none"')) as base:
+        yield base
+    close_all()
+
+
+def chat(base: str, body: dict[str, Any], path: str = "/chat/completions", **headers: str) -> Any:
+    got = ask(urlsplit(base).port or 0, "POST", f"/v1{path}", json.dumps(body).encode(), headers)
+    assert got.status == 200, got.data
+    return got
+
+
+# --- other providers, and nobody who keeps anything -------------------------------------------------------------------
+
+
+@streamed
+@pytest.mark.parametrize(
+    ("first", "second"), [(one, other) for one in PROTOCOLS for other in PROTOCOLS if one != other]
+)
+@clients
+def test_another_provider_goes_on(
+    provider: Provider, tooled: str, source: str, first: str, second: str, stream: bool
+) -> None:
+    """What was called and told goes along; thinking and seals stay, and are there again when the first goes on."""
+    talk = provider.script(
+        Says("Look. ", (ADD,), "First here.", again=True),
+        Says("Both. ", (PARIS, ECHO), "Then both.", again=True),
+        Says("It is 15 °C.", (), "Enough."),
+        Says("Back again."),
+        signed=True,
+    )
+    client = opened(tooled, talk, source, first, stream)
+    client.run([MODELS[second]])
+    assert talk.refused == []
+    assert [asked.protocol for asked in talk.asked] == [first, first, second]
+    for words in ("test__add", "from afar", "get_weather", "15 "):
+        assert words in talk.asked[2].text
+    assert "First here." not in talk.asked[2].text
+    client.move(MODELS[first])
+    client.ask("And now?")
+    client.turn()
+    assert talk.refused == []
+    assert "from afar" in talk.asked[3].text
+
+
+@streamed
+@every
+@clients
+def test_without_a_store(provider: Provider, forgetful: str, source: str, target: str, stream: bool) -> None:
+    """Calls beside those of the client are not run: nobody could tell the model what came of them."""
+    talk = provider.script(
+        Says("Look. ", (ADD,), "First here.", again=True),
+        Says("Both. ", (PARIS, ECHO), "Then both.", again=True),
+        Says("It is 15 °C.", (), "Enough."),
+        Says("Bye."),
+        signed=True,
+    )
+    client = opened(forgetful, talk, source, target, stream)
+    turns = client.run()
+    assert [turn.text for turn in turns] == ["Look. Both. ", "It is 15 °C."]
+    client.ask("And now?")
+    assert client.turn().text == "Bye."
+    assert talk.refused == []
+    assert "from afar" not in "".join(json.dumps(asked.body) for asked in talk.asked)
+    if not stream:
+        assert "call-forgotten" in losses()
+
+
+# --- state ------------------------------------------------------------------------------------------------------------
+
+OWN = [{"type": "function", "name": "get_weather", "parameters": {"type": "object"}, "strict": False}]
+
+
+@streamed
+@every
+def test_answers_that_are_kept(provider: Provider, tooled: str, target: str, stream: bool) -> None:
+    """Going on from a kept answer, the model knows what the client never saw."""
+    talk = provider.script(
+        Says("Look. ", (ADD,), "Hm.", again=True),
+        Says("Both. ", (PARIS, ECHO), "Hm.", again=True),
+        Says("Once more. ", (("test__echo", {"text": "later"}),), "Hm."),
+        Says("It is 15."),
+        Says("Bye."),
+        signed=True,
+    )
+    with client_of(tooled) as client:
+        more: dict[str, Any] = {"model": MODELS[target], "tools": OWN, "stream": stream}
+        one = client.turn(input=[{"role": "user", "content": talk.mark}], **more)
+        assert [call.name for call in calls_of(one)] == ["get_weather"]
+        assert [tool.name for tool in one.tools] == ["get_weather"]
+        two = client.turn(input=results(one, "15 °C"), previous_response_id=one.id, **more)
+        assert two.output_text == "Once more. It is 15."
+        three = client.turn(input="And?", previous_response_id=two.id, **more)
+        assert three.output_text == "Bye."
+    assert talk.refused == []
+    for words in ("test__add", "from afar", "later"):
+        assert words in talk.asked[4].text
+
+
+@every
+def test_in_the_background(provider: Provider, tooled: str, target: str) -> None:
+    talk = provider.script(Says("Look. ", (ADD,)), Says("It is 5."))
+    with client_of(tooled) as client:
+        job = client.sdk.responses.create(model=MODELS[target], input=talk.mark, background=True)
+        while job.status in ("queued", "in_progress"):
+            job = client.sdk.responses.retrieve(job.id)
+        assert job.output_text == "Look. It is 5."
+    assert talk.refused == []
+
+
+@every
+def test_a_conversation(provider: Provider, tooled: str, target: str) -> None:
+    talk = provider.script(Says("Look. ", (ADD,), "Hm.", again=True), Says("It is 5."), Says("Bye."), signed=True)
+    with client_of(tooled) as client:
+        conversation = client.sdk.conversations.create().id
+        client.turn(MODELS[target], talk.mark, conversation=conversation)
+        assert client.turn(MODELS[target], "And?", conversation=conversation).output_text == "Bye."
+    assert talk.refused == []
+    assert "sum" in talk.asked[2].text.partition("test__add")[2]
+
+
+def test_a_summary_calls_nothing(provider: Provider, tooled: str) -> None:
+    talk = provider.script(Says("In short: a test."))
+    with client_of(tooled) as client:
+        got = client.raw("POST", "/responses/compact", {"model": MODELS["anthropic"], "input": talk.mark})
+        assert got.status == 200, got.data
+    assert "test__add" not in talk.asked[0].text
+
+
+# --- names and choices ------------------------------------------------------------------------------------------------
+
+
+def test_a_tool_of_the_clients_own_wins(provider: Provider, tooled: str) -> None:
+    talk = provider.script(Says("", (ADD,)))
+    tools = [{"type": "function", "function": {"name": "test__add", "parameters": {"type": "object"}}}]
+    body = {"model": MODELS["anthropic"], "messages": [{"role": "user", "content": talk.mark}], "tools": tools}
+    message = chat(tooled, body).json()["choices"][0]["message"]
+    assert [call["function"]["name"] for call in message["tool_calls"]] == ["test__add"]
+    assert [tool["name"] for tool in talk.asked[0].body["tools"]].count("test__add") == 1
+    assert len(talk.asked) == 1
+
+
+@streamed
+@every
+def test_a_choice_that_is_forced(provider: Provider, tooled: str, target: str, stream: bool) -> None:
+    """The model must call it once, not for ever."""
+    talk = provider.script(Says("", (ADD,)), Says("It is 5."))
+    sdk = openai.OpenAI(api_key=KEY, base_url=f"{tooled}/v1", max_retries=0, timeout=PATIENCE)
+    choice: Any = {"type": "function", "function": {"name": "test__add"}}
+    model = MODELS[target].replace("sonnet-5-5", "sonnet-4-5")  # the newest cannot be forced
+    asked: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": talk.mark}]}
+    with sdk:
+        if stream:
+            with sdk.chat.completions.stream(**asked, tool_choice=choice) as stream_:
+                whole: Any = stream_.get_final_completion()
+        else:
+            whole = sdk.chat.completions.create(**asked, tool_choice=choice)
+    assert whole.choices[0].message.content == "It is 5."
+    assert "test__add" in json.dumps(_choice(talk.asked[0].body))
+    assert "test__add" not in json.dumps(_choice(talk.asked[1].body))
+
+
+def _choice(body: dict[str, Any]) -> Any:
+    return body.get("tool_choice") or body.get("toolConfig")
+
+
+def test_several_answers_at_once_have_no_further_tools(provider: Provider, tooled: str) -> None:
+    talk = provider.script(Says("Hello."))
+    body = {"model": "m-chat", "messages": [{"role": "user", "content": talk.mark}], "n": 2}
+    chat(tooled, body)
+    assert "tools" not in talk.asked[0].body
+
+
+def test_fields_that_only_the_provider_knows(provider: Provider, tooled: str) -> None:
+    talk = provider.script(Says("", (ADD,)), Says("It is 5."))
+    new = {"prediction": {"type": "content", "content": "ü"}}
+    body = {"model": "m-chat", "messages": [{"role": "user", "content": talk.mark}], **new}
+    assert chat(tooled, body).json()["choices"][0]["message"]["content"] == "It is 5."
+    for asked in talk.asked:
+        assert asked.body["prediction"] == new["prediction"]
+
+
+def test_tokens_of_added_tools_are_counted(provider: Provider, tooled: str, gateway: str) -> None:
+    body = {"model": MODELS["anthropic"], "messages": [{"role": "user", "content": "Hi."}]}
+    counts = [chat(base, body, "/messages/count_tokens").json()["input_tokens"] for base in (gateway, tooled)]
+    assert counts[0] < counts[1]
+
+
+# --- calls that are shown ---------------------------------------------------------------------------------------------
+
+
+@streamed
+@every
+@clients
+def test_calls_that_are_shown(provider: Provider, tmp_path: Path, source: str, target: str, stream: bool) -> None:
+    talk = provider.script(
+        Says("Look. ", (ADD,), "Hm.", again=True),
+        Says("Now. ", (PARIS,), "Yes.", again=True),
+        Says("It is 15."),
+        Says("Bye."),
+        signed=True,
+    )
+    with equipping(tmp_path, equipped(tmp_path, provider, mcp='models = ["*"]\nshows = "text"')) as base:
+        client = opened(base, talk, source, target, stream)
+        turns = client.run()
+        client.ask("And?")
+        client.turn()
+        close_all()
+    assert talk.refused == []
+    assert "test__add" in turns[0].thinking
+    assert "9 characters" in turns[0].thinking
+    assert turns[0].text == "Look. Now. "
+    assert "9 characters" not in "".join(asked.raw for asked in talk.asked)
+
+
+def test_a_client_that_asks_to_see_calls(provider: Provider, tooled: str) -> None:
+    talk = provider.script(Says("", (ADD,)), Says("It is 5."), Says("", (ADD,)), Says("It is 5."))
+    sdk = anthropic.Anthropic(api_key=KEY, base_url=tooled, max_retries=0, timeout=PATIENCE)
+    messages: Any = [{"role": "user", "content": talk.mark}]
+    with sdk:
+        show = {"x-toolwire-calls": "show"}
+        shown = sdk.messages.create(model=MODELS["gemini"], messages=messages, max_tokens=100, extra_headers=show)
+        hidden = sdk.messages.create(model=MODELS["gemini"], messages=messages, max_tokens=100)
+    assert [block.type for block in shown.content] == ["thinking", "text"]
+    assert [block.type for block in hidden.content] == ["text"]
+    assert "x-toolwire-calls" not in talk.asked[0].headers
