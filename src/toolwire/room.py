@@ -61,8 +61,9 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """Do turns have a phase?"""
     json_word: bool = False
     """Must the word stand somewhere in the conversation before JSON can be asked for without a schema?"""
-    forces: Callable[[str, bool], bool] = lambda model, thinks: True
-    """Can this model be made to call a tool, and does it think beside that where it shall?"""
+    forces: Callable[[str, bool | None], bool] = lambda model, thinks: True
+    """Can this model be made to call a tool, and does it think beside that where it shall? None: nobody said whether it
+    shall."""
     dialect: Callable[[Json, str], Converted] | None = None
     """The dialect that the schemas of tools must be in, by the model's name, where parameters may be renamed."""
     hosted: bool = True

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.clients import CLIENTS, PATIENCE, Conversation, Result, Task, close_all, losses
 from gateway.conftest import configuration, named, served
-from gateway.provider import PROTOCOLS, Provider, Says, Talk
+from gateway.provider import KEYS, PROTOCOLS, Provider, Says, Talk
 from gateway.test_pairs import MODELS, exchanged
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:UserWarning")
@@ -233,3 +233,58 @@ def test_a_demand_that_the_model_cannot_be_given_follows_the_rule(
     sent = talk.asked[0].body
     assert sent["tool_choice"] == {"type": "auto"}
     assert ("thinking" in sent) == bool(effort)
+
+
+UNFORCED = """
+[providers.deep]
+protocols = ["openai-chat"]
+base_url = "{url}/v1"
+api_key = "{key}"
+quirks = ["thinking-unforced"]
+"""
+
+
+@pytest.mark.parametrize("choice", ["weaken", "refuse", ""])
+@pytest.mark.parametrize(
+    ("model", "effort", "can"),
+    [
+        ("deep/deepseek-v4-pro", "high", False),
+        ("deep/deepseek-v4-flash", None, False),  # thinks when nothing is said
+        ("deep/deepseek-v4-flash", "none", True),
+        ("deep/deepseek-chat", None, True),
+        ("deep/deepseek-reasoner", None, False),
+        ("deep/qwen3.6-plus", None, False),
+        ("deep/qwen-plus", None, True),
+        ("deep/qwen-plus", "low", False),
+        ("chat/deepseek-v4-pro", "high", True),  # a server that says nothing of the kind
+        ("responses/gpt-5.5", "high", True),
+        ("gemini/gemini-3.8-flash", "high", True),
+    ],
+)
+def test_where_a_demand_and_thinking_exclude_each_other(
+    provider: Provider, tmp_path: Any, choice: str, model: str, effort: str | None, can: bool
+) -> None:
+    """Without a rule the provider gets what the client asked for, whatever it makes of it."""
+    file = tmp_path / "toolwire.toml"
+    rule = f'[[policy]]\nname = "mine"\nchoice = "{choice}"\n' if choice else ""
+    text = configuration(provider.url) + UNFORCED.format(url=provider.url, key=KEYS["openai-chat"])
+    file.write_text(text + rule)
+    talk = provider.script(Says(DONE))
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": [{"role": "user", "content": talk.mark}],
+        "tools": [weather("w")],
+        "tool_choice": {"type": "function", "function": {"name": "w"}},
+    }
+    if effort:
+        body["reasoning_effort"] = effort
+    with served(file) as base:
+        status, answer = posted(base, body)
+    if choice == "refuse" and not can:
+        assert (status, talk.asked) == (400, [])
+        assert "cannot be made to call a tool while it thinks" in answer["error"]["message"]
+        return
+    assert status == 200
+    demanded = '"w"' in json.dumps(talk.asked[0].body.get("tool_choice") or talk.asked[0].body.get("toolConfig"))
+    assert demanded == (can or not choice)
+    assert effort is None or effort in talk.asked[0].text.lower()

@@ -343,11 +343,11 @@ def test_without_tools_there_is_no_choice() -> None:
     assert "policy-choice" in codes
 
 
-def never(model: str, thinks: bool) -> bool:
+def never(model: str, thinks: bool | None) -> bool:
     return False
 
 
-def unless_it_thinks(model: str, thinks: bool) -> bool:
+def unless_it_thinks(model: str, thinks: bool | None) -> bool:
     return not thinks
 
 

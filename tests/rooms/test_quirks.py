@@ -201,6 +201,7 @@ def test_the_quirks_there_are() -> None:
         "sealed-reasoning",
         "sealed-calls",
         "reasoning-back",
+        "thinking-unforced",
         "no-strict",
         "no-parallel-flag",
         "no-store-fields",

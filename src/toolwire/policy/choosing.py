@@ -10,8 +10,8 @@ from toolwire.policy.match import fits, means, named
 from toolwire.policy.rules import Rule
 from toolwire.wire import Malformed
 
-Forces = Callable[[str, bool], bool]
-"""Can this model be made to call a tool, while it thinks or not?"""
+Forces = Callable[[str, bool | None], bool]
+"""Can this model be made to call a tool, while it thinks or not, or as it is by itself (None)?"""
 Renamed = Callable[[ToolName], ToolName | None]
 
 
@@ -68,9 +68,11 @@ def _demands(choice: ToolChoice) -> bool:
     return choice.mode in ("required", "one") or (choice.mode == "allowed" and choice.required)
 
 
-def _thinks(request: Request) -> bool:
+def _thinks(request: Request) -> bool | None:
     thinking = request.settings.thinking
-    if thinking is None or thinking.mode == "off" or thinking.effort == "none":
+    if thinking is None:
+        return None
+    if thinking.mode == "off" or thinking.effort == "none":
         return False
     return thinking.budget != 0 or bool(thinking.effort)
 

@@ -123,7 +123,7 @@ def family(model: str) -> Family:
     return UNKNOWN
 
 
-def forces(model: str, thinks: bool) -> bool:
+def forces(model: str, thinks: bool | None) -> bool:
     """Can the model be made to call a tool? One that thinks with a budget has to stop thinking for it."""
     facts = family(model)
     return facts.forcing and not (thinks and facts.thinking == "budget")

@@ -93,6 +93,14 @@ def takes(model: str, tools: bool) -> bool:
     return known.tools and not known.quiet_with_tools
 
 
+_THINKS_UNASKED = re.compile(r".*(?:deepseek(?!-chat)|qwq|qwen3\.[5-9]|-thinking|-reasoner)")
+
+
+def forces_unthinking(model: str, thinks: bool | None) -> bool:
+    """Can a model be made to call a tool where servers refuse that while it thinks? Some think when nothing is said."""
+    return not (_THINKS_UNASKED.match(model.lower()) if thinks is None else thinks)
+
+
 def hosts(tool: str, model: str, functions: bool) -> bool:
     """Only models that always search do so here."""
     return tool == "web_search" and family(model).search

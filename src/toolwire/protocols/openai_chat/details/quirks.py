@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from toolwire.loss import Ledger
+from toolwire.protocols.openai_chat.models import forces_unthinking
 from toolwire.room import Quirk
 from toolwire.wire import Json, Object, Path
 
@@ -220,6 +221,10 @@ QUIRKS: Mapping[str, Quirk] = MappingProxyType(
         "reasoning-back": Quirk(
             about="`reasoning_content` must come back beside calls; it is kept for clients that leave it out",
             rules=MappingProxyType({"reasoning_back": True}),
+        ),
+        "thinking-unforced": Quirk(
+            about="no call can be demanded of a model that thinks; `choice` in a rule says what becomes of it",
+            rules=MappingProxyType({"forces": forces_unthinking}),
         ),
         "no-strict": Quirk(about="`strict` is refused in tools", body=no_strict),
         "no-parallel-flag": Quirk(
