@@ -28,7 +28,8 @@ from toolwire.ir import Call, Failure, Finish, Part, Reasoning, Seal, Text, chan
 from toolwire.loss import Ledger
 from toolwire.policy.back import UNDONE, Refused, Undo
 from toolwire.room import Room
-from toolwire.schema import Converted, restored
+from toolwire.schema import restored
+from toolwire.steps.growing import Growing
 from toolwire.steps.naming import FREEFORM, Plan, reshaped, unwrapped
 from toolwire.wire import is_object_text
 
@@ -52,25 +53,6 @@ class Way(Struct, frozen=True):
     """What an operator's rules did to the tools."""
 
 
-class _Open:
-    """A part that is under way."""
-
-    __slots__ = ("choice", "freeform", "held", "index", "mute", "part", "pieces", "ruled", "seal", "shape")
-
-    def __init__(self, part: Any, index: int, choice: int) -> None:
-        self.part = part
-        self.index = index
-        self.choice = choice
-        self.pieces: list[str] = []
-        self.seal: Seal | None = None
-        self.held = False
-        self.freeform = False
-        self.mute = False
-        self.ruled = False
-        """Must the rules see it whole?"""
-        self.shape: Converted | None = None
-
-
 class AnswerSteps:
     """Takes the provider's events one by one and gives those that the client's writer shall write."""
 
@@ -86,12 +68,12 @@ class AnswerSteps:
         self.hold_calls = self.beside and "call" in way.provider.rules.seals
         self.taken = set(way.taken)
         self.next_index = 0
-        self.open: dict[int, _Open] = {}
+        self.open: dict[int, Growing] = {}
         self.called: set[int] = set()
-        self.cut: _Open | None = None
+        self.cut: Growing | None = None
         """A call that ended with broken arguments; what follows tells whether it was cut off."""
         self.waiting: list[seals.Entry] = []
-        self.given: list[_Open] = []
+        self.given: list[Growing] = []
         """All calls, as the client has them."""
         self.refused: list[Refused] = []
         """Calls that must not reach the client."""
@@ -129,7 +111,7 @@ class AnswerSteps:
         out = self._uncut(False)
         part = event.part
         seal: Seal | None = getattr(part, "seal", None) if self.crossing else None
-        growing = _Open(part, -1, event.choice)
+        growing = Growing(part, -1, event.choice)
         if seal is not None:
             growing.seal = seal
             growing.part = part = replace(part, seal=None)
@@ -157,7 +139,7 @@ class AnswerSteps:
             return out
         return [*out, *self._begin(growing)]
 
-    def _begin(self, growing: _Open) -> list[Event]:
+    def _begin(self, growing: Growing) -> list[Event]:
         growing.index = self.next_index
         self.next_index += 1
         events: list[Event] = [PartStart(growing.index, growing.part, growing.choice)]
@@ -215,7 +197,7 @@ class AnswerSteps:
             out += self._beside("before", growing.seal, growing.choice)
         return out
 
-    def _release(self, growing: _Open, cut: bool) -> list[Event]:
+    def _release(self, growing: Growing, cut: bool) -> list[Event]:
         """A held call, whole: what seals it goes before it, what wrapped it comes off."""
         out: list[Event] = []
         self._unwrap(growing)
@@ -227,13 +209,13 @@ class AnswerSteps:
         return out + self._begin(growing)
 
     @staticmethod
-    def _unwrap(growing: _Open) -> None:
+    def _unwrap(growing: Growing) -> None:
         if growing.freeform:
             growing.pieces = [unwrapped("".join(growing.pieces))]
         elif growing.shape is not None:
             growing.pieces = [reshaped("".join(growing.pieces), growing.shape, restored)]
 
-    def _ruled(self, growing: _Open, cut: bool) -> list[Event] | None:
+    def _ruled(self, growing: Growing, cut: bool) -> list[Event] | None:
         """A whole call as the rules want it; what is sent instead where it must not reach the client, else None."""
         found = self.way.undo.back(replace(growing.part, arguments="".join(growing.pieces)), self.ledger, cut)
         if isinstance(found, Call):
@@ -249,7 +231,7 @@ class AnswerSteps:
         self.failure = Failure("upstream", f"the model's call of `{found.call.name}` was refused: {found.why}", 502)
         return [ResponseFailed(self.failure)]
 
-    def _broken(self, growing: _Open) -> bool:
+    def _broken(self, growing: Growing) -> bool:
         text = "".join(growing.pieces)
         return growing.part.kind != FREEFORM and bool(text.strip()) and not is_object_text(text)
 
@@ -281,7 +263,7 @@ class AnswerSteps:
         """A whole call of which only the name and the id may differ."""
         restored = self._restored(call, choice)
         if self.way.keeps:
-            growing = _Open(restored, -1, choice)
+            growing = Growing(restored, -1, choice)
             growing.pieces.append(restored.arguments)
             self.given.append(growing)
         return restored
@@ -304,7 +286,7 @@ class AnswerSteps:
     def _stamped(self, seal: Seal) -> Seal:
         return Seal(self.way.maker, seal.value) if self.way.maker else seal
 
-    def _sealed(self, growing: _Open) -> list[Event]:
+    def _sealed(self, growing: Growing) -> list[Event]:
         """What becomes of the seal of a part that ends here."""
         seal = self._stamped(growing.seal or Seal("", ""))
         part = growing.part
@@ -318,7 +300,7 @@ class AnswerSteps:
             self.waiting.append(seals.Entry("next", seal.maker, seal.value))
         return []
 
-    def _told(self, growing: _Open, seal: Seal) -> list[Event]:
+    def _told(self, growing: Growing, seal: Seal) -> list[Event]:
         """Whose thinking it is, with the seal where there is one: in its own slot, or on what comes next."""
         part = growing.part
         text = part.text + "".join(growing.pieces) if self.on_next else ""
