@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from toolwire.ir import Call, Citation, HostedCall, HostedResult, Result, Text, place, plain_text
+from toolwire.ir import Call, Citation, HostedCall, HostedResult, Origin, Result, Text, place, plain_text
 from toolwire.loss import Ledger
 from toolwire.wire import Json, Malformed, decode, encode_text, object_or_none
 
@@ -17,6 +17,8 @@ _URL = ("url", "uri", "link", "urls", "href")
 _TITLE = ("title", "name", "heading")
 MOST = 50
 """Sources that are told of one result."""
+_NOWHERE = Origin("", None, None, intact=False)
+"""The origin of what no provider made."""
 _LINK = re.compile(r"\[([^\]\n]{1,300})\]\((https?://[^\s)]+)\)")
 _LABEL = re.compile(r"[^\w\n]{0,6}(title|url|link)\b[^\w\n]{1,6}(\S.*)", re.IGNORECASE)
 _BARE = re.compile(r"https?://[^\s<>\"'\])}]+")
@@ -78,14 +80,14 @@ def shown(call: Call, result: Result, tool: str) -> tuple[HostedCall, HostedResu
     """A call of a function that stands in for a provider's own tool, and what it gave, as if it had been that tool."""
     text = plain_text(result.content)
     arguments = asked(tool, call.arguments)
-    made = HostedCall(call.id, tool, arguments)
+    made = HostedCall(call.id, tool, arguments, _NOWHERE)
     if result.error:
-        return made, HostedResult(call.id, tool, error="unavailable", text=text)
+        return made, HostedResult(call.id, tool, (), text, "unavailable", _NOWHERE)
     if tool == "web_fetch":
         page = Citation(url_of(arguments))
-        return made, HostedResult(call.id, tool, (page,) if page.url else (), text)
+        return made, HostedResult(call.id, tool, (page,) if page.url else (), text, "", _NOWHERE)
     sources = sources_in(text)
-    return made, HostedResult(call.id, tool, sources, "" if sources else text)
+    return made, HostedResult(call.id, tool, sources, "" if sources else text, "", _NOWHERE)
 
 
 def sources_in(text: str) -> tuple[Citation, ...]:

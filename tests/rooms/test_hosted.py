@@ -83,15 +83,15 @@ def test_a_result_has_no_end_of_pages() -> None:
 
 def test_a_call_of_a_function_shown_as_a_search() -> None:
     call = Call("c1", "docs__look", '{"q":"a"}')
-    made, found = shown(call, Result("c1", (Text(f"[A]({URL}) is old."),)), "web_search")
+    made, found = forget(shown(call, Result("c1", (Text(f"[A]({URL}) is old."),)), "web_search"))
     assert made == HostedCall("c1", "web_search", '{"query":"a"}')
     assert found == HostedResult("c1", "web_search", (Citation(URL, "A"),))
-    _, bare = shown(call, Result("c1", (Text("It is old."),)), "web_search")
+    _, bare = forget(shown(call, Result("c1", (Text("It is old."),)), "web_search"))
     assert bare == HostedResult("c1", "web_search", text="It is old.")
     _, failed = shown(call, Result("c1", (Text("no"),), True), "web_search")
     assert failed.error == "unavailable"
     fetched = shown(Call("c2", "f", f'{{"url":"{URL}"}}'), Result("c2", (Text("Words."),)), "web_fetch")
-    assert fetched[1] == HostedResult("c2", "web_fetch", (Citation(URL),), "Words.")
+    assert forget(fetched[1]) == HostedResult("c2", "web_fetch", (Citation(URL),), "Words.")
 
 
 # --- a function stands in ---

@@ -30,6 +30,8 @@ class Grounds(Struct, frozen=True):
 
 TOLD = ("groundingMetadata", "urlContextMetadata")
 """The keys of a candidate (in camelCase) that tell of the provider's own tools."""
+_GROUNDED = "grounding_"
+"""How the ids begin that calls get here, because the wire gives them none."""
 _FETCHED = "URL_RETRIEVAL_STATUS_SUCCESS"
 
 
@@ -51,7 +53,7 @@ def read_grounding(candidate: Object, texts: Sequence[str | None], path: Path, r
         arguments = encode_text(_asked(queries)) if queries and tool == "web_search" else ""
         found = tuple(source for kind, source in chunks if kind == tool)
         # No origin: these parts stand beside the content, which is never given back for them.
-        id = f"grounding_{digest(encode_text([tool, queries, [one.url for one in found], list(texts)]), 16)}"
+        id = f"{_GROUNDED}{digest(encode_text([tool, queries, [one.url for one in found], list(texts)]), 16)}"
         hosted += [HostedCall(id, tool, arguments), HostedResult(id, tool, found)]
     return Grounds((*hosted, *fetched), tuple(_read_supports(node, chunks, texts, path, reading)))
 
@@ -73,7 +75,7 @@ def _read_fetched(value: Json, path: Path, reading: PartReading) -> Iterable[Par
         at = (here, number)
         row = reading.inner(as_object(item, at), at, FETCHED)
         url, status = take_text(row, "retrievedUrl", at) or "", take_text(row, "urlRetrievalStatus", at) or _FETCHED
-        id = f"fetch_{digest(f'{number} {url}', 16)}"
+        id = f"{_GROUNDED}{digest(f'{number} {url}', 16)}"
         yield HostedCall(id, "web_fetch", encode_text({"url": url}))
         yield HostedResult(id, "web_fetch", (Citation(url),), error="" if status == _FETCHED else status)
 
@@ -145,7 +147,9 @@ def grounds(part: Part) -> bool:
     if not isinstance(part, (HostedCall, HostedResult)) or part.tool not in _KINDS:
         return False
     # What this wire shows as a part of its own (`toolCall`) has an origin; what it grounds on has none.
-    return part.origin is None or part.origin.protocol != NAME
+    if part.origin is None:
+        return not part.id or part.id.startswith(_GROUNDED)
+    return part.origin.protocol != NAME
 
 
 def write_grounding(parts: Iterable[tuple[int, Part]], ledger: Ledger) -> Object:
