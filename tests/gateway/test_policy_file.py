@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -167,3 +168,30 @@ def test_what_only_looks_like_a_mistake_is_none(tmp_path: Path, text: str) -> No
 )
 def test_agents_are_known_by_their_user_agents(agent: str, known: tuple[str, str]) -> None:
     assert recognised(agent) == known
+
+
+# --- what the documentation shows -------------------------------------------------------------------------------------
+
+DOCS = Path(__file__).parents[2] / "docs"
+BLOCK = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def test_the_example_is_a_configuration() -> None:
+    config = load(DOCS / "examples" / "toolwire.toml", {})
+    assert config.warnings == ()
+    assert config.policy[0].name == "no patching"
+    assert [rule.max_tools for rule in config.policy[1:]] == [8]
+    assert list(config.mcp) == ["files"]
+    assert config.store.ttl == 7 * 24 * 3600
+
+
+@pytest.mark.parametrize("page", ["policy", "presets", "mcp"])
+def test_what_the_guides_show_is_read(page: str, tmp_path: Path) -> None:
+    blocks = BLOCK.findall((DOCS / "guides" / f"{page}.md").read_text())
+    assert blocks
+    for number, block in enumerate(blocks):
+        file = tmp_path / f"{number}.toml"
+        file.write_text(block)
+        config = load(file, {"ISSUES_TOKEN": "x"})
+        assert config.warnings == ()
+        assert config.policy or config.mcp
