@@ -167,7 +167,8 @@ class Exchange:
         if not self.goes_on:
             return None
         sealed = self.options.keeps or not self._added
-        return Rounds(judge, self._may_pause, self.options.shown, sealed, self._standing)
+        mark = None if self.crossing else unseen.nobodys(self.client)
+        return Rounds(judge, self._may_pause, self.options.shown, sealed, self._standing, mark)
 
     def hears(self, body: Body) -> Rounds | None:
         """A whole answer. Not None: it took rounds, and where `paused` the model must be asked again (`go_on`)."""

@@ -28,7 +28,7 @@ from toolwire.events import (
 )
 from toolwire.fold import Fold
 from toolwire.hosted import shown
-from toolwire.ir import NOTHING, Call, HostedTool, Part, Reasoning, Request, Result, Text, Turn, Usage
+from toolwire.ir import NOTHING, Call, HostedTool, Part, Reasoning, Request, Result, Seal, Text, Turn, Usage, changed
 
 PAUSE = "pause"
 SHOWN = 200
@@ -97,6 +97,7 @@ class Rounds:
         telling: frozenset[str] = frozenset(),
         sealed: bool = True,
         standing: Mapping[str, str] = NOTHING,
+        mark: Seal | None = None,
     ) -> None:
         self.paused = False
         """Must the model be asked again before there is an end?"""
@@ -110,6 +111,9 @@ class Rounds:
         """The provider's own tools that functions stand in for, by the functions' names."""
         self._sealed = sealed or takes is None
         """Does the client get seals? Not where nobody keeps what they are bound to."""
+        self._mark = mark
+        """What stands where a seal should, for a client that would give thinking back to the provider as its own."""
+        self._thoughts: set[int] = set()
         self._mute: set[int] = set()
         self._ids: set[str] = set()
         self._told: list[Event] = []
@@ -150,7 +154,7 @@ class Rounds:
                     out.append(event)
             else:
                 out += self._part(self._placed(event))
-        return out if self._sealed else [bare for event in out if (bare := self._bared(event)) is not None]
+        return out if self._sealed else [bare for event in out for bare in self._bared(event)]
 
     def _pauses_at(self, end: ChoiceEnd) -> bool:
         return (self._pauses and end.finish.kind == PAUSE) or (bool(self.taken) and not self._own)
@@ -181,15 +185,27 @@ class Rounds:
         self._ids.add(id)
         return event
 
-    def _bared(self, event: Event) -> Event | None:
-        """An event without a seal."""
+    def _bared(self, event: Event) -> list[Event]:
+        """An event without a seal, and without what only a sealed part is known by."""
+        index: int | None = getattr(event, "index", None)
         if type(event) is PartStart:
-            seal = getattr(event.part, "seal", None)
-            if isinstance(event.part, Reasoning) and event.part.hidden:
+            return self._bared_start(event, event.part)
+        if type(event) is SealDelta or index in self._mute:
+            return []
+        if type(event) is PartEnd and event.index in self._thoughts and self._mark is not None:
+            return [SealDelta(event.index, self._mark), event]
+        return [event]
+
+    def _bared_start(self, event: PartStart, part: Part) -> list[Event]:
+        if isinstance(part, Reasoning):
+            if part.hidden:
                 self._mute.add(event.index)
-                return None
-            return event if seal is None else replace(event, part=replace(event.part, seal=None))
-        return None if type(event) is SealDelta or getattr(event, "index", None) in self._mute else event
+                return []
+            self._thoughts.add(event.index)
+            return [replace(event, part=changed(part, seal=None, id=""))]
+        if isinstance(part, Call):
+            return [replace(event, part=changed(part, seal=None, item=""))]
+        return [replace(event, part=changed(part, seal=None))] if isinstance(part, Text) else [event]
 
     def _part(self, event: Event) -> list[Event]:
         """Held where the part may be taken, until that is known."""
@@ -244,7 +260,9 @@ class Rounds:
         index = self._next
         self._next += 1
         said = [TextDelta(index, text)] if text else []
-        self._told += [PartStart(index, part), *said, PartEnd(index)]
+        thinks = isinstance(part, Reasoning) and self._sealed
+        mark = [SealDelta(index, self._mark)] if thinks and self._mark is not None else []
+        self._told += [PartStart(index, part), *said, *mark, PartEnd(index)]
 
     @property
     def hidden(self) -> list[Call]:

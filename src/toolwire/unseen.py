@@ -13,11 +13,12 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolwire.envelopes import entries_in
+from toolwire.envelopes import OURS, Entry, entries_in, envelope
 from toolwire.events import Event, PartStart, SealDelta
 from toolwire.ids import digest
 from toolwire.ir import Call, Media, Part, Reasoning, Request, Response, Result, Seal, Text, Turn
 from toolwire.memory import Kept, Piece, Ran, Told, called, calls_of, is_common, packed, piece_of, shown_print, value_of
+from toolwire.room import Room
 from toolwire.rounds import Round
 
 Own: TypeAlias = Callable[[Call], Call]
@@ -141,6 +142,12 @@ def seal_in(event: Event) -> str:
     if isinstance(event, SealDelta):
         return _telling(event.seal)
     return _telling(getattr(event.part, "seal", None)) if isinstance(event, PartStart) else ""
+
+
+def nobodys(client: Room) -> Seal | None:
+    """A seal for thinking that no provider shall get back."""
+    entry = Entry("reasoning", OURS, "")
+    return Seal(client.name, envelope([entry])) if "reasoning" in client.rules.seals else None
 
 
 def first_seal(response: Response) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -38,6 +37,14 @@ def tooled(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def forgetful(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("forgetful")
     with equipping(folder, equipped(folder, provider, store='url = "none"')) as base:
+        yield base
+    close_all()
+
+
+@pytest.fixture(scope="module")
+def telling(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("telling")
+    with equipping(folder, equipped(folder, provider, mcp='models = ["*"]\nshows = "text"')) as base:
         yield base
     close_all()
 
@@ -91,7 +98,7 @@ def test_without_a_store(provider: Provider, forgetful: str, source: str, target
         Says("Both. ", (PARIS, ECHO), "Then both.", again=True),
         Says("It is 15 °C.", (), "Enough."),
         Says("Bye."),
-        signed=True,
+        signed=target != "gemini",  # which takes a placeholder, but has to make do with it
     )
     client = opened(forgetful, talk, source, target, stream)
     turns = client.run()
@@ -230,7 +237,7 @@ def test_tokens_of_added_tools_are_counted(provider: Provider, tooled: str, gate
 @streamed
 @every
 @clients
-def test_calls_that_are_shown(provider: Provider, tmp_path: Path, source: str, target: str, stream: bool) -> None:
+def test_calls_that_are_shown(provider: Provider, telling: str, source: str, target: str, stream: bool) -> None:
     talk = provider.script(
         Says("Look. ", (ADD,), "Hm.", again=True),
         Says("Now. ", (PARIS,), "Yes.", again=True),
@@ -238,12 +245,10 @@ def test_calls_that_are_shown(provider: Provider, tmp_path: Path, source: str, t
         Says("Bye."),
         signed=True,
     )
-    with equipping(tmp_path, equipped(tmp_path, provider, mcp='models = ["*"]\nshows = "text"')) as base:
-        client = opened(base, talk, source, target, stream)
-        turns = client.run()
-        client.ask("And?")
-        client.turn()
-        close_all()
+    client = opened(telling, talk, source, target, stream)
+    turns = client.run()
+    client.ask("And?")
+    client.turn()
     assert talk.refused == []
     assert "test__add" in turns[0].thinking
     assert "9 characters" in turns[0].thinking

@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 
-from toolwire.ir import Call, Media, Origin, Part, Reasoning, Result, Seal, Text, Turn, changed
+from toolwire.ir import (
+    Call,
+    HostedCall,
+    HostedResult,
+    Media,
+    Origin,
+    Part,
+    Reasoning,
+    Result,
+    Seal,
+    Text,
+    Turn,
+    changed,
+)
 from toolwire.memory import Called, Kept, Piece, Ran, Said, Thought, Told
 from toolwire.room import Rules
 
@@ -19,7 +32,10 @@ class Rejoining:
         parts = [part for turn in run for part in turn.parts]
         self._calls = {part.id: part for part in parts if isinstance(part, Call)}
         self._texts = [part for part in parts if isinstance(part, Text) and part.text]
-        self._others = [part for part in parts if not isinstance(part, (Call, Text, Reasoning))]
+        protocol = kept.maker.partition("/")[0]
+        others = (part for part in parts if not isinstance(part, (Call, Text, Reasoning)))
+        # A search that the client was shown was a call that the model made: it is told as that, not twice.
+        self._others = [part for part in others if not _stands_in(part, protocol, kept)]
         self._kept = kept
         self._own_id = own_id
         self.fits = self._same_words() and self._same_calls()
@@ -88,6 +104,13 @@ class Rejoining:
 
     def _seal(self, value: str | None) -> Seal | None:
         return Seal(self._kept.maker, value) if value is not None and self._sealed else None
+
+
+def _stands_in(part: Part, protocol: str, kept: Kept) -> bool:
+    if not isinstance(part, (HostedCall, HostedResult)):
+        return False
+    foreign = part.origin is None or part.origin.protocol != protocol
+    return foreign or any(isinstance(piece, Ran) and piece.id == part.id for piece in kept.pieces)
 
 
 def _ends(pieces: Sequence[Piece]) -> int:
