@@ -260,9 +260,9 @@ def test_a_pause_that_does_not_go_on_is_a_failure(served: Served, client: str, s
     got = call(served, client, scene.model, stream, **SEARCH[client])
     if stream:
         assert not finished(client, got.frames)
-        assert b"anthropic" in got.data
+        assert b"status 500" in got.data
     else:
-        assert got.status == 502
+        assert got.status == 500
 
 
 @STREAMS
