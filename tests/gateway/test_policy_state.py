@@ -55,7 +55,8 @@ drop = true
 guidance = "There is no `{tool}`."
 """
 THERE = RENAMED.replace('name = "weather"', 'name = "weather"\nprovider = "anthropic"', 1)
-RULES = {"renamed": RENAMED, "otherwise": OTHERWISE, "none": "", "there": THERE}
+CHECKED = RENAMED + 'validate = "retry"\n'
+RULES = {"checked": CHECKED, "renamed": RENAMED, "otherwise": OTHERWISE, "none": "", "there": THERE}
 OWN = ("get_weather", {"city": "Paris"})
 SEEN = {
     "renamed": ("weather_of", {"town": "Paris"}),
@@ -235,6 +236,25 @@ def test_a_call_that_was_refused_is_kept_and_outlives_its_rule(
     assert told(talk.asked[1]) == [gone]
     assert told(talk.asked[2]) == [gone, SEEN["renamed"]]
     assert told(talk.asked[3]) == [gone, SEEN["otherwise"]]
+    assert not talk.refused
+
+
+@STREAMS
+@EVERYWHERE
+def test_a_call_that_was_tried_again_is_told_by_whatever_rules_there_are(
+    clients: dict[str, Client], provider: Provider, target: str, stream: bool
+) -> None:
+    bad, other = {"village": "Paris"}, ("sky", {"village": "Paris"})
+    first_try = ("weather_of", bad)
+    talk = provider.script(Says("", (first_try,)), Says("", (SEEN["renamed"],)), Says("It is mild."), Says("Bye."))
+    first = clients["checked"].turn(MODEL[target], talk.mark, stream, tools=FUNCTIONS)
+    assert called(first) == [OWN]
+    second = clients["checked"].turn(
+        MODEL[target], results(first, "15 °C"), stream, tools=FUNCTIONS, previous_response_id=first.id
+    )
+    clients["otherwise"].turn(MODEL[target], "Bye", stream, tools=FUNCTIONS, previous_response_id=second.id)
+    assert told(talk.asked[2]) == [first_try, SEEN["renamed"]]
+    assert told(talk.asked[3]) == [other, SEEN["otherwise"]]
     assert not talk.refused
 
 
