@@ -15,7 +15,7 @@ from toolwire.gateway.bodies import has_tools, peeked
 from toolwire.gateway.call import Call, Flow, Refusal, Reply
 from toolwire.gateway.headers import answer_headers
 from toolwire.gateway.health import Health
-from toolwire.gateway.preparing import renamed
+from toolwire.gateway.preparing import retold
 from toolwire.gateway.relay import relay
 from toolwire.gateway.settings.routing import Target, Unroutable, chosen_room
 from toolwire.gateway.state.engine import Outflow
@@ -68,7 +68,7 @@ class Engine:
     async def native(self, call: Call, target: Target, path: str) -> Reply | None:
         room = chosen_room(target, call.client, lambda: has_tools(call.peek, call.body))
         line = replace(call.state.line(target, room, False), path=path)
-        source = await self.asking.send(call, line, renamed(call, line))
+        source = await self.asking.send(call, line, retold(call, line))
         data = source if isinstance(source, Fault) else await source.read(MAX_ANSWER)
         if isinstance(data, Fault) or isinstance(source, Fault):
             return refusals.reply(call.client, refusals.failure_of(line, data))  # type: ignore[arg-type]
