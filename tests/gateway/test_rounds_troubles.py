@@ -13,11 +13,12 @@ import pytest
 
 from gateway.clients import CLIENTS, PATIENCE, Conversation, Task, close_all
 from gateway.conftest import MODELS, named
-from gateway.mcp_peers import Control, equipped, equipping
+from gateway.mcp_peers import COMMAND, Control, equipped, equipping
 from gateway.mcp_server import PIXEL
 from gateway.provider import PROTOCOLS, Hold, Provider, Says, Step, Talk
 from gateway.test_moves import elements
-from gateway.wire import ask
+from gateway.wire import answer, ask, body_of, chunked, stage
+from toolwire.conformance.dialects import DIALECTS
 from toolwire.gateway.mcp.names import exposed
 from toolwire.protocols import room
 
@@ -267,6 +268,22 @@ def test_signs_of_life(provider: Provider, control: Control, tmp_path: Path, sou
             while piece := client.recv(65536):
                 got += piece
     assert "slowly" in talk.asked[1].text
+
+
+@streamed
+def test_calls_are_in_the_log(tmp_path: Path, stream: bool) -> None:
+    more = f'[mcp.test]\n{COMMAND}\nmodels = ["*"]\n[store]\nurl = "none"\n'
+    said = [Says("", (("test__echo", {"text": "x"}), ("test__fail", {}))), Says("Done.")]
+    bodies = [body_of("anthropic", says) for says in said]
+    frames = [[frame.encode() for frame in DIALECTS["anthropic"].stream(body)] for body in bodies]
+    plays = [chunked(*one) for one in frames] if stream else [answer(200, json.dumps(body).encode()) for body in bodies]
+    with stage(tmp_path, more=more) as gateway:
+        scene = gateway.scene("anthropic", *plays)
+        asked = {"model": scene.model, "messages": [{"role": "user", "content": "Go."}], "stream": stream}
+        got = ask(gateway.port, "POST", "/v1/chat/completions", json.dumps(asked).encode())
+        line = gateway.line(got.headers["x-request-id"])
+    assert line["calls"] == [["test__echo", "ok"], ["test__fail", "error"]]
+    assert line["losses"].count("call-forgotten") == 1
 
 
 @streamed

@@ -111,6 +111,8 @@ class Own(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     reasoning: int | None = None
     estimated: bool = False
     attempts: list[tuple[str, str, float]] = []
+    calls: list[tuple[str, str]] = []
+    """Calls that were run here, and what came of them."""
     upstream_id: str = ""
     bytes_in: int = 0
     bytes_out: int = 0
@@ -167,6 +169,8 @@ def json_line(record: Record, stamp: str, repeated: tuple[str, ...], bodies: boo
         own.cache_read, own.cache_write, own.estimated = usage.cache_read, usage.cache_write, record.estimated
     if tries:
         own.attempts = _attempts(record)
+    if record.calls:
+        own.calls = record.calls[:DETAILS]
     if record.ledgers:
         own.details = [(loss.code, clean(loss.path), clean(loss.what)) for loss in record.told[:DETAILS]]
     if record.note:
@@ -239,6 +243,8 @@ def text_line(record: Record, stamp: str, repeated: tuple[str, ...], bodies: boo
     started, first, rest = record.started, record.first_byte, ""
     if record.attempts and (tries := _attempts(record)):
         rest = _pairs([("attempts", ",".join([f"{provider}:{outcome}" for provider, outcome, _ in tries]))])
+    if record.calls:
+        rest += _pairs([("calls", ",".join([f"{name}:{came}" for name, came in record.calls[:DETAILS]]))])
     if record.note:
         rest += _pairs([("note", clean(redact(record.note), 500))])
     if bodies:
