@@ -135,7 +135,8 @@ def test_a_model_that_stops_when_told(provider: Provider, tooled: str, source: s
 def test_a_model_that_calls_for_ever(provider: Provider, tooled: str, source: str, target: str, stream: bool) -> None:
     talk = provider.script(*[AGAIN] * 9)
     client = opened(tooled, talk, source, model(target), stream)
-    with pytest.raises(client.raises, match="more than 2 rounds"):
+    match = None if stream and source == "openai-responses" else "more than 2 rounds"
+    with pytest.raises(client.raises, match=match):
         client.turn()
     assert len(talk.asked) == 5
 
@@ -154,7 +155,7 @@ def test_a_refusal_in_a_later_round(
     client = opened(tooled, talk, source, f"b-{named(target)}", stream)
     words = {"rate": "Too many requests", "busy": "servers are busy", "bad": "cannot be done"}
     # An SDK tells of a broken stream in words of its own.
-    match = "" if stream and source == "openai-responses" else words[fails]
+    match = None if stream and source == "openai-responses" else words[fails]
     with pytest.raises(client.raises, match=match) as told:
         client.turn()
     assert {asked.protocol for asked in talk.asked} == {target}
@@ -162,7 +163,8 @@ def test_a_refusal_in_a_later_round(
         talk.asked[1:]
     )
     if not stream:
-        status = getattr(told.value, "status_code", None) or getattr(told.value, "status", None) or told.value.code
+        told_by = [getattr(told.value, name, None) for name in ("status_code", "status", "code")]
+        status = next(value for value in told_by if isinstance(value, int))
         wanted = {"rate": 429, "bad": 400}.get(fails)
         assert status == wanted if wanted else status in (502, 503, 529)
 
