@@ -83,7 +83,7 @@ def _read_include(body: Object, fields: dict[str, Json], where: dict[str, Path],
         where["logprobs"] = (None, "include")
     if not all(one in (SEALS, LOGPROBS, SOURCES) for one in wanted):
         return frozenset()
-    if SEALS in wanted:
+    if SEALS in wanted or SOURCES in wanted:
         reading.stray(None, "include", "setting-mapped")
     return frozenset({"include"})
 
