@@ -141,7 +141,7 @@ def test_bad_arguments_are_tried_again_before_the_client_sees_them(start: Start)
 def test_bad_arguments_are_refused_in_the_clients_own_shape(start: Start) -> None:
     client, _ = start(Says(calls=(("guess", {"town": "Paris"}),)), tools=("guess",))
     # Where the stream had begun, one of the SDKs says only that it did not end well.
-    with pytest.raises(client.raises, match="`city` is missing|Didn't receive a `response.completed`"):
+    with pytest.raises(client.raises, match=r"`city` is missing|Didn't receive a `response\.completed`"):
         client.turn()
 
 
