@@ -170,13 +170,17 @@ class Exchange:
         mark = None if self.crossing else unseen.nobodys(self.client)
         return Rounds(judge, self._may_pause, self.options.shown, sealed, self._standing, mark)
 
-    def hears(self, body: Body) -> Rounds | None:
-        """A whole answer. Not None: it took rounds, and where `paused` the model must be asked again (`go_on`)."""
+    def hears(self, body: Body, streamed: bool = False) -> Rounds | None:
+        """A whole answer, however the provider sent it. Not None: it took rounds, and where `paused` the model must be
+        asked again (`go_on`)."""
         if self._rounds is None:
             self._rounds = self.started()
         if self._rounds is None:
             return None
-        response = self.provider.read_response(as_object(parsed(body, self.options), None))
+        if streamed and isinstance(body, bytes):
+            response = self._gathered(body)
+        else:
+            response = self.provider.read_response(as_object(parsed(body, self.options), None))
         if response.failure is not None:
             self._rounds = None  # it failed, whatever was said before
             return None
@@ -262,6 +266,13 @@ class Exchange:
 
     def streamed_response(self, data: bytes) -> Translation:
         """A whole answer for the client where the provider sent a stream though none was asked for."""
+        response = self._gathered(data)
+        if response.failure is not None:
+            return self._refused(response.failure, Ledger(self.provider.name, self.client.name))
+        return self._answer(changed(response, origin=None))
+
+    def _gathered(self, data: bytes) -> Response:
+        """A stream that came whole, as the answer that it tells."""
         reader, checker = self.provider.stream_reader(), Checker()
         events: list[Event] = []
         for event in (*reader.feed(data), *reader.close()):
@@ -269,10 +280,7 @@ class Exchange:
             events.append(event if fault is None else ResponseFailed(fault))
             if fault is not None:
                 break
-        response = fold(events)
-        if response.failure is not None:
-            return self._refused(response.failure, Ledger(self.provider.name, self.client.name))
-        return self._answer(changed(response, origin=None))
+        return fold(events)
 
     def _answer(self, response: Response) -> Translation:
         ledger = Ledger(self.provider.name, self.client.name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -26,9 +27,13 @@ from toolwire.events import (
     TextDelta,
     UsageUpdate,
 )
+from toolwire.exchange import Exchange
 from toolwire.fold import fold, unfold
-from toolwire.ir import Call, Choice, Failure, Finish, Part, Reasoning, Response, Result, Seal, Text, Usage
+from toolwire.ir import Call, Choice, Failure, Finish, Part, Reasoning, Response, Result, Seal, Text, Tool, Usage
+from toolwire.options import Options
+from toolwire.protocols import room
 from toolwire.rounds import PAUSE, Rounds
+from toolwire.wire import decode, encode
 
 TAKEN = {"hidden", "other"}
 
@@ -223,3 +228,28 @@ def test_without_seals(data: st.DataObject, said: list[list[Part]]) -> None:
     assert not any(isinstance(event, SealDelta) for event in out)
     seals = [part.seal for part in said[0] if isinstance(part, Reasoning) and part.seal is not None]
     assert [part.seal for part in taking.parts if isinstance(part, Reasoning) and part.seal is not None] == seals
+
+
+@pytest.mark.parametrize("client", ["openai-chat", "anthropic", "gemini"])
+def test_a_stream_that_nobody_asked_for_is_heard_as_a_whole_answer(client: str) -> None:
+    """Some servers always stream: a call that is not the client's must not reach it for that."""
+    provider = room("openai-chat")
+    called = {"index": 0, "id": "call_a1B2c3D4", "function": {"name": "files__read", "arguments": "{}"}}
+    chunks = [{"delta": {"role": "assistant", "tool_calls": [called]}}, {"delta": {}, "finish_reason": "tool_calls"}]
+    frames = [{"id": "c", "model": "m", "choices": [{"index": 0, **chunk}]} for chunk in chunks]
+    stream = b"".join(b"data: " + encode(frame) + b"\n\n" for frame in frames) + b"data: [DONE]\n\n"
+    exchange = Exchange(room(client), provider, Options(model="m", tools=(Tool("files__read", "Reads."),)))
+    exchange.request(MINIMAL[client])
+    heard = exchange.hears(stream, streamed=True)
+    assert heard is not None
+    assert heard.paused
+    assert [call.name for call in heard.to_run()] == ["files__read"]
+    asked = decode(exchange.go_on(heard, heard.answered([Result("", (Text("found"),))])))
+    assert asked["messages"][-1] == {"role": "tool", "tool_call_id": "call_a1B2c3D4", "content": "found"}
+
+
+MINIMAL = {
+    "openai-chat": {"model": "m", "messages": [{"role": "user", "content": "Hi"}]},
+    "anthropic": {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]},
+    "gemini": {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]},
+}

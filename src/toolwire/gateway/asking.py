@@ -99,7 +99,8 @@ class Asking:
             return refusals.faulty(call, line, data)
         if isinstance(data, Failure):
             return refusals.refused(data, refusals.reply(call.client, data))
-        streamed = source.headers.get("content-type", "").startswith(STREAM)
+        said_so = source.headers.get("content-type", "").startswith(STREAM)
+        streamed = _is_stream(data) or (said_so and not data.lstrip().startswith(b"{"))
         try:
             if ready.passed and not streamed:
                 passing = Reply(200, answer_headers(call, line, source.headers, ()), data)
@@ -121,7 +122,7 @@ class Asking:
         exchange = ready.exchange
         while True:
             try:
-                taking = exchange.hears(data)
+                taking = exchange.hears(data, _is_stream(data))
             except Malformed:
                 return data
             if taking is None or not taking.paused:
@@ -244,6 +245,11 @@ async def _awaited(flow: Flow, seconds: float) -> bytes | Fault | None:
         return waiting.result()
     flow.waiting = waiting
     return None
+
+
+def _is_stream(data: bytes) -> bool:
+    """Did the provider send a stream though none was asked for? A later round may come otherwise than the first."""
+    return data.lstrip()[:6].startswith((b"data:", b"event:", b":"))
 
 
 def _looked_at(room: Room, data: bytes, record: Record) -> Response | None:
