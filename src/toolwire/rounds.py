@@ -290,7 +290,7 @@ class Rounds:
                 out.append(refused(one, one.why or LAST_WORDS))
             else:
                 found = next(ran)
-                out.append(replace(found, id=call.id, name=call.name, kind=call.kind, namespace=call.namespace))
+                out.append(replace(found, id=call.id, name=_name(call), kind=call.kind, namespace=call.namespace))
         return tuple(out)
 
     def turns(self) -> tuple[Turn, ...]:
@@ -326,4 +326,9 @@ def told(call: Call, result: Result) -> str:
 def refused(taken: Taken, why: str) -> Result:
     """What the model is told of a call that was not run."""
     call = taken.call
-    return Result(call.id, (Text(why),), True, call.name, call.kind, call.namespace)
+    return Result(call.id, (Text(why),), True, _name(call), call.kind, call.namespace)
+
+
+def _name(call: Call) -> str:
+    """A result is known by its id; only one that has none needs the tool's name."""
+    return "" if call.id else call.name

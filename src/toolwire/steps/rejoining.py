@@ -90,7 +90,8 @@ class Rejoining:
             item = piece.item if self._sealed else ""
             yield Call(piece.id, piece.name, piece.arguments, item=item, seal=self._seal(piece.seal))
         elif isinstance(piece, Told):
-            yield Result(piece.id, tuple(map(_content, piece.content)), piece.error, piece.name, value=piece.value)
+            name = "" if piece.id else piece.name
+            yield Result(piece.id, tuple(map(_content, piece.content)), piece.error, name, value=piece.value)
         else:
             yield from self._called(piece)
 

@@ -45,7 +45,7 @@ def read_grounding(candidate: Object, texts: Sequence[str | None], path: Path, r
     node = reading.inner(raw, path, GROUNDING)
     chunks = _read_chunks(node, path, reading)
     hosted: list[Part] = []
-    queries = node.get("webSearchQueries")
+    queries = _said(node.get("webSearchQueries"))
     tools = list(dict.fromkeys(tool for tool, _ in chunks if tool))
     if queries and "web_search" not in tools:
         tools.insert(0, "web_search")
@@ -56,6 +56,11 @@ def read_grounding(candidate: Object, texts: Sequence[str | None], path: Path, r
         id = f"{_GROUNDED}{digest(encode_text([tool, queries, [one.url for one in found], list(texts)]), 16)}"
         hosted += [HostedCall(id, tool, arguments), HostedResult(id, tool, found)]
     return Grounds((*hosted, *fetched), tuple(_read_supports(node, chunks, texts, path, reading)))
+
+
+def _said(queries: Json) -> Json:
+    """Those that say something: there are empty ones among them at times."""
+    return [one for one in queries if one] if isinstance(queries, list) else queries
 
 
 def _asked(queries: Json) -> Object:

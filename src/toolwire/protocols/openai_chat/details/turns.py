@@ -138,7 +138,7 @@ def _write_result(result: Result, known: Family, ledger: Ledger) -> Object:
     if not result.id and result.name:
         return {"role": "function", "name": result.name, "content": said}
     out: Object = {"role": "tool", "tool_call_id": result.id, "content": said}
-    if result.name and known.native and own(result.origin):
+    if result.name and known.native:
         # No key of the schema: only a client that sends it gets it through.
         out["name"] = result.name
     return finished(out, result.origin, NAME)
