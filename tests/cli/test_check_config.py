@@ -34,6 +34,12 @@ fallbacks = ["mistral/m"]
 [store]
 url = "postgresql://me:sk-hidden@db/kept?password=sk-hidden"
 ttl = 86400
+[[policy]]
+name = "no patching"
+client = "openai-responses"
+tool = ["apply_patch", "update_*"]
+drop = true
+guidance = "Use {shell}."
 """
 
 
@@ -69,6 +75,7 @@ def test_it_says_what_is_configured_and_no_key(run: Any, tmp_path: Path) -> None
     assert "loopback every protocol (embedded) needs none" in lines
     assert "claude-* own/(as asked), at most 9 tokens then mistral/m" in lines
     assert "ci claude-*" in lines
+    assert "no patching client openai-responses; tool apply_patch, update_* drop, guidance" in lines
     assert "warning: toolwire.toml:7: the variable TEAM_KEY is not set" in err
     assert "hint: set TEAM_KEY" in err
     assert "sk-hidden" not in out + err

@@ -14,6 +14,7 @@ from toolwire.gateway.settings import places
 from toolwire.gateway.settings.config import Config, McpServer, ModelRule, Provider
 from toolwire.gateway.settings.configfile import load
 from toolwire.gateway.settings.problems import Problem, Problems, said
+from toolwire.policy.rules import EFFECTS, MATCHES, Rule
 
 SHORT = 20
 """Characters below which a key can be found from its hash by trying."""
@@ -42,6 +43,7 @@ def run(chosen: argparse.Namespace) -> int:
         ("", general),
         ("providers", list(providers(config))),
         ("models", [ruled(rule) for rule in config.models]),
+        ("policy", [policed(rule) for rule in config.policy]),
         ("mcp", [served_tools(server) for server in config.mcp.values()]),
         ("client keys", [(f"  {key.name}", ", ".join(key.models)) for key in config.server.keys]),
     ):
@@ -99,6 +101,13 @@ def ruled(rule: ModelRule) -> Row:
     limit = f", at most {rule.max_output_tokens} tokens" if rule.max_output_tokens else ""
     target = f"{rule.provider}/{rule.model or '(as asked)'}{pinned}{limit}"
     return f"  {rule.name}", target, f"then {', '.join(rule.fallbacks)}" if rule.fallbacks else ""
+
+
+def policed(rule: Rule) -> Row:
+    """What a rule speaks of, and what it does; `toolwire policy explain` shows it at work."""
+    met = [f"{key} {', '.join(globs)}" for key in MATCHES if (globs := getattr(rule, key))]
+    done = [key for key in EFFECTS if getattr(rule, key) not in (None, "", (), False) and getattr(rule, key) != {}]
+    return f"  {rule.name}", "; ".join(met) or "everything", ", ".join(done)
 
 
 def served_tools(server: McpServer) -> Row:
