@@ -252,6 +252,7 @@ def test_check_for_a_well_known_provider(run: Any) -> None:
     [
         [{"name": "f", "description": "d", "input_schema": {"type": "object"}}],
         [{"name": "f", "description": "d", "inputSchema": {"type": "object"}}],
+        [{"name": "f", "description": "d", "parameters": {"type": "object", "properties": {"x": {"type": "string"}}}}],
         [{"functionDeclarations": [{"name": "f", "description": "d"}]}],
         {"tools": [{"type": "function", "name": "f", "description": "d", "parameters": {"type": "object"}}]},
     ],

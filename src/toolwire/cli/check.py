@@ -19,7 +19,7 @@ from toolwire.options import Options
 from toolwire.policy.match import named
 from toolwire.protocols import ROOMS, UnknownProtocol, room
 from toolwire.room import Room
-from toolwire.wire import Json, Malformed, decode, encode
+from toolwire.wire import Json, Malformed, Object, decode, encode
 
 REJECTED = 1
 REFUSED = ("rejected", "dropped")
@@ -93,13 +93,16 @@ def found(given: Json, sources: Sequence[Room]) -> tuple[Room, Request]:
 
 
 def _respelled(tools: list[Json]) -> list[Json]:
-    """Tools as servers of the Model Context Protocol list them, as a plain function."""
-    return [
-        {"name": tool.get("name"), "description": tool.get("description"), "input_schema": tool["inputSchema"]}
-        if isinstance(tool, dict) and "inputSchema" in tool
-        else tool
-        for tool in tools
-    ]
+    """Tools as servers of the Model Context Protocol list them, and functions without anything around them."""
+    return [_plainly(tool) if isinstance(tool, dict) else tool for tool in tools]
+
+
+def _plainly(tool: Object) -> Object:
+    if "inputSchema" in tool:
+        return {"name": tool.get("name"), "description": tool.get("description"), "input_schema": tool["inputSchema"]}
+    if "parameters" in tool and not tool.keys() & {"type", "function"}:
+        return {"type": "function", "function": tool}
+    return tool
 
 
 def verdicts(source: Room, request: Request, target: Room, model: str) -> list[tuple[str, str, str]]:
