@@ -130,8 +130,14 @@ def kept_of(
         if ended or choice.finish is not None:
             kept = _kept_turn(choice, maker, None if shown is None else shown.get(choice.index, ()), bare)
             if kept is not None:
-                out[kept[0]] = packed(kept[1])
+                out |= filed(*kept)
     return out
+
+
+def filed(id: str, kept: Kept) -> dict[str, bytes]:
+    """Under its id; and under a name of its own, where the next turn with this id takes that place."""
+    data = packed(kept)
+    return {id: data, f"{id}#{kept.print}": data} if kept.print else {id: data}
 
 
 def _kept_turn(choice: Choice, maker: str, shown: Sequence[Call] | None, bare: bool) -> tuple[str, Kept] | None:
@@ -198,6 +204,14 @@ def shown_print(calls: Sequence[Call], text: str) -> str:
     return ids.digest("\0".join(told), 16)
 
 
+def own_name(calls: Sequence[Call], turns: Sequence[Turn]) -> str:
+    """What a turn with these calls is kept under besides its id; "" where no other turn can have that."""
+    if not calls or not is_common(calls[0]):
+        return ""
+    text = "".join(part.text for turn in turns for part in turn.parts if isinstance(part, Text))
+    return f"{calls[0].id}#{shown_print(calls, text)}"
+
+
 def _canonical(arguments: str) -> str:
     if not arguments.strip():
         return "{}"
@@ -222,10 +236,16 @@ def _plain(value: Json) -> Json:
 def wanted(request: Request) -> tuple[str, ...]:
     """The ids under which something may be kept: those of calls in turns that bear no seals themselves."""
     found: dict[str, None] = {}
+    run: list[Turn] = []
     for turn in request.turns:
-        if turn.role == "assistant":
-            for call in unsealed_calls(turn):
-                found[call.id] = None
+        run = [*run, turn] if turn.role == "assistant" else []
+        if run:
+            calls = unsealed_calls(turn)
+            found |= dict.fromkeys(call.id for call in calls)
+            found[own_name(calls, [turn])] = None
+        if len(run) > 1:  # some clients make several messages of one turn
+            found[own_name([call for one in run for call in unsealed_calls(one)], run)] = None
+    found.pop("", None)
     return tuple(found)
 
 

@@ -17,7 +17,20 @@ from toolwire.envelopes import OURS, Entry, entries_in, envelope
 from toolwire.events import Event, PartStart, SealDelta
 from toolwire.ids import digest
 from toolwire.ir import Call, Media, Part, Reasoning, Request, Response, Result, Seal, Text, Turn
-from toolwire.memory import Kept, Piece, Ran, Told, called, calls_of, is_common, packed, piece_of, shown_print, value_of
+from toolwire.memory import (
+    Kept,
+    Piece,
+    Ran,
+    Told,
+    called,
+    calls_of,
+    filed,
+    is_common,
+    own_name,
+    piece_of,
+    shown_print,
+    value_of,
+)
 from toolwire.room import Room
 from toolwire.rounds import Round
 
@@ -56,7 +69,7 @@ def kept_unseen(
         pieces += _pieces(one.parts, one.results, (), own)
     pieces += _pieces(*last, shown.calls, own)
     common = bool(shown.calls) and is_common(shown.calls[0])
-    return {shown.key: packed(Kept(maker, tuple(pieces), shown_print(shown.calls, shown.text) if common else ""))}
+    return filed(shown.key, Kept(maker, tuple(pieces), shown_print(shown.calls, shown.text) if common else ""))
 
 
 def _pieces(parts: Sequence[Part], results: Sequence[Result], shown: Sequence[Call], own: Own) -> Iterator[Piece]:
@@ -96,7 +109,7 @@ def keys(request: Request) -> tuple[str, ...]:
     for asked, run in runs(request.turns):
         if run[0].role == "assistant":
             calls = [call for turn in run for call in calls_of(turn)]
-            for key in [call.id for call in calls] or [shown_of(run, asked).key]:
+            for key in [*(call.id for call in calls), own_name(calls, run)] if calls else [shown_of(run, asked).key]:
                 found[key] = None
     found.pop("", None)
     return tuple(found)

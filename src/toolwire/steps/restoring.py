@@ -17,6 +17,7 @@ from toolwire.memory import (
     Ran,
     Said,
     Thought,
+    own_name,
     shown_print,
     unpacked,
     unsealed_calls,
@@ -80,7 +81,7 @@ class _Restoring:
     def _rounds(self, run: list[Turn], asked: str) -> list[Turn] | None:
         """An answer of which the client saw only a part, whole; None where nothing of the kind is kept."""
         shown = unseen.shown_of(run, asked)
-        ids = [call.id for call in shown.calls] or [shown.key]
+        ids = [own_name(shown.calls, run), *(call.id for call in shown.calls)] if shown.calls else [shown.key]
         found = (unpacked(data) for id in ids if (data := self.kept.get(id)) is not None)
         kept = next(
             (one for one in found if one is not None and any(isinstance(piece, Ran) for piece in one.pieces)), None
@@ -104,8 +105,9 @@ class _Restoring:
         """The pieces that a turn was made of, with their maker; none where nothing is kept that fits."""
         calls = unsealed_calls(turn)
         pieces: list[tuple[Piece, str]] = []
+        own = self.kept.get(own_name(calls, [turn]))
         for call in calls:
-            data = self.kept.get(call.id)
+            data = own if own is not None and call is calls[0] else self.kept.get(call.id)
             found = self._known(call, turn, calls, data) if data is not None else None
             if found is not None:
                 pieces += ((piece, found.maker) for piece in found.pieces)
