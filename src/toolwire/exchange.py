@@ -11,7 +11,7 @@ from toolwire import memory, rounds, seals, unseen
 from toolwire.bodies import Body, parsed
 from toolwire.events import Checker, Event, ResponseFailed
 from toolwire.fold import fold, unfold
-from toolwire.ir import NOTHING, Call, Failure, Request, Response, Result, Tool, Usage, changed, place
+from toolwire.ir import NOTHING, Call, Failure, Request, Response, Result, Tool, Usage, changed, place, plain_text
 from toolwire.loss import OFF, Ledger, Loss
 from toolwire.options import Options
 from toolwire.policy.back import UNDONE
@@ -318,7 +318,7 @@ class Exchange:
             parts = response.choices[0].parts if response.choices else ()
             calls = [part for part in parts if isinstance(part, Call)] if steps is None else steps.calls.get(0, ())
             asked = unseen.asked_last(self._request.turns) if self._request is not None else ""
-            shown = unseen.Shown(calls, unseen.words(parts), seal, asked)
+            shown = unseen.Shown(calls, plain_text(parts), seal, asked)
             return unseen.kept_unseen(taking.done, (taking.parts, self._left), self._maker, shown, taking.named)
         if not memory.needed(self.client, self.provider):
             return NOTHING

@@ -7,7 +7,7 @@ writes from the meaning alone. Change a node only with `changed`, which lets go 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -478,6 +478,6 @@ def _optional_origin(kind: type[Struct]) -> bool:
     return position >= len(kind.__struct_fields__) - len(kind.__struct_defaults__)
 
 
-def plain_text(parts: tuple[Part, ...]) -> str:
+def plain_text(parts: Iterable[Part]) -> str:
     """The text of text parts, joined."""
     return "".join(part.text for part in parts if isinstance(part, Text))

@@ -79,6 +79,10 @@ class Keeping(Struct, frozen=True, kw_only=True):
     expanded: Callable[[Object, list[Object], Mapping[str, Object]], Object]
     """A request with these items before its own, those that it only refers to put in (by id), and without references
     to anything kept. For the first turn of a conversation too: so it looks alike in every later one."""
+    referred: Callable[[list[Object]], tuple[str, ...] | Failure]
+    """The ids of items that stand among these by their ids only."""
+    resolved: Callable[[list[Object], Mapping[str, Object]], list[Object]]
+    """Items with those put in that they only refer to, by id."""
     read_page: Callable[[Mapping[str, str]], Page | Failure]
     """From a query."""
     write_page: Callable[[list[Object], bool], Object]

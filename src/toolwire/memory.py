@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from toolwire import ids
-from toolwire.ir import Call, Choice, Part, Reasoning, Request, Response, Seal, Text, Turn
+from toolwire.ir import Call, Choice, Part, Reasoning, Request, Response, Seal, Text, Turn, plain_text
 from toolwire.room import Room
 from toolwire.wire import Json, Malformed, decode
 
@@ -153,8 +153,8 @@ def _kept_turn(choice: Choice, maker: str, shown: Sequence[Call] | None, bare: b
         for part in choice.parts
         if isinstance(part, (Call, Text, Reasoning))
     )
-    text = "".join(part.text for part in choice.parts if isinstance(part, Text))
-    return calls[0].id, Kept(maker, pieces, shown_print(calls, text) if is_common(calls[0]) else "")
+    name = shown_print(calls, plain_text(choice.parts)) if is_common(calls[0]) else ""
+    return calls[0].id, Kept(maker, pieces, name)
 
 
 def _is_worth(parts: Sequence[Part], calls: Sequence[Call], bare: bool) -> bool:
@@ -208,8 +208,7 @@ def own_name(calls: Sequence[Call], turns: Sequence[Turn]) -> str:
     """What a turn with these calls is kept under besides its id; "" where no other turn can have that."""
     if not calls or not is_common(calls[0]):
         return ""
-    text = "".join(part.text for turn in turns for part in turn.parts if isinstance(part, Text))
-    return f"{calls[0].id}#{shown_print(calls, text)}"
+    return f"{calls[0].id}#{shown_print(calls, ''.join(plain_text(turn.parts) for turn in turns))}"
 
 
 def _canonical(arguments: str) -> str:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from toolwire.envelopes import OURS, Entry, entries_in, envelope
 from toolwire.events import Event, PartStart, SealDelta
 from toolwire.ids import digest
-from toolwire.ir import Call, Media, Part, Reasoning, Request, Response, Result, Seal, Text, Turn
+from toolwire.ir import Call, Media, Part, Reasoning, Request, Response, Result, Seal, Text, Turn, plain_text
 from toolwire.memory import (
     Kept,
     Piece,
@@ -128,7 +128,7 @@ def runs(turns: Sequence[Turn]) -> Iterator[tuple[str, list[Turn]]]:
             yield asked, run
             run = []
         if turn.role == "user":
-            asked = words(turn.parts) or asked
+            asked = plain_text(turn.parts) or asked
         yield asked, [turn]
     if run:
         yield asked, run
@@ -136,18 +136,14 @@ def runs(turns: Sequence[Turn]) -> Iterator[tuple[str, list[Turn]]]:
 
 def asked_last(turns: Sequence[Turn]) -> str:
     """The last words of the user."""
-    return next((said for turn in reversed(turns) if turn.role == "user" and (said := words(turn.parts))), "")
+    return next((said for turn in reversed(turns) if turn.role == "user" and (said := plain_text(turn.parts))), "")
 
 
 def shown_of(run: Sequence[Turn], asked: str) -> Shown:
     """What a client shows of an answer."""
     parts = [part for turn in run for part in turn.parts]
     seal = next((found for part in parts if (found := _telling(getattr(part, "seal", None)))), "")
-    return Shown([part for part in parts if isinstance(part, Call) and part.id], words(parts), seal, asked)
-
-
-def words(parts: Sequence[Part]) -> str:
-    return "".join(part.text for part in parts if isinstance(part, Text))
+    return Shown([part for part in parts if isinstance(part, Call) and part.id], plain_text(parts), seal, asked)
 
 
 def seal_in(event: Event) -> str:

@@ -69,9 +69,11 @@ class Engine:
         room = chosen_room(target, call.client, lambda: has_tools(call.peek, call.body))
         line = replace(call.state.line(target, room, False), path=path)
         source = await self.asking.send(call, line, retold(call, line))
-        data = source if isinstance(source, Fault) else await source.read(MAX_ANSWER)
-        if isinstance(data, Fault) or isinstance(source, Fault):
-            return refusals.reply(call.client, refusals.failure_of(line, data))  # type: ignore[arg-type]
+        if isinstance(source, Fault):
+            return refusals.reply(call.client, refusals.failure_of(line, source))
+        data = await source.read(MAX_ANSWER)
+        if isinstance(data, Fault):
+            return refusals.reply(call.client, refusals.failure_of(line, data))
         if source.status in NOT_THERE:
             return None
         headers = answer_headers(call, line, source.headers, ())

@@ -56,14 +56,15 @@ class Desk:
             return None
         call.seed = secrets.token_hex(12)
         owner = owner_of(call.visitor)
-        recalled = await recalling.recalled(self.book, owner, keeping, wants)
+        hint = "" if wants.background else WITHOUT
+        recalled = await recalling.recalled(self.book, owner, keeping, wants, hint)
         if isinstance(recalled, Failure):
             return None if _is_foreign(call, targets, recalled) else refusals.told(call, recalled)
         if not self.book.keeps:
             return await self._forget(call, targets, engine, keeping, wants, body, recalled)
         down = await self.book.ready() if wants.store else None
         if down is not None:
-            return refusals.told(call, unreachable(down, "" if wants.background else WITHOUT))
+            return refusals.told(call, unreachable(down, hint))
         items = keeping.items(keeping.expanded(body, [], recalled.fresh), call.seed)
         given = (keeping.new("response", call.seed), int(call.now)) if wants.background else ("", 0)
         keeper = Keeper(self.book, owner, keeping, wants, items, given)
@@ -116,7 +117,7 @@ class Desk:
             or not (wants.previous or wants.conversation or wants.references)
         ):
             return None
-        found = await recalling.recalled(self.book, owner_of(call.visitor), keeping, wants)
+        found = await recalling.recalled(self.book, owner_of(call.visitor), keeping, wants, WITHOUT)
         if isinstance(found, Failure):
             return None if _is_foreign(call, targets, found) else refusals.told(call, found)
         take(call, keeping.expanded(body, found.history, found.found))

@@ -6,8 +6,6 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
-from msgspec.structs import replace
-
 from toolwire.gateway.call import Refusal, Reply
 from toolwire.gateway.headers import JSON
 from toolwire.gateway.state.book import ITEM, LIVING, RESPONSE, Kept, read_kept, unreachable
@@ -151,7 +149,7 @@ async def _compact(visit: Visit) -> Outcome:
     if isinstance(wants, Failure):
         return visit.refused(wants)
     native = is_native(call, targets)
-    got = await recalled(visit.book, visit.owner, keeping, replace(wants, background=True))  # no hint about storing
+    got = await recalled(visit.book, visit.owner, keeping, wants)
     if isinstance(got, Failure):
         if got.status >= 500 or not (native and trusts(call)):
             return visit.refused(got)

@@ -40,13 +40,12 @@ class Recalled(Struct, frozen=True, kw_only=True):
         return {id: item for id, item in self.found.items() if id not in there}
 
 
-async def recalled(book: Book, owner: str, keeping: Keeping, wants: Wants) -> Recalled | Failure:
+async def recalled(book: Book, owner: str, keeping: Keeping, wants: Wants, hint: str = "") -> Recalled | Failure:
     """Everything that it refers to, or what is missing of it."""
     if not book.keeps and (wants.previous or wants.conversation or wants.references):
         return nothing_kept(400)
     history: list[Object] = []
     chain: tuple[str, ...] = ()
-    hint = "" if wants.background else WITHOUT
     if wants.previous:
         got = await past(book, owner, keeping, wants.previous, hint)
         if isinstance(got, Failure):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 
-from msgspec.structs import replace
-
 from toolwire.gateway.call import Reply
 from toolwire.gateway.headers import JSON
 from toolwire.gateway.state.book import CONVERSATION, ITEM, Talk, read_talk, written
@@ -15,6 +13,7 @@ from toolwire.gateway.state.recalling import recalled
 from toolwire.gateway.state.visit import Outcome, Visit
 from toolwire.gateway.store.record import Down, Entry
 from toolwire.ir import Failure
+from toolwire.keeping import Wants
 from toolwire.wire import Json, Object, as_object, decode, encode
 
 STANDS = ("",)
@@ -30,16 +29,13 @@ async def _talk(visit: Visit) -> Entry | Outcome:
 
 async def _whole(visit: Visit, items: list[Object]) -> list[Object] | Reply:
     """Items with those put in that they only refer to."""
-    wants = visit.keeping.wants({"input": items})
-    if isinstance(wants, Failure):
-        return visit.refused(wants)
-    if not wants.references:
+    ids = visit.keeping.referred(items)
+    if isinstance(ids, Failure):
+        return visit.refused(ids)
+    if not ids:
         return items
-    got = await recalled(visit.book, visit.owner, visit.keeping, replace(wants, background=True))
-    if isinstance(got, Failure):
-        return visit.refused(got)
-    found: list[Object] = visit.keeping.expanded({"input": items}, [], got.found)["input"]
-    return found
+    got = await recalled(visit.book, visit.owner, visit.keeping, Wants(references=ids))
+    return visit.refused(got) if isinstance(got, Failure) else visit.keeping.resolved(items, got.found)
 
 
 def _shown(visit: Visit, entry: Entry) -> Reply:

@@ -228,6 +228,16 @@ def expanded(body: Object, history: list[Object], found: Mapping[str, Object]) -
     return out
 
 
+def referred(items: list[Object]) -> tuple[str, ...] | Failure:
+    found = wants({"input": items})
+    return found if isinstance(found, Failure) else found.references
+
+
+def resolved(items: list[Object], found: Mapping[str, Object]) -> list[Object]:
+    out: list[Object] = expanded({"input": items}, [], found)["input"]
+    return out
+
+
 def _resolved(given: list[Object], found: Mapping[str, Object]) -> list[Object]:
     """References replaced by what they stand for. What stands in the talk already does not come a second time."""
     there = {item.get("id") for item in given if not is_reference(item)}
