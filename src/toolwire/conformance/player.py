@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, structs
 
 from toolwire.conformance.case import Case, Exchange, Sees, Turn
 from toolwire.conformance.dialects import DIALECTS
+from toolwire.conformance.dialects.dialect import Dialect
 from toolwire.conformance.fill import Unfilled, filled
 from toolwire.conformance.frames import Frame, compact, frames_of
 from toolwire.conformance.match import Bound, differences, meets, shown
@@ -46,6 +48,8 @@ class Given(Struct, frozen=True):
     headers: Mapping[str, str]
     pieces: tuple[str, ...]
     stream: bool
+    awaited: Mapping[int, Callable[[str], bool]] = {}
+    """By the number of a frame: has the client seen enough, by now, for the next frame to be sent?"""
 
 
 class Seen(Struct, frozen=True):
@@ -58,6 +62,8 @@ class Seen(Struct, frozen=True):
     headers: Mapping[str, str]
     pieces: tuple[str, ...]
     losses: Sequence[Mapping[str, Json]] | None = None
+    trouble: str = ""
+    """Why nothing more came, where the answer has no proper end."""
 
     @property
     def text(self) -> str:
@@ -80,15 +86,27 @@ class Outcome(Struct, frozen=True):
     passed: bool
     differences: tuple[str, ...] = ()
     out_of_reach: str = ""
+    unsupported: str = ""
+    """The gateway says that it has no such thing, and asked nobody."""
 
 
-def play(case: Case, transport: Transport, *, anyway: bool = False) -> Outcome:
-    """Play one case. `anyway` also plays what is out of the library's reach, for a gateway that can do more."""
+NO_SUCH_THING = frozenset({404, 405, 501})
+TRY_AGAIN = frozenset({408, 409, 425, 429, *range(500, 600)})
+"""Answers after which asking once more is nobody's fault."""
+STUMBLES = (AttributeError, IndexError, KeyError, TypeError, ValueError, Unfilled)
+"""What comes of data in a shape that nobody thought of; clients fall over it just so."""
+
+
+def play(case: Case, transport: Transport, *, anyway: bool = False, same_mode: bool = True) -> Outcome:
+    """Play one case. `anyway` also plays what is out of the library's reach, for a gateway that can do more. Without
+    `same_mode` a gateway may ask its provider for a stream or a whole answer as it likes."""
     if case.out_of_reach and not (anyway and case.turns):
         return Outcome(case.id, False, (), case.out_of_reach)
-    run = _Run(transport)
+    run = _Run(transport, same_mode)
     for number, turn in enumerate(case.turns):
         found = run.turn(turn)
+        if number == 0 and run.unsupported:
+            return Outcome(case.id, False, tuple(found), "", run.unsupported)
         if found:
             prefix = f"turn {number + 1}: " if len(case.turns) > 1 else ""
             return Outcome(case.id, False, tuple(prefix + line for line in found))
@@ -98,8 +116,10 @@ def play(case: Case, transport: Transport, *, anyway: bool = False) -> Outcome:
 class _Run:
     """One case under way: the names met and the answers seen so far."""
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, same_mode: bool) -> None:
         self.transport = transport
+        self.same_mode = same_mode
+        self.unsupported = ""
         self.bound: Bound = {}
         self.answers: list[tuple[str, Json]] = []
 
@@ -111,9 +131,11 @@ class _Run:
             return [str(error)]
         model = client.model or (body.get("model", "") if isinstance(body, dict) else "")
         asked = Asked(client.protocol, provider.protocol, model, client.stream, body)
-        script = _Script(turn, self.bound)
+        script = _Script(turn, self.bound, self.same_mode)
         seen = self.transport.send(asked, script.answer)
-        found = script.differences()
+        if provider.exchanges and not script.calls and seen.status in NO_SUCH_THING:
+            self.unsupported = f"answered {seen.status}: {shown(seen.text)}"
+        found = [*([seen.trouble] if seen.trouble else []), *script.differences()]
         folded, broken = _read(client.protocol, client.stream, seen)
         self.answers.append((client.protocol, folded))
         return [*found, *broken, *_compare(turn.client_sees, seen, folded, self.bound), *_losses(turn, seen)]
@@ -131,15 +153,25 @@ class _Run:
 class _Script:
     """The provider of one turn: answers by its script and notes what it was sent."""
 
-    def __init__(self, turn: Turn, bound: Bound) -> None:
+    def __init__(self, turn: Turn, bound: Bound, same_mode: bool) -> None:
         self.scripted = turn
+        self.same_mode = same_mode
         self.bound = bound
         self.calls = 0
         self.found: list[str] = []
 
     def answer(self, received: Received) -> Given:
+        try:
+            return self._answer(received)
+        except STUMBLES as error:
+            self.found.append(f"the provider stumbles over what it was sent ({error!r}): {shown(received.body)}")
+            return Given(500, {}, ('{"error":{"message":"what is this?"}}',), False)
+
+    def _answer(self, received: Received) -> Given:
         exchanges = self.scripted.provider.exchanges
         number, self.calls = self.calls, self.calls + 1
+        if exchanges and number >= len(exchanges) and exchanges[-1].status in TRY_AGAIN:
+            return given(exchanges[-1], self.scripted.provider.protocol, received, self.bound)
         if number >= len(exchanges):
             self.found.append(f"the provider was called {self.calls} times, expected {len(exchanges)}")
             return Given(500, {}, ('{"error":{"message":"unexpected call"}}',), False)
@@ -147,9 +179,16 @@ class _Script:
         if exchange.expect is not UNSET:
             self.found += [f"provider{line}" for line in differences(exchange.expect, received.body, self.bound)]
         self.found += [f"the provider refuses: {line}" for line in self._refused(received)]
-        if received.stream != self.scripted.client.stream:
+        if self.same_mode and received.stream != self.scripted.client.stream:
             self.found.append(f"the provider was asked with stream={received.stream}")
-        return given(exchange, self.scripted.provider.protocol, received, self.bound)
+        answered = given(exchange, self.scripted.provider.protocol, received, self.bound)
+        return structs.replace(answered, awaited=self._awaited())
+
+    def _awaited(self) -> dict[int, Callable[[str], bool]]:
+        return {int(number): partial(self._met, wanted) for number, wanted in self.scripted.client_sees.after.items()}
+
+    def _met(self, wanted: Json, so_far: str) -> bool:
+        return meets(wanted, so_far, dict(self.bound))
 
     def _refused(self, received: Received) -> list[str]:
         lenient = self.scripted.provider.lenient
@@ -167,11 +206,12 @@ def given(exchange: Exchange, protocol: str, received: Received, bound: Bound) -
     dialect = DIALECTS[protocol]
     model = received.model
     stream = received.stream and exchange.status < 400
-    if isinstance(exchange.sse, str):
-        return Given(exchange.status, exchange.headers, (exchange.sse,), True)
-    if isinstance(exchange.sse, list):
-        frames = filled(exchange.sse, bound, lambda number: [])
-        return Given(exchange.status, exchange.headers, tuple(dialect.complete_frames(frames, model)), True)
+    if exchange.sse is not UNSET:
+        frames = _frames(exchange.sse, dialect, model, bound)
+        if received.stream:
+            return Given(exchange.status, exchange.headers, frames, True)
+        whole = dialect.fold(frames_of("".join(frames))).body
+        return Given(exchange.status, exchange.headers, (compact(whole),), False)
     body = filled(exchange.body, bound, lambda number: []) if exchange.body is not UNSET else {}
     if not exchange.whole and exchange.status < 400:
         body = dialect.complete(body, model)
@@ -179,10 +219,19 @@ def given(exchange: Exchange, protocol: str, received: Received, bound: Bound) -
     return Given(exchange.status, exchange.headers, pieces, stream)
 
 
+def _frames(sse: list[Json] | str, dialect: Dialect, model: str, bound: Bound) -> tuple[str, ...]:
+    if isinstance(sse, str):
+        return (sse,)
+    return tuple(dialect.complete_frames(filled(sse, bound, lambda number: []), model))
+
+
 def _read(protocol: str, stream: bool, seen: Seen) -> tuple[Json, list[str]]:
     """What the client makes of what it saw, and what it stumbles over."""
     if stream and seen.status < 400:
-        folded = DIALECTS[protocol].fold(frames_of(seen.text))
+        try:
+            folded = DIALECTS[protocol].fold(frames_of(seen.text))
+        except STUMBLES as error:
+            return None, [f"the client stumbles over the stream ({error!r}): {shown(seen.text)}"]
         return folded.body, [f"the client stumbles: {line}" for line in folded.complaints]
     try:
         return json.loads(seen.text), []

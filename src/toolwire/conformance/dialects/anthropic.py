@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
-from toolwire.conformance.dialects.dialect import Dialect, Folded, Json, Object, pieces
+from toolwire.conformance.dialects.dialect import Dialect, Folded, Json, Object, Wire, pieces
 from toolwire.conformance.frames import Frame, compact, frame_text
 
+WIRE = Wire(
+    path="/v1/messages",
+    listens=re.compile(r"/messages$"),
+    counts="/messages/count_tokens",
+    credential=("x-api-key", "{key}"),
+    headers={"anthropic-version": "2023-06-01"},
+)
 USAGE: Object = {"input_tokens": 25, "output_tokens": 12}
 DELTAS = {
     "text_delta": ("text", "text"),
@@ -197,4 +205,4 @@ def history(body: Object) -> list[Json]:
     return [{"role": "assistant", "content": body["content"]}]
 
 
-DIALECT = Dialect("anthropic", complete, stream, complete_frames, fold, history)
+DIALECT = Dialect("anthropic", WIRE, complete, stream, complete_frames, fold, history)

@@ -5,7 +5,8 @@ The clients here add up streams as the official SDKs and the real agents do, and
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -23,8 +24,29 @@ class Folded(Struct, frozen=True):
     complaints: tuple[str, ...]
 
 
+class Wire(Struct, frozen=True, kw_only=True):
+    """How a call looks from outside: what an SDK sends, and what a server of this protocol listens to."""
+
+    path: str
+    """Where the SDK posts to; `{model}` is the model's name where it stands in the path."""
+    stream_path: str = ""
+    """The same for a stream, where that is another."""
+    listens: re.Pattern[str]
+    """The end of a path at which the provider generates, with the group `model` where it stands there, and `stream`."""
+    counts: str = ""
+    """The end of a path at which it counts tokens."""
+    credential: tuple[str, str] = ("authorization", "Bearer {key}")
+    headers: Mapping[str, str] = {}
+
+    @property
+    def in_body(self) -> bool:
+        """Do the model and the wish for a stream stand in the body?"""
+        return "{model}" not in self.path
+
+
 class Dialect(Struct, frozen=True):
     name: str
+    wire: Wire
     complete: Callable[[Object, str], Object]
     """A whole answer with the dull fields filled in, for a model."""
     stream: Callable[[Object], list[str]]

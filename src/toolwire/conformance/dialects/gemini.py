@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 
-from toolwire.conformance.dialects.dialect import Dialect, Folded, Json, Object, pieces
+from toolwire.conformance.dialects.dialect import Dialect, Folded, Json, Object, Wire, pieces
 from toolwire.conformance.frames import Frame, frame_text
 
+WIRE = Wire(
+    path="/v1beta/models/{model}:generateContent",
+    stream_path="/v1beta/models/{model}:streamGenerateContent?alt=sse",
+    listens=re.compile(r"/models/(?P<model>[^:]+):(?:generate|(?P<stream>streamGenerate))Content$"),
+    counts=":countTokens",
+    credential=("x-goog-api-key", "{key}"),
+)
 USAGE: Object = {"promptTokenCount": 25, "candidatesTokenCount": 12, "totalTokenCount": 37}
 
 
@@ -148,4 +156,4 @@ def history(body: Object) -> list[Json]:
     return [body["candidates"][0]["content"]]
 
 
-DIALECT = Dialect("gemini", complete, stream, complete_frames, fold, history)
+DIALECT = Dialect("gemini", WIRE, complete, stream, complete_frames, fold, history)

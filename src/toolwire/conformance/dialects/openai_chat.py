@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from toolwire.conformance.dialects.dialect import Dialect, Folded, Json, Object, pieces
+import re
+
+from toolwire.conformance.dialects.dialect import Dialect, Folded, Json, Object, Wire, pieces
 from toolwire.conformance.frames import Frame, frame_text
 
+WIRE = Wire(path="/v1/chat/completions", listens=re.compile(r"/chat/completions$"))
 USAGE: Object = {"prompt_tokens": 25, "completion_tokens": 12, "total_tokens": 37}
 
 
@@ -159,4 +162,4 @@ def history(body: Object) -> list[Json]:
     return [body["choices"][0]["message"]]
 
 
-DIALECT = Dialect("openai-chat", complete, stream, complete_frames, fold, history)
+DIALECT = Dialect("openai-chat", WIRE, complete, stream, complete_frames, fold, history)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
-from toolwire.conformance.dialects.dialect import Dialect, Folded, Json, Object, pieces
+from toolwire.conformance.dialects.dialect import Dialect, Folded, Json, Object, Wire, pieces
 from toolwire.conformance.frames import Frame, frame_text
 
+WIRE = Wire(path="/v1/responses", listens=re.compile(r"/responses$"), counts="/responses/input_tokens")
 USAGE: Object = {
     "input_tokens": 25,
     "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
@@ -258,4 +260,4 @@ def history(body: Object) -> list[Json]:
     return list(body["output"])
 
 
-DIALECT = Dialect("openai-responses", complete, stream, complete_frames, fold, history)
+DIALECT = Dialect("openai-responses", WIRE, complete, stream, complete_frames, fold, history)

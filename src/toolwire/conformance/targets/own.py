@@ -18,7 +18,9 @@ def version(sources: Sources) -> str:
 def command(port: int, origin: str, folder: Path, models: Sequence[tuple[str, str]]) -> Sequence[str]:
     file = folder / "toolwire.toml"
     protocols = dict.fromkeys(protocol for protocol, _ in models)
-    file.write_text(SERVER.format(store=folder / "store.db") + "".join(_provider(protocol, origin) for protocol in protocols))
+    file.write_text(
+        SERVER.format(store=folder / "store.db") + "".join(_provider(protocol, origin) for protocol in protocols)
+    )
     return [PROGRAM, "serve", "--config", str(file), "--port", str(port)]
 
 

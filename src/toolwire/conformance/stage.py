@@ -1,0 +1,225 @@
+"""The provider's side over HTTP: a server on loopback that speaks all protocols, told apart by path, and answers as the
+play under way says. What arrives outside of a play is refused and noted, so that it cannot disturb the next one."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
+from typing import Any, ClassVar, TypeAlias
+from urllib.parse import unquote, urlsplit
+
+from msgspec import Struct
+
+from toolwire.conformance.dialects import DIALECTS
+from toolwire.conformance.dialects.dialect import Wire
+from toolwire.conformance.frames import compact
+from toolwire.conformance.player import Answerer, Given, Received
+
+Json: TypeAlias = Any
+BETWEEN_FRAMES = 2.0
+"""Seconds that a gateway has to show a client what it was just given."""
+LEAVING = 2.0
+"""Seconds that calls of a play have to end after the client has what it wanted."""
+TOKENS = {"input_tokens": 25, "totalTokens": 25}
+UNASKED = '{"error":{"message":"nothing is asked of this provider now"}}'
+ELSEWHERE = '{"error":{"message":"this provider does not speak this protocol"}}'
+
+
+class Audience:
+    """What the client has received so far; the provider can wait for it."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._text = ""
+        self._gone = False
+        self._marks: list[int] = []
+
+    def hear(self, data: bytes) -> None:
+        with self._changed:
+            self._text += self._decoder.decode(data)
+            self._changed.notify_all()
+
+    def leave(self) -> None:
+        with self._changed:
+            self._gone = True
+            self._changed.notify_all()
+
+    def wait(self, enough: Callable[[str], bool] | None, patience: float = BETWEEN_FRAMES) -> None:
+        """A frame was sent: wait until that is enough for the client, and mark how far it has come."""
+        with self._changed:
+            if enough is not None:
+                self._changed.wait_for(lambda: self._gone or enough(self._text), patience)
+            self._marks.append(len(self._text))
+
+    def pieces(self) -> tuple[str, ...]:
+        """What was received after each frame, and at last the rest."""
+        with self._changed:
+            marks = [0, *self._marks, len(self._text)]
+            return tuple(self._text[start:end] for start, end in pairwise(marks))
+
+
+class _Play(Struct, eq=False):
+    """What is asked of the provider now: in which protocol, and who answers."""
+
+    protocol: str
+    answer: Answerer
+    audience: Audience
+    lock: Any
+    elsewhere: list[str]
+    calls: int = 0
+
+
+class Stage:
+    """The server. One play at a time; any number of calls in it."""
+
+    def __init__(self, port: int = 0, models: Sequence[str] = ()) -> None:
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), type("Handler", (_Handler,), {"stage": self}))
+        self._server.daemon_threads = True
+        self.origin = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self.models = tuple(models)
+        self.strays: list[str] = []
+        self._changed = threading.Condition()
+        self._play: _Play | None = None
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    @contextmanager
+    def playing(self, protocol: str, answer: Answerer, audience: Audience) -> Iterator[list[str]]:
+        """Answer calls in this protocol until the end of the block. Gives the paths that were of another."""
+        play = _Play(protocol, answer, audience, threading.Lock(), [])
+        with self._changed:
+            self._play = play
+        try:
+            yield play.elsewhere
+        finally:
+            audience.leave()
+            with self._changed:
+                self._play = None
+                self._changed.wait_for(lambda: play.calls == 0, LEAVING)
+
+    @contextmanager
+    def entered(self, what: str) -> Iterator[_Play | None]:
+        """The play under way, as long as one call is answered; none is a stray call."""
+        with self._changed:
+            play = self._play
+            if play is None:
+                self.strays.append(what)
+            else:
+                play.calls += 1
+        try:
+            yield play
+        finally:
+            if play is not None:
+                with self._changed:
+                    play.calls -= 1
+                    self._changed.notify_all()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    stage: ClassVar[Stage]
+
+    def do_HEAD(self) -> None:
+        self._whole(200, "")
+
+    def do_GET(self) -> None:
+        self._whole(200, compact(_models(self.stage.models)))
+
+    def do_POST(self) -> None:
+        data = self._data()
+        path = unquote(urlsplit(self.path).path)
+        if any(wire.counts and path.endswith(wire.counts) for wire in _WIRES.values()):
+            self._whole(200, compact(TOKENS))
+            return
+        with self.stage.entered(f"POST {path}") as play:
+            if play is None:
+                self._whole(500, UNASKED)
+            elif (received := _received(_WIRES[play.protocol], path, data)) is None:
+                play.elsewhere.append(path)
+                self._whole(404, ELSEWHERE)
+            else:
+                with play.lock:
+                    given = play.answer(received)
+                self._give(given, play.audience)
+
+    def _data(self) -> bytes:
+        if "chunked" not in self.headers.get("transfer-encoding", ""):
+            return self.rfile.read(int(self.headers.get("content-length") or 0))
+        data = b""
+        while size := int(self.rfile.readline().partition(b";")[0], 16):
+            data += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return data
+
+    def _give(self, given: Given, audience: Audience) -> None:
+        if not given.stream:
+            self._whole(given.status, "".join(given.pieces), given)
+            return
+        self._head(given.status, given, "text/event-stream")
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        try:
+            for number, piece in enumerate(given.pieces):
+                data = piece.encode()
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
+                audience.wait(given.awaited.get(number))
+            self.wfile.write(b"0\r\n\r\n")
+        except OSError:
+            self.close_connection = True  # the gateway has left; what its client got is judged
+
+    def _whole(self, status: int, text: str, given: Given | None = None) -> None:
+        data = text.encode()
+        self._head(status, given, "application/json")
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        try:
+            self.wfile.write(data)
+        except OSError:
+            self.close_connection = True
+
+    def _head(self, status: int, given: Given | None, content_type: str) -> None:
+        self.send_response(status)
+        headers = given.headers if given is not None else {}
+        if not any(name.lower() == "content-type" for name in headers):
+            self.send_header("content-type", content_type)
+        for name, value in headers.items():
+            self.send_header(name, value)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+_WIRES: dict[str, Wire] = {name: dialect.wire for name, dialect in DIALECTS.items()}
+
+
+def _received(wire: Wire, path: str, data: bytes) -> Received | None:
+    """The call as this protocol has it; None where the path is another protocol's."""
+    found = wire.listens.search(path)
+    if found is None:
+        return None
+    try:
+        body = json.loads(data)
+    except ValueError:
+        body = None
+    groups = found.groupdict()
+    if wire.in_body:
+        said = body if isinstance(body, dict) else {}
+        return Received(body, str(said.get("model") or ""), bool(said.get("stream")))
+    return Received(body, groups["model"], groups["stream"] is not None)
+
+
+def _models(names: Sequence[str]) -> Json:
+    """A list of models that clients of any protocol can read."""
+    listed = [{"id": name, "object": "model", "created": 1767225600, "owned_by": "stage"} for name in names]
+    return {"object": "list", "data": listed, "has_more": False, "models": [{"name": f"models/{n}"} for n in names]}
