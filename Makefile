@@ -9,16 +9,24 @@ LOCK  := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-
          --no-header --no-annotate pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint types check format bench bench-gateway faces lock clean
+.PHONY: help serve test test-agents test-agents-full lint types check format bench bench-gateway faces lock clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 serve: $(VENV)/.ready ## Run the gateway on http://127.0.0.1:8642
 	@$(BIN)/toolwire serve $(ARGS)
 
 test: $(VENV)/.ready $(FACES)/.ready ## Run the tests; choose some with ARGS="-k words"
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-agents: $(VENV)/.ready ## Run the real agents through the gateway: one round trip on every provider's protocol
+	@$(BIN)/python tests/agents/install.py
+	@$(BIN)/python -m pytest tests/agents $(ARGS)
+
+test-agents-full: $(VENV)/.ready ## Run the real agents through every scene
+	@$(BIN)/python tests/agents/install.py
+	@$(BIN)/python -m pytest tests/agents --full $(ARGS)
 
 lint: $(VENV)/.ready ## Check style, formatting and the rules on imports
 	@$(BIN)/ruff check .
@@ -28,7 +36,7 @@ lint: $(VENV)/.ready ## Check style, formatting and the rules on imports
 types: $(VENV)/.ready ## Check the types, strictly
 	@$(BIN)/mypy
 
-check: lint types test ## All that continuous integration runs
+check: lint types test test-agents ## All that continuous integration runs
 
 format: $(VENV)/.ready ## Put the code in its usual form
 	@$(BIN)/ruff check --fix-only --quiet .
@@ -49,7 +57,7 @@ lock: ## Pin anew what pyproject.toml asks for (needs uv)
 	$(LOCK) --extra gateway --group bench --override requirements/bench-override.txt --output-file requirements/bench.txt
 
 clean: ## Remove the environments and caches
-	rm -rf $(VENV) $(BENCH) $(FACES) tests/js/node_modules .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) $(BENCH) $(FACES) tests/js/node_modules tests/agents/node_modules .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.ready: requirements/dev.txt pyproject.toml .ci/venv

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,14 @@ from material import CORPUS
 settings.register_profile("toolwire", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "toolwire"))
+
+AGENTS = Path(__file__).parent / "agents"
+"""The real agents have a command of their own, `make test-agents`."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    asked_for = any(Path(word.partition("::")[0]).resolve().is_relative_to(AGENTS) for word in config.args)
+    return True if collection_path == AGENTS and not asked_for else None
 
 
 @pytest.fixture(scope="session", autouse=True)

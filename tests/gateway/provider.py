@@ -13,13 +13,14 @@ import select
 import socket
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from typing import Any, Literal
 
 from gateway.notary import Notary
+from gateway.offered import Called, NotOffered, Use, called
 from toolwire.conformance.dialects import DIALECTS
 from toolwire.conformance.frames import compact, frame_text
 from toolwire.conformance.strict import complaints
@@ -34,14 +35,17 @@ SEALS = {
     "gemini": base64.b64encode(b"\x12\x94a sealed \xff thought").decode(),
 }
 """What only its maker can read, and wants back byte for byte."""
+WAIT = 7
+"""Seconds that a client that asks too often is told to wait."""
 
 
 @dataclass(frozen=True)
 class Says:
-    """What the model says, in no protocol yet. Calls are a name (or the description of a tool) and its arguments."""
+    """What the model says, in no protocol yet. Calls are a name (or the description of a tool) and its arguments; or a
+    `Use`, which is looked up among the declared tools."""
 
     text: str = ""
-    calls: tuple[tuple[str, dict[str, Any]], ...] = ()
+    calls: tuple[tuple[str, Any] | Use | Called, ...] = ()
     thinking: str = ""
     again: bool = False
     """Does it think more than once: in words that nobody may read, and again before it calls?"""
@@ -78,6 +82,8 @@ class Step:
     """A kind of `FAULTS` instead of an answer."""
     breaks: Literal["", "error", "cut", "ended"] = ""
     """In the middle of the answer: an error frame, the connection closed, or the body ended as if that were all."""
+    wait: int = WAIT
+    """How long a client that asks too often is told to wait."""
     hold: Hold | None = None
     after: int = 0
     """How many frames go out before the hold; with none, not even the head does."""
@@ -116,6 +122,12 @@ class Talk:
     refused: list[str] = field(default_factory=list)
     notary: Notary | None = None
     """Signs every answer, and looks whether what comes back is unaltered and its maker's."""
+    aside: Callable[[Received], Says | None] = lambda asked: None
+    """Answers what an agent asks beside the conversation: a title, a route, a summary."""
+    asides: list[Received] = field(default_factory=list)
+    limit: int = 40
+    looped: threading.Event = field(default_factory=threading.Event)
+    """Set when more was asked than any sane client would."""
 
 
 # --- answers, in each protocol ---------------------------------------------------------------------------------------
@@ -127,7 +139,9 @@ def _chat(says: Says, ids: list[str]) -> dict[str, Any]:
         message["reasoning_content"] = says.thinking
     if says.calls:
         message["tool_calls"] = [
-            {"id": f"call.{id}:0", "type": "function", "function": {"name": name, "arguments": compact(arguments)}}
+            {"id": f"call.{id}:0", "type": "custom", "custom": {"name": name, "input": arguments}}
+            if isinstance(arguments, str)
+            else {"id": f"call.{id}:0", "type": "function", "function": {"name": name, "arguments": compact(arguments)}}
             for id, (name, arguments) in zip(ids, says.calls, strict=True)
         ]
     return {"choices": [{"message": message, "finish_reason": "tool_calls" if says.calls else "stop"}]}
@@ -146,10 +160,22 @@ def _responses(says: Says, ids: list[str]) -> dict[str, Any]:
     if says.again and says.calls:
         again = {"id": f"rs_{ids[-1]}x", "type": "reasoning", "summary": []}
         output.append({**again, "encrypted_content": SEALS["openai-responses"]})
-    for id, (name, arguments) in zip(ids, says.calls, strict=False):
-        call = {"id": f"fc_{id}", "type": "function_call", "status": "completed", "call_id": f"call_{id}"}
-        output.append({**call, "name": name, "arguments": compact(arguments)})
+    output += [_item(id, call) for id, call in zip(ids, says.calls, strict=False)]
     return {"output": output}
+
+
+def _item(id: str, call: tuple[str, Any] | Called) -> dict[str, Any]:
+    """A call as an item: its kind, and its namespace in a field of its own, are those of the declaration."""
+    same = {"status": "completed", "call_id": f"call_{id}"}
+    if isinstance(call, tuple):
+        return {"id": f"fc_{id}", "type": "function_call", **same, "name": call[0], "arguments": compact(call[1])}
+    tool, arguments = call.tool, call.arguments
+    named = {"name": tool.name, **({"namespace": tool.namespace} if tool.namespace else {})}
+    if tool.kind == "custom":
+        return {"id": f"ctc_{id}", "type": "custom_tool_call", **same, **named, "input": arguments}
+    if tool.kind == "tool_search":
+        return {"id": f"tsc_{id}", "type": "tool_search_call", **same, "execution": "client", "arguments": arguments}
+    return {"id": f"fc_{id}", "type": "function_call", **same, **named, "arguments": compact(arguments)}
 
 
 def _messages(says: Says, ids: list[str]) -> dict[str, Any]:
@@ -222,14 +248,13 @@ FAULTS: dict[str, dict[str, tuple[int, str, str | None, str]]] = {
     },
 }  # fmt: skip
 """Status, type, code and message."""
-WAIT = 7
 
 
-def refusal(protocol: str, status: int, kind: str, code: str | None, message: str) -> dict[str, Any]:
+def refusal(protocol: str, status: int, kind: str, code: str | None, message: str, wait: int = WAIT) -> dict[str, Any]:
     if protocol == "anthropic":
         return {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_011CScripted"}
     if protocol == "gemini":
-        details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{WAIT}s"}]
+        details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{wait}s"}]
         return {
             "error": {
                 "code": status,
@@ -278,6 +303,8 @@ class Provider:
             owner = provider
 
         self.talks: dict[str, Talk] = {}
+        self.strangers: Talk | None = None
+        """What belongs to no talk; refused where there is nobody for it."""
         self._numbers = count(1)
         self.server = _Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
@@ -322,16 +349,21 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(asked, *wrong)
             return
         found = MARK.search(asked.raw)
-        talk = self.owner.talks.get(found[1]) if found else None
+        talk = self.owner.talks.get(found[1]) if found else self.owner.strangers
         if talk is None:
             self._refuse(asked, 400, "there is no such talk")
             return
-        talk.asked.append(asked)
+        beside = talk.aside(asked)
+        (talk.asked if beside is None else talk.asides).append(asked)
+        if len(talk.asked) + len(talk.asides) > talk.limit:
+            talk.looped.set()
         talk.refused += complaints(asked.protocol, asked.body, asked.model)
-        if talk.notary and not talk.refused:
+        if talk.notary and not talk.refused and beside is None:
             talk.refused += talk.notary.complaints(asked.account, asked.protocol, asked.model, asked.body)
         if talk.refused:
             self._refuse(asked, 400, talk.refused[0])
+        elif beside is not None:
+            self._play(talk, asked, Step(beside))
         elif len(talk.asked) > len(talk.steps):
             self._refuse(asked, 400, "the script is at its end")
         else:
@@ -360,6 +392,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _play(self, talk: Talk, asked: Received, step: Step) -> None:
         try:
             self._answer(talk, asked, step)
+        except NotOffered as error:
+            talk.refused.append(str(error))
+            self._refuse(asked, 400, str(error))
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
             if step.hold:
@@ -370,14 +405,13 @@ class _Handler(BaseHTTPRequestHandler):
             step.hold.wait(self.connection)
         if step.fails:
             status, kind, code, message = FAULTS[step.fails][asked.protocol]
-            waits = {"retry-after": str(WAIT)} if step.fails == "rate" and asked.protocol != "gemini" else {}
-            self._send(status, compact(refusal(asked.protocol, status, kind, code, message)), waits)
+            waits = {"retry-after": str(step.wait)} if step.fails == "rate" and asked.protocol != "gemini" else {}
+            self._send(status, compact(refusal(asked.protocol, status, kind, code, message, step.wait)), waits)
             return
         number = f"{talk.mark[3:-2]}x{len(talk.asked)}"
         ids = [f"{number}x{at}" for at in range(len(step.says.calls))] or [number]
         dialect = DIALECTS[asked.protocol]
-        offered = _offered(asked.body)
-        calls = tuple((offered.get(name, name), arguments) for name, arguments in step.says.calls)
+        calls = _native(asked, step.says)
         body = dialect.complete(ANSWERS[asked.protocol](replace(step.says, calls=calls), ids), asked.model)
         if asked.protocol == "openai-responses":
             body |= {"store": asked.body.get("store") is not False, "metadata": asked.body.get("metadata") or {}}
@@ -432,11 +466,21 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
+def _native(asked: Received, says: Says) -> tuple[tuple[str, Any] | Called, ...]:
+    """The calls by the names and in the forms that this request knows."""
+    offered = _offered(asked.body)
+    found = [called(asked.body, call) if isinstance(call, Use) else call for call in says.calls]
+    if asked.protocol == "openai-responses":
+        return tuple(call if isinstance(call, Called) else (offered.get(call[0], call[0]), call[1]) for call in found)
+    plain = [(call.tool.name, call.arguments) if isinstance(call, Called) else call for call in found]
+    return tuple((offered.get(name, name), arguments) for name, arguments in plain)
+
+
 def _offered(body: dict[str, Any]) -> dict[str, str]:
     """The names of the tools, by what is said of them."""
     tools = [tool.get("function", tool) for tool in body.get("tools") or ()]
     functions = [one for tool in tools for one in tool.get("functionDeclarations", [tool])]
-    return {one["description"]: one["name"] for one in functions if "description" in one}
+    return {one["description"]: one["name"] for one in functions if {"name", "description"} <= one.keys()}
 
 
 def _wrong_head(asked: Received) -> tuple[int, str] | None:

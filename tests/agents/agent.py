@@ -1,0 +1,118 @@
+"""An agent: how it is told to do one thing without a person, and what it calls the tools that every agent has."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agents.install import BIN
+from gateway.offered import Use
+from gateway.provider import Received, Says, Talk
+
+PROBE = (sys.executable, str(Path(__file__).with_name("probe.py")))
+"""The command of the MCP server that agents are given."""
+PATIENCE = 120
+"""Seconds after which an agent that has not come to its end is stopped, and the test has failed."""
+
+
+@dataclass(frozen=True)
+class Agent:
+    """One agent on one protocol."""
+
+    name: str
+    """What `toolwire run` calls it."""
+    protocol: str
+    model: str
+    """The name of the model that it is told."""
+    headless: Callable[[str], list[str]]
+    """Its arguments for a prompt, without a person and without questions."""
+    again: Callable[[str], list[str]]
+    """Its arguments for a further prompt in the session before."""
+    shell: Callable[[str], Use]
+    """A shell command; its working directory is the workspace."""
+    read: Callable[[Path], Use]
+    write: Callable[[Path, str], Use]
+    """Makes a new file that holds a text."""
+    look: Callable[[Path], Use] | None
+    """Shows the model a picture from the disk; None where the agent has no tool for that."""
+    echo: Callable[[str], Sequence[Use]]
+    """The probe's tool `echo`, with a word; where a search for it has to come first, that comes first."""
+    with_probe: Callable[[Path], list[str]]
+    """Give it the MCP server: files into the workspace, or arguments, which are the answer."""
+    options: tuple[str, ...] = ()
+    """What `toolwire run` itself is told besides."""
+    aside: Callable[[Received], Says | None] = lambda asked: None
+    """Answers what it asks beside the conversation, such as a title for it."""
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a run ended."""
+
+    code: int
+    out: str
+    err: str
+    looped: bool
+    late: bool
+
+    def __str__(self) -> str:
+        return f"exit code {self.code}\n--- stdout\n{self.out[-3000:]}\n--- stderr\n{self.err[-3000:]}"
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Where an agent works: its folder, a home that is nobody's, and the gateway it is pointed at."""
+
+    workspace: Path
+    home: Path
+    config: Path
+    """The gateway's configuration: `toolwire run` finds by it the one that runs."""
+
+    def run(self, agent: Agent, arguments: Sequence[str], talk: Talk, model: str = "") -> Ran:
+        """Start the agent as its user does and wait for its end; stopped when it asks again and again."""
+        command = [sys.executable, "-m", "toolwire.cli", "run", agent.name, "--config", str(self.config)]
+        command += ["--model", model or agent.model, *agent.options, "--", *arguments]
+        process = subprocess.Popen(
+            command,
+            cwd=self.workspace,
+            env=self.environ(agent),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        stopper = threading.Thread(target=_stop_loops, args=(process, talk), daemon=True)
+        stopper.start()
+        late = False
+        try:
+            out, err = process.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            late = True
+            os.killpg(process.pid, signal.SIGKILL)
+            out, err = process.communicate()
+        looped = talk.looped.is_set()
+        talk.looped.set()
+        stopper.join()
+        return Ran(process.returncode, out, err, looped, late)
+
+    def environ(self, agent: Agent) -> dict[str, str]:
+        """The machine's, without anybody's keys and settings."""
+        kept = ("PATH", "LANG", "LC_ALL", "TERM", "TZ")
+        told = {name: os.environ[name] for name in kept if name in os.environ}
+        told["PATH"] = f"{BIN}{os.pathsep}{told['PATH']}"
+        return {**told, "HOME": str(self.home), "NO_COLOR": "1", **agent.environ}
+
+
+def _stop_loops(process: subprocess.Popen[str], talk: Talk) -> None:
+    talk.looped.wait()
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGTERM)

@@ -1,0 +1,53 @@
+"""A small MCP server over its pipes, with nothing but JSON, so that it starts at once."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+WORD = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
+TOOLS = [
+    {"name": "echo", "description": "Says a word again, as the probe heard it.", "inputSchema": WORD},
+    {"name": "shop.find", "description": "Finds an article of the shop by a word.", "inputSchema": WORD},
+    {"name": "picture", "description": "Gives a picture.", "inputSchema": {"type": "object", "properties": {}}},
+    {"name": "broken", "description": "Always fails.", "inputSchema": {"type": "object", "properties": {}}},
+]
+
+
+def called(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    if name == "picture":
+        return {"content": [{"type": "image", "data": PNG, "mimeType": "image/png"}]}
+    if name == "broken":
+        return {"content": [{"type": "text", "text": "the probe is broken"}], "isError": True}
+    text = f"probe {name} heard {arguments.get('word')}"
+    return {"content": [{"type": "text", "text": text}]}
+
+
+def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    if method == "initialize":
+        version = params.get("protocolVersion", "2025-06-18")
+        about = {"name": "probe", "version": "1"}
+        return {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about}
+    if method == "tools/list":
+        return {"tools": TOOLS}
+    if method == "tools/call":
+        return called(params["name"], params.get("arguments") or {})
+    return {} if method == "ping" else None
+
+
+def main() -> None:
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "id" not in message:
+            continue
+        result = answer(message["method"], message.get("params") or {})
+        reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
+        reply |= {"result": result} if result is not None else {"error": {"code": -32601, "message": "no such method"}}
+        sys.stdout.write(json.dumps(reply) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
