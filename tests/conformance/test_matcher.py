@@ -108,7 +108,7 @@ def test_filling_in() -> None:
         "list": [0, {"$echo": 1}, {"$repeat": 2, "of": {"name": "t{n}"}}],
         "raw": {"$is": "$x"},
     }
-    got = filled(template, {"id": 7}, lambda number: [f"turn {number}", "more"])
+    got = filled(template, {"id": 7}, lambda number, texts: [f"turn {number}", "more"])
     assert got == {"id": 7, "list": [0, "turn 1", "more", {"name": "t0"}, {"name": "t1"}], "raw": "$x"}
     with pytest.raises(Unfilled, match="id"):
-        filled("$same:id", {}, lambda number: [])
+        filled("$same:id", {}, lambda number, texts: [])

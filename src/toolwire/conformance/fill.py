@@ -1,5 +1,5 @@
 """Fill in what a case leaves to the run: values met before (`$same:name`, without its last character `$clipped:name`),
-the model's turns as the client saw them (`$echo`), and repetitions (`$repeat`)."""
+the model's turns as the client saw them (`$echo`), results of their calls (`$results`), repetitions (`$repeat`)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 from toolwire.conformance.match import SAME, Bound
 
 Json: TypeAlias = Any
-Echo: TypeAlias = Callable[[int], list[Json]]
-"""The turns to append to the history, from the number of the turn that they answered."""
+Echo: TypeAlias = Callable[[int, list[str] | None], list[Json]]
+"""The turns to append to the history, from the number of the turn that they answered; with texts, the results of the
+calls in that answer."""
 
 
 CLIPPED = "$clipped:"
@@ -39,7 +40,9 @@ def filled(template: Json, bound: Bound, echo: Echo) -> Json:
 def _elements(item: Json, bound: Bound, echo: Echo) -> list[Json]:
     """One element of an array, or those that it stands for."""
     if isinstance(item, dict) and "$echo" in item:
-        return echo(item["$echo"])
+        return echo(item["$echo"], None)
+    if isinstance(item, dict) and "$results" in item:
+        return echo(item["$results"], item["of"])
     if isinstance(item, dict) and "$repeat" in item:
         return [filled(_numbered(item["of"], number), bound, echo) for number in range(item["$repeat"])]
     return [filled(item, bound, echo)]

@@ -152,6 +152,12 @@ def _contains(argument: Json, actual: Json, bound: Bound, at: str) -> list[str]:
     return []
 
 
+def _within(argument: str, actual: Json, bound: Bound, at: str) -> list[str]:
+    """Somewhere in a value, in whatever wrapping."""
+    met = actual is not MISSING and argument in json.dumps(actual, ensure_ascii=False)
+    return [] if met else [_instead(at, f"… {argument} … anywhere", actual)]
+
+
 def _exact(argument: list[Json], actual: Json, bound: Bound, at: str) -> list[str]:
     return _array(argument, actual, bound, at)
 
@@ -237,6 +243,7 @@ OPERATORS: Final[dict[str, Callable[[Any, Json, Bound, str], list[str]]]] = {
     "$is": _is,
     "$exact": _exact,
     "$contains": _contains,
+    "$within": _within,
     "$count": _count,
     "$matches": _matches,
     "$length": _length,

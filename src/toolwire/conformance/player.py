@@ -15,10 +15,11 @@ from msgspec import UNSET, Struct, structs
 from toolwire.conformance.case import Case, Exchange, Sees, Turn
 from toolwire.conformance.dialects import DIALECTS
 from toolwire.conformance.dialects.dialect import Dialect
+from toolwire.conformance.dialects.talks import TALKS
 from toolwire.conformance.fill import Unfilled, filled
 from toolwire.conformance.frames import Frame, compact, frames_of
 from toolwire.conformance.match import Bound, differences, meets, shown
-from toolwire.conformance.strict import complaints
+from toolwire.conformance.strict import complaints, plainly
 
 Json: TypeAlias = Any
 
@@ -140,13 +141,15 @@ class _Run:
         self.answers.append((client.protocol, folded))
         return [*found, *broken, *_compare(turn.client_sees, seen, folded, self.bound), *_losses(turn, seen)]
 
-    def _echo(self, number: int) -> list[Json]:
+    def _echo(self, number: int, texts: list[str] | None) -> list[Json]:
         if not 0 <= number < len(self.answers):
             raise Unfilled(f"there is no answer {number} yet")
         protocol, answer = self.answers[number]
         try:
+            if texts is not None:
+                return TALKS[protocol].results(answer, texts)
             return DIALECTS[protocol].history(answer)
-        except (KeyError, IndexError, TypeError):
+        except STUMBLES:
             raise Unfilled(f"answer {number} cannot be echoed: {shown(answer)}") from None
 
 
@@ -177,12 +180,17 @@ class _Script:
             return Given(500, {}, ('{"error":{"message":"unexpected call"}}',), False)
         exchange = exchanges[number]
         if exchange.expect is not UNSET:
-            self.found += [f"provider{line}" for line in differences(exchange.expect, received.body, self.bound)]
+            self.found += [
+                f"provider{line}" for line in differences(exchange.expect, self._heard(received), self.bound)
+            ]
         self.found += [f"the provider refuses: {line}" for line in self._refused(received)]
         if self.same_mode and received.stream != self.scripted.client.stream:
             self.found.append(f"the provider was asked with stream={received.stream}")
         answered = given(exchange, self.scripted.provider.protocol, received, self.bound)
         return structs.replace(answered, awaited=self._awaited())
+
+    def _heard(self, received: Received) -> Json:
+        return plainly(self.scripted.provider.protocol, received.body)
 
     def _awaited(self) -> dict[int, Callable[[str], bool]]:
         return {int(number): partial(self._met, wanted) for number, wanted in self.scripted.client_sees.after.items()}
@@ -212,17 +220,22 @@ def given(exchange: Exchange, protocol: str, received: Received, bound: Bound) -
             return Given(exchange.status, exchange.headers, frames, True)
         whole = dialect.fold(frames_of("".join(frames))).body
         return Given(exchange.status, exchange.headers, (compact(whole),), False)
-    body = filled(exchange.body, bound, lambda number: []) if exchange.body is not UNSET else {}
+    body = filled(exchange.body, bound, _nothing) if exchange.body is not UNSET else {}
     if not exchange.whole and exchange.status < 400:
         body = dialect.complete(body, model)
     pieces = tuple(dialect.stream(body)) if stream else (body if isinstance(body, str) else compact(body),)
     return Given(exchange.status, exchange.headers, pieces, stream)
 
 
+def _nothing(_number: int, _texts: list[str] | None) -> list[Json]:
+    """Providers echo nothing."""
+    return []
+
+
 def _frames(sse: list[Json] | str, dialect: Dialect, model: str, bound: Bound) -> tuple[str, ...]:
     if isinstance(sse, str):
         return (sse,)
-    return tuple(dialect.complete_frames(filled(sse, bound, lambda number: []), model))
+    return tuple(dialect.complete_frames(filled(sse, bound, _nothing), model))
 
 
 def _read(protocol: str, stream: bool, seen: Seen) -> tuple[Json, list[str]]:

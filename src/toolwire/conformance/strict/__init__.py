@@ -24,5 +24,10 @@ def complaints(protocol: str, body: Any, model: str = "") -> list[str]:
         return ["the body is no JSON object"]
     name = protocol.replace("_", "-")
     model = model or str(body.get("model") or "")
-    request = gemini.camel(body) if name == "gemini" else body
+    request = plainly(name, body)
     return list(dict.fromkeys(complaint for check in CHECKS.get(name, ()) for complaint in check(request, model)))
+
+
+def plainly(protocol: str, body: Any) -> Any:
+    """A request in the one spelling that expectations are written in, where a provider takes several."""
+    return gemini.camel(body) if protocol == "gemini" else body
