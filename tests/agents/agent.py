@@ -90,8 +90,14 @@ class Desk:
             errors="replace",
             start_new_session=True,
         )
-        stopper = threading.Thread(target=_stop_loops, args=(process, talk), daemon=True)
-        stopper.start()
+        looped = threading.Event()
+
+        def stop() -> None:
+            looped.set()
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
+
+        talk.looped = stop
         late = False
         try:
             out, err = process.communicate(timeout=PATIENCE)
@@ -99,10 +105,7 @@ class Desk:
             late = True
             os.killpg(process.pid, signal.SIGKILL)
             out, err = process.communicate()
-        looped = talk.looped.is_set()
-        talk.looped.set()
-        stopper.join()
-        return Ran(process.returncode, out, err, looped, late)
+        return Ran(process.returncode, out, err, looped.is_set(), late)
 
     def environ(self, agent: Agent) -> dict[str, str]:
         """The machine's, without anybody's keys and settings."""
@@ -110,9 +113,3 @@ class Desk:
         told = {name: os.environ[name] for name in kept if name in os.environ}
         told["PATH"] = f"{BIN}{os.pathsep}{told['PATH']}"
         return {**told, "HOME": str(self.home), "NO_COLOR": "1", **agent.environ}
-
-
-def _stop_loops(process: subprocess.Popen[str], talk: Talk) -> None:
-    talk.looped.wait()
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGTERM)

@@ -126,8 +126,8 @@ class Talk:
     """Answers what an agent asks beside the conversation: a title, a route, a summary."""
     asides: list[Received] = field(default_factory=list)
     limit: int = 40
-    looped: threading.Event = field(default_factory=threading.Event)
-    """Set when more was asked than any sane client would."""
+    looped: Callable[[], None] = lambda: None
+    """Called when more was asked than any sane client would."""
 
 
 # --- answers, in each protocol ---------------------------------------------------------------------------------------
@@ -356,7 +356,7 @@ class _Handler(BaseHTTPRequestHandler):
         beside = talk.aside(asked)
         (talk.asked if beside is None else talk.asides).append(asked)
         if len(talk.asked) + len(talk.asides) > talk.limit:
-            talk.looped.set()
+            talk.looped()
         talk.refused += complaints(asked.protocol, asked.body, asked.model)
         if talk.notary and not talk.refused and beside is None:
             talk.refused += talk.notary.complaints(asked.account, asked.protocol, asked.model, asked.body)

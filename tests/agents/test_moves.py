@@ -1,0 +1,69 @@
+"""A session that moves between providers while it goes on: the operator changes a route, and the agent, which knows
+nothing of it, goes on with its tools. Then back again, to a provider that looks at the seals of its own first turn."""
+
+from __future__ import annotations
+
+import signal
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+from agents.agent import Agent
+from agents.all import AGENTS
+from agents.conftest import configuration, free_port, laid
+from agents.scenes import DONE
+from agents.seen import pairs
+from gateway.process import Process, serving
+from gateway.provider import PROTOCOLS, Provider, Says, Step
+
+MOVING = ("codex", "claude", "gemini", "qwen")
+
+
+def turn(agent: Agent, number: int) -> list[Step]:
+    call = agent.shell(f"echo turn-{number} | tee -a log.txt")
+    return [
+        Step(Says(f"Turn {number}.", (call,), thinking=f"Thought {number}.")),
+        Step(Says(f"{DONE} {number}", thinking="Now I know.")),
+    ]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", MOVING)
+@pytest.mark.parametrize(("first", "second"), list(permutations(PROTOCOLS, 2)))
+def test_a_session_goes_on_elsewhere_and_comes_back(
+    name: str, first: str, second: str, provider: Provider, tmp_path: Path
+) -> None:
+    agent, port, file = AGENTS[name], free_port(), tmp_path / "toolwire.toml"
+    talk = provider.script(*(step for number in (1, 2, 3) for step in turn(agent, number)), signed=True)
+    talk.aside = agent.aside
+    desk = laid(tmp_path, file)
+
+    def routed(target: str) -> str:
+        return configuration(provider.url, target, port).replace('log = "none"', 'log = "json"')
+
+    def moved(process: Process, target: str) -> None:
+        file.write_text(routed(target))
+        process.signal(signal.SIGHUP)
+        process.says('"reloaded"')
+
+    file.write_text(routed(first))
+    with serving(tmp_path, "--config", str(file), "--port", str(port)) as process:
+        for number, target in enumerate((first, second, first), 1):
+            if number > 1:
+                moved(process, target)
+            prompt = f"Turn {number}. {talk.mark}"
+            ran = desk.run(agent, agent.headless(prompt) if number == 1 else agent.again(prompt), talk)
+            assert not talk.refused, f"turn {number}: {talk.refused[0]}\n{ran}"
+            assert ran.code == 0, f"turn {number}: {ran}"
+            assert f"{DONE} {number}" in ran.out, f"turn {number}: {ran}"
+            assert [asked.protocol for asked in talk.asked[-2:]] == [target] * 2
+    assert (desk.workspace / "log.txt").read_text() == "turn-1\nturn-2\nturn-3\n"
+    told = pairs(talk.asked[-1])
+    assert [
+        f"turn-{number}" in call and f"turn-{number}" in result for number, (call, result) in enumerate(told, 1)
+    ] == [
+        True,
+        True,
+        True,
+    ]
