@@ -16,9 +16,6 @@ from toolwire.conformance.stage import Stage
 from toolwire.conformance.targets import Route
 
 CASES = {case.id: case for case in read_cases()}
-BEFORE = "the failure comes before any of the answer, so the gateway says it as a status, or asks another provider"
-OTHERWISE = {f"150:stream, to {client}": BEFORE for client in ("chat", "anthropic", "responses")}
-"""What the gateway does in another way than the library can."""
 REACHED = frozenset({"011:mistral", "075", "084:chat, with a store", "135"})
 """What the library cannot do by itself, and the gateway can."""
 STATELESS = frozenset({"084:chat, without a store"})
@@ -79,8 +76,7 @@ def test_the_case_through_the_gateway(case: Case, through: Through) -> None:
     through.quirk = QUIRKS.get(_play(case.id)) or QUIRKS.get(case.id.partition(":")[0], "p") if quirky else "p"
     through.kept = _play(case.id) not in STATELESS
     outcome = play(case, through, anyway=True)
-    assert outcome.passed or case.id in OTHERWISE, "\n".join(outcome.differences)
-    assert not (outcome.passed and case.id in OTHERWISE)
+    assert outcome.passed, "\n".join(outcome.differences)
 
 
 def test_the_named_cases_are_there() -> None:
