@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from agents.agent import Agent
+from agents.claude import AGENT as CLAUDE
 from agents.codex import AGENT as CODEX
+from agents.opencode import AGENTS as OPENCODE
+from agents.gemini import AGENT as GEMINI
+from agents.qwen import AGENT as QWEN
 
-AGENTS: dict[str, Agent] = {"codex": CODEX}
+AGENTS: dict[str, Agent] = {"claude": CLAUDE, "codex": CODEX, "gemini": GEMINI, "qwen": QWEN}
