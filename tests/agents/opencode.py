@@ -1,0 +1,74 @@
+"""opencode: any of the four protocols, by the adapter that its configuration names; it stands here once for each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from agents.agent import PROBE, Agent
+from gateway.offered import Use, declared
+from gateway.provider import Received, Says
+
+ADAPTERS = {
+    "chat": "openai-chat",
+    "responses": "openai-responses",
+    "messages": "anthropic",
+    "generate": "gemini",
+}
+"""What the adapter of each protocol asks for."""
+
+
+def headless(prompt: str) -> list[str]:
+    return ["run", "--auto", "--format", "json", prompt]
+
+
+def again(prompt: str) -> list[str]:
+    return ["run", "--continue", "--auto", "--format", "json", prompt]
+
+
+def shell(command: str) -> Use:
+    return Use("bash", {"command": command, "description": "Runs a command"})
+
+
+def read(path: Path) -> Use:
+    return Use("read", {"filePath": str(path)})
+
+
+def write(path: Path, text: str) -> Use:
+    return Use("write", {"filePath": str(path), "content": text})
+
+
+def echo(word: str) -> Sequence[Use]:
+    return (Use("probe_echo", {"word": word}),)
+
+
+def with_probe(workspace: Path) -> list[str]:
+    server = {"type": "local", "command": list(PROBE)}
+    (workspace / "opencode.json").write_text(json.dumps({"mcp": {"probe": server}}))
+    return []
+
+
+def aside(asked: Received) -> Says | None:
+    """It wants a title for the session while it works; that request alone has no tools."""
+    return None if declared(asked.body) else Says("A title")
+
+
+AGENTS = {
+    f"opencode-{name}": Agent(
+        name="opencode",
+        protocol=protocol,
+        model="house-model",
+        headless=headless,
+        again=again,
+        shell=shell,
+        read=read,
+        write=write,
+        look=read,
+        echo=echo,
+        with_probe=with_probe,
+        options=("--protocol", protocol),
+        aside=aside,
+    )
+    for name, protocol in ADAPTERS.items()
+}
