@@ -9,4 +9,4 @@ from agents.opencode import AGENTS as OPENCODE
 from agents.gemini import AGENT as GEMINI
 from agents.qwen import AGENT as QWEN
 
-AGENTS: dict[str, Agent] = {"claude": CLAUDE, "codex": CODEX, "gemini": GEMINI, "qwen": QWEN}
+AGENTS: dict[str, Agent] = {"claude": CLAUDE, "codex": CODEX, "gemini": GEMINI, **OPENCODE, "qwen": QWEN}
