@@ -77,7 +77,7 @@ def test_a_room_is_named_only_in_its_own_room_and_in_one_line_of_the_registry(fo
 
 # --- floors ---------------------------------------------------------------------------------------------------------
 
-WITH_IO = {"toolwire.cli", "toolwire.gateway", "toolwire.inspector", "toolwire.conformance"}
+WITH_IO = {"toolwire.cli", "toolwire.agents", "toolwire.gateway", "toolwire.inspector", "toolwire.conformance"}
 """Floors that may touch files or sockets; all others stand in the contract that forbids it."""
 
 

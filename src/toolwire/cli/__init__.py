@@ -15,6 +15,7 @@ from typing import NoReturn
 
 VERBS = {
     "serve": "Run the gateway: every protocol in, every protocol out",
+    "run": "Run an agent on any model: Codex, Claude Code and others, with a gateway if none is running",
     "translate": "Translate a request, a response, a stream or an error between protocols",
     "matrix": "Show the same tool call, declaration and result in every protocol, side by side",
     "check": "Say what each provider would make of a file of tools",
@@ -25,14 +26,16 @@ VERBS = {
     "mcp": "Say which MCP servers answer, and under which names models know their tools",
 }
 
+PASSING = ("run",)
+"""Verbs that pass on what stands behind `--`, as it is."""
 BAD_INPUT = 2
 
 
 class Complaint(Exception):
-    """Bad input or bad use: said in one line, with a hint, and exit code 2."""
+    """Bad input or bad use: said in one line, with a hint, and exit code 2 or the given one."""
 
-    def __init__(self, problem: str, hint: str = "") -> None:
-        self.hint = hint
+    def __init__(self, problem: str, hint: str = "", code: int = BAD_INPUT) -> None:
+        self.hint, self.code = hint, code
         super().__init__(problem)
 
 
@@ -57,10 +60,15 @@ def parsed(words: Sequence[str]) -> tuple[str, argparse.Namespace]:
     """The verb and its arguments. Files may stand before and after the options."""
     if not words or words[0] not in VERBS:
         overview().parse_args(words)
-    verb = words[0]
+    verb, given = words[0], list(words[1:])
     parser = Parser(prog=f"toolwire {verb}", description=f"{VERBS[verb]}.")
     module(verb).arguments(parser)
-    return verb, parser.parse_intermixed_args(list(words[1:]))
+    if verb not in PASSING or "--" not in given:
+        return verb, parser.parse_intermixed_args(given)
+    cut = given.index("--")
+    chosen = parser.parse_intermixed_args(given[:cut])
+    chosen.passed = given[cut + 1 :]
+    return verb, chosen
 
 
 def module(verb: str) -> ModuleType:
@@ -84,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"error: {complaint}\n")
         if complaint.hint:
             sys.stderr.write(f"hint: {complaint.hint}\n")
-        return BAD_INPUT
+        return complaint.code
     except BrokenPipeError:
         # The reader of our output has gone; what it wanted it has.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

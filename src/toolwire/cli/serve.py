@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from toolwire import __version__
 from toolwire.cli import Complaint, screen
@@ -18,12 +18,21 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, help="the port to listen on (default: 8642; 0 takes a free one)")
     parser.add_argument("--workers", type=int, help="processes that share the port (default: 1)")
+    parser.add_argument(
+        "--route",
+        metavar="NAME=MODEL",
+        action="append",
+        default=[],
+        help="ask MODEL (a name of the file, or `provider/model`) for NAME, over the file; may be given several times",
+    )
     parser.add_argument("--log", choices=("json", "text", "none"), help="the log line of an exchange")
     parser.add_argument(
         "--log-level",
         choices=("debug", "info", "warn", "error"),
         help="the least that is worth a line; debug tells which tools came and went, and every call on both sides",
     )
+    # For a program that started this one and holds the other end: this one shall not outlive it.
+    parser.add_argument("--lifeline", type=int, help=argparse.SUPPRESS)
 
 
 def run(chosen: argparse.Namespace) -> int:
@@ -33,21 +42,30 @@ def run(chosen: argparse.Namespace) -> int:
         if error.name is not None and error.name.startswith("toolwire"):
             raise
         raise Complaint(f"{MISSING}: {error.name}", "pip install 'toolwire[gateway]'") from None
-    from toolwire.gateway.settings.problems import Problems, said
+    from toolwire.gateway.settings.problems import Problems
 
     given = {name: getattr(chosen, name) for name in ("host", "port", "workers", "log", "log_level")}
     wanted = {name: value for name, value in given.items() if value is not None}
     if "log" not in wanted and sys.stderr.isatty():
         wanted["log"] = "text"
     try:
-        return serve.serve(chosen.config, wanted, announced)
+        return serve.serve(chosen.config, wanted, announced, routes(chosen.route), chosen.lifeline)
     except Problems as problems:
-        lines = [said(problem, problems.file) for problem in problems.found]
-        hints = [problem.hint for problem in problems.found if problem.hint]
-        raise Complaint("\n       ".join(lines), hints[0] if hints else "`toolwire check-config` says more") from None
+        raise Complaint(*problems.told) from None
     except OSError as error:
         hint = "another program listens there: stop it, or choose another port with --port"
         raise Complaint(f"cannot listen on {error.filename}: {error.strerror}", hint) from None
+
+
+def routes(given: Sequence[str]) -> dict[str, str]:
+    """`NAME=MODEL`, as often as wanted; names may hold an equals sign, models may not."""
+    found: dict[str, str] = {}
+    for text in given:
+        name, _, model = text.rpartition("=")
+        if not name or not model:
+            raise Complaint(f"--route: `{text}` is no route", "write NAME=MODEL, such as --route fast=groq/MODEL")
+        found[name] = model
+    return found
 
 
 def announced(origin: str, models: tuple[str, ...], providers: Mapping[str, str]) -> None:

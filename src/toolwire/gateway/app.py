@@ -297,13 +297,21 @@ class _Reporter:
             self._tell(*row)
 
 
-def app(config: Config | str | Path | None = None, server: Mapping[str, object] = NOTHING) -> Gateway:
+def app(
+    config: Config | str | Path | None = None,
+    server: Mapping[str, object] = NOTHING,
+    routes: Mapping[str, str] = NOTHING,
+) -> Gateway:
     """The gateway as an ASGI application. `config` is a file, a `Config`, or nothing: then it is found as usual.
 
-    `server` holds settings of `[server]` that win over the file. Raises `Problems` for a configuration with mistakes.
+    `server` holds settings of `[server]`, and `routes` models by name, that win over the file. Raises `Problems` for a
+    configuration with mistakes.
     """
     reporter = _Reporter()
-    live = Fixed(config) if isinstance(config, Config) else Live(config, os.environ, reporter.problems, server)
+    if isinstance(config, Config):
+        live: Live | Fixed = Fixed(config)
+    else:
+        live = Live(config, os.environ, reporter.problems, server, routes)
     reporter.file = str(live.current.file or "")
     shared = os.environ.get(DIRECTORY)
     metrics = Metrics(Path(shared)) if shared else Metrics()

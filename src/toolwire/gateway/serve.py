@@ -15,6 +15,7 @@ from toolwire.gateway import workers
 from toolwire.gateway.app import Gateway, app
 from toolwire.gateway.server import Server
 from toolwire.gateway.settings import config
+from toolwire.ir import NOTHING
 
 BACKLOG = 2048
 COLLECT = (50_000, 20, 100)
@@ -23,9 +24,16 @@ Announce = Callable[[str, tuple[str, ...], Mapping[str, str]], None]
 """Called once it serves: the origin, the models that have a name, and the providers with where they are."""
 
 
-def serve(file: str | None, wanted: Mapping[str, object], announce: Announce) -> int:
-    """Serve until told to stop. Raises `Problems` or OSError when that cannot begin."""
-    gateway = app(file, wanted)
+def serve(
+    file: str | None,
+    wanted: Mapping[str, object],
+    announce: Announce,
+    routes: Mapping[str, str] = NOTHING,
+    lifeline: int | None = None,
+) -> int:
+    """Serve until told to stop, or until `lifeline`, a file descriptor, comes to its end. Raises `Problems` or OSError
+    when that cannot begin."""
+    gateway = app(file, wanted, routes)
     settings = gateway.config
     with listening(settings.server) as bound:
 
@@ -33,11 +41,11 @@ def serve(file: str | None, wanted: Mapping[str, object], announce: Announce) ->
             _told(settings, bound, announce)
 
         def work(lifeline: int) -> None:
-            run(app(file, wanted), bound, lifeline=lifeline)
+            run(app(file, wanted, routes), bound, lifeline=lifeline)
 
         if settings.server.workers > 1:
             return workers.run(settings.server, work, ready)
-        run(gateway, bound, ready)
+        run(gateway, bound, ready, lifeline)
     return 0
 
 

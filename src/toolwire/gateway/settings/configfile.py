@@ -25,6 +25,7 @@ from toolwire.policy.rules import Rule
 from toolwire.protocols import ROOMS
 
 NAME = "toolwire.toml"
+ROUTE = "--route"
 SECTIONS = ("server", "providers", "models", "translate", "store", "policy", "mcp")
 _HASH = re.compile(r"[0-9a-fA-F]{64}")
 _AT = re.compile(r"^(.*) \(at (?:line (\d+), column \d+|end of document)\)$", re.DOTALL)
@@ -32,9 +33,15 @@ _TWICE = ("Cannot overwrite a value", "Cannot declare", "Cannot mutate", "Cannot
 """How the standard reader begins to say that something stands twice."""
 
 
-def load(file: str | Path | None, environ: Mapping[str, str], server: Mapping[str, object] = NOTHING) -> Config:
+def load(
+    file: str | Path | None,
+    environ: Mapping[str, str],
+    server: Mapping[str, object] = NOTHING,
+    routes: Mapping[str, str] = NOTHING,
+) -> Config:
     """The configuration out of a file (found as documented when None) and the environment; raises `Problems`. `server`
-    holds fields of `[server]` that the command line sets over the file."""
+    holds fields of `[server]`, and `routes` models by the names they are asked for under, that the command line sets
+    over the file."""
     path = Path(file) if file else found(environ)
     text = _text(path) if path is not None else ""
     name = str(path) if path is not None else ""
@@ -43,7 +50,7 @@ def load(file: str | Path | None, environ: Mapping[str, str], server: Mapping[st
     except tomllib.TOMLDecodeError as error:
         raise Problems([_syntax(str(error), text)], name) from None
     findings = Findings(Lines(text) if path is not None else None)
-    config = _read(tables, environ, server, findings, path)
+    config = _read(tables, environ, server, routes, findings, path)
     if findings.refused:
         raise Problems(findings.all, name)
     return replace(config, warnings=tuple(findings.all))
@@ -85,7 +92,12 @@ def _syntax(error: str, text: str) -> Problem:
 
 
 def _read(
-    tables: Table, environ: Mapping[str, str], over: Mapping[str, object], findings: Findings, path: Path | None
+    tables: Table,
+    environ: Mapping[str, str],
+    over: Mapping[str, object],
+    routes: Mapping[str, str],
+    findings: Findings,
+    path: Path | None,
 ) -> Config:
     for name in tables:
         if name not in SECTIONS:
@@ -97,6 +109,9 @@ def _read(
     gathered.from_file(findings.table(tables.get("providers", {}), ("providers",)))
     rules = _rules(findings.table(tables.get("models", {}), ("models",)), findings)
     rules = [rule for rule in rules if _placed(rule, gathered, findings, server)]
+    for model in routes.values():
+        if "/" in model:
+            gathered.named(model.partition("/")[0], (ROUTE,))
     gathered.from_environment()
     providers = dict(gathered.found)
     if server.loopback:
@@ -114,6 +129,7 @@ def _read(
     _stand_in(config, findings)
     if all(rule.provider in providers for rule in rules):
         _follow(config, findings)
+        return _routed(config, routes, findings)
     return config
 
 
@@ -223,6 +239,26 @@ def _is_there(name: str, place: Place, gathered: Gathered, findings: Findings, s
         return True
     findings.add(place, f"no provider is called `{name}`", meant(name, [*gathered.names, *embedded]))
     return False
+
+
+def _routed(config: Config, routes: Mapping[str, str], findings: Findings) -> Config:
+    """With the routes of the command line. Each leads where its model leads by the file, so that none goes in circles;
+    a name that both have is the command line's."""
+    router = Router(config)
+    rules = {rule.name: rule for rule in config.models}
+    for name, model in routes.items():
+        found = router.step(model, fallback=True)
+        if isinstance(found, ModelRule):
+            rules[name] = replace(found, name=name, model=found.model or model)
+        elif found is not None:
+            rules[name] = ModelRule(name=name, provider=found.provider.name, model=found.model)
+        else:
+            first, slash, _ = model.partition("/")
+            wrong = f"no provider is called `{first}`" if slash else f"nothing leads to the model `{model}`"
+            names = config.providers if slash else rules
+            hint = meant(first if slash else model, names) or "name it as `provider/model`"
+            findings.add((ROUTE,), f"`{name}={model}`: {wrong}", hint)
+    return replace(config, models=tuple(rules.values()))
 
 
 def _follow(config: Config, findings: Findings) -> None:

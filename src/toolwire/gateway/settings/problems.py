@@ -29,6 +29,13 @@ class Problems(Exception):
         self.file = file
         super().__init__("; ".join(f"{said(problem, file)}" for problem in self.found))
 
+    @property
+    def told(self) -> tuple[str, str]:
+        """All of them, a line each, and what to do about the first that has a hint."""
+        lines = [said(problem, self.file) for problem in self.found]
+        hints = [problem.hint for problem in self.found if problem.hint]
+        return "\n       ".join(lines), hints[0] if hints else "`toolwire check-config` says more"
+
 
 def said(problem: Problem, file: str) -> str:
     """`file:line: what`, as compilers say it; the place instead where there is no line."""

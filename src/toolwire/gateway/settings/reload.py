@@ -22,10 +22,11 @@ class Live:
         environ: Mapping[str, str],
         report: Callable[[Sequence[Problem]], None],
         server: Mapping[str, object] = NOTHING,
+        routes: Mapping[str, str] = NOTHING,
     ) -> None:
-        """The first reading raises `Problems`; `server` holds what the command line says over the file."""
-        self._asked, self._environ, self._report, self._server = file, environ, report, server
-        self.current: Config = load(file, environ, server)
+        """The first reading raises `Problems`; `server` and `routes` are what the command line says over the file."""
+        self._asked, self._environ, self._report, self._over = file, environ, report, (server, routes)
+        self.current: Config = load(file, environ, server, routes)
         self._stamp = self._look()
         if self.current.warnings:
             report(self.current.warnings)
@@ -37,7 +38,7 @@ class Live:
             return False
         self._stamp = stamp
         try:
-            fresh = load(self._asked or self.current.file, self._environ, self._server)
+            fresh = load(self._asked or self.current.file, self._environ, *self._over)
         except Problems as problems:
             self._report(problems.found)
             return False
