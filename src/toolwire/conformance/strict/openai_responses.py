@@ -89,7 +89,7 @@ def tools(body: Object, model: str) -> Iterator[str]:
     for at, tool in given:
         yield from _tool(tool, at)
         if tool.get("type") == "namespace":
-            if not tool.get("description"):
+            if not isinstance(tool.get("description"), str):  # may be empty: so is the one of `functions` in Codex
                 yield f"{at}.description: Missing required parameter"
             for number, child in numbered(tool.get("tools")):
                 yield from _tool(child, f"{at}.tools[{number}]")
