@@ -27,6 +27,8 @@ class Folded(Struct, frozen=True):
 class Wire(Struct, frozen=True, kw_only=True):
     """How a call looks from outside: what an SDK sends, and what a server of this protocol listens to."""
 
+    base: str = ""
+    """What stands behind the host in an SDK's base URL."""
     path: str
     """Where the SDK posts to; `{model}` is the model's name where it stands in the path."""
     stream_path: str = ""

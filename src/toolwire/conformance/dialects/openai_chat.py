@@ -7,7 +7,7 @@ import re
 from toolwire.conformance.dialects.dialect import Dialect, Folded, Json, Object, Wire, pieces
 from toolwire.conformance.frames import Frame, frame_text
 
-WIRE = Wire(path="/v1/chat/completions", listens=re.compile(r"/chat/completions$"))
+WIRE = Wire(base="/v1", path="/v1/chat/completions", listens=re.compile(r"/chat/completions$"))
 USAGE: Object = {"prompt_tokens": 25, "completion_tokens": 12, "total_tokens": 37}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from toolwire.conformance.dialects.dialect import Dialect, Folded, Json, Object, Wire, pieces
 from toolwire.conformance.frames import Frame, frame_text
 
-WIRE = Wire(path="/v1/responses", listens=re.compile(r"/responses$"), counts="/responses/input_tokens")
+WIRE = Wire(base="/v1", path="/v1/responses", listens=re.compile(r"/responses$"), counts="/responses/input_tokens")
 USAGE: Object = {
     "input_tokens": 25,
     "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},

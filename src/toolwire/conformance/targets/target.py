@@ -59,6 +59,8 @@ class Target(Struct, frozen=True, kw_only=True):
     """From the client's protocol, the provider's, the model and the provider's origin: what to ask for, or in words why
     this pair cannot be had there."""
     environment: Mapping[str, str] = {}
+    reaches: tuple[str, ...] = ()
+    """Cases that need something of the gateway's configuration which the command gives."""
     ready: str = "/"
     """A path that is answered, with whatever status below 500, once the gateway is up."""
     patience: float = 60.0
