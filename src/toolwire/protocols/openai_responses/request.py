@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
 from msgspec.structs import replace
 
 from toolwire.hosted import retold
@@ -27,6 +30,7 @@ from toolwire.ir import (
     place,
 )
 from toolwire.loss import Ledger
+from toolwire.protocols.openai_responses.details.agents import read_agent_message
 from toolwire.protocols.openai_responses.details.hosted import HOSTED_TYPES, can_write_hosted, write_hosted
 from toolwire.protocols.openai_responses.details.hosted_tools import read_limits
 from toolwire.protocols.openai_responses.details.items import (
@@ -131,10 +135,8 @@ def read_input(value: Json, path: Path, reading: Reading) -> tuple[Turn, ...]:
 def read_turn(node: Object, path: Path, reading: Reading, elsewhere: list[Json]) -> Turn:
     """One item as one turn. `elsewhere` are the calls that the provider ran itself: their results are its own too."""
     kind = take_text(node, "type", path) or ("message" if "role" in node else "item_reference")
-    if kind == "message":
-        return _read_message(node, path, reading)
-    if kind == "additional_tools":
-        return _read_additional_tools(node, path, reading)
+    if kind in _SPOKEN:
+        return _SPOKEN[kind](node, path, reading)
     shape = OUTPUT_ITEMS.get(kind)
     if shape is not None and not runs_at_provider(node) and (not elsewhere or node.get("call_id") not in elsewhere):
         result = read_result(node, path, shape, reading)
@@ -170,6 +172,11 @@ def _read_additional_tools(node: Object, path: Path, reading: Reading) -> Turn:
     role = ROLES.get(str(node.get("role")), "developer")
     added = ToolsAdded(read_tools(tools, at, reading), Origin(NAME, at, tools))
     return Turn(role, (added,), origin=stamped(reading, node, path, frozenset({"type", "role", "tools"})))
+
+
+_SPOKEN: Mapping[str, Callable[[Object, Path, Reading], Turn]] = MappingProxyType(
+    {"message": _read_message, "agent_message": read_agent_message, "additional_tools": _read_additional_tools}
+)
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
