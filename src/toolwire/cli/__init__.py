@@ -24,6 +24,7 @@ VERBS = {
     "check-config": "Say what the gateway is configured to do, and what is wrong with its configuration",
     "store": "Say what the gateway keeps, remove what may go, or write all of it down",
     "mcp": "Say which MCP servers answer, and under which names models know their tools",
+    "conformance": "Play what went wrong elsewhere through any gateway, and say what it makes of it",
 }
 
 PASSING = ("run",)
