@@ -77,7 +77,7 @@ class Desk:
 
     def run(self, agent: Agent, arguments: Sequence[str], talk: Talk, model: str = "") -> Ran:
         """Start the agent as its user does and wait for its end; stopped when it asks again and again."""
-        command = [sys.executable, "-m", "toolwire.cli", "run", agent.name, "--config", str(self.config)]
+        command = [sys.executable, "-m", "toolwire.cli", "run", agent.name]
         command += ["--model", model or agent.model, *agent.options, "--", *arguments]
         process = subprocess.Popen(
             command,
@@ -112,4 +112,6 @@ class Desk:
         kept = ("PATH", "LANG", "LC_ALL", "TERM", "TZ")
         told = {name: os.environ[name] for name in kept if name in os.environ}
         told["PATH"] = f"{BIN}{os.pathsep}{told['PATH']}"
-        return {**told, "HOME": str(self.home), "NO_COLOR": "1", **agent.environ}
+        # Not --config, which asks for a gateway of its own.
+        told |= {"HOME": str(self.home), "TOOLWIRE_CONFIG": str(self.config), "NO_COLOR": "1"}
+        return {**told, **agent.environ}
