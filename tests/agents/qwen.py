@@ -10,6 +10,7 @@ from agents.agent import PROBE, Agent
 from gateway.offered import Use
 
 SWITCHES = ("--yolo", "--output-format", "stream-json")
+ECHO = "mcp__probe__echo"
 
 
 def headless(prompt: str) -> list[str]:
@@ -37,7 +38,9 @@ def look(path: Path) -> Use:
 
 
 def echo(word: str) -> Sequence[Use]:
-    return (Use("mcp__probe__echo", {"word": word}),)
+    return Use("tool_search", {"query": f"select:{ECHO}"}), Use(
+        "tool_call", {"name": ECHO, "arguments": {"word": word}}
+    )
 
 
 def with_probe(workspace: Path) -> list[str]:
@@ -51,7 +54,7 @@ def with_probe(workspace: Path) -> list[str]:
 AGENT = Agent(
     name="qwen",
     protocol="openai-chat",
-    model="qwen3-coder-plus",
+    model="qwen3.8-plus",
     headless=headless,
     again=again,
     shell=shell,
