@@ -1,4 +1,4 @@
-"""What agents of one client tell each other. The service seals these messages; behind any other model they are plain."""
+"""What agents of one client tell each other. The service seals it; behind any other model it is plain text."""
 
 from __future__ import annotations
 
