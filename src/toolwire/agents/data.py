@@ -47,7 +47,8 @@ class Agent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Names that it asks for whatever model was chosen: a pattern, and one name that fits it."""
     arguments: tuple[str, ...] = ()
     """What stands before the user's own."""
-    environment: Mapping[str, str] = NOTHING
+    environment: Mapping[str, str | dict[str, Any]] = NOTHING
+    """A table becomes JSON."""
     removed: tuple[str, ...] = ()
     """Variables that would lead it past the gateway, or into the user's own files."""
     files: Mapping[str, dict[str, Any]] = NOTHING

@@ -63,15 +63,19 @@ def laid_out(
         for path, target in _mirrored(variable, mirror, environ, home, run)
     }
     environment = {variable: f"{run}/{mirror.usual}" for variable, mirror in agent.mirrors.items()}
-    environment |= {name: _filled(text, texts) for name, text in agent.environment.items()}
+    environment |= {name: _text(_filled(value, texts)) for name, value in agent.environment.items()}
     return Layout(
         command=(agent.command, *(_filled(text, texts) for text in agent.arguments)),
         environment={**environment, **_direct(environ)},
-        removed=tuple(name for name in agent.removed if name in environ),
+        removed=agent.removed,
         files={_filled(path, texts): _filled(body, texts) for path, body in agent.files.items()},
         links=links,
         home=home,
     )
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _filled(value: Any, texts: Mapping[str, str]) -> Any:

@@ -40,18 +40,17 @@ class Own:
 
 @contextmanager
 def started(
-    file: str | None, routes: Mapping[str, str], environ: Mapping[str, str], server: Server, folder: Path
+    file: str | None, routes: Mapping[str, str], environ: Mapping[str, str], server: Server, log: Path
 ) -> Iterator[Own]:
-    """Start one, wait until it serves, and end it with the block. Raises `Died`."""
-    log = folder / "gateway.log"
-    lifeline, held = os.pipe()  # however we end, its reader sees the end of it
+    """Start one, wait until it serves, and end it with the block. Raises `Died`, or OSError for the log."""
     command = [sys.executable, "-m", "toolwire.cli", "serve", "--host", "127.0.0.1", "--port", "0", "--workers", "1"]
-    command += ["--log", "json", "--lifeline", str(lifeline), *(["--config", file] if file else [])]
+    command += ["--log", "json", *(["--config", file] if file else [])]
     for name, model in routes.items():
         command += ["--route", f"{name}={model}"]
-    with log.open("wb") as written:
+    with log.open("ab") as written:
+        lifeline, held = os.pipe()  # however we end, its reader sees the end of it
         process = subprocess.Popen(
-            command,
+            [*command, "--lifeline", str(lifeline)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=written,

@@ -44,6 +44,8 @@ class Wanted(Struct, frozen=True, kw_only=True):
     told: str = ""
     """The name that the agent is told, where it is another than the model's."""
     config: str | None = None
+    log: str = ""
+    """Where the log of a gateway of its own goes; into the folder that goes with the run when left out."""
     checks: bool = True
     passed: Sequence[str] = ()
     """Arguments of the agent's own."""
@@ -61,7 +63,8 @@ class Session:
     def printed(self) -> str:
         """What would be done, without doing any of it."""
         choice = self._chosen(None)
-        layout = self._laid_out(origin_of(self._config.server) or "http://127.0.0.1:PORT", f"${KEY}", choice, RUN)
+        key = NO_KEY if self._key == NO_KEY else f"${KEY}"
+        layout = self._laid_out(origin_of(self._config.server) or "http://127.0.0.1:PORT", key, choice, RUN)
         return script(layout, choice.routes, self._wanted.config, self._wanted.passed)
 
     def run(self) -> int:
@@ -72,7 +75,9 @@ class Session:
             raise Trouble(f"{agent.title} is not installed", f"{agent.install} (Node {agent.node} or newer)", NOT_FOUND)
         with ExitStack() as stack:
             child = stack.enter_context(listening())
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="toolwire-run-")))
+            folder = Path(
+                stack.enter_context(tempfile.TemporaryDirectory(prefix="toolwire-run-", ignore_cleanup_errors=True))
+            )
             running = self._running()
             choice = self._chosen(running)
             if running is not None and not choice.unfit:
@@ -105,10 +110,13 @@ class Session:
 
     def _own(self, stack: ExitStack, choice: Choice, folder: Path) -> own.Own:
         environ, server = self._environ, self._config.server
+        log = Path(self._wanted.log) if self._wanted.log else folder / "gateway.log"
         try:
-            return stack.enter_context(own.started(self._wanted.config, choice.routes, environ, server, folder))
+            return stack.enter_context(own.started(self._wanted.config, choice.routes, environ, server, log))
         except own.Died as died:
             raise Trouble(f"the gateway could not start:\n{died}", "`toolwire check-config` says more") from None
+        except OSError as error:
+            raise Trouble(f"{log}: {error.strerror}", "--log names a file that can be written", BAD_INPUT) from None
 
     # --- the model ---
 
@@ -146,7 +154,7 @@ class Session:
             written(layout)
             return child.run((program, *layout.command[1:], *self._wanted.passed), environ)
         except OSError as error:
-            raise Trouble(f"cannot start {program}: {error.strerror}", "", CANNOT_RUN) from None
+            raise Trouble(f"cannot start {program}: {error.filename}: {error.strerror}", "", CANNOT_RUN) from None
 
 
 def spelled(choice: Choice) -> str:

@@ -26,8 +26,7 @@ def _lines(layout: Layout, routes: Mapping[str, str], file: str | None, passed: 
     yield "\n# the environment"
     if layout.removed:
         yield f"unset {' '.join(layout.removed)}"
-    for name, value in layout.environment.items():
-        yield f"export {name}={_quoted(value)}"
+    yield from (f"export {name}={_quoted(value)}" for name, value in layout.environment.items() if value != f"${name}")
     for path, body in layout.files.items():
         yield f"\n# {path}{', besides what stands in it' if path.startswith(layout.home) else ''}"
         yield json.dumps(body, indent=2, ensure_ascii=False)

@@ -29,6 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--protocol", metavar="P", help="what the agent speaks, where it has a choice")
     parser.add_argument("--config", metavar="FILE", help="the gateway's file; the run has a gateway of its own then")
+    parser.add_argument("--log", default="", metavar="FILE", help="append the log of a gateway of its own to FILE")
     parser.add_argument("--no-check", action="store_true", help="start the agent without asking the model first")
     parser.add_argument("--print", action="store_true", help="show environment, files and command, and start nothing")
     parser.add_argument("--list", action="store_true", help="list the agents, and where each is installed")
@@ -51,6 +52,7 @@ def run(given: argparse.Namespace) -> int:
         model=given.model,
         told=given.told,
         config=given.config,
+        log=given.log,
         checks=not given.no_check,
         passed=given.passed,
     )
