@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from agents.agent import PROBE, Agent
 from gateway.offered import Use
 
-SWITCHES = ("--yolo", "--skip-trust", "-o", "stream-json")
+SWITCHES = ("--yolo", "-o", "json")
+"""Its stream tells the model's words in pieces."""
 
 
 def headless(prompt: str) -> list[str]:
@@ -21,7 +23,8 @@ def again(prompt: str) -> list[str]:
 
 
 def shell(command: str) -> Use:
-    return Use("run_shell_command", {"command": command})
+    """In a shell of its own: it refuses to run whatever looks like a substitution outside of quotes."""
+    return Use("run_shell_command", {"command": f"env sh -c {shlex.quote(command)}"})
 
 
 def read(path: Path) -> Use:
@@ -57,4 +60,5 @@ AGENT = Agent(
     look=read,
     echo=echo,
     with_probe=with_probe,
+    environ={"GEMINI_CLI_TRUST_WORKSPACE": "true"},  # the switch comes too late for the workspace's own settings
 )
