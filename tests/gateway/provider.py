@@ -77,7 +77,8 @@ class Hold:
 class Step:
     """One answer of a script."""
 
-    says: Says = Says()
+    says: Says | Callable[[Received], Says] = Says()
+    """What is said, or what makes it of the request."""
     fails: str = ""
     """A kind of `FAULTS` instead of an answer."""
     breaks: Literal["", "error", "cut", "ended"] = ""
@@ -409,10 +410,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(status, compact(refusal(asked.protocol, status, kind, code, message, step.wait)), waits)
             return
         number = f"{talk.mark[3:-2]}x{len(talk.asked)}"
-        ids = [f"{number}x{at}" for at in range(len(step.says.calls))] or [number]
+        says = step.says(asked) if callable(step.says) else step.says
+        ids = [f"{number}x{at}" for at in range(len(says.calls))] or [number]
         dialect = DIALECTS[asked.protocol]
-        calls = _native(asked, step.says)
-        body = dialect.complete(ANSWERS[asked.protocol](replace(step.says, calls=calls), ids), asked.model)
+        calls = _native(asked, says)
+        said = ANSWERS[asked.protocol](replace(says, calls=calls), ids)
+        body = dialect.complete(_compacted(number) if _wants_summary(asked) else said, asked.model)
         if asked.protocol == "openai-responses":
             body |= {"store": asked.body.get("store") is not False, "metadata": asked.body.get("metadata") or {}}
         self.named = f"resp_{number}"
@@ -464,6 +467,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         pass
+
+
+def _wants_summary(asked: Received) -> bool:
+    """Does it ask the service itself to make the talk short? Only one protocol has that."""
+    items = asked.body.get("input")
+    return isinstance(items, list) and items[-1:] == [{"type": "compaction_trigger"}]
+
+
+def _compacted(number: str) -> dict[str, Any]:
+    """A summary that only its maker can read."""
+    return {"output": [{"id": f"cmp_{number}", "type": "compaction", "encrypted_content": f"gAAAAAB{number}=="}]}
 
 
 def _native(asked: Received, says: Says) -> tuple[tuple[str, Any] | Called, ...]:

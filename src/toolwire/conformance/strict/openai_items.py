@@ -51,6 +51,8 @@ ITEM_KEYS = {
     "custom_tool_call_output": frozenset("type id call_id output caller status created_by name namespace".split()),
     "reasoning": frozenset("type id summary content encrypted_content status phase created_by".split()),
 }
+PASSED = "internal_chat_message_metadata_passthrough"
+"""What Codex puts on items where it believes that it asks the service itself."""
 
 
 def kind_of(item: Object) -> str:
@@ -65,7 +67,7 @@ def items(body: Object, model: str) -> Iterator[str]:
             yield f"{at}.type: Invalid value: {kind!r}"
             continue
         if kind in ITEM_KEYS:
-            for key in item.keys() - ITEM_KEYS[kind]:
+            for key in item.keys() - ITEM_KEYS[kind] - {PASSED}:
                 yield f"Unknown parameter: '{at}.{key}'."
         if kind == "message":
             yield from _message(item, at)
