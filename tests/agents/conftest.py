@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,8 +35,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session", autouse=True)
 def installed() -> None:
-    if not install.ready():
-        pytest.skip(install.NO_NPM if shutil.which("npm") is None else "run make test-agents: the agents are left out")
+    if why := install.missing():
+        pytest.skip(why)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Why nothing ran, for those who do not ask for reasons of skips."""
+    if why := install.missing():
+        terminalreporter.write_line(f"Note: {why}.")
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -21,6 +23,7 @@ NODE = 22
 SCRIPTED = ("@anthropic-ai/claude-code", "opencode-ai")
 """Packages that put their program in its place by a script; no other script is run."""
 NO_NPM = "npm is not here: the real agents are left out"
+NOT_YET = "the real agents are not installed, so they are left out: run make test-agents"
 
 
 def versions() -> dict[str, str]:
@@ -38,15 +41,44 @@ def ready() -> bool:
     return STAMP.exists() and STAMP.read_text() == locked()
 
 
+def missing() -> str:
+    """Why the agents cannot be run; "" if they can."""
+    if ready():
+        return ""
+    return NO_NPM if shutil.which("npm") is None else NOT_YET
+
+
 def install(npm: str) -> None:
-    """All of them; npm shows its own progress."""
+    """All of them. On a terminal npm shows its own progress; elsewhere it is silent for minutes, so the size is told."""
     wanted = ", ".join(f"{name} {version}" for name, version in versions().items())
     sys.stderr.write(f"Installing into tests/agents/node_modules, once (1.6 GB): {wanted}\n")
     quiet = ["--no-audit", "--no-fund", "--loglevel=error"]
     # Not `ci`: a registry need not hold the packages of every other platform, and `ci` wants them all in the lock file.
     for command in (["install", "--no-save", "--ignore-scripts", *quiet], ["rebuild", *SCRIPTED, *quiet]):
-        subprocess.run([npm, *command], cwd=HERE, check=True)
+        with subprocess.Popen([npm, *command], cwd=HERE) as process:
+            while (code := _ended(process)) is None:
+                if not sys.stderr.isatty():
+                    sys.stderr.write(f"  {_size(MODULES) / 1e9:.1f} GB\n")
+        if code:
+            raise SystemExit(f"npm {command[0]} failed with code {code}: the real agents are not installed")
     STAMP.write_text(locked())
+
+
+def _ended(process: subprocess.Popen[bytes]) -> int | None:
+    """How it ended; None after some seconds if it has not."""
+    try:
+        return process.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _size(folder: Path) -> int:
+    """What its files take; those that come and go meanwhile do not matter."""
+    total = 0
+    for at, _, names in os.walk(folder):
+        with suppress(OSError):
+            total += sum(os.lstat(f"{at}/{name}").st_size for name in names)
+    return total
 
 
 def node() -> str:
