@@ -16,7 +16,7 @@ from toolwire.conformance.stage import Stage
 from toolwire.conformance.targets import Route
 
 CASES = {case.id: case for case in read_cases()}
-REACHED = frozenset({"011:mistral", "075", "084:chat, with a store", "135"})
+REACHED = frozenset({"011:mistral", "075", "084:chat, with a store", "135", "180:chat", "180:to responses"})
 """What the library cannot do by itself, and the gateway can."""
 STATELESS = frozenset({"084:chat, without a store"})
 """Played on a gateway that keeps nothing."""

@@ -126,7 +126,11 @@ def write_response(response: Response, ledger: Ledger, context: Context) -> Obje
 
 
 def message_id(id: str, context: Context) -> str:
-    return id if id.startswith("msg") else made("msg_", id or context.seed)
+    """An id that is one of this protocol's is kept. Some providers give one id to many answers, which an agent would
+    take for pieces of one: so the seed of this answer goes into what is made of theirs."""
+    if id.startswith("msg"):
+        return id
+    return made("msg_", id, context.seed) if context.seed not in ("", id) else made("msg_", id)
 
 
 def write_finish(finish: Finish | None, refused: bool, ledger: Ledger) -> Object:
