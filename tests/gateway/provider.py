@@ -291,7 +291,8 @@ def _broken(protocol: str, model: str, number: int) -> str:
 PATHS = {"/v1/chat/completions": "openai-chat", "/v1/responses": "openai-responses", "/v1/messages": "anthropic"}
 GENERATE = re.compile(r"/v1beta/models/([^/:]+):(generateContent|streamGenerateContent)")
 MARK = re.compile(r"\[\[(t\d+)\]\]")
-SAME = "resp_conformance"
+SAME = {"openai-responses": "resp_conformance", "anthropic": "msg_01Conformance"}
+"""The id that all answers of a dialect have. Servers of Chat do so, too; with these services no two have the same."""
 
 
 class Provider:
@@ -334,8 +335,6 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     owner: Provider
-    named = ""
-    """The id of the answer: no two have the same, where clients refer to them."""
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
@@ -418,13 +417,12 @@ class _Handler(BaseHTTPRequestHandler):
         body = dialect.complete(_compacted(number) if _wants_summary(asked) else said, asked.model)
         if asked.protocol == "openai-responses":
             body |= {"store": asked.body.get("store") is not False, "metadata": asked.body.get("metadata") or {}}
-        self.named = f"resp_{number}"
         if talk.notary:
             talk.notary.sign(asked.account, asked.protocol, asked.model, asked.body, body)
         if asked.stream:
-            self._stream(dialect.stream(body), asked, step)
+            self._stream(dialect.stream(body), asked, step, number)
         else:
-            self._send(200, compact(body).replace(SAME, self.named), cut=step.breaks == "cut")
+            self._send(200, _named(asked, compact(body), number), cut=step.breaks == "cut")
 
     def _send(self, status: int, body: str, headers: Mapping[str, str] | None = None, cut: bool = False) -> None:
         data = body.encode()
@@ -437,14 +435,14 @@ class _Handler(BaseHTTPRequestHandler):
         if cut:
             self._hang_up()
 
-    def _stream(self, frames: list[str], asked: Received, step: Step) -> None:
+    def _stream(self, frames: list[str], asked: Received, step: Step, name: str) -> None:
         if not (asked.protocol == "openai-chat" and (asked.body.get("stream_options") or {}).get("include_usage")):
             frames = [frame for frame in frames if asked.protocol != "openai-chat" or '"choices":[],' not in frame]
         if step.breaks:
             frames = frames[: len(frames) // 2]
         if step.breaks == "error":
             frames.append(_broken(asked.protocol, asked.model, len(frames)))
-        frames = [frame.replace(SAME, self.named) for frame in frames]
+        frames = [_named(asked, frame, name) for frame in frames]
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("transfer-encoding", "chunked")
@@ -478,6 +476,12 @@ def _wants_summary(asked: Received) -> bool:
 def _compacted(number: str) -> dict[str, Any]:
     """A summary that only its maker can read."""
     return {"output": [{"id": f"cmp_{number}", "type": "compaction", "encrypted_content": f"gAAAAAB{number}=="}]}
+
+
+def _named(asked: Received, text: str, number: str) -> str:
+    """An answer, or a frame of it, with an id of its own."""
+    same = SAME.get(asked.protocol)
+    return text.replace(same, f"{same.partition('_')[0]}_{number}") if same else text
 
 
 def _native(asked: Received, says: Says) -> tuple[tuple[str, Any] | Called, ...]:
