@@ -12,6 +12,8 @@ from toolwire import translate
 from toolwire.exchange import Exchange
 from toolwire.gateway.settings.config import ClientKey, Config, Provider
 from toolwire.gateway.settings.configfile import load
+from toolwire.gateway.settings.problems import Problems
+from toolwire.gateway.settings.reload import Live
 from toolwire.gateway.settings.routing import LISTED, REMEMBERED, Router, Target, Unroutable, chosen_room, variant
 from toolwire.options import Options
 from toolwire.protocols import ROOMS, room
@@ -259,3 +261,72 @@ def test_the_embedded_model_speaks_every_protocol(router: Router) -> None:
     assert isinstance(found, tuple)
     for client in ROOMS.values():
         assert chosen_room(found[0], client, with_tools) is client
+
+
+# --- routes of the command line ---
+
+
+@pytest.fixture
+def over(tmp_path: Path) -> Any:
+    def over(**routes: str) -> Config:
+        file = tmp_path / "toolwire.toml"
+        file.write_text(FILE)
+        environ = {"K": "k", "ANTHROPIC_API_KEY": "a", "GEMINI_API_KEY": "g"}
+        return load(file, environ, {}, routes)
+
+    return over
+
+
+@pytest.mark.parametrize(
+    ("model", "wanted"),
+    [
+        ("lab/other", ["lab:other"]),
+        ("fast", ["lab:tiny"]),
+        ("house-7", ["work:house-7"]),
+        ("loopback", ["loopback:loopback"]),
+        ("mistral/m", ["mistral:m"]),
+        ("claude-haiku-9", ["lab:claude-haiku-9"]),
+        ("claude-opus-5-5", ["work:gpt-5.5", "anthropic:claude-opus-5-5", "lab:tiny"]),
+    ],
+)
+def test_a_route_leads_where_its_model_leads(model: str, wanted: list[str], over: Any) -> None:
+    routes = Router(over(**{"new": model, "pattern-*": model}))
+    assert shown(routes.route("new", None)) == wanted
+    assert shown(routes.route("pattern-1", None)) == wanted
+
+
+def test_a_route_stands_over_the_file_and_follows_it_no_further_than_the_file(over: Any) -> None:
+    routes = Router(over(**{"fast": "house-7", "slow": "fast", "claude-*": "fast"}))
+    assert shown(routes.route("fast", None)) == ["work:house-7"]
+    assert shown(routes.route("slow", None)) == ["lab:tiny"]
+    assert shown(routes.route("claude-opus-5-5", None)) == ["lab:tiny"]
+    assert shown(routes.route("claude-haiku-9", None)) == ["lab:claude-haiku-9"]  # the longer pattern
+
+
+def test_a_route_to_itself_goes_where_the_file_leads(over: Any) -> None:
+    assert shown(Router(over(fast="fast")).route("fast", None)) == ["lab:tiny"]
+
+
+@pytest.mark.parametrize(
+    ("model", "what", "hint"),
+    [
+        ("lap/x", "`new=lap/x`: no provider is called `lap`", "did you mean `lab`?"),
+        ("fasst", "`new=fasst`: nothing leads to the model `fasst`", "did you mean `fast`?"),
+        ("new", "`new=new`: nothing leads to the model `new`", ""),
+    ],
+)
+def test_a_route_to_nowhere(model: str, what: str, hint: str, over: Any) -> None:
+    with pytest.raises(Problems) as caught:
+        over(new=model)
+    assert [(one.where, one.what) for one in caught.value.found] == [("--route", what)]
+    assert caught.value.found[0].hint.startswith(hint)
+
+
+def test_routes_survive_a_new_file(tmp_path: Path) -> None:
+    file = tmp_path / "toolwire.toml"
+    file.write_text("")
+    live = Live(file, {}, lambda problems: None, {}, {"new": "loopback"})
+    file.write_text("[server]\nport = 7\n")
+    assert live.refresh(force=True)
+    assert live.current.server.port == 7
+    assert shown(Router(live.current).route("new", None)) == ["loopback:loopback"]

@@ -318,3 +318,16 @@ def test_mistakes_in_the_file_are_told_with_their_lines(tmp_path: Path) -> None:
     assert "toolwire.toml:3" in said
     assert "toolwire.toml:5" in said
     assert "port" in said
+
+
+@pytest.mark.parametrize(
+    ("route", "what"),
+    [
+        ("fast", "--route: `fast` is no route"),
+        ("fast=", "--route: `fast=` is no route"),
+        ("fast=nobody/x", "--route: `fast=nobody/x`: no provider is called `nobody`"),
+    ],
+)
+def test_a_route_that_is_none(route: str, what: str, tmp_path: Path) -> None:
+    said = _refused(tmp_path, "--port", "0", "--route", route)
+    assert said.startswith(f"error: {what}\nhint: ")
