@@ -70,6 +70,7 @@ def outbound(
     found = identity.identified(request, rules, ledger, survey)
     request = found.request
     if survey.seals or survey.reasoning:
+        request = content.unbound(request, rules, ledger)
         request = seals.kept(request, options.maker or provider.name, rules, ledger)
     if survey.phases and not rules.phases and ledger.source != ledger.target:
         for turn in survey.phases:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from toolwire.ir import (
     AnyTool,
+    Call,
     Media,
     Part,
     Reasoning,
@@ -258,7 +259,20 @@ def gathered(request: Request, rules: Rules, ledger: Ledger) -> Request:
 def _unbound(given: tuple[Turn, ...], turns: list[Turn], ledger: Ledger) -> list[Turn]:
     """The turns without thinking from before tools were loaded: it is bound to a list that was shorter then."""
     late = next((turn for turn in reversed(given) if any(_loads(part) for part in turn.parts)), None)
-    before = given[: given.index(late)] if late is not None else ()
+    return _thoughtless(turns, given[: given.index(late)] if late is not None else (), ledger)
+
+
+def unbound(request: Request, rules: Rules, ledger: Ledger) -> Request:
+    """The request without thinking, where its tools have gone: it is bound to those that its calls name. Clients leave
+    them out when they only want a summary."""
+    called = any(isinstance(part, Call) for turn in request.turns for part in turn.parts)
+    if request.tools or not called or ledger.source == ledger.target or not rules.binds_reasoning(request.model):
+        return request
+    return _mapped(request, _thoughtless(request.turns, request.turns, ledger))
+
+
+def _thoughtless(turns: Sequence[Turn], before: Sequence[Turn], ledger: Ledger) -> list[Turn]:
+    """The turns without such thinking as stands in the earlier ones."""
     bound = {id(part) for turn in before for part in turn.parts if isinstance(part, Reasoning)}
     kept: list[Turn] = []
     for turn in turns:
