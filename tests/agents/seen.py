@@ -10,14 +10,16 @@ from gateway.provider import Received
 
 
 def pairs(asked: Received) -> list[tuple[str, str]]:
-    """Every result with the arguments of the call that it answers, both as text, in the order of the results."""
-    calls: dict[str, str] = {}
+    """Every result with the arguments of the call that it answers, both as text, in the order of the results. Where
+    there are no ids, the order says which answers which."""
+    calls: list[tuple[str, str]] = []
     found: list[tuple[str, str]] = []
     for kind, id, text in _WALK[asked.protocol](asked.body):
         if kind == "call":
-            calls[id] = text
+            calls.append((id, text))
         else:
-            found.append((calls[id], text))
+            at = [known for known, _ in calls].index(id)
+            found.append((calls.pop(at)[1], text))
     return found
 
 
@@ -64,9 +66,9 @@ def _generate(body: dict[str, Any]) -> Walked:
     for content in body["contents"]:
         for part in content["parts"]:
             if call := part.get("functionCall"):
-                yield "call", call["id"], _text(call["args"])
+                yield "call", call.get("id", ""), _text(call["args"])
             elif result := part.get("functionResponse"):
-                yield "result", result["id"], _text(result["response"])
+                yield "result", result.get("id", ""), _text(result["response"])
 
 
 _WALK: dict[str, Callable[[dict[str, Any]], Walked]] = {
