@@ -243,7 +243,7 @@ def _thought(
 
 
 def _gist(item: dict[str, Any]) -> Any:
-    if item.get("type") == "message":
+    if "role" in item:
         content = item["content"]
         return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
     return item.get("type"), item.get("name"), item.get("arguments") and json.loads(item["arguments"])
