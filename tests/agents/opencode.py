@@ -11,12 +11,12 @@ from gateway.offered import Use, declared
 from gateway.provider import Received, Says
 
 ADAPTERS = {
-    "chat": "openai-chat",
-    "responses": "openai-responses",
-    "messages": "anthropic",
-    "generate": "gemini",
+    "chat": ("openai-chat", "gpt-4.1"),
+    "responses": ("openai-responses", "gpt-5.5"),
+    "messages": ("anthropic", "claude-opus-5-5"),
+    "generate": ("gemini", "gemini-3.8-flash"),
 }
-"""What the adapter of each protocol asks for."""
+"""A protocol and one of its vendor's models: tools, prompt and settings depend on the model's name."""
 
 
 def headless(prompt: str) -> list[str]:
@@ -58,7 +58,7 @@ AGENTS = {
     f"opencode-{name}": Agent(
         name="opencode",
         protocol=protocol,
-        model="house-model",
+        model=model,
         headless=headless,
         again=again,
         shell=shell,
@@ -70,5 +70,5 @@ AGENTS = {
         options=("--protocol", protocol),
         aside=aside,
     )
-    for name, protocol in ADAPTERS.items()
+    for name, (protocol, model) in ADAPTERS.items()
 }
