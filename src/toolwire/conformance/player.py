@@ -98,12 +98,15 @@ STUMBLES = (AttributeError, IndexError, KeyError, TypeError, ValueError, Unfille
 """What comes of data in a shape that nobody thought of; clients fall over it just so."""
 
 
-def play(case: Case, transport: Transport, *, anyway: bool = False, same_mode: bool = True) -> Outcome:
+def play(
+    case: Case, transport: Transport, *, anyway: bool = False, same_mode: bool = True, formal: bool = True
+) -> Outcome:
     """Play one case. `anyway` also plays what is out of the library's reach, for a gateway that can do more. Without
-    `same_mode` a gateway may ask its provider for a stream or a whole answer as it likes."""
+    `same_mode` a gateway may ask its provider for a stream or a whole answer as it likes; without `formal` a stream may
+    lack what no client misses."""
     if case.out_of_reach and not (anyway and case.turns):
         return Outcome(case.id, False, (), case.out_of_reach)
-    run = _Run(transport, same_mode)
+    run = _Run(transport, same_mode, formal)
     for number, turn in enumerate(case.turns):
         found = run.turn(turn)
         if number == 0 and run.unsupported:
@@ -117,9 +120,10 @@ def play(case: Case, transport: Transport, *, anyway: bool = False, same_mode: b
 class _Run:
     """One case under way: the names met and the answers seen so far."""
 
-    def __init__(self, transport: Transport, same_mode: bool) -> None:
+    def __init__(self, transport: Transport, same_mode: bool, formal: bool) -> None:
         self.transport = transport
         self.same_mode = same_mode
+        self.formal = formal
         self.unsupported = ""
         self.bound: Bound = {}
         self.answers: list[tuple[str, Json]] = []
@@ -137,7 +141,7 @@ class _Run:
         if provider.exchanges and not script.calls and seen.status in NO_SUCH_THING:
             self.unsupported = f"answered {seen.status}: {shown(seen.text)}"
         found = [*([seen.trouble] if seen.trouble else []), *script.differences()]
-        folded, broken = _read(client.protocol, client.stream, seen)
+        folded, broken = _read(client.protocol, client.stream, seen, self.formal)
         self.answers.append((client.protocol, folded))
         return [*found, *broken, *_compare(turn.client_sees, seen, folded, self.bound), *_losses(turn, seen)]
 
@@ -238,14 +242,15 @@ def _frames(sse: list[Json] | str, dialect: Dialect, model: str, bound: Bound) -
     return tuple(dialect.complete_frames(filled(sse, bound, _nothing), model))
 
 
-def _read(protocol: str, stream: bool, seen: Seen) -> tuple[Json, list[str]]:
+def _read(protocol: str, stream: bool, seen: Seen, formal: bool) -> tuple[Json, list[str]]:
     """What the client makes of what it saw, and what it stumbles over."""
     if stream and seen.status < 400:
         try:
             folded = DIALECTS[protocol].fold(frames_of(seen.text))
         except STUMBLES as error:
             return None, [f"the client stumbles over the stream ({error!r}): {shown(seen.text)}"]
-        return folded.body, [f"the client stumbles: {line}" for line in folded.complaints]
+        held = [line for line in folded.complaints if formal or line not in folded.formalities]
+        return folded.body, [f"the client stumbles: {line}" for line in held]
     try:
         return json.loads(seen.text), []
     except ValueError as error:

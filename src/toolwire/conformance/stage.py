@@ -13,11 +13,11 @@ from itertools import pairwise
 from typing import Any, ClassVar, TypeAlias
 from urllib.parse import unquote, urlsplit
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from toolwire.conformance.dialects import DIALECTS
 from toolwire.conformance.dialects.dialect import Wire
-from toolwire.conformance.frames import compact
+from toolwire.conformance.frames import compact, frames_of
 from toolwire.conformance.player import Answerer, Given, Received
 
 Json: TypeAlias = Any
@@ -137,7 +137,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         data = self._data()
-        path = unquote(urlsplit(self.path).path)
+        asked = urlsplit(self.path)
+        path = unquote(asked.path)
         if any(wire.counts and path.endswith(wire.counts) for wire in _WIRES.values()):
             self._whole(200, compact(TOKENS))
             return
@@ -150,7 +151,8 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 with play.lock:
                     given = play.answer(received)
-                self._give(given, play.audience)
+                framed = _WIRES[play.protocol].frames_query in asked.query
+                self._give(given if framed else _as_array(given), play.audience)
 
     def _data(self) -> bytes:
         if "chunked" not in self.headers.get("transfer-encoding", ""):
@@ -217,6 +219,15 @@ def _received(wire: Wire, path: str, data: bytes) -> Received | None:
         said = body if isinstance(body, dict) else {}
         return Received(body, str(said.get("model") or ""), bool(said.get("stream")))
     return Received(body, groups["model"], groups["stream"] is not None)
+
+
+def _as_array(given: Given) -> Given:
+    """A stream for those who did not ask for frames: the same elements, in one array that grows."""
+    if not given.stream:
+        return given
+    elements = [",\r\n".join(frame.text for frame in frames_of(piece)) + "\n" for piece in given.pieces]
+    pieces = ["[" + elements[0], *(",\r\n" + element for element in elements[1:]), "]\n"]
+    return structs.replace(given, pieces=tuple(pieces), headers={**given.headers, "content-type": "application/json"})
 
 
 def _models(names: Sequence[str]) -> Json:

@@ -22,6 +22,8 @@ class Folded(Struct, frozen=True):
 
     body: Object
     complaints: tuple[str, ...]
+    formalities: tuple[str, ...] = ()
+    """Those complaints that only the protocol's letter has: the SDKs and agents that were tried read over it."""
 
 
 class Wire(Struct, frozen=True, kw_only=True):
@@ -35,6 +37,8 @@ class Wire(Struct, frozen=True, kw_only=True):
     """The same for a stream, where that is another."""
     listens: re.Pattern[str]
     """The end of a path at which the provider generates, with the group `model` where it stands there, and `stream`."""
+    frames_query: str = ""
+    """What the query must hold for a stream of frames; without it a stream is one array, element by element."""
     counts: str = ""
     """The end of a path at which it counts tokens."""
     credential: tuple[str, str] = ("authorization", "Bearer {key}")

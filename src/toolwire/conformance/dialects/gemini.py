@@ -13,6 +13,7 @@ WIRE = Wire(
     path="/v1beta/models/{model}:generateContent",
     stream_path="/v1beta/models/{model}:streamGenerateContent?alt=sse",
     listens=re.compile(r"/models/(?P<model>[^:]+):(?:generate|(?P<stream>streamGenerate))Content$"),
+    frames_query="alt=sse",
     counts=":countTokens",
     credential=("x-goog-api-key", "{key}"),
 )

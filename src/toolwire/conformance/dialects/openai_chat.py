@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from toolwire.conformance.dialects.dialect import Dialect, Folded, Json, Object, Wire, pieces
 from toolwire.conformance.frames import Frame, frame_text
@@ -67,6 +68,7 @@ def complete_frames(frames: list[Json], model: str) -> list[str]:
 def fold(frames: list[Frame]) -> Folded:
     body: Object = {"object": "chat.completion", "choices": []}
     complaints: list[str] = []
+    formalities: list[str] = []
     done = False
     for frame in frames:
         if done:
@@ -79,21 +81,26 @@ def fold(frames: list[Frame]) -> Folded:
         elif frame.data.get("error"):
             body["error"] = frame.data["error"]
         else:
+            formalities += _head(frame.data, body)
             _take(frame.data, body, complaints)
-    if not done and "error" not in body:
-        complaints.append("the stream ended without [DONE]")
     _finish(body, complaints)
-    return Folded(body, tuple(complaints))
+    if not done and "error" not in body:
+        formalities.append("the stream ended without [DONE]")
+    return Folded(body, (*complaints, *formalities), tuple(formalities))
+
+
+def _head(chunk: Object, body: Object) -> Iterator[str]:
+    """What every chunk says again."""
+    for key in ("id", "model", "created"):
+        if chunk.get(key) is None:
+            yield f"a chunk without {key}"
+        elif body.setdefault(key, chunk[key]) != chunk[key]:
+            yield f"{key} changes from {body[key]!r} to {chunk[key]!r}"
 
 
 def _take(chunk: Object, body: Object, complaints: list[str]) -> None:
     if chunk.get("object") != "chat.completion.chunk":
         complaints.append(f"object is {chunk.get('object')!r}, the client skips the chunk")
-    for key in ("id", "model", "created"):
-        if chunk.get(key) is None:
-            complaints.append(f"a chunk without {key}")
-        elif body.setdefault(key, chunk[key]) != chunk[key]:
-            complaints.append(f"{key} changes from {body[key]!r} to {chunk[key]!r}")
     if chunk.get("usage") is not None or "usage" in body:
         body["usage"] = chunk.get("usage")
     for choice in chunk["choices"]:

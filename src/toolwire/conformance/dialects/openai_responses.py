@@ -121,6 +121,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.complaints: list[str] = []
+        self.formalities: list[str] = []
         self.id: str | None = None
         self.items: dict[int, Object] = {}
         self.done: dict[int, Object] = {}
@@ -131,14 +132,16 @@ class _Reader:
 
     def take(self, frame: Frame, number: int) -> None:
         if not isinstance(frame.data, dict):
-            self.complaints.append(f"a frame that is no event: {frame.text[:80]}")
+            found = self.formalities if self.ended and frame.text == "[DONE]" else self.complaints
+            found.append(f"a frame that is no event: {frame.text[:80]}")
             return
         data = frame.data
         kind = data.get("type", "")
         if frame.event != kind:
-            self.complaints.append(f"event line {frame.event!r}, type {kind!r}")
+            found = self.formalities if frame.event is None else self.complaints
+            found.append(f"event line {frame.event!r}, type {kind!r}")
         if data.get("sequence_number") != number:
-            self.complaints.append(f"sequence_number {data.get('sequence_number')!r} of {kind}, expected {number}")
+            self.formalities.append(f"sequence_number {data.get('sequence_number')!r} of {kind}, expected {number}")
         if self.ended:
             self.complaints.append(f"{kind} after the end")
         if number == 0 and kind != "response.created":
@@ -176,7 +179,7 @@ class _Reader:
         if index != len(self.items):
             self.complaints.append(f"output_index {index}, expected {len(self.items)}")
         if still := [at for at in self.items if at not in self.done]:
-            self.complaints.append(f"item {index} is added while item {still[0]} is open")
+            self.formalities.append(f"item {index} is added while item {still[0]} is open")
         if not item.get("id"):
             self.complaints.append(f"item {index} has no id")
         elif item["id"] in [other.get("id") for other in self.items.values()]:
@@ -253,7 +256,7 @@ def fold(frames: list[Frame]) -> Folded:
     for number, frame in enumerate(frame for frame in frames if frame.text or frame.event):
         reader.take(frame, number)
     reader.close()
-    return Folded(reader.body, tuple(reader.complaints))
+    return Folded(reader.body, (*reader.complaints, *reader.formalities), tuple(reader.formalities))
 
 
 def history(body: Object) -> list[Json]:
