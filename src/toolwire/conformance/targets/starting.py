@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 from toolwire.conformance.targets.target import Sources, Target
 
 BETWEEN = 0.1
+KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "SYSTEMROOT")
+"""Of the environment. Keys, proxies and a home full of settings are not the gateway's, so that all runs are alike."""
 STOPPING = 10
 LINES = 15
 """Of the log, when it does not start."""
@@ -38,7 +40,7 @@ def started(target: Target, origin: str, models: Sequence[tuple[str, str]], sour
             process = subprocess.Popen(
                 command,
                 cwd=folder,
-                env=_environment(target, sources),
+                env=_environment(target, sources, folder),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -59,10 +61,11 @@ def free_port() -> int:
         return int(bound.getsockname()[1])
 
 
-def _environment(target: Target, sources: Sources) -> dict[str, str]:
+def _environment(target: Target, sources: Sources, home: Path) -> dict[str, str]:
     """The folders come first on PATH too, because programs there start others."""
-    path = os.pathsep.join([*map(str, sources.folders), os.environ.get("PATH", "")])
-    return {**os.environ, "PATH": path, **target.environment}
+    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+    path = os.pathsep.join([*map(str, sources.folders), kept.get("PATH", "")])
+    return {**kept, "PATH": path, "HOME": str(home), **target.environment}
 
 
 def answers(url: str, patience: float, process: subprocess.Popen[bytes] | None = None) -> bool:
