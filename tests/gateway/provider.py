@@ -49,6 +49,8 @@ class Says:
     thinking: str = ""
     again: bool = False
     """Does it think more than once: in words that nobody may read, and again before it calls?"""
+    cut: bool = False
+    """Does it end where no more tokens were allowed?"""
 
 
 class Hold:
@@ -82,7 +84,8 @@ class Step:
     fails: str = ""
     """A kind of `FAULTS` instead of an answer."""
     breaks: Literal["", "error", "cut", "ended"] = ""
-    """In the middle of the answer: an error frame, the connection closed, or the body ended as if that were all."""
+    """In the middle of the answer: an error frame (of the kind that `fails` says), the connection closed, or the body
+    ended as if that were all."""
     wait: int = WAIT
     """How long a client that asks too often is told to wait."""
     hold: Hold | None = None
@@ -145,7 +148,11 @@ def _chat(says: Says, ids: list[str]) -> dict[str, Any]:
             else {"id": f"call.{id}:0", "type": "function", "function": {"name": name, "arguments": compact(arguments)}}
             for id, (name, arguments) in zip(ids, says.calls, strict=True)
         ]
-    return {"choices": [{"message": message, "finish_reason": "tool_calls" if says.calls else "stop"}]}
+    return {"choices": [{"message": message, "finish_reason": _ended(says, "length", "tool_calls", "stop")}]}
+
+
+def _ended(says: Says, cut: str, called: str, plain: str) -> str:
+    return cut if says.cut else called if says.calls else plain
 
 
 def _responses(says: Says, ids: list[str]) -> dict[str, Any]:
@@ -162,7 +169,8 @@ def _responses(says: Says, ids: list[str]) -> dict[str, Any]:
         again = {"id": f"rs_{ids[-1]}x", "type": "reasoning", "summary": []}
         output.append({**again, "encrypted_content": SEALS["openai-responses"]})
     output += [_item(id, call) for id, call in zip(ids, says.calls, strict=False)]
-    return {"output": output}
+    why = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
+    return {"output": output, **(why if says.cut else {})}
 
 
 def _item(id: str, call: tuple[str, Any] | Called) -> dict[str, Any]:
@@ -191,7 +199,7 @@ def _messages(says: Says, ids: list[str]) -> dict[str, Any]:
         content.append({"type": "thinking", "thinking": "", "signature": SEALS["anthropic"]})
     for id, (name, arguments) in zip(ids, says.calls, strict=False):
         content.append({"type": "tool_use", "id": f"toolu_{id}", "name": name, "input": arguments})
-    return {"content": content, "stop_reason": "tool_use" if says.calls else "end_turn"}
+    return {"content": content, "stop_reason": _ended(says, "max_tokens", "tool_use", "end_turn")}
 
 
 def _generate(says: Says, ids: list[str]) -> dict[str, Any]:
@@ -203,7 +211,7 @@ def _generate(says: Says, ids: list[str]) -> dict[str, Any]:
     for number, (id, (name, arguments)) in enumerate(zip(ids, says.calls, strict=False)):
         sealed = {"thoughtSignature": SEALS["gemini"]} if number == 0 else {}
         parts.append({"functionCall": {"id": id, "name": name, "args": arguments}, **sealed})
-    return {"candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]}
+    return {"candidates": [{"content": {"parts": parts}, "finishReason": _ended(says, "MAX_TOKENS", "STOP", "STOP")}]}
 
 
 ANSWERS = {"openai-chat": _chat, "openai-responses": _responses, "anthropic": _messages, "gemini": _generate}
@@ -211,8 +219,11 @@ ANSWERS = {"openai-chat": _chat, "openai-responses": _responses, "anthropic": _m
 
 # --- refusals, in each protocol --------------------------------------------------------------------------------------
 
+RPC = "type.googleapis.com/google.rpc."
 RATE = "Too many requests for this account."
 BUSY = "The servers are busy."
+FAILED = "The server had an error."
+QUOTA = "You exceeded your current quota, please check your plan and billing details."
 FAULTS: dict[str, dict[str, tuple[int, str, str | None, str]]] = {
     "bad": {
         "openai-chat": (400, "invalid_request_error", None, "That cannot be done."),
@@ -231,6 +242,18 @@ FAULTS: dict[str, dict[str, tuple[int, str, str | None, str]]] = {
         "openai-responses": (503, "service_unavailable_error", "server_is_overloaded", BUSY),
         "anthropic": (529, "overloaded_error", None, BUSY),
         "gemini": (503, "UNAVAILABLE", None, BUSY),
+    },
+    "error": {
+        "openai-chat": (500, "server_error", None, FAILED),
+        "openai-responses": (500, "server_error", None, FAILED),
+        "anthropic": (500, "api_error", None, FAILED),
+        "gemini": (500, "INTERNAL", None, FAILED),
+    },
+    "quota": {
+        "openai-chat": (429, "insufficient_quota", "insufficient_quota", QUOTA),
+        "openai-responses": (429, "insufficient_quota", "insufficient_quota", QUOTA),
+        "anthropic": (402, "billing_error", None, QUOTA),
+        "gemini": (429, "RESOURCE_EXHAUSTED", None, QUOTA),
     },
     "context": {
         "openai-chat": (
@@ -255,7 +278,10 @@ def refusal(protocol: str, status: int, kind: str, code: str | None, message: st
     if protocol == "anthropic":
         return {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_011CScripted"}
     if protocol == "gemini":
-        details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{wait}s"}]
+        details: list[dict[str, Any]] = [{"@type": f"{RPC}RetryInfo", "retryDelay": f"{wait}s"}]
+        if message == QUOTA:
+            spent = {"quotaId": "GenerateRequestsPerDayPerProjectPerModel-FreeTier", "quotaValue": "250"}
+            details = [{"@type": f"{RPC}QuotaFailure", "violations": [spent]}]
         return {
             "error": {
                 "code": status,
@@ -273,12 +299,14 @@ REFUSED = {
 }
 
 
-def _broken(protocol: str, model: str, number: int) -> str:
+def _broken(protocol: str, model: str, number: int, step: Step) -> str:
     """The frame that says that the stream failed."""
-    status, kind, code, message = FAULTS["busy"][protocol]
-    body = refusal(protocol, status, kind, code, message)
+    status, kind, code, message = FAULTS[step.fails or "busy"][protocol]
+    body = refusal(protocol, status, kind, code, message, step.wait)
     if protocol == "openai-responses":
-        failed = {"status": "failed", "error": {"code": "server_error", "message": message}, "usage": None}
+        if step.fails == "rate":
+            message = f"{message} Please try again in {step.wait}s."
+        failed = {"status": "failed", "error": {"code": code or "server_error", "message": message}, "usage": None}
         response = DIALECTS[protocol].complete(failed, model)
         return frame_text(
             "response.failed", {"type": "response.failed", "sequence_number": number, "response": response}
@@ -403,7 +431,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, talk: Talk, asked: Received, step: Step) -> None:
         if step.hold and not step.after:
             step.hold.wait(self.connection)
-        if step.fails:
+        if step.fails and not step.breaks:
             status, kind, code, message = FAULTS[step.fails][asked.protocol]
             waits = {"retry-after": str(step.wait)} if step.fails == "rate" and asked.protocol != "gemini" else {}
             self._send(status, compact(refusal(asked.protocol, status, kind, code, message, step.wait)), waits)
@@ -441,7 +469,7 @@ class _Handler(BaseHTTPRequestHandler):
         if step.breaks:
             frames = frames[: len(frames) // 2]
         if step.breaks == "error":
-            frames.append(_broken(asked.protocol, asked.model, len(frames)))
+            frames.append(_broken(asked.protocol, asked.model, len(frames), step))
         frames = [_named(asked, frame, name) for frame in frames]
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
