@@ -39,17 +39,23 @@ class Kind(Struct, frozen=True):
     name: str
     title: str
     says: Says
+    tools: tuple[Tool, ...] = TOOLS
     follows: str = ""
     """Is there a second request, with results: made by the client, or an echo of what the gateway gave?"""
 
 
 KINDS = (
-    Kind("text", "Words", Says(ENDING)),
+    Kind("text", "Words", Says(ENDING), ()),
     Kind("call", "One call", Says(calls=(CALL,))),
     Kind("two-calls", "Words and two calls of the same tool", Says("I will look.", (CALL, ANOTHER))),
-    Kind("second-turn", "A history with two calls and their results", Says("I will look.", (CALL, ANOTHER)), "own"),
-    Kind("echo", "The gateway's own answer as history", Says("I will look.", (CALL, ANOTHER)), "echo"),
-    Kind("sealed-echo", "The same with sealed thoughts", Says(calls=(CALL, ANOTHER), sealed=True), "echo"),
+    Kind(
+        "second-turn",
+        "A history with two calls and their results",
+        Says("I will look.", (CALL, ANOTHER)),
+        follows="own",
+    ),
+    Kind("echo", "The gateway's own answer as history", Says("I will look.", (CALL, ANOTHER)), follows="echo"),
+    Kind("sealed-echo", "The same with sealed thoughts", Says(calls=(CALL, ANOTHER), sealed=True), follows="echo"),
 )
 
 
@@ -73,14 +79,14 @@ def _turns(kind: Kind, client: str, provider: str, stream: bool) -> Iterator[Tur
     ours, theirs = TALKS[client], TALKS[provider]
     model = theirs.thinker if kind.says.sealed else theirs.model
     named = {"model": model} if DIALECTS[client].wire.in_body else {}
-    request = named | ours.ask(PROMPT, TOOLS)
+    request = named | ours.ask(PROMPT, kind.tools)
 
     def turn(request: Object, expected: Json, says: Says) -> Turn:
         exchange = Exchange(expect=expected, body=theirs.answer(says))
         return Turn(Client(client, request, stream, model), Provider(provider, (exchange,)), Sees(body=ours.sees(says)))
 
     if kind.follows != "own":
-        yield turn(request, theirs.hears(PROMPT, TOOLS), kind.says)
+        yield turn(request, theirs.hears(PROMPT, kind.tools), kind.says)
     if kind.follows:
         later = {**request, ours.turns: [*request[ours.turns], *_history(kind, client)]}
         yield turn(later, theirs.recalls(PROMPT, kind.says, RESULTS), Says(ENDING))

@@ -94,22 +94,24 @@ class _Reader:
     def __init__(self) -> None:
         self.message: Object = {}
         self.complaints: list[str] = []
-        self.open: int | None = None
-        self.block: Object = {}
-        self.json = ""
+        self.formalities: list[str] = []
+        self.open: dict[int, tuple[Object, list[str]]] = {}
+        """The blocks that are open, and the JSON that has come for each."""
         self.ended = False
 
     def message_start(self, data: Object) -> None:
         if self.message:
             self.complaints.append("a second message_start")
         self.message = {**data["message"], "content": list(data["message"].get("content") or [])}
-        for key in ("id", "role", "model", "usage"):
+        for key in ("id", "role", "model"):
             if not self.message.get(key):
-                self.complaints.append(f"message_start without {key}")
+                self.formalities.append(f"message_start without {key}")
+        if not self.message.get("usage"):
+            self.complaints.append("message_start without usage")
 
     def content_block_start(self, data: Object) -> None:
-        if self.open is not None:
-            self.complaints.append(f"block {data['index']} starts while block {self.open} is open")
+        if self.open:
+            self.formalities.append(f"block {data['index']} starts while block {max(self.open)} is open")
         if data["index"] != len(self.message["content"]):
             self.complaints.append(f"block index {data['index']}, expected {len(self.message['content'])}")
         block = dict(data["content_block"])
@@ -120,20 +122,20 @@ class _Reader:
                 )
             block["input"] = {}
         self.message["content"].append(block)
-        self.open, self.block, self.json = data["index"], block, ""
+        self.open[data["index"]] = block, []
 
     def content_block_delta(self, data: Object) -> None:
-        if data["index"] != self.open:
-            self.complaints.append(f"delta for block {data['index']}, open is {self.open}")
+        if data["index"] not in self.open:
+            self.complaints.append(f"delta for block {data['index']}, open is {self._opened()}")
             return
-        block, delta = self.block, data["delta"]
+        (block, parts), delta = self.open[data["index"]], data["delta"]
         kind = delta["type"]
         if kind not in HOLDS.get(block["type"], set()):
             self.complaints.append(f"mismatched content block type: {kind} in a block of type {block['type']}")
             return
         value_key, block_key = DELTAS[kind]
         if kind == "input_json_delta":
-            self.json += delta["partial_json"]
+            parts.append(delta["partial_json"])
         elif kind == "citations_delta":
             block["citations"] = [*(block.get("citations") or []), delta["citation"]]
         elif kind == "signature_delta":
@@ -142,21 +144,24 @@ class _Reader:
             block[block_key] += delta[value_key]
 
     def content_block_stop(self, data: Object) -> None:
-        if data["index"] != self.open:
-            self.complaints.append(f"block {data['index']} stops, open is {self.open}")
+        if data["index"] not in self.open:
+            self.complaints.append(f"block {data['index']} stops, open is {self._opened()}")
             return
-        if self.json:
+        block, parts = self.open.pop(data["index"])
+        if text := "".join(parts):
             try:
-                self.block["input"] = json.loads(self.json)
+                block["input"] = json.loads(text)
             except ValueError:
-                self.block["input"] = {"__unparsedToolInput": self.json}
-        self.open = None
+                block["input"] = {"__unparsedToolInput": text}
+
+    def _opened(self) -> str:
+        return ", ".join(map(str, self.open)) or "none"
 
     def message_delta(self, data: Object) -> None:
         if not isinstance(data.get("usage"), dict):
             self.complaints.append("message_delta without usage")
-        if self.open is not None:
-            self.complaints.append(f"message_delta while block {self.open} is open")
+        if self.open:
+            self.complaints.append(f"message_delta while block {self._opened()} is open")
         self.message.update(data["delta"])
         self.message["usage"] = {**self.message.get("usage", {}), **(data.get("usage") or {})}
 
@@ -177,7 +182,7 @@ def fold(frames: list[Frame]) -> Folded:
     reader = _Reader()
     for complaint in _read(reader, frames):
         reader.complaints.append(complaint)
-    return Folded(reader.message, tuple(reader.complaints))
+    return Folded(reader.message, (*reader.complaints, *reader.formalities), tuple(reader.formalities))
 
 
 def _read(reader: _Reader, frames: list[Frame]) -> Iterator[str]:

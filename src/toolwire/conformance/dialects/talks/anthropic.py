@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from toolwire.conformance.dialects.dialect import Json, Object
-from toolwire.conformance.dialects.talks.talk import Says, Talk, Tool, counted, ids
+from toolwire.conformance.dialects.talks.talk import Says, Talk, Tool, counted, ids, ways_to_give
 
 SEAL = "EuYBCkQYAiJAsealed+thoughts/of+the/model0A=="
 THOUGHT = "Two places."
@@ -13,7 +13,8 @@ THOUGHT = "Two places."
 
 def ask(prompt: str, tools: Sequence[Tool]) -> Object:
     declared = [{"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in tools]
-    return {"max_tokens": 1000, "messages": [{"role": "user", "content": prompt}], "tools": declared}
+    asked = {"max_tokens": 1000, "messages": [{"role": "user", "content": prompt}]}
+    return asked | ({"tools": declared} if declared else {})
 
 
 def answer(says: Says) -> Object:
@@ -69,12 +70,12 @@ def recalls(prompt: str, says: Says, texts: Sequence[str]) -> Json:
         {"type": "tool_result", "tool_use_id": f"$same:{name}", "content": {"$within": text}}
         for (name, _), text in zip(ids(says.calls, "p"), texts, strict=True)
     ]
-    turns = [
-        _asked(prompt),
-        {"role": "assistant", "content": {"$contains": [*thought, *_calls(says, "p")]}},
-        {"role": "user", "content": {"$contains": given}},
+    model = {"role": "assistant", "content": {"$contains": [*thought, *_calls(says, "p")]}}
+    ways = [
+        {"$contains": [_asked(prompt), model, *({"role": "user", "content": {"$contains": part}} for part in parts)]}
+        for parts in ways_to_give(given)
     ]
-    return {"messages": {"$contains": turns, **({"$within": says.text} if says.text else {})}}
+    return {"messages": {"$either": ways, **({"$within": says.text} if says.text else {})}}
 
 
 TALK = Talk(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from toolwire.conformance.dialects.dialect import Json, Object
-from toolwire.conformance.dialects.talks.talk import Says, Talk, Tool, counted, ids
+from toolwire.conformance.dialects.talks.talk import Says, Talk, Tool, counted, ids, ways_to_give
 
 SEAL = "EpcBCpQB+sealed/thoughts+of/the+modelA=="
 SPELLINGS = {"$either": [SEAL, SEAL.replace("+", "-").replace("/", "_")]}
@@ -14,12 +14,18 @@ SPELLINGS = {"$either": [SEAL, SEAL.replace("+", "-").replace("/", "_")]}
 
 def ask(prompt: str, tools: Sequence[Tool]) -> Object:
     declared = [
-        {"name": tool.name, "description": tool.description, "parametersJsonSchema": tool.parameters} for tool in tools
+        {"name": tool.name, "description": tool.description, "parameters": _schema(tool.parameters)} for tool in tools
     ]
-    return {
-        "contents": [{"role": "user", "parts": [{"text": prompt}]}],
-        "tools": [{"functionDeclarations": declared}],
-    }
+    asked = {"contents": [{"role": "user", "parts": [{"text": prompt}]}]}
+    return asked | ({"tools": [{"functionDeclarations": declared}]} if declared else {})
+
+
+def _schema(schema: Object) -> Object:
+    """As its SDK writes it: types in capitals."""
+    out = {**schema, "type": schema["type"].upper()}
+    if "properties" in schema:
+        out["properties"] = {name: _schema(inner) for name, inner in schema["properties"].items()}
+    return out
 
 
 def answer(says: Says) -> Object:
@@ -55,9 +61,11 @@ def sees(says: Says) -> Json:
 
 
 def hears(prompt: str, tools: Sequence[Tool]) -> Json:
-    declared = [_declared(tool) for tool in tools]
-    heard: Object = {"contents": {"$contains": [_asked(prompt)]}}
-    return heard | ({"tools": {"$contains": [{"functionDeclarations": declared}]}} if declared else {})
+    ways = [
+        {"$contains": [{"functionDeclarations": part} for part in parts]}
+        for parts in ways_to_give([_declared(tool) for tool in tools])
+    ]
+    return {"contents": {"$contains": [_asked(prompt)]}} | ({"tools": {"$either": ways}} if tools else {})
 
 
 def _declared(tool: Tool) -> Json:
@@ -83,12 +91,12 @@ def recalls(prompt: str, says: Says, texts: Sequence[str]) -> Json:
         }
         for number, ((name, _), text) in enumerate(zip(ids(says.calls, "p"), texts, strict=True))
     ]
-    turns = [
-        _asked(prompt),
-        {"role": "model", "parts": {"$contains": calls}},
-        {"parts": {"$contains": given}},
+    model = {"role": "model", "parts": {"$contains": calls}}
+    ways = [
+        {"$contains": [_asked(prompt), model, *({"parts": {"$contains": part}} for part in parts)]}
+        for parts in ways_to_give(given)
     ]
-    return {"contents": {"$contains": turns, **({"$within": says.text} if says.text else {})}}
+    return {"contents": {"$either": ways, **({"$within": says.text} if says.text else {})}}
 
 
 TALK = Talk(

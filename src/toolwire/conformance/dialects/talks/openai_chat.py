@@ -11,10 +11,8 @@ from toolwire.conformance.frames import compact
 
 def ask(prompt: str, tools: Sequence[Tool]) -> Object:
     functions = [{"name": tool.name, "description": tool.description, "parameters": tool.parameters} for tool in tools]
-    return {
-        "messages": [{"role": "user", "content": prompt}],
-        "tools": [{"type": "function", "function": function} for function in functions],
-    }
+    declared = [{"type": "function", "function": function} for function in functions]
+    return {"messages": [{"role": "user", "content": prompt}]} | ({"tools": declared} if declared else {})
 
 
 def answer(says: Says) -> Object:

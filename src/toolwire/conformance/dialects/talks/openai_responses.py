@@ -23,7 +23,8 @@ def ask(prompt: str, tools: Sequence[Tool]) -> Object:
         }
         for tool in tools
     ]
-    return {"input": [{"role": "user", "content": prompt}], "tools": declared, "store": False}
+    asked = {"input": [{"role": "user", "content": prompt}], "store": False}
+    return asked | ({"tools": declared} if declared else {})
 
 
 def answer(says: Says) -> Object:
@@ -59,7 +60,8 @@ def _calls(says: Says, letter: str) -> list[Json]:
 def sees(says: Says) -> Json:
     output: Object = counted(_calls(says, "c"), {"type": "function_call"})
     if says.text:
-        output["$contains"] = [{"type": "message", "content": {"$text": says.text}}, *output["$contains"]]
+        # Before its calls or behind them: one client or another has it either way.
+        output["$either"] = [{"$contains": [{"type": "message", "content": {"$text": says.text}}]}]
     return {"status": "completed", "output": output}
 
 

@@ -63,6 +63,11 @@ def other_than(name: str, before: Sequence[str]) -> Json:
     return {"$matches": ".", "$same": name, **taken}
 
 
+def ways_to_give(things: list[Json]) -> list[list[list[Json]]]:
+    """All at once, or one after the other. Whether a provider takes the second is for the strict checks to say."""
+    return [[things], [[thing] for thing in things]]
+
+
 def ids(calls: Sequence[object], letter: str) -> list[tuple[str, Json]]:
     """For each call the name of its id, and what is expected of the id where it is met first."""
     names = [f"{letter}{number}" for number, _ in enumerate(calls)]
