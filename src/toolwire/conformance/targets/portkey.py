@@ -31,8 +31,9 @@ def command(port: int, _origin: str, _folder: Path, _models: Sequence[tuple[str,
 def route(client: str, provider: str, model: str, origin: str) -> Route | str:
     if obstacle := TABLE.obstacle(client, provider):
         return obstacle
-    place = TABLE.place(provider, model)
-    return Route(model, {"x-portkey-provider": place.kind, "x-portkey-custom-host": origin + place.base})
+    place = TABLE.place(provider, model, client)
+    config = {"provider": place.kind, "custom_host": origin + place.base, "api_key": "test", **place.settings}
+    return Route(model, {"x-portkey-config": json.dumps(config)})
 
 
 TARGET = Target(

@@ -20,6 +20,8 @@ class Place(Struct, frozen=True, forbid_unknown_fields=True):
     """Behind the provider's origin."""
     models: tuple[str, ...] = ("*",)
     """Patterns of names."""
+    clients: tuple[str, ...] = ("*",)
+    """Patterns of protocols, where the gateway is told by each request."""
     settings: Mapping[str, Any] = {}
 
 
@@ -38,8 +40,12 @@ class Table(Struct, frozen=True, forbid_unknown_fields=True):
     """Goes into its configuration as it stands."""
     impossible: tuple[Impossible, ...] = ()
 
-    def place(self, protocol: str, model: str) -> Place:
-        return next(place for place in self.places if place.protocol == protocol and _fits(model, place.models))
+    def place(self, protocol: str, model: str, client: str = "") -> Place:
+        return next(
+            place
+            for place in self.places
+            if place.protocol == protocol and _fits(model, place.models) and _fits(client, place.clients)
+        )
 
     def obstacle(self, client: str, provider: str) -> str:
         """Why a pair cannot be had, or nothing."""
