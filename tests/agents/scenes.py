@@ -17,7 +17,7 @@ DONE = "That is all, says the model."
 WORD = "cobalt-17"
 
 
-def _picture(size: int) -> bytes:
+def picture(size: int) -> bytes:
     """A square in one colour, as PNG."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
@@ -212,7 +212,7 @@ ROUND_TRIP = Scene("round-trip", "Make the file made.txt", _shell, _shell_ran)
 SCENES = (
     Scene("read", "Read note.txt", _read, _was_read, lambda at: (at / "note.txt").write_text(f"The word is {WORD}.\n")),
     Scene("write", "Write new.txt", _write, _was_written),
-    Scene("image", "Look at picture.png", _look, _was_seen, lambda at: (at / "picture.png").write_bytes(_picture(64))),
+    Scene("image", "Look at picture.png", _look, _was_seen, lambda at: (at / "picture.png").write_bytes(picture(64))),
     Scene("parallel", "Do both", _parallel, _both_ran),
     Scene("failing", "Try it", _failing, _failed),
     Scene("mcp", "Ask the probe", _probe, _probed, probe=True),
