@@ -39,6 +39,12 @@ def write(path: Path, text: str) -> Use:
     return Use("write", {"filePath": str(path), "content": text})
 
 
+def patch(path: Path, text: str) -> Use:
+    """In place of `write`, for models whose names it takes for OpenAI's newer ones."""
+    lines = "".join(f"+{line}\n" for line in text.split("\n")[:-1])
+    return Use("apply_patch", {"patchText": f"*** Begin Patch\n*** Add File: {path.name}\n{lines}*** End Patch\n"})
+
+
 def echo(word: str) -> Sequence[Use]:
     return (Use("probe_echo", {"word": word}),)
 
@@ -63,7 +69,7 @@ AGENTS = {
         again=again,
         shell=shell,
         read=read,
-        write=write,
+        write=patch if name == "responses" else write,
         look=read,
         echo=echo,
         with_probe=with_probe,
