@@ -21,11 +21,28 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
+def counted() -> int:
+    """How often somebody typed Ctrl-C, until SIGTERM comes."""
+    heard: list[int] = []
+
+    def typed(number: int, _frame: object) -> None:
+        heard.append(number)
+        say("typed")
+
+    signal.signal(signal.SIGINT, typed)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(len(heard)))
+    say("ready")
+    while True:
+        signal.pause()
+
+
 def main() -> int:
     say(json.dumps(given()))
     does = os.environ.get("STANDIN", "")
     if does == "die":
         os.kill(os.getpid(), signal.SIGKILL)
+    if does == "count":
+        return counted()
     if does == "wait":
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
             signal.signal(number, lambda number, frame: sys.exit(40 + number))

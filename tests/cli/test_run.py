@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import pty
 import re
 import shlex
 import signal
@@ -25,6 +26,8 @@ from toolwire.protocols import ROOMS
 
 STANDIN = Path(__file__).with_name("standin.py")
 PATIENCE = 60
+TERMINAL = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+"""Makes standard input the terminal of a new session, and goes on as another program."""
 SECRET = "tw-geheim-0123456789-0123456789"
 USUAL = {"codex": "gpt-5.5", "claude": "claude-opus-5-5", "gemini": "gemini-2.5-pro", "qwen": "qwen3-coder-plus"}
 
@@ -225,6 +228,33 @@ def test_signals_are_passed_on_and_the_agent_ends_in_its_own_way(number: int, pl
     assert "through a gateway of its own: none is running at http://127.0.0.1:1" in err
     assert _gone(origin)
     assert not list(place.root.glob("toolwire-run-*"))
+
+
+def test_what_is_typed_reaches_the_agent_once(place: Place, running: str) -> None:
+    place.configure(at(running))
+    place.install("claude")
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", TERMINAL, sys.executable, "-m", "toolwire.cli", "run", "claude", "--model", "loopback"],
+        cwd=place.project,
+        env={**place.environ, "STANDIN": "count"},
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    lines = process.stdout
+    assert lines is not None
+    told(lines.readline())
+    assert lines.readline() == "ready\n"
+    os.write(ours, b"\x03")
+    assert lines.readline() == "typed\n"
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=PATIENCE)
+    os.close(ours)
+    os.close(theirs)
+    assert process.returncode == 1
 
 
 def test_a_gateway_does_not_outlive_its_run(place: Place) -> None:
