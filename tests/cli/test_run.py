@@ -143,7 +143,7 @@ def test_what_an_agent_is_told_is_right(name: str) -> None:
     agent = agents()[name]
     assert agent.speaks.keys() <= ROOMS.keys()
     assert not agent.environment.keys() & set(agent.removed)
-    for pattern, sample in agent.helpers.items():
+    for pattern, sample in {**agent.helpers, **agent.seldom}.items():
         assert sample.startswith(pattern.rstrip("*"))
     assert agent.install == f"npm install -g {agent.npm}@{agent.version}"
 
@@ -360,9 +360,7 @@ def test_an_agent_is_told_another_name(place: Place) -> None:
     place.install("codex")
     code, out, err = place.run("codex", "--model", "loopback", "--as", "gpt-5.5")
     assert code == 0
-    assert (
-        err == "toolwire: Codex on loopback (as gpt-5.5), through a gateway of its own: --config and --as ask for one\n"
-    )
+    assert err == "toolwire: Codex on loopback (as gpt-5.5), through a gateway of its own: --as asks for one\n"
     assert 'model="gpt-5.5"' in told(out)["argv"]
 
 

@@ -36,7 +36,8 @@ def chosen(agent: Agent, model: str, told: str, config: Config, running: Gateway
         named = LOOPBACK
     told = told or named
     routes = {told: named} if told != named else {}
-    routes |= {pattern: named for pattern, sample in agent.helpers.items() if not here(sample)}
+    helpers = {**agent.helpers, **agent.seldom}
+    routes |= {pattern: named for pattern, sample in helpers.items() if not here(sample)}
     return Choice(told=told, model=named, routes=routes, unfit=_unfit(agent, told, running) if running else "")
 
 

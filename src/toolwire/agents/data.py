@@ -45,6 +45,8 @@ class Agent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Its protocols, the usual one first, each with texts of its own; `path` stands behind the origin."""
     helpers: Mapping[str, str] = NOTHING
     """Names that it asks for whatever model was chosen: a pattern, and one name that fits it."""
+    seldom: Mapping[str, str] = NOTHING
+    """The same for settings that few have: a gateway that is running need not know them."""
     arguments: tuple[str, ...] = ()
     """What stands before the user's own."""
     environment: Mapping[str, str | dict[str, Any]] = NOTHING

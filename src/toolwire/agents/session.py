@@ -104,9 +104,9 @@ class Session:
         return usual if is_wanted and usual.alive() else None
 
     def _alone(self) -> str:
-        if self._wanted.config or self._wanted.told:
-            return "--config and --as ask for one"
-        return f"none is running at {origin_of(self._config.server)}"
+        asked = {"--config": self._wanted.config, "--as": self._wanted.told}
+        wanted = next((option for option, value in asked.items() if value), "")
+        return f"{wanted} asks for one" if wanted else f"none is running at {origin_of(self._config.server)}"
 
     def _own(self, stack: ExitStack, choice: Choice, folder: Path) -> own.Own:
         environ, server = self._environ, self._config.server
