@@ -15,7 +15,9 @@ TABLE = read_table("litellm")
 
 
 def version(sources: Sources) -> str:
-    return sources.said(PROGRAM, "--version").rpartition(" ")[2]
+    """Its package says, as the program itself loads for long before it speaks."""
+    python = Path(sources.find(PROGRAM)).resolve().with_name("python")
+    return sources.said(str(python), "-c", "from importlib.metadata import version; print(version('litellm'))")
 
 
 def command(port: int, origin: str, folder: Path, models: Sequence[tuple[str, str]]) -> Sequence[str]:
