@@ -50,6 +50,8 @@ class Agent:
     aside: Callable[[Received], Says | None] = lambda asked: None
     """Answers what it asks beside the conversation, such as a title for it."""
     environ: Mapping[str, str] = field(default_factory=dict)
+    furnish: Callable[[Path], object] = lambda home: None
+    """Files that are in its user's home before it starts."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ class Desk:
         """Start the agent as its user does and wait for its end; stopped when it asks again and again."""
         command = [sys.executable, "-m", "toolwire.cli", "run", agent.name]
         command += ["--model", model or agent.model, *agent.options, "--", *arguments]
+        agent.furnish(self.home)
         process = subprocess.Popen(
             command,
             cwd=self.workspace,

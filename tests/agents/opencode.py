@@ -19,6 +19,15 @@ ADAPTERS = {
 """A protocol and one of its vendor's models: tools, prompt and settings depend on the model's name."""
 
 
+QUICK = {
+    "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
+    "OPENCODE_DISABLE_FFF": "1",
+    "OPENCODE_EXPERIMENTAL_DISABLE_FILEWATCHER": "1",
+}
+"""Without what only makes it slow to start: sign-ins of other vendors, an index and a watch of all files."""
+PLUGINS = {"packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}}
+
+
 def headless(prompt: str) -> list[str]:
     return ["run", "--auto", "--format", "json", prompt]
 
@@ -55,6 +64,13 @@ def with_probe(workspace: Path) -> list[str]:
     return []
 
 
+def furnish(home: Path) -> None:
+    """It installs a package for plugins into every new home; here it finds that it has done so."""
+    settings = home / ".local/state/toolwire/agents/opencode/.config/opencode"
+    (settings / "node_modules").mkdir(parents=True, exist_ok=True)
+    (settings / "package-lock.json").write_text(json.dumps(PLUGINS))
+
+
 def aside(asked: Received) -> Says | None:
     """It wants a title for the session while it works; that request alone has no tools."""
     return None if declared(asked.body) else Says("A title")
@@ -75,6 +91,8 @@ AGENTS = {
         with_probe=with_probe,
         options=("--protocol", protocol),
         aside=aside,
+        environ=QUICK,
+        furnish=furnish,
     )
     for name, (protocol, model) in ADAPTERS.items()
 }
