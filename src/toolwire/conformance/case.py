@@ -71,13 +71,15 @@ class Case(Struct, frozen=True):
     source: tuple[str, ...]
     turns: tuple[Turn, ...]
     out_of_reach: str = ""
+    configured: bool = False
+    """Does it need a gateway whose configuration says something about this provider?"""
 
 
 class BadCase(Exception):
     """A case file that does not keep to the format."""
 
 
-HEAD = frozenset({"id", "title", "source", "note", "variants", "out_of_reach"})
+HEAD = frozenset({"id", "title", "source", "note", "variants", "out_of_reach", "configured"})
 BODY = frozenset({"client", "provider", "client_sees", "losses", "then", "stream"})
 
 
@@ -86,7 +88,7 @@ def read_case(data: Object) -> list[Case]:
     unknown = data.keys() - HEAD - BODY
     if unknown:
         raise BadCase(f"case {data.get('id')}: unknown fields {sorted(unknown)}")
-    base = {key: data[key] for key in (*BODY, "out_of_reach") if key in data}
+    base = {key: data[key] for key in (*BODY, "out_of_reach", "configured") if key in data}
     played: list[Case] = []
     for variant in data.get("variants") or [{}]:
         name = variant.get("name", "")
@@ -101,7 +103,8 @@ def _case(id: str, data: Object, body: Object) -> Case:
         turns = tuple(_turns(body)) if "client" in body else ()
     except (msgspec.ValidationError, KeyError) as error:
         raise BadCase(f"case {id}: {error}") from None
-    return Case(id, data["id"], data["title"], tuple(data["source"]), turns, body.get("out_of_reach", ""))
+    about = {key: body[key] for key in ("out_of_reach", "configured") if key in body}
+    return Case(id, data["id"], data["title"], tuple(data["source"]), turns, **about)
 
 
 def _merged(base: Object, variant: Object) -> Object:

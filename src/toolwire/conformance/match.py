@@ -147,9 +147,21 @@ def _contains(argument: Json, actual: Json, bound: Bound, at: str) -> list[str]:
                 start = index + 1
                 break
         else:
-            place = f"{at or '/'}: element {number} of $contains"
-            return [f"{place}, {shown(wanted)}, is not among {shown(actual[start:], 1500)}"]
+            return [_not_among(wanted, number, actual, start, bound, at)]
     return []
+
+
+def _distance(found: list[str]) -> int:
+    """How far an element is from what was wanted: one of another kind fails at once, and is no nearer for that."""
+    return -max(line.partition(":")[0].count("/") for line in found)
+
+
+def _not_among(wanted: Json, number: int, actual: list[Json], start: int, bound: Bound, at: str) -> str:
+    """What the nearest of the elements lacks, and then all that there is."""
+    said = f"element {number} of $contains, {shown(wanted)}, is not among {shown(actual[start:], 1500)}"
+    tried = [differences(wanted, actual[index], dict(bound), f"{at}/{index}") for index in range(start, len(actual))]
+    near = min(tried, key=_distance, default=[])
+    return f"{near[0]} (the nearest: {said})" if near else f"{at or '/'}: {said}"
 
 
 def _within(argument: str, actual: Json, bound: Bound, at: str) -> list[str]:

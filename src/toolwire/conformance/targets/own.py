@@ -51,5 +51,5 @@ TARGET = Target(
     command=command,
     route=route,
     ready="/readyz",
-    reaches=("011:mistral", "075", "084:chat, with a store", "180:chat", "180:to responses"),
+    reaches=("011:mistral", "075"),
 )
