@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
+
+from toolwire.times import read_span
 
 STATUSES: Mapping[int, str] = MappingProxyType(
     {
@@ -41,6 +44,16 @@ def read_wait(headers: Mapping[str, str]) -> float | None:
         if value.isascii() and value.replace(".", "", 1).isdecimal():
             return float(value) / unit
     return None
+
+
+_AGAIN = re.compile(r"(?:try again|retry) in ([\d.]+ ?[a-z]+(?:[\d.]+[a-z]+)*)", re.IGNORECASE)
+_WORD = re.compile(r" ?([smh])(?:ec|econd|in|inute|our)s?$")
+
+
+def told_wait(message: str) -> float | None:
+    """The seconds that a message asks to wait: `try again in 1.5s`, `6m0s`, `20 seconds`."""
+    again = _AGAIN.search(message)
+    return None if again is None else read_span(_WORD.sub(r"\1", again[1].lower()).replace(" ", ""))
 
 
 def write_wait(seconds: float | None) -> dict[str, str]:

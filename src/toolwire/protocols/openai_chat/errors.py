@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from toolwire.failures import kind_of_status, read_wait, write_wait
+from toolwire.failures import kind_of_status, read_wait, told_wait, write_wait
 from toolwire.ir import FAILURES, NOTHING, Failure, Origin
 from toolwire.protocols.openai_chat.names import NAME
 from toolwire.reading import verbatim
@@ -73,8 +73,6 @@ _TOO_LONG = re.compile(
     r"|reduce the length|input is too long|exceeds? the (model|maximum).{0,20}(context|token)",
     re.IGNORECASE,
 )
-_AGAIN = re.compile(r"(?:try again|retry) in (\d+(?:\.\d+)?)\s*(ms|s\b|seconds?|m\b|minutes?)", re.IGNORECASE)
-_UNITS = MappingProxyType({"ms": 0.001, "s": 1.0, "m": 60.0})
 
 
 def read_error(body: Json, status: int, headers: Mapping[str, str]) -> Failure:
@@ -144,13 +142,7 @@ def _kind(code: str, type_: str, message: str, status: int) -> str:
 
 def _retry_after(headers: Mapping[str, str], message: str) -> float | None:
     told = read_wait(headers)
-    if told is not None:
-        return told
-    again = _AGAIN.search(message)
-    if again is None:
-        return None
-    word = again[2].lower()
-    return float(again[1]) * _UNITS["ms" if word == "ms" else word[0]]
+    return told_wait(message) if told is None else told
 
 
 def failure_body(failure: Failure) -> Object:

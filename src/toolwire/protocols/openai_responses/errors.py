@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from toolwire.failures import STATUSES, read_wait, write_wait
+from toolwire.failures import STATUSES, read_wait, told_wait, write_wait
 from toolwire.ir import FAILURES, Failure, Origin
 from toolwire.protocols.openai_responses.names import NAME
+from toolwire.protocols.openai_responses.parts import own
 from toolwire.reading import verbatim
 from toolwire.room import Sent
 from toolwire.wire import Json, Object, Path, encode_text
@@ -75,7 +76,6 @@ STREAM_CODES: Mapping[str, str] = MappingProxyType(
         "rate": "rate_limit_exceeded",
         "quota": "insufficient_quota",
         "billing": "insufficient_quota",
-        "overloaded": "server_is_overloaded",
         "invalid": "invalid_prompt",
         "too_large": "invalid_prompt",
         "unprocessable": "invalid_prompt",
@@ -84,7 +84,11 @@ STREAM_CODES: Mapping[str, str] = MappingProxyType(
         "permission": "invalid_prompt",
     }
 )
-"""The codes by which agents tell what is worth another try; the rest is `server_error`, which is."""
+"""The codes by which agents tell what is worth another try; the rest is `server_error`, which is. They give up at once
+when a service says that it is overloaded; other providers say so of moments."""
+
+SOON = 5.0
+"""Seconds to wait where a provider that is asked too often does not say how long: agents give up when nobody does."""
 
 SENDABLE = frozenset({400, 401, 403, 404, 405, 408, 409, 413, 415, 422, 426, 429, 500, 502, 503, 504})
 
@@ -105,6 +109,7 @@ def failure_of(body: Json, status: int, path: Path, wait: float | None = None, w
     code, kind_word = _word(node, "code"), _word(node, "type")
     kind = _kind(code, kind_word, status, message)
     origin = Origin(NAME, path, body if wire is None else wire)
+    wait = told_wait(message) if wait is None else wait
     return Failure(kind, message, status or FAILURES[kind], code, _word(node, "param"), wait, origin)
 
 
@@ -157,7 +162,7 @@ def wrong_type(param: str, wanted: str, value: Json) -> Failure:
 
 
 def write_error(failure: Failure) -> Sent:
-    headers = write_wait(failure.retry_after)
+    headers = write_wait(SOON if failure.retry_after is None and failure.kind == "rate" else failure.retry_after)
     status = failure.status if failure.status in SENDABLE else FAILURES.get(failure.kind, 500)
     if verbatim(failure.origin, NAME):
         wire = failure.origin.wire  # type: ignore[union-attr]
@@ -183,5 +188,5 @@ def stream_error(failure: Failure) -> Object:
     message = failure.message
     if failure.kind == "rate" and failure.retry_after is not None and "try again in" not in message:
         message = f"{message} Please try again in {failure.retry_after:g}s."
-    own_code = failure.code if failure.code in CODES else ""
+    own_code = failure.code if failure.code in CODES and own(failure.origin) else ""
     return {"code": own_code or STREAM_CODES.get(failure.kind, "server_error"), "message": message}
