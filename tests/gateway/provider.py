@@ -306,7 +306,8 @@ def _broken(protocol: str, model: str, number: int, step: Step) -> str:
     if protocol == "openai-responses":
         if step.fails == "rate":
             message = f"{message} Please try again in {step.wait}s."
-        failed = {"status": "failed", "error": {"code": code or "server_error", "message": message}, "usage": None}
+        code = (step.fails and code) or "server_error"
+        failed = {"status": "failed", "error": {"code": code, "message": message}, "usage": None}
         response = DIALECTS[protocol].complete(failed, model)
         return frame_text(
             "response.failed", {"type": "response.failed", "sequence_number": number, "response": response}
