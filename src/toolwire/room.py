@@ -213,6 +213,9 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str = "x-request-id"
     heartbeat: bytes = b""
     """What may be sent in a long silence of a stream; empty when nothing may."""
+    failure_twice: bool = False
+    """Is a failure in the middle of a stream told once more behind its frame, bare? Some clients pass over the frame,
+    and take what came before for the whole; none passes over what is no frame."""
     read_limits: Callable[[Mapping[str, str], float], tuple[Limit, ...]] = lambda headers, now: ()
     write_limits: Callable[[tuple[Limit, ...], float], dict[str, str]] = lambda limits, now: {}
     """Rate limits out of and into headers; the clock is passed in, because some wires tell a time of day."""

@@ -99,12 +99,21 @@ async def relay(call: Call, flow: Flow, asking: Asking, outlet: Outflow) -> None
         if gate is not None:
             outlet.put(gate.ended())
             outlet.put(await gate.opened() if gate.due else b"")
+        outlet.put(_once_more(call, flow))
         await outlet.end()
     finally:
         outlet.close()
         flow.source.abort()
         if flow.waiting is not None:
             flow.waiting.cancel()
+
+
+def _once_more(call: Call, flow: Flow) -> bytes:
+    """A failure, where one frame of it is not enough."""
+    failure = flow.stream.failure
+    if failure is None or not call.client.http.failure_twice:
+        return b""
+    return scrubbed(refusals.reply(call.client, failure).body, flow.prepared.line)
 
 
 def gated(call: Call, flow: Flow) -> Gate | None:

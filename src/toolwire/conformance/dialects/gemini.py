@@ -76,6 +76,7 @@ def fold(frames: list[Frame]) -> Folded:
             complaints.append(f"a frame that is no JSON object ends the run: {frame.text[:80]}")
         elif "error" in frame.data:
             body["error"] = frame.data["error"]
+            break  # nobody reads on
         else:
             _take(frame.data, body, complaints)
     if "error" not in body:

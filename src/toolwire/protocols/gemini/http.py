@@ -190,4 +190,5 @@ HTTP = Http(
     write_model=write_model,
     count=Count(path=_count_path, read_body=_asked_about, write_body=_counted, read=_read_count, write=_write_count),
     framing=framing,
+    failure_twice=True,
 )
