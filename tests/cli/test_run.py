@@ -409,20 +409,21 @@ def test_a_gateway_with_keys_wants_one(place: Place, tmp_path: Path) -> None:
     assert told(out)["environ"]["ANTHROPIC_AUTH_TOKEN"] == SECRET
 
 
+@pytest.mark.parametrize("name", ["codex", "claude"])
 @pytest.mark.parametrize(
-    ("words", "problem"),
+    ("model", "problem"),
     [
-        (["--model", "nowhere/x"], "no provider is called `nowhere`"),
-        (["--model", "nothing"], "nothing"),
-        (["--model", "openai/gpt-5.5"], "set OPENAI_API_KEY"),
-        (["--model", "dark/x"], "error: dark/x does not answer: "),
+        ("nowhere/x", "error: --model: no provider is called `nowhere`\n"),
+        ("lopback", "error: --model: nothing leads to the model `lopback`\n"),
+        ("openai/gpt-5.5", "openai/gpt-5.5 does not answer: the provider `openai` has no key: set OPENAI_API_KEY"),
+        ("dark/x", "error: dark/x does not answer: "),
     ],
 )
-def test_a_route_that_fails_is_told_and_no_agent_is_started(words: list[str], problem: str, place: Place) -> None:
+def test_a_route_that_fails_is_told_and_no_agent_is_started(name: str, model: str, problem: str, place: Place) -> None:
     dark = '[providers.dark]\nprotocols = ["openai-chat"]\nbase_url = "http://127.0.0.1:1"\n'
     place.configure(f"[server]\nport = 2\nretries = 0\n{dark}")
-    place.install("codex")
-    code, out, err = place.run("codex", *words)
+    place.install(name)
+    code, out, err = place.run(name, "--model", model)
     assert (code, out) == (1, "")
     assert problem in err
     assert "\nhint: " in err

@@ -35,7 +35,7 @@ def chosen(agent: Agent, model: str, told: str, config: Config, running: Gateway
             return None
         named = LOOPBACK
     told = told or named
-    routes = {told: named} if told != named else {}
+    routes = {told: named} if told != named or not here(named) else {}  # a route brings a provider that nobody named
     helpers = {**agent.helpers, **agent.seldom}
     routes |= {pattern: named for pattern, sample in helpers.items() if not here(sample)}
     return Choice(told=told, model=named, routes=routes, unfit=_unfit(agent, told, running) if running else "")

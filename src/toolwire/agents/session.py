@@ -17,9 +17,9 @@ from toolwire.agents.data import Agent
 from toolwire.agents.layout import Layout, laid_out, written
 from toolwire.agents.shown import RUN, script
 from toolwire.gateway.settings.config import Config
-from toolwire.gateway.settings.configfile import load
+from toolwire.gateway.settings.configfile import ROUTE, load
 from toolwire.gateway.settings.problems import Problems
-from toolwire.ir import Failure
+from toolwire.ir import NOTHING, Failure
 
 KEY = "TOOLWIRE_KEY"
 NO_KEY = "toolwire"
@@ -109,10 +109,15 @@ class Session:
         return f"{wanted} asks for one" if wanted else f"none is running at {origin_of(self._config.server)}"
 
     def _own(self, stack: ExitStack, choice: Choice, folder: Path) -> own.Own:
-        environ, server = self._environ, self._config.server
+        environ, server, file = self._environ, self._config.server, self._wanted.config
+        try:
+            load(file, environ, NOTHING, choice.routes)
+        except Problems as problems:
+            problem, hint = problems.told
+            raise Trouble(problem.replace(ROUTE, "--model"), hint) from None
         log = Path(self._wanted.log) if self._wanted.log else folder / "gateway.log"
         try:
-            return stack.enter_context(own.started(self._wanted.config, choice.routes, environ, server, log))
+            return stack.enter_context(own.started(file, choice.routes, environ, server, log))
         except own.Died as died:
             raise Trouble(f"the gateway could not start:\n{died}", "`toolwire check-config` says more") from None
         except OSError as error:

@@ -16,7 +16,7 @@ from toolwire.gateway.settings.config import ClientKey, Config, Deadlines, Model
 from toolwire.gateway.settings.mcps import mcp_servers
 from toolwire.gateway.settings.places import store
 from toolwire.gateway.settings.problems import Problem, Problems, meant
-from toolwire.gateway.settings.providers import LOOPBACK, Gathered, loopback
+from toolwire.gateway.settings.providers import LOOPBACK, Gathered, loopback, rows
 from toolwire.gateway.settings.routing import Router
 from toolwire.gateway.settings.tables import Findings, Table
 from toolwire.gateway.settings.toml_lines import Lines, Place
@@ -255,9 +255,9 @@ def _routed(config: Config, routes: Mapping[str, str], findings: Findings) -> Co
         else:
             first, slash, _ = model.partition("/")
             wrong = f"no provider is called `{first}`" if slash else f"nothing leads to the model `{model}`"
-            names = config.providers if slash else rules
-            hint = meant(first if slash else model, names) or "name it as `provider/model`"
-            findings.add((ROUTE,), f"`{name}={model}`: {wrong}", hint)
+            served = [known for provider in config.providers.values() for known in provider.models]
+            hint = meant(first, {**config.providers, **rows()}) if slash else meant(model, [*rules, *served])
+            findings.add((ROUTE,), wrong if name == model else f"`{name}={model}`: {wrong}", hint)
     return replace(config, models=tuple(rules.values()))
 
 
