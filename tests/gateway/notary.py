@@ -187,7 +187,7 @@ def _thinking(body: dict[str, Any], mine: list[Answer]) -> Iterator[str]:
             continue
         answer = answers[0]
         assert answer is not None
-        if _bare(blocks) != _bare(answer.parts):
+        if not _is_said(_bare(blocks), _bare(answer.parts)):
             yield f"messages.{index}: `thinking` or `redacted_thinking` blocks cannot be modified, {_bare(blocks)}"
         elif json.dumps(_prefix(body, index)) != json.dumps(answer.prefix):
             yield (
@@ -198,6 +198,15 @@ def _thinking(body: dict[str, Any], mine: list[Answer]) -> Iterator[str]:
 
 def _bare(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{key: value for key, value in _unmarked(block).items() if key != "id"} for block in blocks]
+
+
+def _is_said(given: list[dict[str, Any]], made: list[dict[str, Any]]) -> bool:
+    """Are these the blocks that were made? Words are not signed, but none of them may be lost: a client may put before
+    them what it has of an answer that broke off."""
+    return len(given) == len(made) and all(
+        one == other or (one["type"] == other["type"] == "text" and one["text"].endswith(other["text"]))
+        for one, other in zip(given, made, strict=True)
+    )
 
 
 # --- reasoning items -------------------------------------------------------------------------------------------------
@@ -238,7 +247,8 @@ def _thought(
         return
     if item.get("id") not in (None, made[0]["id"]) or item.get("summary") != made[0]["summary"]:
         yield f"Item '{item.get('id')}' is not what it was: {made[0]}"
-    if _gist(behind) != _gist(made[1]):
+    was, is_now = _gist(made[1]), _gist(behind)
+    if is_now != was and not (isinstance(was, str) and isinstance(is_now, str) and is_now.endswith(was)):
         yield f"Item '{item.get('id')}' was provided without its required following item: {behind}"
 
 
