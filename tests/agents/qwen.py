@@ -1,4 +1,7 @@
-"""Qwen Code: Chat."""
+"""Qwen Code: Chat. The tools of MCP servers are not declared: it searches them, and calls them through one of its own.
+
+Pictures are shown only to models whose names it knows as seeing ones.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from pathlib import Path
 
 from agents.agent import PROBE, Agent
 from gateway.offered import Use
+from gateway.provider import Received, Says
 
 SWITCHES = ("--yolo", "--output-format", "stream-json")
 ECHO = "mcp__probe__echo"
@@ -22,7 +26,8 @@ def again(prompt: str) -> list[str]:
 
 
 def shell(command: str) -> Use:
-    return Use("run_shell_command", {"command": command, "is_background": False})
+    # It takes what was read when the shell ends, not when its output does: so the shell stays until that has been read.
+    return Use("run_shell_command", {"command": f"trap 'sleep 0.5' EXIT; {command}", "is_background": False})
 
 
 def read(path: Path) -> Use:
@@ -38,9 +43,13 @@ def look(path: Path) -> Use:
 
 
 def echo(word: str) -> Sequence[Use]:
-    return Use("tool_search", {"query": f"select:{ECHO}"}), Use(
-        "tool_call", {"name": ECHO, "arguments": {"word": word}}
-    )
+    called = Use("tool_call", {"name": ECHO, "arguments": {"word": word}})
+    return Use("tool_search", {"query": f"select:{ECHO}"}), called
+
+
+def aside(asked: Received) -> Says | None:
+    """At the end of a session it looks for something to remember, with other tools."""
+    return Says("Nothing is worth it.") if "Managed memory has TWO directories" in asked.raw else None
 
 
 def with_probe(workspace: Path) -> list[str]:
@@ -63,4 +72,5 @@ AGENT = Agent(
     look=look,
     echo=echo,
     with_probe=with_probe,
+    aside=aside,
 )
