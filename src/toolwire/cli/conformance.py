@@ -29,63 +29,54 @@ from toolwire.conformance.targets.starting import DoesNotStart, answers, started
 REGRESSION = 1
 PORT = 8643
 TEMPLATE = "{protocol}-provider/{model}"
-UP = 60.0
-"""Seconds that a gateway has to come up, so that it may be started after this command."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", nargs="?", metavar="URL", help="a gateway that is pointed at the providers played here")
     parser.add_argument("--target", choices=TARGETS, help="start this gateway instead, with a configuration of its own")
-    parser.add_argument(
-        "--from",
-        dest="folders",
-        action="append",
-        type=Path,
-        default=[],
-        metavar="FOLDER",
-        help="look for its programs here before PATH; may be repeated",
-    )
-    parser.add_argument(
-        "--provider-port",
-        type=int,
-        metavar="N",
-        help=f"where the providers listen (default: {PORT}, a free one with --target)",
-    )
-    parser.add_argument(
-        "--model-template",
-        default=TEMPLATE,
-        metavar="T",
-        help=f"the models to ask for (default: {TEMPLATE.replace('%', '%%')})",
-    )
-    parser.add_argument(
-        "--header", action="append", default=[], metavar="NAME:VALUE", help="send this too; may be repeated"
-    )
-    parser.add_argument("--key-env", metavar="VARIABLE", help="the variable that holds the key for the gateway")
-    parser.add_argument(
-        "--case", action="append", default=[], metavar="PATTERN", help="only these, by id: 084, 'grid:chat>*'"
-    )
-    parser.add_argument("--only", choices=PARTS, default="", help="the grid of all pairs, or the reported cases")
-    parser.add_argument("--anyway", action="store_true", help="play cases too that need a certain configuration")
-    parser.add_argument(
-        "--patience", type=float, default=10.0, metavar="S", help="seconds for one answer (default: 10)"
-    )
-    parser.add_argument("--name", help="what the gateway is called in the result")
-    parser.add_argument("--all", action="store_true", help="show what passed in the table, too")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result")
-    parser.add_argument("--page", type=Path, metavar="FILE", help="write the result as an HTML page")
-    parser.add_argument(
-        "--against", type=Path, metavar="FILE", help="exit with 1 if something passed in this result and no longer does"
-    )
-    parser.add_argument("--list", action="store_true", help="list the plays, and play nothing")
-    parser.add_argument(
-        "--compare", nargs="+", type=Path, default=[], metavar="FILE", help="show saved results side by side instead"
-    )
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="with --compare: write the comparison here")
+    _about_gateway(parser)
+    _about_plays(parser)
+    _about_results(parser)
+
+
+def _about_gateway(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("the gateway").add_argument
+    where = "look for its programs here before PATH; may be repeated"
+    add("--from", dest="folders", action="append", type=Path, default=[], metavar="FOLDER", help=where)
+    listen = f"where the providers listen (default: {PORT}; with --target a free one)"
+    add("--provider-port", type=int, metavar="N", help=listen)
+    add("--model-template", default=TEMPLATE, metavar="T", help=f"the models to ask for (default: {TEMPLATE})")
+    add("--header", action="append", default=[], metavar="NAME:VALUE", help="send this, too; may be repeated")
+    add("--key-env", metavar="VARIABLE", help="the variable that holds the key for the gateway")
+    add("--wait", type=float, default=60.0, metavar="S", help="seconds for it to come up (default: 60)")
+    add("--patience", type=float, default=10.0, metavar="S", help="seconds for one answer (default: 10)")
+    add("--name", help="what it is called in the result")
+
+
+def _about_plays(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("what is played").add_argument
+    add("--case", action="append", default=[], metavar="PATTERN", help="only these, by id: 084, 'grid:chat>*'")
+    add("--only", choices=PARTS, default="", help="the grid of all pairs, or the reported cases")
+    add("--anyway", action="store_true", help="also cases that need a certain configuration")
+    add("--list", action="store_true", help="list the plays, and play nothing")
+
+
+def _about_results(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("results").add_argument
+    add("--all", action="store_true", help="show what passed in the table, too")
+    add("--json", type=Path, metavar="FILE", help="write the result")
+    add("--page", type=Path, metavar="FILE", help="write the result as a page to look at")
+    worse = "exit with 1 if something passed in this result and no longer does"
+    add("--against", type=Path, metavar="FILE", help=worse)
+    add("--compare", nargs="+", type=Path, default=[], metavar="FILE", help="show saved results side by side instead")
+    add("--markdown", type=Path, metavar="FILE", help="with --compare: write the comparison here")
 
 
 def run(chosen: argparse.Namespace) -> int:
     if chosen.compare:
         return _compare(chosen)
+    if chosen.markdown:
+        raise Complaint("--markdown has nothing to write", "--compare says which results to show")
     if bool(chosen.url) == bool(chosen.target) and not chosen.list:
         raise Complaint("give the URL of a gateway, or --target", f"--target starts one of {', '.join(TARGETS)}")
     cases = suite.chosen(suite.all_cases(), chosen.case, chosen.only)
@@ -106,12 +97,15 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def _result(chosen: argparse.Namespace, cases: Sequence[Case]) -> Result:
+    key = _key(chosen.key_env)
     with ExitStack() as stack:
         stage = _stage(chosen, cases)
         stack.callback(stage.close)
         if chosen.target:
             target = TARGETS[chosen.target]
-            sources = Sources(tuple(folder.resolve() for folder in chosen.folders))
+            # What is installed beside this very program comes before PATH.
+            folders = [*chosen.folders, Path(sys.executable).parent]
+            sources = Sources(tuple(folder.absolute() for folder in folders))
             gateway, url = _started(target, stage, cases, sources, stack)
             router = _target_router(target, stage)
             reached = set(target.reaches)
@@ -119,7 +113,6 @@ def _result(chosen: argparse.Namespace, cases: Sequence[Case]) -> Result:
             url, router, reached = chosen.url, _template_router(chosen), set[str]()
             gateway = Gateway(chosen.name or urlsplit(url).netloc, chosen.name or url)
             _await(url, chosen, stage, cases)
-        key = os.environ.get(chosen.key_env or "", "") or KEY
         transport = OverHttp(url, stage, router, patience=chosen.patience, key=key)
         plays = suite.run(cases, transport, router, lambda id: chosen.anyway or id in reached)
         played = tuple(saved.settled(play) for play in _watched(plays, len(cases)))
@@ -128,6 +121,12 @@ def _result(chosen: argparse.Namespace, cases: Sequence[Case]) -> Result:
                 f"note: {len(stage.strays)} calls came to the provider outside of any play and were refused\n"
             )
     return Result(gateway=gateway, suite=__version__, command=_command(chosen), plays=played)
+
+
+def _key(variable: str | None) -> str:
+    if variable and not os.environ.get(variable):
+        raise Complaint(f"{variable} is not set", "it should hold the key that the gateway wants of its clients")
+    return os.environ[variable] if variable else KEY
 
 
 def _stage(chosen: argparse.Namespace, cases: Sequence[Case]) -> Stage:
@@ -181,7 +180,7 @@ def _await(url: str, chosen: argparse.Namespace, stage: Stage, cases: Sequence[C
     for line in _instructions(chosen, stage, cases):
         sys.stderr.write(f"hint: {line}\n")
     sys.stderr.flush()
-    if not answers(url, UP):
+    if not answers(url, chosen.wait):
         raise Complaint(f"nothing answers at {url}", "start the gateway, and point it at the providers above")
 
 

@@ -54,13 +54,13 @@ class OverHttp:
             connection.connect()
             socket = connection.sock
             connection.request("POST", path, body, sent)
-            response = connection.getresponse()
-            status, headers = response.status, dict(response.getheaders())
-            while True:
-                socket.settimeout(max(0.01, deadline - time.monotonic()))
-                if not (data := response.read1(65536)):
-                    return status, headers, ""
-                audience.hear(data)
+            with connection.getresponse() as response:
+                status, headers = response.status, dict(response.getheaders())
+                while True:
+                    socket.settimeout(max(0.01, deadline - time.monotonic()))
+                    if not (data := response.read1(65536)):
+                        return status, headers, ""
+                    audience.hear(data)
         except TimeoutError:
             return status, headers, f"the answer has no end within {self._patience:g} seconds"
         except (OSError, http.client.HTTPException) as error:

@@ -138,7 +138,7 @@ class _Run:
         asked = Asked(client.protocol, provider.protocol, model, client.stream, body)
         script = _Script(turn, self.bound, self.same_mode)
         seen = self.transport.send(asked, script.answer)
-        if provider.exchanges and not script.calls and seen.status in NO_SUCH_THING:
+        if provider.exchanges and not (script.calls or seen.trouble) and seen.status in NO_SUCH_THING:
             self.unsupported = f"answered {seen.status}: {shown(seen.text)}"
         found = [*([seen.trouble] if seen.trouble else []), *script.differences()]
         folded, broken = _read(client.protocol, client.stream, seen, self.formal)

@@ -39,6 +39,8 @@ class Audience:
         self._text = ""
         self._gone = False
         self._marks: list[int] = []
+        self._in_vain = False
+        """Was something waited for that did not come? Then the play is lost, and nothing more is waited for."""
 
     def hear(self, data: bytes) -> None:
         with self._changed:
@@ -53,8 +55,8 @@ class Audience:
     def wait(self, enough: Callable[[str], bool] | None, patience: float = BETWEEN_FRAMES) -> None:
         """A frame was sent: wait until that is enough for the client, and mark how far it has come."""
         with self._changed:
-            if enough is not None:
-                self._changed.wait_for(lambda: self._gone or enough(self._text), patience)
+            if enough is not None and not self._in_vain:
+                self._in_vain = not self._changed.wait_for(lambda: self._gone or enough(self._text), patience)
             self._marks.append(len(self._text))
 
     def pieces(self) -> tuple[str, ...]:

@@ -77,7 +77,9 @@ def answers(url: str, patience: float, process: subprocess.Popen[bytes] | None =
         connection = kind(place.netloc, timeout=5)
         with suppress(OSError, http.client.HTTPException):
             connection.request("GET", place.path or "/")
-            if connection.getresponse().status < 500:
+            with connection.getresponse() as response:
+                up = response.status < 500
+            if up:
                 connection.close()
                 return True
         connection.close()

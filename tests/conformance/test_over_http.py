@@ -1,0 +1,167 @@
+"""The transport over HTTP: what it finds out about a gateway that does one thing wrong, and that nothing hangs."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from conformance.between import Between, Fault, between
+from toolwire.conformance.case import Case, read_case
+from toolwire.conformance.over_http import OverHttp
+from toolwire.conformance.player import Asked, Given, Received, play
+from toolwire.conformance.stage import Audience, Stage
+from toolwire.conformance.targets import Route
+
+HELLO = {"model": "gpt-4.1", "messages": [{"role": "user", "content": "Hi"}]}
+FRAMES: list[Any] = [
+    {"delta": {"role": "assistant", "content": "Hé"}},
+    {"delta": {"content": "llo."}},
+    {"delta": {}, "finish_reason": "stop"},
+    "[DONE]",
+]
+
+
+def case(stream: bool = True, **sees: Any) -> Case:
+    said = {"choices": [{"message": {"content": "Héllo."}, "finish_reason": "stop"}]}
+    answer = {"sse": FRAMES} if stream else {"body": said}
+    return read_case(
+        {
+            "id": 1,
+            "title": "T",
+            "source": ["x/y#1"],
+            "client": {"protocol": "openai-chat", "stream": stream, "request": HELLO},
+            "provider": {"protocol": "openai-chat", "exchanges": [{"expect": HELLO, **answer}]},
+            "client_sees": {"body": said, **sees},
+        }
+    )[0]
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    stage = Stage(models=["gpt-4.1"])
+    yield stage
+    stage.close()
+
+
+@pytest.fixture
+def gateway(stage: Stage) -> Iterator[Between]:
+    with between(stage.origin) as gateway:
+        yield gateway
+
+
+def through(gateway: Between, stage: Stage, patience: float = 20) -> OverHttp:
+    return OverHttp(gateway.url, stage, lambda client, provider, model: Route(f"x/{model}"), patience=patience)
+
+
+AFTER = {"0": {"$contains": "Hé"}, "1": {"$contains": "llo."}}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_all_well(gateway: Between, stage: Stage, stream: bool) -> None:
+    outcome = play(case(stream), through(gateway, stage))
+    assert outcome.differences == ()
+    assert stage.strays == []
+
+
+def test_frame_by_frame(gateway: Between, stage: Stage) -> None:
+    assert play(case(after=AFTER), through(gateway, stage)).differences == ()
+
+
+def test_what_is_held_back_is_seen(gateway: Between, stage: Stage) -> None:
+    gateway.fault = "holds back"
+    outcome = play(case(after=AFTER), through(gateway, stage))
+    assert outcome.differences[0].startswith("client after frame 0/: expected … Hé …, got")
+
+
+@pytest.mark.parametrize("fault", ["hangs", "stops"])
+def test_a_gateway_that_hangs_is_left(gateway: Between, stage: Stage, fault: Fault) -> None:
+    gateway.fault = fault
+    outcome = play(case(), through(gateway, stage, patience=0.3))
+    assert outcome.differences[0] == "the answer has no end within 0.3 seconds"
+    assert not outcome.unsupported
+    gateway.fault = ""
+    assert play(case(), through(gateway, stage)).passed
+
+
+def test_no_such_path_is_unsupported(gateway: Between, stage: Stage) -> None:
+    gateway.paths = ()
+    outcome = play(case(), through(gateway, stage))
+    assert outcome.unsupported.startswith("answered 404")
+
+
+def test_another_protocol_is_told(gateway: Between, stage: Stage) -> None:
+    gateway.fault = "another path"
+    outcome = play(case(), through(gateway, stage))
+    assert outcome.differences[0] == "the gateway asked the provider at /v1/responses, which is another protocol's path"
+    assert not outcome.unsupported
+
+
+def test_no_gateway_at_all(stage: Stage) -> None:
+    outcome = play(case(), OverHttp("http://127.0.0.1:9", stage, lambda *asked: Route("x")))
+    assert outcome.differences[0].startswith("the connection to the gateway broke")
+
+
+def test_a_call_outside_of_a_play_is_refused_and_noted(gateway: Between, stage: Stage) -> None:
+    assert play(case(), through(gateway, stage)).passed
+    assert stage.strays == []
+    status, _ = asked(stage, "POST", "/v1/chat/completions")
+    assert status == 500
+    assert stage.strays == ["POST /v1/chat/completions"]
+
+
+def asked(stage: Stage, method: str, path: str, **headers: str) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection(urlsplit(stage.origin).netloc)
+    connection.request(method, path, b"{}" if method == "POST" else None, headers)
+    response = connection.getresponse()
+    text = response.read()
+    connection.close()
+    return response.status, json.loads(text) if text else None
+
+
+def test_probes_are_answered(stage: Stage) -> None:
+    assert asked(stage, "HEAD", "/") == (200, None)
+    assert [model["id"] for model in asked(stage, "GET", "/v1/models")[1]["data"]] == ["gpt-4.1"]
+    assert asked(stage, "POST", "/v1/messages/count_tokens")[1]["input_tokens"]
+    assert stage.strays == []
+
+
+@pytest.mark.parametrize(
+    ("protocol", "path", "body", "wanted"),
+    [
+        ("openai-chat", "/some/base/chat/completions", {"model": "m", "stream": True}, ("m", True)),
+        ("anthropic", "/messages", {"model": "m"}, ("m", False)),
+        ("openai-responses", "/v1/responses", {"model": "m", "stream": False}, ("m", False)),
+        ("gemini", "/v1beta/models/m:generateContent", {}, ("m", False)),
+        ("gemini", "/base/v1/models/m%2D3:streamGenerateContent?alt=sse&key=k", {}, ("m-3", True)),
+    ],
+)
+def test_the_provider_is_found_by_the_end_of_a_path(
+    stage: Stage, protocol: str, path: str, body: Any, wanted: tuple[str, bool]
+) -> None:
+    heard: list[Received] = []
+
+    with stage.playing(protocol, _noting(heard), Audience()):
+        connection = http.client.HTTPConnection(urlsplit(stage.origin).netloc)
+        headers = {"content-type": "application/json", "transfer-encoding": "chunked"}
+        connection.request("POST", path, iter([json.dumps(body).encode()]), headers, encode_chunked=True)
+        assert connection.getresponse().status == 200
+        connection.close()
+    assert [(one.model, one.stream, one.body) for one in heard] == [(*wanted, body)]
+
+
+def _noting(heard: list[Received]) -> Any:
+    def answer(received: Received) -> Given:
+        heard.append(received)
+        return Given(200, {}, ("{}",), False)
+
+    return answer
+
+
+def test_a_pair_that_cannot_be_had_is_not_asked_for(gateway: Between, stage: Stage) -> None:
+    transport = OverHttp(gateway.url, stage, lambda *asked: "there is no such thing")
+    assert transport.send(Asked("openai-chat", "gemini", "m", False, {}), _noting([])).status == 501
