@@ -116,7 +116,7 @@ def write_response(response: Response, ledger: Ledger, context: Context) -> Obje
         "id": id,
         "type": "message",
         "role": "assistant",
-        "model": response.model or (context.request.model if context.request is not None else "") or UNKNOWN_MODEL,
+        "model": model_name(response.model, ledger, context),
         "content": write_parts(parts, ledger, True),
     }
     refused = any(isinstance(part, Refusal) for part in choice.parts)
@@ -131,6 +131,13 @@ def message_id(id: str, context: Context) -> str:
     if id.startswith("msg"):
         return id
     return made("msg_", id, context.seed) if context.seed not in ("", id) else made("msg_", id)
+
+
+def model_name(said: str, ledger: Ledger, context: Context) -> str:
+    """The name that was asked for, where the answer comes from elsewhere: an agent that goes on with a session takes
+    the thoughts, and with them the seals, out of answers that bear another model's name."""
+    asked = context.request.model if context.request is not None else ""
+    return (said or asked if ledger.source == NAME else asked or said) or UNKNOWN_MODEL
 
 
 def write_finish(finish: Finish | None, refused: bool, ledger: Ledger) -> Object:

@@ -41,9 +41,9 @@ from toolwire.protocols.anthropic.details.hosted import Searches
 from toolwire.protocols.anthropic.details.open_part import OpenPart, PartEvent, head_of, speaks, stale
 from toolwire.protocols.anthropic.details.stamp import is_own, own_seal
 from toolwire.protocols.anthropic.errors import write_error
-from toolwire.protocols.anthropic.names import NAME, RAW, UNKNOWN_MODEL
+from toolwire.protocols.anthropic.names import NAME, RAW
 from toolwire.protocols.anthropic.parts import write_citation, write_part
-from toolwire.protocols.anthropic.response import message_id, write_finish, write_usage
+from toolwire.protocols.anthropic.response import message_id, model_name, write_finish, write_usage
 from toolwire.room import Context
 from toolwire.sse import bare, named
 from toolwire.wire import Object, encode, encode_text
@@ -130,7 +130,7 @@ class StreamWriter:
             "id": self._id,
             "type": "message",
             "role": "assistant",
-            "model": event.model or (context.request.model if context.request is not None else "") or UNKNOWN_MODEL,
+            "model": model_name(event.model, self._ledger, context),
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
