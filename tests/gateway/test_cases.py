@@ -4,6 +4,7 @@ provider on the other, frame by frame where a case watches frames."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +14,11 @@ from toolwire.conformance.case import Case, read_cases
 from toolwire.conformance.grid import grid
 from toolwire.conformance.over_http import OverHttp
 from toolwire.conformance.player import Answerer, Asked, Seen, play
+from toolwire.conformance.saved import read
 from toolwire.conformance.stage import Stage
 from toolwire.conformance.targets import Route
 
+FOUND: dict[str, bool] = {}
 CASES = {case.id: case for case in (*grid(), *read_cases())}
 UNREACHED = frozenset({"011:kimi, anthropic client", "098", "134", "155"})
 """What neither the library nor this gateway does."""
@@ -77,7 +80,19 @@ def test_the_case_through_the_gateway(case: Case, through: Through) -> None:
     through.quirk = QUIRKS.get(_play(case.id)) or QUIRKS.get(case.id.partition(":")[0], "p") if quirky else "p"
     through.kept = _play(case.id) not in STATELESS
     outcome = play(case, through, anyway=True)
+    FOUND[case.id] = outcome.passed
     assert outcome.passed, "\n".join(outcome.differences)
+
+
+def test_what_is_kept_of_a_run_is_still_so() -> None:
+    """Else `toolwire conformance --target toolwire --json docs/conformance/toolwire.json` writes it anew."""
+    kept = {
+        one.id: one.verdict for one in read(Path(__file__).parents[2] / "docs" / "conformance" / "toolwire.json").plays
+    }
+    assert FOUND
+    assert kept.keys() == CASES.keys()
+    assert not [id for id, passed in FOUND.items() if passed and kept[id] not in ("pass", "not played")]
+    assert not [id for id, verdict in kept.items() if verdict == "pass" and not FOUND.get(id, True)]
 
 
 def test_the_named_cases_are_there() -> None:

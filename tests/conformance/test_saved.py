@@ -1,0 +1,87 @@
+"""Results that are kept: they read back as they were, without what every run makes anew; the page is what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from toolwire.conformance import saved
+from toolwire.conformance.compared import compared
+from toolwire.conformance.report import mark, share, square
+from toolwire.conformance.saved import Gateway, Result, changes, settled
+from toolwire.conformance.suite import Play, Verdict
+from toolwire.conformance.targets import TARGETS
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def play(id: str, verdict: Verdict, *differences: str) -> Play:
+    return Play(
+        id=id, title="T", client="chat", provider="gemini", stream=False, verdict=verdict, differences=differences
+    )
+
+
+def test_the_page_says_what_the_results_say() -> None:
+    """After `make conformance`, or by `toolwire conformance --compare docs/conformance/*.json --markdown docs/conformance.md`
+    with the files in the order of the targets."""
+    files = [file for name in TARGETS if (file := DOCS / "conformance" / f"{name}.json").exists()]
+    assert {file.name for file in (DOCS / "conformance").iterdir()} == {file.name for file in files}
+    assert (DOCS / "conformance.md").read_text() == compared([saved.read(file) for file in files])
+
+
+def test_a_result_reads_back(tmp_path: Path) -> None:
+    plays = (play("001", "wrong", "a", "b"), play("002", "pass"))
+    result = Result(gateway=Gateway("x", "X", "1"), suite="0", command="c", plays=plays)
+    file = tmp_path / "x.json"
+    file.write_bytes(saved.written(result))
+    assert saved.read(file) == result
+    file.write_text("{")
+    with pytest.raises(saved.Unreadable):
+        saved.read(file)
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ('got "chatcmpl-0a1b2c3d-0000-4000-8000-0a1b2c3d4e5f"', 'got "chatcmpl-UUID"'),
+        ("http://127.0.0.1:40123/v1", "http://127.0.0.1:PORT/v1"),
+        ('"created": 1794765600, "x": 1767', '"created": NOW, "x": 1767'),
+        ('"call_a8F3kq0ZmP12Lx9QwErT"', '"call_MADE"'),
+        ('"call_Kq3Vx0", "toolu_01Rz5Np0"', '"call_Kq3Vx0", "toolu_01Rz5Np0"'),
+    ],
+)
+def test_what_every_run_makes_anew_is_left_out(line: str, kept: str) -> None:
+    assert settled(play("001", "wrong", line)).differences == (kept,)
+
+
+def test_changes() -> None:
+    before = [play("1", "pass"), play("2", "wrong"), play("3", "unsupported"), play("4", "pass"), play("5", "pass")]
+    now = [play("1", "wrong"), play("2", "pass"), play("3", "pass"), play("4", "pass"), play("6", "wrong")]
+    worse, better = changes(before, now)
+    assert [one.id for one in worse] == ["1"]
+    assert [one.id for one in better] == ["2", "3"]
+
+
+SHARES: list[tuple[list[Verdict], str, str]] = [
+    (["pass", "pass"], "2/2", "✓"),
+    (["pass", "not played"], "1/1", "✓"),
+    (["pass", "wrong", "unsupported"], "1/3", "1/3"),
+    (["wrong", "unsupported"], "0/2", "✗"),
+    (["unsupported", "not played"], "–", "–"),
+    (["not played"], "·", "·"),
+    ([], "·", "·"),
+]
+
+
+@pytest.mark.parametrize(("verdicts", "said", "marked"), SHARES)
+def test_shares_and_marks(verdicts: list[Verdict], said: str, marked: str) -> None:
+    plays = [play("001", verdict) for verdict in verdicts]
+    assert share(plays) == said
+    assert mark(plays) == marked
+
+
+def test_the_square() -> None:
+    rows = square([play("grid:chat>gemini:text", "pass"), play("grid:chat>gemini:call", "wrong"), play("001", "pass")])
+    assert rows[0] == ["client \\ provider", "chat", "responses", "anthropic", "gemini"]
+    assert rows[1] == ["chat", "·", "·", "·", "1/2"]
