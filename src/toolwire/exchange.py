@@ -104,6 +104,7 @@ class Exchange:
         self._request: Request | None = None
         self._ahead: tuple[Body, Request] | None = None
         self._sent: Request | None = None
+        self._before: memory.Before | None = None
         self._plan = Plan()
         self._undo = UNDONE
         self._taken: frozenset[str] = frozenset()
@@ -129,8 +130,11 @@ class Exchange:
         request = ahead[1] if ahead is not None and ahead[0] is body else self._read(body)
         ledger.foreign(request)
         self._note_limit(ledger, request)
+        if self.keeps:
+            self._before = memory.Before(request)
         if kept:
-            request = restoring.restored(request, kept, self._maker, self.provider.rules, ledger)
+            before = self._before or memory.Before(request)
+            request = restoring.restored(request, before, kept, self._maker, self.provider.rules, ledger)
         request = self._equipped(self._ruled(request, ledger), ledger)
         request, self._plan, self._taken = outbound(request, self.provider, ledger, options)
         self._sent = request
@@ -323,7 +327,14 @@ class Exchange:
             return unseen.kept_unseen(taking.done, (taking.parts, self._left), self._maker, shown, taking.named)
         if not memory.needed(self.client, self.provider):
             return NOTHING
-        return memory.kept_of(response, self.provider, self._maker, None if steps is None else steps.calls, ended)
+        known = None if steps is None else steps.calls
+        return memory.kept_of(response, self.provider, self._maker, known, ended, self._bound)
+
+    @property
+    def _bound(self) -> str:
+        """What stood before the answer, where the model's thoughts are bound to it."""
+        sent, binds = self._sent, self.provider.rules.binds_reasoning
+        return self._before.end() if self._before is not None and sent is not None and binds(sent.model) else ""
 
     def forgets(self, heard: Rounds | None, ledger: Ledger) -> None:
         """Calls of which nobody will remind the model."""

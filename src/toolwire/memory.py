@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from toolwire import ids
 from toolwire.ir import Call, Choice, Part, Reasoning, Request, Response, Seal, Text, Turn, plain_text
 from toolwire.room import Room
-from toolwire.wire import Json, Malformed, decode
+from toolwire.wire import Json, Malformed, decode, encode_text
 
 VERSION = 1
 """The first byte of what is kept."""
@@ -81,11 +82,12 @@ Piece: TypeAlias = Thought | Said | Called | Ran | Told
 
 class Kept(Struct, frozen=True, array_like=True):
     """One turn: who made it, its parts in the order they were made, and how to know it again where its id is one that
-    comes up often."""
+    comes up often. Where thoughts are `bound` to what stood before them: that, in a few letters."""
 
     maker: str
     pieces: tuple[Piece, ...]
     print: str = ""
+    bound: str = ""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -121,6 +123,7 @@ def kept_of(
     maker: str,
     shown: Mapping[int, Sequence[Call]] | None = None,
     ended: bool = True,
+    bound: str = "",
 ) -> dict[str, bytes]:
     """What to keep of a provider's answer, by id. `shown` are the calls of each choice as the client has them, where
     they may differ; of an answer that has not `ended`, only the choices that have are looked at."""
@@ -130,7 +133,8 @@ def kept_of(
         if ended or choice.finish is not None:
             kept = _kept_turn(choice, maker, None if shown is None else shown.get(choice.index, ()), bare)
             if kept is not None:
-                out |= filed(*kept)
+                id, turn = kept
+                out |= filed(id, replace(turn, bound=bound))
     return out
 
 
@@ -227,6 +231,47 @@ def _plain(value: Json) -> Json:
     if isinstance(value, list):
         return [_plain(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+# --- what stood before a turn -----------------------------------------------------------------------------------------
+
+_ASIDE = frozenset({"origin", "cache", "seal", "item"})
+"""Fields that say nothing to a model."""
+
+
+class Before:
+    """What stands before each turn of a client's request, in a few letters, reckoned only as far as it is asked for.
+    Some models bind their thoughts to it, and some clients tell the beginning otherwise when a session goes on."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._prints: list[str] = []
+
+    def turn(self, index: int) -> str:
+        prints, request = self._prints, self._request
+        if not prints:
+            prints.append(ids.digest(_told((request.system, request.tools)), 16))
+        for turn in request.turns[len(prints) - 1 : index]:
+            prints.append(ids.digest(prints[-1] + _told(turn), 16))
+        return prints[index]
+
+    def end(self) -> str:
+        return self.turn(len(self._request.turns))
+
+
+def _told(value: object) -> str:
+    return encode_text(_bare(value))
+
+
+def _bare(value: Any) -> Json:
+    """Without what a client may tell otherwise while it says the same: its echo of thoughts, and empty texts."""
+    if isinstance(value, Struct):
+        fields = (field for field in value.__struct_fields__ if field not in _ASIDE)
+        return [type(value).__name__, *(_bare(getattr(value, field)) for field in fields)]
+    if isinstance(value, tuple):
+        said = (one for one in value if not isinstance(one, Reasoning) and not (isinstance(one, Text) and not one.text))
+        return [_bare(one) for one in said]
+    return value
 
 
 # --- requests: what may be kept for them ------------------------------------------------------------------------------

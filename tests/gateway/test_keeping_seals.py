@@ -178,6 +178,20 @@ def test_a_history_that_was_edited(client: Client, provider: Provider, target: s
         assert kind in ("message", "text", "function_call", "tool_use", "functionCall"), talk.asked[1].text
 
 
+def test_what_stood_before_has_changed(client: Client, provider: Provider) -> None:
+    """Thoughts that are bound to it stay away, and those that came after the change go back."""
+    talk = provider.script(*THREE, signed=True)
+    chat = Plain(THINKS["anthropic"], talk)
+    chat.turn(client)
+    chat.messages[0] = {**chat.messages[0], "content": f"It is Monday. {chat.messages[0]['content']}"}
+    chat.turn(client)
+    chat.turn(client)
+    assert not talk.refused
+    assert shown(talk, 1) == []
+    assert talk.notary is not None
+    assert shown(talk, 2) == talk.notary.answers[1].seals != []
+
+
 def runs(asked: Received) -> Iterator[tuple[int, list[str]]]:
     """How many thoughts are in a row, and what kinds of parts stand behind them."""
     body: Any = asked.body

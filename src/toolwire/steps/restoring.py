@@ -11,6 +11,7 @@ from toolwire import seals, unseen
 from toolwire.ir import Call, Origin, Part, Reasoning, Request, Result, Seal, Text, Turn, changed, place
 from toolwire.loss import Ledger
 from toolwire.memory import (
+    Before,
     Called,
     Kept,
     Piece,
@@ -26,16 +27,19 @@ from toolwire.room import Rules
 from toolwire.steps.rejoining import Rejoining, together
 
 
-def restored(request: Request, kept: Mapping[str, bytes], maker: str, rules: Rules, ledger: Ledger) -> Request:
+def restored(
+    request: Request, before: Before, kept: Mapping[str, bytes], maker: str, rules: Rules, ledger: Ledger
+) -> Request:
     """The request with what is kept for this maker put back where the model made it. What becomes of a turn depends on
     nothing behind it, so that it stays the same while the conversation goes on."""
-    restoring = _Restoring(kept, maker, rules.reasoning_leads, ledger)
+    restoring = _Restoring(before, kept, maker, rules.reasoning_leads, ledger)
     turns: list[Turn] = []
     for asked, run in unseen.runs(request.turns):
         if run[0].role == "assistant":
             turns += restoring.run(run, asked)
         else:
             turns.append(restoring.answering(run[0]))
+        restoring.at += len(run)
     if restoring.mixed:
         turns = together(turns, restoring.mixed, rules)
     same = len(turns) == len(request.turns) and all(new is old for new, old in zip(turns, request.turns, strict=True))
@@ -43,7 +47,10 @@ def restored(request: Request, kept: Mapping[str, bytes], maker: str, rules: Rul
 
 
 class _Restoring:
-    def __init__(self, kept: Mapping[str, bytes], maker: str, leads: bool, ledger: Ledger) -> None:
+    def __init__(self, before: Before, kept: Mapping[str, bytes], maker: str, leads: bool, ledger: Ledger) -> None:
+        self.before = before
+        self.at = 0
+        """How many turns stand before this run."""
         self.kept = kept
         self.maker = maker
         self.leads = leads
@@ -123,6 +130,9 @@ class _Restoring:
             return None
         if not self._is_own(kept):
             self._lost(turn, "what is kept of this turn is another maker's and stays here")
+            return None
+        if kept.bound and kept.bound != self.before.turn(self.at):
+            self._lost(turn, "what is kept of this turn is bound to what stood before it, and that has changed")
             return None
         return kept
 
