@@ -77,7 +77,8 @@ def _size(folder: Path) -> int:
     total = 0
     for at, _, names in os.walk(folder):
         with suppress(OSError):
-            total += sum(os.lstat(f"{at}/{name}").st_size for name in names)
+            files = [os.lstat(f"{at}/{name}") for name in names]
+            total += sum(file.st_size // file.st_nlink for file in files)
     return total
 
 
