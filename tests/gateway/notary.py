@@ -202,10 +202,15 @@ def _bare(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _is_said(given: list[dict[str, Any]], made: list[dict[str, Any]]) -> bool:
     """Are these the blocks that were made? Words are not signed, but none of them may be lost: a client may put before
-    them what it has of an answer that broke off."""
-    return len(given) == len(made) and all(
-        one == other or (one["type"] == other["type"] == "text" and one["text"].endswith(other["text"]))
-        for one, other in zip(given, made, strict=True)
+    them what it has of an answer that broke off, in the same text or in one of its own."""
+    before, said = given[: -len(made)], given[-len(made) :]
+    return (
+        all(block["type"] == "text" for block in before)
+        and len(said) == len(made)
+        and all(
+            one == other or (one["type"] == other["type"] == "text" and one["text"].endswith(other["text"]))
+            for one, other in zip(said, made, strict=True)
+        )
     )
 
 
@@ -256,7 +261,8 @@ def _gist(item: dict[str, Any]) -> Any:
     if "role" in item:
         content = item["content"]
         return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
-    return item.get("type"), item.get("name"), item.get("arguments") and json.loads(item["arguments"])
+    arguments = item.get("arguments")
+    return item.get("type"), item.get("name"), json.loads(arguments) if isinstance(arguments, str) else arguments
 
 
 # --- thought signatures ----------------------------------------------------------------------------------------------
