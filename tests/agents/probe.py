@@ -8,10 +8,13 @@ from typing import Any
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 WORD = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
+LONG = 1500
+"""Times: too much for agents that look at the size of a result."""
 TOOLS = [
     {"name": "echo", "description": "Says a word again, as the probe heard it.", "inputSchema": WORD},
     {"name": "shop.find", "description": "Finds an article of the shop by a word.", "inputSchema": WORD},
     {"name": "picture", "description": "Gives a picture.", "inputSchema": {"type": "object", "properties": {}}},
+    {"name": "long", "description": "Says a word very often.", "inputSchema": WORD},
     {"name": "broken", "description": "Always fails.", "inputSchema": {"type": "object", "properties": {}}},
 ]
 
@@ -22,6 +25,8 @@ def called(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     if name == "broken":
         return {"content": [{"type": "text", "text": "the probe is broken"}], "isError": True}
     text = f"probe {name} heard {arguments.get('word')}"
+    if name == "long":
+        text = f"{text}\n" * LONG
     return {"content": [{"type": "text", "text": text}]}
 
 

@@ -129,6 +129,8 @@ class Talk:
     aside: Callable[[Received], Says | None] = lambda asked: None
     """Answers what an agent asks beside the conversation: a title, a route, a summary."""
     asides: list[Received] = field(default_factory=list)
+    counted: list[Received] = field(default_factory=list)
+    """What it was asked to count, which is no part of the conversation."""
     limit: int = 40
     looped: Callable[[], None] = lambda: None
     """Called when more was asked than any sane client would."""
@@ -255,6 +257,12 @@ FAULTS: dict[str, dict[str, tuple[int, str, str | None, str]]] = {
         "anthropic": (402, "billing_error", None, QUOTA),
         "gemini": (429, "RESOURCE_EXHAUSTED", None, QUOTA),
     },
+    "missing": {
+        "openai-chat": (404, "invalid_request_error", "model_not_found", "There is no such model."),
+        "openai-responses": (404, "invalid_request_error", "model_not_found", "There is no such model."),
+        "anthropic": (404, "not_found_error", None, "There is no such model."),
+        "gemini": (404, "NOT_FOUND", None, "There is no such model."),
+    },
     "context": {
         "openai-chat": (
             400, "invalid_request_error", "context_length_exceeded",
@@ -318,7 +326,10 @@ def _broken(protocol: str, model: str, number: int, step: Step) -> str:
 # --- the server ------------------------------------------------------------------------------------------------------
 
 PATHS = {"/v1/chat/completions": "openai-chat", "/v1/responses": "openai-responses", "/v1/messages": "anthropic"}
-GENERATE = re.compile(r"/v1beta/models/([^/:]+):(generateContent|streamGenerateContent)")
+GENERATE = re.compile(r"/v1beta/models/([^/:]+):(generateContent|streamGenerateContent|countTokens)")
+COUNTS = {"/v1/responses/input_tokens": "openai-responses", "/v1/messages/count_tokens": "anthropic"}
+TOKENS = 1234
+"""How many tokens everything has."""
 MARK = re.compile(r"\[\[(t\d+)\]\]")
 SAME = {"openai-responses": "resp_conformance", "anthropic": "msg_01Conformance"}
 """The id that all answers of a dialect have. Servers of Chat do so, too; with these services no two have the same."""
@@ -382,6 +393,10 @@ class _Handler(BaseHTTPRequestHandler):
         if talk is None:
             self._refuse(asked, 400, "there is no such talk")
             return
+        if self._counts:
+            talk.counted.append(asked)
+            self._send(200, compact({"totalTokens" if asked.protocol == "gemini" else "input_tokens": TOKENS}))
+            return
         beside = talk.aside(asked)
         (talk.asked if beside is None else talk.asides).append(asked)
         if len(talk.asked) + len(talk.asides) > talk.limit:
@@ -398,6 +413,11 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._play(talk, asked, talk.steps[len(talk.asked) - 1])
 
+    @property
+    def _counts(self) -> bool:
+        path = self.path.partition("?")[0]
+        return path in COUNTS or path.endswith(":countTokens")
+
     def _read(self, raw: str) -> Received | None:
         path, _, query = self.path.partition("?")
         headers = {name.lower(): value for name, value in self.headers.items()}
@@ -410,9 +430,10 @@ class _Handler(BaseHTTPRequestHandler):
                 if not stream or "alt=sse" in query
                 else None
             )
-        if path not in PATHS:
+        protocol = PATHS.get(path) or COUNTS.get(path)
+        if protocol is None:
             return None
-        return Received(PATHS[path], body.get("model", ""), bool(body.get("stream")), headers, body, raw)
+        return Received(protocol, body.get("model", ""), bool(body.get("stream")), headers, body, raw)
 
     def _refuse(self, asked: Received, status: int, message: str) -> None:
         kind = REFUSED[status].get(asked.protocol, "invalid_request_error")
