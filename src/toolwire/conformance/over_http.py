@@ -20,6 +20,7 @@ Router: TypeAlias = Callable[[str, str, str], Route | str]
 """From the client's protocol, the provider's and the model: what to ask for, or why that cannot be had."""
 
 PATIENCE = 20.0
+QUIET = 1.0
 KEY = "conformance"
 
 
@@ -32,6 +33,7 @@ class OverHttp:
         self._router = router
         self._patience = patience
         self._key = key
+        self._late = f"the answer has no end within {patience:g} seconds"
 
     def send(self, asked: Asked, answer: Answerer) -> Seen:
         route = self._router(asked.protocol, asked.provider, asked.model)
@@ -40,6 +42,8 @@ class OverHttp:
         audience = Audience()
         with self._stage.playing(asked.provider, answer, audience) as elsewhere:
             status, headers, trouble = self._asked(asked, route, audience)
+        if trouble == self._late:
+            self._stage.settle(min(QUIET, self._patience))
         if elsewhere:
             trouble = trouble or f"the gateway asked the provider at {elsewhere[0]}, which is another protocol's path"
         return Seen(status, headers, audience.pieces(), None, trouble)
@@ -62,7 +66,7 @@ class OverHttp:
                         return status, headers, ""
                     audience.hear(data)
         except TimeoutError:
-            return status, headers, f"the answer has no end within {self._patience:g} seconds"
+            return status, headers, self._late
         except (OSError, http.client.HTTPException) as error:
             return status, headers, f"the connection to the gateway broke: {error!r}"
         finally:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import codecs
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,6 +26,7 @@ BETWEEN_FRAMES = 2.0
 """Seconds that a gateway has to show a client what it was just given."""
 LEAVING = 2.0
 """Seconds that calls of a play have to end after the client has what it wanted."""
+SETTLING = 5.0
 TOKENS = {"input_tokens": 25, "totalTokens": 25}
 UNASKED = '{"error":{"message":"nothing is asked of this provider now"}}'
 ELSEWHERE = '{"error":{"message":"this provider does not speak this protocol"}}'
@@ -108,6 +110,13 @@ class Stage:
                 self._play = None
                 self._changed.wait_for(lambda: play.calls == 0, LEAVING)
 
+    def settle(self, quiet: float) -> None:
+        """After a play that went astray: wait until no call of it has come for a while."""
+        deadline = time.monotonic() + SETTLING
+        with self._changed:
+            while self._changed.wait(quiet) and time.monotonic() < deadline:
+                pass
+
     @contextmanager
     def entered(self, what: str) -> Iterator[_Play | None]:
         """The play under way, as long as one call is answered; none is a stray call."""
@@ -115,6 +124,7 @@ class Stage:
             play = self._play
             if play is None:
                 self.strays.append(what)
+                self._changed.notify_all()
             else:
                 play.calls += 1
         try:
