@@ -338,7 +338,8 @@ SAME = {"openai-responses": "resp_conformance", "anthropic": "msg_01Conformance"
 class Provider:
     """All talks, and the server that holds them."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: int = 1) -> None:
+        """Talks are numbered from the `first`: the ids of calls are made of these numbers."""
         provider = self
 
         class Handler(_Handler):
@@ -347,7 +348,7 @@ class Provider:
         self.talks: dict[str, Talk] = {}
         self.strangers: Talk | None = None
         """What belongs to no talk; refused where there is nobody for it."""
-        self._numbers = count(1)
+        self._numbers = count(first)
         self.server = _Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
