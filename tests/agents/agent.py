@@ -50,6 +50,8 @@ class Agent:
     aside: Callable[[Received], Says | None] = lambda asked: None
     """Answers what it asks beside the conversation, such as a title for it."""
     environ: Mapping[str, str] = field(default_factory=dict)
+    tells_codes: bool = True
+    """Does the model hear with what exit code a shell command ended?"""
     furnish: Callable[[Path], object] = lambda home: None
     """Files that are in its user's home before it starts."""
 

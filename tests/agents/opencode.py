@@ -92,6 +92,7 @@ AGENTS = {
         options=("--protocol", protocol),
         aside=aside,
         environ=QUICK,
+        tells_codes=False,
         furnish=furnish,
     )
     for name, (protocol, model) in ADAPTERS.items()

@@ -132,7 +132,7 @@ def _failed(agent: Agent, workspace: Path, talk: Talk, ran: Ran) -> None:
     ended_well(talk, ran, 2)
     [(_, result)] = pairs(talk.asked[-1])
     assert "broken-7" in result
-    assert "3" in result.replace("broken-7", "")
+    assert "3" in result.replace("broken-7", "") or not agent.tells_codes
 
 
 def _probe(agent: Agent, workspace: Path) -> list[Step]:
