@@ -109,7 +109,7 @@ class Endpoints:
             elif isinstance(got, Flow):
                 await self._stream(incoming, call, got)
             elif isinstance(got, Refusal):
-                await self._refuse(incoming, call, await self._failed(call, got))
+                await self._refuse(incoming, call, refusals.streamed(call, await self._failed(call, got)))
             else:
                 await self._told(incoming, call, got.followed(-1))
 

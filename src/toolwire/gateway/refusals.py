@@ -6,12 +6,15 @@ import random
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from msgspec.structs import replace
+
+from toolwire.events import ResponseFailed
 from toolwire.gateway.call import Call, Refusal, Reply
 from toolwire.gateway.lines import Line
 from toolwire.gateway.upstream.faults import Fault
 from toolwire.ir import Failure
-from toolwire.loss import Loss
-from toolwire.room import Room
+from toolwire.loss import Ledger, Loss
+from toolwire.room import Context, Room
 from toolwire.wire import Malformed, encode
 
 BACK_OFF = 0.25
@@ -50,6 +53,18 @@ def reply(room: Room, failure: Failure) -> Reply:
 def refused(failure: Failure, answer: Reply) -> Refusal:
     """What a provider refused."""
     return Refusal(failure, answer, failure.kind in AGAIN, failure.kind in ONWARD)
+
+
+def streamed(call: Call, refusal: Refusal) -> Refusal:
+    """A refusal as a stream, where one was asked for and the client's protocol tells that kind of failure there."""
+    client = call.client
+    if not call.stream or refusal.failure.kind not in client.http.streamed_failures:
+        return refusal
+    writer = client.stream_writer(
+        Ledger(client.name, client.name), Context(now=int(call.now), seed=call.record.request_id)
+    )
+    body = writer.write(ResponseFailed(refusal.failure)) + writer.close()
+    return replace(refusal, reply=Reply(200, {**refusal.reply.headers, "content-type": client.http.stream_type}, body))
 
 
 def wait_after(failure: Failure, again: int) -> float:

@@ -95,6 +95,7 @@ HTTP = Http(
         "x-reasoning-included",
     ),
     heartbeat=b": keep-alive\n\n",
+    streamed_failures=frozenset({"context"}),  # agents make room when they hear it there, and give up at a status
     read_limits=read_limits,
     write_limits=write_limits,
     write_models=write_models,
