@@ -152,8 +152,8 @@ def _contains(argument: Json, actual: Json, bound: Bound, at: str) -> list[str]:
 
 
 def _distance(found: list[str]) -> int:
-    """How far an element is from what was wanted: one of another kind fails at once, and is no nearer for that."""
-    return -max(line.partition(":")[0].count("/") for line in found)
+    """How far an element is from what was wanted: one of another kind fails at its first key."""
+    return -found[0].partition(":")[0].count("/")
 
 
 def _not_among(wanted: Json, number: int, actual: list[Json], start: int, bound: Bound, at: str) -> str:

@@ -143,7 +143,11 @@ class _Run:
         found = [*([seen.trouble] if seen.trouble else []), *script.differences()]
         folded, broken = _read(client.protocol, client.stream, seen, self.formal)
         self.answers.append((client.protocol, folded))
-        return [*found, *broken, *_compare(turn.client_sees, seen, folded, self.bound), *_losses(turn, seen)]
+        return [*found, *broken, *self._compared(turn, seen, folded), *_losses(turn, seen)]
+
+    def _compared(self, turn: Turn, seen: Seen, folded: Json) -> list[str]:
+        typed = DIALECTS[turn.client.protocol].typed and not self.formal
+        return _compare(turn.client_sees, seen, folded, self.bound, typed)
 
     def _echo(self, number: int, texts: list[str] | None) -> list[Json]:
         if not 0 <= number < len(self.answers):
@@ -257,7 +261,8 @@ def _read(protocol: str, stream: bool, seen: Seen, formal: bool) -> tuple[Json, 
         return None, [f"the client gets no JSON ({error}): {shown(seen.text)}"]
 
 
-def _compare(sees: Sees, seen: Seen, folded: Json, bound: Bound) -> list[str]:
+def _compare(sees: Sees, seen: Seen, folded: Json, bound: Bound, typed: bool) -> list[str]:
+    """`typed`: a frame without an event line is what its data says."""
     found = [f"client status{line}" for line in differences(sees.status, seen.status, bound)]
     if sees.headers is not UNSET:
         headers = {name.lower(): value for name, value in seen.headers.items()}
@@ -265,7 +270,7 @@ def _compare(sees: Sees, seen: Seen, folded: Json, bound: Bound) -> list[str]:
     if sees.body is not UNSET:
         found += [f"client{line}" for line in differences(sees.body, folded, bound)]
     if sees.events is not UNSET:
-        events = [_plain(frame) for frame in frames_of(seen.text)]
+        events = [_plain(frame, typed) for frame in frames_of(seen.text)]
         wanted = {"$contains": sees.events} if isinstance(sees.events, list) else sees.events
         found += [f"client events{line}" for line in differences(wanted, events, bound)]
     if sees.text is not UNSET:
@@ -276,9 +281,10 @@ def _compare(sees: Sees, seen: Seen, folded: Json, bound: Bound) -> list[str]:
     return found
 
 
-def _plain(frame: Frame) -> Json:
-    named = {"event": frame.event} if frame.event is not None else {}
-    return {**named, "data": frame.data}
+def _plain(frame: Frame, typed: bool) -> Json:
+    said = frame.data.get("type") if typed and isinstance(frame.data, dict) else None
+    event = frame.event if frame.event is not None else said
+    return {**({"event": event} if event is not None else {}), "data": frame.data}
 
 
 def _losses(turn: Turn, seen: Seen) -> list[str]:

@@ -62,6 +62,8 @@ class Dialect(Struct, frozen=True):
     fold: Callable[[list[Frame]], Folded]
     history: Callable[[Object], list[Json]]
     """What the client appends to its history after this answer."""
+    typed: bool = False
+    """Do clients go by the type in the data of a frame, whether or not a line before it says the same?"""
 
 
 def pieces(text: str, count: int = 3) -> list[str]:

@@ -17,6 +17,8 @@ USAGE: Object = {
     "output_tokens_details": {"reasoning_tokens": 0},
     "total_tokens": 37,
 }
+NEEDED = frozenset({"created_at", "model", "output"})
+"""Of a response that an event holds; without the rest clients do."""
 ENDS = {"response.completed": "completed", "response.incomplete": "incomplete", "response.failed": "failed"}
 
 
@@ -168,7 +170,8 @@ class _Reader:
         self.id = response.get("id")
         for key in ("object", "created_at", "model", "output", "parallel_tool_calls", "tool_choice", "tools"):
             if response.get(key) is None:
-                self.complaints.append(f"{kind}: response without {key}")
+                found = self.complaints if key in NEEDED else self.formalities
+                found.append(f"{kind}: response without {key}")
         if kind in ENDS:
             self.ended, self.body = True, response
             if response.get("status") != ENDS[kind]:
@@ -263,4 +266,4 @@ def history(body: Object) -> list[Json]:
     return list(body["output"])
 
 
-DIALECT = Dialect("openai-responses", WIRE, complete, stream, complete_frames, fold, history)
+DIALECT = Dialect("openai-responses", WIRE, complete, stream, complete_frames, fold, history, True)
