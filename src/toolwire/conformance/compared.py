@@ -9,11 +9,16 @@ from string import Template
 from toolwire.conformance.report import by_case, counted, mark, of_part, share, square
 from toolwire.conformance.saved import Result
 from toolwire.conformance.suite import PARTS, VERDICTS, Play
+from toolwire.conformance.targets import TARGETS
 
-JUDGED = VERDICTS[:3]
+COLUMNS = [("grid", verdict) for verdict in VERDICTS[:3]] + [("cases", verdict) for verdict in VERDICTS]
+"""All of the grid is played."""
+ORDER = list(TARGETS)
 
 
 def compared(results: Sequence[Result]) -> str:
+    """The page, with the gateways that are known here in their usual order, and others behind them."""
+    results = sorted(results, key=lambda one: (ORDER + [one.gateway.name]).index(one.gateway.name))
     template = Template((files("toolwire.conformance") / "compared.md").read_text("utf-8"))
     return template.substitute(
         plays=max(len(result.plays) for result in results),
@@ -32,11 +37,11 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -
 
 
 def _summary(results: Sequence[Result]) -> str:
-    head = ["gateway", "version", *(f"{part}: {verdict}" for part in PARTS for verdict in JUDGED)]
+    head = ["gateway", "version", *(f"{part}: {verdict}" for part, verdict in COLUMNS)]
     rows = []
     for result in results:
-        found = [counted(of_part(result.plays, part)) for part in PARTS]
-        numbers = [str(counts[verdict]) for counts in found for verdict in JUDGED]
+        found = {part: counted(of_part(result.plays, part)) for part in PARTS}
+        numbers = [str(found[part][verdict]) for part, verdict in COLUMNS]
         rows.append([result.gateway.title, result.gateway.version, *numbers])
     return _table(head, rows, 2)
 
