@@ -18,7 +18,7 @@ ORDER = list(TARGETS)
 
 def compared(results: Sequence[Result]) -> str:
     """The page, with the gateways that are known here in their usual order, and others behind them."""
-    results = sorted(results, key=lambda one: (ORDER + [one.gateway.name]).index(one.gateway.name))
+    results = sorted(results, key=lambda one: [*ORDER, one.gateway.name].index(one.gateway.name))
     template = Template((files("toolwire.conformance") / "compared.md").read_text("utf-8"))
     return template.substitute(
         plays=max(len(result.plays) for result in results),
