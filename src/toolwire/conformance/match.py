@@ -151,9 +151,9 @@ def _contains(argument: Json, actual: Json, bound: Bound, at: str) -> list[str]:
     return []
 
 
-def _distance(found: list[str]) -> int:
-    """How far an element is from what was wanted: one of another kind fails at its first key."""
-    return -found[0].partition(":")[0].count("/")
+def _distance(found: list[str]) -> tuple[int, int]:
+    """How far an element is from what was wanted: one of another kind fails at its first key, and at many."""
+    return -found[0].partition(":")[0].count("/"), len(found)
 
 
 def _not_among(wanted: Json, number: int, actual: list[Json], start: int, bound: Bound, at: str) -> str:
