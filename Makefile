@@ -3,13 +3,15 @@
 VENV  := .venv
 BENCH := .venv-bench
 FACES := .venv-faces
+PORTKEY := requirements/portkey/node_modules
+GATEWAYS ?= toolwire litellm llm-rosetta portkey
 UV    ?= uv
 BIN   := $(VENV)/bin
 LOCK  := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
          --no-header --no-annotate pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-agents test-agents-full lint types check format bench bench-gateway faces lock clean
+.PHONY: help serve test test-agents test-agents-full lint types check format bench bench-gateway conformance faces lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +50,15 @@ bench: $(BENCH)/.ready ## Measure speed beside other libraries, in an environmen
 bench-gateway: $(BENCH)/.ready ## Measure the gateway beside a floor and other gateways
 	@$(BENCH)/bin/python -m bench.gateway $(ARGS)
 
+conformance: $(VENV)/.ready $(BENCH)/.ready $(if $(filter portkey,$(GATEWAYS)),$(PORTKEY)/.ready) ## Play the cases through this gateway and others, and write docs/conformance.md
+	@for gateway in $(GATEWAYS); do \
+		echo "Playing through $$gateway …"; \
+		$(BIN)/toolwire conformance --target $$gateway --from $(BIN) --from $(BENCH)/bin --from $(PORTKEY)/.bin \
+			--json docs/conformance/$$gateway.json $(ARGS) >/dev/null || exit; \
+	done
+	@$(BIN)/toolwire conformance --compare $(foreach one,toolwire litellm llm-rosetta portkey,docs/conformance/$(one).json) \
+		--markdown docs/conformance.md
+
 faces: $(FACES)/.ready ## Make the environment of LangChain and pydantic-ai, which `make test` does as well
 
 lock: ## Pin anew what pyproject.toml asks for (needs uv)
@@ -57,7 +68,7 @@ lock: ## Pin anew what pyproject.toml asks for (needs uv)
 	$(LOCK) --extra gateway --group bench --override requirements/bench-override.txt --output-file requirements/bench.txt
 
 clean: ## Remove the environments and caches
-	rm -rf $(VENV) $(BENCH) $(FACES) tests/js/node_modules tests/agents/node_modules .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) $(BENCH) $(FACES) tests/js/node_modules tests/agents/node_modules $(PORTKEY) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.ready: requirements/dev.txt pyproject.toml .ci/venv
@@ -68,3 +79,10 @@ $(FACES)/.ready: requirements/faces.txt .ci/venv
 
 $(BENCH)/.ready: requirements/bench.txt pyproject.toml .ci/venv
 	@.ci/venv $(BENCH) requirements/bench.txt
+
+$(PORTKEY)/.ready: requirements/portkey/package-lock.json
+	@command -v npm >/dev/null || { echo "error: npm was not found, from which Portkey's gateway comes" >&2; \
+		echo "hint: install Node 20 or 22, or leave it out: make conformance GATEWAYS='toolwire litellm llm-rosetta'" >&2; exit 1; }
+	@echo "Installing Portkey's gateway into $(PORTKEY) …"
+	@cd requirements/portkey && npm ci --no-progress
+	@touch $@

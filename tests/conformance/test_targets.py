@@ -1,0 +1,147 @@
+"""How other gateways are set up. They are not run here: `make conformance` does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolwire.conformance.dialects import DIALECTS
+from toolwire.conformance.suite import all_cases, models
+from toolwire.conformance.targets import TARGETS, NotInstalled, Route, Sources, Target
+from toolwire.conformance.targets.starting import started
+
+ORIGIN = "http://127.0.0.1:9000"
+ASKED = [("openai-chat", "gpt-5.5"), ("openai-chat", "deepseek-chat"), ("openai-responses", "gpt-5.5"), ("gemini", "g")]
+PORTKEY = "@portkey-ai/gateway"
+
+
+def written(name: str, folder: Path, asked: list[tuple[str, str]]) -> tuple[list[str], Any]:
+    """The command line, and the configuration as the gateway reads it."""
+    command = [*TARGETS[name].command(8000, ORIGIN, folder, asked)]
+    (file,) = folder.iterdir()
+    return [word.replace(str(file), file.name) for word in command], json.loads(file.read_text())
+
+
+def test_litellm_is_told_of_every_model(tmp_path: Path) -> None:
+    command, config = written("litellm", tmp_path, ASKED)
+    assert command == ["litellm", "--config", "litellm.yaml", "--host", "127.0.0.1", "--port", "8000"]
+    assert config["router_settings"] == {"num_retries": 0, "disable_cooldowns": True}
+    assert [(one["model_name"], one["litellm_params"]["model"]) for one in config["model_list"]] == [
+        ("gpt-5.5--openai-chat", "custom_openai/gpt-5.5"),
+        ("deepseek-chat--openai-chat", "custom_openai/deepseek-chat"),
+        ("gpt-5.5--openai-responses", "openai/responses/gpt-5.5"),
+        ("g--gemini", "gemini/g"),
+    ]
+    bases = [one["litellm_params"]["api_base"].removeprefix(ORIGIN) for one in config["model_list"]]
+    assert bases == ["/v1", "/v1", "/v1", "/v1beta"]
+
+
+def test_rosetta_is_told_of_every_model(tmp_path: Path) -> None:
+    command, config = written("llm-rosetta", tmp_path, ASKED)
+    assert command[:3] == ["llm-rosetta-gateway", "--config", "config.jsonc"]
+    assert {alias: (one["provider"], one["upstream_model"]) for alias, one in config["models"].items()} == {
+        "gpt-5.5--openai-chat": ("openai", "gpt-5.5"),
+        "deepseek-chat--openai-chat": ("deepseek", "deepseek-chat"),
+        "gpt-5.5--openai-responses": ("openai_responses", "gpt-5.5"),
+        "g--gemini": ("google", "g"),
+    }
+    assert config["providers"]["google"] == {"type": "google", "base_url": ORIGIN, "api_key": "test"}
+
+
+def test_portkey_is_told_by_every_request(tmp_path: Path) -> None:
+    target = TARGETS["portkey"]
+    assert [*target.command(8000, ORIGIN, tmp_path, ASKED)] == ["gateway", "--port=8000", "--headless"]
+    route = target.route("openai-chat", "anthropic", "claude-opus-5-5", ORIGIN)
+    assert isinstance(route, Route)
+    assert (route.model, json.loads(route.headers["x-portkey-config"])) == (
+        "claude-opus-5-5",
+        {
+            "provider": "anthropic",
+            "custom_host": f"{ORIGIN}/v1",
+            "api_key": "test",
+            "override_params": {"max_tokens": 32000},
+        },
+    )
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_every_pair_has_a_route_or_a_reason(name: str) -> None:
+    ways = [TARGETS[name].route(*pair, "gpt-5.5", ORIGIN) for pair in product(DIALECTS, repeat=2)]
+    reasons = [way for way in ways if isinstance(way, str)]
+    assert all(" " in reason and "\n" not in reason for reason in reasons)
+    assert len(reasons) == (11 if name == "portkey" else 0)
+
+
+@pytest.mark.parametrize("name", ["litellm", "llm-rosetta"])
+def test_every_model_that_is_asked_is_there(name: str, tmp_path: Path) -> None:
+    asked = models(all_cases())
+    _, config = written(name, tmp_path, asked)
+    known = [one["model_name"] for one in config["model_list"]] if name == "litellm" else list(config["models"])
+    routes = [TARGETS[name].route("anthropic", *pair, ORIGIN) for pair in asked]
+    assert known == [route.model for route in routes if isinstance(route, Route)]
+    assert len(set(known)) == len(asked) > 10
+
+
+@pytest.mark.parametrize("name", ["litellm", "llm-rosetta", "portkey"])
+def test_what_is_not_installed_says_how(name: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "toolwire.cli", "conformance", "--target", name, "--from", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, env={"PATH": str(tmp_path)}, check=False)
+    assert done.returncode == 2
+    error, hint = done.stderr.splitlines()
+    assert "is not installed" in error
+    assert "make conformance" in hint
+
+
+def program(folder: Path, package: dict[str, str]) -> Sources:
+    """A program `gateway` that belongs to a package."""
+    (folder / "package.json").write_text(json.dumps(package))
+    file = folder / "gateway"
+    file.write_text("#!/bin/sh\n")
+    file.chmod(0o755)
+    return Sources((folder,))
+
+
+def test_portkey_says_its_version_by_its_package(tmp_path: Path) -> None:
+    assert TARGETS["portkey"].version(program(tmp_path, {"name": PORTKEY, "version": "1.2.3"})) == "1.2.3"
+
+
+def test_another_program_named_gateway_is_not_portkey(tmp_path: Path) -> None:
+    with pytest.raises(NotInstalled, match=PORTKEY):
+        TARGETS["portkey"].version(program(tmp_path, {"name": "another", "version": "1.2.3"}))
+
+
+TELLS_ITS_ENVIRONMENT = """
+import http.server, json, os, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(dict(os.environ)).encode())
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def test_a_gateway_finds_nothing_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "secret")
+    target = Target(
+        name="plain",
+        title="Plain",
+        install="",
+        version=lambda _: "1",
+        command=lambda port, *_: [sys.executable, "-c", TELLS_ITS_ENVIRONMENT, str(port)],
+        route=lambda *_: "nowhere",
+        environment={"A_SWITCH": "on"},
+    )
+    with started(target, ORIGIN, [], Sources()) as url, urllib.request.urlopen(url) as answer:
+        seen = json.loads(answer.read())
+    assert "SOME_API_KEY" not in seen
+    assert seen["A_SWITCH"] == "on"
+    assert seen["HOME"] not in ("", os.environ.get("HOME"))
