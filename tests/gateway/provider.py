@@ -225,6 +225,7 @@ RPC = "type.googleapis.com/google.rpc."
 RATE = "Too many requests for this account."
 BUSY = "The servers are busy."
 FAILED = "The server had an error."
+BAD_KEY = "That is no key of this service."
 QUOTA = "You exceeded your current quota, please check your plan and billing details."
 FAULTS: dict[str, dict[str, tuple[int, str, str | None, str]]] = {
     "bad": {
@@ -250,6 +251,12 @@ FAULTS: dict[str, dict[str, tuple[int, str, str | None, str]]] = {
         "openai-responses": (500, "server_error", None, FAILED),
         "anthropic": (500, "api_error", None, FAILED),
         "gemini": (500, "INTERNAL", None, FAILED),
+    },
+    "key": {
+        "openai-chat": (401, "invalid_request_error", "invalid_api_key", BAD_KEY),
+        "openai-responses": (401, "invalid_request_error", "invalid_api_key", BAD_KEY),
+        "anthropic": (401, "authentication_error", None, BAD_KEY),
+        "gemini": (401, "UNAUTHENTICATED", None, BAD_KEY),
     },
     "quota": {
         "openai-chat": (429, "insufficient_quota", "insufficient_quota", QUOTA),
