@@ -230,7 +230,9 @@ def _either(argument: list[Json], actual: Json, bound: Bound, at: str) -> list[s
     if any(meets(wanted, actual, bound) for wanted in argument):
         return []
     tried = [differences(wanted, actual, dict(bound), at) for wanted in argument]
-    return [f"{at or '/'}: none of the ways is met: " + " | ".join(lines[0] for lines in tried)]
+    near, *others = sorted(tried, key=_distance)
+    rest = f" (nor is any other way met: {' | '.join(lines[0] for lines in others)})" if others else ""
+    return [near[0] + rest]
 
 
 def _type(argument: str, actual: Json, bound: Bound, at: str) -> list[str]:
