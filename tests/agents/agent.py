@@ -50,6 +50,8 @@ class Agent:
     aside: Callable[[Received], Says | None] = lambda asked: None
     """Answers what it asks beside the conversation, such as a title for it."""
     environ: Mapping[str, str] = field(default_factory=dict)
+    retells: bool = False
+    """Does it tell the beginning of a session otherwise when it goes on? Thoughts that are bound to it stay away then."""
     tells_codes: bool = True
     """Does the model hear with what exit code a shell command ended?"""
     furnish: Callable[[Path], object] = lambda home: None

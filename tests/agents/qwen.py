@@ -1,6 +1,7 @@
 """Qwen Code: Chat. The tools of MCP servers are not declared: it searches them, and calls them through one of its own.
 
-Pictures are shown only to models whose names it knows as seeing ones.
+Pictures are shown only to models whose names it knows as seeing ones. When a session goes on, the date is gone from its
+first message, and the files of its folder are those of now.
 """
 
 from __future__ import annotations
@@ -73,4 +74,5 @@ AGENT = Agent(
     echo=echo,
     with_probe=with_probe,
     aside=aside,
+    retells=True,
 )
