@@ -287,6 +287,7 @@ def test_a_cut_stream_is_a_failure(served: Served, client: str, provider: str, c
     assert not finished(client, got.frames), got.data
     assert text_of(client, got, True)
     assert b'"half' not in got.data
+    assert end or b"connection error" in got.data
     assert served.line(got.id)["failure"]
 
 

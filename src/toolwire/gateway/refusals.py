@@ -86,7 +86,8 @@ def faulty(call: Call, line: Line, fault: Fault) -> Refusal:
 
 def failure_of(line: Line, fault: Fault) -> Failure:
     kind, status, _ = FAULTS[fault.kind]
-    what = f"the provider `{line.provider.name}` gave no whole answer: {fault.detail}"
+    # In mid-stream there is no status, and some clients know by these two words that they should ask again.
+    what = f"the provider `{line.provider.name}` gave no whole answer (connection error): {fault.detail}"
     return Failure(kind, what, status, fault.kind)
 
 
