@@ -168,12 +168,19 @@ def test_an_answer_without_room_for_more(desk: Desk, provider: Provider, target:
     assert "max_output_tokens" in ran.out
 
 
-def test_it_says_that_the_talk_is_too_long(desk: Desk, provider: Provider, target: str) -> None:
-    talk = provider.script(*[Step(fails="context")] * 9)
-    ran = play(desk, talk)
-    ended(talk, ran)
-    assert ran.code == 1
-    assert "ran out of room in the model's context window" in ran.out, str(ran)
+def test_a_talk_that_is_too_long(desk: Desk, provider: Provider, target: str) -> None:
+    """Codex says so, and makes it short before it goes on: the session is not lost."""
+    talk = provider.script(
+        step("echo made > made.txt"), Says("Made."), Step(fails="context"), Says(SUMMARY), Says(DONE), signed=True
+    )
+    play(desk, talk)
+    second = desk.run(AGENT, again("Go on."), talk)
+    ended(talk, second)
+    assert (second.code, len(talk.asked)) == (1, 3), str(second)
+    assert "ran out of room in the model's context window" in second.out
+    ended_well(talk, desk.run(AGENT, again("And on."), talk), 5)
+    assert SUMMARY in talk.asked[-1].text
+    assert "echo made" not in talk.asked[-1].text
 
 
 def test_a_summary_that_is_too_long_itself(desk: Desk, provider: Provider, target: str) -> None:
