@@ -71,7 +71,8 @@ def outbound(
     request = found.request
     if survey.seals or survey.reasoning:
         request = content.unbound(request, rules, ledger)
-        request = seals.kept(request, options.maker or provider.name, rules, ledger)
+        maker = seals.NOBODY if options.without_seals else options.maker or provider.name
+        request = seals.kept(request, maker, rules, ledger)
     if survey.phases and not rules.phases and ledger.source != ledger.target:
         for turn in survey.phases:
             ledger.note("no-counterpart", (place(turn), "phase"), f"the phase `{turn.phase}` was left out")

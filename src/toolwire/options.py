@@ -32,6 +32,8 @@ class Options(Struct, frozen=True, kw_only=True):
     stamps: bool = False
     """Name the maker of seals even to clients of the provider's own protocol: for those who serve it from several
     accounts, of which each refuses the seals of the others."""
+    without_seals: bool = False
+    """Leave every seal behind, and the thinking that is nothing without it: the provider has refused one."""
     keeps: bool = False
     """Does somebody keep, by the id of a call, what the client's protocol has no slot for, and give it back later?"""
     tools: tuple[Tool, ...] = ()

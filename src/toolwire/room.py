@@ -49,6 +49,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """Parts that have a slot for a seal: reasoning, call, text."""
     vendor: str = ""
     """Who makes its seals, by the name under which other protocols carry them for that vendor."""
+    seal_refusals: re.Pattern[str] = re.compile(r"(?!)")
+    """What a provider says, as code or in words, that takes a seal for another's or for an altered one."""
     signed_reasoning: bool = False
     """Is thinking without a seal refused?"""
     reasoning_back: bool = False
@@ -215,7 +217,8 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     """What may be sent in a long silence of a stream; empty when nothing may."""
     failure_twice: bool = False
     """Is a failure in the middle of a stream told once more behind its frame, bare? Some clients pass over the frame,
-    and take what came before for the whole; none passes over what is no frame."""
+    and take what came before for the whole; none passes over what is no frame. Not behind a whole call: those clients
+    run it and go on, or would run it and ask for it again."""
     streamed_failures: frozenset[str] = frozenset()
     """Kinds of failures that are told in the stream which was asked for, and not by a status."""
     read_limits: Callable[[Mapping[str, str], float], tuple[Limit, ...]] = lambda headers, now: ()

@@ -21,6 +21,10 @@ VENDOR = "@"
 """Stands in a maker before the vendor for whom a protocol carries the seal."""
 
 
+NOBODY = "-"
+"""A maker who has made nothing."""
+
+
 def made_by(seal: Seal, maker: str) -> bool:
     """Did this maker make the seal? Two makers agree when they agree in every segment that both of them tell."""
     if seal.maker == maker:

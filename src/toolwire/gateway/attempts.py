@@ -12,6 +12,7 @@ from toolwire.gateway.call import Call, Flow, Refusal, Reply
 from toolwire.gateway.health import Health
 from toolwire.gateway.settings.routing import Target, chosen_room
 from toolwire.gateway.telemetry.watching import Telemetry
+from toolwire.room import Room
 
 
 class Attempts:
@@ -53,8 +54,17 @@ class Attempts:
         return tuple(awake) or targets[:1]
 
     async def _ask(self, target: Target) -> Reply | Flow | Refusal:
-        call, provider = self._call, target.provider
+        call = self._call
         room = chosen_room(target, call.client, lambda: has_tools(call.peek, call.body))
+        got = await self._ask_as(target, room)
+        if isinstance(got, Refusal) and refusals.of_seals(got.failure, room.rules):
+            call.without_seals = True
+            got = await self._ask_as(target, room)
+            call.without_seals = False
+        return got
+
+    async def _ask_as(self, target: Target, room: Room) -> Reply | Flow | Refusal:
+        call, provider = self._call, target.provider
         begun = self._clock()
         got = await self._asking.ask(call, call.state.line(target, room, call.stream))
         seconds = self._clock() - begun

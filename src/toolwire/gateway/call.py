@@ -82,6 +82,7 @@ class Call:
         "tooling",
         "unseen",
         "visitor",
+        "without_seals",
     )
 
     def __init__(
@@ -115,6 +116,8 @@ class Call:
         """Keeps the seals that the client's protocol has no slot for, and what happened behind its back."""
         self.tooling: Tooling | None = None
         """Has further tools for the model."""
+        self.without_seals = False
+        """Has a provider refused a seal in it?"""
         self.unseen = False
         """May earlier answers have calls that the client did not see?"""
 
@@ -175,6 +178,9 @@ class Streaming(Protocol):
 
     @property
     def ended(self) -> bool: ...
+
+    @property
+    def called(self) -> bool: ...
 
     rounds: Rounds | None
 

@@ -92,6 +92,7 @@ def _options(call: Call, line: Line) -> Options:
         maker=maker,
         now=int(call.now),
         seed=call.seed or call.record.request_id,
+        without_seals=call.without_seals,
         keeps=call.sealing is not None,
         tools=call.tooling.tools if call.tooling is not None else (),
         substitutes=call.tooling.substitutes if call.tooling is not None else NOTHING,
@@ -131,7 +132,7 @@ def _shown(call: Call, tooling: Tooling) -> frozenset[str]:
 
 def _passes(call: Call, line: Line) -> bool:
     """Does nothing need changing but the model's name? An envelope of ours must be opened before it goes anywhere."""
-    if line.room is not call.client or not line.plain or call.tooling is not None:
+    if line.room is not call.client or not line.plain or call.tooling is not None or call.without_seals:
         return False
     return line.max_output_tokens is None and _ENVELOPE not in call.body
 

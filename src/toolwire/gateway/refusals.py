@@ -14,7 +14,7 @@ from toolwire.gateway.lines import Line
 from toolwire.gateway.upstream.faults import Fault
 from toolwire.ir import Failure
 from toolwire.loss import Ledger, Loss
-from toolwire.room import Context, Room
+from toolwire.room import Context, Room, Rules
 from toolwire.wire import Malformed, encode
 
 BACK_OFF = 0.25
@@ -118,6 +118,11 @@ def forgotten(call: Call, line: Line) -> Refusal:
     what = f"the provider `{line.provider.name}` does not hold the earlier turns that this request refers to"
     hint = "send the whole conversation, without ids of stored responses, conversations or items (`store: false`)"
     return told(call, Failure("invalid", f"{what}; {hint}", 400, "previous_response_not_found"))
+
+
+def of_seals(failure: Failure, rules: Rules) -> bool:
+    """Is it a seal that the provider takes for another's? Without them it may answer."""
+    return failure.kind == "invalid" and rules.seal_refusals.search(f"{failure.code} {failure.message}") is not None
 
 
 def unsealed(call: Call) -> tuple[str, ...]:

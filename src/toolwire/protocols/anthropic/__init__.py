@@ -32,6 +32,7 @@ RULES = Rules(
     result_media=frozenset({"image", "file"}),
     result_error="flag",
     seals=frozenset({"reasoning"}),
+    seal_refusals=re.compile(r"[Ii]nvalid `signature` in `thinking` block"),
     signed_reasoning=True,
     binds_reasoning=lambda model: family(model).binds_prefix,
     forces=forces,

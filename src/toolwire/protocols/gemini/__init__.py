@@ -28,6 +28,7 @@ ROOM = Room(
         result_media=frozenset({"image", "file"}),
         result_error="flag",
         seals=frozenset({"call", "text", "reasoning"}),
+        seal_refusals=re.compile(r"(?i)\b(invalid|corrupted) thought.signature"),
         vendor="google",
         dialect=argument_dialect,
         call_finishes=frozenset({"stop", "calls"}),

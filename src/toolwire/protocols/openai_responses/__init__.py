@@ -32,6 +32,7 @@ ROOM = Room(
         json_word=True,
         dialect=object_only,
         seals=frozenset({"reasoning"}),
+        seal_refusals=re.compile(r"\binvalid_encrypted_content\b"),
         reasoning_leads=True,
         phases=True,
         turns_key="input",
