@@ -7,9 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from toolwire import unseen
 from toolwire.bodies import Body, parsed
-from toolwire.events import Carried, Checker, ChoiceEnd, Event, ResponseEnd, ResponseFailed, ResponseStart, UsageUpdate
+from toolwire.events import (
+    Carried,
+    Checker,
+    ChoiceEnd,
+    Event,
+    PartEnd,
+    PartStart,
+    ResponseEnd,
+    ResponseFailed,
+    ResponseStart,
+    UsageUpdate,
+)
 from toolwire.fold import Fold, unfold
-from toolwire.ir import NOTHING, Failure, Result, Usage, changed
+from toolwire.ir import NOTHING, Call, Failure, Result, Usage, changed
 from toolwire.loss import Ledger, Loss
 from toolwire.room import StreamReader, StreamWriter
 from toolwire.steps.answers import AnswerSteps
@@ -17,6 +28,20 @@ from toolwire.wire import as_object
 
 if TYPE_CHECKING:
     from toolwire.exchange import Exchange
+
+
+class WholeCalls:
+    """Looks whether a whole call has gone by."""
+
+    def __init__(self) -> None:
+        self._open: set[int] = set()
+        self.any = False
+
+    def see(self, event: PartStart | PartEnd) -> None:
+        if isinstance(event, PartEnd):
+            self.any = self.any or (event.index in self._open and not event.incomplete)
+        elif isinstance(event.part, Call):
+            self._open.add(event.index)
 
 
 class StreamTranslation:
@@ -44,6 +69,12 @@ class StreamTranslation:
         self.begun = False
         """Has anything of the answer itself come, not only its start?"""
         self.ended = False
+        self._calls = WholeCalls()
+
+    @property
+    def called(self) -> bool:
+        """Has a whole call come?"""
+        return self._calls.any
 
     @property
     def losses(self) -> tuple[Loss, ...]:
@@ -137,6 +168,10 @@ class StreamTranslation:
     def _counted(self, event: UsageUpdate) -> None:
         self.usage = event.usage
 
+    def _part(self, event: PartStart | PartEnd) -> None:
+        self.begun = True
+        self._calls.see(event)
+
     def _finished(self, event: ChoiceEnd) -> None:
         self.begun = True
         self.finishes += (event.finish.kind,)
@@ -154,6 +189,8 @@ class StreamTranslation:
 _TAPS: Mapping[type, Callable[[StreamTranslation, Any], None]] = {
     ResponseStart: StreamTranslation._started,
     UsageUpdate: StreamTranslation._counted,
+    PartStart: StreamTranslation._part,
+    PartEnd: StreamTranslation._part,
     ChoiceEnd: StreamTranslation._finished,
     ResponseEnd: StreamTranslation._ended,
     ResponseFailed: StreamTranslation._failed,

@@ -196,6 +196,20 @@ def test_an_answer_to_results_that_breaks_off_is_no_answer(place: Place, how: An
     assert (place.desk.workspace / "made.txt").exists()
 
 
+@pytest.mark.full
+@everywhere
+def test_a_call_in_an_answer_that_breaks_off_is_run_once(place: Place) -> None:
+    """It has been told to the agent, which runs it whatever follows; so it must not be made to ask once more."""
+    words = ("first", "second", "third")
+    calls = Says(calls=tuple(AGENT.shell(f"echo {word} >> log.txt") for word in words))
+    talk = place.provider.script(Step(calls, breaks="cut"), DONE_SAID, signed=True)
+    ended_well(talk, place.play(talk), 2)
+    told = pairs(talk.asked[-1])
+    run = (place.desk.workspace / "log.txt").read_text().split()
+    assert 0 < len(run) == len(set(run)) == len(told) < len(words)
+    assert all(word in call for word, (call, _) in zip(words, told, strict=False))
+
+
 @pytest.mark.parametrize("target", ["anthropic"])
 def test_a_gateway_of_its_own_knows_its_helpers(target: str, provider: Provider, tmp_path: Path) -> None:
     """None is running, and the file has no rule for any of them."""

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from toolwire.events import Carried, ChoiceEnd, ResponseEnd, ResponseFailed, ResponseStart, UsageUpdate
+from toolwire.events import (
+    Carried,
+    ChoiceEnd,
+    PartEnd,
+    PartStart,
+    ResponseEnd,
+    ResponseFailed,
+    ResponseStart,
+    UsageUpdate,
+)
 from toolwire.ir import NOTHING, Failure, Result, Usage
 from toolwire.loss import Ledger
 from toolwire.room import Context, Room
 from toolwire.rounds import Rounds
+from toolwire.streaming import WholeCalls
 
 _ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 _PIECES, _LONG = 32, 16 * 1024
@@ -35,6 +45,7 @@ class Passing:
         self._failure: Failure | None = None
         self._begun = False
         self._ended = False
+        self._calls = WholeCalls()
 
     @property
     def usage(self) -> Usage | None:
@@ -60,6 +71,11 @@ class Passing:
     def ended(self) -> bool:
         self._look()
         return self._ended
+
+    @property
+    def called(self) -> bool:
+        self._look()
+        return self._calls.any
 
     def feed(self, data: bytes) -> bytes:
         unseen = self._unseen
@@ -92,7 +108,9 @@ class Passing:
             self._failure = event.failure  # type: ignore[attr-defined]
         elif kind is not Carried:
             self._begun = True
-            if kind is ChoiceEnd:
+            if isinstance(event, PartStart | PartEnd):
+                self._calls.see(event)
+            elif kind is ChoiceEnd:
                 self._finishes += (event.finish.kind,)  # type: ignore[attr-defined]
             self._ended = self._ended or kind is ResponseEnd
 

@@ -111,7 +111,7 @@ async def relay(call: Call, flow: Flow, asking: Asking, outlet: Outflow) -> None
 def _once_more(call: Call, flow: Flow) -> bytes:
     """A failure, where one frame of it is not enough."""
     failure = flow.stream.failure
-    if failure is None or not call.client.http.failure_twice:
+    if failure is None or flow.stream.called or not call.client.http.failure_twice:
         return b""
     return scrubbed(refusals.reply(call.client, failure).body, flow.prepared.line)
 
