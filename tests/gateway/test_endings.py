@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gateway.provider import Says
 from gateway.wire import (
     CLIENTS,
     PATIENCE,
@@ -35,6 +36,7 @@ from gateway.wire import (
     text_of,
     whole,
 )
+from toolwire.conformance.dialects import DIALECTS
 from toolwire.conformance.frames import compact
 
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
@@ -291,6 +293,19 @@ def test_a_cut_stream_is_a_failure(served: Served, client: str, provider: str, c
     assert served.line(got.id)["failure"]
 
 
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_failure_behind_a_whole_call_is_told_once(served: Served, provider: str) -> None:
+    """Gemini CLI runs a call that has come, whatever follows: told twice, it would ask again and run it twice."""
+    calls = tuple(("find", {"word": word}) for word in ("one", "two", "three"))
+    every = [frame.encode() for frame in DIALECTS[provider].stream(body_of(provider, Says("", calls)))]
+    scene = served.scene(provider, lambda peer: peer.say(chunked(*every[: len(every) // 2], end=False)))
+    got = call(served, "gemini", scene.model, True)
+    *_, before, last = got.frames
+    assert "functionCall" in before.text
+    assert "error" in last.data
+    assert not last.lines
+
+
 @pairs
 def test_a_stream_cut_before_content_is_a_status(served: Served, client: str, provider: str) -> None:
     first = [] if provider == "gemini" else frames(provider)[:1]
@@ -435,15 +450,9 @@ def test_an_error_in_an_answer_that_says_200(served: Served, client: str) -> Non
 def test_answers_that_are_packed(served: Served, client: str, provider: str, stream: bool) -> None:
     import gzip
 
-    body = b"".join(frames(provider)) if stream else compact(body_of(provider, _says())).encode()
+    body = b"".join(frames(provider)) if stream else compact(body_of(provider, Says("Hello there."))).encode()
     kind = "text/event-stream" if stream else "application/json"
     scene = served.scene(provider, answer(200, gzip.compress(body), kind, content_encoding="gzip"))
     got = call(served, client, scene.model, stream)
     assert "content-encoding" not in got.headers
     assert text_of(client, got, stream) == "Hello there."
-
-
-def _says() -> Any:
-    from gateway.provider import Says
-
-    return Says("Hello there.")
