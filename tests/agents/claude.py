@@ -32,9 +32,9 @@ def write(path: Path, text: str) -> Use:
     return Use("Write", {"file_path": str(path), "content": text})
 
 
-def found(tool: str) -> Use:
-    """The search that loads one tool."""
-    return Use("ToolSearch", {"query": f"select:{tool}", "max_results": 1})
+def found(*tools: str) -> Use:
+    """The search that loads these tools."""
+    return Use("ToolSearch", {"query": f"select:{','.join(tools)}", "max_results": len(tools)})
 
 
 def echo(word: str) -> Sequence[Use]:

@@ -8,10 +8,13 @@ from typing import Any
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 WORD = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
-LONG = 1500
+READS = {"annotations": {"readOnlyHint": True}}
+"""Several at once do no harm."""
+LONG = 3500
 """Times: too much for agents that look at the size of a result."""
 TOOLS = [
-    {"name": "echo", "description": "Says a word again, as the probe heard it.", "inputSchema": WORD},
+    {"name": "echo", "description": "Says a word again, as the probe heard it.", "inputSchema": WORD, **READS},
+    {"name": "later", "description": "Is not done before another one.", "inputSchema": WORD, **READS},
     {"name": "shop.find", "description": "Finds an article of the shop by a word.", "inputSchema": WORD},
     {"name": "picture", "description": "Gives a picture.", "inputSchema": {"type": "object", "properties": {}}},
     {"name": "long", "description": "Says a word very often.", "inputSchema": WORD},
@@ -43,6 +46,7 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def main() -> None:
+    held = ""
     for line in sys.stdin:
         message = json.loads(line)
         if "id" not in message:
@@ -50,8 +54,13 @@ def main() -> None:
         result = answer(message["method"], message.get("params") or {})
         reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
         reply |= {"result": result} if result is not None else {"error": {"code": -32601, "message": "no such method"}}
-        sys.stdout.write(json.dumps(reply) + "\n")
+        text = json.dumps(reply) + "\n"
+        if "probe later heard" in text:
+            held = text
+            continue
+        sys.stdout.write(text + held)
         sys.stdout.flush()
+        held = ""
 
 
 if __name__ == "__main__":

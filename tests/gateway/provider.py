@@ -386,6 +386,10 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
+    def do_HEAD(self) -> None:
+        """A greeting."""
+        self._send(200, "")
+
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers.get("content-length", 0)))
         asked = self._read(raw.decode())
