@@ -59,7 +59,8 @@ def test_a_call_of_no_tool_is_told_as_one_of_a_tool_that_nobody_declared(played:
     assert "no_such_tool" in result
 
 
-@pytest.mark.parametrize(("name", "target"), [("opencode-messages", target) for target in PROTOCOLS])
+@pytest.mark.parametrize("target", PROTOCOLS)
+@pytest.mark.parametrize("name", ["opencode-messages"])
 def test_a_tool_that_fails_is_told_as_failed(played: Played, desk: Desk, target: str) -> None:
     """Of its protocols only this one has a flag for that."""
     talk, ran = played([Says(calls=(read(desk.workspace / "nothing.txt"),)), Says(DONE)])
@@ -130,9 +131,10 @@ def test_tools_of_a_server_that_fail_or_show_a_picture(played: Played, desk: Des
     assert len(images(last)) == 1
 
 
-@everywhere
+@pytest.mark.parametrize("target", PROTOCOLS)
+@pytest.mark.parametrize("name", ["opencode-chat", "opencode-messages"])
 def test_a_connection_that_is_lost_in_the_middle_is_tried_again(played: Played, desk: Desk) -> None:
-    """There is no status to judge by then: it looks for words in the message."""
+    """There is no status to judge by then, and in these protocols it looks for words in the message."""
     long = Says("This sentence has been long enough to be cut in the middle of it, and then it goes on.")
     talk, ran = played([Step(long, breaks="cut"), Says(calls=(shell("echo made > made.txt"),)), Says(DONE)])
     ended_well(talk, ran, 3)
