@@ -36,6 +36,41 @@ def rewritten(text: str, pattern: re.Pattern[str] = SAFE, limit: int = SAFE_LENG
     return head + suffix
 
 
+SPELLED = "tw-"
+_PLAIN = re.compile(r"[A-Za-z0-9_]")
+_SPELLING = re.compile(r"tw-(?:[A-Za-z0-9_]|-[0-9a-f]{2})+")
+_RUN = re.compile(r"(?:-[0-9a-f]{2})+")
+_AS_IT_IS = "surrogatepass"
+
+
+def spelled(id: str, pattern: re.Pattern[str], limit: int) -> str:
+    """An unusual id in usual letters, from which it can be read again: whoever made it may want it back. Nothing where
+    its letters are usual, or where this would be illegal all the same."""
+    if SAFE.fullmatch(id):
+        return ""
+    letters = (
+        letter if _PLAIN.fullmatch(letter) else "".join(f"-{byte:02x}" for byte in letter.encode("utf-8", _AS_IT_IS))
+        for letter in id
+    )
+    spelling = SPELLED + "".join(letters)
+    return spelling if legal(spelling, pattern, limit) else ""
+
+
+def unspelled(id: str) -> str:
+    """The id that was spelled like this; nothing where it is none of those."""
+    if not id.startswith(SPELLED) or not _SPELLING.fullmatch(id):
+        return ""
+    try:
+        own = _RUN.sub(lambda run: _read(run[0]), id[len(SPELLED) :])
+    except UnicodeDecodeError:
+        return ""
+    return own if spelled(own, SAFE, len(id)) == id else ""
+
+
+def _read(run: str) -> str:
+    return bytes.fromhex(run.replace("-", "")).decode("utf-8", _AS_IT_IS)
+
+
 def made(prefix: str, *seed: object) -> str:
     """An id made of what stands around it; the same surroundings give the same id."""
     return f"{prefix}{digest('|'.join(map(str, seed)), 24)}"

@@ -276,7 +276,8 @@ class AnswerSteps:
             self.ledger.note("id-added", place(call), f"the call of `{call.name}` has the id `{id}`")
         elif not ids.legal(id, rules.id_pattern, rules.id_limit) or id in self.taken:
             salt = f"#{len(self.taken)}" if id in self.taken else ""
-            id = ids.rewritten(id, rules.id_pattern, min(rules.id_limit, ids.SAFE_LENGTH), salt)
+            spelled = "" if salt else ids.spelled(id, rules.id_pattern, rules.id_limit)
+            id = spelled or ids.rewritten(id, rules.id_pattern, min(rules.id_limit, ids.SAFE_LENGTH), salt)
             self.ledger.note("id-rewritten", place(call), f"the call `{call.id}` has the id `{id}`")
         self.taken.add(id)
         return id

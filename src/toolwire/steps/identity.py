@@ -61,7 +61,11 @@ class _Pairing:
         return self._unique(self._legal(call.id))
 
     def _legal(self, id: str) -> str:
+        """The id, or another one. What was spelled for a client is its provider's own again, or as good as any."""
         rules = self.rules
+        own = ids.unspelled(id)
+        if own and ids.legal(own, rules.id_pattern, rules.id_limit):
+            return own
         if ids.legal(id, rules.id_pattern, rules.id_limit):
             return id
         return ids.rewritten(id, rules.id_pattern, rules.id_limit)
@@ -109,7 +113,7 @@ def identified(request: Request, rules: Rules, ledger: Ledger, survey: Survey) -
         calls = [call for call in calls if call.id]
         results = [result for result in results if result.id]
     taken = {call.id for call in calls}
-    if len(taken) == len(calls) and _all_legal(taken, rules) and all(one.id in taken for one in results):
+    if len(taken) == len(calls) and _all_stay(taken, rules) and all(one.id in taken for one in results):
         return Identified(request, frozenset(taken))
     pairing = _Pairing(rules, ledger)
     turns = tuple([_turn(turn, pairing) for turn in _batched(request.turns, pairing)])
@@ -130,9 +134,9 @@ def _batched(turns: tuple[Turn, ...], pairing: _Pairing) -> Iterator[Turn]:
         yield turn
 
 
-def _all_legal(taken: set[str], rules: Rules) -> bool:
+def _all_stay(taken: set[str], rules: Rules) -> bool:
     legal, limit = rules.id_pattern.fullmatch, rules.id_limit
-    return all(0 < len(id) <= limit and legal(id) for id in taken)
+    return all(0 < len(id) <= limit and legal(id) and not id.startswith(ids.SPELLED) for id in taken)
 
 
 def _turn(turn: Turn, pairing: _Pairing) -> Turn:
