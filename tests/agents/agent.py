@@ -50,6 +50,8 @@ class Agent:
     aside: Callable[[Received], Says | None] = lambda asked: None
     """Answers what it asks beside the conversation, such as a title for it."""
     environ: Mapping[str, str] = field(default_factory=dict)
+    forgets: bool = False
+    """Does a session that is taken up again come back without its seals?"""
     retells: bool = False
     """Does it tell the beginning of a session otherwise when it goes on? Thoughts that are bound to it stay away then."""
     tells_codes: bool = True

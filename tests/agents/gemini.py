@@ -60,5 +60,6 @@ AGENT = Agent(
     look=read,
     echo=echo,
     with_probe=with_probe,
+    forgets=True,
     environ={"GEMINI_CLI_TRUST_WORKSPACE": "true"},  # the switch comes too late for the workspace's own settings
 )
