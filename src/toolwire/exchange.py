@@ -243,8 +243,9 @@ class Exchange:
         settings: dict[str, Any] = {}
         if not options.cache_breakpoints and request.settings.cache is None and self.crossing:
             settings["cache"] = OFF
-        if self._limited(request):
-            settings["max_tokens"] = options.max_output_tokens
+        limit, _ = self._limit(request)
+        if limit is not None:
+            settings["max_tokens"] = limit
         if settings:
             changes["settings"] = changed(request.settings, **settings)
         if options.tools and (request.settings.count or 1) == 1:
@@ -254,17 +255,21 @@ class Exchange:
             changes["tools"] = (*request.tools, *tools)
         return changed(request, **changes) if changes else request
 
-    def _limited(self, request: Request) -> bool:
-        limit, asked = self.options.max_output_tokens, request.settings.max_tokens
-        return limit is not None and (asked is None or asked > limit)
+    def _limit(self, request: Request) -> tuple[int | None, str]:
+        """What the limit of the output becomes, and why; None where it stays."""
+        options, asked = self.options, request.settings.max_tokens
+        most, limit = options.most_tokens, options.max_output_tokens
+        if most is not None and asked is not None and asked > most and (limit is None or most <= limit):
+            return most, "the model gives no more, by its provider's words"
+        if limit is not None and (asked is None or asked > limit):
+            return limit, "the operator set a limit"
+        return None, ""
 
     def _note_limit(self, ledger: Ledger, request: Request) -> None:
-        if self._request is not None and self._limited(self._request):
-            limit = request.settings.max_tokens
+        limit, why = self._limit(self._request) if self._request is not None else (None, "")
+        if limit is not None:
             where = request.settings.where.get("max_tokens")
-            ledger.note(
-                "setting-clamped", where, f"the output is limited to {limit:,} tokens", "the operator set a limit"
-            )
+            ledger.note("setting-clamped", where, f"the output is limited to {limit:,} tokens", why)
 
     def response(self, body: Body) -> Translation:
         """The provider's whole answer in the client's protocol."""

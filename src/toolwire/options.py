@@ -19,6 +19,8 @@ class Options(Struct, frozen=True, kw_only=True):
     """Does the client want a stream, where its wire says so outside the body?"""
     max_output_tokens: int | None = None
     """The most that may be asked for: a higher limit, or none, is lowered to this."""
+    most_tokens: int | None = None
+    """The most that the model can give, by what its provider said: a higher limit is lowered to this."""
     binary_results: Literal["native", "summary"] = "native"
     """Media in tool results: carried natively wherever the target can, or replaced by a line of text everywhere."""
     cache_breakpoints: bool = True

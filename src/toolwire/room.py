@@ -51,6 +51,9 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """Who makes its seals, by the name under which other protocols carry them for that vendor."""
     seal_refusals: re.Pattern[str] = re.compile(r"(?!)")
     """What a provider says, as code or in words, that takes a seal for another's or for an altered one."""
+    limit_refusals: tuple[re.Pattern[str], ...] = ()
+    """How a provider says that less must be asked for: the `most` there is, what it must stay `below`, or the `window`
+    and what is `used` of it."""
     signed_reasoning: bool = False
     """Is thinking without a seal refused?"""
     reasoning_back: bool = False

@@ -64,6 +64,23 @@ class Attempts:
         return got
 
     async def _ask_as(self, target: Target, room: Room) -> Reply | Flow | Refusal:
+        """Ask, and ask for less where the provider says how much there is: a client of another protocol asks for what
+        the models that it knows can give."""
+        call, provider, model = self._call, target.provider.name, target.model
+        if room.name == call.client.name:
+            return await self._ask_once(target, room)
+        call.most_tokens = self._health.most_tokens(provider, model)
+        got = await self._ask_once(target, room)
+        found = refusals.most_tokens(got.failure, room.rules) if isinstance(got, Refusal) else None
+        if found is not None:
+            call.most_tokens, lasts = found
+            if lasts:
+                self._health.gives(provider, model, call.most_tokens)
+            got = await self._ask_once(target, room)
+        call.most_tokens = None
+        return got
+
+    async def _ask_once(self, target: Target, room: Room) -> Reply | Flow | Refusal:
         call, provider = self._call, target.provider
         begun = self._clock()
         got = await self._asking.ask(call, call.state.line(target, room, call.stream))

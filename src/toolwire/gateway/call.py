@@ -72,6 +72,7 @@ class Call:
         "headers",
         "keeper",
         "model",
+        "most_tokens",
         "now",
         "peek",
         "record",
@@ -118,6 +119,8 @@ class Call:
         """Has further tools for the model."""
         self.without_seals = False
         """Has a provider refused a seal in it?"""
+        self.most_tokens: int | None = None
+        """The most that the model at hand can give, where its provider has said so."""
         self.unseen = False
         """May earlier answers have calls that the client did not see?"""
 

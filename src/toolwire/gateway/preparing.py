@@ -88,6 +88,7 @@ def _options(call: Call, line: Line) -> Options:
         binary_results=translate.binary_results,
         cache_breakpoints=translate.cache_breakpoints,
         max_output_tokens=line.max_output_tokens,
+        most_tokens=call.most_tokens,
         max_bytes=call.state.config.server.max_body,
         maker=maker,
         now=int(call.now),

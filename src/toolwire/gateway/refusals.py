@@ -19,6 +19,8 @@ from toolwire.wire import Malformed, encode
 
 BACK_OFF = 0.25
 """Seconds before the second try; doubled for every further one, with some chance in it."""
+LEAST_LEFT = 256
+"""Tokens below which an answer is not worth asking for."""
 LONGEST_WAIT = 5.0
 """A provider that asks for more than this is not waited for: another one is asked, or the client is told."""
 AGAIN = frozenset({"timeout", "rate", "server", "upstream", "overloaded", "deadline"})
@@ -123,6 +125,22 @@ def forgotten(call: Call, line: Line) -> Refusal:
 def of_seals(failure: Failure, rules: Rules) -> bool:
     """Is it a seal that the provider takes for another's? Without them it may answer."""
     return failure.kind == "invalid" and rules.seal_refusals.search(f"{failure.code} {failure.message}") is not None
+
+
+def most_tokens(failure: Failure, rules: Rules) -> tuple[int, bool] | None:
+    """What may be asked for, where the provider refuses to give so much; and whether that holds for the model, not only
+    for this request. Nothing where too little is left to be worth an answer."""
+    if failure.kind not in ("invalid", "context"):
+        return None
+    for pattern in rules.limit_refusals:
+        found = pattern.search(failure.message)
+        if found is not None:
+            said = {name: int(number) for name, number in found.groupdict().items() if number is not None}
+            most = said.get("most") or said.get("below", 0) - 1
+            if "window" in said:
+                most = said["window"] - said["used"]
+            return (most, "window" not in said) if most >= LEAST_LEFT else None
+    return None
 
 
 def unsealed(call: Call) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ RULES = Rules(
     result_error="flag",
     seals=frozenset({"reasoning"}),
     seal_refusals=re.compile(r"[Ii]nvalid `signature` in `thinking` block"),
+    limit_refusals=(re.compile(r"max_tokens: \d+ > (?P<most>\d+), which is the maximum"),),
     signed_reasoning=True,
     binds_reasoning=lambda model: family(model).binds_prefix,
     forces=forces,

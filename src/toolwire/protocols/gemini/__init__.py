@@ -29,6 +29,10 @@ ROOM = Room(
         result_error="flag",
         seals=frozenset({"call", "text", "reasoning"}),
         seal_refusals=re.compile(r"(?i)\b(invalid|corrupted) thought.signature"),
+        limit_refusals=(
+            re.compile(r"maxOutputTokens.{0,80}?\bto (?P<below>\d+) \(exclusive\)"),
+            re.compile(r"(?i)max_?output_?tokens.{0,40}?(?:less than or equal to|<=|at most) (?P<most>\d+)"),
+        ),
         vendor="google",
         dialect=argument_dialect,
         call_finishes=frozenset({"stop", "calls"}),

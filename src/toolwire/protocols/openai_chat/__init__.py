@@ -28,6 +28,15 @@ RULES = Rules(
     result_error="text",
     json_word=True,
     dialect=object_only,
+    # The vendor's own words, and those of servers that speak its protocol.
+    limit_refusals=(
+        re.compile(r"supports at most (?P<most>\d+) (?:completion|output) tokens"),
+        re.compile(r"max_(?:completion_)?tokens.{0,40}?(?:less than or equal to|<=) `?(?P<most>\d+)"),
+        re.compile(r"range of max_tokens is \[\d+, ?(?P<most>\d+)\]"),
+        re.compile(
+            r"maximum context length is (?P<window>\d+) tokens.{0,80}?(?:request has |\()(?P<used>\d+) (?:input|in the)"
+        ),
+    ),
 )
 
 ROOM = Room(

@@ -33,6 +33,10 @@ ROOM = Room(
         dialect=object_only,
         seals=frozenset({"reasoning"}),
         seal_refusals=re.compile(r"\binvalid_encrypted_content\b"),
+        limit_refusals=(
+            re.compile(r"'max_output_tokens'.{0,60}?Expected a value <= (?P<most>\d+)"),
+            re.compile(r"supports at most (?P<most>\d+) (?:completion|output) tokens"),
+        ),
         reasoning_leads=True,
         phases=True,
         turns_key="input",

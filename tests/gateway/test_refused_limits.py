@@ -1,0 +1,156 @@
+"""A provider that refuses to give so much is asked for what it can give, and from then on at once: agents ask for what
+the models that they know can give (Claude Code for 128,000 tokens, whatever the model)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from gateway.conftest import named, served
+from gateway.provider import PROTOCOLS, refusal
+from toolwire.conformance.case import read_case
+from toolwire.conformance.over_http import OverHttp
+from toolwire.conformance.player import play
+from toolwire.conformance.stage import Stage
+from toolwire.conformance.targets import Route
+
+Object = dict[str, Any]
+ASKED = 128_000
+WORDS = {
+    "openai-chat": (
+        "max_tokens is too large: 128000. This model supports at most 32768 completion tokens, whereas you provided 128000."
+    ),
+    "openai-responses": (
+        "Invalid 'max_output_tokens': integer above maximum value. Expected a value <= 32768, but got 128000 instead."
+    ),
+    "anthropic": "max_tokens: 128000 > 32768, which is the maximum allowed number of output tokens for this model",
+    "gemini": (
+        "Unable to submit request because it has a maxOutputTokens value of 128000 but the supported range is"
+        " from 1 (inclusive) to 32769 (exclusive). Update the value and try again."
+    ),
+}
+OTHERS = (
+    "`max_tokens` must be less than or equal to `32768`, the maximum value for `max_tokens` is less than the window",
+    "Invalid max_tokens value, the valid range of max_tokens is [1, 32768]",
+)
+WINDOWS = (
+    "This model's maximum context length is 33268 tokens. However, you requested 128500 tokens"
+    " (500 in the messages, 128000 in the completion). Please reduce the length of the messages or completion.",
+    "'max_tokens' or 'max_completion_tokens' is too large: 128000. This model's maximum context length is 33268 tokens"
+    " and your request has 500 input tokens (128000 > 33268 - 500).",
+)
+LIMIT: dict[str, Callable[[int], Object]] = {
+    "openai-chat": lambda limit: {"$either": [{"max_tokens": limit}, {"max_completion_tokens": limit}]},
+    "openai-responses": lambda limit: {"max_output_tokens": limit},
+    "anthropic": lambda limit: {"max_tokens": limit},
+    "gemini": lambda limit: {"generationConfig": {"maxOutputTokens": limit}},
+}
+ANSWERS: dict[str, Object] = {
+    "openai-chat": {"choices": [{"message": {"content": "Hello."}, "finish_reason": "stop"}]},
+    "openai-responses": {
+        "output": [
+            {
+                "id": "msg_1",
+                "type": "message",
+                "role": "assistant",
+                "status": "completed",
+                "content": [{"type": "output_text", "text": "Hello.", "annotations": []}],
+            }
+        ]
+    },
+    "anthropic": {"content": [{"type": "text", "text": "Hello."}], "stop_reason": "end_turn"},
+    "gemini": {"candidates": [{"content": {"parts": [{"text": "Hello."}]}, "finishReason": "STOP"}]},
+}
+MODELS = {
+    "openai-chat": "gpt-4.1",
+    "openai-responses": "gpt-5.5",
+    "anthropic": "claude-opus-5-5",
+    "gemini": "gemini-3.8-flash",
+}
+
+
+@pytest.fixture
+def through(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OverHttp]:
+    """A gateway of its own for every test: what one has learnt would be known to the next."""
+    stage = Stage()
+    lines = ['[server]\nretries = 0\nrest_after = 1000000\nlog = "none"\n[store]\nurl = "none"']
+    for protocol in PROTOCOLS:
+        lines.append(f'[providers.p-{named(protocol)}]\nprotocols = ["{protocol}"]\nbase_url = "{stage.origin}"')
+    file = tmp_path_factory.mktemp("limits") / "toolwire.toml"
+    file.write_text("\n".join(lines))
+    with served(file) as url:
+        yield OverHttp(url, stage, lambda client, provider, model: Route(f"p-{named(provider)}/{model}"))
+    stage.close()
+
+
+def client(protocol: str, target: str, limit: int = ASKED) -> Object:
+    """Someone who wants much, in a protocol that is not the provider's."""
+    if protocol == "anthropic":
+        request: Object = {"max_tokens": limit, "messages": [{"role": "user", "content": "Hi"}]}
+    else:
+        request = {"max_output_tokens": limit, "input": "Hi", "store": False}
+    return {"protocol": protocol, "stream": True, "request": {"model": MODELS[target], **request}}
+
+
+def other(target: str) -> str:
+    return "openai-responses" if target == "anthropic" else "anthropic"
+
+
+def refused(target: str, words: str) -> Object:
+    kind = "INVALID_ARGUMENT" if target == "gemini" else "invalid_request_error"
+    return {"status": 400, "body": refusal(target, 400, kind, None, words)}
+
+
+def played(who: Object, target: str, exchanges: list[Object], through: OverHttp, status: int = 200) -> tuple[str, ...]:
+    provider = {"protocol": target, "exchanges": exchanges}
+    head = {"id": 1, "title": "T", "source": ["x/y#1"]}
+    sees = {"status": status}
+    return play(read_case({**head, "client": who, "provider": provider, "client_sees": sees})[0], through).differences
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [*WORDS.items(), *(("openai-chat", words) for words in (*OTHERS, *WINDOWS))],
+)
+def test_it_is_asked_for_what_it_can_give(target: str, words: str, through: OverHttp) -> None:
+    answer = {"expect": LIMIT[target](32_768), "body": ANSWERS[target]}
+    first = {"expect": LIMIT[target](ASKED), **refused(target, words)}
+    assert played(client(other(target), target), target, [first, answer], through) == ()
+
+
+@pytest.mark.parametrize("target", PROTOCOLS)
+def test_it_is_known_from_then_on(target: str, through: OverHttp) -> None:
+    who = client(other(target), target)
+    answer = {"expect": LIMIT[target](32_768), "body": ANSWERS[target]}
+    assert played(who, target, [refused(target, WORDS[target]), answer], through) == ()
+    assert played(who, target, [answer], through) == ()
+    less = {"expect": LIMIT[target](1_000), "body": ANSWERS[target]}
+    assert played(client(other(target), target, 1_000), target, [less], through) == ()
+
+
+def test_what_is_left_of_a_window_is_not_the_models_limit(through: OverHttp) -> None:
+    who = client("anthropic", "openai-chat")
+    answer = {"expect": LIMIT["openai-chat"](32_768), "body": ANSWERS["openai-chat"]}
+    full = {"expect": LIMIT["openai-chat"](ASKED), "body": ANSWERS["openai-chat"]}
+    assert played(who, "openai-chat", [refused("openai-chat", WINDOWS[0]), answer], through) == ()
+    assert played(who, "openai-chat", [full], through) == ()
+
+
+@pytest.mark.parametrize("target", PROTOCOLS)
+def test_not_a_third_time(target: str, through: OverHttp) -> None:
+    no = refused(target, WORDS[target])
+    assert played(client(other(target), target), target, [no, no], through, 400) == ()
+
+
+def test_a_client_of_the_providers_own_protocol_is_told(through: OverHttp) -> None:
+    who = client("anthropic", "anthropic")
+    assert played(who, "anthropic", [refused("anthropic", WORDS["anthropic"])], through, 400) == ()
+
+
+def test_a_window_that_is_full_is_told_at_once(through: OverHttp) -> None:
+    words = WINDOWS[0].replace("33268", "600")
+    assert (
+        played(client("anthropic", "openai-chat"), "openai-chat", [refused("openai-chat", words)], through, 400) == ()
+    )
