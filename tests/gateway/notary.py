@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 PLACEHOLDER = "skip_thought_signature_validator"
+REPLACED = "a placeholder stands where the signature was on"
 THOUGHTS = ("thinking", "redacted_thinking")
 
 
@@ -57,6 +58,8 @@ class Notary:
 
     def __init__(self) -> None:
         self.answers: list[Answer] = []
+        self.forgives = False
+        """May the client have lost seals by itself, and put placeholders in their places?"""
 
     def sign(self, account: str, protocol: str, model: str, asked: dict[str, Any], answer: dict[str, Any]) -> None:
         """Put seals on the parts of an answer, and remember it."""
@@ -68,7 +71,8 @@ class Notary:
 
     def complaints(self, account: str, protocol: str, model: str, body: dict[str, Any]) -> list[str]:
         mine = [answer for answer in self.answers if (answer.account, answer.protocol) == (account, protocol)]
-        return list(_CHECKS[protocol](body, [answer for answer in mine if answer.model == model]))
+        found = _CHECKS[protocol](body, [answer for answer in mine if answer.model == model])
+        return [complaint for complaint in found if not (self.forgives and REPLACED in complaint)]
 
     def owed(self, account: str, protocol: str) -> list[str]:
         """All the seals that this account has made."""
@@ -278,8 +282,10 @@ def _signatures(body: dict[str, Any], mine: list[Answer]) -> Iterator[str]:
             call = part.get("functionCall")
             value = part.get("thoughtSignature")
             if value == PLACEHOLDER:
-                if call is None or not first or called.get(call.get("id")) == _data(part):
+                if call is None or not first:
                     yield f"contents[{index}]: no placeholder is needed on {part}"
+                elif called.get(call.get("id")) == _data(part):
+                    yield f"contents[{index}]: {REPLACED} {part}"
             elif value is not None:
                 whole = made.get(decoded(value))
                 if whole is None:
