@@ -9,6 +9,8 @@ from types import MappingProxyType
 
 from toolwire.times import read_span
 
+TRUNCATED = "the provider's stream ended before its answer did (connection error)"
+"""In mid-stream there is no status, and some clients know by the last two words that they should ask again."""
 STATUSES: Mapping[int, str] = MappingProxyType(
     {
         400: "invalid",

@@ -221,6 +221,7 @@ SCENES = (
     Scene("rate-limit", "Make the file made.txt", _rate, _waited),
     Scene("failed-stream", "Make the file made.txt", _broken("error"), _noticed),
     Scene("cut-stream", "Make the file made.txt", _broken("cut"), _noticed),
+    Scene("ended-stream", "Make the file made.txt", _broken("ended"), _noticed),
     Scene("overflow", "Make the file made.txt", _overflow, _said_so),
 )
 

@@ -450,7 +450,7 @@ def test_a_stream_of_our_own_comes_back_frame_by_frame(path: Path) -> None:
             {
                 "error": {
                     "code": 502,
-                    "message": "the provider's stream ended before a finishReason came",
+                    "message": "the provider's stream ended before its answer did (connection error): no finishReason came",
                     "status": "INTERNAL",
                 }
             }

@@ -23,6 +23,7 @@ from toolwire.events import (
     TextDelta,
     UsageUpdate,
 )
+from toolwire.failures import TRUNCATED
 from toolwire.ir import Call, Failure, Finish, HostedCall, Opaque, Origin, Part, Reasoning, Seal, Stray, Text
 from toolwire.protocols.anthropic.details.summary import AnswerReading
 from toolwire.protocols.anthropic.errors import read_error
@@ -102,12 +103,13 @@ class StreamReader:
             if self._finish is not None:
                 self._end(Frame(NAME, None, None, silent=True), events)
             else:
-                events.append(self._broken("it ended before its message was complete", "stream_truncated"))
+                events.append(self._broken(TRUNCATED, "stream_truncated"))
         return events
 
     def _broken(self, problem: str, code: str = "invalid_stream") -> Event:
         self._over, self._finish = True, None
-        failure = Failure("upstream", f"the provider's stream cannot be read: {problem}", 502, code)
+        what = problem if problem is TRUNCATED else f"the provider's stream cannot be read: {problem}"
+        failure = Failure("upstream", what, 502, code)
         return ResponseFailed(failure, Frame(NAME, None, None, silent=True))
 
     # --- frames ---

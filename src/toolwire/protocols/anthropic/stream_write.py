@@ -23,6 +23,7 @@ from toolwire.events import (
     TextDelta,
     UsageUpdate,
 )
+from toolwire.failures import TRUNCATED
 from toolwire.ir import (
     Call,
     Failure,
@@ -79,9 +80,7 @@ class StreamWriter:
     def close(self) -> bytes:
         if self._over:
             return b""
-        return self.failed(
-            ResponseFailed(Failure("upstream", "the answer ended before it was complete", 502, "stream_truncated"))
-        )
+        return self.failed(ResponseFailed(Failure("upstream", TRUNCATED, 502, "stream_truncated")))
 
     # --- what came from this wire goes back as it came ---
 

@@ -28,6 +28,7 @@ from toolwire.events import (
     TextDelta,
     UsageUpdate,
 )
+from toolwire.failures import TRUNCATED
 from toolwire.ir import Call, Failure, Finish, Origin, Part, Reasoning, Text
 from toolwire.protocols.gemini.details.fragments import Fragments
 from toolwire.protocols.gemini.details.framing import Framing
@@ -398,5 +399,4 @@ class StreamReader:
         if bare is not None:
             path = (_ROOT, self._frames)
             return self._fail(read_error(bare, 0, {}, path), Frame(NAME, None, bare))
-        message = "the provider's stream ended before a finishReason came"
-        return self._fail(Failure("upstream", message, 502, "stream_truncated"), SILENT)
+        return self._fail(Failure("upstream", f"{TRUNCATED}: no finishReason came", 502, "stream_truncated"), SILENT)

@@ -25,6 +25,7 @@ from toolwire.events import (
     TextDelta,
     UsageUpdate,
 )
+from toolwire.failures import TRUNCATED
 from toolwire.ir import (
     Call,
     Citation,
@@ -139,8 +140,7 @@ class StreamWriter:
     def close(self) -> bytes:
         if self._done:
             return b""
-        message = "the provider's stream ended before the answer did"
-        return self._failed(Failure("upstream", message, 502, "stream_truncated"))
+        return self._failed(Failure("upstream", TRUNCATED, 502, "stream_truncated"))
 
     # --- frames of our own protocol ---
 

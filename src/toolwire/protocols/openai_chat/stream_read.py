@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from toolwire import events as ev
 from toolwire import sse
+from toolwire.failures import TRUNCATED
 from toolwire.ir import Call, Failure, Finish, Media, Origin, Part, Reasoning, Refusal, Stray, Text
 from toolwire.protocols.openai_chat.details.growing import Answer, Growing
 from toolwire.protocols.openai_chat.details.strays import Strays
@@ -65,7 +66,7 @@ class StreamReader:
             if self._answers and all(answer.finish for answer in self._answers.values()):
                 self._finish()
             else:
-                self._fail("the provider's stream ended before a finish reason or [DONE]", "stream_truncated")
+                self._fail(f"{TRUNCATED}: no finish reason or [DONE] came", "stream_truncated")
         return self._taken()
 
     def _taken(self) -> list[ev.Event]:
@@ -360,7 +361,7 @@ class StreamReader:
 
     def _finish(self) -> None:
         if not self._answers:
-            self._fail("the provider's stream ended without an answer", "stream_truncated")
+            self._fail(TRUNCATED, "stream_truncated")
             return
         for index in sorted(self._answers):
             answer = self._answers[index]

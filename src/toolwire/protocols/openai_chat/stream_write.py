@@ -28,6 +28,7 @@ from toolwire.events import (
     TextDelta,
     UsageUpdate,
 )
+from toolwire.failures import TRUNCATED
 from toolwire.ir import Call, Citation, Failure, Media, Reasoning, Refusal, Seal, Text, Usage, place
 from toolwire.loss import Ledger
 from toolwire.protocols.openai_chat.details.message import note_part
@@ -123,7 +124,7 @@ class StreamWriter:
     def close(self) -> bytes:
         if self._over:
             return b""
-        failure = Failure("upstream", "the answer ended before it was complete", 502, "stream_truncated")
+        failure = Failure("upstream", TRUNCATED, 502, "stream_truncated")
         return self._failed(ResponseFailed(failure))
 
     def _verbatim(self, event: Event, frame: Frame) -> bytes:

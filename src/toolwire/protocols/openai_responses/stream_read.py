@@ -15,7 +15,7 @@ from toolwire.events import (
     ResponseStart,
     UsageUpdate,
 )
-from toolwire.failures import read_wait
+from toolwire.failures import TRUNCATED, read_wait
 from toolwire.ir import Failure, Origin, Stray
 from toolwire.protocols.openai_responses.details.events import EVENT_KEYS, QUIET, SILENT_KEYS
 from toolwire.protocols.openai_responses.details.stream_items import Items
@@ -51,7 +51,7 @@ class StreamReader:
             return []
         events = self._read(self._splitter.close())
         if not self._ended and not self._broken:
-            message = "the provider's stream ended before response.completed, response.incomplete or response.failed"
+            message = f"{TRUNCATED}: neither response.completed nor response.incomplete nor response.failed came"
             failure = Failure("upstream", message, 502, "stream_truncated")
             events.append(ResponseFailed(failure, Frame(NAME, None, None, silent=True)))
         self._broken = True

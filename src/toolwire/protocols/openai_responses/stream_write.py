@@ -21,6 +21,7 @@ from toolwire.events import (
     TextDelta,
     UsageUpdate,
 )
+from toolwire.failures import TRUNCATED
 from toolwire.ir import Failure, Finish, HostedResult, Part, Reasoning, Refusal, Usage, place
 from toolwire.loss import Ledger
 from toolwire.protocols.openai_responses.details.output import CUT, Names, empty_reasoning, in_text, joins
@@ -64,7 +65,7 @@ class StreamWriter:
     def close(self) -> bytes:
         if self._ended:
             return b""
-        return self._fail(Failure("upstream", "the stream ended before the answer did", 502, "stream_truncated"))
+        return self._fail(Failure("upstream", TRUNCATED, 502, "stream_truncated"))
 
     def _give_back(self, frame: Frame, event: Event) -> bytes:
         """A frame of our own protocol as it was, once; what it said is remembered for an end that we must write."""

@@ -29,6 +29,7 @@ from toolwire.events import (
     TextDelta,
     UsageUpdate,
 )
+from toolwire.failures import TRUNCATED
 from toolwire.fold import unfold
 from toolwire.ir import Call, Choice, Failure, Finish, Origin, Part, Reasoning, Refusal, Response, Stray, Text
 from toolwire.protocols.unified.errors import read_failure
@@ -90,8 +91,7 @@ class StreamReader:
             return []
         events = self._read(self._splitter.close())
         if not self._over:
-            message = "the provider's stream ended before its `end` event"
-            events.append(self._fail(message, _SILENT, "stream_truncated"))
+            events.append(self._fail(f"{TRUNCATED}: no `end` came", _SILENT, "stream_truncated"))
         return events
 
     def _read(self, frames: list[sse.Frame]) -> Events:

@@ -25,6 +25,7 @@ from toolwire.events import (
     TextDelta,
     UsageUpdate,
 )
+from toolwire.failures import TRUNCATED
 from toolwire.fold import Fold
 from toolwire.ir import Call, Failure, HostedCall, HostedResult, Media, Opaque, Part, Reasoning, Refusal, Text, place
 from toolwire.loss import Ledger
@@ -106,8 +107,7 @@ class StreamWriter:
     def close(self) -> bytes:
         if self._over:
             return b""
-        message = "the provider's stream ended before the answer was complete"
-        return self._failed(ResponseFailed(Failure("upstream", message, 502, "stream_truncated")))
+        return self._failed(ResponseFailed(Failure("upstream", TRUNCATED, 502, "stream_truncated")))
 
     def _after(self, event: Event) -> bytes:
         """Several events may share the last frame; it is out already."""
