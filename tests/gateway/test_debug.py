@@ -86,7 +86,7 @@ def test_it_tells_tools_and_calls_on_both_sides(served: Served, stream: bool) ->
     assert lines["went"]["calls"] == [{"name": "bash", "id": "toolu_1", "arguments": '{"command":"ls"}'}]
     (called,), (given,) = lines["answered"]["calls"], lines["given"]["calls"]
     assert called["name"] == LONG[:64]
-    assert given["id"] == (re.search(rb'"id":"(toolu_\w+|call[^"]*)"', got.data) or [b"", b""])[1].decode()
+    assert given["id"] == (re.search(rb'"id":"(tw-[^"]*)"', got.data) or [b"", b""])[1].decode()
     for call in (called, given):
         assert call["arguments"].startswith('{"command":"yyy')
         assert len(call["arguments"]) == 200
