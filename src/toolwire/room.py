@@ -222,8 +222,8 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     """Is a failure in the middle of a stream told once more behind its frame, bare? Some clients pass over the frame,
     and take what came before for the whole; none passes over what is no frame. Not behind a whole call: those clients
     run it and go on, or would run it and ask for it again."""
-    streamed_failures: frozenset[str] = frozenset()
-    """Kinds of failures that are told in the stream which was asked for, and not by a status."""
+    streamed_failures: Mapping[str, frozenset[str]] = NOTHING
+    """Kinds of failures that some agents understand only in the stream which they asked for, and not by a status."""
     read_limits: Callable[[Mapping[str, str], float], tuple[Limit, ...]] = lambda headers, now: ()
     write_limits: Callable[[tuple[Limit, ...], float], dict[str, str]] = lambda limits, now: {}
     """Rate limits out of and into headers; the clock is passed in, because some wires tell a time of day."""

@@ -148,11 +148,6 @@ def test_an_overflow_has_the_words_that_agents_look_for(
     kind, message, code = OVERFLOWS[provider]
     scene = served.scene(provider, answer(400, refusal(provider, 400, kind, message, code)))
     got = call(served, client, scene.model, stream)
-    if stream and client == "openai-responses":  # Codex makes room when it hears it there, and gives up at a status
-        assert failed(client, got.frames)
-        assert got.frames[-1].data["response"]["error"]["code"] == "context_length_exceeded"
-        assert served.line(got.id)["failure"] == "context"
-        return
     assert got.status == 400
     error = error_of(client, got)
     if client == "anthropic":
@@ -166,6 +161,17 @@ def test_an_overflow_has_the_words_that_agents_look_for(
         assert error["type"] == "context_window"
     else:
         assert error["code"] == "context_length_exceeded"
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_codex_hears_of_an_overflow_in_its_stream(served: Served, provider: str) -> None:
+    """There it makes room, and at a status it gives up."""
+    kind, message, code = OVERFLOWS[provider]
+    scene = served.scene(provider, answer(400, refusal(provider, 400, kind, message, code)))
+    got = call(served, "openai-responses", scene.model, True, {"user-agent": "codex_exec/0.166.0 (Debian 12)"})
+    assert failed("openai-responses", got.frames)
+    assert got.frames[-1].data["response"]["error"]["code"] == "context_length_exceeded"
+    assert served.line(got.id)["failure"] == "context"
 
 
 BUSY_SEEN = {

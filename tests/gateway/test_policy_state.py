@@ -292,7 +292,9 @@ def test_a_conversation_is_made_short_under_rules(
     assert "weather_of" in talk.asked[2].text
     after = client.turn(model, [*made, {"role": "user", "content": "How is it?"}], tools=FUNCTIONS, **going)
     assert after.output_text == "Fine."
-    heard(talk.asked[3], SUMMARY, "How is it?")
+    # A provider of the protocol gives the summary in a form that only it can read.
+    summary = '"type":"compaction"' if target == "openai-responses" else SUMMARY
+    heard(talk.asked[3], summary, "How is it?")
     assert "get_weather" not in talk.asked[3].text
     assert not talk.refused
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from toolwire.events import ResponseFailed
+from toolwire.gateway.agents import recognised
 from toolwire.gateway.call import Call, Refusal, Reply
 from toolwire.gateway.lines import Line
 from toolwire.gateway.upstream.faults import Fault
@@ -58,9 +59,10 @@ def refused(failure: Failure, answer: Reply) -> Refusal:
 
 
 def streamed(call: Call, refusal: Refusal) -> Refusal:
-    """A refusal as a stream, where one was asked for and the client's protocol tells that kind of failure there."""
+    """A refusal as a stream, where one was asked for by an agent that understands that kind of failure only there."""
     client = call.client
-    if not call.stream or refusal.failure.kind not in client.http.streamed_failures:
+    agents = client.http.streamed_failures.get(refusal.failure.kind)
+    if not call.stream or not agents or recognised(call.headers.get("user-agent", ""))[0] not in agents:
         return refusal
     writer = client.stream_writer(
         Ledger(client.name, client.name), Context(now=int(call.now), seed=call.record.request_id)

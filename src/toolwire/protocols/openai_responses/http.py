@@ -95,7 +95,8 @@ HTTP = Http(
         "x-reasoning-included",
     ),
     heartbeat=b": keep-alive\n\n",
-    streamed_failures=frozenset({"context"}),  # agents make room when they hear it there, and give up at a status
+    # It makes room when it hears that in the stream, as from the service, and gives up at a status.
+    streamed_failures=MappingProxyType({"context": frozenset({"codex"})}),
     read_limits=read_limits,
     write_limits=write_limits,
     write_models=write_models,
