@@ -26,7 +26,7 @@ REPORTED = {
     "endings": (147, 149, 150, 151),
     "usage and caching": (153, 154, 155, 157, 158, 159),
     "roles and parameters": (161, 162, 163),
-    "found by real agents": (164, 165, 166, 180, 181),
+    "found by real agents": (301, 302, 303, 304, 305),
 }
 FILES = dict(read_files())
 CASES = [case for data in FILES.values() for case in read_case(data)]
