@@ -4,19 +4,14 @@ the models that they know can give (Claude Code for 128,000 tokens, whatever the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from pathlib import Path
 
 import pytest
 
-from gateway.conftest import named, served
 from gateway.provider import PROTOCOLS, refusal
-from toolwire.conformance.case import read_case
+from gateway.staged import Object, differences, staged
 from toolwire.conformance.over_http import OverHttp
-from toolwire.conformance.player import play
-from toolwire.conformance.stage import Stage
-from toolwire.conformance.targets import Route
 
-Object = dict[str, Any]
 ASKED = 128_000
 WORDS = {
     "openai-chat": (
@@ -72,17 +67,10 @@ MODELS = {
 
 
 @pytest.fixture
-def through(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OverHttp]:
+def through(tmp_path: Path) -> Iterator[OverHttp]:
     """A gateway of its own for every test: what one has learnt would be known to the next."""
-    stage = Stage()
-    lines = ['[server]\nretries = 0\nrest_after = 1000000\nlog = "none"\n[store]\nurl = "none"']
-    for protocol in PROTOCOLS:
-        lines.append(f'[providers.p-{named(protocol)}]\nprotocols = ["{protocol}"]\nbase_url = "{stage.origin}"')
-    file = tmp_path_factory.mktemp("limits") / "toolwire.toml"
-    file.write_text("\n".join(lines))
-    with served(file) as url:
-        yield OverHttp(url, stage, lambda client, provider, model: Route(f"p-{named(provider)}/{model}"))
-    stage.close()
+    with staged(tmp_path) as over_http:
+        yield over_http
 
 
 def client(protocol: str, target: str, limit: int = ASKED) -> Object:
@@ -103,11 +91,8 @@ def refused(target: str, words: str) -> Object:
     return {"status": 400, "body": refusal(target, 400, kind, None, words)}
 
 
-def played(who: Object, target: str, exchanges: list[Object], through: OverHttp, status: int = 200) -> tuple[str, ...]:
-    provider = {"protocol": target, "exchanges": exchanges}
-    head = {"id": 1, "title": "T", "source": ["x/y#1"]}
-    sees = {"status": status}
-    return play(read_case({**head, "client": who, "provider": provider, "client_sees": sees})[0], through).differences
+def played(who: Object, target: str, exchanges: list[Object], through: OverHttp, status: int = 200) -> list[str]:
+    return differences(who, target, exchanges, {"status": status}, through)
 
 
 @pytest.mark.parametrize(
@@ -117,40 +102,40 @@ def played(who: Object, target: str, exchanges: list[Object], through: OverHttp,
 def test_it_is_asked_for_what_it_can_give(target: str, words: str, through: OverHttp) -> None:
     answer = {"expect": LIMIT[target](32_768), "body": ANSWERS[target]}
     first = {"expect": LIMIT[target](ASKED), **refused(target, words)}
-    assert played(client(other(target), target), target, [first, answer], through) == ()
+    assert played(client(other(target), target), target, [first, answer], through) == []
 
 
 @pytest.mark.parametrize("target", PROTOCOLS)
 def test_it_is_known_from_then_on(target: str, through: OverHttp) -> None:
     who = client(other(target), target)
     answer = {"expect": LIMIT[target](32_768), "body": ANSWERS[target]}
-    assert played(who, target, [refused(target, WORDS[target]), answer], through) == ()
-    assert played(who, target, [answer], through) == ()
+    assert played(who, target, [refused(target, WORDS[target]), answer], through) == []
+    assert played(who, target, [answer], through) == []
     less = {"expect": LIMIT[target](1_000), "body": ANSWERS[target]}
-    assert played(client(other(target), target, 1_000), target, [less], through) == ()
+    assert played(client(other(target), target, 1_000), target, [less], through) == []
 
 
 def test_what_is_left_of_a_window_is_not_the_models_limit(through: OverHttp) -> None:
     who = client("anthropic", "openai-chat")
     answer = {"expect": LIMIT["openai-chat"](32_768), "body": ANSWERS["openai-chat"]}
     full = {"expect": LIMIT["openai-chat"](ASKED), "body": ANSWERS["openai-chat"]}
-    assert played(who, "openai-chat", [refused("openai-chat", WINDOWS[0]), answer], through) == ()
-    assert played(who, "openai-chat", [full], through) == ()
+    assert played(who, "openai-chat", [refused("openai-chat", WINDOWS[0]), answer], through) == []
+    assert played(who, "openai-chat", [full], through) == []
 
 
 @pytest.mark.parametrize("target", PROTOCOLS)
 def test_not_a_third_time(target: str, through: OverHttp) -> None:
     no = refused(target, WORDS[target])
-    assert played(client(other(target), target), target, [no, no], through, 400) == ()
+    assert played(client(other(target), target), target, [no, no], through, 400) == []
 
 
 def test_a_client_of_the_providers_own_protocol_is_told(through: OverHttp) -> None:
     who = client("anthropic", "anthropic")
-    assert played(who, "anthropic", [refused("anthropic", WORDS["anthropic"])], through, 400) == ()
+    assert played(who, "anthropic", [refused("anthropic", WORDS["anthropic"])], through, 400) == []
 
 
 def test_a_window_that_is_full_is_told_at_once(through: OverHttp) -> None:
     words = WINDOWS[0].replace("33268", "600")
     assert (
-        played(client("anthropic", "openai-chat"), "openai-chat", [refused("openai-chat", words)], through, 400) == ()
+        played(client("anthropic", "openai-chat"), "openai-chat", [refused("openai-chat", words)], through, 400) == []
     )

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from gateway.conftest import named, served
-from toolwire.conformance.case import read_case
+from gateway.staged import Object, differences, staged
 from toolwire.conformance.over_http import OverHttp
-from toolwire.conformance.player import play
-from toolwire.conformance.stage import Stage
-from toolwire.conformance.targets import Route
 
-Object = dict[str, Any]
 SEAL = "EqQBCkgIBRABGAIiQ3NpZ25hdHVyZQ=="
 SKIP = {"$not": SEAL}
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -72,24 +66,12 @@ WITHOUT: dict[str, Object] = {
 
 @pytest.fixture(scope="module")
 def through(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OverHttp]:
-    stage = Stage()
-    lines = ['[server]\nretries = 0\nrest_after = 1000000\nlog = "none"\n[store]\nurl = "none"']
-    for protocol in ASKED:
-        lines.append(f'[providers.p-{named(protocol)}]\nprotocols = ["{protocol}"]\nbase_url = "{stage.origin}"')
-    file = tmp_path_factory.mktemp("seals") / "toolwire.toml"
-    file.write_text("\n".join(lines))
-    with served(file) as url:
-        yield OverHttp(url, stage, lambda client, provider, model: Route(f"p-{named(provider)}/{model}"))
-    stage.close()
+    with staged(tmp_path_factory.mktemp("seals")) as over_http:
+        yield over_http
 
 
-def played(protocol: str, stream: bool, exchanges: list[Object], sees: Object, through: OverHttp) -> tuple[str, ...]:
-    client = {**ASKED[protocol][0], "stream": stream}
-    provider = {"protocol": protocol, "exchanges": exchanges}
-    head = {"id": 1, "title": "T", "source": ["x/y#1"]}
-    return play(
-        read_case({**head, "client": client, "provider": provider, "client_sees": sees})[0], through
-    ).differences
+def played(protocol: str, stream: bool, exchanges: list[Object], sees: Object, through: OverHttp) -> list[str]:
+    return differences({**ASKED[protocol][0], "stream": stream}, protocol, exchanges, sees, through)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -100,16 +82,16 @@ def test_once_more_without_seals(protocol: str, stream: bool, through: OverHttp)
         {"expect": WITH[protocol], "status": 400, "body": refusal},
         {"expect": WITHOUT[protocol], "body": answer},
     ]
-    assert played(protocol, stream, exchanges, {"body": answer}, through) == ()
+    assert played(protocol, stream, exchanges, {"body": answer}, through) == []
 
 
 @pytest.mark.parametrize("protocol", ASKED)
 def test_not_a_third_time(protocol: str, through: OverHttp) -> None:
     _, refusal, _ = ASKED[protocol]
     refused = {"status": 400, "body": refusal}
-    assert played(protocol, False, [refused, refused], {"status": 400, "body": refusal}, through) == ()
+    assert played(protocol, False, [refused, refused], {"status": 400, "body": refusal}, through) == []
 
 
 def test_other_refusals_are_told_at_once(through: OverHttp) -> None:
     body = {"type": "error", "error": {"type": "invalid_request_error", "message": "max_tokens: too large"}}
-    assert played("anthropic", False, [{"status": 400, "body": body}], {"status": 400, "body": body}, through) == ()
+    assert played("anthropic", False, [{"status": 400, "body": body}], {"status": 400, "body": body}, through) == []
