@@ -5,6 +5,7 @@ from __future__ import annotations
 from toolwire.events import (
     Carried,
     ChoiceEnd,
+    Event,
     PartEnd,
     PartStart,
     ResponseEnd,
@@ -40,6 +41,7 @@ class Passing:
         self._held = b""
         self._unseen: list[bytes] = []
         self._start: ResponseStart | None = None
+        self._last: Event | None = None
         self._usage: Usage | None = None
         self._finishes: tuple[str, ...] = ()
         self._failure: Failure | None = None
@@ -95,6 +97,7 @@ class Passing:
         if self._unseen:
             unseen, self._unseen = self._unseen, []
             for event in self._reader.feed(unseen[0] if len(unseen) == 1 else b"".join(unseen)):
+                self._last = event
                 self._see(event)
 
     def _see(self, event: object) -> None:
@@ -133,7 +136,10 @@ class Passing:
         if self.failure is not None or self.ended:
             return b""
         self._failure = failure
+        before = None if self._last is self._start else self._last
         writer = self._room.stream_writer(Ledger(self._room.name, self._room.name), Context())
-        if self._start is not None:
-            writer.write(self._start)
+        # The writer goes on from where the provider's frames, which it did not write, have come to.
+        for event in (self._start, before):
+            if event is not None:
+                writer.write(event)
         return writer.write(ResponseFailed(failure)) + writer.close()
