@@ -130,8 +130,8 @@ def _is_status(value: int) -> bool:
 def _kind(code: str, type_: str, message: str, status: int) -> str:
     kind = CODES.get(code) or ("quota" if code.endswith("_spend_limit_exceeded") else CODES.get(type_, ""))
     by_status = kind_of_status(status) if status else ""
-    if kind in ("", "invalid"):
-        # `invalid_request_error` stands on almost every status; the status knows better.
+    if kind in ("", "invalid") or (kind == "server" and status > 500):
+        # `invalid_request_error` stands on almost every status, `server_error` on those above 500; they know better.
         kind = by_status or kind or "server"
     if kind == "quota" and status == 402:
         return "billing"
