@@ -21,6 +21,10 @@ class Client(Struct, frozen=True, forbid_unknown_fields=True):
     request: Json
     stream: bool = False
     model: str = ""
+    asks: Literal["", "count", "compact"] = ""
+    """For something else than an answer: how many tokens this would be, or a shorter history."""
+    encoding: Literal["", "gzip", "zstd"] = ""
+    """How the body is packed."""
 
 
 class Exchange(Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,6 +37,13 @@ class Exchange(Struct, frozen=True, forbid_unknown_fields=True):
     sse: list[Json] | str | UnsetType = UNSET
     whole: bool = False
     """The answer stands as it is, nothing is completed."""
+    bytewise: bool = False
+    """The answer comes one byte at a time."""
+    fails: Literal["", "said", "cut"] = ""
+    """The stream does not succeed: its frames say so, or the connection breaks behind the last. Whoever asks once more
+    is given the same."""
+    optional: bool = False
+    """The client may be refused instead; then nothing follows."""
 
 
 class Provider(Struct, frozen=True, forbid_unknown_fields=True):

@@ -40,9 +40,14 @@ class InProcess:
         return Seen(back.status, back.headers, (back.body.decode(),), _plain((*there.losses, *back.losses)))
 
     def _stream(self, stream: Stream, given: Given, there: Translation) -> Seen:
-        pieces = [stream.feed(piece.encode()).decode() for piece in given.pieces]
+        pieces = [_fed(stream, piece.encode(), given.bytewise) for piece in given.pieces]
         pieces.append(stream.close().decode())
         return Seen(200, {}, tuple(pieces), _plain((*there.losses, *stream.losses)))
+
+
+def _fed(stream: Stream, data: bytes, bytewise: bool) -> str:
+    size = 1 if bytewise else max(1, len(data))
+    return b"".join(stream.feed(data[at : at + size]) for at in range(0, len(data), size)).decode()
 
 
 def _plain(losses: Sequence[Loss]) -> list[Json]:

@@ -203,6 +203,11 @@ def _at_least(argument: float, actual: Json, bound: Bound, at: str) -> list[str]
     return [] if met else [_instead(at, f"at least {argument}", actual)]
 
 
+def _more_than(argument: str, actual: Json, bound: Bound, at: str) -> list[str]:
+    met = isinstance(actual, (int, float)) and argument in bound and actual > bound[argument]
+    return [] if met else [_instead(at, f"more than {bound.get(argument)} (`{argument}`)", actual)]
+
+
 def _not(argument: Json, actual: Json, bound: Bound, at: str) -> list[str]:
     met = meets(argument, actual, dict(bound))
     return [_instead(at, f"anything but {shown(argument)}", actual)] if met else []
@@ -263,6 +268,7 @@ OPERATORS: Final[dict[str, Callable[[Any, Json, Bound, str], list[str]]]] = {
     "$length": _length,
     "$at_most": _at_most,
     "$at_least": _at_least,
+    "$more_than": _more_than,
     "$not": _not,
     "$json": _json,
     "$all": _all,

@@ -11,6 +11,7 @@ from urllib.parse import quote, urlsplit
 
 from toolwire.conformance.dialects import DIALECTS
 from toolwire.conformance.frames import compact
+from toolwire.conformance.packing import PACKERS
 from toolwire.conformance.player import Answerer, Asked, Seen
 from toolwire.conformance.stage import Audience, Stage
 from toolwire.conformance.targets.target import Route
@@ -79,12 +80,14 @@ class OverHttp:
     def _call(self, asked: Asked, route: Route) -> tuple[str, dict[str, str], bytes]:
         """Path, headers and body, as this protocol's SDK makes them."""
         wire = DIALECTS[asked.protocol].wire
-        path = (asked.stream and wire.stream_path) or wire.path
+        path = wire.asks[asked.asks] if asked.asks else (asked.stream and wire.stream_path) or wire.path
         name, value = wire.credential
         headers = {"content-type": "application/json", name: value.format(key=self._key), **wire.headers}
         headers |= {name.lower(): value for name, value in route.headers.items()}
+        headers |= {"content-encoding": asked.encoding} if asked.encoding else {}
         body = asked.body
         if wire.in_body and isinstance(body, dict):
             body = {**body, "model": route.model} | ({"stream": True} if asked.stream else {})
         base = self._place.path.rstrip("/").removesuffix("/v1")
-        return base + path.replace("{model}", quote(route.model, safe="/@")), headers, compact(body).encode()
+        data = PACKERS[asked.encoding](compact(body).encode())
+        return base + path.replace("{model}", quote(route.model, safe="/@")), headers, data

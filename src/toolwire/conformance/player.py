@@ -19,6 +19,7 @@ from toolwire.conformance.dialects.talks import TALKS
 from toolwire.conformance.fill import Unfilled, filled
 from toolwire.conformance.frames import Frame, compact, frames_of
 from toolwire.conformance.match import Bound, differences, meets, shown
+from toolwire.conformance.packing import PACKERS
 from toolwire.conformance.strict import complaints, plainly
 
 Json: TypeAlias = Any
@@ -32,6 +33,8 @@ class Asked(Struct, frozen=True):
     model: str
     stream: bool
     body: Json
+    asks: str = ""
+    encoding: str = ""
 
 
 class Received(Struct, frozen=True):
@@ -51,6 +54,9 @@ class Given(Struct, frozen=True):
     stream: bool
     awaited: Mapping[int, Callable[[str], bool]] = {}
     """By the number of a frame: has the client seen enough, by now, for the next frame to be sent?"""
+    bytewise: bool = False
+    cut: bool = False
+    """Does the connection break where the answer should end?"""
 
 
 class Seen(Struct, frozen=True):
@@ -91,7 +97,7 @@ class Outcome(Struct, frozen=True):
     """The gateway says that it has no such thing, and asked nobody."""
 
 
-NO_SUCH_THING = frozenset({404, 405, 501})
+NO_SUCH_THING = frozenset({404, 405, 415, 501})
 TRY_AGAIN = frozenset({408, 409, 425, 429, *range(500, 600)})
 """Answers after which asking once more is nobody's fault."""
 STUMBLES = (AttributeError, IndexError, KeyError, TypeError, ValueError, Unfilled)
@@ -106,6 +112,9 @@ def play(
     lack what no client misses."""
     if case.out_of_reach and not (anyway and case.turns):
         return Outcome(case.id, False, (), case.out_of_reach)
+    for turn in case.turns:
+        if turn.client.encoding not in PACKERS:
+            return Outcome(case.id, False, (), f"nothing here can pack a body with {turn.client.encoding}")
     run = _Run(transport, same_mode, formal)
     for number, turn in enumerate(case.turns):
         found = run.turn(turn)
@@ -114,6 +123,8 @@ def play(
         if found:
             prefix = f"turn {number + 1}: " if len(case.turns) > 1 else ""
             return Outcome(case.id, False, tuple(prefix + line for line in found))
+        if run.declined:
+            break
     return Outcome(case.id, True)
 
 
@@ -125,6 +136,8 @@ class _Run:
         self.same_mode = same_mode
         self.formal = formal
         self.unsupported = ""
+        self.declined = False
+        """Was the client refused, as it may be?"""
         self.bound: Bound = {}
         self.answers: list[tuple[str, Json]] = []
 
@@ -135,13 +148,15 @@ class _Run:
         except Unfilled as error:
             return [str(error)]
         model = client.model or (body.get("model", "") if isinstance(body, dict) else "")
-        asked = Asked(client.protocol, provider.protocol, model, client.stream, body)
+        asked = Asked(client.protocol, provider.protocol, model, client.stream, body, client.asks, client.encoding)
         script = _Script(turn, self.bound, self.same_mode)
         seen = self.transport.send(asked, script.answer)
-        if provider.exchanges and not (script.calls or seen.trouble) and seen.status in NO_SUCH_THING:
+        wanted = provider.exchanges or client.asks
+        if wanted and not (script.calls or seen.trouble) and seen.status in NO_SUCH_THING:
             self.unsupported = f"answered {seen.status}: {shown(seen.text)}"
-        found = [*([seen.trouble] if seen.trouble else []), *script.differences()]
         folded, broken = _read(client.protocol, client.stream, seen, self.formal)
+        self.declined = script.declined(isinstance(folded, dict) and bool(folded.get("error")))
+        found = [*([seen.trouble] if seen.trouble else []), *script.differences(self.declined)]
         self.answers.append((client.protocol, folded))
         return [*found, *broken, *self._compared(turn, seen, folded), *_losses(turn, seen)]
 
@@ -181,7 +196,7 @@ class _Script:
     def _answer(self, received: Received) -> Given:
         exchanges = self.scripted.provider.exchanges
         number, self.calls = self.calls, self.calls + 1
-        if exchanges and number >= len(exchanges) and exchanges[-1].status in TRY_AGAIN:
+        if exchanges and number >= len(exchanges) and (exchanges[-1].status in TRY_AGAIN or exchanges[-1].fails):
             return given(exchanges[-1], self.scripted.provider.protocol, received, self.bound)
         if number >= len(exchanges):
             self.found.append(f"the provider was called {self.calls} times, expected {len(exchanges)}")
@@ -192,7 +207,8 @@ class _Script:
                 f"provider{line}" for line in differences(exchange.expect, self._heard(received), self.bound)
             ]
         self.found += [f"the provider refuses: {line}" for line in self._refused(received)]
-        if self.same_mode and received.stream != self.scripted.client.stream:
+        # What may be left undone is not the client's own call, but one that the gateway makes for it.
+        if self.same_mode and not exchange.optional and received.stream != self.scripted.client.stream:
             self.found.append(f"the provider was asked with stream={received.stream}")
         answered = given(exchange, self.scripted.provider.protocol, received, self.bound)
         return structs.replace(answered, awaited=self._awaited())
@@ -211,14 +227,25 @@ class _Script:
         said = complaints(self.scripted.provider.protocol, received.body, received.model)
         return [line for line in said if not any(piece in line for piece in lenient)]
 
-    def differences(self) -> list[str]:
+    def declined(self, refused: bool) -> bool:
+        """Was the client refused where a call was not demanded?"""
+        return refused and any(exchange.optional for exchange in self.scripted.provider.exchanges[self.calls :])
+
+    def differences(self, declined: bool) -> list[str]:
         wanted = len(self.scripted.provider.exchanges)
-        missing = [f"the provider was called {self.calls} times, expected {wanted}"] if self.calls < wanted else []
+        short = self.calls < wanted and not declined
+        missing = [f"the provider was called {self.calls} times, expected {wanted}"] if short else []
         return [*self.found, *missing]
 
 
 def given(exchange: Exchange, protocol: str, received: Received, bound: Bound) -> Given:
-    """The provider's answer as it goes out: completed, and as a stream where that was asked for."""
+    """The provider's answer as it goes out."""
+    answered = _given(exchange, protocol, received, bound)
+    return structs.replace(answered, bytewise=exchange.bytewise, cut=exchange.fails == "cut")
+
+
+def _given(exchange: Exchange, protocol: str, received: Received, bound: Bound) -> Given:
+    """Completed, and as a stream where that was asked for."""
     dialect = DIALECTS[protocol]
     model = received.model
     stream = received.stream and exchange.status < 400

@@ -27,7 +27,6 @@ BETWEEN_FRAMES = 2.0
 LEAVING = 2.0
 """Seconds that calls of a play have to end after the client has what it wanted."""
 SETTLING = 5.0
-TOKENS = {"input_tokens": 25, "totalTokens": 25}
 UNASKED = '{"error":{"message":"nothing is asked of this provider now"}}'
 ELSEWHERE = '{"error":{"message":"this provider does not speak this protocol"}}'
 
@@ -152,7 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
         asked = urlsplit(self.path)
         path = unquote(asked.path)
         if any(wire.counts and path.endswith(wire.counts) for wire in _WIRES.values()):
-            self._whole(200, compact(TOKENS))
+            self._whole(200, compact(_counted(data)))
             return
         with self.stage.entered(f"POST {path}") as play:
             if play is None:
@@ -187,20 +186,26 @@ class _Handler(BaseHTTPRequestHandler):
         pieces = given.pieces if given.awaited else ("".join(given.pieces),)
         try:
             for number, piece in enumerate(pieces):
-                data = piece.encode()
-                self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
+                for data in _parts(piece.encode(), given.bytewise):
+                    self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
                 audience.wait(given.awaited.get(number))
-            self.wfile.write(b"0\r\n\r\n")
+            if given.cut:
+                self.close_connection = True
+            else:
+                self.wfile.write(b"0\r\n\r\n")
         except OSError:
             self.close_connection = True  # the gateway has left; what its client got is judged
 
     def _whole(self, status: int, text: str, given: Given | None = None) -> None:
         data = text.encode()
         self._head(status, given, "application/json")
-        self.send_header("content-length", str(len(data)))
+        cut, bytewise = (given.cut, given.bytewise) if given is not None else (False, False)
+        self.send_header("content-length", str(len(data) + cut))
         self.end_headers()
+        self.close_connection |= cut
         try:
-            self.wfile.write(data)
+            for part in _parts(data, bytewise):
+                self.wfile.write(part)
         except OSError:
             self.close_connection = True
 
@@ -233,6 +238,16 @@ def _received(wire: Wire, path: str, data: bytes) -> Received | None:
         said = body if isinstance(body, dict) else {}
         return Received(body, str(said.get("model") or ""), bool(said.get("stream")))
     return Received(body, groups["model"], groups["stream"] is not None)
+
+
+def _parts(data: bytes, bytewise: bool) -> list[bytes]:
+    return [data[at : at + 1] for at in range(len(data))] if bytewise else [data]
+
+
+def _counted(data: bytes) -> Json:
+    """Tokens, roughly, as clients of any protocol read them."""
+    tokens = 1 + len(data) // 4
+    return {"object": "response.input_tokens", "input_tokens": tokens, "totalTokens": tokens}
 
 
 def _as_array(given: Given) -> Given:

@@ -12,6 +12,7 @@ from toolwire.conformance.frames import Frame, compact, frame_text
 WIRE = Wire(
     path="/v1/messages",
     listens=re.compile(r"/messages$"),
+    asks={"count": "/v1/messages/count_tokens"},
     counts="/messages/count_tokens",
     credential=("x-api-key", "{key}"),
     headers={"anthropic-version": "2023-06-01"},

@@ -39,6 +39,8 @@ class Wire(Struct, frozen=True, kw_only=True):
     """The end of a path at which the provider generates, with the group `model` where it stands there, and `stream`."""
     frames_query: str = ""
     """What the query must hold for a stream of frames; without it a stream is one array, element by element."""
+    asks: Mapping[str, str] = {}
+    """Where the SDK asks for something else than an answer, by what it is."""
     counts: str = ""
     """The end of a path at which it counts tokens."""
     credential: tuple[str, str] = ("authorization", "Bearer {key}")

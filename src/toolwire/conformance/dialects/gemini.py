@@ -14,6 +14,7 @@ WIRE = Wire(
     stream_path="/v1beta/models/{model}:streamGenerateContent?alt=sse",
     listens=re.compile(r"/models/(?P<model>[^:]+):(?:generate|(?P<stream>streamGenerate))Content$"),
     frames_query="alt=sse",
+    asks={"count": "/v1beta/models/{model}:countTokens"},
     counts=":countTokens",
     credential=("x-goog-api-key", "{key}"),
 )

@@ -9,7 +9,13 @@ from typing import Any
 from toolwire.conformance.dialects.dialect import Dialect, Folded, Json, Object, Wire, pieces
 from toolwire.conformance.frames import Frame, frame_text
 
-WIRE = Wire(base="/v1", path="/v1/responses", listens=re.compile(r"/responses$"), counts="/responses/input_tokens")
+WIRE = Wire(
+    base="/v1",
+    path="/v1/responses",
+    listens=re.compile(r"/responses$"),
+    asks={"count": "/v1/responses/input_tokens", "compact": "/v1/responses/compact"},
+    counts="/responses/input_tokens",
+)
 USAGE: Object = {
     "input_tokens": 25,
     "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
@@ -131,6 +137,8 @@ class _Reader:
         self.deltas: dict[tuple[Any, ...], str] = {}
         self.body: Object = {}
         self.ended = False
+        self.raised = False
+        """Did an event bring an error that the SDK raises?"""
 
     def take(self, frame: Frame, number: int) -> None:
         if not isinstance(frame.data, dict):
@@ -146,7 +154,7 @@ class _Reader:
             self.formalities.append(f"sequence_number {data.get('sequence_number')!r} of {kind}, expected {number}")
         if self.ended:
             self.complaints.append(f"{kind} after the end")
-        if number == 0 and kind != "response.created":
+        if number == 0 and kind not in ("response.created", "error"):
             self.complaints.append(f"the first event is {kind}, not response.created")
         self._dispatch(kind, data)
 
@@ -159,6 +167,7 @@ class _Reader:
             self._done(data)
         elif kind == "error":
             self.body.setdefault("error", data.get("error") or data)
+            self.raised = bool(data.get("error"))
         elif "output_index" in data:
             self._inside(kind, data)
 
@@ -240,6 +249,8 @@ class _Reader:
 
     def close(self) -> None:
         if not self.ended:
+            if self.raised:
+                return
             self.complaints.append("the stream ended without response.completed, incomplete or failed")
             return
         if self.body.get("status") == "failed":
