@@ -175,6 +175,12 @@ BACK: list[tuple[int, Callable[[str], str]]] = [
     (150, swap("error", "erreur")),
     (151, swap('"stop_sequence":"END"', '"stop_sequence":null')),
     (154, swap(r'"(input_tokens|prompt_tokens)":\d+', r'"\1":2200')),
+    (165, swap("response.failed", "response.completed")),
+    (166, without("event: error")),
+    (169, swap("RetryInfo", "Info")),
+    (170, swap("overloaded_error", "api_error")),
+    (171, swap("Feathers", "Something")),
+    (177, swap("雪", "\ufffd\ufffd")),
 ]
 
 

@@ -116,6 +116,7 @@ BROKEN: list[tuple[str, str, str]] = [
     ("openai-responses", frames("openai-responses", (0, None)), "not response.created"),
     ("openai-responses", frames("openai-responses", (-1, None)), "ended without"),
     ("openai-responses", frames("openai-responses", (-2, None)), "never done"),
+    ("openai-responses", frame_text("error", {"type": "error", "message": "Flat, so no SDK raises it."}), "ended with"),
     ("gemini", frames("gemini", (-1, None)), "no finishReason"),
     ("gemini", frames("gemini") + "data: [DONE]\n\n", "no JSON object"),
     ("gemini", ": hello\n\n" + frames("gemini"), "no data"),
@@ -129,11 +130,13 @@ def test_stumbles(name: str, text: str, piece: str) -> None:
     assert any(piece in line for line in said), said
 
 
+ERROR = {"type": "server_error", "code": None, "message": "Broken.", "param": None}
 UNUSUAL: list[tuple[str, str, str]] = [
     ("openai-chat", frames("openai-chat", (-1, None)), "without [DONE]"),
     ("openai-responses", frames("openai-responses") + "data: [DONE]\n\n", "no event: [DONE]"),
     ("openai-responses", re.sub("(?m)^event: .*\n", "", frames("openai-responses")), "event line None"),
     ("openai-responses", re.sub('"sequence_number":', '"number":', frames("openai-responses")), "sequence_number None"),
+    ("openai-responses", frame_text("error", {"type": "error", "sequence_number": 0, "error": ERROR}), "is error"),
 ]
 
 

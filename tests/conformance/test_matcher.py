@@ -96,6 +96,12 @@ def test_names_are_bound_only_when_met() -> None:
     assert bound == {"one": "b"}
 
 
+@pytest.mark.parametrize(("actual", "met"), [(4, True), (3, False), ("4", False), (None, False)])
+def test_more_than_before(actual: Any, met: bool) -> None:
+    assert meets({"$more_than": "bare"}, actual, {"bare": 3}) is met
+    assert not meets({"$more_than": "other"}, actual, {"bare": 3})
+
+
 @pytest.mark.parametrize("expected", ["$nothing", {"$nothing": 1}])
 def test_a_misspelt_operator_is_an_error(expected: Any) -> None:
     with pytest.raises(ValueError, match="no operator"):

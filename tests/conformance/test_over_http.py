@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -114,13 +115,35 @@ def test_a_call_outside_of_a_play_is_refused_and_noted(gateway: Between, stage: 
     assert stage.strays == ["POST /v1/chat/completions"]
 
 
-def asked(stage: Stage, method: str, path: str, **headers: str) -> tuple[int, Any]:
+def asked(stage: Stage, method: str, path: str, more: str = "") -> tuple[int, Any]:
     connection = http.client.HTTPConnection(urlsplit(stage.origin).netloc)
-    connection.request(method, path, b"{}" if method == "POST" else None, headers)
+    connection.request(method, path, b"{}" + more.encode() if method == "POST" else None)
     response = connection.getresponse()
     text = response.read()
     connection.close()
     return response.status, json.loads(text) if text else None
+
+
+def given(stage: Stage, answer: Given) -> bytes:
+    """All that comes of an answer, as it stands on the wire."""
+    with stage.playing("openai-chat", lambda received: answer, Audience()):
+        with socket.create_connection(("127.0.0.1", urlsplit(stage.origin).port or 0)) as line:
+            line.sendall(b"POST /chat/completions HTTP/1.1\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}")
+            heard = b""
+            while data := line.recv(65536):
+                heard += data
+    return heard.partition(b"\r\n\r\n")[2]
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_stream_byte_by_byte(stage: Stage, cut: bool) -> None:
+    said = given(stage, Given(200, {}, ("雪",), True, bytewise=True, cut=cut))
+    assert said == b"1\r\n\xe9\r\n1\r\n\x9b\r\n1\r\n\xaa\r\n" + (b"" if cut else b"0\r\n\r\n")
+
+
+def test_counts_grow(stage: Stage) -> None:
+    path = "/v1/messages/count_tokens"
+    assert asked(stage, "POST", path)[1]["input_tokens"] < asked(stage, "POST", path, " " * 100)[1]["input_tokens"]
 
 
 def test_probes_are_answered(stage: Stage) -> None:

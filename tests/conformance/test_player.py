@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -113,3 +115,41 @@ def test_out_of_reach_is_not_played() -> None:
     assert outcome.differences == ()
     assert play(played, Through(), anyway=True).differences
     assert json.loads(json.dumps(list(outcome.differences))) == []
+
+
+ERROR: Object = {"type": "error", "error": {"type": "invalid_request_error", "message": "Not here."}}
+EITHER: Object = {"status": {"$either": [200, 400]}, "body": {"$either": [ANSWER, {"error": "$any"}]}}
+LATER: list[Object] = [{"client_sees": {"status": 200, "body": ANSWER}}]
+
+
+@pytest.mark.parametrize(("status", "body", "passed"), [(400, ERROR, True), (200, ANSWER, False)])
+def test_what_is_optional_may_be_refused_but_not_made_up(status: int, body: Object, passed: bool) -> None:
+    told = Through(lambda seen: Seen(status, {}, (json.dumps(body),)), calls=0)
+    outcome = play(case(provider=provider(optional=True), sees=EITHER, then=LATER), told)
+    assert outcome.passed is passed
+    assert not play(case(provider=provider(), sees=EITHER, then=LATER), told).passed
+
+
+def test_what_is_optional_leads_on_where_it_is_done() -> None:
+    assert play(case(provider=provider(optional=True), sees=EITHER, then=LATER), Through()).passed
+
+
+@pytest.mark.parametrize(("exchange", "passed"), [({"fails": "said"}, True), ({}, False)])
+def test_a_stream_that_fails_may_be_asked_for_again(exchange: Object, passed: bool) -> None:
+    frames = [{"type": "message_start"}, ERROR]
+    played = case(True, provider=provider(sse=frames, **exchange), sees={"body": {"error": ERROR["error"]}})
+    assert play(played, Through(calls=3)).passed is passed
+
+
+NO_ZSTD = """
+import sys
+sys.modules["backports.zstd"] = sys.modules["compression.zstd"] = None
+from toolwire.conformance.case import read_cases
+from toolwire.conformance.player import play
+print({play(case, None, anyway=True).out_of_reach for case in read_cases() if case.id.startswith("174:zstd")})
+"""
+
+
+def test_what_cannot_be_packed_is_not_played() -> None:
+    done = subprocess.run([sys.executable, "-c", NO_ZSTD], capture_output=True, text=True, check=True)
+    assert done.stdout == "{'nothing here can pack a body with zstd'}\n"

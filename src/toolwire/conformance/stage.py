@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -82,8 +83,7 @@ class Stage:
     """The server. One play at a time; any number of calls in it."""
 
     def __init__(self, port: int = 0, models: Sequence[str] = ()) -> None:
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), type("Handler", (_Handler,), {"stage": self}))
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", port), type("Handler", (_Handler,), {"stage": self}))
         self.origin = f"http://127.0.0.1:{self._server.server_address[1]}"
         self.models = tuple(models)
         self.strays: list[str] = []
@@ -133,6 +133,14 @@ class Stage:
                 with self._changed:
                     play.calls -= 1
                     self._changed.notify_all()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):  # gateways leave as they like
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

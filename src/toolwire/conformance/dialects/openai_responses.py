@@ -154,8 +154,8 @@ class _Reader:
             self.formalities.append(f"sequence_number {data.get('sequence_number')!r} of {kind}, expected {number}")
         if self.ended:
             self.complaints.append(f"{kind} after the end")
-        if number == 0 and kind not in ("response.created", "error"):
-            self.complaints.append(f"the first event is {kind}, not response.created")
+        if number == 0 and kind != "response.created":
+            self._missed(kind, f"the first event is {kind}, not response.created")
         self._dispatch(kind, data)
 
     def _dispatch(self, kind: str, data: Object) -> None:
@@ -173,18 +173,21 @@ class _Reader:
 
     def _lifecycle(self, kind: str, response: Object) -> None:
         if not response.get("id"):
-            self.complaints.append(f"{kind} without response.id")
+            self._missed(kind, f"{kind} without response.id")
         elif self.id not in (None, response["id"]):
             self.complaints.append(f"response.id changes from {self.id!r} to {response['id']!r}")
         self.id = response.get("id")
         for key in ("object", "created_at", "model", "output", "parallel_tool_calls", "tool_choice", "tools"):
             if response.get(key) is None:
-                found = self.complaints if key in NEEDED else self.formalities
-                found.append(f"{kind}: response without {key}")
+                self._missed(kind if key in NEEDED else "", f"{kind}: response without {key}")
         if kind in ENDS:
             self.ended, self.body = True, response
             if response.get("status") != ENDS[kind]:
                 self.complaints.append(f"{kind} with status {response.get('status')!r}")
+
+    def _missed(self, kind: str, line: str) -> None:
+        """Of a failure clients read nothing but what it says."""
+        (self.formalities if kind in ("", "error", "response.failed") else self.complaints).append(line)
 
     def _added(self, data: Object) -> None:
         index, item = data["output_index"], data["item"]
