@@ -126,13 +126,12 @@ def asked(stage: Stage, method: str, path: str, more: str = "") -> tuple[int, An
 
 def given(stage: Stage, answer: Given) -> bytes:
     """All that comes of an answer, as it stands on the wire."""
-    with stage.playing("openai-chat", lambda received: answer, Audience()):
-        with socket.create_connection(("127.0.0.1", urlsplit(stage.origin).port or 0)) as line:
-            line.sendall(b"POST /chat/completions HTTP/1.1\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}")
-            heard = b""
-            while data := line.recv(65536):
-                heard += data
-    return heard.partition(b"\r\n\r\n")[2]
+    place = ("127.0.0.1", urlsplit(stage.origin).port or 0)
+    playing = stage.playing("openai-chat", lambda received: answer, Audience())
+    with playing, socket.create_connection(place) as line, line.makefile("rb") as heard:
+        line.sendall(b"POST /chat/completions HTTP/1.1\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}")
+        said = heard.read()
+    return said.partition(b"\r\n\r\n")[2]
 
 
 @pytest.mark.parametrize("cut", [False, True])

@@ -64,8 +64,8 @@ def through(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Through]:
         lines.append(f'[providers.p-{named(protocol)}]\nprotocols = ["{protocol}"]\nbase_url = "{url}"')
     for quirk in QUIRKS.values():
         lines.append(f'[providers.{quirk}-chat]\nprotocols = ["openai-chat"]\nbase_url = "{url}"\nquirks = ["{quirk}"]')
-    lines.append('[models.reserved]\nprovider = "p-anthropic"\nmodel = "claude-opus-5-5"\nfallbacks = ["reserve"]')
-    lines.append('[models.reserve]\nprovider = "p-anthropic"\nmodel = "claude-sonnet-4-5"')
+    lines.append('[models.reserved]\nprovider = "p-anthropic"\nmodel = "claude-haiku-4-5"\nfallbacks = ["reserve"]')
+    lines.append('[models.reserve]\nprovider = "p-anthropic"\nmodel = "claude-opus-5-5"')
     folder = tmp_path_factory.mktemp("cases")
     files = folder / "toolwire.toml", folder / "stateless.toml"
     files[0].write_text("\n".join(lines))

@@ -11,10 +11,9 @@ from toolwire.conformance.targets.target import Route, Sources, Target
 
 PROGRAM = "toolwire"
 SERVER = '[server]\nretries = 0\nrest_after = 1000000\nlog = "none"\n\n[store]\nurl = "sqlite://{store}"\n'
-QUIRKS: dict[tuple[str, str], str] = {
-    (row["protocol"], row["model"]): row["quirk"]
-    for row in tomllib.loads((files("toolwire.conformance.targets") / "own.toml").read_text("utf-8"))["servers"]
-}
+TABLE = tomllib.loads((files("toolwire.conformance.targets") / "own.toml").read_text("utf-8"))
+QUIRKS: dict[tuple[str, str], str] = {(row["protocol"], row["model"]): row["quirk"] for row in TABLE["servers"]}
+RESERVES: dict[tuple[str, str], str] = {(row["protocol"], row["model"]): row["reserve"] for row in TABLE["reserves"]}
 
 
 def version(sources: Sources) -> str:
@@ -25,7 +24,8 @@ def command(port: int, origin: str, folder: Path, models: Sequence[tuple[str, st
     file = folder / "toolwire.toml"
     providers = {_name(*pair): pair for pair in models}
     lines = [_provider(name, *pair, origin) for name, pair in providers.items()]
-    file.write_text("\n".join([SERVER.format(store=folder / "store.db"), *lines]))
+    rules = [_rule(*pair) for pair in models if pair in RESERVES]
+    file.write_text("\n".join([SERVER.format(store=folder / "store.db"), *lines, *rules]))
     return [PROGRAM, "serve", "--config", str(file), "--port", str(port)]
 
 
@@ -35,12 +35,18 @@ def _provider(name: str, protocol: str, model: str, origin: str) -> str:
     return f'[providers.{name}]\nprotocols = ["{protocol}"]\nbase_url = "{origin}"\n{said}'
 
 
+def _rule(protocol: str, model: str) -> str:
+    name = _name(protocol, model)
+    fallback = f"{name}/{RESERVES[protocol, model]}"
+    return f'[models."{model}"]\nprovider = "{name}"\nmodel = "{model}"\nfallbacks = ["{fallback}"]\n'
+
+
 def _name(protocol: str, model: str) -> str:
     return f"{QUIRKS.get((protocol, model), 'scripted')}-{protocol}"
 
 
 def route(_client: str, provider: str, model: str, _origin: str) -> Route | str:
-    return Route(f"{_name(provider, model)}/{model}")
+    return Route(model if (provider, model) in RESERVES else f"{_name(provider, model)}/{model}")
 
 
 TARGET = Target(
@@ -51,5 +57,5 @@ TARGET = Target(
     command=command,
     route=route,
     ready="/readyz",
-    reaches=("011:mistral", "075"),
+    reaches=tuple(TABLE["reaches"]),
 )
