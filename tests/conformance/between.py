@@ -6,12 +6,12 @@ import http.client
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Literal
 from urllib.parse import urlsplit
 
-Fault = Literal["", "drops", "hangs", "holds back", "stops", "another path"]
+Fault = Literal["", "drops", "hangs", "holds back", "stops", "another path", "drains"]
 
 
 class Between:
@@ -76,6 +76,10 @@ class _Handler(BaseHTTPRequestHandler):
                     self.wfile.write(data)
             if fault:
                 self.wfile.write(_dropped(b"".join(held)) if fault == "drops" else b"".join(held))
+        elif fault == "drains":
+            while data := asked.read1(65536):
+                with suppress(OSError):
+                    self.wfile.write(data)
         elif fault == "stops":
             self.wfile.write(asked.read1(65536)[:40])
             self.wfile.flush()

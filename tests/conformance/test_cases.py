@@ -26,7 +26,7 @@ REPORTED = {
     "endings": (147, 149, 150, 151),
     "usage and caching": (153, 154, 155, 157, 158, 159),
     "roles and parameters": (161, 162, 163),
-    "errors and transport": (165, 166, 167, 169, 170, 171, 174, 175, 177),
+    "errors and transport": (165, 166, 167, 169, 170, 171, 173, 174, 175, 177),
     "found by real agents": (301, 302, 303, 304, 305),
 }
 FILES = dict(read_files())

@@ -79,6 +79,26 @@ def test_what_is_held_back_is_seen(gateway: Between, stage: Stage) -> None:
     assert outcome.differences[0].startswith("client after frame 0/: expected … Hé …, got")
 
 
+@pytest.mark.parametrize(
+    ("fault", "found"), [("", ()), ("drains", ("the gateway still listens to the provider after its client has left",))]
+)
+def test_a_client_that_leaves(fault: Fault, found: tuple[str, ...]) -> None:
+    stage = Stage(leaving=0.5 if found else 20)
+    with between(stage.origin) as gateway:
+        gateway.fault = fault
+        leaving = read_case(
+            {
+                "id": 1,
+                "title": "T",
+                "source": ["x/y#1"],
+                "client": {"protocol": "openai-chat", "stream": True, "request": HELLO, "leaves": "Hé"},
+                "provider": {"protocol": "openai-chat", "exchanges": [{"sse": FRAMES[:1], "fails": "endless"}]},
+            }
+        )[0]
+        assert play(leaving, through(gateway, stage)).differences == found
+    stage.close()
+
+
 @pytest.mark.parametrize("fault", ["hangs", "stops"])
 def test_a_gateway_that_hangs_is_left(gateway: Between, stage: Stage, fault: Fault) -> None:
     gateway.fault = fault

@@ -25,6 +25,8 @@ class Client(Struct, frozen=True, forbid_unknown_fields=True):
     """For something else than an answer: how many tokens this would be, or a shorter history."""
     encoding: Literal["", "gzip", "zstd"] = ""
     """How the body is packed."""
+    leaves: str = ""
+    """As soon as this piece of the answer has come, the client hangs up."""
 
 
 class Exchange(Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,9 +41,9 @@ class Exchange(Struct, frozen=True, forbid_unknown_fields=True):
     """The answer stands as it is, nothing is completed."""
     bytewise: bool = False
     """The answer comes one byte at a time."""
-    fails: Literal["", "said", "cut"] = ""
-    """The stream does not succeed: its frames say so, or the connection breaks behind the last. Whoever asks once more
-    is given the same."""
+    fails: Literal["", "said", "cut", "endless"] = ""
+    """The stream does not succeed: its frames say so, the connection breaks behind the last, or the last comes again
+    and again until the gateway hangs up. Whoever asks once more is given the same."""
     optional: bool = False
     """The client may be refused instead; then nothing follows."""
 

@@ -45,6 +45,8 @@ class OverHttp:
             status, headers, trouble = self._asked(asked, route, audience)
         if trouble == self._late:
             self._stage.settle(min(QUIET, self._patience))
+        if asked.leaves and self._stage.lingering:
+            trouble = trouble or "the gateway still listens to the provider after its client has left"
         if elsewhere:
             trouble = trouble or f"the gateway asked the provider at {elsewhere[0]}, which is another protocol's path"
         return Seen(status, headers, audience.pieces(), None, trouble)
@@ -65,7 +67,8 @@ class OverHttp:
                     socket.settimeout(max(0.01, deadline - time.monotonic()))
                     if not (data := response.read1(65536)):
                         return status, headers, ""
-                    audience.hear(data)
+                    if audience.hear(data, asked.leaves):
+                        return status, headers, ""
         except TimeoutError:
             return status, headers, self._late
         except (OSError, http.client.HTTPException) as error:

@@ -35,6 +35,7 @@ class Asked(Struct, frozen=True):
     body: Json
     asks: str = ""
     encoding: str = ""
+    leaves: str = ""
 
 
 class Received(Struct, frozen=True):
@@ -57,6 +58,8 @@ class Given(Struct, frozen=True):
     bytewise: bool = False
     cut: bool = False
     """Does the connection break where the answer should end?"""
+    endless: bool = False
+    """Or is there none, as long as the gateway listens?"""
 
 
 class Seen(Struct, frozen=True):
@@ -148,13 +151,15 @@ class _Run:
         except Unfilled as error:
             return [str(error)]
         model = client.model or (body.get("model", "") if isinstance(body, dict) else "")
-        asked = Asked(client.protocol, provider.protocol, model, client.stream, body, client.asks, client.encoding)
+        about = (client.asks, client.encoding, client.leaves)
+        asked = Asked(client.protocol, provider.protocol, model, client.stream, body, *about)
         script = _Script(turn, self.bound, self.same_mode)
         seen = self.transport.send(asked, script.answer)
         wanted = provider.exchanges or client.asks
         if wanted and not (script.calls or seen.trouble) and seen.status in NO_SUCH_THING:
             self.unsupported = f"answered {seen.status}: {shown(seen.text)}"
-        folded, broken = _read(client.protocol, client.stream, seen, self.formal)
+        # Nobody makes anything of an answer that was not awaited.
+        folded, broken = (None, []) if client.leaves else _read(client.protocol, client.stream, seen, self.formal)
         self.declined = script.declined(isinstance(folded, dict) and bool(folded.get("error")))
         found = [*([seen.trouble] if seen.trouble else []), *script.differences(self.declined)]
         self.answers.append((client.protocol, folded))
@@ -241,7 +246,8 @@ class _Script:
 def given(exchange: Exchange, protocol: str, received: Received, bound: Bound) -> Given:
     """The provider's answer as it goes out."""
     answered = _given(exchange, protocol, received, bound)
-    return structs.replace(answered, bytewise=exchange.bytewise, cut=exchange.fails == "cut")
+    ending = {"cut": exchange.fails == "cut", "endless": exchange.fails == "endless"}
+    return structs.replace(answered, bytewise=exchange.bytewise, **ending)
 
 
 def _given(exchange: Exchange, protocol: str, received: Received, bound: Bound) -> Given:

@@ -25,8 +25,12 @@ from toolwire.conformance.player import Answerer, Given, Received
 Json: TypeAlias = Any
 BETWEEN_FRAMES = 2.0
 """Seconds that a gateway has to show a client what it was just given."""
-LEAVING = 2.0
+LEAVING = 5.0
 """Seconds that calls of a play have to end after the client has what it wanted."""
+BEYOND = 0.05
+"""Seconds between the frames of a stream that has no end."""
+ENDLESS = 10.0
+"""Seconds after which it has one."""
 SETTLING = 5.0
 UNASKED = '{"error":{"message":"nothing is asked of this provider now"}}'
 ELSEWHERE = '{"error":{"message":"this provider does not speak this protocol"}}'
@@ -44,10 +48,12 @@ class Audience:
         self._in_vain = False
         """Was something waited for that did not come? Then the play is lost, and nothing more is waited for."""
 
-    def hear(self, data: bytes) -> None:
+    def hear(self, data: bytes, piece: str = "") -> bool:
+        """Take this in. Has the piece, if there is one, come by now?"""
         with self._changed:
             self._text += self._decoder.decode(data)
             self._changed.notify_all()
+            return bool(piece) and piece in self._text
 
     def leave(self) -> None:
         with self._changed:
@@ -82,11 +88,14 @@ class _Play(Struct, eq=False):
 class Stage:
     """The server. One play at a time; any number of calls in it."""
 
-    def __init__(self, port: int = 0, models: Sequence[str] = ()) -> None:
+    def __init__(self, port: int = 0, models: Sequence[str] = (), leaving: float = LEAVING) -> None:
         self._server = _Server(("127.0.0.1", port), type("Handler", (_Handler,), {"stage": self}))
         self.origin = f"http://127.0.0.1:{self._server.server_address[1]}"
         self.models = tuple(models)
         self.strays: list[str] = []
+        self._leaving = leaving
+        self.lingering = False
+        """Did calls of the last play go on after it?"""
         self._changed = threading.Condition()
         self._play: _Play | None = None
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
@@ -107,7 +116,7 @@ class Stage:
             audience.leave()
             with self._changed:
                 self._play = None
-                self._changed.wait_for(lambda: play.calls == 0, LEAVING)
+                self.lingering = not self._changed.wait_for(lambda: play.calls == 0, self._leaving)
 
     def settle(self, quiet: float) -> None:
         """After a play that went astray: wait until no call of it has come for a while."""
@@ -197,8 +206,8 @@ class _Handler(BaseHTTPRequestHandler):
                 for data in _parts(piece.encode(), given.bytewise):
                     self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
                 audience.wait(given.awaited.get(number))
-            if given.cut:
-                self.close_connection = True
+            if given.cut or given.endless:
+                self._go_on(given.pieces[-1].encode() if given.endless else b"")
             else:
                 self.wfile.write(b"0\r\n\r\n")
         except OSError:
@@ -207,15 +216,27 @@ class _Handler(BaseHTTPRequestHandler):
     def _whole(self, status: int, text: str, given: Given | None = None) -> None:
         data = text.encode()
         self._head(status, given, "application/json")
-        cut, bytewise = (given.cut, given.bytewise) if given is not None else (False, False)
-        self.send_header("content-length", str(len(data) + cut))
+        short = given is not None and (given.cut or given.endless)
+        self.send_header("content-length", str(len(data) + short))
         self.end_headers()
-        self.close_connection |= cut
         try:
-            for part in _parts(data, bytewise):
+            for part in _parts(data, given is not None and given.bytewise):
                 self.wfile.write(part)
+            self.close_connection |= short
         except OSError:
             self.close_connection = True
+
+    def _go_on(self, frame: bytes) -> None:
+        """No end: say this again and again until the gateway hangs up; or say nothing, and hang up at once."""
+        self.close_connection = True
+        self.connection.settimeout(BEYOND)
+        deadline = time.monotonic() + ENDLESS
+        while frame and time.monotonic() < deadline:
+            try:
+                if not self.connection.recv(1):
+                    return
+            except TimeoutError:
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(frame), frame))
 
     def _head(self, status: int, given: Given | None, content_type: str) -> None:
         self.send_response(status)
