@@ -43,7 +43,8 @@ class Balancer:
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.port: int = self._listening.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def become(self, ports: Sequence[int]) -> None:
         """New requests go to these and to no others; those under way go on."""
@@ -51,6 +52,9 @@ class Balancer:
             self._ports = list(ports)
 
     def close(self) -> None:
+        # First the thread: one that still waits on a number that is given to another socket would take its connections.
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()
         self._listening.close()
 
     def _accept(self) -> None:

@@ -127,7 +127,8 @@ class Wire:
         self.port: int = self._listening.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self.faults: list[BaseException] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def scene(self, protocol: str, *plays: Play, provider: str = "", model: str = "") -> Scene:
         mark = f"s{next(self._numbers)}x"
@@ -137,6 +138,9 @@ class Wire:
         return scene
 
     def close(self) -> None:
+        # First the thread: one that still waits on a number that is given to another socket would take its connections.
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()
         self._listening.close()
 
     def _accept(self) -> None:
