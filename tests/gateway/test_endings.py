@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +20,7 @@ from gateway.wire import (
     Play,
     Served,
     answer,
+    ask,
     begun,
     body_of,
     busy,
@@ -30,7 +32,9 @@ from gateway.wire import (
     finished,
     frames,
     open_call,
+    path_of,
     refusal,
+    request_of,
     stage,
     streamed,
     text_of,
@@ -297,6 +301,19 @@ def test_a_cut_stream_is_a_failure(served: Served, client: str, provider: str, c
     assert b'"half' not in got.data
     assert end or b"connection error" in got.data
     assert served.line(got.id)["failure"]
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_cut_stream_as_an_array_ends_in_its_failure(served: Served, provider: str) -> None:
+    """A failure that is told twice in a stream is one element of an array."""
+    more, end = CUTS["between-frames"]
+    scene = served.scene(provider, lambda peer: _closed(peer, provider, more, end))
+    path = path_of("gemini", scene.model, True).partition("?")[0]
+    body = compact(request_of("gemini", scene.model, True)).encode()
+    got = ask(served.port, "POST", path, body)
+    chunks = json.loads(got.data)
+    assert [("error" in chunk) for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+    assert len(chunks) > 1
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
