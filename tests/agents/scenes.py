@@ -196,7 +196,16 @@ def _overflow(agent: Agent, workspace: Path) -> list[Step]:
     return [Step(fails="context")] * 12
 
 
-TOO_LONG = ("context", "too long", "token count", "token limit", "compact")
+TOO_LONG = (
+    "context window",
+    "context length",
+    "context_length",
+    "too long",
+    "token count",
+    "tokens allowed",
+    "compaction",
+)
+"""Not single words: agents list commands and settings of such names whatever happens."""
 
 
 def _said_so(agent: Agent, workspace: Path, talk: Talk, ran: Ran) -> None:
