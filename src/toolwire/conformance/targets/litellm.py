@@ -40,7 +40,6 @@ def route(_client: str, provider: str, model: str, _origin: str) -> Route | str:
 TARGET = Target(
     name=PROGRAM,
     title=TABLE.title,
-    install="`make conformance` in the sources of Toolwire installs it",
     version=version,
     command=command,
     route=route,

@@ -39,7 +39,6 @@ def route(client: str, provider: str, model: str, origin: str) -> Route | str:
 TARGET = Target(
     name="portkey",
     title=TABLE.title,
-    install="`make conformance` in the sources of Toolwire installs it",
     version=version,
     command=command,
     route=route,

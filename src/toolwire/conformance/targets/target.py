@@ -47,7 +47,7 @@ class Route(Struct, frozen=True):
 class Target(Struct, frozen=True, kw_only=True):
     name: str
     title: str
-    install: str
+    install: str = "`make conformance` in the sources of Toolwire installs it"
     """How to get it, for people who have not."""
     version: Callable[[Sources], str]
     """Asked of what is installed, never written down."""
