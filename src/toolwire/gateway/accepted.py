@@ -9,6 +9,7 @@ from typing import Protocol
 
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
+from toolwire.gateway.bunch import Bunch
 from toolwire.gateway.request import LINES, Request
 
 MAX_HEAD = 64 * 1024
@@ -30,6 +31,7 @@ class Host(Protocol):
 
     loop: asyncio.AbstractEventLoop
     time: Callable[[], float]
+    writes: Bunch
 
     def came(self, connection: Connection) -> None: ...
     def left(self, connection: Connection) -> None: ...
@@ -72,12 +74,14 @@ class Connection(asyncio.Protocol):
         "loop",
         "peer",
         "transport",
+        "writes",
     )
 
     def __init__(self, server: Host) -> None:
         self._server = server
         self.loop = server.loop
         self.clock = server.time
+        self.writes = server.writes
         self._parser = HttpRequestParser(self)
         self._waiting: deque[Request] = deque()
         self._reading: Request | None = None

@@ -11,6 +11,7 @@ from http import HTTPStatus
 from typing import Protocol
 from urllib.parse import urlsplit
 
+from toolwire.gateway.bunch import Bunch
 from toolwire.gateway.call import Reply
 from toolwire.gateway.incoming import Gone, Incoming
 from toolwire.ir import Failure
@@ -19,6 +20,8 @@ HIGH = 1024 * 1024
 """More unread bytes of a body than this, and the socket is left alone until somebody wants them."""
 JOINED = 64 * 1024
 """Up to here a body is copied behind its head, for one write."""
+LARGE = 16 * 1024
+"""A longer piece leaves at once."""
 BODILESS = (204, 304)
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
@@ -38,6 +41,8 @@ class Line(Protocol):
     peer: str
     closing: bool
     full: asyncio.Future[None] | None
+    writes: Bunch
+    """Answers leave at the end of the loop's round, with those of others."""
 
     def wants(self) -> None: ...
     def answered(self, request: Request) -> None: ...
@@ -175,31 +180,24 @@ class Request(Incoming):
         return head.encode("latin-1", "replace")
 
     async def answer(self, reply: Reply, more: Mapping[str, str]) -> None:
-        """A whole answer leaves at the end of the loop's round, with those of others: a peer that is woken for each
-        goes to sleep again before the next, and waking is dear."""
         if self.gone or self.over or self.begun:
             return
         head = self._headed(reply.status, {**reply.headers, **more, "content-length": str(len(reply.body))})
         self.sent += len(reply.body)
         self.begun = self.over = True
-        self._line.loop.call_soon(self._deliver, head, b"" if self._bare else reply.body)
-
-    def _deliver(self, head: bytes, body: bytes) -> None:
-        if self.gone:
-            return
-        if len(body) <= JOINED:
-            self._line.transport.write(head + body)
-        else:
-            self._line.transport.writelines((head, body))
-        self._line.answered(self)
+        self._line.writes.add(self._last, head if self._bare else self._joined(head, reply.body))
 
     async def write(self, data: bytes, more: bool) -> None:
-        self._put(data, more)
         if more:
+            self.put(data)
             await self.drained()
+        else:
+            self._put(data, False)
 
     def put(self, data: bytes) -> bool:
         self._put(data, True)
+        if len(data) > LARGE:
+            self._line.writes.flush()  # only then it is known whether the client takes it
         return self._line.full is None
 
     async def drained(self) -> None:
@@ -217,24 +215,39 @@ class Request(Incoming):
             data = b"%x\r\n%b\r\n" % (len(data), data) if data else b""
             data = data if more else data + b"0\r\n\r\n"
         head, self._head, self.begun = self._head, None, True
-        transport = self._line.transport
-        if head is None:
-            transport.write(data)
-        elif len(data) <= JOINED:
-            transport.write(head + data)
+        if head is not None:
+            data = self._joined(head, data)
+        if more:
+            self._line.writes.add(self._next, data)
+        elif self._promised is not None and not self._bare and self._promised != str(self.sent):
+            self._line.writes.add(self._next, data)
+            self.abort()  # the client would take the next answer for the rest of this one
         else:
-            transport.writelines((head, data))
-        if not more:
-            if self._promised is not None and not self._bare and self._promised != str(self.sent):
-                self.abort()  # the client would take the next answer for the rest of this one
-                return
             self.over = True
+            self._line.writes.add(self._last, data)
+
+    def _joined(self, head: bytes, body: bytes) -> bytes:
+        if len(body) <= JOINED:
+            return head + body
+        self._line.writes.add(self._next, head)
+        return body
+
+    def _next(self, data: bytes) -> None:
+        if not self.gone:
+            self._line.transport.write(data)
+
+    def _last(self, data: bytes) -> None:
+        if not self.gone:
+            self._line.transport.write(data)
             self._line.answered(self)
 
     def abort(self) -> None:
-        if self.over:
-            return
-        self.over = True
+        if not self.over:
+            self.over = True
+            self._line.writes.add(self._cut, b"")
+
+    def _cut(self, _: bytes) -> None:
+        """After what was said so far."""
         transport = self._line.transport
         connected = transport.get_extra_info("socket")
         if self._old and connected is not None and not transport.is_closing():

@@ -15,6 +15,7 @@ from typing import cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
+from toolwire.gateway.bunch import Bunch
 from toolwire.gateway.settings.config import Deadlines
 from toolwire.gateway.upstream.faults import Fault
 
@@ -54,7 +55,9 @@ class Connection(asyncio.Protocol):
         "_loop",
         "_parser",
         "_paused",
+        "_pending",
         "_pieces",
+        "_reads",
         "_roof",
         "_secured",
         "_sink",
@@ -76,8 +79,16 @@ class Connection(asyncio.Protocol):
         "status",
     )
 
-    def __init__(self, peer: str, deadlines: Deadlines, idle: list[Connection], everyone: set[Connection]) -> None:
+    def __init__(
+        self,
+        peer: str,
+        deadlines: Deadlines,
+        idle: list[Connection],
+        everyone: set[Connection],
+        reads: Bunch,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
+        self._reads = reads
         self._deadlines = deadlines
         self._idle = idle
         self._everyone = everyone
@@ -85,6 +96,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._waiter: asyncio.Future[None] | None = None
         self._sink: Sink | None = None
+        self._pending = False
+        """Is there something for the sink at the end of the round?"""
         self._wanted = BODY
         self._cap = 0
         self._due = NEVER
@@ -123,7 +136,7 @@ class Connection(asyncio.Protocol):
             return
         size = len(body)
         if size <= JOINED:
-            # At the end of the loop's round, with what others have to say: see `Request.answer`.
+            # At the end of the loop's round, with what others have to say.
             self._loop.call_soon(self._say, head + body)
         else:
             self._transport.write(head)
@@ -161,6 +174,8 @@ class Connection(asyncio.Protocol):
             self._sink = sink
             await self._wait(DONE, sys.maxsize, self._deadlines.between_bytes)
             self._sink = None
+            if self.held:
+                sink(self.take())
 
     async def rest(self, limit: int) -> None:
         """Wait for the whole body, more than `limit` bytes of it, or a fault."""
@@ -286,16 +301,41 @@ class Connection(asyncio.Protocol):
             self._weigh_head()
         else:
             self._barren = 0
-        if self._sink is not None and self.held and not self._sink(self.take()):
-            self._wake()
-        elif self.held > self._roof and not self._paused:
+        if self._sink is not None:
+            if not self._pending:
+                self._pending = True
+                self._reads.add(self._hand_over, b"")
+            return
+        if self.held > self._roof and not self._paused:
             self._paused = True
             self._transport.pause_reading()
         if self._waiter is not None:
-            if self.phase >= self._wanted or self.held > self._cap:
-                self._wake()
-            elif self.phase == BODY and self._due != NEVER:
-                self._due = self._loop.time() + self._deadlines.between_bytes
+            self._look()
+
+    def _look(self) -> None:
+        """Is what somebody waits for there?"""
+        if self.phase >= self._wanted or self.held > self._cap:
+            self._wake()
+        elif self.phase == BODY and self._due != NEVER:
+            self._due = self._loop.time() + self._deadlines.between_bytes
+
+    def _hand_over(self, _: bytes) -> None:
+        """To the sink, at the end of the round."""
+        self._pending = False
+        sink = self._sink
+        if sink is None:
+            return
+        well = False
+        try:
+            enough = bool(self.held) and not sink(self.take())
+            well = True
+        finally:
+            if not well:
+                self.drop()
+        if enough:
+            self._wake()
+        elif self._waiter is not None:
+            self._look()
 
     def eof_received(self) -> None:
         """In TLS only the peer's farewell ends a body: a line that just went dead may have been cut by anyone. Some
