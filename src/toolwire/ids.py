@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
+from hashlib import sha256
 
 SAFE = re.compile(r"[A-Za-z0-9_-]+")
 SAFE_LENGTH = 40
@@ -15,7 +15,7 @@ EMPTY_ENVELOPE = "dG9vbHdpcmU6W10"
 
 
 def digest(text: str, length: int = 12) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:length]
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:length]
 
 
 def legal(id: str, pattern: re.Pattern[str] = SAFE, limit: int = SAFE_LENGTH) -> bool:
@@ -73,7 +73,7 @@ def _read(run: str) -> str:
 
 def made(prefix: str, *seed: object) -> str:
     """An id made of what stands around it; the same surroundings give the same id."""
-    return f"{prefix}{digest('|'.join(map(str, seed)), 24)}"
+    return prefix + digest("|".join(map(str, seed)), 24)
 
 
 def flat(namespace: str, name: str) -> str:

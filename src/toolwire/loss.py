@@ -6,10 +6,13 @@ Add a code here, with its reason, before a writer or a step uses it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
+from itertools import compress
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import astuple
 
 from toolwire.ir import Opaque, Request, Response, Settings, Stray, place
 from toolwire.wire import Path, Places, pointer
@@ -127,44 +130,49 @@ CODES: Mapping[str, tuple[Severity, str]] = MappingProxyType(
 )
 
 
-def _spots(where: Path) -> tuple[Path, ...]:
-    return where if isinstance(where, Places) else (where,)
+Noted: TypeAlias = tuple[str, Path, str]
+"""A loss as it is written down: its code, its place, and what happened."""
 
 
 class Ledger:
     """The losses of one translation, in order, each once. Noting is cheap: they are spelled when somebody asks."""
 
-    __slots__ = ("_notes", "_spelled", "source", "target")
+    __slots__ = ("_notes", "source", "target")
 
     def __init__(self, source: str, target: str) -> None:
         self.source = source
         self.target = target
-        self._notes: list[tuple[str, Path, str, str]] = []
-        self._spelled: dict[tuple[str, str, str], Loss] = {}
+        self._notes: dict[Noted, str] = {}
+        """With the reason, where it is another than that of the code."""
 
     def note(self, code: str, where: Path, what: str, why: str = "") -> None:
         """Write down one loss. `where` is a place in the input; `what` reads as a sentence without its full stop."""
-        self._notes.append((code, where, what, why))
+        if type(where) is Places:
+            for spot in where:
+                self._notes.setdefault((code, spot, what), why)
+        else:
+            self._notes.setdefault((code, where, what), why)
 
     @property
     def losses(self) -> tuple[Loss, ...]:
-        notes, self._notes = self._notes, []
-        for code, where, what, why in notes:
+        spelled: dict[tuple[str, str, str], Loss] = {}
+        for (code, where, what), why in self._notes.items():
             severity, reason = CODES[code]
-            for spot in _spots(where):
-                path = pointer(spot)
-                if (code, path, what) not in self._spelled:
-                    because = why or reason.format(source=self.source, target=self.target)
-                    self._spelled[code, path, what] = Loss(code, path, severity, what, because)
-        return tuple(self._spelled.values())
+            path = pointer(where)
+            if (code, path, what) not in spelled:
+                because = why or reason.format(source=self.source, target=self.target)
+                spelled[code, path, what] = Loss(code, path, severity, what, because)
+        return tuple(spelled.values())
 
     @property
     def codes(self) -> tuple[str, ...]:
         """The code of every loss, in order, without spelling any."""
-        if self._spelled:
-            return tuple(loss.code for loss in self.losses)
-        met = dict.fromkeys((code, spot, what) for code, where, what, _ in self._notes for spot in _spots(where))
-        return tuple(code for code, _, _ in met)
+        return tuple([code for code, _, _ in self._notes]) if self._notes else ()
+
+    @property
+    def told(self) -> list[tuple[str, str, str]]:
+        """The code, the place and the words of every loss, without its reason."""
+        return list(dict.fromkeys([(code, pointer(where), what) for code, where, what in self._notes]))
 
     def strays(self, strays: Iterable[Stray]) -> None:
         """Keys that only the source's own writer could give back."""
@@ -176,11 +184,21 @@ class Ledger:
 
     def unsaid(self, settings: Settings, said: frozenset[str]) -> None:
         """Settings that are set and that the target's table does not name."""
-        for field in settings.__struct_fields__:
-            if field != "where" and field not in said and getattr(settings, field) not in (None, OFF):
+        rest = _unsaid(said)
+        values = list(compress(astuple(settings), rest))
+        if values.count(None) == len(values):
+            return
+        for field, value in zip(compress(settings.__struct_fields__, rest), values, strict=True):
+            if value is not None and value != OFF:
                 self.note("no-counterpart", settings.where.get(field), f"the setting `{field}` was left out")
 
     def foreign(self, read: Request | Response) -> None:
         """Everything that a reader could not name, when the target is another protocol than the source."""
-        if self.source != self.target:
+        if read.strays and self.source != self.target:
             self.strays(read.strays)
+
+
+@cache
+def _unsaid(said: frozenset[str]) -> list[bool]:
+    """Which of all settings a target's table does not name."""
+    return [field not in said and field != "where" for field in Settings.__struct_fields__]

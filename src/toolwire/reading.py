@@ -45,7 +45,7 @@ def says_something(value: Json) -> bool:
 
 def verbatim(origin: Origin | None, protocol: str) -> bool:
     """May the writer of `protocol` give back `origin.wire` as it stands?"""
-    return origin is not None and origin.intact and origin.protocol == protocol
+    return origin is not None and origin.protocol == protocol and origin.intact
 
 
 def finished(out: Object, origin: Origin | None, protocol: str) -> Object:

@@ -47,11 +47,12 @@ def pointer(path: Path) -> str:
     """Spell a linked path as a JSON Pointer (`/messages/0/content`); in a stream it begins with `event/N`."""
     keys: list[str] = []
     while path is not None:
-        parent, key = path
-        keys.append(str(key).replace("~", "~0").replace("/", "~1"))
-        path = parent
+        path, key = path
+        keys.append(str(key))
     keys.reverse()
     text = "/".join(keys)
+    if "~" in text or text.count("/") != len(keys) - 1:
+        text = "/".join([key.replace("~", "~0").replace("/", "~1") for key in keys])
     return text if keys[:1] == ["event"] else f"/{text}" if text else ""
 
 
@@ -197,17 +198,23 @@ def as_text(value: Json, path: Path) -> str:
 
 def take_object(node: Object, key: str, path: Path) -> Object | None:
     value = node.get(key)
-    return value if value is None or isinstance(value, dict) else as_object(value, (path, key))
+    if value is None or value.__class__ is dict:
+        return value
+    return as_object(value, (path, key))
 
 
 def take_list(node: Object, key: str, path: Path) -> list[Json] | None:
     value = node.get(key)
-    return value if value is None or isinstance(value, list) else as_list(value, (path, key))
+    if value is None or value.__class__ is list:
+        return value
+    return as_list(value, (path, key))
 
 
 def take_text(node: Object, key: str, path: Path) -> str | None:
     value = node.get(key)
-    return value if value is None or isinstance(value, str) else as_text(value, (path, key))
+    if value is None or value.__class__ is str:
+        return value
+    return as_text(value, (path, key))
 
 
 def need_text(node: Object, key: str, path: Path) -> str:
@@ -221,20 +228,20 @@ def need_text(node: Object, key: str, path: Path) -> str:
 
 def take_bool(node: Object, key: str, path: Path) -> bool | None:
     value = node.get(key)
-    if value is None or isinstance(value, bool):
+    if value is None or value is True or value is False:
         return value
     wrong((path, key), "true or false", value)
 
 
 def take_int(node: Object, key: str, path: Path) -> int | None:
     value = node.get(key)
-    if isinstance(value, bool):
-        wrong((path, key), "a whole number", value)
-    if value is None or isinstance(value, int):
+    if value is None or value.__class__ is int:
         return value
     if isinstance(value, (float, Raw)) and (number := as_float(value)).is_integer():
         return int(number)
-    wrong((path, key), "a whole number", value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        wrong((path, key), "a whole number", value)
+    return value
 
 
 def take_number(node: Object, key: str, path: Path) -> Number | None:

@@ -172,7 +172,7 @@ def json_line(record: Record, stamp: str, repeated: tuple[str, ...], bodies: boo
     if record.calls:
         own.calls = record.calls[:DETAILS]
     if record.ledgers:
-        own.details = [(loss.code, clean(loss.path), clean(loss.what)) for loss in record.told[:DETAILS]]
+        own.details = [(code, clean(path), clean(what)) for code, path, what in record.details[:DETAILS]]
     if record.note:
         own.note = clean(redact(record.note), 500)
     if bodies:

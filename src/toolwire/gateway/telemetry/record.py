@@ -93,6 +93,11 @@ class Record(msgspec.Struct, kw_only=True, gc=False, eq=False):
             self.losses, self.ledgers = codes, ledgers
 
     @property
+    def details(self) -> list[tuple[str, str, str]]:
+        """The code, the place and the words of every loss."""
+        return [one for ledger in self.ledgers if ledger is not None for one in ledger.told]
+
+    @property
     def told(self) -> list[Loss]:
         """The losses in full."""
         return [loss for ledger in self.ledgers if ledger is not None for loss in ledger.losses]
