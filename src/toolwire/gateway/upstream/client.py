@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from toolwire.gateway.bunch import Bunch
 from toolwire.gateway.settings.config import Deadlines
 from toolwire.gateway.upstream.address import Address
 from toolwire.gateway.upstream.connection import BODY, DONE, HEAD, SLICE, Connection, Sink
@@ -157,8 +156,6 @@ class Client:
         self._sites: dict[Address, _Site] = {}
         self._trust = Trust()
         self._closed = False
-        loop = asyncio.get_running_loop()
-        self._reads = Bunch(loop)
 
     async def send(
         self, address: Address, method: str, path: str, headers: Sequence[tuple[str, str]], body: bytes
@@ -166,7 +163,7 @@ class Client:
         """Ask, and wait for the head of the answer."""
         site = self._sites.get(address)
         if site is None:
-            site = self._sites[address] = _Site(address, self._trust, self._reads)
+            site = self._sites[address] = _Site(address, self._trust)
         head = site.head(method, path, headers, len(body))
         if isinstance(head, Fault):
             return head
@@ -196,7 +193,7 @@ class Client:
     async def _connect(self, site: _Site) -> Connection | Fault:
         deadlines, peer = self._deadlines, site.peer
         connection = await site.dialer.dial(
-            deadlines.connect, lambda: Connection(peer, deadlines, site.idle, site.everyone, site.reads)
+            deadlines.connect, lambda: Connection(peer, deadlines, site.idle, site.everyone)
         )
         if self._closed and isinstance(connection, Connection):
             connection.drop()
@@ -216,10 +213,9 @@ class _Site:
         "everyone",
         "idle",
         "peer",
-        "reads",
     )
 
-    def __init__(self, address: Address, trust: Trust, reads: Bunch) -> None:
+    def __init__(self, address: Address, trust: Trust) -> None:
         proxy = read_proxy(address.proxy) if address.proxy else None
         self._address = address
         self._proxy = proxy if address.scheme == "http" else None
@@ -228,7 +224,6 @@ class _Site:
         self._clock = asyncio.get_running_loop().time
         self.peer = address.peer if proxy is None else f"{address.peer} (by {proxy.peer})"
         self.dialer = Dialer(address, proxy, trust)
-        self.reads = reads
         self.idle: list[Connection] = []
         self.everyone: set[Connection] = set()
 

@@ -15,7 +15,6 @@ from typing import cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from toolwire.gateway.bunch import Bunch
 from toolwire.gateway.settings.config import Deadlines
 from toolwire.gateway.upstream.faults import Fault
 
@@ -57,7 +56,6 @@ class Connection(asyncio.Protocol):
         "_paused",
         "_pending",
         "_pieces",
-        "_reads",
         "_roof",
         "_secured",
         "_sink",
@@ -79,16 +77,8 @@ class Connection(asyncio.Protocol):
         "status",
     )
 
-    def __init__(
-        self,
-        peer: str,
-        deadlines: Deadlines,
-        idle: list[Connection],
-        everyone: set[Connection],
-        reads: Bunch,
-    ) -> None:
+    def __init__(self, peer: str, deadlines: Deadlines, idle: list[Connection], everyone: set[Connection]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._reads = reads
         self._deadlines = deadlines
         self._idle = idle
         self._everyone = everyone
@@ -304,7 +294,7 @@ class Connection(asyncio.Protocol):
         if self._sink is not None:
             if not self._pending:
                 self._pending = True
-                self._reads.add(self._hand_over, b"")
+                self._loop.call_soon(self._hand_over)
             return
         if self.held > self._roof and not self._paused:
             self._paused = True
@@ -319,8 +309,9 @@ class Connection(asyncio.Protocol):
         elif self.phase == BODY and self._due != NEVER:
             self._due = self._loop.time() + self._deadlines.between_bytes
 
-    def _hand_over(self, _: bytes) -> None:
-        """To the sink, at the end of the round."""
+    def _hand_over(self) -> None:
+        """To the sink, at the end of the loop's round: a peer that is woken by a write takes the processor at once
+        where there is no other, so all that is there is read first, then translated, then written."""
         self._pending = False
         sink = self._sink
         if sink is None:
