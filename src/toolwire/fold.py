@@ -83,6 +83,10 @@ class Fold:
         if taken is not None:
             taken(self, event)
 
+    def taker(self, index: int) -> Callable[[str], None]:
+        """What takes the text of further deltas of an open part."""
+        return self._parts[index].pieces.append
+
     def _text(self, event: TextDelta | ArgumentsDelta) -> None:
         self._parts[event.index].pieces.append(event.text)
 

@@ -5,9 +5,12 @@ Frames are cut on bytes and only whole ones are decoded, so no split of the inpu
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 MAX_FRAME = 64 * 1024 * 1024
+_ORDINARY = re.compile(rb"(?:event: ([^\n]*)\n)?data: ([^\n]*)").fullmatch
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -29,13 +32,20 @@ class Splitter:
         self._event: str | None = None
         self._data: list[bytes] = []
         self._begun = False
+        self._between = False
+        """Does nothing of a frame wait for its rest?"""
+        self._name: str | None = None
+        self._head = b"data: "
+        """What the last ordinary frame was called, and all that stood before its data: the next one is mostly alike."""
         self._max = max_frame
         self._held = 0
 
     def feed(self, data: bytes) -> list[Frame]:
-        if self._begun and not self._tail and data.endswith(b"\n\n") and self._is_one(data):
-            frame = self._block(data[:-2])
-            return [] if frame is None else [frame]
+        if self._between and data.startswith(self._head):
+            # One ordinary frame, as it comes where a server sends one at a time.
+            text, _, rest = data[len(self._head) :].partition(b"\n")
+            if rest == b"\n" and b"\r" not in text:
+                return [Frame(self._name, text)]
         self._tail += data
         if not self._begun:
             if len(self._tail) < 3 and b"\xef\xbb\xbf".startswith(self._tail):
@@ -44,13 +54,10 @@ class Splitter:
             if self._tail.startswith(b"\xef\xbb\xbf"):
                 del self._tail[:3]
         frames = self._frames(data)
+        self._between = not self._tail and not self._data and self._event is None
         if len(self._tail) + self._held > self._max:
             raise FrameTooLong(f"a frame of the stream is longer than {self._max:,} bytes")
         return frames
-
-    def _is_one(self, data: bytes) -> bool:
-        """Is it one ordinary frame, as it comes where a server sends one at a time?"""
-        return data.find(b"\n\n") == len(data) - 2 and b"\r" not in data and not self._data and self._event is None
 
     def close(self) -> list[Frame]:
         """The end of input: a last frame that lacks its blank line is still a frame."""
@@ -76,12 +83,16 @@ class Splitter:
 
     def _block(self, block: bytes) -> Frame | None:
         """The frame of a whole block of lines."""
-        if block.startswith(b"data: ") and b"\n" not in block:
-            return Frame(None, block[6:])
-        if block.startswith(b"event: "):
-            name, _, data = block[7:].partition(b"\n")
-            if data.startswith(b"data: ") and b"\n" not in data:
-                return Frame(name.decode("utf-8", "replace").strip(), data[6:])
+        if block.startswith(self._head):
+            data = block[len(self._head) :]
+            if b"\n" not in data:
+                return Frame(self._name, data)
+        ordinary = _ORDINARY(block)
+        if ordinary is not None:
+            name, data = ordinary.groups()
+            self._name = None if name is None else name.decode("utf-8", "replace").strip()
+            self._head = block[: ordinary.start(2)]
+            return Frame(self._name, data)
         found = [frame for line in (*block.split(b"\n"), b"") if (frame := self._line(line)) is not None]
         return found[0] if found else None
 

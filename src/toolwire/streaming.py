@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from toolwire import unseen
 from toolwire.bodies import Body, parsed
 from toolwire.events import (
+    ArgumentsDelta,
     Carried,
     Checker,
     ChoiceEnd,
@@ -17,6 +18,7 @@ from toolwire.events import (
     ResponseEnd,
     ResponseFailed,
     ResponseStart,
+    TextDelta,
     UsageUpdate,
 )
 from toolwire.fold import Fold, unfold
@@ -70,6 +72,12 @@ class StreamTranslation:
         """Has anything of the answer itself come, not only its start?"""
         self.ended = False
         self._calls = WholeCalls()
+        self._growing: type | None = None
+        """The type of the last delta, as long as others like it can be nothing but more of the same."""
+        self._index = self._onto = 0
+        """The part that grows, by the provider's number and by the client's."""
+        self._takers: tuple[Callable[[str], None], ...] = ()
+        """Who else keeps its text."""
 
     @property
     def called(self) -> bool:
@@ -94,7 +102,8 @@ class StreamTranslation:
         return self.rounds is not None and self.rounds.paused
 
     def feed(self, data: bytes) -> bytes:
-        return self._through(self._reader.feed(data))
+        events = self._reader.feed(data)
+        return self._one(events[0]) if self._growing is not None and len(events) == 1 else self._through(events)
 
     def feed_whole(self, body: Body) -> bytes:
         """A whole answer where the provider sent no stream though one was asked for."""
@@ -132,31 +141,56 @@ class StreamTranslation:
 
     def _through(self, events: list[Event]) -> bytes:
         out: list[bytes] = []
-        write = self._writer.write
         if self.rounds is not None:
             events = self.rounds.through(events)
         for event in events:
             if self.failure is not None and (self._steps is not None or not isinstance(event, Carried)):
                 break
-            fault = self._checker.check(event)
-            if fault is not None:
-                event = ResponseFailed(fault)
-            tapped = _TAPS.get(type(event))
-            if tapped is None:
-                self.begun = True
-            else:
-                tapped(self, event)
-            if self._fold is not None:
-                self._fold.add(event)
-            if self._steps is None or fault is not None:
-                self._noted(event)
-                out.append(write(event))
-            else:
-                for made in self._steps.step(event):
-                    self._noted(made)
-                    out.append(write(made))
-                self.failure = self.failure or self._steps.failure
+            out.append(self._one(event))
         return b"".join(out)
+
+    def _one(self, event: Event) -> bytes:
+        kind = type(event)
+        if kind is self._growing and event.index == self._index:  # type: ignore[union-attr]
+            text = event.text  # type: ignore[union-attr]
+            for take in self._takers:
+                take(text)
+            return self._writer.write(kind(self._onto, text))  # type: ignore[arg-type]
+        if kind is not UsageUpdate:
+            self._growing = None
+        fault = self._checker.check(event)
+        if fault is not None:
+            event = ResponseFailed(fault)
+        tapped = _TAPS.get(type(event))
+        if tapped is None:
+            self.begun = True
+        else:
+            tapped(self, event)
+        if self._fold is not None:
+            self._fold.add(event)
+        if self._steps is None or fault is not None:
+            self._noted(event)
+            return self._writer.write(event)
+        return self._stepped(event, self._steps)
+
+    def _stepped(self, event: Event, steps: AnswerSteps) -> bytes:
+        out: list[bytes] = []
+        for made in steps.step(event):
+            self._noted(made)
+            out.append(self._writer.write(made))
+        self.failure = self.failure or steps.failure
+        if isinstance(event, TextDelta | ArgumentsDelta):
+            self._expect(event, steps)
+        return b"".join(out)
+
+    def _expect(self, event: TextDelta | ArgumentsDelta, steps: AnswerSteps) -> None:
+        """More like it, which need not be looked at again; rounds look at everything."""
+        grown = steps.grown(event) if self.failure is None and self.rounds is None else None
+        if grown is not None:
+            self._growing, self._index = type(event), event.index
+            self._onto, self._takers = grown
+            if self._fold is not None:
+                self._takers += (self._fold.taker(event.index),)
 
     def _noted(self, event: Event) -> None:
         if self.rounds is not None and not self._seal:
