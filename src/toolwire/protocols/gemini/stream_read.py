@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from msgspec import ValidationError, convert
 from msgspec.structs import replace
 
 from toolwire.events import (
@@ -33,6 +34,7 @@ from toolwire.ir import Call, Failure, Finish, Origin, Part, Reasoning, Text
 from toolwire.protocols.gemini.details.fragments import Fragments
 from toolwire.protocols.gemini.details.framing import Framing
 from toolwire.protocols.gemini.details.grounding import TOLD, read_grounding
+from toolwire.protocols.gemini.details.growing import More
 from toolwire.protocols.gemini.errors import read_error
 from toolwire.protocols.gemini.names import (
     ANSWER,
@@ -50,6 +52,7 @@ from toolwire.reading import says_something
 from toolwire.sse import Frame as Bytes
 from toolwire.sse import FrameTooLong
 from toolwire.wire import (
+    Json,
     Malformed,
     Object,
     Path,
@@ -64,7 +67,6 @@ from toolwire.wire import (
 
 SILENT = Frame(NAME, None, None, silent=True)
 _ROOT: Path = (None, "event")
-_GROWING = frozenset({"content", "index"})
 
 
 def _unreadable(error: Malformed) -> Failure:
@@ -134,33 +136,37 @@ class StreamReader:
     def _take(self, frames: list[Bytes], at_end: bool = False) -> list[Event]:
         out = self._out = []
         for bytes_ in frames:
-            if self._done:
-                break
             path = (_ROOT, self._frames)
             self._frames += 1
-            if bytes_.data.strip() == b"[DONE]":
-                frame = Frame(NAME, bytes_.event, None)
-                out.append(Carried("[DONE]", Origin(NAME, path, None), quiet=True, frame=frame))
-                continue
             try:
                 json = decode(bytes_.data, path)
             except Malformed as error:
+                if bytes_.data.strip() == b"[DONE]":
+                    frame = Frame(NAME, bytes_.event, None)
+                    out.append(Carried("[DONE]", Origin(NAME, path, None), quiet=True, frame=frame))
+                    continue
                 # What the end of input tore is a stream that was cut, not one that was wrong.
                 out.extend(self._cut() if at_end else self._fail(_unreadable(error)))
                 break
             frame = Frame(NAME, bytes_.event, json)
-            more = self._more(json, path, frame) if json.__class__ is dict else None
+            more = self._more(json, path, frame)
             if more is not None:
                 out.append(more)
                 continue
-            before = len(out)
-            try:
-                self._chunk(as_object(json, path), path, frame)
-            except Malformed as error:
-                out.extend(self._fail(_unreadable(error)))
-            if len(out) == before:
-                out.append(Carried("chunk", Origin(NAME, path, json), quiet=True, frame=frame))
+            self._other(json, path, frame)
+            if self._done:
+                break
         return out
+
+    def _other(self, json: Json, path: Path, frame: Frame) -> None:
+        out = self._out
+        before = len(out)
+        try:
+            self._chunk(as_object(json, path), path, frame)
+        except Malformed as error:
+            out.extend(self._fail(_unreadable(error)))
+        if len(out) == before:
+            out.append(Carried("chunk", Origin(NAME, path, json), quiet=True, frame=frame))
 
     def _fail(self, failure: Failure, frame: Frame | None = None) -> list[Event]:
         self._done = True
@@ -173,29 +179,26 @@ class StreamReader:
 
     # --- chunks ---
 
-    def _more(self, chunk: Object, path: Path, frame: Frame) -> Event | None:
+    def _more(self, chunk: Json, path: Path, frame: Frame) -> Event | None:
         """The short way for the usual chunk: more of the text that is open, in one part, and no other key."""
-        candidates, usage = chunk.get("candidates"), chunk.get("usageMetadata")
-        if candidates.__class__ is not list or len(candidates) != 1 or not ANSWER.keys.issuperset(chunk):
+        try:
+            more = convert(chunk, More)
+        except ValidationError:
             return None
-        node = candidates[0]
-        if node.__class__ is not dict or not _GROWING.issuperset(node) or node.get("index", 0).__class__ is not int:
+        (node,) = more.candidates
+        (part,) = node.content.parts
+        one = self._candidates.get(node.index)
+        if one is None or (channel := one.channel) is None or channel.thought is not part.thought:
             return None
-        one, content = self._candidates.get(node.get("index", 0)), node.get("content")
-        if one is None or one.channel is None or content.__class__ is not dict or not CONTENT.keys.issuperset(content):
-            return None
-        parts = content.get("parts")
-        if parts.__class__ is not list or len(parts) != 1 or (part := parts[0]).__class__ is not dict:
-            return None
-        text, thought = part.get("text"), part.get("thought") is True
-        if not text or text.__class__ is not str or len(part) != 1 + thought or thought is not one.channel.thought:
+        text, usage = part.text, more.usageMetadata
+        if not text:
             return None
         if usage.__class__ is dict:
             self._usage = (usage, (path, "usageMetadata"))
         elif usage is not None:
             return None
-        one.channel.pieces.append(text)
-        return TextDelta(one.channel.index, text, frame)
+        channel.pieces.append(text)
+        return TextDelta(channel.index, text, frame)
 
     def _chunk(self, raw: Object, path: Path, frame: Frame) -> None:
         if "error" in raw:

@@ -3,46 +3,58 @@ the other."""
 
 from __future__ import annotations
 
-from collections import deque
-
 from toolwire.sse import ArraySplitter, Frame, FrameTooLong, Splitter
 from toolwire.wire import Json, Malformed, decode, encode
 
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 _KEPT = 64 * 1024
 """How many of the last bytes are kept, to find an error that came without its `data:`."""
+_MANY = 8
+"""How many pieces are held before it is asked which of them are still needed."""
 
 
 class Framing:
     def __init__(self) -> None:
         self._splitter: Splitter | ArraySplitter | None = None
         self._head = b""
-        self._recent: deque[bytes] = deque()
-        self._held = 0
+        self._recent: list[bytes] = []
+        self._many = _MANY
 
     def feed(self, data: bytes) -> list[Frame]:
-        if self._splitter is None:
+        splitter = self._splitter
+        if splitter is None:
             data = self._head + data
             start = data.lstrip(_BLANK)
             if not start:
                 self._head = data
                 return []
-            self._splitter = ArraySplitter() if start[:1] in (b"[", b"{") else Splitter()
-        if isinstance(self._splitter, Splitter):
-            self._remember(data)
-        return self._splitter.feed(data)
+            splitter = self._splitter = ArraySplitter() if start[:1] in (b"[", b"{") else Splitter()
+        if splitter.__class__ is Splitter:
+            recent = self._recent
+            recent.append(data)
+            if len(recent) > self._many:
+                self._forget()
+        return splitter.feed(data)
 
     def close(self) -> list[Frame]:
         return self._splitter.close() if self._splitter is not None else []
 
-    def _remember(self, data: bytes) -> None:
-        self._recent.append(data)
-        self._held += len(data)
-        while self._held - len(self._recent[0]) > _KEPT:
-            self._held -= len(self._recent.popleft())
+    def _forget(self) -> None:
+        """Of what was fed, only what stands behind the last line of data, and no more than is kept."""
+        recent = self._recent
+        at = len(recent) - 1
+        held = len(recent[at])
+        while at and held <= _KEPT and not (recent[at].startswith(b"data:") and recent[at - 1].endswith(b"\n")):
+            at -= 1
+            held += len(recent[at])
+        del recent[:at]
+        self._many = max(_MANY, 2 * len(recent))
 
     def bare_error(self) -> Json:
         """An error that a server wrote behind the last frame as plain JSON; None when there is none."""
+        if not self._recent:
+            return None
+        self._forget()
         lines = b"".join(self._recent).splitlines()
         last = max((number for number, line in enumerate(lines) if line.startswith(b"data:")), default=-1)
         rest = b"\n".join(lines[last + 1 :]).strip()
