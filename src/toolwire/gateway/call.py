@@ -14,8 +14,8 @@ from toolwire.gateway.access import Visitor
 from toolwire.gateway.bodies import Peek
 from toolwire.gateway.lines import Line, State
 from toolwire.gateway.telemetry.record import Record
-from toolwire.gateway.upstream.connection import Sink
 from toolwire.gateway.upstream.faults import Fault
+from toolwire.gateway.upstream.waiting import Sink
 from toolwire.ir import Call as ToolCall
 from toolwire.ir import Failure, Result, Tool, Usage
 from toolwire.keeping import Tap

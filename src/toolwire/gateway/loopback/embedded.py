@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 
 from toolwire.gateway.loopback.model import Answered
-from toolwire.gateway.upstream.connection import Sink
 from toolwire.gateway.upstream.faults import Fault
+from toolwire.gateway.upstream.waiting import Sink
 
 
 class Embedded:

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 from toolwire.gateway.settings.config import Deadlines
 from toolwire.gateway.upstream.address import Address
-from toolwire.gateway.upstream.connection import BODY, DONE, HEAD, SLICE, Connection, Sink
+from toolwire.gateway.upstream.connection import SLICE, Connection
 from toolwire.gateway.upstream.dial import Dialer
 from toolwire.gateway.upstream.faults import Fault
 from toolwire.gateway.upstream.proxy import read_proxy, refusal
 from toolwire.gateway.upstream.trust import Trust
 from toolwire.gateway.upstream.unpacking import ENCODINGS, Unpacker
+from toolwire.gateway.upstream.waiting import BODY, DONE, HEAD, Sink
 
 __all__ = ["Address", "Answer", "Client", "Fault"]
 

@@ -1,25 +1,20 @@
 """One connection to a provider: bytes in and out, one exchange at a time. What goes wrong is noted as a `Fault`.
 
-Nothing here raises for what a peer does. Whoever waits sleeps on one future, which is woken when what it waits for is
-there or can no longer come. The deadline is a number that one timer looks at, so an exchange sets no timer of its own.
+Nothing here raises for what a peer does.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 import ssl
 import sys
-from collections.abc import Callable
 from typing import cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from toolwire.gateway.settings.config import Deadlines
 from toolwire.gateway.upstream.faults import Fault
-
-IDLE, HEAD, BODY, DONE = range(4)
-"""The phases of an exchange: none, waiting for the head of the answer, for its body, nothing more to come."""
+from toolwire.gateway.upstream.waiting import BODY, DONE, HEAD, IDLE, Sink, Waiting
 
 MAX_HEAD = 128 * 1024
 """Of a head, and of everything else that brings no body nearer (interim answers, chunk extensions, trailers)."""
@@ -32,67 +27,38 @@ SLICE = 256 * 1024
 MAX_IDLE = 64
 MAX_AGE = 55.0
 """Seconds that a connection may be idle: below the minute after which many servers hang up."""
-NEVER = math.inf
-Sink = Callable[[bytes], bool]
-"""Takes bytes; False when no more should come for now."""
-
 _names: dict[bytes, str] = {}
 
 
-class Connection(asyncio.Protocol):
+class Connection(Waiting):
     """`idle` and `everyone` are lists of its pool; it puts itself in and takes itself out."""
 
     __slots__ = (
         "_barren",
-        "_cap",
-        "_deadlines",
-        "_due",
         "_everyone",
         "_farewell",
         "_idle",
         "_idle_since",
-        "_loop",
         "_parser",
         "_paused",
         "_pending",
         "_pieces",
         "_roof",
         "_secured",
-        "_sink",
-        "_timer",
-        "_timer_at",
-        "_transport",
-        "_waiter",
-        "_wanted",
         "_writable",
         "bodiless",
-        "fault",
         "headers",
-        "held",
-        "keep",
-        "lost",
-        "peer",
-        "phase",
         "seen",
         "status",
     )
 
     def __init__(self, peer: str, deadlines: Deadlines, idle: list[Connection], everyone: set[Connection]) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._deadlines = deadlines
+        super().__init__(peer, deadlines)
         self._idle = idle
         self._everyone = everyone
         self._parser = HttpResponseParser(self)
-        self._transport: asyncio.Transport
-        self._waiter: asyncio.Future[None] | None = None
-        self._sink: Sink | None = None
         self._pending = False
         """Is there something for the sink at the end of the round?"""
-        self._wanted = BODY
-        self._cap = 0
-        self._due = NEVER
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = NEVER
         self._paused = False
         self._writable = True
         self._secured: ssl.SSLObject | None = None
@@ -100,16 +66,10 @@ class Connection(asyncio.Protocol):
         self._pieces: list[bytes] = []
         self._barren = 0
         self._roof = HIGH
-        self.peer = peer
-        self.phase = IDLE
-        self.fault: Fault | None = None
         self.status = 0
         self.headers: dict[str, str] = {}
-        self.held = 0
         self.bodiless = False
         self.seen = False
-        self.keep = True
-        self.lost = False
         self._idle_since = 0.0
 
     # --- the caller's side ------------------------------------------------------------------------------------------
@@ -199,18 +159,6 @@ class Connection(asyncio.Protocol):
         if len(idle) > MAX_IDLE:
             idle.pop(0).drop()
 
-    def drop(self) -> None:
-        """Close at once, so that the provider sees it."""
-        self.fail(Fault("cut", f"the connection to {self.peer} was closed on this side"))
-
-    def fail(self, fault: Fault) -> None:
-        if self.fault is None and self.phase in (HEAD, BODY):
-            self.fault = fault
-        self.keep = False
-        if not self.lost:
-            self._transport.abort()
-        self._wake()
-
     def forget(self) -> None:
         """Nobody holds the answer any more. The garbage collector may come from any thread."""
         if not self._loop.is_closed():
@@ -218,53 +166,6 @@ class Connection(asyncio.Protocol):
 
     def usable(self, now: float) -> bool:
         return not self.lost and now - self._idle_since < MAX_AGE
-
-    # --- waiting ----------------------------------------------------------------------------------------------------
-
-    async def _wait(self, wanted: int, cap: int, seconds: float) -> None:
-        """Until the phase `wanted`, more than `cap` bytes, or a fault; 0 seconds are no limit."""
-        self._wanted = wanted
-        self._cap = cap
-        if seconds:
-            due = self._due = self._loop.time() + seconds
-            if self._timer is None or self._timer_at > due:
-                self._set_timer(seconds)
-        self._waiter = waiter = self._loop.create_future()
-        try:
-            await waiter
-        except (asyncio.CancelledError, GeneratorExit):
-            self._waiter = self._sink = None
-            self.drop()
-            raise
-
-    def _wake(self) -> None:
-        waiter, self._waiter = self._waiter, None
-        self._due = NEVER
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
-
-    def _set_timer(self, seconds: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at = self._due
-        self._timer = self._loop.call_later(seconds, self._ring)
-
-    def _ring(self) -> None:
-        """The timer: mostly the exchange that set it is long over, and it goes on for a later one or stops."""
-        self._timer = None
-        left = self._due - self._loop.time()
-        if left == NEVER:
-            return
-        if left > 0:
-            self._set_timer(left)
-        elif self.phase == HEAD:
-            seconds = f"{self._deadlines.first_byte:g}"
-            self.fail(Fault("first-byte-timeout", f"{self.peer} did not begin to answer within {seconds} seconds"))
-        else:
-            seconds = f"{self._deadlines.between_bytes:g}"
-            self.fail(
-                Fault("idle-timeout", f"{self.peer} fell silent for {seconds} seconds in the middle of its answer")
-            )
 
     # --- the event loop's side --------------------------------------------------------------------------------------
 
@@ -301,13 +202,6 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
         if self._waiter is not None:
             self._look()
-
-    def _look(self) -> None:
-        """Is what somebody waits for there?"""
-        if self.phase >= self._wanted or self.held > self._cap:
-            self._wake()
-        elif self.phase == BODY and self._due != NEVER:
-            self._due = self._loop.time() + self._deadlines.between_bytes
 
     def _hand_over(self) -> None:
         """To the sink, at the end of the loop's round: a peer that is woken by a write takes the processor at once

@@ -1,0 +1,125 @@
+"""Whoever waits for a provider: how far its answer is, what went wrong, and until when there is time.
+
+Whoever waits sleeps on one future, which is woken when what it waits for is there or can no longer come. The deadline
+is a number that one timer looks at, so an exchange sets no timer of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+
+from toolwire.gateway.settings.config import Deadlines
+from toolwire.gateway.upstream.faults import Fault
+
+IDLE, HEAD, BODY, DONE = range(4)
+"""The phases of an exchange: none, waiting for the head of the answer, for its body, nothing more to come."""
+NEVER = math.inf
+Sink = Callable[[bytes], bool]
+"""Takes bytes; False when no more should come for now."""
+
+
+class Waiting(asyncio.Protocol):
+    """The part of a connection that somebody may wait for."""
+
+    __slots__ = (
+        "_cap",
+        "_deadlines",
+        "_due",
+        "_loop",
+        "_sink",
+        "_timer",
+        "_timer_at",
+        "_transport",
+        "_waiter",
+        "_wanted",
+        "fault",
+        "held",
+        "keep",
+        "lost",
+        "peer",
+        "phase",
+    )
+
+    def __init__(self, peer: str, deadlines: Deadlines) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._deadlines = deadlines
+        self._transport: asyncio.Transport
+        self._waiter: asyncio.Future[None] | None = None
+        self._sink: Sink | None = None
+        self._wanted = BODY
+        self._cap = 0
+        self._due = NEVER
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = NEVER
+        self.peer = peer
+        self.phase = IDLE
+        self.fault: Fault | None = None
+        self.held = 0
+        self.keep = True
+        self.lost = False
+
+    def drop(self) -> None:
+        """Close at once, so that the provider sees it."""
+        self.fail(Fault("cut", f"the connection to {self.peer} was closed on this side"))
+
+    def fail(self, fault: Fault) -> None:
+        if self.fault is None and self.phase in (HEAD, BODY):
+            self.fault = fault
+        self.keep = False
+        if not self.lost:
+            self._transport.abort()
+        self._wake()
+
+    async def _wait(self, wanted: int, cap: int, seconds: float) -> None:
+        """Until the phase `wanted`, more than `cap` bytes, or a fault; 0 seconds are no limit."""
+        self._wanted = wanted
+        self._cap = cap
+        if seconds:
+            due = self._due = self._loop.time() + seconds
+            if self._timer is None or self._timer_at > due:
+                self._set_timer(seconds)
+        self._waiter = waiter = self._loop.create_future()
+        try:
+            await waiter
+        except (asyncio.CancelledError, GeneratorExit):
+            self._waiter = self._sink = None
+            self.drop()
+            raise
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        self._due = NEVER
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def _set_timer(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = self._due
+        self._timer = self._loop.call_later(seconds, self._ring)
+
+    def _ring(self) -> None:
+        """The timer: mostly the exchange that set it is long over, and it goes on for a later one or stops."""
+        self._timer = None
+        left = self._due - self._loop.time()
+        if left == NEVER:
+            return
+        if left > 0:
+            self._set_timer(left)
+        elif self.phase == HEAD:
+            seconds = f"{self._deadlines.first_byte:g}"
+            self.fail(Fault("first-byte-timeout", f"{self.peer} did not begin to answer within {seconds} seconds"))
+        else:
+            seconds = f"{self._deadlines.between_bytes:g}"
+            self.fail(
+                Fault("idle-timeout", f"{self.peer} fell silent for {seconds} seconds in the middle of its answer")
+            )
+
+    def _look(self) -> None:
+        """Is what somebody waits for there?"""
+        if self.phase >= self._wanted or self.held > self._cap:
+            self._wake()
+        elif self.phase == BODY and self._due != NEVER:
+            self._due = self._loop.time() + self._deadlines.between_bytes
