@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -16,6 +18,7 @@ from toolwire.gateway.loopback.model import answer
 from toolwire.gateway.passing import Passing
 from toolwire.gateway.preparing import Missing, completed, prepared
 from toolwire.gateway.rounding import left_over, results_of
+from toolwire.gateway.telemetry.heard import Overheard
 from toolwire.gateway.telemetry.record import Record
 from toolwire.gateway.telemetry.watching import Telemetry
 from toolwire.gateway.upstream.client import Client
@@ -44,34 +47,44 @@ class Asking:
             ready = await _recalled(call, line, ready)
         if isinstance(ready, Refusal):
             return ready
-        record = call.record
-        record.provider, record.target, record.model = line.provider.name, line.room.name, line.model
+        record, room = call.record, line.room
+        record.provider, record.target, record.model = line.provider.name, room.name, line.model
         record.passed = ready.passed
         source = await self.send(call, line, ready.body)
         if isinstance(source, Fault):
             return refusals.faulty(call, line, source)
-        record.upstream_id = source.headers.get(line.room.http.request_id, "")
+        record.upstream_id = source.headers.get(room.http.request_id, "")
+        got: Reply | Flow | Refusal
         if source.status >= 300:
-            return _keyless(await self._refused(call, ready, source), line)
-        got = await (self._flowing if call.stream else self._whole)(call, ready, source)
-        if isinstance(got, Refusal) and record.calls:
+            got = await self._refused(call, ready, source)
+        elif call.stream:
+            got = await self._flowing(call, ready, source)
+        else:
+            got = await self._whole(call, ready, source)
+        if not isinstance(got, Refusal):
+            return got
+        if source.status < 300 and record.calls:
             got = replace(got, again=False, onward=False)  # what was done must not be done a second time
-        return _keyless(got, line) if isinstance(got, Refusal) else got
+        return _keyless(got, line)
 
-    async def send(self, call: Call, line: Line, body: bytes, method: str = "POST") -> Source | Fault:
-        heard = call.record.heard
-        if heard is None:
-            return await self._sent(call, line, body, method)
+    def send(self, call: Call, line: Line, body: bytes, method: str = "POST") -> Coroutine[Any, Any, Source | Fault]:
+        record = call.record
+        if record.heard is not None:
+            return self._overheard(call, line, body, method, record.heard)
+        return self._sent(call, line, body, method)
+
+    async def _overheard(self, call: Call, line: Line, body: bytes, method: str, heard: Overheard) -> Source | Fault:
         asked = heard.asks(line.room.name, line.provider.name, f"{line.server}{line.path}", body)
         source = await self._sent(call, line, body, method)
         return source if isinstance(source, Fault) else heard.hears(asked, source)
 
-    async def _sent(self, call: Call, line: Line, body: bytes, method: str) -> Source | Fault:
+    def _sent(self, call: Call, line: Line, body: bytes, method: str) -> Coroutine[Any, Any, Source | Fault]:
+        record = call.record
         if line.address is None:
-            return Embedded(answer(line.room, body, line.model, line.stream, int(call.now), call.seed))
-        call.record.server = line.server
-        headers = call_headers(call, line, body, self._hops, self._telemetry.upstream_headers(call.record))
-        return await self._client.send(line.address, method, line.path, headers, body)
+            return _embedded(call, line, body)
+        record.server = line.server
+        headers = call_headers(call, line, body, self._hops, self._telemetry.upstream_headers(record))
+        return self._client.send(line.address, method, line.path, headers, body)
 
     async def _refused(self, call: Call, ready: Prepared, source: Source) -> Refusal:
         line = ready.line
@@ -91,19 +104,16 @@ class Asking:
     # --- whole answers ---
 
     async def _whole(self, call: Call, ready: Prepared, source: Source) -> Reply | Refusal:
-        line, record = ready.line, call.record
+        line, record, headers = ready.line, call.record, source.headers
         data: bytes | Fault | Failure = await source.read(MAX_ANSWER)
-        if isinstance(data, bytes) and not ready.passed and ready.exchange.goes_on:
+        if not ready.passed and isinstance(data, bytes) and ready.exchange.goes_on:
             data = await self._in_rounds(call, ready, data)
-        if isinstance(data, Fault):
-            return refusals.faulty(call, line, data)
-        if isinstance(data, Failure):
-            return refusals.refused(data, refusals.reply(call.client, data))
-        said_so = source.headers.get("content-type", "").startswith(STREAM)
-        streamed = _is_stream(data) or (said_so and not data.lstrip().startswith(b"{"))
+        if not isinstance(data, bytes):
+            return _broken(call, line, data)
+        streamed = data[:1] != b"{" and _came_as_stream(data, headers)
         try:
             if ready.passed and not streamed:
-                passing = Reply(200, answer_headers(call, line, source.headers, ()), data)
+                passing = Reply(200, answer_headers(call, line, headers, ()), data)
                 failed = _looked_at(line.room, data, record)
                 return passing if failed is None else _failed(call, failed, passing)
             said = ready.exchange.streamed_response(data) if streamed else ready.exchange.response(data)
@@ -114,7 +124,7 @@ class Asking:
             await call.sealing.keep(said.kept)
         codes = (*ready.codes, *said.ledger.codes, *refusals.unsealed(call))
         record.lost(codes, ready.ledger, said.ledger)
-        whole = Reply(said.status, {**said.headers, **answer_headers(call, line, source.headers, codes)}, said.body)
+        whole = Reply(said.status, {**said.headers, **answer_headers(call, line, headers, codes)}, said.body)
         return whole if said.failure is None else refusals.refused(said.failure, whole)
 
     async def _in_rounds(self, call: Call, ready: Prepared, data: bytes) -> bytes | Fault | Failure:
@@ -247,9 +257,26 @@ async def _awaited(flow: Flow, seconds: float) -> bytes | Fault | None:
     return None
 
 
+async def _embedded(call: Call, line: Line, body: bytes) -> Source:
+    return Embedded(answer(line.room, body, line.model, line.stream, int(call.now), call.seed))
+
+
+def _broken(call: Call, line: Line, why: Fault | Failure) -> Refusal:
+    """An answer that did not come to its end."""
+    if isinstance(why, Fault):
+        return refusals.faulty(call, line, why)
+    return refusals.refused(why, refusals.reply(call.client, why))
+
+
 def _is_stream(data: bytes) -> bool:
     """Did the provider send a stream though none was asked for? A later round may come otherwise than the first."""
     return data.lstrip()[:6].startswith((b"data:", b"event:", b":"))
+
+
+def _came_as_stream(data: bytes, headers: Mapping[str, str]) -> bool:
+    """The same, where the headers of the first round may say so too."""
+    said_so = headers.get("content-type", "").startswith(STREAM)
+    return _is_stream(data) or (said_so and not data.lstrip().startswith(b"{"))
 
 
 def _looked_at(room: Room, data: bytes, record: Record) -> Response | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Protocol
 
 from msgspec import Struct
 
 from toolwire.exchange import Exchange
 from toolwire.gateway.access import Visitor
-from toolwire.gateway.bodies import Peek
+from toolwire.gateway.bodies import Peek, has_tools
 from toolwire.gateway.lines import Line, State
 from toolwire.gateway.telemetry.record import Record
 from toolwire.gateway.upstream.faults import Fault
@@ -62,29 +63,27 @@ class Tooling(Protocol):
 
 
 class Call:
-    """What a client asks for."""
+    """What a client asks for. Most of what it can be is seldom, so that it stands here once for all."""
 
-    __slots__ = (
-        "body",
-        "client",
-        "clock",
-        "framing",
-        "headers",
-        "keeper",
-        "model",
-        "most_tokens",
-        "now",
-        "peek",
-        "record",
-        "sealing",
-        "seed",
-        "state",
-        "stream",
-        "tooling",
-        "unseen",
-        "visitor",
-        "without_seals",
-    )
+    body = b""
+    peek = Peek()
+    model = ""
+    stream = False
+    framing = ""
+    seed = ""
+    """What ids of its answer are made from; "" for its request id."""
+    keeper: Keeper | None = None
+    """Keeps its answer, where that is wanted."""
+    sealing: Sealing | None = None
+    """Keeps the seals that the client's protocol has no slot for, and what happened behind its back."""
+    tooling: Tooling | None = None
+    """Has further tools for the model."""
+    without_seals = False
+    """Has a provider refused a seal in it?"""
+    most_tokens: int | None = None
+    """The most that the model at hand can give, where its provider has said so."""
+    unseen = False
+    """May earlier answers have calls that the client did not see?"""
 
     def __init__(
         self,
@@ -103,26 +102,11 @@ class Call:
         """The client's headers, in lower case."""
         self.clock = clock
         """The event loop's."""
-        self.body = b""
-        self.peek = Peek()
-        self.model = ""
-        self.stream = False
-        self.framing = ""
         self.now = time.time()
-        self.seed = ""
-        """What ids of its answer are made from; "" for its request id."""
-        self.keeper: Keeper | None = None
-        """Keeps its answer, where that is wanted."""
-        self.sealing: Sealing | None = None
-        """Keeps the seals that the client's protocol has no slot for, and what happened behind its back."""
-        self.tooling: Tooling | None = None
-        """Has further tools for the model."""
-        self.without_seals = False
-        """Has a provider refused a seal in it?"""
-        self.most_tokens: int | None = None
-        """The most that the model at hand can give, where its provider has said so."""
-        self.unseen = False
-        """May earlier answers have calls that the client did not see?"""
+
+    def has_tools(self) -> bool:
+        """Does it declare tools?"""
+        return has_tools(self.peek, self.body)
 
     @property
     def cancels(self) -> bool:
@@ -208,27 +192,30 @@ class Streaming(Protocol):
 class Prepared:
     """A request as a provider gets it."""
 
-    __slots__ = ("_exchange", "_make", "body", "codes", "ledger", "line", "passed")
+    ledger: Ledger | None = None
+    codes: tuple[str, ...] = ()
+    """What its translation lost or changed."""
+    passed = True
+    """Are these the client's own bytes?"""
 
     def __init__(
         self, line: Line, body: bytes, exchange: Exchange | Callable[[], Exchange], ledger: Ledger | None = None
     ) -> None:
         self.line = line
         self.body = body
-        self.ledger = ledger
-        self.codes = ledger.codes if ledger is not None else ()
-        """What its translation lost or changed."""
-        self.passed = not isinstance(exchange, Exchange)
-        """Are these the client's own bytes?"""
-        self._exchange = exchange if isinstance(exchange, Exchange) else None
-        self._make = exchange
+        if isinstance(exchange, Exchange):
+            self.passed = False
+            self.exchange = exchange
+        else:
+            self._make = exchange
+        if ledger is not None:
+            self.ledger = ledger
+            self.codes = ledger.codes
 
-    @property
+    @cached_property
     def exchange(self) -> Exchange:
         """Made only when needed where the bytes pass: mostly they pass back, too."""
-        if self._exchange is None:
-            self._exchange = self._make()  # type: ignore[operator]
-        return self._exchange
+        return self._make()
 
 
 class Flow:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from toolwire.gateway import refusals
 from toolwire.gateway.asking import MAX_ANSWER, Asking, scrubbed
 from toolwire.gateway.attempts import Attempts
-from toolwire.gateway.bodies import has_tools, peeked
+from toolwire.gateway.bodies import peeked
 from toolwire.gateway.call import Call, Flow, Refusal, Reply
 from toolwire.gateway.headers import answer_headers
 from toolwire.gateway.health import Health
@@ -43,11 +43,9 @@ class Engine:
         self.fault = fault
         self.leaving = leaving
         """Was the gateway asked to stop?"""
-        self._health = health
+        self.ask: Callable[[Call, tuple[Target, ...]], Coroutine[Any, Any, Reply | Flow | Refusal]]
+        self.ask = Attempts(asking, health, telemetry).run
         self._telemetry = telemetry
-
-    def ask(self, call: Call, targets: tuple[Target, ...]) -> Coroutine[Any, Any, Reply | Flow | Refusal]:
-        return Attempts(call, self.asking, self._health, self._telemetry).run(targets)
 
     async def relay(self, call: Call, flow: Flow, outflow: Outflow) -> None:
         try:
@@ -66,7 +64,7 @@ class Engine:
         record.lost(codes, ready.ledger, told)
 
     async def native(self, call: Call, target: Target, path: str) -> Reply | None:
-        room = chosen_room(target, call.client, lambda: has_tools(call.peek, call.body))
+        room = chosen_room(target, call.client, call.has_tools)
         line = replace(call.state.line(target, room, False), path=path)
         source = await self.asking.send(call, line, retold(call, line))
         if isinstance(source, Fault):

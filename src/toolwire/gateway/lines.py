@@ -12,6 +12,7 @@ from toolwire.gateway.access import Access
 from toolwire.gateway.settings.config import Config, Provider
 from toolwire.gateway.settings.routing import Router, Target
 from toolwire.gateway.upstream.client import Address
+from toolwire.options import Options
 from toolwire.policy.match import Policy
 from toolwire.protocols import ROOMS
 from toolwire.room import Room
@@ -39,6 +40,8 @@ class Line(Struct, frozen=True, eq=False):
     maker: str
     stamps: bool
     """Do several accounts make seals of this protocol, so that each must bear its maker's name?"""
+    options: Options = Options()
+    """Those of its translations, as far as they are the same for every call."""
 
 
 class Names:
@@ -94,13 +97,28 @@ class State:
         plain = ROOMS[room.name] is room
         limit = target.max_output_tokens
         maker = f"{room.name}/{provider.name}/{ids.digest(provider.api_key.reveal(), 8)}"
+        stamps = room.name in self._stamped and not provider.embedded
+        options = self._options(model, stream, limit, maker, stamps)
         if provider.embedded:
-            return Line(provider, room, model, stream, limit, plain, None, "", "", {}, maker, False)
+            return Line(provider, room, model, stream, limit, plain, None, "", "", {}, maker, stamps, options)
         address = self.address(provider, room.name)
         path = room.http.path(model, stream)
         fixed = self.fixed(provider, room)
-        stamps = room.name in self._stamped
-        return Line(provider, room, model, stream, limit, plain, address, address.peer, path, fixed, maker, stamps)
+        peer = address.peer
+        return Line(provider, room, model, stream, limit, plain, address, peer, path, fixed, maker, stamps, options)
+
+    def _options(self, model: str, stream: bool, limit: int | None, maker: str, stamps: bool) -> Options:
+        translate = self.config.translate
+        return Options(
+            model=model,
+            stream=stream,
+            binary_results=translate.binary_results,
+            cache_breakpoints=translate.cache_breakpoints,
+            max_output_tokens=limit,
+            max_bytes=self.config.server.max_body,
+            maker=maker,
+            stamps=stamps,
+        )
 
     def address(self, provider: Provider, protocol: str) -> Address:
         key = (provider, protocol)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from toolwire import seals
 from toolwire.exchange import Exchange
@@ -40,17 +41,19 @@ def prepared(call: Call, line: Line) -> Prepared | Refusal | Missing:
         return refusals.keyless(call, line)
     if provider.forward_auth and not call.visitor.own:
         return refusals.anonymous(call, line)
-    make = partial(_exchange, call, line)
-    passes = _passes(call, line)
+    passes = line.room is call.client and _passes(call, line)
     plain = passes and not line.stamps and _same_name(call.model, line.model) and not rules_for(call, line)
     if plain and not _has_history(call):
-        return Prepared(line, renamed(call, line), make)
-    exchange = make()
-    try:
-        ids = exchange.wanted(call.body) if call.sealing is not None else ()
-    except Malformed as bad:
-        return refusals.told(call, Failure("invalid", str(bad), 400, param=bad.path))
-    return Missing(exchange, ids, passes) if ids else completed(call, line, exchange, NOTHING, passes)
+        return Prepared(line, renamed(call, line), partial(_exchange, call, line))
+    exchange = _exchange(call, line)
+    if exchange.keeps:
+        try:
+            ids = exchange.wanted(call.body)
+        except Malformed as bad:
+            return refusals.told(call, Failure("invalid", str(bad), 400, param=bad.path))
+        if ids:
+            return Missing(exchange, ids, passes)
+    return completed(call, line, exchange, NOTHING, passes)
 
 
 def completed(
@@ -80,28 +83,24 @@ def _exchange(call: Call, line: Line) -> Exchange:
 
 
 def _options(call: Call, line: Line) -> Options:
-    translate = call.state.config.translate
-    maker, marked = maker_of(call, line)
-    return Options(
-        model=line.model,
-        stream=call.stream,
-        binary_results=translate.binary_results,
-        cache_breakpoints=translate.cache_breakpoints,
-        max_output_tokens=line.max_output_tokens,
-        most_tokens=call.most_tokens,
-        max_bytes=call.state.config.server.max_body,
-        maker=maker,
+    """The line's, and what is this call's own."""
+    options = replace(
+        line.options,
         now=int(call.now),
         seed=call.seed or call.record.request_id,
+        most_tokens=call.most_tokens,
         without_seals=call.without_seals,
         keeps=call.sealing is not None,
-        tools=call.tooling.tools if call.tooling is not None else (),
-        substitutes=call.tooling.substitutes if call.tooling is not None else NOTHING,
         unseen=call.unseen,
-        shown=_shown(call, call.tooling) if call.tooling is not None else frozenset(),
-        stamps=line.stamps or marked,
-        policy=rules_for(call, line),
     )
+    if call.state.policy.rules or line.provider.forward_auth:
+        maker, marked = maker_of(call, line)
+        options = replace(options, maker=maker, stamps=line.stamps or marked, policy=rules_for(call, line))
+    tooling = call.tooling
+    if tooling is not None:
+        shown = _shown(call, tooling)
+        options = replace(options, tools=tooling.tools, substitutes=tooling.substitutes, shown=shown)
+    return options
 
 
 def maker_of(call: Call, line: Line) -> tuple[str, bool]:
@@ -110,14 +109,15 @@ def maker_of(call: Call, line: Line) -> tuple[str, bool]:
     maker = line.maker
     if line.provider.forward_auth:
         maker = f"{line.room.name}/{line.provider.name}/{digest(call.visitor.own, 8)}"
-    mark = call.state.policy.mark(_subject(call, line)) if call.state.policy else ""
+    policy = call.state.policy
+    mark = policy.mark(_subject(call, line)) if policy.rules else ""
     return (f"{maker}~{mark}", True) if mark else (maker, False)
 
 
 def rules_for(call: Call, line: Line) -> tuple[Rule, ...]:
     """What the operator does to the tools of this exchange."""
     policy = call.state.policy
-    return policy.active(_subject(call, line)) if policy else ()
+    return policy.active(_subject(call, line)) if policy.rules else ()
 
 
 def _subject(call: Call, line: Line) -> Subject:
@@ -133,7 +133,7 @@ def _shown(call: Call, tooling: Tooling) -> frozenset[str]:
 
 def _passes(call: Call, line: Line) -> bool:
     """Does nothing need changing but the model's name? An envelope of ours must be opened before it goes anywhere."""
-    if line.room is not call.client or not line.plain or call.tooling is not None or call.without_seals:
+    if not line.plain or call.tooling is not None or call.without_seals:
         return False
     return line.max_output_tokens is None and _ENVELOPE not in call.body
 

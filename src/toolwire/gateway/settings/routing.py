@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, lru_cache
 from typing import Literal
 
 from msgspec import Struct
@@ -171,18 +171,21 @@ def chosen_room(target: Target, client: Room, tools: Callable[[], bool]) -> Room
     provider = target.provider
     if target.protocol:
         return variant(target.protocol, provider.quirks)
-    model = target.model
-    if client.name in provider.protocols and _takes(client, model, tools):
-        return variant(client.name, provider.quirks)
-    for protocol in provider.protocols:
-        if _takes(room(protocol), model, tools):
-            return variant(protocol, provider.quirks)
-    return variant(provider.protocols[0], provider.quirks)
+    with_tools, without = _rooms(client, provider.protocols, target.model, provider.quirks)
+    # Most bodies need not be looked into.
+    return with_tools if with_tools is without or tools() else without
 
 
-def _takes(place: Room, model: str, tools: Callable[[], bool]) -> bool:
-    # What is taken with tools is taken without: most bodies need not be looked into.
-    return place.takes(model, True) or (place.takes(model, False) and not tools())
+@lru_cache(maxsize=REMEMBERED)
+def _rooms(client: Room, protocols: tuple[str, ...], model: str, quirks: tuple[str, ...]) -> tuple[Room, Room]:
+    """The rooms for requests with tools and for those without."""
+    own = [client] if client.name in protocols else []
+    spoken = [*own, *map(room, protocols)]
+    # What is taken with tools is taken without.
+    takers = [place for place in spoken if place.takes(model, True)]
+    others = [place for place in spoken if place in takers or place.takes(model, False)]
+    with_tools, without = (variant((found or [room(protocols[0])])[0].name, quirks) for found in (takers, others))
+    return with_tools, without
 
 
 @cache

@@ -7,7 +7,7 @@ from copy import copy
 
 from toolwire import seals
 from toolwire.gateway import refusals
-from toolwire.gateway.bodies import has_tools, peeked
+from toolwire.gateway.bodies import peeked
 from toolwire.gateway.call import Call, Flow, Refusal, Reply
 from toolwire.gateway.headers import JSON
 from toolwire.gateway.settings.routing import Target, chosen_room
@@ -205,7 +205,7 @@ def take(call: Call, body: Object, streams: bool = False) -> None:
 def is_native(call: Call, targets: tuple[Target, ...]) -> bool:
     """Is the first provider one of the client's own protocol, that may keep such things itself?"""
     target = targets[0]
-    room = chosen_room(target, call.client, lambda: has_tools(call.peek, call.body))
+    room = chosen_room(target, call.client, call.has_tools)
     return room.name == call.client.name and not target.provider.embedded
 
 
