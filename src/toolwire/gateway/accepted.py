@@ -9,7 +9,7 @@ from typing import Protocol
 
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from toolwire.gateway.bunch import Bunch
+from toolwire.gateway.incoming import joined
 from toolwire.gateway.request import LINES, Request
 
 MAX_HEAD = 64 * 1024
@@ -23,15 +23,12 @@ IDLE, SLOW, UNREAD = 75.0, 60.0, 300.0
 LINGER, QUIET = 30.0, 5.0
 """Seconds in which what a client still sends after its last answer is read and thrown away, and of silence in them."""
 
-_names: dict[bytes, str] = {}
-
 
 class Host(Protocol):
     """What a connection needs of the server that took it."""
 
     loop: asyncio.AbstractEventLoop
     time: Callable[[], float]
-    writes: Bunch
 
     def came(self, connection: Connection) -> None: ...
     def left(self, connection: Connection) -> None: ...
@@ -59,6 +56,7 @@ class Connection(asyncio.Protocol):
         "_quiet",
         "_reading",
         "_refusal",
+        "_rows",
         "_server",
         "_since",
         "_size",
@@ -74,14 +72,12 @@ class Connection(asyncio.Protocol):
         "loop",
         "peer",
         "transport",
-        "writes",
     )
 
     def __init__(self, server: Host) -> None:
         self._server = server
         self.loop = server.loop
         self.clock = server.time
-        self.writes = server.writes
         self._parser = HttpRequestParser(self)
         self._waiting: deque[Request] = deque()
         self._reading: Request | None = None
@@ -89,6 +85,8 @@ class Connection(asyncio.Protocol):
         self._heading = False
         """Is a head coming?"""
         self._url = b""
+        self._rows: list[bytes] = []
+        """Names and values of headers in turn: what comes behind a body is only counted."""
         self._headers: dict[str, str] = {}
         self._size = 0
         self._quiet = 0
@@ -183,40 +181,36 @@ class Connection(asyncio.Protocol):
     # --- the parser calls these ---
 
     def on_message_begin(self) -> None:
-        self._url, self._headers, self._size, self._quiet = b"", {}, 0, 0
+        self._url, self._rows, self._size, self._quiet = b"", [], 0, 0
         self._heading = True
         self._since = self.clock()
 
     def on_url(self, url: bytes) -> None:
         self._url += url
-        self._size += len(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._size += len(name) + len(value) + HEADER
-        if self._reading is not None:
-            self._measure()
-            return  # what stands behind a body is nothing that anybody has looked at
-        known = _names.get(name)
-        if known is None:
-            known = name.lower().decode("latin-1")
-            if len(_names) < 1024 and len(name) < 64:
-                _names[name] = known
-        text = value.decode("latin-1").rstrip(" \t")  # the parser cuts off only what stands before
-        headers = self._headers
-        if known in headers:
-            self._measure()
-            text = f"{headers[known]}, {text}"
-        headers[known] = text
+        self._rows += (name, value)
 
-    def _measure(self) -> None:
+    def _named(self) -> dict[str, str]:
+        """The headers that have come, all at once."""
+        rows, self._rows = self._rows, []
+        self._size += len(b"".join(rows)) + HEADER * len(rows) // 2
         if self._size > MAX_HEAD:
             raise _Refused(431, f"the head of a request is longer than {MAX_HEAD:,} bytes")
+        if not rows:
+            return {}
+        names = b"\n".join(rows[::2]).lower().decode("latin-1").split("\n")
+        # The parser cuts off only what stands before a value.
+        values = b"\n".join(map(bytes.rstrip, rows[1::2])).decode("latin-1").split("\n")
+        headers = dict(zip(names, values, strict=True))
+        return headers if len(headers) == len(names) else joined(zip(names, values, strict=True))
 
     def on_headers_complete(self) -> None:
         self._heading = False
         if self._reading is not None:
             return
-        self._measure()
+        self._size = len(self._url)
+        self._headers = self._named()
         parser, headers = self._parser, self._headers
         method = parser.get_method().decode("latin-1")
         version = parser.get_http_version()
@@ -248,6 +242,8 @@ class Connection(asyncio.Protocol):
         if self._upgrade:
             self._upgrade = False  # the parser says so too early
         elif self._reading is not None:
+            if self._rows:
+                self._named()
             self._reading.end()
             self._reading = None
 
@@ -286,7 +282,7 @@ class Connection(asyncio.Protocol):
     def _refuse(self, status: int, why: str) -> None:
         """What is no request gets a plain word in its turn, and nothing after it is looked at."""
         body = f"{why}\n".encode("utf-8", "replace")
-        head = f"{LINES[status]}content-type: text/plain; charset=utf-8\r\ncontent-length: {len(body)}\r\n"
+        head = f"{LINES[status]}\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: {len(body)}\r\n"
         self._refusal = f"{head}connection: close\r\n\r\n".encode() + body
         self.deaf, self._heading = True, False
         request, self._reading = self._reading, None

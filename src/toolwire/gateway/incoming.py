@@ -49,6 +49,10 @@ class Incoming(ABC):
         given = self.headers.get("x-request-id", "")
         return given if given and _ID.fullmatch(given) else own()
 
+    def whole(self, limit: int) -> bytes | None:
+        """The body, where all of it is there as it was meant; else `body` is to be asked."""
+        return None
+
     async def body(self, limit: int) -> bytes | Failure:
         """The whole body, unpacked. Raises Gone when the client leaves before its end."""
         length = self.headers.get("content-length", "")
@@ -134,7 +138,7 @@ class Asgi(Incoming):
         path = _as_it_came(scope["path"], scope.get("raw_path"))
         self.path = path[len(root) :] if root and path.startswith(root) else path
         self.query = scope.get("query_string", b"").decode("latin-1")
-        self.headers = _headers(scope["headers"])
+        self.headers = joined((name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"])
         peer = scope.get("client")
         self.peer = peer[0] if peer else ""
         self.sent = 0
@@ -211,10 +215,9 @@ def _as_it_came(path: str, raw: bytes | None) -> str:
     return text if unquote(text) == path else path
 
 
-def _headers(rows: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+def joined(rows: Iterable[tuple[str, str]]) -> dict[str, str]:
     """By name; what stands in several rows is one list, as the standard says."""
     headers: dict[str, str] = {}
-    for raw, value in rows:
-        name, text = raw.decode("latin-1"), value.decode("latin-1")
+    for name, text in rows:
         headers[name] = f"{headers[name]}, {text}" if name in headers else text
     return headers

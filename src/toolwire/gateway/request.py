@@ -11,10 +11,8 @@ from http import HTTPStatus
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from toolwire.gateway.bunch import Bunch
 from toolwire.gateway.call import Reply
 from toolwire.gateway.incoming import Gone, Incoming
-from toolwire.ir import Failure
 
 HIGH = 1024 * 1024
 """More unread bytes of a body than this, and the socket is left alone until somebody wants them."""
@@ -24,7 +22,7 @@ LARGE = 16 * 1024
 """A longer piece leaves at once."""
 BODILESS = (204, 304)
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
+LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}" for status in HTTPStatus}
 
 _NO_TOKEN = re.compile(r"[^!#$%&'*+.^_`|~0-9A-Za-z-]")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -41,25 +39,29 @@ class Line(Protocol):
     peer: str
     closing: bool
     full: asyncio.Future[None] | None
-    writes: Bunch
-    """Answers leave at the end of the loop's round, with those of others."""
 
     def wants(self) -> None: ...
     def answered(self, request: Request) -> None: ...
 
 
 class Request(Incoming):
-    """One request on a connection."""
+    """One request on a connection.
+
+    Its answer leaves at the end of the loop's round, with those of others: a peer that is woken for each takes the
+    processor, and goes to sleep again before the next.
+    """
 
     __slots__ = (
         "_bare",
         "_chunked",
         "_complete",
+        "_flows",
         "_head",
         "_left",
         "_limit",
         "_line",
         "_old",
+        "_out",
         "_pieces",
         "_promised",
         "_size",
@@ -71,13 +73,19 @@ class Request(Incoming):
         "task",
     )
 
+    _bare: bool
+    """Has the answer no body, whatever is written?"""
+    _chunked: bool
+    _promised: str | None
+    """The length that its head tells."""
+
     def __init__(self, line: Line, method: str, target: str, headers: dict[str, str], keep: bool, old: bool) -> None:
         self._line = line
         self.method = method
-        path, _, query = target.partition("#")[0].partition("?")
-        if not path.startswith("/"):
-            path = _origin_form(path)
-        self.path, self.query = path, query
+        if "#" in target:
+            target = target.partition("#")[0]
+        path, _, self.query = target.partition("?")
+        self.path = path if path.startswith("/") else _origin_form(path)
         self.headers = headers
         self.peer = line.peer
         self.clock = line.clock
@@ -92,11 +100,11 @@ class Request(Incoming):
         """Has the end of the answer gone out, or been given up?"""
         self.task: asyncio.Task[None] | None = None
         self._old = old
-        self._chunked = False
-        self._bare = False
-        self._promised: str | None = None
+        self._flows = False
+        """Is this a stream of chunks that has begun, and has not ended?"""
         self._left: asyncio.Task[None] | None = None
-        self._head: bytes | None = None
+        self._head = b""
+        self._out: list[bytes] = []
         self._pieces: list[bytes] = []
         self._size = 0
         self._limit = HIGH
@@ -121,6 +129,7 @@ class Request(Incoming):
     def leave(self) -> None:
         """The client has gone."""
         self.gone = True
+        self._flows = False
         self._wake()
         if self._left is not None:
             self._left.cancel()
@@ -129,10 +138,10 @@ class Request(Incoming):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    async def body(self, limit: int) -> bytes | Failure:
+    def whole(self, limit: int) -> bytes | None:
         if self._complete and self._size <= limit and "content-encoding" not in self.headers:
             return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        return await super().body(limit)
+        return None
 
     async def read(self, limit: int) -> bytes | None:
         self._limit = limit
@@ -156,16 +165,17 @@ class Request(Incoming):
 
     def _headed(self, status: int, headers: Mapping[str, str]) -> bytes:
         promised = headers.get("content-length")
-        if status in BODILESS and promised is not None:
+        bodiless = status in BODILESS
+        if bodiless and promised is not None:
             return self._headed(status, {name: value for name, value in headers.items() if name != "content-length"})
-        lines = [LINES.get(status) or f"HTTP/1.1 {status} \r\n"]
-        lines += [f"{name}: {value}\r\n" for name, value in headers.items()]
-        head = "".join(lines)
-        if head.count("\n") != len(lines) or head.count("\r") != len(lines) or "\0" in head:
+        lines = [LINES.get(status) or f"HTTP/1.1 {status} ", *map(": ".join, headers.items()), ""]
+        head = "\r\n".join(lines)
+        ends = len(lines) - 1
+        if head.count("\n") != ends or head.count("\r") != ends or "\0" in head:
             return self._headed(status, _harmless(headers))
         self._promised = promised
-        self._bare = self.method == "HEAD" or status in BODILESS
-        endless = promised is None and status not in BODILESS
+        self._bare = bodiless or self.method == "HEAD"
+        endless = promised is None and not bodiless
         self._chunked = endless and not self._old
         if self._chunked:
             head += "transfer-encoding: chunked\r\n"
@@ -174,18 +184,18 @@ class Request(Incoming):
         if not self._complete or self._line.closing:
             self.keep = False
         if not self.keep:
-            head += "connection: close\r\n\r\n"
-        else:
-            head += "connection: keep-alive\r\n\r\n" if self._old else "\r\n"
-        return head.encode("latin-1", "replace")
+            head += "connection: close\r\n"
+        elif self._old:
+            head += "connection: keep-alive\r\n"
+        return f"{head}\r\n".encode("latin-1", "replace")
 
     async def answer(self, reply: Reply, more: Mapping[str, str]) -> None:
         if self.gone or self.over or self.begun:
             return
-        head = self._headed(reply.status, {**reply.headers, **more, "content-length": str(len(reply.body))})
-        self.sent += len(reply.body)
-        self.begun = self.over = True
-        self._line.writes.add(self._last, head if self._bare else self._joined(head, reply.body))
+        body = reply.body
+        head = self._headed(reply.status, {**reply.headers, **more, "content-length": str(len(body))})
+        self.sent += len(body)
+        self._end(head, b"" if self._bare else body)
 
     async def write(self, data: bytes, more: bool) -> None:
         if more:
@@ -195,9 +205,14 @@ class Request(Incoming):
             self._put(data, False)
 
     def put(self, data: bytes) -> bool:
-        self._put(data, True)
+        if self._flows and data:
+            size = len(data)
+            self.sent += size
+            self._say(b"%x\r\n%b\r\n" % (size, data))
+        else:
+            self._put(data, True)
         if len(data) > LARGE:
-            self._line.writes.flush()  # only then it is known whether the client takes it
+            self._leave()  # only then it is known whether the client takes it
         return self._line.full is None
 
     async def drained(self) -> None:
@@ -214,39 +229,48 @@ class Request(Incoming):
         elif self._chunked:
             data = b"%x\r\n%b\r\n" % (len(data), data) if data else b""
             data = data if more else data + b"0\r\n\r\n"
-        head, self._head, self.begun = self._head, None, True
-        if head is not None:
-            data = self._joined(head, data)
+        head, self._head, self.begun = self._head, b"", True
+        if not more and (self._promised is None or self._bare or self._promised == str(self.sent)):
+            self._end(head, data)
+            return
+        for piece in _joined(head, data):
+            self._say(piece)
         if more:
-            self._line.writes.add(self._next, data)
-        elif self._promised is not None and not self._bare and self._promised != str(self.sent):
-            self._line.writes.add(self._next, data)
-            self.abort()  # the client would take the next answer for the rest of this one
+            self._flows = self._chunked and not self._bare
         else:
-            self.over = True
-            self._line.writes.add(self._last, data)
+            self.abort()  # the client would take the next answer for the rest of this one
 
-    def _joined(self, head: bytes, body: bytes) -> bytes:
-        if len(body) <= JOINED:
-            return head + body
-        self._line.writes.add(self._next, head)
-        return body
+    def _say(self, data: bytes) -> None:
+        out = self._out
+        if not out:
+            self._line.loop.call_soon(self._leave)
+        out.append(data)
 
-    def _next(self, data: bytes) -> None:
+    def _end(self, head: bytes, body: bytes) -> None:
+        self.begun = self.over = True
+        self._flows = False
+        self._out += _joined(head, body)
+        self._line.loop.call_soon(self._last)
+
+    def _leave(self) -> None:
+        out, self._out = self._out, []
         if not self.gone:
-            self._line.transport.write(data)
+            write = self._line.transport.write
+            for data in out:
+                write(data)
 
-    def _last(self, data: bytes) -> None:
+    def _last(self) -> None:
+        self._leave()
         if not self.gone:
-            self._line.transport.write(data)
             self._line.answered(self)
 
     def abort(self) -> None:
         if not self.over:
             self.over = True
-            self._line.writes.add(self._cut, b"")
+            self._flows = False
+            self._line.loop.call_soon(self._cut)
 
-    def _cut(self, _: bytes) -> None:
+    def _cut(self) -> None:
         """After what was said so far."""
         transport = self._line.transport
         connected = transport.get_extra_info("socket")
@@ -262,6 +286,10 @@ class Request(Incoming):
 
     def unwatch(self) -> None:
         self._left = None
+
+
+def _joined(head: bytes, body: bytes) -> tuple[bytes, ...]:
+    return (head + body,) if len(body) <= JOINED else (head, body)
 
 
 def _harmless(headers: Mapping[str, str]) -> dict[str, str]:

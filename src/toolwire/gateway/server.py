@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 from toolwire.gateway.accepted import Connection
-from toolwire.gateway.bunch import Bunch
 from toolwire.gateway.incoming import Gone, Incoming
 from toolwire.gateway.request import Request
 
@@ -33,7 +32,6 @@ class Server:
         self._broken = broken
         self.loop = asyncio.get_running_loop()
         self.time = self.loop.time
-        self.writes = Bunch(self.loop)
         self.connections: set[Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self._sweep = self.loop.call_later(SWEEP, self._tick)
