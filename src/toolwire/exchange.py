@@ -80,7 +80,7 @@ def outbound(
     request = content.worded(request, rules, ledger)
     if survey.blank_text:
         request = content.filled(request, rules, ledger)
-    request = history.ordered(request, rules, ledger)
+    request = history.ordered(request, rules, ledger, survey)
     request = history.begun(request, rules, ledger)
     if survey.failed_results:
         request = content.marked(request, rules, ledger)

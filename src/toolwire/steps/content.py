@@ -36,6 +36,8 @@ def _mapped(request: Request, turns: list[Turn]) -> Request:
 
 # --- instructions -----------------------------------------------------------------------------------------------------
 
+_INSTRUCTING = frozenset({"system", "developer"})
+
 
 def instructed(request: Request, rules: Rules, ledger: Ledger) -> Request:
     """The request with its instructions at the target's own place."""
@@ -43,15 +45,20 @@ def instructed(request: Request, rules: Rules, ledger: Ledger) -> Request:
         return _system_first(request)
     if ledger.source == ledger.target:
         return request
+    roles = [turn.role for turn in request.turns]
+    if _INSTRUCTING.isdisjoint(roles):
+        return request
     leading = 0
-    while leading < len(request.turns) and request.turns[leading].role in ("system", "developer"):
+    while leading < len(roles) and roles[leading] in _INSTRUCTING:
         leading += 1
     if rules.system == "both" and not _plain(request.turns[:leading]):
         return request
-    top = (*request.system, *(part for turn in request.turns[:leading] for part in turn.parts))
     rest = request.turns[leading:]
     if leading:
-        request = changed(request, system=top, turns=rest)
+        top = [part for turn in request.turns[:leading] for part in turn.parts]
+        request = changed(request, system=(*request.system, *top), turns=rest)
+    if _INSTRUCTING.isdisjoint(roles[leading:]):
+        return request
     return _mapped(request, [_mid_system(n, rest, rules, request.model, ledger) for n in range(len(rest))])
 
 
@@ -67,7 +74,7 @@ def _plain(turns: tuple[Turn, ...]) -> bool:
 
 def _mid_system(number: int, turns: tuple[Turn, ...], rules: Rules, model: str, ledger: Ledger) -> Turn:
     turn = turns[number]
-    if turn.role not in ("system", "developer") or rules.mid_system == "keep":
+    if turn.role not in _INSTRUCTING or rules.mid_system == "keep":
         return turn
     before = turns[number - 1].role if number else ""
     behind = turns[number + 1].role if number + 1 < len(turns) else "assistant"
@@ -87,7 +94,7 @@ def worded(request: Request, rules: Rules, ledger: Ledger) -> Request:
     if not rules.json_word or shape is None or shape.kind != "json" or ledger.source == ledger.target:
         return request
     # Only what stands first is looked at: it is the same when the conversation has grown.
-    first = next((n for n, turn in enumerate(request.turns) if turn.role not in ("system", "developer")), 0)
+    first = next((n for n, turn in enumerate(request.turns) if turn.role not in _INSTRUCTING), 0)
     parts = [*request.system, *(part for turn in request.turns[: first + 1] for part in turn.parts)]
     if any(isinstance(part, Text) and "json" in part.text.lower() for part in parts):
         return request

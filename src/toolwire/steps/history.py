@@ -7,12 +7,14 @@ the target wants them, each batch directly behind the turn that made the calls.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 from msgspec.structs import replace
 
 from toolwire.ir import Call, Origin, Part, Request, Result, Role, Text, Turn, changed, place
 from toolwire.loss import Ledger
 from toolwire.room import Rules
+from toolwire.steps.survey import Survey
 
 UNAVAILABLE = "The result of this call is not available."
 CONTINUE = "Continue."
@@ -30,15 +32,26 @@ class _Batch:
         return len(self.results) < len(self.calls)
 
 
-def ordered(request: Request, rules: Rules, ledger: Ledger) -> Request:
+def ordered(request: Request, rules: Rules, ledger: Ledger, survey: Survey | None = None) -> Request:
     """The request with every result where the target wants it."""
     same = ledger.source == ledger.target
-    if lawful(request.turns, rules, same) or (same and request.continues):
+    if survey is not None and not survey.calls and not survey.results:
+        if same or not _has_neighbours(request.turns, rules.joins):
+            return request
+    elif lawful(request.turns, rules, same) or (same and request.continues):
         return request
     turns = _mended(request.turns, rules, ledger) if same else _regular(request.turns, rules, ledger)
     if turns is None:
         turns = _placed(_gathered(request.turns, ledger), rules, ledger)
     return changed(request, turns=tuple(turns))
+
+
+def _has_neighbours(turns: tuple[Turn, ...], joins: frozenset[str]) -> bool:
+    """Do turns of one role stand side by side that must be one?"""
+    if not joins or len(turns) < 2:
+        return False
+    roles = [turn.role for turn in turns]
+    return any(role == behind and role in joins for role, behind in pairwise(roles))
 
 
 def _mended(turns: tuple[Turn, ...], rules: Rules, ledger: Ledger) -> list[Turn]:
@@ -298,12 +311,12 @@ def joined(first: Turn, second: Turn, ledger: Ledger) -> Turn:
 
 def begun(request: Request, rules: Rules, ledger: Ledger) -> Request:
     """The request with a user's turn first, where the target demands one."""
-    if not rules.starts_with_user or not request.turns or ledger.source == ledger.target:
+    turns = request.turns
+    if not rules.starts_with_user or not turns or turns[0].role == "user" or ledger.source == ledger.target:
         return request
-    position = next((n for n, turn in enumerate(request.turns) if turn.role not in ("system", "developer")), None)
-    if position is None or request.turns[position].role == "user":
+    position = next((n for n, turn in enumerate(turns) if turn.role not in ("system", "developer")), None)
+    if position is None or turns[position].role == "user":
         return request
-    first = request.turns[position]
-    ledger.note("turn-added", place(first), "a user's turn was put before the first turn of the assistant")
-    turns = (*request.turns[:position], Turn("user", (Text(CONTINUE),)), *request.turns[position:])
-    return changed(request, turns=turns)
+    ledger.note("turn-added", place(turns[position]), "a user's turn was put before the first turn of the assistant")
+    begin = Turn("user", (Text(CONTINUE),))
+    return changed(request, turns=(*turns[:position], begin, *turns[position:]))

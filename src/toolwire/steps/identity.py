@@ -109,6 +109,8 @@ class Identified(Struct, frozen=True):
 def identified(request: Request, rules: Rules, ledger: Ledger, survey: Survey) -> Identified:
     """The request with legal and unique call ids, and the ids that are now taken."""
     calls, results = survey.calls, survey.results
+    if not calls and not results:
+        return Identified(request, frozenset())
     if ledger.source == ledger.target:
         calls = [call for call in calls if call.id]
         results = [result for result in results if result.id]

@@ -43,20 +43,28 @@ class Plan(Struct, frozen=True):
 
     def original(self, name: str) -> ToolName | None:
         """The client's own tool, when the provider's name for it is another one, or slightly misspelt."""
-        found = self.names.get(name)
-        if found is not None or not self.names or name in self.declared:
+        names = self.names
+        if not names:
+            return None
+        found = names.get(name)
+        if found is not None or name in self.declared:
             return found
-        near = difflib.get_close_matches(name, self.names, n=2, cutoff=0.9)
-        return self.names[near[0]] if len(near) == 1 else None
+        near = difflib.get_close_matches(name, names, n=2, cutoff=0.9)
+        return names[near[0]] if len(near) == 1 else None
+
+
+_AS_DECLARED = Plan()
 
 
 class _Namer:
     """Gives every tool one legal, unique name at the target."""
 
-    def __init__(self, rules: Rules, ledger: Ledger, model: str) -> None:
+    def __init__(self, rules: Rules, ledger: Ledger, model: str, made: Mapping[int, Converted]) -> None:
         self.rules = rules
         self.ledger = ledger
         self.model = model
+        self.made = made
+        """Schemas in the target's dialect, as far as they are known, by the `id` of the client's own."""
         self.shapes: dict[str, Converted] = {}
         self.kinds: dict[str, str] = {}
         """The kind of each call as it goes out, by its id: a result is of the same kind."""
@@ -83,7 +91,10 @@ class _Namer:
 
 def planned(request: Request, rules: Rules, ledger: Ledger, survey: Survey) -> tuple[Request, Plan]:
     """The request with names, kinds and namespaces that the target knows, and the way back."""
-    namer = _Namer(rules, ledger, request.model)
+    made: dict[int, Converted] = {}
+    if _all_stay(request, rules, ledger, survey, made):
+        return request, _AS_DECLARED
+    namer = _Namer(rules, ledger, request.model, made)
     request = _once(request, ledger)
     tools = tuple([_tool(tool, namer) for tool in request.tools])
     plan = _plan(request.tools, tools, namer.shapes)
@@ -99,6 +110,32 @@ def planned(request: Request, rules: Rules, ledger: Ledger, survey: Survey) -> t
         if turns is not request.turns:
             changes["turns"] = turns
     return (changed(request, **changes) if changes else request), plan
+
+
+_FUNCTIONS = frozenset({"function"})
+
+
+def _all_stay(request: Request, rules: Rules, ledger: Ledger, survey: Survey, made: dict[int, Converted]) -> bool:
+    """Are there functions only, with names and schemas that the target takes? Told in one pass, because most are such.
+    Schemas that were converted on the way are `made`."""
+    chosen = request.choice is not None and request.choice.tools
+    if chosen or survey.namespaces or not survey.kinds <= _FUNCTIONS or "function" not in rules.tool_kinds:
+        return False
+    fits, limit, dialect, target = rules.name_pattern.fullmatch, rules.name_limit, rules.dialect, ledger.target
+    names: set[str] = set()
+    for tool in request.tools:
+        if type(tool) is not Tool:
+            continue
+        name, schema, origin = tool.name, tool.parameters, tool.origin
+        if tool.kind != "function" or tool.namespace or name in names or len(name) > limit or not fits(name):
+            return False
+        names.add(name)
+        if dialect is not None and schema is not None and (origin is None or origin.protocol != target):
+            converted = made[id(schema)] = dialect(schema, request.model)
+            if converted.schema is not schema:
+                return False
+    undeclared = survey.names - names
+    return not undeclared or all(len(name) <= limit and fits(name) for name in undeclared)
 
 
 def _once(request: Request, ledger: Ledger) -> Request:
@@ -169,7 +206,7 @@ def _reshaped(tool: Tool, changes: dict[str, object], namer: _Namer) -> dict[str
     dialect = namer.rules.dialect
     if dialect is None or "parameters" in changes or not _foreign_schema(tool, namer):
         return {}
-    made = dialect(tool.parameters, namer.model)
+    made = namer.made.get(id(tool.parameters)) or dialect(tool.parameters, namer.model)
     if made.schema is tool.parameters:
         return {}
     if made.renames or made.wrapped:

@@ -2,71 +2,74 @@
 
 from __future__ import annotations
 
-from toolwire.ir import Call, Media, Opaque, Reasoning, Request, Result, Summary, Text, ToolReference, ToolsAdded, Turn
+from msgspec import Struct
+
+from toolwire.ir import (
+    Call,
+    Media,
+    Opaque,
+    Part,
+    Reasoning,
+    Request,
+    Result,
+    Summary,
+    Text,
+    ToolReference,
+    ToolsAdded,
+    Turn,
+)
 
 ERROR_MARK = "[tool error] "
 """How a failed result begins where the wire has no flag for it."""
 
 
-class Survey:
+class Survey(Struct):
     """What the parts of a request hold."""
 
-    __slots__ = (
-        "blank_text",
-        "calls",
-        "failed_results",
-        "kinds",
-        "loaded_tools",
-        "media_results",
-        "names",
-        "namespaces",
-        "phases",
-        "reasoning",
-        "results",
-        "seals",
-        "summaries",
-    )
+    request: Request
+    calls: list[Call] = []
+    results: list[Result] = []
+    names: set[str] = set()
+    """Names of calls and results."""
+    kinds: set[str] = set()
+    namespaces: bool = False
+    seals: bool = False
+    blank_text: bool = False
+    media_results: bool = False
+    failed_results: bool = False
+    loaded_tools: bool = False
+    reasoning: bool = False
+    summaries: bool = False
+    phases: list[Turn] = []
 
-    def __init__(self, request: Request) -> None:
-        self.calls: list[Call] = []
-        self.results: list[Result] = []
-        self.names: set[str] = set()
-        """Names of calls and results."""
-        self.kinds: set[str] = set()
-        self.namespaces = False
-        self.seals = False
-        self.blank_text = False
-        self.media_results = False
-        self.failed_results = False
-        self.loaded_tools = False
-        self.reasoning = False
-        self.summaries = False
-        self.phases: list[Turn] = []
-        for turn in request.turns:
+    def __post_init__(self) -> None:
+        for turn in self.request.turns:
             if turn.phase:
                 self.phases.append(turn)
             for part in turn.parts:
                 kind = type(part)
                 if kind is Text:
-                    self._text(part)  # type: ignore[arg-type]
+                    text = part.text  # type: ignore[union-attr]
+                    if not text or text.isspace():
+                        self.blank_text = True
+                    if part.seal is not None:  # type: ignore[union-attr]
+                        self.seals = True
                 elif kind is Call:
                     self._call(part)  # type: ignore[arg-type]
                 elif kind is Result:
                     self._result(part)  # type: ignore[arg-type]
-                elif kind is Reasoning:
-                    self.reasoning = True
-                    self.seals |= part.seal is not None  # type: ignore[union-attr]
-                elif kind is ToolsAdded:
-                    self.loaded_tools = True
-                elif kind is Summary:
-                    self.summaries = True
+                else:
+                    self._rarer(part)
 
-    def _text(self, part: Text) -> None:
-        text = part.text
-        if not text or text.isspace():
-            self.blank_text = True
-        if part.seal is not None:
-            self.seals = True
+    def _rarer(self, part: Part) -> None:
+        kind = type(part)
+        if kind is Reasoning:
+            self.reasoning = True
+            self.seals |= part.seal is not None  # type: ignore[union-attr]
+        elif kind is ToolsAdded:
+            self.loaded_tools = True
+        elif kind is Summary:
+            self.summaries = True
 
     def _call(self, call: Call) -> None:
         self.calls.append(call)
