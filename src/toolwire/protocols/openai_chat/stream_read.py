@@ -14,9 +14,10 @@ from toolwire import sse
 from toolwire.failures import TRUNCATED
 from toolwire.ir import Call, Failure, Finish, Media, Origin, Part, Reasoning, Refusal, Stray, Text
 from toolwire.protocols.openai_chat.details.growing import Answer, Growing
+from toolwire.protocols.openai_chat.details.pattern import Pattern, pattern_of
 from toolwire.protocols.openai_chat.details.strays import Strays
 from toolwire.protocols.openai_chat.errors import read_failure
-from toolwire.protocols.openai_chat.names import DONE, NAME, PLAIN_CHUNK_CHOICE
+from toolwire.protocols.openai_chat.names import DONE, NAME
 from toolwire.protocols.openai_chat.parts import is_cut, read_citations, read_content, read_detail
 from toolwire.protocols.openai_chat.response import finish_of, made_at, read_usage
 from toolwire.protocols.openai_chat.tools import argument_text, read_seal
@@ -42,23 +43,33 @@ class StreamReader:
         self._strays = Strays()
         self._out: list[ev.Event] = []
         self._frame = _SILENT
+        self._pattern: Pattern | None = None
+        """What the chunk before was, if the next may be the same but for its piece."""
 
     def feed(self, data: bytes) -> list[ev.Event]:
         if self._done:
             return []
+        out = self._out = []
         try:
             frames = self._splitter.feed(data)
         except sse.FrameTooLong as error:
             self._frame = _SILENT
             self._fail(str(error), "frame_too_long")
-            return self._taken()
+            return out
         for frame in frames:
-            self._take(frame)
-        return self._taken()
+            pattern = self._pattern
+            event = None if pattern is None else pattern.again(frame)
+            if event is None:
+                self._take(frame)
+            else:
+                self._count += 1
+                out.append(event)
+        return out
 
     def close(self) -> list[ev.Event]:
         if self._done:
             return []
+        out = self._out = []
         for frame in self._splitter.close():
             self._take(frame)
         if not self._done:
@@ -67,10 +78,6 @@ class StreamReader:
                 self._finish()
             else:
                 self._fail(f"{TRUNCATED}: no finish reason or [DONE] came", "stream_truncated")
-        return self._taken()
-
-    def _taken(self) -> list[ev.Event]:
-        out, self._out = self._out, []
         return out
 
     # --- frames ---
@@ -78,6 +85,7 @@ class StreamReader:
     def _take(self, raw: sse.Frame) -> None:
         if self._done:
             return
+        self._pattern = None
         number = self._count
         self._count += 1
         path: Path = ((None, "event"), number)
@@ -89,15 +97,17 @@ class StreamReader:
         try:
             json = decode(data, path)
             self._frame = ev.Frame(NAME, raw.event, json)
-            if raw.event is not None or not self._plain(json, path):
-                self._chunk(as_object(json, path), path)
+            self._chunk(as_object(json, path), path)
         except Malformed as error:
             # Half of a frame says nothing: the failure stands in its place.
             del self._out[before:]
             self._fail(f"the provider's stream cannot be read: {error}", "invalid_stream")
             return
-        if len(self._out) == before and not self._done:
+        made = len(self._out) - before
+        if made == 0:
             self._out.append(ev.Carried("chunk", Origin(NAME, path, json), True, self._frame))
+        elif made == 1 and raw.event is None:
+            self._pattern = pattern_of(data, self._out[-1], self._answers)
 
     def _sentinel(self, raw: sse.Frame, path: Path) -> None:
         """Data that is no chunk: `[DONE]`, or nothing at all."""
@@ -111,45 +121,6 @@ class StreamReader:
     def _fail(self, message: str, code: str) -> None:
         self._done = True
         self._out.append(ev.ResponseFailed(Failure("upstream", message, 502, code), _SILENT))
-
-    def _plain(self, chunk: Json, path: Path) -> bool:
-        """Almost every chunk of almost every stream, on the short way: one choice, one piece of a part that is open."""
-        choices = chunk.get("choices") if type(chunk) is dict else None
-        if type(choices) is not list or len(choices) != 1 or type(choices[0]) is not dict:
-            return False
-        if chunk.get("usage") is not None or chunk.get("error") or chunk.get("object") == "error":
-            return False
-        choice = choices[0]
-        delta, index = choice.get("delta"), choice.get("index")
-        if type(delta) is not dict or len(delta) != 1 or type(index) is not int:
-            return False
-        if choice.get("finish_reason") is not None or choice.get("error") is not None:
-            return False
-        answer = self._answers.get(index)
-        if answer is None or not self._piece(answer, delta):
-            return False
-        if not self._strays.known["chunk"].issuperset(chunk):
-            self._strays.note("chunk", chunk, path)
-        if choice.get("logprobs") is not None or not PLAIN_CHUNK_CHOICE.issuperset(choice):
-            self._strays.note("choice", choice, ((path, "choices"), 0))
-        return True
-
-    def _piece(self, answer: Answer, delta: Object) -> bool:
-        """A delta that only adds to the open text, or to the arguments of one open call."""
-        content = delta.get("content")
-        if content and answer.channel == "text" and type(content) is str:
-            answer.text_at += len(content)
-            self._out.append(ev.TextDelta(answer.open, content, self._frame))
-            return True
-        calls: Json = delta.get("tool_calls")
-        slot = answer.open_call(calls) if calls else None
-        if slot is None:
-            return False
-        inner = calls[0]["function"]
-        text = slot.take(inner, "arguments", inner["arguments"])
-        if text:
-            self._out.append(ev.ArgumentsDelta(slot.part, text, self._frame))
-        return True
 
     def _chunk(self, chunk: Object, path: Path) -> None:
         if chunk.get("error") or self._frame.event == "error" or chunk.get("object") == "error":
@@ -204,8 +175,6 @@ class StreamReader:
     # --- deltas ---
 
     def _delta(self, answer: Answer, delta: Object, path: Path) -> None:
-        if len(delta) == 1 and self._piece(answer, delta):
-            return
         self._strays.note("delta", delta, path)
         self._reasoning(answer, delta, path)
         content = delta.get("content")

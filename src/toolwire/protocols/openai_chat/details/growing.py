@@ -33,7 +33,7 @@ class Growing:
             self._pieces = ["".join(self._pieces)]
         return self._pieces[0] if self._pieces else ""
 
-    def _grow(self, text: str) -> None:
+    def grow(self, text: str) -> None:
         self._pieces.append(text)
         self.size += len(text)
 
@@ -50,7 +50,7 @@ class Growing:
             return ""
         if len(added) < self.size and self.pending is None and not self.resent and type(inner[key]) is str:
             # Shorter than what there is: it cannot be that again.
-            self._grow(added)
+            self.grow(added)
             return added
         shown = self.placeholder
         text = self.fresh(added)
@@ -69,7 +69,7 @@ class Growing:
         `{}` as the first text is held too: it may be a placeholder for arguments that are still to come.
         """
         if self.kind == "custom":
-            self._grow(text)
+            self.grow(text)
             return text
         if self.pending is not None:
             return self._resolved(text)
@@ -84,7 +84,7 @@ class Growing:
         elif (held and len(text) > held and text.startswith(self.text)) or (not held and text == "{}"):
             self.pending = text
             return ""
-        self._grow(text)
+        self.grow(text)
         return text
 
     def _resolved(self, text: str) -> str:
@@ -96,7 +96,7 @@ class Growing:
             new = text[self.size :]
         else:
             new = pending + text
-        self._grow(new)
+        self.grow(new)
         return new
 
     @property
@@ -111,7 +111,7 @@ class Growing:
             return ""
         if self.size and not wire.is_object_text(self.text + pending):
             pending = pending[self.size :]
-        self._grow(pending)
+        self.grow(pending)
         return pending
 
     def whole(self) -> bool:
@@ -149,17 +149,6 @@ class Answer:
         """The choice of a chunk for arguments that were held to the end."""
         delta = {"tool_calls": [{"index": slot.number, "function": {"arguments": text}}]}
         return {"index": self.index, "delta": delta, "logprobs": None, "finish_reason": None}
-
-    def open_call(self, calls: Json) -> Growing | None:
-        """The open call that one ordinary piece belongs to: an index, a piece of argument text, and nothing else."""
-        call = calls[0] if type(calls) is list and len(calls) == 1 else None
-        if type(call) is not dict or len(call) != 2:
-            return None
-        index, inner = call.get("index"), call.get("function")
-        if type(index) is not int or type(inner) is not dict or len(inner) != 1:
-            return None
-        slot = self.by_index.get(index) if type(inner.get("arguments")) is str else None
-        return slot if slot is not None and slot.number == index and slot.part >= 0 and not slot.closed else None
 
     def slot_for(self, index: int | str | None, id: str, name: str) -> Growing | None:
         """The call that a delta belongs to; None for a new one. Never guessed: Malformed when nothing tells it."""
