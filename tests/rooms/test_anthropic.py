@@ -389,6 +389,33 @@ def test_strays_of_a_stream_are_told_once() -> None:
     assert sorted(stray.key for stray in events[-1].strays) == ["mood", "more"]
 
 
+WORD: dict[str, Any] = delta(0, type="text_delta", text="so")
+UNLIKE: dict[str, tuple[dict[str, Any], type[Event]]] = {
+    "the same": (WORD, TextDelta),
+    "another text": (delta(0, type="text_delta", text="é"), TextDelta),
+    "no text": (delta(0, type="text_delta", text=""), Carried),
+    "no string": (delta(0, type="text_delta", text=None), ResponseFailed),
+    "a number with a point": ({**WORD, "index": 0.0}, ResponseFailed),
+    "another number": ({**WORD, "index": 1}, ResponseFailed),
+    "another kind of the wire": (delta(0, type="thinking_delta", thinking="so"), ResponseFailed),
+    "a kind that nobody knows": (delta(0, type="voice_delta", text="so"), Carried),
+    "a second key": (delta(0, type="text_delta", text="so", mood="calm"), TextDelta),
+    "a key beside": ({**WORD, "mood": "calm"}, TextDelta),
+    "another frame": ({**WORD, "type": "content_block_noise"}, Carried),
+}
+
+
+@pytest.mark.parametrize("name", UNLIKE)
+def test_a_delta_is_looked_at_also_after_others_like_it(name: str) -> None:
+    node, kind = UNLIKE[name]
+    reader = ROOM.stream_reader()
+    before = reader.feed(sse(START, TEXT_0, WORD, WORD))
+    assert [type(event) for event in before[-2:]] == [TextDelta, TextDelta]
+    (event,) = reader.feed(sse(node))
+    assert type(event) is kind
+    assert kind is ResponseFailed or written([event]) == sse(node)
+
+
 def test_unknown_blocks_are_whole_at_their_end() -> None:
     block = {"type": "mcp_tool_use", "id": "m1", "name": "echo", "server_name": "s", "input": {}}
     start = {"type": "content_block_start", "index": 0, "content_block": block}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal
 
+from msgspec import DecodeError, json
 from msgspec.structs import replace
 
 from toolwire.events import (
@@ -34,6 +35,7 @@ from toolwire.reading import NOTHING, Reading
 from toolwire.sse import Frame as RawFrame
 from toolwire.sse import FrameTooLong, Splitter
 from toolwire.wire import (
+    MAX_BYTES,
     Json,
     Malformed,
     Object,
@@ -49,6 +51,9 @@ from toolwire.wire import (
 
 _FRAME = keys("type", "index", "delta", "content_block", "message", "usage")
 _DELTA = keys("stop_reason", "stop_sequence", "stop_details")
+
+_decode_plain = json.Decoder(dict[str, int | str | dict[str, str]]).decode
+"""For an ordinary delta: no number that only looks like a whole one, and nothing but text inside."""
 
 _Grows = Literal["text", "thought", "call", "opaque", "no"]
 
@@ -68,12 +73,41 @@ class _Block:
         self.wire: Object = {}
 
 
+class _Like:
+    """The delta before. One that differs from it in its text alone needs no closer look."""
+
+    __slots__ = ("delta", "event", "index", "key", "node", "pieces")
+
+    def __init__(self, block: _Block, node: Object, key: str) -> None:
+        self.index = block.index
+        self.pieces = block.pieces if key == "partial_json" else None
+        self.event = TextDelta if self.pieces is None else ArgumentsDelta
+        self.key = key
+        self.delta: Object = dict(node["delta"])
+        self.node: Object = node | {"delta": self.delta}
+
+    def read(self, raw: RawFrame) -> Event | None:
+        """The event of a frame that is like it, None for any other."""
+        data = raw.data
+        try:
+            node = _decode_plain(data)
+            text = self.delta[self.key] = node["delta"][self.key]  # type: ignore[index]
+        except (DecodeError, UnicodeError, RecursionError, KeyError, TypeError):
+            return None
+        if node != self.node or not text or len(data) > MAX_BYTES:
+            return None
+        if self.pieces is not None:
+            self.pieces.append(text)
+        return self.event(self.index, text, Frame(NAME, raw.event or "content_block_delta", node))
+
+
 class StreamReader:
     def __init__(self) -> None:
         self._splitter = Splitter()
         self._reading = AnswerReading(NAME)
         self._number = 0
         self._blocks: dict[int, _Block] = {}
+        self._like: _Like | None = None
         self._started_blocks = 0
         self._begun = False
         self._over = False
@@ -92,7 +126,13 @@ class StreamReader:
         except FrameTooLong as error:
             return [self._broken(str(error), "frame_too_long")]
         for frame in frames:
-            self._frame(frame, events)
+            like = self._like
+            event = None if like is None else like.read(frame)
+            if event is None:
+                self._frame(frame, events)
+            else:
+                self._number += 1
+                events.append(event)
         return events
 
     def close(self) -> list[Event]:
@@ -107,7 +147,7 @@ class StreamReader:
         return events
 
     def _broken(self, problem: str, code: str = "invalid_stream") -> Event:
-        self._over, self._finish = True, None
+        self._over, self._finish, self._like = True, None, None
         what = problem if problem is TRUNCATED else f"the provider's stream cannot be read: {problem}"
         failure = Failure("upstream", what, 502, code)
         return ResponseFailed(failure, Frame(NAME, None, None, silent=True))
@@ -207,6 +247,7 @@ class StreamReader:
         for block in list(self._blocks.values()):
             self._finish_block(block, frame, events)
         self._blocks.clear()
+        self._like = None
         self._finish = self._finish or Finish("calls" if self._called else "stop")
         events.append(ChoiceEnd(self._finish, frame=frame))
         if self._usage and not self._usage_told:
@@ -216,7 +257,7 @@ class StreamReader:
         events.append(ResponseEnd(tuple(self._strays.values()), frame))
 
     def error(self, node: Object, path: Path, frame: Frame, events: list[Event]) -> None:
-        self._over, self._finish = True, None
+        self._over, self._finish, self._like = True, None, None
         events.append(ResponseFailed(read_error(node, 0, NOTHING), frame))
 
     # --- blocks ---
@@ -277,11 +318,14 @@ class StreamReader:
             events.append(CitationDelta(block.index, citation, frame))
         elif text := need_text(delta, key, (path, "delta")):
             events.append(_grown(block, key, text, frame))
+            if key != "signature" and len(delta) == 2 and len(node) == 3:
+                self._like = _Like(block, node, key)
 
     def block_stop(self, node: Object, path: Path, frame: Frame, events: list[Event]) -> None:
         block = self._block(node, events)
         if block is not None:
             self._finish_block(block, frame, events)
+            self._like = None
             self._blocks = {number: other for number, other in self._blocks.items() if other is not block}
 
     def _finish_block(self, block: _Block, frame: Frame, events: list[Event]) -> None:

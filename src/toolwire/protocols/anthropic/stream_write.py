@@ -24,19 +24,7 @@ from toolwire.events import (
     UsageUpdate,
 )
 from toolwire.failures import TRUNCATED
-from toolwire.ir import (
-    Call,
-    Failure,
-    Finish,
-    HostedCall,
-    HostedResult,
-    Part,
-    Reasoning,
-    Refusal,
-    Text,
-    Usage,
-    place,
-)
+from toolwire.ir import Call, Failure, Finish, HostedCall, HostedResult, Part, Reasoning, Refusal, Text, Usage, place
 from toolwire.loss import Ledger
 from toolwire.protocols.anthropic.details.hosted import Searches
 from toolwire.protocols.anthropic.details.open_part import OpenPart, PartEvent, head_of, speaks, stale
@@ -62,6 +50,10 @@ class StreamWriter:
         self._parts: dict[int, OpenPart] = {}
         self._holder: int | None = None
         """The part whose block is open."""
+        self._growing: type | None = None
+        """The events whose text goes straight into that block, if the last one was such."""
+        self._head = b""
+        """What stands before the text."""
         self._waiting: dict[int, list[PartEvent]] = {}
         self._blocks = 0
         self._id = ""
@@ -75,6 +67,8 @@ class StreamWriter:
         frame = event.frame
         if frame is not None and frame.protocol == NAME:
             return self._verbatim(event, frame)
+        if type(event) is self._growing and event.index == self._holder and event.text:  # type: ignore[union-attr]
+            return self._head + encode(event.text) + b"}}\n\n"  # type: ignore[union-attr]
         return _WRITERS[type(event)](self, event)
 
     def close(self) -> bytes:
@@ -99,6 +93,7 @@ class StreamWriter:
 
     def _track(self, event: Event) -> None:
         """Keep the numbering in step, for events that follow without a frame."""
+        self._growing = None
         if isinstance(event, PartStart):
             state = self._parts[event.index] = OpenPart(event.part)
             state.block, self._blocks = self._blocks, self._blocks + 1
@@ -174,6 +169,7 @@ class StreamWriter:
 
     def part(self, event: PartEvent) -> bytes:
         index = event.index
+        self._growing = None
         if isinstance(event, PartStart):
             if event.choice != 0:
                 what = f"answer {event.choice} was left out"
@@ -289,6 +285,8 @@ class StreamWriter:
             out += self._begin(event.index, state, empty)
         if self._searches.quotes and isinstance(state.part, Text):
             state.pieces.append(event.text)
+        else:
+            self._grows(state, event)
         return out + state.head + encode(event.text) + b"}}\n\n"
 
     def arguments(self, state: OpenPart, event: ArgumentsDelta) -> bytes:
@@ -297,7 +295,14 @@ class StreamWriter:
             return b""
         if state.blank and event.text.strip():
             state.blank = False
+        if not state.blank:
+            self._grows(state, event)
         return state.head + encode(event.text) + b"}}\n\n" if event.text else b""
+
+    def _grows(self, state: OpenPart, event: TextDelta | ArgumentsDelta) -> None:
+        """More events like this one need no other look."""
+        if self._holder == event.index:
+            self._growing, self._head = type(event), state.head
 
     def seal(self, state: OpenPart, event: SealDelta) -> bytes:
         state.seal = event.seal
