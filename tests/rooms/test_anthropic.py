@@ -413,7 +413,7 @@ def test_a_delta_is_looked_at_also_after_others_like_it(name: str) -> None:
     assert [type(event) for event in before[-2:]] == [TextDelta, TextDelta]
     (event,) = reader.feed(sse(node))
     assert type(event) is kind
-    assert kind is ResponseFailed or written([event]) == sse(node)
+    assert kind is ResponseFailed or written([event]).startswith(sse(node))
 
 
 def test_unknown_blocks_are_whole_at_their_end() -> None:
