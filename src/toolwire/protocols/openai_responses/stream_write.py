@@ -60,7 +60,7 @@ class StreamWriter:
         frame = event.frame
         if frame is not None and frame.protocol == NAME:
             return self._give_back(frame, event)
-        return WRITERS[type(event)](self, event)
+        return WRITERS[event.__class__](self, event)
 
     def close(self) -> bytes:
         if self._ended:
@@ -202,10 +202,22 @@ class StreamWriter:
         return added + self._out.event("response.output_item.done", {"output_index": number, "item": item})
 
     def _delta(self, event: Event) -> bytes:
-        index: int = event.index  # type: ignore[union-attr]
-        if index == self._part:
-            return b"" if self._open is None else self._open.grow(event, self._out)
-        queue = self._waiting.get(index)
+        if event.index != self._part:  # type: ignore[union-attr]
+            return self._wait(event)
+        item = self._open
+        if item is None:
+            return b""
+        if isinstance(event, item.grows) and event.text:
+            text = event.text
+            item.pieces.append(text)
+            out = self._out
+            number = out.number
+            out.number = number + 1
+            return item.form % (number, encode(text))
+        return item.grow(event, self._out)
+
+    def _wait(self, event: Event) -> bytes:
+        queue = self._waiting.get(event.index)  # type: ignore[union-attr]
         if queue is not None:
             queue.append(event)
         return b""
@@ -213,7 +225,7 @@ class StreamWriter:
     def _part_end(self, event: Event) -> bytes:
         assert isinstance(event, PartEnd)
         if event.index != self._part:
-            return self._delta(event)
+            return self._wait(event)
         out = [self._end_part(event)]
         while self._is_free() and self._waiting:
             queue = self._waiting.pop(next(iter(self._waiting)))
@@ -228,7 +240,7 @@ class StreamWriter:
             return self._open_part(event)
         if isinstance(event, PartEnd):
             return self._end_part(event)
-        return b"" if self._open is None else self._open.grow(event, self._out)
+        return self._delta(event)
 
     def _end_part(self, event: PartEnd) -> bytes:
         self._part = None

@@ -41,17 +41,17 @@ class Sequence:
         self.number = number + 1
         return named(kind, encode({"type": kind, "sequence_number": number, **fields}))
 
-    def delta(self, head: bytes, tail: bytes, text: str) -> bytes:
+    def delta(self, form: bytes, text: str) -> bytes:
         """A delta from its prepared frame: only its number and its text are new."""
         number = self.number
         self.number = number + 1
-        return b"%b%d%b%b%b" % (head, number, tail, encode(text), b"}\n\n")
+        return form % (number, encode(text))
 
 
-def prepared(kind: str, fields: Object) -> tuple[bytes, bytes]:
-    """The frame of a kind of delta, cut where its number and its text go."""
-    head = f'event: {kind}\ndata: {{"type":"{kind}","sequence_number":'.encode()
-    return head, b"," + encode(fields)[1:-1] + b',"delta":'
+def prepared(kind: str, fields: Object) -> bytes:
+    """The frame of a kind of delta, with gaps for its number and its text."""
+    head = f'event: {kind}\ndata: {{"type":"{kind}","sequence_number":%d,'.encode()
+    return head + encode(fields)[1:-1].replace(b"%", b"%%") + b',"delta":%b}\n\n'
 
 
 class OpenItem:
@@ -67,6 +67,9 @@ class OpenItem:
         self.ledger = ledger
         self.pieces: list[str] = []
         self.seal: Seal | None = None
+        self.form = b""
+        self.grows: tuple[type[TextDelta | ArgumentsDelta], ...] = ()
+        """Deltas that are told as they come, in this form; all others go to `grow`."""
 
     def begin(self, out: Sequence) -> bytes:
         return b""
@@ -105,7 +108,6 @@ class OpenMessage(OpenItem):
         self.held: list[Citation] = []
         """Citations of all of a text, whose end is not known before it ends."""
         self.annotations: list[Object] = []
-        self.frame = (b"", b"")
 
     def begin(self, out: Sequence) -> bytes:
         return self.added(message_item(self.id, "in_progress", [], self.first), out) + self.go_on(self.part, out)
@@ -114,11 +116,13 @@ class OpenMessage(OpenItem):
         self.part = part
         self.pieces = []
         self.held, self.annotations = [], []
+        self.grows = ()
         if isinstance(part, Opaque):
             return self._carry(part, out)
+        self.grows = (TextDelta,)
         at = self.about(content_index=len(self.content))
         empty = content_part(Refusal("") if isinstance(part, Refusal) else Text(""), self.ledger)
-        self.frame = prepared(f"response.{_word(part)}.delta", at)
+        self.form = prepared(f"response.{_word(part)}.delta", at)
         begun = out.event("response.content_part.added", {**at, "part": empty})
         text = part.text if isinstance(part, (Text, Refusal)) else ""
         begun += self._say(text, out) if text else b""
@@ -136,8 +140,6 @@ class OpenMessage(OpenItem):
         return added + out.event("response.content_part.done", {**at, "part": whole})
 
     def grow(self, event: Event, out: Sequence) -> bytes:
-        if isinstance(event, TextDelta) and event.text:
-            return self._say(event.text, out)
         if isinstance(event, CitationDelta) and isinstance(self.part, Text):
             return self._hold(event.citation, out)
         if isinstance(event, SealDelta):
@@ -146,7 +148,7 @@ class OpenMessage(OpenItem):
 
     def _say(self, text: str, out: Sequence) -> bytes:
         self.pieces.append(text)
-        return out.delta(*self.frame, text)
+        return out.delta(self.form, text)
 
     def _hold(self, citation: Citation, out: Sequence) -> bytes:
         if citation.end is None and not own(citation.origin):
@@ -197,7 +199,7 @@ class OpenReasoning(OpenItem):
         self.at = self.about(content_index=0) if self.raw else self.about(summary_index=0)
         self.stem = "response.reasoning_text" if self.raw else "response.reasoning_summary_text"
         self.around = "response.content_part" if self.raw else "response.reasoning_summary_part"
-        self.frame = prepared(f"{self.stem}.delta", self.at)
+        self.form = prepared(f"{self.stem}.delta", self.at)
 
     def _piece(self, text: str) -> Object:
         return {"type": "reasoning_text" if self.raw else "summary_text", "text": text}
@@ -210,7 +212,8 @@ class OpenReasoning(OpenItem):
     def _say(self, text: str, out: Sequence) -> bytes:
         begun = b"" if self.pieces else out.event(f"{self.around}.added", {**self.at, "part": self._piece("")})
         self.pieces.append(text)
-        return begun + out.delta(*self.frame, text)
+        self.grows = (TextDelta,)
+        return begun + out.delta(self.form, text)
 
     def grow(self, event: Event, out: Sequence) -> bytes:
         if isinstance(event, TextDelta) and event.text:
@@ -238,7 +241,9 @@ class OpenCall(OpenItem):
         self.shape = CALLS.get(part.kind, CALLS["function"])
         self.seal = part.seal
         self.incomplete = part.incomplete
-        self.frame = prepared(f"{self.shape.event}.delta", self.about()) if self.shape.event else (b"", b"")
+        if self.shape.event:
+            self.form = prepared(f"{self.shape.event}.delta", self.about())
+            self.grows = (ArgumentsDelta,)
 
     def begin(self, out: Sequence) -> bytes:
         bare = replace(self.part, arguments="", seal=None, cache=None, incomplete=True)
@@ -247,7 +252,7 @@ class OpenCall(OpenItem):
 
     def _say(self, text: str, out: Sequence) -> bytes:
         self.pieces.append(text)
-        return out.delta(*self.frame, text) if self.shape.event else b""
+        return out.delta(self.form, text) if self.shape.event else b""
 
     def grow(self, event: Event, out: Sequence) -> bytes:
         if isinstance(event, ArgumentsDelta) and event.text:
@@ -267,7 +272,7 @@ class OpenCall(OpenItem):
         if self.shape.event:
             text = item[self.shape.payload]
             if text and not self.pieces:
-                said = out.delta(*self.frame, text)
+                said = out.delta(self.form, text)
             named_too = {"name": call.name} if self.shape.kind == "function" else {}
             said += out.event(f"{self.shape.event}.done", self.about(**named_too, **{self.shape.payload: text}))
         return said + self.done(item, out), item
