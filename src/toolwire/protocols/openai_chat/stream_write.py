@@ -53,6 +53,7 @@ class _Slot:
     __slots__ = (
         "answer",
         "citations",
+        "counted",
         "ended",
         "head",
         "held",
@@ -62,13 +63,17 @@ class _Slot:
         "said",
         "seal",
         "shift",
+        "tail",
     )
 
     def __init__(self, part: Any, answer: _Answer) -> None:
         self.part = part
         self.answer = answer
         self.head = b""
-        """Everything of a chunk before the text of a delta."""
+        """Everything of a chunk before the text of a delta. A call has none while it waits."""
+        self.tail = b""
+        """Everything after it."""
+        self.counted = isinstance(part, Text)
         self.number = -1
         self.held: list[str] = []
         self.said = False
@@ -192,6 +197,7 @@ class StreamWriter:
     def _speech(self, slot: _Slot, part: Text | Refusal | Reasoning, field: bytes) -> bytes:
         answer = slot.answer
         slot.head = self._head + b'{"index":%d,"delta":' % answer.index + field
+        slot.tail = self._post
         if isinstance(part, Refusal):
             answer.ending.refused = True
         if answer.calls and part.text is not None:
@@ -212,9 +218,10 @@ class StreamWriter:
         slot = self._slots[event.index]
         if not slot.head:
             return b""
-        if isinstance(slot.part, Text):
-            slot.answer.length += len(event.text)
-        return slot.head + encode(event.text) + self._post
+        text = event.text
+        if slot.counted:
+            slot.answer.length += len(text)
+        return slot.head + encode(text) + slot.tail
 
     def _cite(self, event: CitationDelta) -> bytes:
         slot = self._slots[event.index]
@@ -294,6 +301,7 @@ class StreamWriter:
             first = {"tool_calls": [named]}
             frame = b'{"tool_calls":[{%b"%b":{"%b":' % (number, kind.encode(), key.encode())
         slot.head = self._head + b'{"index":%d,"delta":' % answer.index + frame
+        slot.tail = (b"}" if self._legacy else b"}}]") + self._post
         out = b""
         if answer.begun:
             out = self._chunk(answer, first)
@@ -306,15 +314,16 @@ class StreamWriter:
 
     def _said(self, slot: _Slot, text: str) -> bytes:
         slot.said = True
-        return slot.head + encode(text) + (b"}" if self._legacy else b"}}]") + self._post
+        return slot.head + encode(text) + slot.tail
 
     def _arguments(self, event: ArgumentsDelta) -> bytes:
         slot = self._slots[event.index]
-        if slot.number < 0 or not event.text:
+        text = event.text
+        if not text or slot.number < 0:
             return b""
-        if slot.answer.open is slot:
-            return self._said(slot, event.text)
-        slot.held.append(event.text)
+        if slot.head:
+            return self._said(slot, text)
+        slot.held.append(text)
         return b""
 
     def _close(self, slot: _Slot) -> bytes:
