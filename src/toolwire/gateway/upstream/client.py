@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from toolwire.gateway.settings.config import Deadlines
 from toolwire.gateway.upstream.address import Address
-from toolwire.gateway.upstream.connection import SLICE, Connection
+from toolwire.gateway.upstream.connection import MAX_AGE, SLICE, Connection
 from toolwire.gateway.upstream.dial import Dialer
 from toolwire.gateway.upstream.faults import Fault
 from toolwire.gateway.upstream.proxy import read_proxy, refusal
@@ -52,7 +52,7 @@ class Answer:
             return self._end
         if connection.phase == BODY:
             await connection.rest(limit)
-        if connection.held > limit:
+        if connection.weight > limit and connection.holds_more(limit):
             return self._over(connection, _too_long(connection.peer, limit))
         if connection.phase != DONE:
             return self._over(connection, connection.fault)
@@ -68,9 +68,9 @@ class Answer:
             return self._end
         if self._unpacker is not None:
             return await self._unpacked_chunk(connection, self._unpacker)
-        if not connection.held:
+        if not connection.pieces:
             await connection.more()
-        if not connection.held:
+        if not connection.pieces:
             return self._over(connection, None if connection.phase == DONE else connection.fault)
         data = connection.take()
         if connection.phase == DONE:
@@ -128,9 +128,9 @@ class Answer:
         while True:
             packed = b""
             if not unpacker.pending:
-                if not connection.held:
+                if not connection.pieces:
                     await connection.more()
-                if not connection.held:
+                if not connection.pieces:
                     whole = connection.phase == DONE
                     return self._over(connection, unpacker.finish() if whole else connection.fault)
                 packed = connection.take()
@@ -231,11 +231,11 @@ class _Site:
     def pooled(self) -> Connection | None:
         """The idle connection that was used last; those that waited too long are closed on the way."""
         idle = self.idle
-        now = self._clock()
+        oldest = self._clock() - MAX_AGE
         while idle:
             connection = idle.pop()
-            if connection.usable(now):
-                if idle and not idle[0].usable(now):
+            if connection.idle_since > oldest:
+                if idle and idle[0].idle_since <= oldest:
                     idle.pop(0).drop()
                 return connection
             connection.drop()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import sys
 from typing import cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
@@ -27,7 +26,22 @@ SLICE = 256 * 1024
 MAX_IDLE = 64
 MAX_AGE = 55.0
 """Seconds that a connection may be idle: below the minute after which many servers hang up."""
-_names: dict[bytes, str] = {}
+
+
+class _Names(dict[bytes, str]):
+    """Header names are few: each is lowered once."""
+
+    def __missing__(self, name: bytes) -> str:
+        if len(self) > 1000:
+            self.clear()
+        return self.setdefault(name, name.decode("latin-1").lower())
+
+
+_names = _Names()
+
+
+class Enough(Exception):
+    """Stops the parser: what follows is not of this answer."""
 
 
 class Connection(Waiting):
@@ -38,16 +52,14 @@ class Connection(Waiting):
         "_everyone",
         "_farewell",
         "_idle",
-        "_idle_since",
         "_parser",
         "_paused",
-        "_pending",
-        "_pieces",
-        "_roof",
         "_secured",
         "_writable",
         "bodiless",
         "headers",
+        "idle_since",
+        "on_body",
         "seen",
         "status",
     )
@@ -56,21 +68,19 @@ class Connection(Waiting):
         super().__init__(peer, deadlines)
         self._idle = idle
         self._everyone = everyone
+        self.on_body = self.pieces.append
+        """Where the parser puts the body, piece by piece."""
         self._parser = HttpResponseParser(self)
-        self._pending = False
-        """Is there something for the sink at the end of the round?"""
         self._paused = False
         self._writable = True
         self._secured: ssl.SSLObject | None = None
         self._farewell = True
-        self._pieces: list[bytes] = []
         self._barren = 0
-        self._roof = HIGH
         self.status = 0
         self.headers: dict[str, str] = {}
         self.bodiless = False
         self.seen = False
-        self._idle_since = 0.0
+        self.idle_since = 0.0
 
     # --- the caller's side ------------------------------------------------------------------------------------------
 
@@ -95,7 +105,7 @@ class Connection(Waiting):
             else:
                 await self._pour(memoryview(body))
         while self.phase == HEAD and self.fault is None:
-            await self._wait(BODY, 0, self._deadlines.first_byte)
+            await self._wait(-1, self._deadlines.first_byte)
 
     def _say(self, data: bytes) -> None:
         if not self.lost and not self._transport.is_closing():
@@ -106,40 +116,40 @@ class Connection(Waiting):
         for start in range(0, len(body), SLICE):
             self._transport.write(body[start : start + SLICE])
             while not self._writable and self.phase == HEAD and self.fault is None:
-                await self._wait(BODY, 0, self._deadlines.first_byte)
+                await self._wait(-1, self._deadlines.first_byte)
             if self.phase != HEAD or self.fault is not None or self._transport.is_closing():
                 self.keep = False
                 return
 
     async def more(self) -> None:
         """Wait for any bytes of the body, its end, or a fault."""
-        if not self.held and self.phase == BODY and self.fault is None:
-            await self._wait(DONE, 0, self._deadlines.between_bytes)
+        if not self.pieces and self.phase == BODY and self.fault is None:
+            await self._wait(0, self._deadlines.between_bytes)
 
     async def pour(self, sink: Sink) -> None:
         """Hand over bytes as they come, waking nobody, until the end, a fault, or a sink that has had enough."""
-        if self.held and not sink(self.take()):
+        if self.pieces and not sink(self.take()):
             return
         if self.phase == BODY and self.fault is None:
             self._sink = sink
-            await self._wait(DONE, sys.maxsize, self._deadlines.between_bytes)
+            await self._wait(0, self._deadlines.between_bytes)
             self._sink = None
-            if self.held:
+            if self.pieces:
                 sink(self.take())
 
     async def rest(self, limit: int) -> None:
         """Wait for the whole body, more than `limit` bytes of it, or a fault."""
-        if self.held <= limit and self.phase == BODY and self.fault is None:
-            self._roof = max(limit, HIGH)
-            self._resume()
-            await self._wait(DONE, limit, self._deadlines.between_bytes)
+        if self.phase == BODY and self.fault is None and not self.holds_more(limit):
+            if self._paused:
+                self._resume()
+            await self._wait(limit, self._deadlines.between_bytes)
 
     def take(self) -> bytes:
         """The bytes that are there."""
-        pieces = self._pieces
-        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        self._pieces = []
-        self.held = 0
+        pieces = self.pieces
+        data = b"".join(pieces)
+        pieces.clear()
+        self.weight = 0
         if self._paused:
             self._resume()
         return data
@@ -149,11 +159,10 @@ class Connection(Waiting):
         if self.phase != DONE or not self.keep or self.lost:
             self.drop()
             return
-        if self.held:
+        if self.pieces:
             self.take()
-        self._roof = HIGH
         self.phase = IDLE
-        self._idle_since = self._loop.time()
+        self.idle_since = self._loop.time()
         idle = self._idle
         idle.append(self)
         if len(idle) > MAX_IDLE:
@@ -164,9 +173,6 @@ class Connection(Waiting):
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.release)
 
-    def usable(self, now: float) -> bool:
-        return not self.lost and now - self._idle_since < MAX_AGE
-
     # --- the event loop's side --------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -176,51 +182,56 @@ class Connection(Waiting):
         self._everyone.add(self)
 
     def data_received(self, data: bytes) -> None:
-        phase, held = self.phase, self.held
-        if phase != HEAD and phase != BODY:
+        phase, pieces = self.phase, self.pieces
+        if phase < HEAD:
             self._unasked()
             return
         self.seen = True
+        before = len(pieces)
         try:
             self._parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
             self._garbled(error)
             return
-        if self.held == held and self.phase == phase:
+        if len(pieces) == before and self.phase == phase:
             self._count_barren(len(data))
         elif phase == HEAD and self._barren + len(data) > MAX_HEAD:
             self._weigh_head()
         else:
             self._barren = 0
-        if self._sink is not None:
-            if not self._pending:
-                self._pending = True
-                self._loop.call_soon(self._hand_over)
-            return
-        if self.held > self._roof and not self._paused:
+        self._heard_at = self._loop.time()
+        if self._sink is None:
+            self._gather(len(data))
+        elif not before:
+            self._loop.call_soon(self._hand_over)
+
+    def _gather(self, size: int) -> None:
+        """For somebody who takes it later, or waits for all of it."""
+        self.weight += size
+        if self.weight > HIGH and not self._paused and self.holds_more(max(self._cap, HIGH)):
             self._paused = True
             self._transport.pause_reading()
-        if self._waiter is not None:
-            self._look()
+        if self._waiter is not None and (self.phase == DONE or self._is_enough()):
+            self._wake()
 
     def _hand_over(self) -> None:
         """To the sink, at the end of the loop's round: a peer that is woken by a write takes the processor at once
         where there is no other, so all that is there is read first, then translated, then written."""
-        self._pending = False
-        sink = self._sink
+        sink, pieces = self._sink, self.pieces
         if sink is None:
             return
-        well = False
-        try:
-            enough = bool(self.held) and not sink(self.take())
-            well = True
-        finally:
-            if not well:
+        if pieces:
+            data = b"".join(pieces)
+            pieces.clear()
+            try:
+                enough = not sink(data)
+            except BaseException:
                 self.drop()
-        if enough:
+                raise
+            if enough:
+                self._wake()
+        if self.phase != BODY:
             self._wake()
-        elif self._waiter is not None:
-            self._look()
 
     def eof_received(self) -> None:
         """In TLS only the peer's farewell ends a body: a line that just went dead may have been cut by anyone. Some
@@ -261,12 +272,12 @@ class Connection(Waiting):
 
     def on_message_begin(self) -> None:
         if self.phase != HEAD:
-            self.keep = False
+            raise Enough
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.phase == HEAD:
             headers = self.headers
-            key = _names.get(name) or _name(name)
+            key = _names[name]
             text = value.decode("latin-1").rstrip()
             headers[key] = f"{headers[key]}, {text}" if key in headers else text
 
@@ -282,12 +293,7 @@ class Connection(Waiting):
         if self.bodiless:
             # The parser does not know that this was a HEAD and would wait for a body.
             self.phase = DONE
-            self.keep = False
-
-    def on_body(self, data: bytes) -> None:
-        if self.phase == BODY:
-            self._pieces.append(data)
-            self.held += len(data)
+            raise Enough
 
     def on_message_complete(self) -> None:
         if self.phase == BODY:
@@ -305,7 +311,8 @@ class Connection(Waiting):
 
     def _garbled(self, error: Exception) -> None:
         self.keep = False
-        if self.phase in (HEAD, BODY):
+        self.weight = sum(map(len, self.pieces))
+        if self.phase >= HEAD:
             what = "switched protocols" if isinstance(error, HttpParserUpgrade) else "sent what is not HTTP/1.1"
             self.fail(Fault("protocol", f"{self.peer} {what}: check that the base URL is that of an HTTP API"))
         else:
@@ -336,10 +343,3 @@ class Connection(Waiting):
         if self._paused and not self.lost:
             self._paused = False
             self._transport.resume_reading()
-
-
-def _name(name: bytes) -> str:
-    """Header names are few: each is lowered once."""
-    if len(_names) > 1000:
-        _names.clear()
-    return _names.setdefault(name, name.decode("latin-1").lower())

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from toolwire.gateway.settings.config import Deadlines
 from toolwire.gateway.upstream.faults import Fault
 
-IDLE, HEAD, BODY, DONE = range(4)
-"""The phases of an exchange: none, waiting for the head of the answer, for its body, nothing more to come."""
+IDLE, DONE, HEAD, BODY = range(4)
+"""The phases of an exchange: none, nothing more to come, waiting for the head of the answer, for its body."""
 NEVER = math.inf
 Sink = Callable[[bytes], bool]
 """Takes bytes; False when no more should come for now."""
@@ -27,19 +27,20 @@ class Waiting(asyncio.Protocol):
         "_cap",
         "_deadlines",
         "_due",
+        "_heard_at",
         "_loop",
         "_sink",
         "_timer",
         "_timer_at",
         "_transport",
         "_waiter",
-        "_wanted",
         "fault",
-        "held",
         "keep",
         "lost",
         "peer",
         "phase",
+        "pieces",
+        "weight",
     )
 
     def __init__(self, peer: str, deadlines: Deadlines) -> None:
@@ -48,15 +49,18 @@ class Waiting(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._waiter: asyncio.Future[None] | None = None
         self._sink: Sink | None = None
-        self._wanted = BODY
         self._cap = 0
         self._due = NEVER
+        self._heard_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
         self.peer = peer
         self.phase = IDLE
         self.fault: Fault | None = None
-        self.held = 0
+        self.pieces: list[bytes] = []
+        """What has come of the body and was not taken."""
+        self.weight = 0
+        """Of the pieces: no less than theirs, and weighed only where it matters."""
         self.keep = True
         self.lost = False
 
@@ -65,16 +69,15 @@ class Waiting(asyncio.Protocol):
         self.fail(Fault("cut", f"the connection to {self.peer} was closed on this side"))
 
     def fail(self, fault: Fault) -> None:
-        if self.fault is None and self.phase in (HEAD, BODY):
+        if self.fault is None and self.phase >= HEAD:
             self.fault = fault
         self.keep = False
         if not self.lost:
             self._transport.abort()
         self._wake()
 
-    async def _wait(self, wanted: int, cap: int, seconds: float) -> None:
-        """Until the phase `wanted`, more than `cap` bytes, or a fault; 0 seconds are no limit."""
-        self._wanted = wanted
+    async def _wait(self, cap: int, seconds: float) -> None:
+        """For the head and more than `cap` bytes of the body, its end, or a fault; 0 seconds are no limit."""
         self._cap = cap
         if seconds:
             due = self._due = self._loop.time() + seconds
@@ -103,9 +106,11 @@ class Waiting(asyncio.Protocol):
     def _ring(self) -> None:
         """The timer: mostly the exchange that set it is long over, and it goes on for a later one or stops."""
         self._timer = None
-        left = self._due - self._loop.time()
-        if left == NEVER:
+        if self._due == NEVER:
             return
+        if self.phase == BODY:
+            self._due = max(self._due, self._heard_at + self._deadlines.between_bytes)
+        left = self._due - self._loop.time()
         if left > 0:
             self._set_timer(left)
         elif self.phase == HEAD:
@@ -117,9 +122,12 @@ class Waiting(asyncio.Protocol):
                 Fault("idle-timeout", f"{self.peer} fell silent for {seconds} seconds in the middle of its answer")
             )
 
-    def _look(self) -> None:
+    def _is_enough(self) -> bool:
         """Is what somebody waits for there?"""
-        if self.phase >= self._wanted or self.held > self._cap:
-            self._wake()
-        elif self.phase == BODY and self._due != NEVER:
-            self._due = self._loop.time() + self._deadlines.between_bytes
+        return self.phase == BODY and self.holds_more(self._cap)
+
+    def holds_more(self, limit: int) -> bool:
+        """Than that many bytes of the body."""
+        if self.weight > limit:
+            self.weight = sum(map(len, self.pieces))
+        return self.weight > limit
