@@ -18,6 +18,7 @@ from toolwire.events import (
 from toolwire.failures import TRUNCATED, read_wait
 from toolwire.ir import Failure, Origin, Stray
 from toolwire.protocols.openai_responses.details.events import EVENT_KEYS, QUIET, SILENT_KEYS
+from toolwire.protocols.openai_responses.details.growing import Growing, growing
 from toolwire.protocols.openai_responses.details.stream_items import Items
 from toolwire.protocols.openai_responses.errors import failure_of
 from toolwire.protocols.openai_responses.names import NAME, RESPONSE
@@ -25,6 +26,8 @@ from toolwire.protocols.openai_responses.response import read_failure, read_fini
 from toolwire.sse import Frame as Raw
 from toolwire.sse import FrameTooLong, Splitter
 from toolwire.wire import Malformed, Object, Path, as_object, decode, take_int, take_object, take_text
+
+_ROOT: Path = (None, "event")
 
 
 class StreamReader:
@@ -35,6 +38,7 @@ class StreamReader:
         self._ended = False
         self._broken = False
         self._items = Items()
+        self._growing: Growing | None = None
         self._strange: dict[str, Stray] = {}
 
     def feed(self, data: bytes) -> list[Event]:
@@ -60,15 +64,27 @@ class StreamReader:
     def _read(self, frames: list[Raw]) -> list[Event]:
         events: list[Event] = []
         for raw in frames:
-            path: Path = ((None, "event"), self._number)
+            path = (_ROOT, self._number)
             self._number += 1
             try:
-                events += self._frame(raw, path)
+                json = decode(raw.data, path)
+                frame = Frame(NAME, raw.event, json)
+                growing = self._growing
+                more = None if growing is None else growing.more(json, frame)
+                if more is None:
+                    events += self._frame(as_object(json, path), frame, path)
+                else:
+                    events.append(more)
             except Malformed as error:
-                events += self._fail(str(error), "invalid_stream")
-            if self._broken:
-                break
+                events += self._unreadable(raw, path, error)
+                if self._broken:
+                    break
         return events
+
+    def _unreadable(self, raw: Raw, path: Path, error: Malformed) -> list[Event]:
+        if raw.data[:6] == b"[DONE]":
+            return [Carried("[DONE]", Origin(NAME, path, None), True, Frame(NAME, raw.event, None))]
+        return self._fail(str(error), "invalid_stream")
 
     def _fail(self, message: str, code: str) -> list[Event]:
         self._broken = True
@@ -77,14 +93,11 @@ class StreamReader:
         self._ended = True
         return [ResponseFailed(Failure("upstream", f"the provider's stream cannot be read: {message}", 502, code))]
 
-    def _frame(self, raw: Raw, path: Path) -> list[Event]:
-        if raw.data[:6] == b"[DONE]":
-            return [Carried("[DONE]", Origin(NAME, path, None), True, Frame(NAME, raw.event, None))]
-        node = as_object(decode(raw.data, path), path)
-        frame = Frame(NAME, raw.event, node)
+    def _frame(self, node: Object, frame: Frame, path: Path) -> list[Event]:
+        self._growing = None
         kind = node.get("type")
         if not isinstance(kind, str):
-            kind = "error" if node.get("error") else raw.event or ""
+            kind = "error" if node.get("error") else frame.event or ""
             if kind != "error":
                 # Only the `event:` line names it; the frame itself is carried as it came.
                 node = {**node, "type": kind}
@@ -98,6 +111,7 @@ class StreamReader:
                 if not self._started:
                     events = self._begin(frame, None, path)
                 grow(self._items, node, frame, path, events)
+                self._growing = growing(frame.json, events, self._items.grown)
             else:
                 handler = HANDLERS.get(kind, StreamReader._error if node.get("error") else None)
                 events = [] if handler is None else handler(self, node, frame, path)

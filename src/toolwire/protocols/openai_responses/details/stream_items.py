@@ -61,6 +61,8 @@ class Items:
         self.reading = Reading(NAME)
         self.called = False
         """Has the model made a call that the client must run?"""
+        self.grown: list[str] = []
+        """The pieces of the part that grew last."""
         self._items: dict[int, _Item] = {}
         self._ids: dict[str, int] = {}
         self._next = 0
@@ -216,6 +218,7 @@ class Items:
 
     def _say(self, part: _Part, text: str, frame: Frame, events: list[Event]) -> None:
         if text and part.open:
+            self.grown = part.pieces
             part.pieces.append(text)
             events.append(TextDelta(part.index, text, frame))
 
@@ -318,6 +321,7 @@ class Items:
 
     def _argue(self, part: _Part, text: str, frame: Frame, events: list[Event]) -> None:
         if text and part.open:
+            self.grown = part.pieces
             part.pieces.append(text)
             events.append(ArgumentsDelta(part.index, text, frame))
 
