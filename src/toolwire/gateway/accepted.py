@@ -32,7 +32,7 @@ class Host(Protocol):
 
     def came(self, connection: Connection) -> None: ...
     def left(self, connection: Connection) -> None: ...
-    def start(self, request: Request) -> asyncio.Task[None]: ...
+    def start(self, request: Request) -> None: ...
 
 
 class _Refused(Exception):
@@ -197,13 +197,11 @@ class Connection(asyncio.Protocol):
         self._size += len(b"".join(rows)) + HEADER * len(rows) // 2
         if self._size > MAX_HEAD:
             raise _Refused(431, f"the head of a request is longer than {MAX_HEAD:,} bytes")
-        if not rows:
-            return {}
-        names = b"\n".join(rows[::2]).lower().decode("latin-1").split("\n")
-        # The parser cuts off only what stands before a value.
-        values = b"\n".join(map(bytes.rstrip, rows[1::2])).decode("latin-1").split("\n")
-        headers = dict(zip(names, values, strict=True))
-        return headers if len(headers) == len(names) else joined(zip(names, values, strict=True))
+        # The parser cuts off only what stands before a value, and lets no line end into one.
+        texts = b"\n".join(map(bytes.rstrip, rows)).decode("latin-1").split("\n")
+        names, values = list(map(str.lower, texts[::2])), texts[1::2]
+        headers = dict(zip(names, values, strict=False))
+        return headers if len(headers) == len(values) else joined(zip(names, values, strict=True))
 
     def on_headers_complete(self) -> None:
         self._heading = False
@@ -251,7 +249,7 @@ class Connection(asyncio.Protocol):
 
     def _begin(self, request: Request) -> None:
         self.current = request
-        request.task = self._server.start(request)
+        self._server.start(request)
 
     def answered(self, request: Request) -> None:
         """The answer is written; the next request is begun, or the connection closed."""

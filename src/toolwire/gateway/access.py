@@ -41,7 +41,8 @@ class Access:
 
     def admitted(self, headers: Mapping[str, str], query: str, peer: str) -> Visitor | Failure:
         """The visitor, or why it is not let in."""
-        if self._checks_host and not self._known_host(headers.get("host", "")):
+        host = headers.get("host", "")
+        if self._checks_host and not self._verdicts.get(host) and not self._known_host(host):
             return Failure(
                 "permission",
                 "the Host header names a host that this gateway does not answer to; add it to server.hosts",
@@ -50,10 +51,9 @@ class Access:
         shown = self._credential(headers, query)
         if self._keys:
             return self._with_key(headers, shown)
-        if peer and not self._is_local(peer):
+        if peer and not self._peers.get(peer) and not self._is_local(peer):
             return Failure("permission", "without client keys only this machine is served; set [[server.keys]]", 403)
-        origin = headers.get("origin")
-        if origin is not None and not self._known_origin(origin):
+        if "origin" in headers and not self._known_origin(headers["origin"]):
             return Failure("permission", "pages of other origins are not served without client keys", 403)
         return Visitor(None, shown)
 
@@ -121,5 +121,7 @@ class Access:
 
 
 def _bare(value: str) -> str:
+    if " " not in value:
+        return value.strip()
     word, _, rest = value.partition(" ")
     return rest.strip() if rest and word.lower() == "bearer" else value.strip()

@@ -93,24 +93,24 @@ class Gateway:
 
     async def handle(self, incoming: Incoming) -> None:
         """Answer a request, from whichever server."""
-        endpoints = self._current(incoming.clock)
-        if incoming.path in endpoints.open:
-            await incoming.answer(endpoints.open[incoming.path](), {})
+        clock, method, path, headers = incoming.clock, incoming.method, incoming.path, incoming.headers
+        endpoints = self._current(clock)
+        if path in endpoints.open:
+            await incoming.answer(endpoints.open[path](), {})
             return
-        clock = incoming.clock
-        found = self._dialects.asked(incoming.path, incoming.query) if incoming.method == "POST" else None
-        room = found[0] if found else self._dialects.nearest(incoming.path, incoming.query, incoming.headers)
+        found = self._dialects.asked(path, incoming.query) if method == "POST" else None
+        room, asked = found or (self._dialects.nearest(path, incoming.query, headers), None)
         record = Record(
             request_id=incoming.request_id(self._ids.__next__),
             started=clock(),
             wall=time.time(),
             peer=incoming.peer,
-            method=incoming.method,
-            path=incoming.path,
-            agent=incoming.headers.get("user-agent", ""),
+            method=method,
+            path=path,
+            agent=headers.get("user-agent", ""),
             source=room.name,
         )
-        self._telemetry.begin(record, incoming.headers)
+        self._telemetry.begin(record, headers)
         try:
             visitor = self._admitted(endpoints, incoming, record)
             if isinstance(visitor, Failure):
@@ -118,7 +118,7 @@ class Gateway:
                 record.status, record.failure = refusal.status, visitor.kind
                 await incoming.answer(refusal, named(room, record.request_id))
             else:
-                await endpoints.serve(incoming, room, visitor, record, found[1] if found else None)
+                await endpoints.serve(incoming, room, visitor, record, asked)
         except Gone:
             record.gone = True
         finally:
@@ -129,8 +129,10 @@ class Gateway:
         visitor = endpoints.state.access.admitted(incoming.headers, incoming.query, incoming.peer)
         if isinstance(visitor, Failure):
             return visitor
-        record.key = visitor.key.name if visitor.key is not None else ""
-        return self._looped(incoming.headers) or visitor
+        if visitor.key is not None:
+            record.key = visitor.key.name
+        hops = incoming.headers.get(HOPS)
+        return visitor if hops is None else self._looped(hops) or visitor
 
     async def broken(self, incoming: Incoming, error: BaseException) -> None:
         """A fault of our own: the client gets an error of its protocol, the log where it happened."""
@@ -146,10 +148,7 @@ class Gateway:
         place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else ""
         self._telemetry.event("fault", level="error", error=f"{type(error).__name__}: {error}", place=place)
 
-    def _looped(self, headers: Mapping[str, str]) -> Failure | None:
-        hops = headers.get(HOPS)
-        if hops is None:
-            return None
+    def _looped(self, hops: str) -> Failure | None:
         passed = hops.split(",")
         if self._name in passed:
             what = "this gateway calls itself: a provider's base_url leads back to it"

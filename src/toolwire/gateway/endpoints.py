@@ -60,6 +60,14 @@ class Endpoints:
         self._dialects = dialects
         self._desk = desk
         self._servers = servers
+        self._limit = state.config.server.max_body
+        unseen = bool(servers) or bool(state.policy)
+        self._simple = frozenset(
+            room.name
+            for room in dialects.rooms
+            if room.keeping is None and not unseen and (room.rules.seals or not desk.book.keeps)
+        )
+        """Protocols whose clients want no more than an answer, and carry all of it themselves."""
         self.open: Mapping[str, Callable[[], Reply]] = {
             "/livez": lambda: Reply(200, TEXT, b"ok\n"),
             "/readyz": lambda: Reply(503, TEXT, b"stopping\n") if engine.leaving() else Reply(200, TEXT, b"ok\n"),
@@ -96,12 +104,12 @@ class Endpoints:
     # --- answers ---
 
     async def _generate(self, incoming: Incoming, call: Call, asked: Asked) -> None:
-        targets = await self._read(incoming, call, asked)
+        targets = self._read(call, asked, incoming.whole(self._limit) or await incoming.body(self._limit))
         if isinstance(targets, Refusal):
             await self._refuse(incoming, call, targets)
             return
         with Watched(incoming, call.record, call.cancels):
-            begun = await self._begun(call, targets)
+            begun = None if call.client.name in self._simple else await self._begun(call, targets)
             got = await self._engine.ask(call, targets) if begun is None else begun
             if isinstance(got, Reply):
                 whole = got if call.keeper is None else await call.keeper.whole(got)
@@ -123,24 +131,22 @@ class Endpoints:
             call.sealing = desk.seals.of(owner_of(call.visitor))
         return await desk.begin(call, targets, self._engine) if call.client.keeping is not None else None
 
-    async def _read(self, incoming: Incoming, call: Call, asked: Asked) -> tuple[Target, ...] | Refusal:
-        """The body, what it asks for, and where that is."""
-        record, client = call.record, call.client
-        body = await incoming.body(self.state.config.server.max_body)
+    def _read(self, call: Call, asked: Asked, body: bytes | Failure) -> tuple[Target, ...] | Refusal:
+        """What the body asks for, and where that is."""
+        record, telemetry = call.record, self._telemetry
         if isinstance(body, Failure):
             return refusals.told(call, body)
         record.bytes_in = len(body)
-        if self._telemetry.bodies:
+        if telemetry.bodies:
             record.request_body = body
-        if self._telemetry.debug:
+        if telemetry.debug:
             record.heard = Overheard(body)
         peek = peeked(body)
         if peek is None:
-            return refusals.told(call, _malformed(client, body))
+            return refusals.told(call, _malformed(call.client, body))
         call.body, call.peek, call.framing = body, peek, asked.framing
-        call.model = asked.model or peek.model
-        call.stream = bool(peek.stream) if asked.stream is None else asked.stream
-        record.asked, record.stream = call.model, call.stream
+        call.model = record.asked = asked.model or peek.model
+        call.stream = record.stream = bool(peek.stream) if asked.stream is None else asked.stream
         return self._engine.targets(call)
 
     async def _equip(self, call: Call, target: Target) -> None:
@@ -190,7 +196,7 @@ class Endpoints:
     async def _errand(self, incoming: Incoming, call: Call, visit: Visit) -> None:
         """Something about what is kept."""
         call.record.verb = "state"
-        body = await incoming.body(self.state.config.server.max_body)
+        body = await incoming.body(self._limit)
         bad = refusals.reply(call.client, body) if isinstance(body, Failure) else visit.given(body)
         if bad is not None or isinstance(body, Failure):
             await self._answer(incoming, call.client, call.record, bad or NOWHERE)
@@ -226,13 +232,16 @@ class Endpoints:
             record.response_body = answer.body
         if record.heard is not None:
             record.heard.gives(answer.body)
-        await incoming.answer(answer, {**attempts_header(record.attempts), **named(room, record.request_id)})
+        more = named(room, record.request_id)
+        if len(record.attempts) > 1:
+            more = {**attempts_header(record.attempts), **more}
+        await incoming.answer(answer, more)
 
     # --- counts ---
 
     async def _count(self, incoming: Incoming, call: Call, asked: Asked) -> None:
         call.record.verb = "count"
-        targets = await self._read(incoming, call, asked)
+        targets = self._read(call, asked, await incoming.body(self._limit))
         call.stream = False
         with Watched(incoming, call.record, call.cancels):
             answer = targets.reply if isinstance(targets, Refusal) else await self._counted(call, targets)

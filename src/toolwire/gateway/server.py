@@ -54,10 +54,9 @@ class Server:
 
     # --- tasks ---
 
-    def start(self, request: Request) -> asyncio.Task[None]:
+    def start(self, request: Request) -> None:
         task = request.task = self.loop.create_task(self._run(request))
         self.tasks.add(task)
-        return task
 
     async def _run(self, request: Request) -> None:
         """Most end well, and then nobody need be told: only those that do not are looked at once more."""
@@ -70,7 +69,8 @@ class Server:
                 task.add_done_callback(partial(self._done, request))
             elif task is not None:
                 self.tasks.discard(task)
-                self._settle()
+                if self._empty is not None:
+                    self._settle()
 
     def _started(self, request: Request, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self.loop.create_task(work)
