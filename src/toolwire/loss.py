@@ -134,16 +134,13 @@ Noted: TypeAlias = tuple[str, Path, str]
 """A loss as it is written down: its code, its place, and what happened."""
 
 
-class Ledger:
+class Ledger(msgspec.Struct, eq=False):
     """The losses of one translation, in order, each once. Noting is cheap: they are spelled when somebody asks."""
 
-    __slots__ = ("_notes", "source", "target")
-
-    def __init__(self, source: str, target: str) -> None:
-        self.source = source
-        self.target = target
-        self._notes: dict[Noted, str] = {}
-        """With the reason, where it is another than that of the code."""
+    source: str
+    target: str
+    _notes: dict[Noted, str] = {}
+    """With the reason, where it is another than that of the code."""
 
     def note(self, code: str, where: Path, what: str, why: str = "") -> None:
         """Write down one loss. `where` is a place in the input; `what` reads as a sentence without its full stop."""

@@ -45,6 +45,8 @@ class Malformed(Exception):
 
 def pointer(path: Path) -> str:
     """Spell a linked path as a JSON Pointer (`/messages/0/content`); in a stream it begins with `event/N`."""
+    if path is None:
+        return ""
     keys: list[str] = []
     while path is not None:
         path, key = path
@@ -53,7 +55,7 @@ def pointer(path: Path) -> str:
     text = "/".join(keys)
     if "~" in text or text.count("/") != len(keys) - 1:
         text = "/".join([key.replace("~", "~0").replace("/", "~1") for key in keys])
-    return text if keys[:1] == ["event"] else f"/{text}" if text else ""
+    return text if not text or keys[0] == "event" else f"/{text}"
 
 
 def _spelled(text: str) -> Number:

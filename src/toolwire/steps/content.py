@@ -49,13 +49,15 @@ def instructed(request: Request, rules: Rules, ledger: Ledger) -> Request:
     if _INSTRUCTING.isdisjoint(roles):
         return request
     leading = 0
-    while leading < len(roles) and roles[leading] in _INSTRUCTING:
+    for role in roles:
+        if role not in _INSTRUCTING:
+            break
         leading += 1
-    if rules.system == "both" and not _plain(request.turns[:leading]):
+    first, rest = request.turns[:leading], request.turns[leading:]
+    if rules.system == "both" and not _plain(first):
         return request
-    rest = request.turns[leading:]
-    if leading:
-        top = [part for turn in request.turns[:leading] for part in turn.parts]
+    if first:
+        top = [part for turn in first for part in turn.parts]
         request = changed(request, system=(*request.system, *top), turns=rest)
     if _INSTRUCTING.isdisjoint(roles[leading:]):
         return request

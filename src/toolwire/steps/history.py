@@ -7,7 +7,6 @@ the target wants them, each batch directly behind the turn that made the calls.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import pairwise
 
 from msgspec.structs import replace
 
@@ -48,10 +47,13 @@ def ordered(request: Request, rules: Rules, ledger: Ledger, survey: Survey | Non
 
 def _has_neighbours(turns: tuple[Turn, ...], joins: frozenset[str]) -> bool:
     """Do turns of one role stand side by side that must be one?"""
-    if not joins or len(turns) < 2:
-        return False
-    roles = [turn.role for turn in turns]
-    return any(role == behind and role in joins for role, behind in pairwise(roles))
+    last = ""
+    for turn in turns:
+        role = turn.role
+        if role == last and role in joins:
+            return True
+        last = role
+    return False
 
 
 def _mended(turns: tuple[Turn, ...], rules: Rules, ledger: Ledger) -> list[Turn]:
