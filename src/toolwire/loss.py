@@ -6,8 +6,8 @@ Add a code here, with its reason, before a writer or a step uses it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cache
-from itertools import compress
+from itertools import compress, repeat
+from operator import is_not
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
@@ -181,21 +181,12 @@ class Ledger(msgspec.Struct, eq=False):
 
     def unsaid(self, settings: Settings, said: frozenset[str]) -> None:
         """Settings that are set and that the target's table does not name."""
-        rest = _unsaid(said)
-        values = list(compress(astuple(settings), rest))
-        if values.count(None) == len(values):
-            return
-        for field, value in zip(compress(settings.__struct_fields__, rest), values, strict=True):
-            if value is not None and value != OFF:
+        there = map(is_not, astuple(settings), repeat(None))
+        for field in compress(settings.__struct_fields__, there):
+            if field not in said and field != "where" and getattr(settings, field) != OFF:
                 self.note("no-counterpart", settings.where.get(field), f"the setting `{field}` was left out")
 
     def foreign(self, read: Request | Response) -> None:
         """Everything that a reader could not name, when the target is another protocol than the source."""
         if read.strays and self.source != self.target:
             self.strays(read.strays)
-
-
-@cache
-def _unsaid(said: frozenset[str]) -> list[bool]:
-    """Which of all settings a target's table does not name."""
-    return [field not in said and field != "where" for field in Settings.__struct_fields__]
