@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from toolwire.events import (
+    ArgumentsDelta,
     Carried,
     ChoiceEnd,
+    CitationDelta,
     Event,
     PartEnd,
     PartStart,
     ResponseEnd,
     ResponseFailed,
     ResponseStart,
+    SealDelta,
+    TextDelta,
     UsageUpdate,
 )
 from toolwire.ir import NOTHING, Failure, Result, Usage
@@ -20,6 +24,8 @@ from toolwire.rounds import Rounds
 from toolwire.streaming import WholeCalls
 
 _ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
+_GROWTH: frozenset[type] = frozenset({TextDelta, ArgumentsDelta, SealDelta, CitationDelta})
+"""Of these it only matters that there are some."""
 _PIECES, _LONG = 32, 16 * 1024
 """So many pieces are looked at together, and a longer one at once: many in a row cost less than one at a time."""
 
@@ -84,38 +90,46 @@ class Passing:
         unseen.append(data)
         if len(unseen) == _PIECES or len(data) > _LONG:
             self._look()
-        if self._held:
-            data = self._held + data
-        if data.endswith(b"\n\n"):
-            self._held = b""
+        if not self._held and data.endswith(b"\n\n"):
             return data
+        return self._whole(self._held + data)
+
+    def _whole(self, data: bytes) -> bytes:
+        """Up to the last end of a frame; the rest is held back."""
         end = max(data.rfind(mark) + len(mark) if mark in data else 0 for mark in _ENDS)
         self._held = data[end:]
         return data[:end]
 
     def _look(self) -> None:
-        if self._unseen:
-            unseen, self._unseen = self._unseen, []
-            for event in self._reader.feed(unseen[0] if len(unseen) == 1 else b"".join(unseen)):
-                self._last = event
-                self._see(event)
+        if not self._unseen:
+            return
+        unseen, self._unseen = self._unseen, []
+        events = self._reader.feed(unseen[0] if len(unseen) == 1 else b"".join(unseen))
+        kinds = set(map(type, events))
+        if not kinds.isdisjoint(_GROWTH):
+            self._begun = True
+        if not kinds <= _GROWTH:
+            for event in events:
+                if type(event) not in _GROWTH:
+                    self._see(event)
+        if events:
+            self._last = events[-1]
 
-    def _see(self, event: object) -> None:
-        kind = type(event)
-        if kind is ResponseStart:
-            self._start = event  # type: ignore[assignment]
-            self._usage = event.usage  # type: ignore[attr-defined]
-        elif kind is UsageUpdate:
-            self._usage = event.usage  # type: ignore[attr-defined]
-        elif kind is ResponseFailed:
-            self._failure = event.failure  # type: ignore[attr-defined]
-        elif kind is not Carried:
+    def _see(self, event: Event) -> None:
+        if isinstance(event, ResponseStart):
+            self._start, self._usage = event, event.usage
+        elif isinstance(event, UsageUpdate):
+            self._usage = event.usage
+        elif isinstance(event, ResponseFailed):
+            self._failure = event.failure
+        elif not isinstance(event, Carried):
             self._begun = True
             if isinstance(event, PartStart | PartEnd):
                 self._calls.see(event)
-            elif kind is ChoiceEnd:
-                self._finishes += (event.finish.kind,)  # type: ignore[attr-defined]
-            self._ended = self._ended or kind is ResponseEnd
+            elif isinstance(event, ChoiceEnd):
+                self._finishes += (event.finish.kind,)
+            elif isinstance(event, ResponseEnd):
+                self._ended = True
 
     def settle(self, results: tuple[Result, ...]) -> None:
         """Nothing passes by whose calls are not the client's."""

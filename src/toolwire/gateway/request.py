@@ -130,6 +130,7 @@ class Request(Incoming):
         """The client has gone."""
         self.gone = True
         self._flows = False
+        self._out.clear()
         self._wake()
         if self._left is not None:
             self._left.cancel()
@@ -161,41 +162,42 @@ class Request(Incoming):
     # --- what goes out ---
 
     async def start(self, status: int, headers: Mapping[str, str]) -> None:
-        self._head = self._headed(status, headers)
-
-    def _headed(self, status: int, headers: Mapping[str, str]) -> bytes:
         promised = headers.get("content-length")
         bodiless = status in BODILESS
         if bodiless and promised is not None:
-            return self._headed(status, {name: value for name, value in headers.items() if name != "content-length"})
+            headers, promised = {name: value for name, value in headers.items() if name != "content-length"}, None
+        endless = promised is None and not bodiless
+        self._promised = promised
+        self._bare = bodiless or self.method == "HEAD"
+        self._chunked = endless and not self._old
+        if endless and self._old:
+            self.keep = False
+        self._head = self._headed(status, headers, "transfer-encoding: chunked\r\n" if self._chunked else "")
+
+    def _headed(self, status: int, headers: Mapping[str, str], more: str) -> bytes:
         lines = [LINES.get(status) or f"HTTP/1.1 {status} ", *map(": ".join, headers.items()), ""]
         head = "\r\n".join(lines)
         ends = len(lines) - 1
         if head.count("\n") != ends or head.count("\r") != ends or "\0" in head:
-            return self._headed(status, _harmless(headers))
-        self._promised = promised
-        self._bare = bodiless or self.method == "HEAD"
-        endless = promised is None and not bodiless
-        self._chunked = endless and not self._old
-        if self._chunked:
-            head += "transfer-encoding: chunked\r\n"
-        elif endless:
-            self.keep = False
+            return self._headed(status, _harmless(headers), more)
         if not self._complete or self._line.closing:
             self.keep = False
         if not self.keep:
-            head += "connection: close\r\n"
+            more += "connection: close\r\n"
         elif self._old:
-            head += "connection: keep-alive\r\n"
-        return f"{head}\r\n".encode("latin-1", "replace")
+            more += "connection: keep-alive\r\n"
+        return f"{head}{more}\r\n".encode("latin-1", "replace")
 
     async def answer(self, reply: Reply, more: Mapping[str, str]) -> None:
         if self.gone or self.over or self.begun:
             return
+        if reply.status in BODILESS:
+            await super().answer(reply, more)
+            return
         body = reply.body
-        head = self._headed(reply.status, {**reply.headers, **more, "content-length": str(len(body))})
+        head = self._headed(reply.status, {**reply.headers, **more, "content-length": str(len(body))}, "")
         self.sent += len(body)
-        self._end(head, b"" if self._bare else body)
+        self._end(head, b"" if self.method == "HEAD" else body)
 
     async def write(self, data: bytes, more: bool) -> None:
         if more:
@@ -208,7 +210,10 @@ class Request(Incoming):
         if self._flows and data:
             size = len(data)
             self.sent += size
-            self._say(b"%x\r\n%b\r\n" % (size, data))
+            out = self._out
+            if not out:
+                self._line.loop.call_soon(self._leave)
+            out.append(b"%x\r\n%b\r\n" % (size, data))
         else:
             self._put(data, True)
         if len(data) > LARGE:
@@ -233,31 +238,30 @@ class Request(Incoming):
         if not more and (self._promised is None or self._bare or self._promised == str(self.sent)):
             self._end(head, data)
             return
-        for piece in _joined(head, data):
-            self._say(piece)
+        self._add(head, data)
+        self._line.loop.call_soon(self._leave)
         if more:
             self._flows = self._chunked and not self._bare
         else:
             self.abort()  # the client would take the next answer for the rest of this one
 
-    def _say(self, data: bytes) -> None:
-        out = self._out
-        if not out:
-            self._line.loop.call_soon(self._leave)
-        out.append(data)
+    def _add(self, head: bytes, body: bytes) -> None:
+        if len(body) > JOINED:
+            self._out += (head, body)
+        else:
+            self._out.append(head + body)
 
     def _end(self, head: bytes, body: bytes) -> None:
         self.begun = self.over = True
         self._flows = False
-        self._out += _joined(head, body)
+        self._add(head, body)
         self._line.loop.call_soon(self._last)
 
     def _leave(self) -> None:
         out, self._out = self._out, []
-        if not self.gone:
-            write = self._line.transport.write
-            for data in out:
-                write(data)
+        write = self._line.transport.write
+        for data in out:
+            write(data)
 
     def _last(self) -> None:
         self._leave()
@@ -286,10 +290,6 @@ class Request(Incoming):
 
     def unwatch(self) -> None:
         self._left = None
-
-
-def _joined(head: bytes, body: bytes) -> tuple[bytes, ...]:
-    return (head + body,) if len(body) <= JOINED else (head, body)
 
 
 def _harmless(headers: Mapping[str, str]) -> dict[str, str]:
