@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from toolwire.exchange import StreamTranslation
 from toolwire.gateway import refusals
 from toolwire.gateway.call import Call, Flow, Prepared, Refusal, Reply, Source, Streaming
-from toolwire.gateway.headers import answer_headers, call_headers
+from toolwire.gateway.headers import answer_headers, call_headers, own_headers
 from toolwire.gateway.lines import Line
 from toolwire.gateway.loopback.embedded import Embedded
 from toolwire.gateway.loopback.model import answer
@@ -83,8 +83,9 @@ class Asking:
         if line.address is None:
             return _embedded(call, line, body)
         record.server = line.server
-        headers = call_headers(call, line, body, self._hops, self._telemetry.upstream_headers(record))
-        return self._client.send(line.address, method, line.path, headers, body)
+        headers = call_headers(call, line, body, self._hops)
+        own = own_headers(call, self._telemetry.upstream_headers(record))
+        return self._client.send(line.address, method, line.path, headers, body, own)
 
     async def _refused(self, call: Call, ready: Prepared, source: Source) -> Refusal:
         line = ready.line

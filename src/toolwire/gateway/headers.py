@@ -9,24 +9,33 @@ from toolwire.gateway.lines import Headers, Line
 from toolwire.room import Room
 
 JSON = {"content-type": "application/json"}
+REQUEST_ID = "x-request-id"
 HOPS = "x-toolwire-hops"
 """The gateways that a call has come through; one that finds itself there calls itself."""
 
 
-def call_headers(call: Call, line: Line, body: bytes, hops: str, trace: Headers) -> list[tuple[str, str]]:
-    """What a provider gets to see. Of the client's own headers only those that its protocol gives a meaning to."""
-    http = line.room.http
-    same = line.room.name == call.client.name
-    given = call.state.forwarded[line.room.name].among(call.headers) if same else {}
-    set_here = http.headers(line.model, body, call.headers if same else given)
-    headers = {**given, **dict(set_here), **line.headers}
+def call_headers(call: Call, line: Line, body: bytes, hops: str) -> Headers:
+    """What a provider gets to see, but for what is new in every request. Of the client's own headers only those that
+    its protocol gives a meaning to."""
+    room, came = line.room, call.headers
+    if room.name == call.client.name:
+        headers = call.state.forwarded[room.name].among(came)
+        headers.update(room.http.headers(line.model, body, came))
+    else:
+        headers = dict(room.http.headers(line.model, body, {}))
+    headers.update(line.headers)
     if line.provider.forward_auth:
-        name, value = http.credential(call.visitor.own)
+        name, value = room.http.credential(call.visitor.own)
         headers[name] = value
-    headers["x-request-id"] = call.record.request_id
-    passed = call.headers.get(HOPS)
+    passed = came.get(HOPS)
     headers[HOPS] = f"{passed},{hops}" if passed else hops
-    return [*headers.items(), *trace]
+    headers.pop(REQUEST_ID, None)
+    return tuple(headers.items())
+
+
+def own_headers(call: Call, trace: Headers) -> Headers:
+    """What is new in every request to a provider."""
+    return ((REQUEST_ID, call.record.request_id), *trace)
 
 
 def answer_headers(call: Call, line: Line, given: Mapping[str, str], codes: Sequence[str]) -> dict[str, str]:
@@ -45,4 +54,4 @@ def answer_headers(call: Call, line: Line, given: Mapping[str, str], codes: Sequ
 
 def named(room: Room, request_id: str) -> dict[str, str]:
     """The id of the request, under the usual name and under the one that this protocol's clients look for."""
-    return {"x-request-id": request_id, room.http.request_id: request_id}
+    return {REQUEST_ID: request_id, room.http.request_id: request_id}

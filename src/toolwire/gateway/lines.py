@@ -19,6 +19,8 @@ from toolwire.room import Room
 
 Headers = tuple[tuple[str, str], ...]
 _REMEMBERED = 2048
+_SETS = 256
+"""Sets of header names that are remembered, each of no more letters than `_REMEMBERED`."""
 
 
 class Line(Struct, frozen=True, eq=False):
@@ -45,7 +47,8 @@ class Line(Struct, frozen=True, eq=False):
 
 
 class Names:
-    """A table of header names in which some stand for all that begin so. Names that were met are remembered."""
+    """A table of header names in which some stand for all that begin so. A peer sends the same ones again and again,
+    so sets of them that were met are remembered."""
 
     __slots__ = ("_beginnings", "_exact", "_met")
 
@@ -53,20 +56,26 @@ class Names:
         listed = list(table)
         self._exact = frozenset(name for name in listed if not name.endswith("*"))
         self._beginnings = tuple(name[:-1] for name in listed if name.endswith("*"))
-        self._met: dict[str, bool] = {}
+        self._met: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def has(self, name: str) -> bool:
-        met = self._met.get(name)
-        if met is None:
-            met = name in self._exact or name.startswith(self._beginnings)
-            if len(self._met) < _REMEMBERED:
-                self._met[name] = met
-        return met
+        return name in self._exact or name.startswith(self._beginnings)
 
     def among(self, headers: Mapping[str, str]) -> dict[str, str]:
         """Those of the headers that the table names."""
-        met, has = self._met, self.has
-        return {name: value for name, value in headers.items() if (met[name] if name in met else has(name))}
+        names = tuple(headers)
+        found = self._met.get(names)
+        if found is None:
+            found = self._find(names)
+        return dict(zip(found, map(headers.__getitem__, found), strict=True))
+
+    def _find(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        found = tuple(filter(self.has, names))
+        if sum(map(len, names)) <= _REMEMBERED:
+            if len(self._met) >= _SETS:
+                self._met.clear()
+            self._met[names] = found
+        return found
 
 
 class State:

@@ -22,8 +22,12 @@ _OURS = frozenset(
     "proxy-authorization proxy-connection".split()
 )
 """Headers of the connection, which are not the caller's to set."""
+Headers = Sequence[tuple[str, str]]
 MAX_LINES = 1024
 MAX_REMEMBERED = 512
+MAX_HEADS = 256
+MAX_HEAD = 4096
+"""Bytes of a head that is worth remembering."""
 
 _lines: dict[tuple[str, str], bytes] = {}
 """Headers as they were sent before: most are the same in every request."""
@@ -159,13 +163,14 @@ class Client:
         self._closed = False
 
     async def send(
-        self, address: Address, method: str, path: str, headers: Sequence[tuple[str, str]], body: bytes
+        self, address: Address, method: str, path: str, headers: Headers, body: bytes, own: Headers = ()
     ) -> Answer | Fault:
-        """Ask, and wait for the head of the answer."""
+        """Ask, and wait for the head of the answer. Headers that are new in every request are `own`: the others are
+        remembered."""
         site = self._sites.get(address)
         if site is None:
             site = self._sites[address] = _Site(address, self._trust)
-        head = site.head(method, path, headers, len(body))
+        head = site.head(method, path, tuple(headers), own, len(body))
         if isinstance(head, Fault):
             return head
         bodiless = method == "HEAD"
@@ -209,6 +214,7 @@ class _Site:
         "_address",
         "_clock",
         "_first_lines",
+        "_heads",
         "_proxy",
         "dialer",
         "everyone",
@@ -222,6 +228,7 @@ class _Site:
         self._proxy = proxy if address.scheme == "http" else None
         """The proxy that reads our requests; in a tunnel it does not."""
         self._first_lines: dict[tuple[str, str], bytes] = {}
+        self._heads: dict[tuple[str, str, Headers], bytes] = {}
         self._clock = asyncio.get_running_loop().time
         self.peer = address.peer if proxy is None else f"{address.peer} (by {proxy.peer})"
         self.dialer = Dialer(address, proxy, trust)
@@ -249,18 +256,31 @@ class _Site:
             return refusal(self._proxy, self._address, 407)
         return Answer(connection)
 
-    def head(self, method: str, path: str, headers: Sequence[tuple[str, str]], length: int) -> bytes | Fault:
+    def head(self, method: str, path: str, headers: Headers, own: Headers, length: int) -> bytes | Fault:
+        key = (method, path, headers)
+        try:
+            head = self._heads.get(key) or self._head(key)
+            last = _encoded("\r\n".join(map(": ".join, own)), len(own))
+        except ValueError as error:
+            return Fault("protocol", str(error))
+        if length or method not in _WITHOUT_BODY:
+            return b"%b%bcontent-length: %d\r\n\r\n" % (head, last, length)
+        return b"%b%b\r\n" % (head, last)
+
+    def _head(self, key: tuple[str, str, Headers]) -> bytes:
+        """All of a head that may be the same in other requests, remembered."""
+        method, path, headers = key
         first = self._first_lines.get((method, path)) or self._first_line(method, path)
         if not first:
-            return Fault("protocol", "the path or the method of the request holds a character that may not stand there")
-        try:
-            head = b"".join([first, *[_lines.get(header) or _line(*header) for header in headers]])
-        except ValueError as error:
-            return Fault("protocol", f"a header of the request {error}")
-        packing = b"" if b"\naccept-encoding:" in head else b"accept-encoding: identity\r\n"
-        if length or method not in _WITHOUT_BODY:
-            return b"%b%bcontent-length: %d\r\n\r\n" % (head, packing, length)
-        return b"%b%b\r\n" % (head, packing)
+            raise ValueError("the path or the method of the request holds a character that may not stand there")
+        head = b"".join([first, *[_lines.get(header) or _line(*header) for header in headers]])
+        if b"\naccept-encoding:" not in head:
+            head += b"accept-encoding: identity\r\n"
+        if len(self._heads) >= MAX_HEADS:
+            self._heads.clear()
+        if len(head) <= MAX_HEAD:
+            self._heads[key] = head
+        return head
 
     def _first_line(self, method: str, path: str) -> bytes:
         """Request line, Host and what a proxy must know, remembered; empty where the path cannot be sent."""
@@ -283,15 +303,22 @@ def _line(name: str, value: str) -> bytes:
     """A header as it is sent, remembered; none for one that is not the caller's to set."""
     if name.lower() in _OURS:
         return b""
-    text = f"{name.lower()}: {value}"
-    if "\n" in text or "\r" in text or "\0" in text:
-        raise ValueError("holds a line break or a zero byte")
-    try:
-        line = text.encode("latin-1") + b"\r\n"
-    except UnicodeEncodeError:
-        raise ValueError("holds a character outside Latin-1") from None
+    line = _encoded(f"{name.lower()}: {value}", 1)
     if len(_lines) >= MAX_LINES:
         _lines.clear()
     if len(line) <= MAX_REMEMBERED:
         _lines[name, value] = line
     return line
+
+
+def _encoded(text: str, lines: int) -> bytes:
+    """So many lines as they are sent."""
+    if not lines:
+        return b""
+    text += "\r\n"
+    if text.count("\n") != lines or text.count("\r") != lines or "\0" in text:
+        raise ValueError("a header of the request holds a line break or a zero byte")
+    try:
+        return text.encode("latin-1")
+    except UnicodeEncodeError:
+        raise ValueError("a header of the request holds a character outside Latin-1") from None
