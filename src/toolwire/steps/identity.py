@@ -6,6 +6,7 @@ so that the same history always gives the same bytes. Results without an id are 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -115,7 +116,7 @@ def identified(request: Request, rules: Rules, ledger: Ledger, survey: Survey) -
         calls = [call for call in calls if call.id]
         results = [result for result in results if result.id]
     taken = {call.id for call in calls}
-    if len(taken) == len(calls) and _all_stay(taken, rules) and all(one.id in taken for one in results):
+    if len(taken) == len(calls) and _all_stay(taken, rules) and taken.issuperset([one.id for one in results]):
         return Identified(request, frozenset(taken))
     pairing = _Pairing(rules, ledger)
     turns = tuple([_turn(turn, pairing) for turn in _batched(request.turns, pairing)])
@@ -136,9 +137,14 @@ def _batched(turns: tuple[Turn, ...], pairing: _Pairing) -> Iterator[Turn]:
         yield turn
 
 
+_is_spelled = re.compile(ids.SPELLED).match
+
+
 def _all_stay(taken: set[str], rules: Rules) -> bool:
-    legal, limit = rules.id_pattern.fullmatch, rules.id_limit
-    return all(0 < len(id) <= limit and legal(id) and not id.startswith(ids.SPELLED) for id in taken)
+    if not taken:
+        return True
+    fit = "" not in taken and max(map(len, taken)) <= rules.id_limit
+    return fit and all(map(rules.id_pattern.fullmatch, taken)) and not any(map(_is_spelled, taken))
 
 
 def _turn(turn: Turn, pairing: _Pairing) -> Turn:
