@@ -16,9 +16,6 @@ COUNT_PATH = "/v1/messages/count_tokens"
 
 OLD, NEW = "2023-06-01", "2026-10-21"
 """The versions there are. The old one takes everything that the new one takes."""
-NEW_REFUSES = (b'"temperature"', b'"top_p"', b'"top_k"')
-NEW_MAY_REFUSE = (b'"document"', b'"citations"')
-"""A document in the model's own turn, and citations in the user's; elsewhere both are fine."""
 
 COUNTED = frozenset(
     """model messages system tools tool_choice thinking output_config cache_control speed mcp_servers
@@ -57,12 +54,13 @@ def headers(model: str, body: bytes, given: Mapping[str, str]) -> tuple[tuple[st
 def version(model: str, body: bytes, given: str) -> str:
     """The client's, if it exists and the body fits it. A word that only looks like a setting, such as a parameter of a
     tool, leads to the old version, which is never wrong."""
-    if given == OLD or any(word in body for word in NEW_REFUSES):
+    if given == OLD or b'"temperature"' in body or b'"top_p"' in body or b'"top_k"' in body:
         return OLD
     if given == NEW:
         return NEW
-    # Models that sample may stand at servers that never heard of the new one.
-    if family(model).sampling or any(word in body for word in NEW_MAY_REFUSE):
+    # Models that sample may stand at servers that never heard of the new one, which may refuse documents and citations:
+    # those in the model's own turn, and these in the user's.
+    if family(model).sampling or b'"document"' in body or b'"citations"' in body:
         return OLD
     return NEW
 

@@ -71,15 +71,17 @@ from toolwire.wire import (
 
 def read_content(value: Json, path: Path, reading: Reading) -> tuple[Part, ...]:
     """The parts of a content field; a string stands for one block of text."""
-    if not isinstance(value, list):
-        if not isinstance(value, str):
-            wrong(path, "a string or an array of content blocks", value)
+    if isinstance(value, str):
         return (Text(value, (), None, None, Origin(NAME, path, value)),) if value else ()
+    if not isinstance(value, list):
+        wrong(path, "a string or an array of content blocks", value)
     readers = READERS
     parts: list[Part] = []
     for number, block in enumerate(value):
-        kind = block.get("type") if type(block) is dict else None
-        reader = readers.get(kind, read_part) if type(kind) is str else read_part
+        try:
+            reader = readers[block["type"]]
+        except (KeyError, TypeError):
+            reader = read_part
         parts.append(reader(block, (path, number), reading))
     return tuple(parts)
 

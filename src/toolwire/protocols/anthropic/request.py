@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from toolwire.ir import Format, Opaque, Origin, Part, Request, Settings, Text, Turn
+from toolwire.ir import Format, Opaque, Origin, Part, Request, Settings, Text
 from toolwire.loss import OFF, Ledger
 from toolwire.protocols.anthropic.details.cache import checked_marks, read_cache, write_cache
 from toolwire.protocols.anthropic.details.schemas import enforceable
@@ -25,7 +25,7 @@ from toolwire.protocols.anthropic.names import (
     TIERS,
     WIRE_TIERS,
 )
-from toolwire.protocols.anthropic.parts import read_content, shortened, write_parts
+from toolwire.protocols.anthropic.parts import read_content, shortened, write_content, write_parts
 from toolwire.protocols.anthropic.tools import allowed_tools, read_choice, read_tools, write_choice, write_tools
 from toolwire.reading import Reading, finished, numbered, verbatim
 from toolwire.wire import (
@@ -53,6 +53,9 @@ SAID = frozenset(
 )
 """The settings that this wire can say; usage stands in its streams anyway."""
 
+_SETTINGS = REQUEST - frozenset("model max_tokens messages system tools tool_choice stream".split())
+"""The keys of all settings but the one that every request has."""
+
 
 # --- reading ----------------------------------------------------------------------------------------------------------
 
@@ -60,7 +63,7 @@ SAID = frozenset(
 def read_request(body: Object) -> Request:
     reading = Reading(NAME)
     choice, parallel = read_choice(body, reading)
-    turns = read_turns(body, reading)
+    turns, intact = read_turns(body, reading)
     return Request(
         take_text(body, "model", None) or "",
         _read_system(body, reading),
@@ -69,21 +72,19 @@ def read_request(body: Object) -> Request:
         choice,
         take_bool(body, "stream", None),
         _read_settings(body, parallel, reading),
-        _continues(body),
-        origin=_origin(reading.origin(body, None, REQUEST), turns),
+        "thread" in body and _continues(body["thread"]),
+        origin=_origin(body, intact, reading),
         strays=tuple(reading.strays),
     )
 
 
-def _origin(origin: Origin, turns: tuple[Turn, ...]) -> Origin:
-    """A body that holds what nobody here made is not given back as it came."""
-    intact = all(turn.origin is None or turn.origin.intact for turn in turns)
+def _origin(body: Object, intact: bool, reading: Reading) -> Origin:
+    origin = reading.origin(body, None, REQUEST)
     return origin if intact else replace(origin, intact=False)
 
 
-def _continues(body: Object) -> bool:
+def _continues(thread: Json) -> bool:
     """A thread that goes on keeps its earlier turns with the provider."""
-    thread = body.get("thread")
     return isinstance(thread, dict) and thread.get("type") == "continue"
 
 
@@ -92,14 +93,17 @@ def _read_system(body: Object, reading: Reading) -> tuple[Part, ...]:
     if system is None:
         return ()
     parts = read_content(system, (None, "system"), reading)
-    first = parts[0] if parts else None
-    if isinstance(first, Text) and isinstance(system, list) and first.origin and first.text.startswith(BILLING):
+    first = parts[0] if parts and isinstance(system, list) else None
+    if isinstance(first, Text) and first.origin and first.text.startswith(BILLING):
         # Changes with every call: carried for this wire alone, so that nobody else's prompt cache suffers.
         return (Opaque("billing-header", first.origin), *parts[1:])
     return parts
 
 
 def _read_settings(body: Object, parallel: bool | None, reading: Reading) -> Settings:
+    if parallel is None and _SETTINGS.isdisjoint(body):
+        limit = take_int(body, "max_tokens", None)
+        return Settings() if limit is None else Settings(limit, where={"max_tokens": (None, "max_tokens")})
     config = _known(body, "output_config", OUTPUT_CONFIG, reading)
     metadata = _known(body, "metadata", METADATA, reading)
     tier = take_text(body, "service_tier", None)
@@ -120,8 +124,12 @@ def _read_settings(body: Object, parallel: bool | None, reading: Reading) -> Set
         "tier": (TIERS.get(tier, tier) if tier is not None else None, "service_tier"),
         "cache": (read_cache(body, None, reading) if "cache_control" in body else None, "cache_control"),
     }
-    given = {field: value for field, (value, _) in read.items() if value is not None}
-    where: dict[str, Path] = {field: (None, read[field][1]) for field in given}
+    given: dict[str, Any] = {}
+    where: dict[str, Path] = {}
+    for field, (value, key) in read.items():
+        if value is not None:
+            given[field] = value
+            where[field] = (None, key)
     if "thinking" in given and config.get("effort") is not None and body.get("thinking") is not None:
         where["thinking"] = Places(((None, "thinking"), ((None, "output_config"), "effort")))
     return Settings(**given, where=where)
@@ -160,43 +168,54 @@ def _read_format(body: Object, config: Object, reading: Reading) -> tuple[Format
 
 def write_request(request: Request, ledger: Ledger) -> Object:
     origin = request.origin
-    if origin is not None and verbatim(origin, NAME):
-        wire: Object = origin.wire
+    own = origin if origin is not None and origin.protocol == NAME else None
+    if own is not None and own.intact:
+        wire: Object = own.wire
         return wire
-    facts = _facts(request)
+    facts = _facts(request, own)
     out: Object = {"model": request.model, "max_tokens": _max_tokens(request, facts, ledger)}
-    system = _write_system(request, ledger)
-    if system or _was_empty(request, "system"):
+    system = _write_system(request, own, ledger)
+    if system or _was_empty(own, "system"):
         out["system"] = system
     out["messages"] = write_turns(request.turns, ledger)
-    if is_foreign(origin):
+    if origin is not None and own is None:
         _end_with_user(out["messages"], facts, ledger)
     tools = write_tools(allowed_tools(request, facts, ledger), ledger)
-    if tools or _was_empty(request, "tools"):
+    if tools or _was_empty(own, "tools"):
         out["tools"] = tools
     choice = write_choice(request, facts, bool(tools), ledger)
     if choice is not None:
         out["tool_choice"] = choice
-    _write_settings(request, facts, out, ledger)
+    if own is not None or _says_more(request.settings):
+        _write_settings(request, facts, out, ledger)
     if request.stream is not None:
         out["stream"] = request.stream
     return finished(_cached(request, out, ledger), origin, NAME)
 
 
-def _facts(request: Request) -> Family:
+def _facts(request: Request, own: Origin | None) -> Family:
     """What the model can do. A client of this wire knows its model, unless its request goes to another one."""
-    origin = request.origin
-    if is_foreign(origin):
+    if own is None and request.origin is not None:
         return family(request.model)
-    sent_on = origin is not None and isinstance(origin.wire, dict) and origin.wire.get("model") != request.model
+    sent_on = own is not None and isinstance(own.wire, dict) and own.wire.get("model") != request.model
     facts = family(request.model) if sent_on else AS_GIVEN
     return AS_GIVEN if facts is UNKNOWN else facts
 
 
-def _was_empty(request: Request, key: str) -> bool:
+def _was_empty(own: Origin | None, key: str) -> bool:
     """Did this wire say that there is nothing? Then it is said again."""
-    origin = request.origin
-    return origin is not None and is_own(origin) and origin.wire.get(key) in ("", [])
+    return own is not None and own.wire.get(key) in ("", [])
+
+
+def _says_more(settings: Settings) -> bool:
+    """Is anything set that `_write_settings` writes or misses?"""
+    return settings != Settings(
+        settings.max_tokens,
+        parallel=settings.parallel,
+        cache=settings.cache,
+        stream_usage=settings.stream_usage,
+        where=settings.where,
+    )
 
 
 def _cached(request: Request, out: Object, ledger: Ledger) -> Object:
@@ -208,11 +227,11 @@ def _cached(request: Request, out: Object, ledger: Ledger) -> Object:
     return checked_marks(out, settings.cache is None, family(request.model) is not UNKNOWN, ledger)
 
 
-def _write_system(request: Request, ledger: Ledger) -> str | list[Object]:
+def _write_system(request: Request, own: Origin | None, ledger: Ledger) -> str | list[Object]:
+    if own is None:
+        return write_content(request.system, None, ledger) or ""
     blocks = write_parts(request.system, ledger, False)
-    origin = request.origin
-    had_blocks = origin is not None and is_own(origin) and isinstance(origin.wire.get("system"), list)
-    return blocks if had_blocks else shortened(blocks) or ""
+    return blocks if isinstance(own.wire.get("system"), list) else shortened(blocks) or ""
 
 
 def _end_with_user(messages: list[Object], facts: Family, ledger: Ledger) -> None:

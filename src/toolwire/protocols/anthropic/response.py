@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from msgspec import Raw, Struct
 
 from toolwire.ids import made
-from toolwire.ir import Choice, Finish, Origin, Refusal, Response, Usage, place
+from toolwire.ir import Choice, Finish, HostedCall, Origin, Refusal, Response, Usage, place
 from toolwire.loss import Ledger
-from toolwire.protocols.anthropic.details.hosted import Searches, all_told, counted
+from toolwire.protocols.anthropic.details.hosted import Searches, all_told, counted, runs_tools
 from toolwire.protocols.anthropic.details.summary import AnswerReading
 from toolwire.protocols.anthropic.errors import read_error, write_error
 from toolwire.protocols.anthropic.names import (
@@ -45,7 +45,7 @@ def read_response(body: Object) -> Response:
         take_text(body, "id", None) or "",
         take_text(body, "model", None) or "",
         None,
-        (Choice(0, parts, finish, reading.whole(content, path)),),
+        (Choice(0, parts, finish, Origin(NAME, path, content)),),
         None if usage is None else read_usage(usage, (None, "usage"), reading),
         origin=reading.origin(body, None, MESSAGE),
         strays=tuple(reading.strays),
@@ -58,7 +58,10 @@ def read_finish(node: Object, path: Path, reading: Reading) -> Finish | None:
     if reason is None:
         return None
     details = take_object(node, "stop_details", path)
-    wire = {key: node[key] for key in ("stop_reason", "stop_sequence", "stop_details") if key in node}
+    wire: Object = {"stop_reason": reason}
+    for key in ("stop_sequence", "stop_details"):
+        if key in node:
+            wire[key] = node[key]
     return Finish(
         STOP_REASONS.get(reason, "other"),
         reason,
@@ -78,16 +81,19 @@ def read_usage(usage: Object, path: Path, reading: Reading) -> Usage:
     """The wire counts what was cached apart from the rest of the prompt."""
     read = take_int(usage, "cache_read_input_tokens", path)
     written = take_int(usage, "cache_creation_input_tokens", path)
-    details = take_object(usage, "output_tokens_details", path) or {}
-    reading.origin(details, (path, "output_tokens_details"), USAGE_DETAILS)
-    silent = [key for key, value in usage.items() if key not in USAGE and _counts_nothing(value)]
+    details = take_object(usage, "output_tokens_details", path)
+    known = USAGE
+    if details:
+        reading.origin(details, (path, "output_tokens_details"), USAGE_DETAILS)
+    if not known.issuperset(usage):
+        known = known.union([key for key, value in usage.items() if key not in USAGE and _counts_nothing(value)])
     return Usage(
         (take_int(usage, "input_tokens", path) or 0) + (read or 0) + (written or 0),
         take_int(usage, "output_tokens", path) or 0,
         read,
         written,
-        take_int(details, "thinking_tokens", (path, "output_tokens_details")),
-        origin=reading.origin(usage, path, USAGE.union(silent)),
+        take_int(details, "thinking_tokens", (path, "output_tokens_details")) if details else None,
+        origin=reading.origin(usage, path, known),
     )
 
 
@@ -110,8 +116,12 @@ def write_response(response: Response, ledger: Ledger, context: Context) -> Obje
     choice = response.choices[0] if response.choices else Choice(0, ())
     for other in response.choices[1:]:
         ledger.note("no-counterpart", place(other), f"answer {other.index} was left out", "there is one answer only")
-    id, searches = message_id(response.id, context), Searches(context.request)
-    parts = all_told(choice.parts, searches, choice.finish, id)
+    id, parts = message_id(response.id, context), choice.parts
+    used: Sequence[str] = ()
+    kinds = set(map(type, parts))
+    if HostedCall in kinds or runs_tools(context.request):
+        searches = Searches(context.request)
+        parts, used = all_told(parts, searches, choice.finish, id), searches.used
     out: Object = {
         "id": id,
         "type": "message",
@@ -119,9 +129,8 @@ def write_response(response: Response, ledger: Ledger, context: Context) -> Obje
         "model": model_name(response.model, ledger, context),
         "content": write_parts(parts, ledger, True),
     }
-    refused = any(isinstance(part, Refusal) for part in choice.parts)
-    out |= write_finish(choice.finish, refused, ledger)
-    out["usage"] = write_usage(response.usage, ledger, searches.used)
+    out |= write_finish(choice.finish, Refusal in kinds, ledger)
+    out["usage"] = write_usage(response.usage, ledger, used)
     return finished(out, origin, NAME)
 
 
@@ -169,23 +178,24 @@ def _write_details(finish: Finish) -> Object:
 
 
 def write_usage(usage: Usage | None, ledger: Ledger, used: Sequence[str] = ()) -> Object:
-    if usage is not None and verbatim(usage.origin, NAME):
-        wire: Object = usage.origin.wire if usage.origin is not None else {}
-        return wire
     if usage is None:
         ledger.note("default-added", None, "the tokens are told as 0, because nobody counted them")
         usage = Usage()
-    out: Object = {"input_tokens": max(0, usage.input - (usage.cache_read or 0) - (usage.cache_write or 0))}
-    if usage.cache_write is not None:
-        out["cache_creation_input_tokens"] = usage.cache_write
-    if usage.cache_read is not None:
-        out["cache_read_input_tokens"] = usage.cache_read
+    origin, read, written = usage.origin, usage.cache_read, usage.cache_write
+    if origin is not None and verbatim(origin, NAME):
+        wire: Object = origin.wire
+        return wire
+    out: Object = {"input_tokens": max(0, usage.input - (read or 0) - (written or 0))}
+    if written is not None:
+        out["cache_creation_input_tokens"] = written
+    if read is not None:
+        out["cache_read_input_tokens"] = read
     out["output_tokens"] = usage.output
     if usage.reasoning is not None:
         out["output_tokens_details"] = {"thinking_tokens": usage.reasoning}
     if used:
         out |= counted(used)
-    return finished(out, usage.origin, NAME)
+    return finished(out, origin, NAME)
 
 
 # --- at a glance ------------------------------------------------------------------------------------------------------

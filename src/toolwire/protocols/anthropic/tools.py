@@ -117,15 +117,18 @@ def _read_hosted(name: str, tool: Object, path: Path, reading: Reading) -> Hoste
 _MODES: Mapping[str, ToolChoice] = MappingProxyType(
     {"auto": ToolChoice("auto"), "any": ToolChoice("required"), "none": ToolChoice("none"), "tool": ToolChoice("one")}
 )
+_AUTO: Object = {"type": "auto"}
 _WIRE_MODES = {choice.mode: word for word, choice in _MODES.items()}
 
 
 def read_choice(body: Object, reading: Reading) -> tuple[ToolChoice | None, bool | None]:
     """The choice, and whether several calls in one turn are welcome: the wire keeps both in one object."""
     choice = take_object(body, "tool_choice", None)
-    path = (None, "tool_choice")
     if choice is None:
         return None, None
+    path = (None, "tool_choice")
+    if choice == _AUTO:
+        return ToolChoice("auto", origin=Origin(NAME, path, choice)), None
     word = need_text(choice, "type", path)
     if word not in _MODES:
         raise Malformed((path, "type"), f"expected one of {', '.join(_MODES)}, got `{word}`")
@@ -270,13 +273,12 @@ def allowed_tools(request: Request, facts: Family, ledger: Ledger) -> tuple[AnyT
 def write_choice(request: Request, facts: Family, offered: bool, ledger: Ledger) -> Object | None:
     """The choice and the wish for single calls, in one object; nothing without tools."""
     choice, parallel = request.choice, request.settings.parallel
-    where = place(choice) if choice is not None else request.settings.where.get("parallel")
     forced = choice is not None and (
         choice.mode in ("required", "one") or (choice.mode == "allowed" and choice.required)
     )
     if not offered:
         if forced:
-            ledger.note("choice-weakened", where, "the demand for a call was left out", "there are no tools")
+            ledger.note("choice-weakened", place(choice), "the demand for a call was left out", "there are no tools")
         return None
     origin = choice.origin if choice is not None else None
     refused = forced and not facts.forcing
@@ -285,7 +287,8 @@ def write_choice(request: Request, facts: Family, offered: bool, ledger: Ledger)
         return wire
     out: Object = {"type": "auto"}
     if refused:
-        ledger.note("choice-weakened", where, "the model may call a tool, it need not", "this model cannot be forced")
+        what, why = "the model may call a tool, it need not", "this model cannot be forced"
+        ledger.note("choice-weakened", place(choice), what, why)
     elif choice is not None:
         out = _mode(choice)
     if parallel is not None and out["type"] != "none" and (choice is not None or not parallel):

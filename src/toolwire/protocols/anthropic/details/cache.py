@@ -153,12 +153,9 @@ def _with_mark(blocks: list[Object], number: int, mark: Object = MARK) -> list[O
 
 def _steady_marks(body: Object) -> list[Object]:
     """What bears a mark outside the turns."""
-    marks = [body] if body.get("cache_control") else []
     system = body.get("system")
-    for nodes in (body.get("tools"), system):
-        if isinstance(nodes, list):
-            marks += [node for node in nodes if node.get("cache_control")]
-    return marks
+    nodes = [body, *body.get("tools", ()), *(system if isinstance(system, list) else ())]
+    return [node for node in nodes if node.get("cache_control")]
 
 
 def _turn_marks(body: Object) -> list[Object]:

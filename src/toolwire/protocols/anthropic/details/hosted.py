@@ -144,6 +144,11 @@ NOBODY = ""
 def disowned(parts: tuple[Part, ...]) -> tuple[Part, ...] | None:
     """An earlier answer of another provider, which stands in this wire's shape because the client has no other: its
     searches and citations bear no seal, and would be refused. None when there are no such."""
+    for part in parts:
+        if type(part) is HostedResult or (type(part) is Text and part.citations):
+            break
+    else:
+        return None
     unsealed = {part.id for part in parts if type(part) is HostedResult and _is_unsealed(part)}
     cites = any(type(part) is Text and _cites_unsealed(part) for part in parts)
     if not unsealed and not cites:
@@ -179,6 +184,11 @@ def _location(citation: Citation) -> str | None:
     """The seal of a citation of a search; None where it has no place for one."""
     wire = citation.origin.wire if citation.origin is not None else None
     return wire.get("encrypted_index") if isinstance(wire, dict) else None
+
+
+def runs_tools(request: Request | None) -> bool:
+    """Does the request offer tools that the provider runs?"""
+    return request is not None and HostedTool in map(type, request.tools)
 
 
 class Searches:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import chain
+from operator import itemgetter
+
 from msgspec.structs import replace
 
 from toolwire.loss import Ledger
 from toolwire.schema import CLOSED, Change, Converted, object_root, standard, strict_problems, structured
 from toolwire.schema.words import TYPES
-from toolwire.wire import MAX_DEPTH, Json, Path
+from toolwire.wire import MAX_DEPTH, Json, Object, Path
 
 
 def rooted(schema: Json, model: str = "") -> Converted:
@@ -21,26 +24,42 @@ def rooted(schema: Json, model: str = "") -> Converted:
 
 _ALIKE = frozenset("type description title default enum const minimum maximum pattern".split())
 """Keywords that every draft and dialect reads alike, whatever their values are."""
-_PLAIN = {"required": list, "additionalProperties": bool}
-"""Keywords that are read alike if their values are of this type."""
+_ORDINARY = _ALIKE | {"required", "additionalProperties", "properties", "items"}
+"""The same with those that are read alike if their values are of the usual type."""
+_type_of = itemgetter("type")
 
 
 def _is_ordinary(schema: Json) -> bool:
     """A glance to spare most schemas the full look: these keywords alone, and in each schema one type by its name."""
-    nodes = [schema]
-    for node in nodes:  # grows on the way
-        kind = node.get("type") if type(node) is dict else None
-        if type(kind) is not str or kind not in TYPES or len(nodes) > MAX_DEPTH:
+    try:
+        return _are_ordinary([schema])
+    except (KeyError, TypeError, AttributeError):
+        return False  # no schema where one should stand, or none that is ordinary
+
+
+def _are_ordinary(level: list[Json]) -> bool:
+    """Level by level, because each is looked at by a few calls."""
+    seen = 0
+    while level:
+        seen += len(level)
+        if seen > MAX_DEPTH or not TYPES.issuperset(map(_type_of, level)):
             return False
-        if not _ALIKE.issuperset(node):
-            for key, value in node.items():
-                if key == "properties" and type(value) is dict:
-                    nodes.extend(value.values())
-                elif key == "items" and type(value) is dict:
-                    nodes.append(value)
-                elif key not in _ALIKE and type(value) is not _PLAIN.get(key):
-                    return False
+        if _ALIKE.issuperset(chain.from_iterable(level)):
+            return True
+        below: list[Json] = []
+        for node in level:
+            if not _ORDINARY.issuperset(node) or type(node.get("additionalProperties", False)) is not bool:
+                return False
+            if type(node.get("required", [])) is not list:
+                return False
+            below += node.get("properties", _NO_PROPERTIES).values()
+            if "items" in node:
+                below.append(node["items"])
+        level = below
     return True
+
+
+_NO_PROPERTIES: Object = {}
 
 
 def is_rooted(schema: Json) -> bool:

@@ -12,32 +12,34 @@ from toolwire.protocols.anthropic.details.hosted import disowned
 from toolwire.protocols.anthropic.names import NAME, ROLES, TURN, WIRE_ROLES
 from toolwire.protocols.anthropic.parts import read_content, write_content
 from toolwire.reading import Reading, finished
-from toolwire.wire import Malformed, Object, Path, as_object, need_text, take_list
+from toolwire.wire import Json, Malformed, Object, Path, as_object, need_text, take_list
 
 
-def read_turns(body: Object, reading: Reading) -> tuple[Turn, ...]:
+def read_turns(body: Object, reading: Reading) -> tuple[tuple[Turn, ...], bool]:
+    """The turns, and whether all are as they came: what nobody here made is not given back so."""
     messages = take_list(body, "messages", None)
     if messages is None:
         raise Malformed(None, "`messages` is missing")
     root = (None, "messages")
     turns: list[Turn] = []
-    for number, message in enumerate(messages):
+    intact = True
+    for number, node in enumerate(messages):
         path = (root, number)
-        node: Object = message if type(message) is dict else as_object(message, path)
-        word = node.get("role")
-        role = ROLES.get(word) if isinstance(word, str) else None
-        if role is None or "content" not in node:
+        try:
+            role, content = ROLES[node["role"]], node["content"]
+        except (KeyError, TypeError):
             _refuse(node, path)
-        parts = read_content(node["content"], (path, "content"), reading)
+        parts = read_content(content, (path, "content"), reading)
         # Two keys are these two, so that none is unknown.
         origin = Origin(NAME, path, node) if len(node) == 2 else reading.origin(node, path, TURN)
         if role == "assistant" and (ours := disowned(parts)) is not None:
-            parts, origin = ours, replace(origin, intact=False)
+            parts, origin, intact = ours, replace(origin, intact=False), False
         turns.append(Turn(role, parts, "", "", origin))
-    return tuple(turns)
+    return tuple(turns), intact
 
 
-def _refuse(node: Object, path: Path) -> NoReturn:
+def _refuse(message: Json, path: Path) -> NoReturn:
+    node = as_object(message, path)
     word = need_text(node, "role", path)
     if word not in ROLES:
         raise Malformed((path, "role"), f"expected one of {', '.join(ROLES)}, got `{word}`")
