@@ -79,50 +79,49 @@ def read_request(body: Object) -> Request:
     instructions = take_text(body, "instructions", None)
     told = Origin(NAME, (None, "instructions"), instructions)
     system = () if instructions is None else (Text(instructions, origin=told),)
+    kinds = _kinds(body.get("input"))
     tools = take_list(body, "tools", None)
     offered = () if tools is None else read_tools(tools, (None, "tools"), reading)
     offered, limits = read_limits(body, offered)
     return Request(
         take_text(body, "model", None) or "",
         system,
-        read_input(body.get("input"), (None, "input"), reading),
+        read_input(body.get("input"), (None, "input"), reading, kinds),
         offered,
         read_choice(body.get("tool_choice"), (None, "tool_choice"), reading),
         take_bool(body, "stream", None),
         settings,
-        _continues(body),
+        # Earlier turns that the provider holds: an answer, a conversation, or items that are only referred to.
+        bool(body.get("previous_response_id") or body.get("conversation") or "item_reference" in kinds),
         _origin(body, known | limits, reading),
         tuple(reading.strays),
     )
 
 
-def _continues(body: Object) -> bool:
-    """Earlier turns that the provider holds: a conversation, an answer, or single items that are only referred to."""
-    if body.get("previous_response_id") or body.get("conversation"):
-        return True
-    items = body.get("input")
-    return isinstance(items, list) and any(isinstance(i, dict) and i.get("type") == "item_reference" for i in items)
+def _kinds(items: Json) -> list[Json]:
+    """The types of all items, so that one look over them serves several questions."""
+    return [item.get("type") for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
 def _origin(body: Object, said: frozenset[str], reading: Reading) -> Origin:
     """The request's origin. What the settings have understood of `include` and `user` is kept, but is no stray."""
-    known = REQUEST
-    extra = {key: value for key, value in body.items() if key not in known}
+    if REQUEST.issuperset(body):
+        return Origin(NAME, None, body)
+    extra = {key: value for key, value in body.items() if key not in REQUEST}
     for key, value in extra.items():
         if key not in said and says_something(value):
             reading.stray(None, key)
     return Origin(NAME, None, body, extra)
 
 
-def read_input(value: Json, path: Path, reading: Reading) -> tuple[Turn, ...]:
+def read_input(value: Json, path: Path, reading: Reading, kinds: list[Json]) -> tuple[Turn, ...]:
     if value is None:
         return ()
     if isinstance(value, str):
         origin = Origin(NAME, path, value)
         return (Turn("user", (Text(value, origin=origin),), origin=origin),)
     items = as_list(value, path)
-    shells = [item for item in items if isinstance(item, dict) and item.get("type") == "shell_call"]
-    elsewhere = [item.get("call_id") for item in shells if runs_at_provider(item)]
+    elsewhere = _run_elsewhere(items) if "shell_call" in kinds else []
     turns: list[Turn] = []
     for number, item in enumerate(items):
         at = (path, number)
@@ -130,6 +129,11 @@ def read_input(value: Json, path: Path, reading: Reading) -> tuple[Turn, ...]:
         turn = read_ordinary(item, at) if type(item) is dict and not elsewhere else None
         turns.append(read_turn(as_object(item, at), at, reading, elsewhere) if turn is None else turn)
     return tuple(turns)
+
+
+def _run_elsewhere(items: list[Json]) -> list[Json]:
+    shells = [item for item in items if isinstance(item, dict) and item.get("type") == "shell_call"]
+    return [item.get("call_id") for item in shells if runs_at_provider(item)]
 
 
 def read_turn(node: Object, path: Path, reading: Reading, elsewhere: list[Json]) -> Turn:

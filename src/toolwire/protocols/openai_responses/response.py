@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
+import msgspec
 from msgspec import Raw, Struct
 
 from toolwire.ids import legal, made
@@ -35,6 +34,7 @@ from toolwire.wire import (
     Path,
     as_list,
     as_object,
+    decode,
     take_int,
     take_list,
     take_object,
@@ -134,38 +134,38 @@ def read_usage(body: Object, path: Path, reading: Reading) -> Usage | None:
 
 
 def write_response(response: Response, ledger: Ledger, context: Context) -> Object:
-    if verbatim(response.origin, NAME):
-        wire: Object = response.origin.wire  # type: ignore[union-attr]
+    origin = response.origin
+    if verbatim(origin, NAME):
+        wire: Object = origin.wire  # type: ignore[union-attr]
         return wire
     out = opened(response.id, response.model, response.created, context, ledger.source == NAME)
-    if own(response.origin):
-        out.update(response.origin.extra)  # type: ignore[union-attr]
-    choice = response.choices[0] if response.choices else Choice(0, ())
-    for other in response.choices[1:]:
+    if own(origin):
+        out.update(origin.extra)  # type: ignore[union-attr]
+    choices = response.choices
+    choice = choices[0] if choices else Choice(0, ())
+    for other in choices[1:]:
         ledger.note("no-counterpart", place(other), f"choice {other.index} was left out")
     failed = response.failure
-    out["output"] = write_output(
-        choice.parts, choice.finish, out["id"], waits_for_thought(context.request, ledger), ledger
-    )
+    think = waits_for_thought(context.request, ledger)
+    out["output"] = write_output(choice.parts, choice.finish, out["id"], think, ledger)
     if response.usage is not None:
         out["usage"] = write_usage(response.usage)
     if failed is not None:
         out["status"], out["error"] = "failed", stream_error(failed)
     else:
-        close(out, choice.finish, any(isinstance(part, Refusal) for part in choice.parts), ledger, context)
+        close(out, choice.finish, Refusal in map(type, choice.parts), ledger, context)
     return out
 
 
 def opened(id: str, model: str, created: int | None, context: Context, given: bool = False) -> Object:
     """An answer in progress: every key that clients insist on, and what the request said. `given`: its id is one that
     a provider of this protocol gave."""
-    out: Object = _BLANK.copy()
-    for key in _FRESH:
-        out[key] = plain(_BLANK[key])
+    out: Object = decode(_BLANK)
     request = context.request
     if request is not None and own(request.origin):
-        for key in ECHOED:
-            value = request.origin.wire.get(key)  # type: ignore[union-attr]
+        wire: Object = request.origin.wire  # type: ignore[union-attr]
+        for key in ECHOED.intersection(wire):
+            value = wire[key]
             if value is not None:
                 out[key] = value
         out["tools"] = [_effective(tool) for tool in out["tools"]]
@@ -184,16 +184,8 @@ def _id(id: str, seed: str) -> str:
     return id if id.startswith("resp_") and legal(id, limit=64) else made("resp_", id)
 
 
-def plain(value: Json) -> Json:
-    """A fresh copy of a value of the template."""
-    if isinstance(value, (dict, MappingProxyType)):
-        return {key: plain(one) for key, one in value.items()}
-    return [] if isinstance(value, (tuple, list)) else value
-
-
-_BLANK: Object = {key: plain(value) for key, value in TEMPLATE.items()}
-_FRESH = tuple(key for key, value in _BLANK.items() if isinstance(value, (dict, list)))
-"""What every answer needs a copy of its own of."""
+_BLANK = msgspec.json.encode(TEMPLATE, enc_hook=dict)
+"""Every answer needs one of its own."""
 
 
 def _effective(tool: Json) -> Json:

@@ -44,7 +44,8 @@ SEARCH = frozenset({"type", "execution", "description", "parameters"})
 
 def read_tools(tools: list[Json], path: Path, reading: Reading) -> tuple[AnyTool, ...]:
     read: list[AnyTool] = []
-    for value, at in numbered(tools, path):
+    for number, value in enumerate(tools):
+        at = (path, number)
         node = as_object(value, at)
         if node.get("type") == "namespace":
             read += _read_namespace(node, at, reading)

@@ -49,8 +49,10 @@ def read_limits(body: Object, tools: tuple[AnyTool, ...]) -> tuple[tuple[AnyTool
     """The tools, and the keys that were understood: the limit on all of the provider's tools is that of the only one
     there is."""
     limit = body.get("max_tool_calls")
+    if type(limit) is not int:
+        return tools, frozenset()
     used = [tool for tool in tools if not isinstance(tool, Tool)]
-    if type(limit) is not int or len(used) != 1 or not isinstance(used[0], HostedTool):
+    if len(used) != 1 or not isinstance(used[0], HostedTool):
         return tools, frozenset()
     limited = replace(used[0], max_uses=limit)
     return tuple([limited if tool is used[0] else tool for tool in tools]), frozenset({"max_tool_calls"})

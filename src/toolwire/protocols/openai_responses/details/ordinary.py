@@ -49,33 +49,28 @@ def _read_texts(node: Object, path: Path) -> Turn | None:
         return None
     parts: list[Text] = []
     for part in content:
-        if type(part) is not dict or type(part.get("text")) is not str:
+        try:
+            kind, said = part["type"], part["text"]
+        except (TypeError, KeyError):
             return None
-        kind = part.get("type")
-        if kind == "output_text":
-            if len(part) != 2 and (len(part) != 3 or part.get("annotations") != []):
-                return None
-        elif kind != "input_text" or len(part) != 2:
+        if type(said) is not str:
             return None
-        parts.append(Text(part["text"], (), None, None, Origin(NAME, (at, len(parts)), part)))
+        plain = len(part) == 2 and (kind == "input_text" or kind == "output_text")
+        if not plain and (kind != "output_text" or len(part) != 3 or part.get("annotations") != []):
+            return None
+        parts.append(Text(said, (), None, None, Origin(NAME, (at, len(parts)), part)))
     return Turn(role, tuple(parts), "", "", Origin(NAME, path, node))
 
 
 def read_ordinary_tool(node: Object, path: Path) -> Tool | None:
     """A function with a name, a description and parameters, and perhaps `strict`."""
-    name, about, parameters, strict = (
-        node.get("name"),
-        node.get("description"),
-        node.get("parameters"),
-        node.get("strict"),
-    )
-    if (
-        node.get("type") != "function"
-        or type(name) is not str
-        or type(about) is not str
-        or type(parameters) is not dict
-    ):
+    try:
+        kind, name, about, parameters = node["type"], node["name"], node["description"], node["parameters"]
+    except KeyError:
         return None
+    if kind != "function" or type(name) is not str or type(about) is not str or type(parameters) is not dict:
+        return None
+    strict = node.get("strict")
     if len(node) != 4 and (len(node) != 5 or type(strict) is not bool):
         return None
     return Tool(name, about, parameters, "function", None, "", "", strict, None, None, None, Origin(NAME, path, node))
@@ -107,7 +102,7 @@ def write_ordinary(turn: Turn, items: list[Object]) -> bool:
                 else {"type": "input_text", "text": part.text}
             )
             continue
-        item = _write_call(part) if type(part) is Call else _write_result(part) if type(part) is Result else None
+        item = write_plain_call(part) if type(part) is Call else _write_result(part) if type(part) is Result else None
         if item is None:
             break
         items.append(item)
@@ -118,7 +113,7 @@ def write_ordinary(turn: Turn, items: list[Object]) -> bool:
     return False
 
 
-def _write_call(call: Call) -> Object | None:
+def write_plain_call(call: Call) -> Object | None:
     text = call.arguments
     if call.kind != "function" or call.namespace or call.item or call.incomplete or call.later:
         return None

@@ -9,6 +9,7 @@ from toolwire.ir import Call, Finish, HostedCall, HostedResult, Media, Opaque, P
 from toolwire.loss import Ledger
 from toolwire.protocols.openai_responses.details.hosted import HOSTED_TYPES, can_write_hosted, write_hosted
 from toolwire.protocols.openai_responses.details.items import write_call, write_reasoning
+from toolwire.protocols.openai_responses.details.ordinary import write_plain_call
 from toolwire.protocols.openai_responses.names import ANSWER_MESSAGE, CALLS, CONTENT, ENDINGS, NAME
 from toolwire.protocols.openai_responses.parts import own, write_annotations
 from toolwire.reading import verbatim
@@ -36,17 +37,44 @@ def write_output(
 ) -> list[Object]:
     names = Names(answer)
     items: list[Object] = []
-    if think and not any(isinstance(part, Reasoning) for part in parts):
+    if think and Reasoning not in map(type, parts):
         items.append(empty_reasoning(names.name("rs_", "", 0)))
         ledger.note("reasoning-added", None, "an empty reasoning item was put first")
-    for run in _runs(parts):
-        item = write_item(run, names, len(items), ledger)
-        if item is not None:
-            items.append(item)
+    if not _write_ordinary(parts, names, items):
+        for run in _runs(parts):
+            item = write_item(run, names, len(items), ledger)
+            if item is not None:
+                items.append(item)
     cut = finish is not None and finish.kind in CUT and parts and not verbatim(parts[-1].origin, NAME)
     if cut and items and items[-1].get("type") == "message":
         items[-1]["status"] = "incomplete"
     return items
+
+
+def _write_ordinary(parts: tuple[Part, ...], names: Names, items: list[Object]) -> bool:
+    """The short way for an answer of plain texts and calls that came from elsewhere; False, with nothing written, for
+    any other."""
+    before = len(items)
+    said: list[Object] | None = None
+    for part in parts:
+        if own(part.origin):
+            break
+        if type(part) is Text and not part.citations and part.seal is None:
+            if said is None:
+                said = []
+                items.append(_message(names.name("msg_", "", len(items)), "completed", said))
+            said.append({"type": "output_text", "text": part.text, "annotations": [], "logprobs": []})
+            continue
+        item = write_plain_call(part) if type(part) is Call else None
+        if item is None:
+            break
+        id = names.name(CALLS["function"].prefix, "", len(items))
+        items.append({"type": item["type"], "id": id, "status": "completed", **item})
+        said = None
+    else:
+        return True
+    del items[before:]
+    return False
 
 
 def _runs(parts: tuple[Part, ...]) -> Iterator[tuple[Part, ...]]:
@@ -166,9 +194,13 @@ def content_part(part: Part, ledger: Ledger) -> Object | None:
     return None
 
 
+def _message(id: str, status: str, content: list[Object]) -> Object:
+    return {"id": id, "type": "message", "status": status, "role": "assistant", "content": content}
+
+
 def message_item(id: str, status: str, content: list[Object], first: Part) -> Object:
     """A message, with what its item said beyond our words (`phase`) where it came from this protocol."""
-    out: Object = {"id": id, "type": "message", "status": status, "role": "assistant", "content": content}
+    out = _message(id, status, content)
     origin = first.origin
     if own(origin) and isinstance(origin.wire, dict) and origin.wire.get("type") == "message":  # type: ignore[union-attr]
         extra: dict[str, Json] = dict(origin.extra)  # type: ignore[union-attr]

@@ -38,6 +38,9 @@ PLAIN = {
 }
 """Keys that hold one setting each: our field, and how to take it."""
 
+OTHER = frozenset({"include", "user", "reasoning", "text"})
+NONE: frozenset[str] = frozenset()
+
 SAID = frozenset(
     {field for field, _ in PLAIN.values()} | {"thinking", "format", "verbosity", "logprobs", "stream_usage"}
 )
@@ -57,10 +60,17 @@ def read_settings(body: Object, reading: Reading) -> tuple[Settings, frozenset[s
     """The settings, and the keys beside the plain ones that they have understood whole."""
     fields: dict[str, Json] = {}
     where: dict[str, Path] = {}
-    for key, (field, take) in PLAIN.items():
-        if key in body and (value := take(body, key, None)) is not None:
+    for key in filter(body.__contains__, PLAIN):
+        field, take = PLAIN[key]
+        value = take(body, key, None)
+        if value is not None:
             fields[field] = value
             where[field] = (None, key)
+    said = NONE if OTHER.isdisjoint(body) else _read_other(body, fields, where, reading)
+    return (Settings(**fields, where=where) if fields else Settings()), said
+
+
+def _read_other(body: Object, fields: dict[str, Json], where: dict[str, Path], reading: Reading) -> frozenset[str]:
     said = _read_include(body, fields, where, reading) | _read_user(body, fields, where)
     thinking = take_object(body, "reasoning", None)
     if thinking is not None:
@@ -69,7 +79,7 @@ def read_settings(body: Object, reading: Reading) -> tuple[Settings, frozenset[s
     text = take_object(body, "text", None)
     if text is not None:
         _read_text(text, (None, "text"), fields, where, reading)
-    return (Settings(**fields, where=where) if fields else Settings()), said
+    return said
 
 
 def _read_include(body: Object, fields: dict[str, Json], where: dict[str, Path], reading: Reading) -> frozenset[str]:
@@ -77,12 +87,12 @@ def _read_include(body: Object, fields: dict[str, Json], where: dict[str, Path],
     only this protocol knows."""
     wanted = take_list(body, "include", None)
     if wanted is None:
-        return frozenset()
+        return NONE
     if LOGPROBS in wanted:
         fields["logprobs"] = True
         where["logprobs"] = (None, "include")
     if not all(one in (SEALS, LOGPROBS, SOURCES) for one in wanted):
-        return frozenset()
+        return NONE
     if SEALS in wanted or SOURCES in wanted:
         reading.stray(None, "include", "setting-mapped")
     return frozenset({"include"})
@@ -91,7 +101,7 @@ def _read_include(body: Object, fields: dict[str, Json], where: dict[str, Path],
 def _read_user(body: Object, fields: dict[str, Json], where: dict[str, Path]) -> frozenset[str]:
     user = take_text(body, "user", None)
     if user is None or "user" in fields:
-        return frozenset()
+        return NONE
     fields["user"] = user
     where["user"] = (None, "user")
     return frozenset({"user"})
