@@ -12,6 +12,8 @@ Body = bytes | bytearray | memoryview | str | dict[str, Any] | list[Any]
 
 def parsed(body: Body, options: Options) -> Json:
     """A body given as bytes, text or already parsed."""
+    if type(body) is bytes:
+        return decode(body, None, options.max_bytes)
     if isinstance(body, (dict, list)):
         return body
     return decode(bytes(body) if isinstance(body, (bytearray, memoryview)) else body, max_bytes=options.max_bytes)

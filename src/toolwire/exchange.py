@@ -11,14 +11,26 @@ from toolwire import memory, rounds, seals, unseen
 from toolwire.bodies import Body, parsed
 from toolwire.events import Checker, Event, ResponseFailed
 from toolwire.fold import fold, unfold
-from toolwire.ir import NOTHING, Call, Failure, Request, Response, Result, Tool, Usage, changed, place, plain_text
-from toolwire.loss import OFF, Ledger, Loss
+from toolwire.ir import (
+    NOTHING,
+    Call,
+    Failure,
+    HostedTool,
+    Request,
+    Response,
+    Result,
+    Usage,
+    changed,
+    place,
+    plain_text,
+)
+from toolwire.loss import Ledger, Loss
 from toolwire.options import Options
 from toolwire.policy.back import UNDONE
 from toolwire.policy.out import applied
 from toolwire.room import Context, Room
 from toolwire.rounds import Rounds
-from toolwire.steps import content, history, hosted, identity, restoring, taking
+from toolwire.steps import content, heeding, history, hosted, identity, restoring, taking
 from toolwire.steps.answers import AnswerSteps, Way
 from toolwire.steps.naming import Plan, planned
 from toolwire.steps.survey import Survey
@@ -92,28 +104,37 @@ def outbound(
 class Exchange:
     """Joins a client's room and a provider's room for one call. No I/O: bodies and bytes in, bodies and bytes out."""
 
+    # Most exchanges need little of this, so that it stands here and not in each of them.
+    _request: Request | None = None
+    _ahead: tuple[Body, Request] | None = None
+    _sent: Request | None = None
+    _may_pause = False
+    """Can the provider's answer pause in a way that this client's protocol cannot say?"""
+    _before: memory.Before | None = None
+    _limit: tuple[int, str] | None = None
+    """What the limit of the output became, and why, where it did not stay."""
+    _plan = Plan()
+    _undo = UNDONE
+    _taken: frozenset[str] = frozenset()
+    _rounds: Rounds | None = None
+    _told: tuple[Event, ...] = ()
+    _left: tuple[Result, ...] = ()
+    _added: frozenset[str] = frozenset()
+    _standing: Mapping[str, str] = NOTHING
+
     def __init__(self, client: Room, provider: Room, options: Options | None = None) -> None:
         self.client = client
         self.provider = provider
-        self.options = options or Options()
+        self.options = options = options or Options()
         self.crossing = client.name != provider.name
-        self._hides = (
-            self.options.unseen or bool(self.options.tools) or any(rule.refuses for rule in self.options.policy)
-        )
-        self.keeps = self.options.keeps and (memory.needed(client, provider) or self._hides)
+        self.keeps = options.keeps and (memory.needed(client, provider) or self._hides)
         """Is there anything to keep for the client?"""
-        self._request: Request | None = None
-        self._ahead: tuple[Body, Request] | None = None
-        self._sent: Request | None = None
-        self._before: memory.Before | None = None
-        self._plan = Plan()
-        self._undo = UNDONE
-        self._taken: frozenset[str] = frozenset()
-        self._rounds: Rounds | None = None
-        self._told: list[Event] = []
-        self._left: tuple[Result, ...] = ()
-        self._added: frozenset[str] = frozenset()
-        self._standing: Mapping[str, str] = NOTHING
+
+    @property
+    def _hides(self) -> bool:
+        """May calls be kept from the client?"""
+        options = self.options
+        return options.unseen or bool(options.tools) or any(rule.refuses for rule in options.policy)
 
     def wanted(self, body: Body) -> tuple[str, ...]:
         """The ids under which something may be kept for this request. The body is read here, and not again."""
@@ -126,20 +147,23 @@ class Exchange:
 
     def request(self, body: Body, kept: Mapping[str, bytes] = NOTHING) -> Translation:
         """The client's request in the provider's protocol, with what was kept for it put back."""
-        options, ledger = self.options, Ledger(self.client.name, self.provider.name)
+        provider, ledger = self.provider, Ledger(self.client.name, self.provider.name)
         ahead, self._ahead = self._ahead, None
         request = ahead[1] if ahead is not None and ahead[0] is body else self._read(body)
         ledger.foreign(request)
-        self._note_limit(ledger, request)
+        if self._limit is not None:
+            limit, why = self._limit
+            where = request.settings.where.get("max_tokens")
+            ledger.note("setting-clamped", where, f"the output is limited to {limit:,} tokens", why)
         if self.keeps:
             self._before = memory.Before(request)
         if kept:
             before = self._before or memory.Before(request)
-            request = restoring.restored(request, before, kept, self._maker, self.provider.rules, ledger)
-        request = self._equipped(self._ruled(request, ledger), ledger)
-        request, self._plan, self._taken = outbound(request, self.provider, ledger, options)
+            request = restoring.restored(request, before, kept, self._maker, provider.rules, ledger)
+        request, self._plan, self._taken = outbound(self._arranged(request, ledger), provider, ledger, self.options)
         self._sent = request
-        wire = self.provider.write_request(request, ledger)
+        self._may_pause = self.crossing and rounds.may_pause(request)
+        wire = provider.write_request(request, ledger)
         return Translation(encode(wire), ledger, request.model, bool(request.stream))
 
     @property
@@ -161,17 +185,12 @@ class Exchange:
     @property
     def goes_on(self) -> bool:
         """Can an answer take several rounds?"""
-        return bool(self._added) or self._may_pause or self._undo.refusing
-
-    @property
-    def _may_pause(self) -> bool:
-        """Can the provider's answer pause in a way that this client's protocol cannot say?"""
-        return self.crossing and self._sent is not None and rounds.may_pause(self._sent)
+        return self._may_pause or bool(self._added) or (self._undo is not UNDONE and self._undo.refusing)
 
     def started(self) -> Rounds | None:
-        judge = taking.Judge(self._plan, self._undo, self._added) if self._added or self._undo.refusing else None
         if not self.goes_on:
             return None
+        judge = taking.Judge(self._plan, self._undo, self._added) if self._added or self._undo.refusing else None
         sealed = self.options.keeps or not self._added
         mark = None if self.crossing else unseen.nobodys(self.client)
         return Rounds(judge, self._may_pause, self.options.shown, sealed, self._standing, mark)
@@ -190,7 +209,7 @@ class Exchange:
         if response.failure is not None:
             self._rounds = None  # it failed, whatever was said before
             return None
-        self._told += self._rounds.through(list(unfold(changed(response, origin=None))))
+        self._told += tuple(self._rounds.through(list(unfold(changed(response, origin=None)))))
         return self._rounds if self._rounds.paused or self._rounds.taken or self._rounds.resumptions else None
 
     def settle(self, results: tuple[Result, ...]) -> None:
@@ -211,18 +230,18 @@ class Exchange:
         """Know the client's request without translating it anew: for an answer that comes alone."""
         request = self._read(body)
         scratch = Ledger(self.client.name, self.provider.name)
-        request = self._equipped(self._ruled(request, scratch), scratch)
+        request = self._arranged(request, scratch)
         _, self._plan, self._taken = outbound(request, self.provider, scratch, self.options)
 
-    def _ruled(self, request: Request, ledger: Ledger) -> Request:
-        """The request as the operator's rules want it."""
-        if self.options.policy:
-            request, self._undo = applied(request, self.options.policy, ledger, self.provider.rules.forces)
-        return request
-
-    def _equipped(self, request: Request, ledger: Ledger) -> Request:
-        """The request with functions in place of tools that the provider does not run."""
-        substitutes = self.options.substitutes if (request.settings.count or 1) == 1 else NOTHING
+    def _arranged(self, request: Request, ledger: Ledger) -> Request:
+        """The request as the operator's rules want it, and with functions in place of tools that the provider does not
+        run."""
+        options = self.options
+        if options.policy:
+            request, self._undo = applied(request, options.policy, ledger, self.provider.rules.forces)
+        if HostedTool not in map(type, request.tools):
+            return request
+        substitutes = options.substitutes if (request.settings.count or 1) == 1 else NOTHING
         found = hosted.substituted(request, substitutes, self.provider, ledger)
         self._standing = found.names
         self._added |= found.names.keys()
@@ -233,43 +252,23 @@ class Exchange:
             request = self.client.read_request(as_object(parsed(body, self.options), None))
         except RecursionError:
             raise Malformed(None, "the JSON is nested too deeply") from None
+        self._request = request
         options = self.options
         changes: dict[str, Any] = {}
-        self._request = request
         if options.model and options.model != request.model:
             changes["model"] = options.model
         if options.stream is not None and options.stream != request.stream:
             changes["stream"] = options.stream
-        settings: dict[str, Any] = {}
-        if not options.cache_breakpoints and request.settings.cache is None and self.crossing:
-            settings["cache"] = OFF
-        limit, _ = self._limit(request)
-        if limit is not None:
-            settings["max_tokens"] = limit
-        if settings:
-            changes["settings"] = changed(request.settings, **settings)
+        if options.most_tokens is not None or options.max_output_tokens is not None:
+            self._limit = heeding.limited(request.settings.max_tokens, options)
+        uncached = not options.cache_breakpoints and request.settings.cache is None and self.crossing
+        if uncached or self._limit is not None:
+            changes["settings"] = heeding.settled(request.settings, self._limit, uncached)
         if options.tools and (request.settings.count or 1) == 1:
-            declared = {tool.name for tool in request.tools if isinstance(tool, Tool) and not tool.namespace}
-            tools = [tool for tool in options.tools if tool.name not in declared]
+            tools = heeding.lacking(request, options.tools)
             self._added = frozenset(tool.name for tool in tools)
             changes["tools"] = (*request.tools, *tools)
         return changed(request, **changes) if changes else request
-
-    def _limit(self, request: Request) -> tuple[int | None, str]:
-        """What the limit of the output becomes, and why; None where it stays."""
-        options, asked = self.options, request.settings.max_tokens
-        most, limit = options.most_tokens, options.max_output_tokens
-        if most is not None and asked is not None and asked > most and (limit is None or most <= limit):
-            return most, "the model gives no more, by its provider's words"
-        if limit is not None and (asked is None or asked > limit):
-            return limit, "the operator set a limit"
-        return None, ""
-
-    def _note_limit(self, ledger: Ledger, request: Request) -> None:
-        limit, why = self._limit(self._request) if self._request is not None else (None, "")
-        if limit is not None:
-            where = request.settings.where.get("max_tokens")
-            ledger.note("setting-clamped", where, f"the output is limited to {limit:,} tokens", why)
 
     def response(self, body: Body) -> Translation:
         """The provider's whole answer in the client's protocol."""
@@ -294,33 +293,35 @@ class Exchange:
         return fold(events)
 
     def _answer(self, response: Response) -> Translation:
-        ledger = Ledger(self.provider.name, self.client.name)
+        client, crossing, taking = self.client, self.crossing, self._rounds
+        ledger = Ledger(self.provider.name, client.name)
         ledger.foreign(response)
-        if response.failure is not None and self.crossing:
+        if crossing and response.failure is not None:
             return self._refused(response.failure, ledger)
-        if self._rounds is not None and (self._rounds.taken or self._rounds.resumptions):
+        if taking is not None and (taking.taken or taking.resumptions):
             response = fold(self._told)
-        steps = AnswerSteps(self.way(response.id), ledger) if self.alters else None
-        shown = response if steps is None else answered(response, steps)
-        if steps is not None and steps.failure is not None:
-            return self._refused(steps.failure, ledger)
-        self.forgets(self._rounds, ledger)
-        wire = self.client.write_response(shown, ledger, self.context(response.id))
-        failed = isinstance(wire.get("error"), dict) and bool(wire["error"]) and self.crossing
+        steps, shown = None, response
+        if crossing or self.alters:
+            steps = AnswerSteps(self.way(response.id), ledger)
+            shown = answered(response, steps)
+            if steps.failure is not None:
+                return self._refused(steps.failure, ledger)
+        seal = ""
+        if taking is not None:
+            self.forgets(taking, ledger)
+            seal = unseen.first_seal(shown)
+        wire = client.write_response(shown, ledger, self.context(response.id))
+        error = wire.get("error")
         return Translation(
             encode(wire),
             ledger,
             response.model,
-            status=502 if failed else 200,
+            status=502 if error and crossing and isinstance(error, dict) else 200,
             usage=response.usage,
-            finishes=tuple(choice.finish.kind for choice in response.choices if choice.finish is not None),
+            finishes=tuple([choice.finish.kind for choice in response.choices if choice.finish is not None]),
             failure=response.failure,
-            kept=self._kept(response, shown, steps) if self.keeps else NOTHING,
+            kept=self.kept(response, steps, taking, True, seal) if self.keeps else NOTHING,
         )
-
-    def _kept(self, response: Response, shown: Response, steps: AnswerSteps | None) -> Mapping[str, bytes]:
-        seal = unseen.first_seal(shown) if self._rounds is not None else ""
-        return self.kept(response, steps, self._rounds, seal=seal)
 
     def kept(
         self, response: Response, steps: AnswerSteps | None, taking: Rounds | None, ended: bool = True, seal: str = ""
@@ -333,10 +334,8 @@ class Exchange:
             return unseen.kept_unseen(taking.done, (taking.parts, self._left), self._maker, shown, taking.named)
         if not memory.needed(self.client, self.provider):
             return NOTHING
-        known = None if steps is None else steps.calls
-        return memory.kept_of(response, self.provider, self._maker, known, ended, self._bound)
+        return memory.kept_of(response, self.provider, self._maker, steps, ended, self._bound)
 
-    @property
     def _bound(self) -> str:
         """What stood before the answer, where the model's thoughts are bound to it."""
         sent, binds = self._sent, self.provider.rules.binds_reasoning

@@ -25,15 +25,11 @@ class Spelling(msgspec.Struct, frozen=True):
     def doors(self) -> tuple[Reader, Writer]:
         """Reading and writing, with the names of the headers made once."""
         names = {what: _names(self.pattern, what) for what in self.kinds}
+        numbers = _numbers(names)
         instants = self.instants
 
         def read(headers: Mapping[str, str], now: float) -> tuple[Limit, ...]:
-            found: list[Limit] = []
-            for what, (limit, remaining, reset) in names.items():
-                if limit in headers or remaining in headers:
-                    whole = _seconds(headers.get(reset, ""), instants, now)
-                    found.append(Limit(what, _number(headers.get(limit)), _number(headers.get(remaining)), whole))
-            return tuple(found)
+            return () if numbers.isdisjoint(headers) else _read(headers, now, names, instants)
 
         def write(limits: tuple[Limit, ...], now: float) -> dict[str, str]:
             headers: dict[str, str] = {}
@@ -54,11 +50,27 @@ class Spelling(msgspec.Struct, frozen=True):
 
 Reader = Callable[[Mapping[str, str], float], tuple[Limit, ...]]
 Writer = Callable[[tuple[Limit, ...], float], dict[str, str]]
+Names = Mapping[str, tuple[str, str, str]]
+"""The headers of each kind: its limit, what remains of it, and when it is reset."""
 
 
 def _names(pattern: str, what: str) -> tuple[str, str, str]:
     limit, remaining, reset = (pattern.format(what=what, field=field) for field in ("limit", "remaining", "reset"))
     return limit, remaining, reset
+
+
+def _read(headers: Mapping[str, str], now: float, names: Names, instants: bool) -> tuple[Limit, ...]:
+    found: list[Limit] = []
+    for what, (limit, remaining, reset) in names.items():
+        if limit in headers or remaining in headers:
+            whole = _seconds(headers.get(reset, ""), instants, now)
+            found.append(Limit(what, _number(headers.get(limit)), _number(headers.get(remaining)), whole))
+    return tuple(found)
+
+
+def _numbers(names: Names) -> frozenset[str]:
+    """The headers of which one must be there for anything to be told."""
+    return frozenset(name for limit, remaining, _ in names.values() for name in (limit, remaining))
 
 
 def _number(text: str | None) -> int | None:

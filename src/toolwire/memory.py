@@ -11,15 +11,15 @@ clients that echo what they do not know, but most drop it, some refuse it, and i
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire import ids
-from toolwire.ir import Call, Choice, Part, Reasoning, Request, Response, Seal, Text, Turn, plain_text
+from toolwire.ir import Call, Choice, Reasoning, Request, Response, Seal, Text, Turn, plain_text
 from toolwire.room import Room
 from toolwire.wire import Json, Malformed, decode, encode_text
 
@@ -117,24 +117,29 @@ def needed(client: Room, provider: Room) -> bool:
 # --- answers: what to keep --------------------------------------------------------------------------------------------
 
 
+class Shown(Protocol):
+    """The calls of an answer as the client has them."""
+
+    @property
+    def calls(self) -> Mapping[int, Sequence[Call]]:
+        """Those of each choice."""
+
+    def ids(self, choice: int) -> list[str]: ...
+
+
 def kept_of(
-    response: Response,
-    provider: Room,
-    maker: str,
-    shown: Mapping[int, Sequence[Call]] | None = None,
-    ended: bool = True,
-    bound: str = "",
+    response: Response, provider: Room, maker: str, shown: Shown | None, ended: bool, bound: Callable[[], str]
 ) -> dict[str, bytes]:
-    """What to keep of a provider's answer, by id. `shown` are the calls of each choice as the client has them, where
-    they may differ; of an answer that has not `ended`, only the choices that have are looked at."""
+    """What to keep of a provider's answer, by id. `shown` is what the client has, where that may differ; of an answer
+    that has not `ended`, only the choices that have are looked at."""
     bare = provider.rules.reasoning_back
     out: dict[str, bytes] = {}
     for choice in response.choices:
-        if ended or choice.finish is not None:
-            kept = _kept_turn(choice, maker, None if shown is None else shown.get(choice.index, ()), bare)
+        if (ended or choice.finish is not None) and _is_worth(choice, shown, bare):
+            kept = _kept_turn(choice, maker, None if shown is None else shown.calls.get(choice.index, ()))
             if kept is not None:
                 id, turn = kept
-                out |= filed(id, replace(turn, bound=bound))
+                out |= filed(id, replace(turn, bound=bound()))
     return out
 
 
@@ -144,12 +149,11 @@ def filed(id: str, kept: Kept) -> dict[str, bytes]:
     return {id: data, f"{id}#{kept.print}": data} if kept.print else {id: data}
 
 
-def _kept_turn(choice: Choice, maker: str, shown: Sequence[Call] | None, bare: bool) -> tuple[str, Kept] | None:
-    """A turn and the id it is kept under; None where nothing of it would be lost, or nothing could bring it back.
-    `bare` thinking, without a seal, is worth keeping where it must come back."""
+def _kept_turn(choice: Choice, maker: str, shown: Sequence[Call] | None) -> tuple[str, Kept] | None:
+    """A turn and the id it is kept under; None where nothing could bring it back."""
     made = [part for part in choice.parts if isinstance(part, Call)]
     calls = made if shown is None else shown
-    if not calls or not calls[0].id or len(calls) != len(made) or not _is_worth(choice.parts, calls, bare):
+    if not calls or not calls[0].id or len(calls) != len(made):
         return None
     known = iter(calls)
     pieces = tuple(
@@ -161,19 +165,25 @@ def _kept_turn(choice: Choice, maker: str, shown: Sequence[Call] | None, bare: b
     return calls[0].id, Kept(maker, pieces, name)
 
 
-def _is_worth(parts: Sequence[Part], calls: Sequence[Call], bare: bool) -> bool:
-    """Is there anything that the client does not have? Mostly there is not, so nothing is made to find out."""
-    known = iter(calls)
-    for part in parts:
-        if isinstance(part, Call):
-            if part.seal is not None or part.id not in ("", next(known).id):
+def _is_worth(choice: Choice, shown: Shown | None, bare: bool) -> bool:
+    """Is there anything that the client does not have? Mostly there is not, so little is made to find out. `bare`
+    thinking, without a seal, is worth keeping where it must come back."""
+    made: list[str] = []
+    for part in choice.parts:
+        kind = type(part)
+        if kind is Call:
+            if part.seal is not None:  # type: ignore[union-attr]
                 return True
-        elif isinstance(part, Reasoning):
-            if bare or part.seal is not None:
+            made.append(part.id)  # type: ignore[union-attr]
+        elif kind is Reasoning:
+            if bare or part.seal is not None:  # type: ignore[union-attr]
                 return True
-        elif isinstance(part, Text) and part.seal is not None:
+        elif kind is Text and part.seal is not None:  # type: ignore[union-attr]
             return True
-    return False
+    if shown is None or not made:
+        return False
+    known = shown.ids(choice.index)
+    return made != known and any(id and id != other for id, other in zip(made, known, strict=False))
 
 
 def value_of(seal: Seal | None) -> str | None:
@@ -282,11 +292,13 @@ def wanted(request: Request) -> tuple[str, ...]:
     found: dict[str, None] = {}
     run: list[Turn] = []
     for turn in request.turns:
-        run = [*run, turn] if turn.role == "assistant" else []
-        if run:
-            calls = unsealed_calls(turn)
-            found |= dict.fromkeys(call.id for call in calls)
-            found[own_name(calls, [turn])] = None
+        if turn.role != "assistant":
+            run = []
+            continue
+        run = [*run, turn]
+        calls = unsealed_calls(turn)
+        found |= dict.fromkeys(call.id for call in calls)
+        found[own_name(calls, [turn])] = None
         if len(run) > 1:  # some clients make several messages of one turn
             found[own_name([call for one in run for call in unsealed_calls(one)], run)] = None
     found.pop("", None)

@@ -59,7 +59,7 @@ class Takes(Protocol):
 
 def may_pause(request: Request) -> bool:
     """Only a provider that has tools of its own to run pauses."""
-    return any(isinstance(tool, HostedTool) for tool in request.tools)
+    return HostedTool in map(type, request.tools)
 
 
 def added(one: Usage | None, other: Usage | None) -> Usage | None:

@@ -67,6 +67,8 @@ class Undo(Struct, frozen=True):
     @property
     def refusing(self) -> bool:
         """Can it be that a call must not reach the client, and the model be told why?"""
+        if not self.tools:
+            return bool(self.dropped)
         return bool(self.dropped) or any(undone.retries for undone in self.tools.values())
 
     def drops(self, call: Call) -> bool:
@@ -81,7 +83,7 @@ class Undo(Struct, frozen=True):
     @property
     def settled(self) -> Undo:
         """The same where calls that could be tried again have been: what comes now is only reported."""
-        if not any(undone.retries for undone in self.tools.values()):
+        if not self.tools or not any(undone.retries for undone in self.tools.values()):
             return self
         tools = {key: replace(one, validate="report") if one.retries else one for key, one in self.tools.items()}
         return Undo(tools, self.dropped)

@@ -90,6 +90,10 @@ class AnswerSteps:
             found.setdefault(growing.choice, []).append(replace(growing.part, arguments="".join(growing.pieces)))
         return found
 
+    def ids(self, choice: int) -> list[str]:
+        """Those of a choice's calls as the client has them."""
+        return [growing.part.id for growing in self.given if growing.choice == choice]
+
     def step(self, event: Event) -> list[Event]:
         if self.failure is not None:
             return []
