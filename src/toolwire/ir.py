@@ -480,4 +480,4 @@ def _optional_origin(kind: type[Struct]) -> bool:
 
 def plain_text(parts: Iterable[Part]) -> str:
     """The text of text parts, joined."""
-    return "".join(part.text for part in parts if isinstance(part, Text))
+    return "".join([part.text for part in parts if isinstance(part, Text)])
