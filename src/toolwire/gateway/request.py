@@ -19,7 +19,7 @@ HIGH = 1024 * 1024
 JOINED = 64 * 1024
 """Up to here a body is copied behind its head, for one write."""
 LARGE = 16 * 1024
-"""A longer piece leaves at once."""
+"""After a longer piece nothing more should come until it is known whether the client takes it."""
 BODILESS = (204, 304)
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}" for status in HTTPStatus}
@@ -57,11 +57,11 @@ class Request(Incoming):
         "_complete",
         "_flows",
         "_head",
+        "_large",
         "_left",
         "_limit",
         "_line",
         "_old",
-        "_out",
         "_pieces",
         "_promised",
         "_size",
@@ -104,7 +104,7 @@ class Request(Incoming):
         """Is this a stream of chunks that has begun, and has not ended?"""
         self._left: asyncio.Task[None] | None = None
         self._head = b""
-        self._out: list[bytes] = []
+        self._large = False
         self._pieces: list[bytes] = []
         self._size = 0
         self._limit = HIGH
@@ -130,7 +130,6 @@ class Request(Incoming):
         """The client has gone."""
         self.gone = True
         self._flows = False
-        self._out.clear()
         self._wake()
         if self._left is not None:
             self._left.cancel()
@@ -207,20 +206,21 @@ class Request(Incoming):
             self._put(data, False)
 
     def put(self, data: bytes) -> bool:
-        if self._flows and data:
-            size = len(data)
+        line, size = self._line, len(data)
+        if self._flows and size:
             self.sent += size
-            out = self._out
-            if not out:
-                self._line.loop.call_soon(self._leave)
-            out.append(b"%x\r\n%b\r\n" % (size, data))
+            line.loop.call_soon(self._next, b"%x\r\n%b\r\n" % (size, data))
         else:
             self._put(data, True)
-        if len(data) > LARGE:
-            self._leave()  # only then it is known whether the client takes it
-        return self._line.full is None
+        if size > LARGE:
+            self._large = True
+            return False
+        return line.full is None
 
     async def drained(self) -> None:
+        if self._large:
+            self._large = False
+            await asyncio.sleep(0)  # then it has left
         while (full := self._line.full) is not None:
             # Several may wait for it, and one that is cancelled must not take it from the others.
             await asyncio.shield(full)
@@ -238,34 +238,31 @@ class Request(Incoming):
         if not more and (self._promised is None or self._bare or self._promised == str(self.sent)):
             self._end(head, data)
             return
-        self._add(head, data)
-        self._line.loop.call_soon(self._leave)
+        self._line.loop.call_soon(self._next, self._joined(head, data))
         if more:
             self._flows = self._chunked and not self._bare
         else:
             self.abort()  # the client would take the next answer for the rest of this one
 
-    def _add(self, head: bytes, body: bytes) -> None:
-        if len(body) > JOINED:
-            self._out += (head, body)
-        else:
-            self._out.append(head + body)
-
     def _end(self, head: bytes, body: bytes) -> None:
         self.begun = self.over = True
         self._flows = False
-        self._add(head, body)
-        self._line.loop.call_soon(self._last)
+        self._line.loop.call_soon(self._last, self._joined(head, body))
 
-    def _leave(self) -> None:
-        out, self._out = self._out, []
-        write = self._line.transport.write
-        for data in out:
-            write(data)
+    def _joined(self, head: bytes, body: bytes) -> bytes:
+        """Both for one write, or the body alone behind a head that is on its way."""
+        if not head or len(body) <= JOINED:
+            return head + body
+        self._line.loop.call_soon(self._next, head)
+        return body
 
-    def _last(self) -> None:
-        self._leave()
+    def _next(self, data: bytes) -> None:
         if not self.gone:
+            self._line.transport.write(data)
+
+    def _last(self, data: bytes) -> None:
+        if not self.gone:
+            self._line.transport.write(data)
             self._line.answered(self)
 
     def abort(self) -> None:
