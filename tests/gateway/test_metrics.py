@@ -82,8 +82,8 @@ ROUTE = {"source": "anthropic", "target": "gemini", "provider": "google", "strea
 
 def test_an_exchange_is_counted() -> None:
     metrics = Metrics()
-    metrics.exchange(exchange())
-    metrics.exchange(exchange(first_byte=0.0, ended=100.05))
+    metrics.exchanges([exchange()])
+    metrics.exchanges([exchange(first_byte=0.0, ended=100.05)])
     request = {**ROUTE, "verb": "chat", "model": "flash", "status": "200"}
     assert sample(metrics, "toolwire_requests_total", **request) == 2
     for kind, count in (("input", 1000), ("output", 60), ("cache_read", 200), ("cache_write", 14), ("reasoning", 40)):
@@ -97,16 +97,16 @@ def test_an_exchange_is_counted() -> None:
 def test_buckets_add_up() -> None:
     metrics = Metrics()
     for seconds in (0.0, 0.01, 0.02, 2.5, 3.0, 10_000.0):
-        metrics.exchange(exchange(started=0.0, ended=seconds))
+        metrics.exchanges([exchange(started=0.0, ended=seconds)])
     bounds = {"0.01": 2, "0.025": 3, "1": 3, "2.5": 4, "5": 5, "600": 5, "+Inf": 6}
     assert {bound: sample(metrics, "toolwire_request_seconds_bucket", **ROUTE, le=bound) for bound in bounds} == bounds
 
 
 def test_what_is_no_conversation_is_counted_without_times_and_tokens() -> None:
     metrics = Metrics()
-    metrics.exchange(exchange(verb="count"))
-    metrics.exchange(exchange(verb="models", provider="", model="", target=""))
-    metrics.exchange(exchange(estimated=True))
+    metrics.exchanges([exchange(verb="count")])
+    metrics.exchanges([exchange(verb="models", provider="", model="", target="")])
+    metrics.exchanges([exchange(estimated=True)])
     assert total(metrics, "toolwire_requests_total") == 3
     assert total(metrics, "toolwire_request_seconds_count") == 1
     assert total(metrics, "toolwire_tokens_total") == 0
@@ -131,7 +131,7 @@ def test_gauges_attempts_and_faults() -> None:
 
 def test_every_family_is_told() -> None:
     metrics = Metrics()
-    metrics.exchange(exchange())
+    metrics.exchanges([exchange()])
     metrics.attempt("google", "ok")
     metrics.fault("google", "dns")
     metrics.resting("google", False)
@@ -147,7 +147,7 @@ def test_labels_are_escaped() -> None:
     metrics = Metrics()
     name = 'a"} 1\\'
     metrics.resting(f"{name}\n", True)
-    metrics.exchange(exchange(model=f"{name}\n"))
+    metrics.exchanges([exchange(model=f"{name}\n")])
     assert sample(metrics, "toolwire_provider_resting", provider=f"{name}\n") == 1
     models = {value for _, labels in parsed(metrics.text()) for label, value in labels if label == "model"}
     assert models == {f"{name}\\n"}
@@ -161,17 +161,17 @@ def models_of(metrics: Metrics) -> set[str]:
 def test_a_model_that_never_worked_gets_no_label() -> None:
     metrics = Metrics()
     for number in range(50):
-        metrics.exchange(exchange(model=f"made-up-{number}", status=404, usage=None))
+        metrics.exchanges([exchange(model=f"made-up-{number}", status=404, usage=None)])
     assert models_of(metrics) == {"unknown"}
-    metrics.exchange(exchange(model="made-up-0"))
-    metrics.exchange(exchange(model="made-up-0", status=429))
+    metrics.exchanges([exchange(model="made-up-0")])
+    metrics.exchanges([exchange(model="made-up-0", status=429)])
     assert models_of(metrics) == {"unknown", "made-up-0"}
 
 
 def test_models_are_bounded_even_if_all_of_them_work() -> None:
     metrics = Metrics()
     for number in range(MODEL_LIMIT + 50):
-        metrics.exchange(exchange(model=f"model-{number}"))
+        metrics.exchanges([exchange(model=f"model-{number}")])
     assert len(models_of(metrics)) == MODEL_LIMIT + 1
     assert "other" in models_of(metrics)
     assert total(metrics, "toolwire_requests_total") == MODEL_LIMIT + 50
@@ -209,7 +209,7 @@ metrics = Metrics(Path(sys.argv[1]))
 metrics.running(1)
 metrics.resting("google", True)
 for _ in range(3):
-    metrics.exchange(Record(request_id="r", started=0.0, ended=1.0, wall=0.0, source="s", provider="p", status=200))
+    metrics.exchanges([Record(request_id="r", started=0.0, ended=1.0, wall=0.0, source="s", provider="p", status=200)])
 print("counted", flush=True)
 sys.stdin.read()
 """
@@ -227,7 +227,7 @@ def worker(directory: Path) -> subprocess.Popen[bytes]:
 def test_the_numbers_of_all_workers_are_seen_at_each(tmp_path: Path) -> None:
     metrics = Metrics(tmp_path / "shared")
     metrics.running(1)
-    metrics.exchange(Record(request_id="r", started=0.0, ended=1.0, wall=0.0, source="s", provider="p", status=200))
+    metrics.exchanges([Record(request_id="r", started=0.0, ended=1.0, wall=0.0, source="s", provider="p", status=200)])
     first = worker(tmp_path / "shared")
     try:
         assert total(metrics, "toolwire_requests_total") == 4
@@ -279,7 +279,7 @@ def test_a_line_cut_by_death_does_not_swallow_the_next(tmp_path: Path) -> None:
     names = tmp_path / "0.names"
     names.write_bytes(names.read_bytes() + b'["toolwire_losses_to')
     metrics = Metrics(tmp_path)
-    metrics.exchange(exchange())
+    metrics.exchanges([exchange()])
     other = Metrics(tmp_path)
     assert total(other, "toolwire_requests_total") == 4
     assert sample(other, "toolwire_losses_total", code="added-id") == 1

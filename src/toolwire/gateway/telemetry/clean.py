@@ -6,6 +6,8 @@ import re
 
 BODY_LIMIT = 65536
 """Characters of a body that are logged where bodies are asked for."""
+LIMIT = 120
+"""Characters of a name or an id that are shown."""
 _BESIDE = 4096
 """Read beyond the limit, so that a key that lies across it is seen as one."""
 SHORTEST_SECRET = 12
@@ -34,7 +36,7 @@ def redact(text: str) -> str:
     return _KEYS.sub(HIDDEN, _FIELDS.sub(rf"\g<1>{HIDDEN}", text))
 
 
-def clean(text: str, limit: int = 120) -> str:
+def clean(text: str, limit: int = LIMIT) -> str:
     """A string of a peer's as it may stand in a line: printable and short, everything else escaped."""
     if len(text) > limit:
         text = text[: limit - 1] + "…"

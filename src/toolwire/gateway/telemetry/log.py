@@ -6,13 +6,16 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 
 import msgspec
 
-from toolwire.gateway.telemetry.clean import HIDDEN, SHORTEST_SECRET, clean, clean_body, redact, short_agent
+from toolwire.gateway.telemetry.clean import HIDDEN, LIMIT, SHORTEST_SECRET, clean, clean_body, redact, short_agent
 from toolwire.gateway.telemetry.debug import Fields, told
+from toolwire.gateway.telemetry.heard import Overheard
 from toolwire.gateway.telemetry.record import Record
+from toolwire.ir import Usage
 from toolwire.wire import Json
 
 
@@ -39,9 +42,11 @@ def _path(record: Record) -> str:
     return clean(record.path.partition("?")[0])
 
 
-def _attempts(record: Record) -> list[tuple[str, str, float]]:
+Tries = list[tuple[str, str, float]]
+
+
+def _attempts(tries: Tries) -> Tries:
     """Tries are worth telling when the first one was not the last."""
-    tries = record.attempts
     if not tries or (len(tries) == 1 and tries[0][1] == "ok"):
         return []
     return [(provider, clean(outcome), _ms(seconds)) for provider, outcome, seconds in tries]
@@ -54,13 +59,11 @@ def _ms(seconds: float) -> float:
 Key = tuple[object, ...]
 
 
-def _key(record: Record) -> Key:
-    """What the next exchange of the same client is likely to repeat."""
-    return (
-        record.key, record.agent, record.peer, record.verb, record.method, record.path, record.source, record.target,
-        record.provider, record.asked, record.model, record.stream, record.passed, record.status, record.failure,
-        record.gone, record.losses,
-    )  # fmt: skip
+_key: Callable[[Record], Key] = attrgetter(
+    "key", "agent", "peer", "verb", "method", "path", "source", "target", "provider", "asked", "model", "stream",
+    "passed", "status", "failure", "gone", "losses",
+)  # fmt: skip
+"""What the next exchange of the same client is likely to repeat."""
 
 
 def _small(record: Record) -> bool:
@@ -98,11 +101,11 @@ class Repeated(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False, renam
     """How many losses there were."""
 
 
-class Own(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+class Own(msgspec.Struct, omit_defaults=True, gc=False):
     """The second part: what is this exchange's own."""
 
     id: str
-    first_byte_ms: float | None = None
+    first_byte_ms: float | None
     ms: float
     input: int | None = None
     output: int | None = None
@@ -110,7 +113,7 @@ class Own(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     cache_write: int | None = None
     reasoning: int | None = None
     estimated: bool = False
-    attempts: list[tuple[str, str, float]] = []
+    attempts: Tries = []
     calls: list[tuple[str, str]] = []
     """Calls that were run here, and what came of them."""
     upstream_id: str = ""
@@ -123,6 +126,9 @@ class Own(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     response: str = ""
 
 
+Tokens = tuple[int | None, int | None, int | None, int | None, int | None]
+_tokens: Callable[[Usage], Tokens] = attrgetter("input", "output", "cache_read", "cache_write", "reasoning")
+_NO_TOKENS: Tokens = (None, None, None, None, None)
 _encode = msgspec.json.Encoder().encode
 DETAILS = 100
 """Losses that a line tells in full; `lost` counts them all."""
@@ -154,25 +160,25 @@ def json_repeated(record: Record) -> tuple[str, ...]:
 
 
 def json_line(record: Record, stamp: str, repeated: tuple[str, ...], bodies: bool) -> str:
-    started, first, tries = record.started, record.first_byte, record.attempts
+    started, first, tries, usage = record.started, record.first_byte, record.attempts, record.usage
+    id, theirs = record.request_id, record.upstream_id
+    ids = id + theirs
+    if len(ids) > LIMIT or not ids.isprintable():
+        id, theirs = clean(id), clean(theirs)
     own = Own(
-        id=clean(record.request_id),
-        first_byte_ms=int((first - started) * 1e5) / 1e2 if first else None,
-        ms=int((record.ended - started) * 1e5) / 1e2,
-        upstream_id=clean(record.upstream_id),
-        bytes_in=record.bytes_in,
-        bytes_out=record.bytes_out,
+        id,
+        int((first - started) * 1e5) / 1e2 if first else None,
+        int((record.ended - started) * 1e5) / 1e2,
+        *(_NO_TOKENS if usage is None else _tokens(usage)),
+        usage is not None and record.estimated,
+        _attempts(tries),
+        record.calls[:DETAILS],
+        theirs,
+        record.bytes_in,
+        record.bytes_out,
     )
-    usage = record.usage
-    if usage is not None:
-        own.input, own.output, own.reasoning = usage.input, usage.output, usage.reasoning
-        own.cache_read, own.cache_write, own.estimated = usage.cache_read, usage.cache_write, record.estimated
-    if tries:
-        own.attempts = _attempts(record)
-    if record.calls:
-        own.calls = record.calls[:DETAILS]
     if record.ledgers:
-        own.details = [(code, clean(path), clean(what)) for code, path, what in record.details[:DETAILS]]
+        own.details = [(loss.code, clean(loss.path), clean(loss.what)) for loss in record.told[:DETAILS]]
     if record.note:
         own.note = clean(redact(record.note), 500)
     if bodies:
@@ -230,7 +236,7 @@ def text_repeated(record: Record, colour: bool) -> tuple[str, ...]:
     return status, f"{route:<36} {where:<36} {kind:<6}", _pairs(fields)
 
 
-def _tokens(record: Record) -> str:
+def _told_tokens(record: Record) -> str:
     usage = record.usage
     if usage is None:
         return ""
@@ -241,7 +247,7 @@ def _tokens(record: Record) -> str:
 def text_line(record: Record, stamp: str, repeated: tuple[str, ...], bodies: bool) -> str:
     status, columns, pairs = repeated
     started, first, rest = record.started, record.first_byte, ""
-    if record.attempts and (tries := _attempts(record)):
+    if record.attempts and (tries := _attempts(record.attempts)):
         rest = _pairs([("attempts", ",".join([f"{provider}:{outcome}" for provider, outcome, _ in tries]))])
     if record.calls:
         rest += _pairs([("calls", ",".join([f"{name}:{came}" for name, came in record.calls[:DETAILS]]))])
@@ -251,9 +257,8 @@ def text_line(record: Record, stamp: str, repeated: tuple[str, ...], bodies: boo
         shown = clean_body(record.request_body), clean_body(record.response_body)
         rest += _pairs(zip(("request", "response"), shown, strict=True))
     took = f"{int((record.ended - started) * 1e3):>7} ms {int((first - started) * 1e3) if first else '-':>7} ms"
-    return (
-        f"{stamp} {status} {took}  {columns} {_tokens(record):<28}{pairs}  id={_told(clean(record.request_id))}{rest}\n"
-    )
+    tokens, id = _told_tokens(record), _told(clean(record.request_id))
+    return f"{stamp} {status} {took}  {columns} {tokens:<28}{pairs}  id={id}{rest}\n"
 
 
 # --- where lines go -------------------------------------------------------------------------------------------------
@@ -312,19 +317,25 @@ class Log:
             self._repeated[key] = parts
         return parts
 
-    def exchanges(self, records: Iterable[Record]) -> None:
+    def exchanges(self, records: Sequence[Record]) -> None:
         """A line for each, and what was heard of it, in one write."""
         if self._form == "none":
             return
-        worth = [record for record in records if self._least < 2 or LEVELS.index(level_of(record)) >= self._least]
-        if worth:
-            self._write("".join([self._line(record) + self._heard(record) for record in worth]))
+        if self._least > 1:
+            records = [record for record in records if LEVELS.index(level_of(record)) >= self._least]
+        write, bodies, repeated = json_line if self._form == "json" else text_line, self._bodies, self._repeated
+        lines = []
+        for record, key in zip(records, map(_key, records), strict=True):
+            parts = repeated.get(key) or self._parts(key, record)
+            lines.append(write(record, self._time(record.wall), parts, bodies))
+            if record.heard is not None:
+                lines.append(self._heard(record, record.heard))
+        if lines:
+            self._write("".join(lines))
 
-    def _heard(self, record: Record) -> str:
-        if record.heard is None:
-            return ""
+    def _heard(self, record: Record, heard: Overheard) -> str:
         stamp, id = self._time(record.wall), clean(record.request_id)
-        return "".join([self._debug(stamp, id, fields) for fields in told(record, record.heard)])
+        return "".join([self._debug(stamp, id, fields) for fields in told(record, heard)])
 
     def _debug(self, stamp: str, id: str, fields: Fields) -> str:
         said = {name: value for name, value in fields if value not in ("", [], 0)}
@@ -333,12 +344,6 @@ class Log:
         step = _painted(f"{said.pop('step'):>10}", "debug", self._colour)
         shown = [f"  {name}={_several(value)}" for name, value in said.items()]
         return f"{stamp} {step}{''.join(shown)}  id={_told(id)}\n"
-
-    def _line(self, record: Record) -> str:
-        key = _key(record)
-        parts = self._repeated.get(key) or self._parts(key, record)
-        write = json_line if self._form == "json" else text_line
-        return write(record, self._time(record.wall), parts, self._bodies)
 
     def event(self, kind: str, fields: Mapping[str, object], level: str = "info") -> None:
         if LEVELS.index(level) < self._least:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
@@ -25,6 +27,7 @@ SERIES_LIMIT = 500
 MODEL_LIMIT = 100
 """Models with a label of their own. Clients name models, so a name gets its label only by an answer that succeeded."""
 _MARKS_LIMIT = 4096
+_MOST_LOSSES = 50
 OTHER = "other"
 UNKNOWN = "unknown"
 
@@ -103,24 +106,51 @@ FAMILIES: Mapping[str, Family] = {
 _KINDS = ("input", "output", "cache_read", "cache_write", "reasoning")
 
 
+Kind = tuple[object, ...]
+_kind: Callable[[Record], Kind] = attrgetter(
+    "verb", "source", "target", "provider", "model", "status", "stream", "losses"
+)
+_tokens: Callable[[Usage], tuple[int | None, ...]] = attrgetter(*_KINDS)
+_bucket = partial(bisect_left, _SECONDS)
+
+
 class Marks(msgspec.Struct, gc=False):
     """Where the numbers of one kind of exchange stand, found once."""
 
     requests: int
+    lost: tuple[int, ...]
+    """One for each loss."""
     seconds: int
+    """-1 for what has neither times nor tokens."""
     first_byte: int
     model: str
     tokens: tuple[int, ...] = ()
+
+
+class _Places(dict[tuple[str, ...], int]):
+    """Where the series of one family stand; one that is new gets its place when it is asked for."""
+
+    __slots__ = ("_cells", "_family")
+
+    def __init__(self, cells: Cells, family: Family) -> None:
+        self._cells, self._family = cells, family
+
+    def __missing__(self, labels: tuple[str, ...]) -> int:
+        if len(self) >= SERIES_LIMIT:
+            labels = (OTHER,) * len(labels)
+            if labels in self:
+                return self[labels]
+        family = self._family
+        return self.setdefault(labels, self._cells.place(Series(family.name, labels, family.width)))
 
 
 class Metrics:
     def __init__(self, directory: Path | None = None) -> None:
         self._cells = Cells(directory)
         self._values = self._cells.values
-        self._places: dict[tuple[str, tuple[str, ...]], int] = {}
-        self._counts = dict.fromkeys(FAMILIES, 0)
-        self._marks: dict[tuple[str, str, str, str, str, int, bool], Marks] = {}
-        self._lost: dict[tuple[str, ...], tuple[int, ...]] = {}
+        self._places = {name: _Places(self._cells, family) for name, family in FAMILIES.items()}
+        self._tried = self._places[ATTEMPTS.name]
+        self._marks: dict[Kind, Marks] = {}
         self._models: set[str] = set()
         for series, index in self._cells.known():
             self._adopt(series, index)
@@ -133,24 +163,14 @@ class Metrics:
         family = FAMILIES.get(series.family)
         if family is None or family.width != series.width or len(family.labels) != len(series.labels):
             return
-        self._places[family.name, series.labels] = index
-        self._counts[family.name] += 1
+        self._places[family.name][series.labels] = index
         if family.kind == "gauge":
             self._values[index] = 0.0
         if family is REQUESTS and len(self._models) < MODEL_LIMIT:
             self._models.add(series.labels[4])
 
     def _place(self, family: Family, labels: tuple[str, ...]) -> int:
-        index = self._places.get((family.name, labels))
-        if index is not None:
-            return index
-        if self._counts[family.name] >= SERIES_LIMIT:
-            labels = (OTHER,) * len(labels)
-            index = self._places.get((family.name, labels))
-        if index is None:
-            index = self._places[family.name, labels] = self._cells.place(Series(family.name, labels, family.width))
-            self._counts[family.name] += 1
-        return index
+        return self._places[family.name][labels]
 
     def _model(self, record: Record) -> str:
         """The label for the model that was sent; a name that never worked gets none."""
@@ -164,7 +184,7 @@ class Metrics:
         self._models.add(name)
         return name
 
-    def _find(self, key: tuple[str, str, str, str, str, int, bool], record: Record) -> Marks:
+    def _find(self, kind: Kind, record: Record) -> Marks:
         model = self._model(record)
         status = str(record.status) if 100 <= record.status <= 599 else "none"
         stream = "true" if record.stream else "false"
@@ -172,68 +192,57 @@ class Metrics:
         timed = record.verb == "chat" and record.provider != ""
         marks = Marks(
             requests=self._place(REQUESTS, (record.verb, *route[:3], model, status, stream)),
+            lost=tuple(self._place(LOSSES, (code,)) for code in record.losses),
             seconds=self._place(SECONDS, route) if timed else -1,
             first_byte=self._place(FIRST_BYTE, route) if timed else -1,
             model=model,
         )
-        if model == record.model:  # one that is unknown may be known tomorrow, and one too long is not worth keeping
+        # One that is unknown may be known tomorrow, and what is too long is not worth keeping.
+        if model == record.model and len(record.losses) <= _MOST_LOSSES:
             if len(self._marks) >= _MARKS_LIMIT:
                 self._marks.clear()
-            self._marks[key] = marks
+            self._marks[kind] = marks
         return marks
 
-    def exchange(self, record: Record) -> None:
-        key = (
-            record.verb, record.source, record.target, record.provider, record.model, record.status, record.stream
-        )  # fmt: skip
-        marks = self._marks.get(key)
-        if marks is None:
-            marks = self._find(key, record)
+    def exchanges(self, records: Sequence[Record]) -> None:
+        """Those of one kind are counted together."""
+        kinds: dict[Kind, list[Record]] = {}
+        for kind, record in zip(map(_kind, records), records, strict=True):
+            kinds.setdefault(kind, []).append(record)
         values = self._values
-        values[marks.requests] += 1.0
-        if marks.seconds >= 0:
-            started = record.started
-            self._observe(marks.seconds, record.ended - started)
-            if record.first_byte:
-                self._observe(marks.first_byte, record.first_byte - started)
-            if record.usage is not None and not record.estimated:
-                self._count_tokens(marks, record.provider, record.usage)
-        if record.losses:
-            places = self._lost.get(record.losses)
-            for index in places or self._find_lost(record.losses):
-                values[index] += 1.0
+        for kind, same in kinds.items():
+            marks = self._marks.get(kind) or self._find(kind, same[0])
+            values[marks.requests] += len(same)
+            for index in marks.lost:
+                values[index] += len(same)
+            if marks.seconds >= 0:
+                self._observe(marks.seconds, [record.ended - record.started for record in same])
+                begun = [record.first_byte - record.started for record in same if record.first_byte]
+                self._observe(marks.first_byte, begun)
+                used = [record.usage for record in same if record.usage is not None and not record.estimated]
+                if used:
+                    self._count_tokens(marks, same[0].provider, used)
 
-    def _find_lost(self, codes: tuple[str, ...]) -> tuple[int, ...]:
-        if len(self._lost) >= _MARKS_LIMIT:
-            self._lost.clear()
-        places = tuple(self._place(LOSSES, (code,)) for code in codes)
-        if len(codes) <= 50:
-            self._lost[codes] = places
-        return places
-
-    def _observe(self, index: int, seconds: float) -> None:
+    def _observe(self, index: int, times: Sequence[float]) -> None:
         values = self._values
-        values[index + bisect_left(_SECONDS, seconds)] += 1.0
-        values[index + len(_SECONDS) + 1] += seconds
+        values[index + len(_SECONDS) + 1] += sum(times)
+        for bucket in map(_bucket, times):
+            values[index + bucket] += 1.0
 
-    def _count_tokens(self, marks: Marks, provider: str, usage: Usage) -> None:
+    def _count_tokens(self, marks: Marks, provider: str, used: Iterable[Usage]) -> None:
         if not marks.tokens:
             marks.tokens = tuple(self._place(TOKENS, (provider, marks.model, kind)) for kind in _KINDS)
-        values, places = self._values, marks.tokens
-        values[places[0]] += usage.input
-        values[places[1]] += usage.output
-        if usage.cache_read:
-            values[places[2]] += usage.cache_read
-        if usage.cache_write:
-            values[places[3]] += usage.cache_write
-        if usage.reasoning:
-            values[places[4]] += usage.reasoning
+        values = self._values
+        for place, counts in zip(marks.tokens, zip(*map(_tokens, used), strict=True), strict=True):
+            count = sum(filter(None, counts))
+            if count:
+                values[place] += count
 
     def running(self, by: int) -> None:
         self._values[self._in_flight] += by
 
     def attempt(self, provider: str, outcome: str) -> None:
-        self._values[self._place(ATTEMPTS, (provider, outcome))] += 1.0
+        self._values[self._tried[provider, outcome]] += 1.0
 
     def fault(self, provider: str, kind: str) -> None:
         self._values[self._place(FAULTS, (provider, kind))] += 1.0

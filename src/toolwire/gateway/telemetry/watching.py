@@ -91,12 +91,13 @@ class Telemetry:
 
     def finish(self, record: Record, ended: float) -> None:
         record.ended = ended
-        self.metrics.running(-1)
-        if self._loop is not None and not self._waiting:
-            self._loop.call_later(MOMENT, self.flush)
-        self._waiting.append(record)
-        if self._loop is None:
-            self.flush()
+        waiting = self._waiting
+        waiting.append(record)
+        if len(waiting) == 1:
+            if self._loop is None:
+                self.flush()
+            else:
+                self._loop.call_later(MOMENT, self.flush)
 
     def gather(self, loop: asyncio.AbstractEventLoop) -> None:
         """From now on exchanges are told together, a moment later: what is done for many in a row costs each less."""
@@ -107,9 +108,10 @@ class Telemetry:
         records, self._waiting = self._waiting, []
         if not records:
             return
-        for record in records:
-            self.metrics.exchange(record)
-            if self._tracer is not None:
+        self.metrics.running(-len(records))
+        self.metrics.exchanges(records)
+        if self._tracer is not None:
+            for record in records:
                 self._tracer.finish(record)
         self.log.exchanges(records)
 
