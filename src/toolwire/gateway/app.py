@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -42,6 +43,9 @@ LOOK = 1.0
 SWEEP = 600.0
 """Seconds between two looks for what is kept too long."""
 MAX_HOPS = 4
+
+_decent = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}").fullmatch
+"""Ids of requests that are kept as the client gave them."""
 
 
 class Fixed:
@@ -100,8 +104,9 @@ class Gateway:
             return
         found = self._dialects.asked(path, incoming.query) if method == "POST" else None
         room, asked = found or (self._dialects.nearest(path, incoming.query, headers), None)
+        given = headers.get("x-request-id")
         record = Record(
-            request_id=incoming.request_id(self._ids.__next__),
+            request_id=given if given and _decent(given) else next(self._ids),
             started=clock(),
             wall=time.time(),
             peer=incoming.peer,

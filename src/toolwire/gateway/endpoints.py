@@ -226,7 +226,7 @@ class Endpoints:
         call.record.failure = refusal.failure.kind
         await self._answer(incoming, call.client, call.record, refusal.reply)
 
-    async def _answer(self, incoming: Incoming, room: Room, record: Record, answer: Reply) -> None:
+    def _answer(self, incoming: Incoming, room: Room, record: Record, answer: Reply) -> Coroutine[Any, Any, None]:
         record.status, record.first_byte = answer.status, incoming.clock()
         if self._telemetry.bodies:
             record.response_body = answer.body
@@ -235,7 +235,7 @@ class Endpoints:
         more = named(room, record.request_id)
         if len(record.attempts) > 1:
             more = {**attempts_header(record.attempts), **more}
-        await incoming.answer(answer, more)
+        return incoming.answer(answer, more)
 
     # --- counts ---
 

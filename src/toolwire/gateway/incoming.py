@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any
@@ -18,8 +17,6 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 """The standard leaves these untyped."""
-
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
 
 
 class Gone(Exception):
@@ -43,11 +40,6 @@ class Incoming(ABC):
     """The event loop's."""
     gone: bool
     """Has the client left?"""
-
-    def request_id(self, own: Callable[[], str]) -> str:
-        """The client's own id where it is a decent one."""
-        given = self.headers.get("x-request-id", "")
-        return given if given and _ID.fullmatch(given) else own()
 
     def whole(self, limit: int) -> bytes | None:
         """The body, where all of it is there as it was meant; else `body` is to be asked."""
