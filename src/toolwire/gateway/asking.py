@@ -68,24 +68,16 @@ class Asking:
         return _keyless(got, line)
 
     def send(self, call: Call, line: Line, body: bytes, method: str = "POST") -> Coroutine[Any, Any, Source | Fault]:
-        record = call.record
-        if record.heard is not None:
-            return self._overheard(call, line, body, method, record.heard)
-        return self._sent(call, line, body, method)
-
-    async def _overheard(self, call: Call, line: Line, body: bytes, method: str, heard: Overheard) -> Source | Fault:
-        asked = heard.asks(line.room.name, line.provider.name, f"{line.server}{line.path}", body)
-        source = await self._sent(call, line, body, method)
-        return source if isinstance(source, Fault) else heard.hears(asked, source)
-
-    def _sent(self, call: Call, line: Line, body: bytes, method: str) -> Coroutine[Any, Any, Source | Fault]:
-        record = call.record
-        if line.address is None:
-            return _embedded(call, line, body)
-        record.server = line.server
-        headers = call_headers(call, line, body, self._hops)
-        own = own_headers(call, self._telemetry.upstream_headers(record))
-        return self._client.send(line.address, method, line.path, headers, body, own)
+        record, address = call.record, line.address
+        sent: Coroutine[Any, Any, Source | Fault]
+        if address is None:
+            sent = _embedded(call, line, body)
+        else:
+            record.server = line.server
+            headers = call_headers(call, line, body, self._hops)
+            own = own_headers(call, self._telemetry.upstream_headers(record))
+            sent = self._client.send(address, method, line.path, headers, body, own)
+        return sent if record.heard is None else _overheard(record.heard, line, body, sent)
 
     async def _refused(self, call: Call, ready: Prepared, source: Source) -> Refusal:
         line = ready.line
@@ -256,6 +248,15 @@ async def _awaited(flow: Flow, seconds: float) -> bytes | Fault | None:
         return waiting.result()
     flow.waiting = waiting
     return None
+
+
+async def _overheard(
+    heard: Overheard, line: Line, body: bytes, sent: Coroutine[Any, Any, Source | Fault]
+) -> Source | Fault:
+    """The same, copied for the log."""
+    asked = heard.asks(line.room.name, line.provider.name, f"{line.server}{line.path}", body)
+    source = await sent
+    return source if isinstance(source, Fault) else heard.hears(asked, source)
 
 
 async def _embedded(call: Call, line: Line, body: bytes) -> Source:

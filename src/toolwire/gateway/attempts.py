@@ -9,7 +9,7 @@ from toolwire.gateway import refusals
 from toolwire.gateway.asking import Asking
 from toolwire.gateway.call import Call, Flow, Refusal, Reply
 from toolwire.gateway.health import Health
-from toolwire.gateway.settings.routing import Target, chosen_room
+from toolwire.gateway.settings.routing import Target
 from toolwire.gateway.telemetry.watching import Telemetry
 from toolwire.room import Room
 
@@ -46,12 +46,13 @@ class Attempts:
 
     async def _ask(self, call: Call, target: Target, most: int | None = None) -> Reply | Flow | Refusal:
         """One try; `most` are the tokens that may be asked for, where the provider has just said so."""
-        clock, health, provider, model = call.clock, self._health, target.provider.name, target.model
+        clock, client, health = call.clock, call.client, self._health
+        provider, model = target.provider.name, target.model
         begun = clock()
-        room = chosen_room(target, call.client, call.has_tools)
-        crossing = room.name != call.client.name
+        line = call.state.between(client, target, call.stream, call.has_tools)
+        crossing = line.room.name != client.name
         call.most_tokens = (most or health.most_tokens(provider, model)) if crossing else None
-        got = await self._asking.ask(call, call.state.line(target, room, call.stream))
+        got = await self._asking.ask(call, line)
         if isinstance(got, Refusal):
             self._note(call, target, got, clock() - begun)
         else:
@@ -80,7 +81,7 @@ class Attempts:
 
     async def _otherwise(self, call: Call, target: Target, refusal: Refusal) -> Reply | Flow | Refusal:
         """Ask otherwise where the provider says what it does not take."""
-        room = chosen_room(target, call.client, call.has_tools)
+        room = call.state.between(call.client, target, call.stream, call.has_tools).room
         got = await self._for_less(call, target, room, refusal)
         if isinstance(got, Refusal) and refusals.of_seals(got.failure, room.rules):
             call.without_seals = True

@@ -17,7 +17,7 @@ from toolwire.gateway.headers import answer_headers
 from toolwire.gateway.health import Health
 from toolwire.gateway.preparing import retold
 from toolwire.gateway.relay import relay
-from toolwire.gateway.settings.routing import Target, Unroutable, chosen_room
+from toolwire.gateway.settings.routing import Target, Unroutable
 from toolwire.gateway.state.engine import Outflow
 from toolwire.gateway.telemetry.heard import Overheard
 from toolwire.gateway.telemetry.record import Record
@@ -64,8 +64,7 @@ class Engine:
         record.lost(codes, ready.ledger, told)
 
     async def native(self, call: Call, target: Target, path: str) -> Reply | None:
-        room = chosen_room(target, call.client, call.has_tools)
-        line = replace(call.state.line(target, room, False), path=path)
+        line = replace(call.state.between(call.client, target, False, call.has_tools), path=path)
         source = await self.asking.send(call, line, retold(call, line))
         if isinstance(source, Fault):
             return refusals.reply(call.client, refusals.failure_of(line, source))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
 from toolwire import __version__, ids
 from toolwire.gateway.access import Access
 from toolwire.gateway.settings.config import Config, Provider
-from toolwire.gateway.settings.routing import Router, Target
+from toolwire.gateway.settings.routing import Router, Target, rooms_for
 from toolwire.gateway.upstream.client import Address
 from toolwire.options import Options
 from toolwire.policy.match import Policy
@@ -90,7 +90,21 @@ class State:
         self.answered = {room.name: Names(room.http.answered) for room in ROOMS.values()}
         self._stamped = _several(config)
         self._lines: dict[tuple[Provider, str, Room, bool, int | None], Line] = {}
+        self._between: dict[tuple[Room, Target, bool], tuple[Line, Line]] = {}
         self._addresses: dict[tuple[Provider, str], Address] = {}
+
+    def between(self, client: Room, target: Target, stream: bool, tools: Callable[[], bool]) -> Line:
+        """The line for a client's call."""
+        key = (client, target, stream)
+        found = self._between.get(key)
+        if found is None:
+            if len(self._between) >= _REMEMBERED:
+                self._between.clear()
+            with_tools, without = rooms_for(target, client)
+            found = self.line(target, with_tools, stream), self.line(target, without, stream)
+            self._between[key] = found
+        # Most bodies need not be looked into.
+        return found[0] if found[0] is found[1] or tools() else found[1]
 
     def line(self, target: Target, room: Room, stream: bool) -> Line:
         key = (target.provider, target.model, room, stream, target.max_output_tokens)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
-from functools import cache, lru_cache
+from functools import cache
 from typing import Literal
 
 from msgspec import Struct
@@ -166,26 +166,25 @@ def _may(key: ClientKey | None, name: str) -> bool:
 
 
 def chosen_room(target: Target, client: Room, tools: Callable[[], bool]) -> Room:
-    """The room to ask in: the pinned one; else the client's own where the provider speaks it and takes the model; else
-    the provider's first that does. With the provider's quirks, which make it another room than the client's."""
-    provider = target.provider
-    if target.protocol:
-        return variant(target.protocol, provider.quirks)
-    with_tools, without = _rooms(client, provider.protocols, target.model, provider.quirks)
-    # Most bodies need not be looked into.
+    """The room to ask in, for a request that has tools or has none."""
+    with_tools, without = rooms_for(target, client)
     return with_tools if with_tools is without or tools() else without
 
 
-@lru_cache(maxsize=REMEMBERED)
-def _rooms(client: Room, protocols: tuple[str, ...], model: str, quirks: tuple[str, ...]) -> tuple[Room, Room]:
-    """The rooms for requests with tools and for those without."""
-    own = [client] if client.name in protocols else []
-    spoken = [*own, *map(room, protocols)]
+def rooms_for(target: Target, client: Room) -> tuple[Room, Room]:
+    """The rooms to ask in with tools and without: the pinned one; else the client's own where the provider speaks it
+    and takes the model; else the provider's first that does. With the provider's quirks, which make it another room
+    than the client's."""
+    protocols, model = target.provider.protocols, target.model
+    if target.protocol:
+        pinned = variant(target.protocol, target.provider.quirks)
+        return pinned, pinned
+    spoken = [*([client] if client.name in protocols else []), *map(room, protocols)]
     # What is taken with tools is taken without.
     takers = [place for place in spoken if place.takes(model, True)]
     others = [place for place in spoken if place in takers or place.takes(model, False)]
-    with_tools, without = (variant((found or [room(protocols[0])])[0].name, quirks) for found in (takers, others))
-    return with_tools, without
+    with_tools, without = ((found or [room(protocols[0])])[0].name for found in (takers, others))
+    return variant(with_tools, target.provider.quirks), variant(without, target.provider.quirks)
 
 
 @cache
