@@ -36,7 +36,7 @@ class Family(Struct, frozen=True):
     @property
     def json_schema(self) -> bool:
         """Does it take a JSON Schema as it is? Models before 2.0 know only the older dialect."""
-        return not self.known or self.major >= 2
+        return self.major != 1
 
     @property
     def measure(self) -> Literal["", "level", "budget", "either"]:

@@ -217,40 +217,37 @@ def _close_cut(reading: PartReading, turns: list[Turn]) -> None:
 def write_request(request: Request, ledger: Ledger) -> Object:
     model = family(request.model)
     unsigned = unsigned_calls(request.turns) if model.third else {}
-    if verbatim(request.origin, NAME) and not unsigned:
-        wire: Object = request.origin.wire  # type: ignore[union-attr]
+    origin = request.origin
+    if verbatim(origin, NAME) and not unsigned:
+        wire: Object = origin.wire  # type: ignore[union-attr]
         return wire
-    writing = Writing(ledger, model, foreign=foreign(request.origin))
+    writing = Writing(ledger, model, foreign=foreign(origin))
+    own = origin if origin is not None and origin.protocol == NAME else None
     out: Object = {}
-    if request.origin is not None and request.origin.protocol == NAME and "model" in request.origin.wire:
-        prefix = (
-            "models/" if str(request.origin.wire["model"]).startswith("models/") and "/" not in request.model else ""
-        )
+    if own is not None and "model" in own.wire:
+        prefix = "models/" if str(own.wire["model"]).startswith("models/") and "/" not in request.model else ""
         out["model"] = prefix + request.model
     if request.system:
         parts = _write_parts(request.system, writing, None)
         if parts:
-            out["systemInstruction"] = _write_system(parts, request.origin)
+            out["systemInstruction"] = {"parts": parts} if own is None else _write_system(parts, own)
     out["contents"] = write_turns(request.turns, writing, unsigned)
     boxes = write_tools(request.tools, model, ledger) if request.tools else []
     if boxes:
         out["tools"] = boxes
-    config = _write_tool_config(request, boxes, model, ledger)
+    functions = any("functionDeclarations" in box for box in boxes)
+    config = _write_tool_config(request, boxes, functions, model, ledger)
     if config:
         out["toolConfig"] = config
-    functions = any("functionDeclarations" in box for box in boxes)
     generation = write_generation(request.settings, model, functions, ledger)
-    generation |= _carried(request.origin, "generationConfig", GENERATION.known)
-    if request.settings.format is None:
-        # A format that only this wire has (`text/x.enum`) stands in keys that we know.
-        generation |= _carried(request.origin, "generationConfig", GENERATION.known - FORMAT.known)
-    _unwrap_config(request.origin, out, generation)
-    if generation or _had(request.origin, "generationConfig") is not None:
+    if own is not None:
+        _carry(own, request.settings.format is None, out, generation)
+    if generation or (own is not None and _had(own, "generationConfig") is not None):
         out["generationConfig"] = generation
     tier = write_tier(request.settings, ledger)
     if tier is not None:
         out["serviceTier"] = tier
-    return finished(out, request.origin, NAME)
+    return out if own is None else finished(out, own, NAME)
 
 
 _ORDINARY = {"assistant": "model", "user": "user", "tool": "user"}
@@ -327,15 +324,15 @@ def unsigned_calls(turns: tuple[Turn, ...]) -> dict[int, Call]:
     return found
 
 
-def _write_system(parts: list[Object], origin: Origin | None) -> Object:
+def _write_system(parts: list[Object], origin: Origin) -> Object:
     held = _had(origin, "systemInstruction")
     role = held.get("role") if isinstance(held, dict) else None
     extra = {} if not isinstance(held, dict) else CONTENT.unknown(held)
     return {"parts": parts} | ({"role": role} if role else {}) | extra
 
 
-def _write_tool_config(request: Request, boxes: list[Object], model: Family, ledger: Ledger) -> Object:
-    declared = any("functionDeclarations" in box or "function_declarations" in box for box in boxes)
+def _write_tool_config(request: Request, boxes: list[Object], functions: bool, model: Family, ledger: Ledger) -> Object:
+    declared = functions or any("function_declarations" in box for box in boxes)
     written = write_choice(request.choice, declared, ledger) if request.choice is not None else None
     config = dict(written) if written is not None else _carried(request.origin, "toolConfig", TOOL_CONFIG.known)
     key = "includeServerSideToolInvocations"
@@ -359,7 +356,11 @@ def _carried(origin: Origin | None, key: str, known: frozenset[str]) -> Object:
     return {name: value for name, value in held.items() if name not in known} if isinstance(held, dict) else {}
 
 
-def _unwrap_config(origin: Origin | None, out: Object, generation: Object) -> None:
-    """Unknown keys of the SDKs' `config` go where the wire has them."""
+def _carry(origin: Origin, formless: bool, out: Object, generation: Object) -> None:
+    """What has no counterpart, from this wire. Unknown keys of the SDKs' `config` go where the wire has them."""
+    generation |= _carried(origin, "generationConfig", GENERATION.known)
+    if formless:
+        # A format that only this wire has (`text/x.enum`) stands in keys that we know.
+        generation |= _carried(origin, "generationConfig", GENERATION.known - FORMAT.known)
     for key, value in _carried(origin, "config", CONFIG.known).items():
         (out if key in BESIDE.known else generation)[key] = value

@@ -34,7 +34,7 @@ from toolwire.protocols.gemini.names import (
     NAME,
     USAGE,
 )
-from toolwire.protocols.gemini.parts import PartReading, read_part
+from toolwire.protocols.gemini.parts import PartReading, read_parts
 from toolwire.reading import finished, glancing, says_something, verbatim
 from toolwire.room import Context, Glance
 from toolwire.wire import (
@@ -69,13 +69,16 @@ def read_response(body: Object) -> Response:
     elif node.get("promptFeedback") is not None:
         reading.stray(None, "promptFeedback")
     usage = take_object(node, "usageMetadata", None)
+    failure = None
+    for choice in choices:
+        failure = failure or broken(choice.finish)
     return Response(
         take_text(node, "responseId", None) or "",
         take_text(node, "modelVersion", None) or "",
         read_time(node.get("createTime"), reading),
         tuple(choices),
         read_usage(usage, (None, "usageMetadata"), reading) if usage is not None else None,
-        next((failure for choice in choices if (failure := broken(choice.finish)) is not None), None),
+        failure,
         origin,
         tuple(reading.strays),
     )
@@ -86,28 +89,22 @@ def _read_candidate(item: Json, path: Path, number: int, reading: PartReading) -
     node = CANDIDATE(raw)
     origin = reading.origin(raw, path, CANDIDATE.known)
     parts: list[Part] = []
-    texts: list[str | None] = []
     content = take_object(node, "content", path)
     if content is not None:
         here = (path, "content")
-        inner = reading.inner(content, here, CONTENT)
-        for place_in, part in enumerate(take_list(inner, "parts", here) or []):
-            read = read_part(part, ((here, "parts"), place_in), reading)
-            if read is not None and not silent(read):
-                parts.append(read)
-                texts.append(read.text if isinstance(read, Text) else None)
+        items = take_list(reading.inner(content, here, CONTENT), "parts", here)
+        read = read_parts(items, (here, "parts"), reading) if items else []
+        # An empty text without a signature only fills a place, as in the last chunk of a stream.
+        parts = [part for part in read if not isinstance(part, Text) or part.text or part.seal is not None]
+    said = len(parts)
     if reading.open is not None:
         parts.append(reading.open.closed(incomplete=True))
         reading.open = None
-    if any(says_something(node.get(key)) for key in TOLD):
+    if not node.keys().isdisjoint(TOLD) and any(says_something(node.get(key)) for key in TOLD):
+        texts = [part.text if isinstance(part, Text) else None for part in parts[:said]]
         parts = _grounded(node, parts, texts, path, reading)
     index = take_int(node, "index", path)
     return Choice(number if index is None else index, tuple(parts), read_finish(node, path), origin)
-
-
-def silent(part: Part) -> bool:
-    """An empty text without a signature: it only fills a place, as in the last chunk of a stream."""
-    return isinstance(part, Text) and not part.text and part.seal is None
 
 
 def _grounded(
@@ -127,10 +124,10 @@ def read_finish(candidate: Object, path: Path) -> Finish | None:
     reason = candidate.get("finishReason")
     if reason is None:
         return None
-    if isinstance(reason, int) and not isinstance(reason, bool):
-        word = FINISH_NUMBERS[reason] if 0 <= reason < len(FINISH_NUMBERS) else str(reason)
-    elif isinstance(reason, str):
+    if isinstance(reason, str):
         word = reason.upper()
+    elif isinstance(reason, int) and not isinstance(reason, bool):
+        word = FINISH_NUMBERS[reason] if 0 <= reason < len(FINISH_NUMBERS) else str(reason)
     else:
         wrong((path, "finishReason"), "a string", reason)
     return Finish(FINISHES.get(word, "other"), word, detail=take_text(candidate, "finishMessage", path) or "")
@@ -157,23 +154,39 @@ def broken(finish: Finish | None) -> Failure | None:
     return Failure("upstream", f"{message}: {finish.detail}" if finish.detail else message, 502, finish.raw.lower())
 
 
+_COUNTS = (
+    "thoughtsTokenCount",
+    "promptTokenCount",
+    "toolUsePromptTokenCount",
+    "candidatesTokenCount",
+    "cachedContentTokenCount",
+    "totalTokenCount",
+)
+_COUNTED = frozenset({int, type(None)})
+
+
 def read_usage(raw: Object, path: Path, reading: PartReading) -> Usage:
     node = USAGE(raw)
-    reasoning = take_int(node, "thoughtsTokenCount", path)
+    counts: tuple[int | None, ...] = tuple(map(node.get, _COUNTS))
+    if not _COUNTED.issuperset(map(type, counts)):
+        counts = tuple([take_int(node, key, path) for key in _COUNTS])
+    reasoning, prompt, tools, said, cached, total = counts
     return Usage(
-        (take_int(node, "promptTokenCount", path) or 0) + (take_int(node, "toolUsePromptTokenCount", path) or 0),
-        (take_int(node, "candidatesTokenCount", path) or 0) + (reasoning or 0),
-        take_int(node, "cachedContentTokenCount", path),
+        (prompt or 0) + (tools or 0),
+        (said or 0) + (reasoning or 0),
+        cached,
         None,
         reasoning,
-        take_int(node, "totalTokenCount", path),
+        total,
         _usage_origin(raw, path, reading),
     )
 
 
 def _usage_origin(raw: Object, path: Path, reading: PartReading) -> Origin:
     """Finer counts (by modality, by traffic) are summed up in those that everybody has."""
-    extra = {} if USAGE.known.issuperset(raw) else USAGE.unknown(raw)
+    if USAGE.known.issuperset(raw):
+        return Origin(NAME, path, raw)
+    extra = USAGE.unknown(raw)
     for key, value in extra.items():
         if says_something(value):
             reading.stray(path, key, "usage-mapped")

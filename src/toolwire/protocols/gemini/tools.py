@@ -109,7 +109,7 @@ def write_tools(tools: tuple[AnyTool, ...], family: Family, ledger: Ledger) -> l
     """The boxes, functions at the place of the first of them."""
     boxes: list[Object] = []
     declarations: list[Object] = []
-    functions = any(isinstance(tool, Tool) for tool in tools)
+    functions = Tool in map(type, tools)
     for tool in tools:
         if isinstance(tool, Tool):
             if not declarations:

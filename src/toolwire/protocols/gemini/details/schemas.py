@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from toolwire import schema as dialects
 from toolwire.loss import Ledger
 from toolwire.protocols.gemini.models import Family, family
@@ -59,8 +61,11 @@ def _is_defined(node: Object) -> bool:
     required = node.get("required")
     if not isinstance(required, list) or ("properties" not in node and node.get("type") != "object"):
         return True
-    properties = _properties(node)
-    return not [name for name in required if not isinstance(name, str) or name not in properties]
+    try:
+        return all(map(_properties(node).__contains__, required))
+    except TypeError:
+        # What cannot be looked up is no name.
+        return False
 
 
 def _properties(node: Object) -> Object:
@@ -77,10 +82,11 @@ def _all_defined(schema: Json) -> bool:
     properties = schema.get("properties") if schema.__class__ is dict and _OUTER.isdisjoint(schema) else None
     if properties.__class__ is not dict or schema.get("additionalProperties").__class__ is dict:
         return everywhere(schema, _is_defined)
-    for node in properties.values():
-        if node.__class__ is dict and not _INNER.isdisjoint(node):
-            return everywhere(schema, _is_defined)
-    return _is_defined(schema)
+    try:
+        flat = _INNER.isdisjoint(chain.from_iterable(properties.values()))
+    except TypeError:
+        flat = False
+    return _is_defined(schema) if flat else everywhere(schema, _is_defined)
 
 
 def _defined(node: Json, path: Path) -> Json:

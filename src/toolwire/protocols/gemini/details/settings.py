@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 from toolwire.ir import Format, Settings, Thinking, place
@@ -136,20 +137,21 @@ def read_format(node: Object, path: Path, reading: PartReading) -> Format | None
 
 # --- writing --------------------------------------------------------------------------------------------------------
 
+_plain = attrgetter(*SETTINGS)
+_UNSET = (None,) * len(SETTINGS)
 SAID = frozenset({*SETTINGS, "thinking", "format", "tier", "stream_usage"})
 
 
 def write_generation(settings: Settings, family: Family, functions: bool, ledger: Ledger) -> Object:
+    given = _plain(settings)
     out: Object = {}
-    for field, key in SETTINGS.items():
-        value = getattr(settings, field)
-        if value is not None:
-            out[key] = list(value) if field == "stop" else value
-    stops = out.get("stopSequences", ())
-    if len(stops) > MAX_STOPS:
-        out["stopSequences"] = stops[:MAX_STOPS]
-        what = f"only the first {MAX_STOPS} of {len(stops)} stop sequences were kept"
-        ledger.note("setting-clamped", settings.where.get("stop"), what)
+    if given != _UNSET:
+        out = {key: value for key, value in zip(SETTINGS.values(), given, strict=True) if value is not None}
+    if settings.stop is not None:
+        out["stopSequences"] = list(settings.stop[:MAX_STOPS])
+        if len(settings.stop) > MAX_STOPS:
+            what = f"only the first {MAX_STOPS} of {len(settings.stop)} stop sequences were kept"
+            ledger.note("setting-clamped", settings.where.get("stop"), what)
     if settings.format is not None:
         out.update(write_format(settings.format, family, functions, ledger))
     if settings.thinking is not None:
