@@ -14,8 +14,11 @@ EMPTY_ENVELOPE = "dG9vbHdpcmU6W10"
 """An envelope for seals that holds none: whoever gets it back knows that there is nothing to give to anybody."""
 
 
+_AS_IT_IS = "surrogatepass"
+
+
 def digest(text: str, length: int = 12) -> str:
-    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:length]
+    return sha256(text.encode("utf-8", _AS_IT_IS)).hexdigest()[:length]
 
 
 def legal(id: str, pattern: re.Pattern[str] = SAFE, limit: int = SAFE_LENGTH) -> bool:
@@ -40,7 +43,6 @@ SPELLED = "tw-"
 _PLAIN = re.compile(r"[A-Za-z0-9_]")
 _SPELLING = re.compile(r"tw-(?:[A-Za-z0-9_]|-[0-9a-f]{2})+")
 _RUN = re.compile(r"(?:-[0-9a-f]{2})+")
-_AS_IT_IS = "surrogatepass"
 
 
 def spelled(id: str, pattern: re.Pattern[str], limit: int) -> str:
@@ -73,7 +75,7 @@ def _read(run: str) -> str:
 
 def made(prefix: str, *seed: object) -> str:
     """An id made of what stands around it; the same surroundings give the same id."""
-    return prefix + digest("|".join(map(str, seed)), 24)
+    return prefix + sha256("|".join(map(str, seed)).encode("utf-8", _AS_IT_IS)).hexdigest()[:24]
 
 
 def flat(namespace: str, name: str) -> str:

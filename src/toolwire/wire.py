@@ -47,15 +47,14 @@ def pointer(path: Path) -> str:
     """Spell a linked path as a JSON Pointer (`/messages/0/content`); in a stream it begins with `event/N`."""
     if path is None:
         return ""
-    keys: list[str] = []
+    keys: list[Any] = []
     while path is not None:
         path, key = path
-        keys.append(str(key))
-    keys.reverse()
-    text = "/".join(keys)
-    if "~" in text or text.count("/") != len(keys) - 1:
-        text = "/".join([key.replace("~", "~0").replace("/", "~1") for key in keys])
-    return text if not text or keys[0] == "event" else f"/{text}"
+        keys.append(key)
+    text = "/".join(map(str, reversed(keys)))
+    if "~" in text or text.count("/") >= len(keys):
+        text = "/".join([str(key).replace("~", "~0").replace("/", "~1") for key in reversed(keys)])
+    return text if not text or keys[-1] == "event" else f"/{text}"
 
 
 def _spelled(text: str) -> Number:
