@@ -140,7 +140,7 @@ def _read_redacted(block: Object, path: Path, reading: Reading) -> Part:
 
 def _read_call(block: Object, path: Path, reading: Reading) -> Part:
     id, name, given = block.get("id"), block.get("name"), block.get("input")
-    if len(block) == 4 and type(id) is str and type(name) is str and type(given) is dict:
+    if len(block) == 4 and id.__class__ is name.__class__ is str and given.__class__ is dict:
         return Call(id, name, encode_text(given), origin=Origin(NAME, path, block))
     given = take_object(block, "input", path)
     cache = read_cache(block, path, reading) if "cache_control" in block else None

@@ -190,7 +190,7 @@ def write_request(request: Request, ledger: Ledger) -> Object:
         _write_settings(request, facts, out, ledger)
     if request.stream is not None:
         out["stream"] = request.stream
-    return finished(_cached(request, out, ledger), origin, NAME)
+    return finished(_cached(request, facts, out, ledger), origin, NAME)
 
 
 def _facts(request: Request, own: Origin | None) -> Family:
@@ -218,13 +218,13 @@ def _says_more(settings: Settings) -> bool:
     )
 
 
-def _cached(request: Request, out: Object, ledger: Ledger) -> Object:
+def _cached(request: Request, facts: Family, out: Object, ledger: Ledger) -> Object:
     settings = request.settings
     if settings.cache not in (None, OFF):
         write_cache(out, settings.cache, ledger, settings.where.get("cache"))
     if not is_foreign(request.origin):
         return out
-    return checked_marks(out, settings.cache is None, family(request.model) is not UNKNOWN, ledger)
+    return checked_marks(out, settings.cache is None, facts is not UNKNOWN, ledger)
 
 
 def _write_system(request: Request, own: Origin | None, ledger: Ledger) -> str | list[Object]:

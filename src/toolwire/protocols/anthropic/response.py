@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import NoneType
+from typing import Any
 
 from msgspec import Raw, Struct
 
@@ -59,9 +61,10 @@ def read_finish(node: Object, path: Path, reading: Reading) -> Finish | None:
         return None
     details = take_object(node, "stop_details", path)
     wire: Object = {"stop_reason": reason}
-    for key in ("stop_sequence", "stop_details"):
-        if key in node:
-            wire[key] = node[key]
+    if "stop_sequence" in node:
+        wire["stop_sequence"] = node["stop_sequence"]
+    if "stop_details" in node:
+        wire["stop_details"] = details
     return Finish(
         STOP_REASONS.get(reason, "other"),
         reason,
@@ -77,19 +80,31 @@ def _read_details(details: Object, path: Path, reading: Reading) -> str:
     return ": ".join(text for text in told if text)
 
 
+_COUNTS: Mapping[str, Callable[[Object, str, Path], Any]] = {
+    "cache_read_input_tokens": take_int,
+    "cache_creation_input_tokens": take_int,
+    "output_tokens_details": take_object,
+    "input_tokens": take_int,
+    "output_tokens": take_int,
+}
+_USUAL = frozenset({int, NoneType})
+"""Of these types a count needs no other look."""
+
+
 def read_usage(usage: Object, path: Path, reading: Reading) -> Usage:
     """The wire counts what was cached apart from the rest of the prompt."""
-    read = take_int(usage, "cache_read_input_tokens", path)
-    written = take_int(usage, "cache_creation_input_tokens", path)
-    details = take_object(usage, "output_tokens_details", path)
+    counts = [*map(usage.get, _COUNTS)]
+    if not _USUAL.issuperset(map(type, counts)):
+        counts = [take(usage, key, path) for key, take in _COUNTS.items()]
+    read, written, details, fresh, output = counts
     known = USAGE
     if details:
         reading.origin(details, (path, "output_tokens_details"), USAGE_DETAILS)
     if not known.issuperset(usage):
         known = known.union([key for key, value in usage.items() if key not in USAGE and _counts_nothing(value)])
     return Usage(
-        (take_int(usage, "input_tokens", path) or 0) + (read or 0) + (written or 0),
-        take_int(usage, "output_tokens", path) or 0,
+        (fresh or 0) + (read or 0) + (written or 0),
+        output or 0,
         read,
         written,
         take_int(details, "thinking_tokens", (path, "output_tokens_details")) if details else None,

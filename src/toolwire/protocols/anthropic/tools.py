@@ -273,6 +273,8 @@ def allowed_tools(request: Request, facts: Family, ledger: Ledger) -> tuple[AnyT
 def write_choice(request: Request, facts: Family, offered: bool, ledger: Ledger) -> Object | None:
     """The choice and the wish for single calls, in one object; nothing without tools."""
     choice, parallel = request.choice, request.settings.parallel
+    if offered and parallel is None and choice is not None and choice.mode == "auto" and not is_own(choice.origin):
+        return {"type": "auto"}
     forced = choice is not None and (
         choice.mode in ("required", "one") or (choice.mode == "allowed" and choice.required)
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from toolwire.loss import Ledger
 from toolwire.protocols.anthropic.names import CACHE
 from toolwire.reading import Reading
@@ -155,6 +157,8 @@ def _steady_marks(body: Object) -> list[Object]:
     """What bears a mark outside the turns."""
     system = body.get("system")
     nodes = [body, *body.get("tools", ()), *(system if isinstance(system, list) else ())]
+    if "cache_control" not in chain.from_iterable(nodes):
+        return []
     return [node for node in nodes if node.get("cache_control")]
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import chain
-from operator import itemgetter
+from typing import Literal
 
+from msgspec import UNSET, Struct, UnsetType, ValidationError, convert, defstruct
 from msgspec.structs import replace
 
 from toolwire.loss import Ledger
 from toolwire.schema import CLOSED, Change, Converted, object_root, standard, strict_problems, structured
-from toolwire.schema.words import TYPES
-from toolwire.wire import MAX_DEPTH, Json, Object, Path
+from toolwire.wire import Json, Path
 
 
 def rooted(schema: Json, model: str = "") -> Converted:
@@ -22,44 +21,42 @@ def rooted(schema: Json, model: str = "") -> Converted:
     return replace(made, changes=(*plain.changes, *made.changes)) if plain.changes else made
 
 
-_ALIKE = frozenset("type description title default enum const minimum maximum pattern".split())
-"""Keywords that every draft and dialect reads alike, whatever their values are."""
-_ORDINARY = _ALIKE | {"required", "additionalProperties", "properties", "items"}
-"""The same with those that are read alike if their values are of the usual type."""
-_type_of = itemgetter("type")
+class _Leaf(Struct, forbid_unknown_fields=True, gc=False):
+    """An ordinary schema: one type by its name, and keywords that every draft and dialect reads alike."""
+
+    type: Literal["string", "number", "integer", "boolean", "array", "object", "null"]
+    description: Json = None
+    title: Json = None
+    default: Json = None
+    enum: Json = None
+    const: Json = None
+    minimum: Json = None
+    maximum: Json = None
+    pattern: Json = None
+    required: list[Json] | UnsetType = UNSET
+    additionalProperties: bool | UnsetType = UNSET
+
+
+def _ordinary(levels: int) -> type[Struct]:
+    """An ordinary schema with ordinary ones inside, down to so many levels."""
+    if not levels:
+        return _Leaf
+    inner = _ordinary(levels - 1)
+    properties = dict[str, inner]  # type: ignore[valid-type]
+    fields = [("properties", properties | UnsetType, UNSET), ("items", inner | UnsetType, UNSET)]
+    return defstruct("_Ordinary", fields, bases=(_Leaf,), forbid_unknown_fields=True, gc=False)
+
+
+_Ordinary = _ordinary(6)
 
 
 def _is_ordinary(schema: Json) -> bool:
-    """A glance to spare most schemas the full look: these keywords alone, and in each schema one type by its name."""
+    """A glance to spare most schemas the full look."""
     try:
-        return _are_ordinary([schema])
-    except (KeyError, TypeError, AttributeError):
-        return False  # no schema where one should stand, or none that is ordinary
-
-
-def _are_ordinary(level: list[Json]) -> bool:
-    """Level by level, because each is looked at by a few calls."""
-    seen = 0
-    while level:
-        seen += len(level)
-        if seen > MAX_DEPTH or not TYPES.issuperset(map(_type_of, level)):
-            return False
-        if _ALIKE.issuperset(chain.from_iterable(level)):
-            return True
-        below: list[Json] = []
-        for node in level:
-            if not _ORDINARY.issuperset(node) or type(node.get("additionalProperties", False)) is not bool:
-                return False
-            if type(node.get("required", [])) is not list:
-                return False
-            below += node.get("properties", _NO_PROPERTIES).values()
-            if "items" in node:
-                below.append(node["items"])
-        level = below
+        convert(schema, _Ordinary)
+    except ValidationError:
+        return False
     return True
-
-
-_NO_PROPERTIES: Object = {}
 
 
 def is_rooted(schema: Json) -> bool:
