@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.events import (
@@ -38,18 +39,15 @@ from toolwire.ir import (
 )
 
 
-class _Growing:
+class _Growing(Struct, eq=False):
     """A part while its deltas come in."""
 
-    __slots__ = ("choice", "citations", "incomplete", "part", "pieces", "seal")
-
-    def __init__(self, part: Part, choice: int) -> None:
-        self.part = part
-        self.choice = choice
-        self.pieces: list[str] = []
-        self.citations: list[Citation] = []
-        self.seal: Seal | None = None
-        self.incomplete = False
+    part: Part
+    choice: int
+    pieces: list[str] = []
+    citations: list[Citation] = []
+    seal: Seal | None = None
+    incomplete: bool = False
 
     def whole(self) -> Part:
         part, text = self.part, "".join(self.pieces)

@@ -28,10 +28,9 @@ from toolwire.ir import Call, Failure, Finish, Part, Reasoning, Seal, Text, chan
 from toolwire.loss import Ledger
 from toolwire.policy.back import UNDONE, Refused, Undo
 from toolwire.room import Room
-from toolwire.schema import restored
 from toolwire.steps.growing import Growing
-from toolwire.steps.naming import FREEFORM, Plan, reshaped, unwrapped
-from toolwire.wire import is_object_text
+from toolwire.steps.naming import FREEFORM, Plan
+from toolwire.steps.slots import WITHIN, Slots, slots_between
 
 
 class Way(Struct, frozen=True):
@@ -53,34 +52,31 @@ class Way(Struct, frozen=True):
     """What an operator's rules did to the tools."""
 
 
-class AnswerSteps:
+class AnswerSteps(Struct, eq=False):
     """Takes the provider's events one by one and gives those that the client's writer shall write."""
 
-    def __init__(self, way: Way, ledger: Ledger) -> None:
-        self.way = way
-        self.ledger = ledger
-        self.crossing = way.client.name != way.provider.name
-        slots = way.client.rules.seals
-        self.no_slot = self.crossing and not slots
-        self.beside = self.crossing and "reasoning" in slots and "call" not in slots
-        self.on_next = self.crossing and "call" in slots
-        self.stamping = way.stamps and not self.crossing
-        self.hold_calls = self.beside and "call" in way.provider.rules.seals
-        self.taken = set(way.taken)
-        self.next_index = 0
-        self.open: dict[int, Growing] = {}
-        self.called: set[int] = set()
-        self.cut: Growing | None = None
-        """A call that ended with broken arguments; what follows tells whether it was cut off."""
-        self.waiting: list[seals.Entry] = []
-        self.given: list[Growing] = []
-        """All calls, as the client has them."""
-        self.refused: list[Refused] = []
-        """Calls that must not reach the client."""
-        self.failure: Failure | None = None
-        """Why the answer was refused, where it was."""
-        self.unslotted: list[tuple[int, Any]] = []
-        """Sealed parts whose choice has not ended: only then it is known whether there is a call to keep them by."""
+    way: Way
+    ledger: Ledger
+    next_index: int = 0
+    open: dict[int, Growing] = {}
+    called: set[int] = set()
+    cut: Growing | None = None
+    """A call that ended with broken arguments; what follows tells whether it was cut off."""
+    waiting: list[seals.Entry] = []
+    given: list[Growing] = []
+    """All calls, as the client has them."""
+    refused: list[Refused] = []
+    """Calls that must not reach the client."""
+    failure: Failure | None = None
+    """Why the answer was refused, where it was."""
+    unslotted: list[tuple[int, Any]] = []
+    """Sealed parts whose choice has not ended: only then it is known whether there is a call to keep them by."""
+    slots: Slots = WITHIN
+    used: set[str] = set()
+    """Ids of the calls so far."""
+
+    def __post_init__(self) -> None:
+        self.slots = slots_between(self.way.client, self.way.provider)
 
     @property
     def calls(self) -> dict[int, list[Call]]:
@@ -100,9 +96,14 @@ class AnswerSteps:
         known = _STEPS.get(type(event))
         if known is not None:
             return known(self, event)
-        if not self.crossing and event.frame is not None:
+        if not self.slots.crossing and event.frame is not None:
             return [replace(event, frame=None)] if self._anew else [event]
         return [event]
+
+    @property
+    def stamping(self) -> bool:
+        """Must seals name their maker at their own place?"""
+        return self.way.stamps and not self.slots.crossing
 
     @property
     def _anew(self) -> bool:
@@ -114,7 +115,7 @@ class AnswerSteps:
     def start(self, event: PartStart) -> list[Event]:
         out = self._uncut(False)
         part = event.part
-        seal: Seal | None = getattr(part, "seal", None) if self.crossing else None
+        seal: Seal | None = getattr(part, "seal", None) if self.slots.crossing else None
         growing = Growing(part, -1, event.choice)
         if seal is not None:
             growing.seal = seal
@@ -131,13 +132,13 @@ class AnswerSteps:
             if self.way.undo:
                 growing.ruled = self.way.undo.holds(growing.part)
                 growing.part = growing.part if growing.ruled else self.way.undo.named(growing.part)
-            growing.held = growing.freeform or self.hold_calls or growing.shape is not None or growing.ruled
+            growing.held = growing.freeform or self.slots.hold_calls or growing.shape is not None or growing.ruled
             if part.arguments:
                 growing.pieces.append(part.arguments)
                 growing.part = replace(growing.part, arguments="")
             self.given.append(growing)
         # Of thinking that is hidden the client could see nothing but its seal.
-        growing.mute = self.no_slot and self.way.keeps and isinstance(part, Reasoning) and part.hidden
+        growing.mute = self.slots.no_slot and self.way.keeps and isinstance(part, Reasoning) and part.hidden
         self.open[event.index] = growing
         if growing.held or growing.mute:
             return out
@@ -153,7 +154,7 @@ class AnswerSteps:
 
     def text(self, event: TextDelta | CitationDelta) -> list[Event]:
         growing = self.open[event.index]
-        if self.on_next and isinstance(event, TextDelta) and isinstance(growing.part, Reasoning):
+        if self.slots.on_next and isinstance(event, TextDelta) and isinstance(growing.part, Reasoning):
             growing.pieces.append(event.text)
         if growing.mute:
             return []
@@ -172,12 +173,12 @@ class AnswerSteps:
         growing = self.open[event.index]
         if growing.held or growing.mute:
             return None
-        kept = isinstance(event, ArgumentsDelta) or (self.on_next and isinstance(growing.part, Reasoning))
+        kept = isinstance(event, ArgumentsDelta) or (self.slots.on_next and isinstance(growing.part, Reasoning))
         return growing.index, (growing.pieces.append,) if kept else ()
 
     def seal(self, event: SealDelta) -> list[Event]:
         growing = self.open[event.index]
-        if not self.crossing:
+        if not self.slots.crossing:
             seal = self._in_place(growing.part, event.seal) if self.stamping else event.seal
             if not growing.held:
                 return [SealDelta(growing.index, seal)]
@@ -194,39 +195,32 @@ class AnswerSteps:
         if growing.index < 0 and not growing.mute:
             return out  # it was refused
         if growing.seal is not None:
-            out += self._sealed(growing) if self.crossing else [SealDelta(growing.index, growing.seal)]
-        elif isinstance(growing.part, Reasoning) and (self.beside or self.on_next):
+            out += self._sealed(growing) if self.slots.crossing else [SealDelta(growing.index, growing.seal)]
+        elif isinstance(growing.part, Reasoning) and (self.slots.beside or self.slots.on_next):
             # Nobody else shall be told that these were his thoughts.
             out += self._told(growing, Seal(self.way.maker or self.way.provider.name, ""))
         if self.waiting and isinstance(growing.part, (Call, Text)):
             out.append(self._letter(growing.index))
         if growing.mute:
             return out
-        if isinstance(growing.part, Call) and not growing.freeform and self.crossing and self._broken(growing):
+        if isinstance(growing.part, Call) and not growing.freeform and self.slots.crossing and growing.broken:
             self.cut = growing
             return out
         out.append(PartEnd(growing.index, event.incomplete))
-        if growing.seal is not None and self.beside and isinstance(growing.part, Text):
+        if growing.seal is not None and self.slots.beside and isinstance(growing.part, Text):
             out += self._beside("before", growing.seal, growing.choice)
         return out
 
     def _release(self, growing: Growing, cut: bool) -> list[Event]:
         """A held call, whole: what seals it goes before it, what wrapped it comes off."""
         out: list[Event] = []
-        self._unwrap(growing)
+        growing.unwrap()
         if growing.ruled and (refused := self._ruled(growing, cut)) is not None:
             return refused
-        if growing.seal is not None and self.beside:
+        if growing.seal is not None and self.slots.beside:
             out = self._beside("next", growing.seal, growing.choice)
             growing.seal = None
         return out + self._begin(growing)
-
-    @staticmethod
-    def _unwrap(growing: Growing) -> None:
-        if growing.freeform:
-            growing.pieces = [unwrapped("".join(growing.pieces))]
-        elif growing.shape is not None:
-            growing.pieces = [reshaped("".join(growing.pieces), growing.shape, restored)]
 
     def _ruled(self, growing: Growing, cut: bool) -> list[Event] | None:
         """A whole call as the rules want it; what is sent instead where it must not reach the client, else None."""
@@ -244,10 +238,6 @@ class AnswerSteps:
         self.failure = Failure("upstream", f"the model's call of `{found.call.name}` was refused: {found.why}", 502)
         return [ResponseFailed(self.failure)]
 
-    def _broken(self, growing: Growing) -> bool:
-        text = "".join(growing.pieces)
-        return growing.part.kind != FREEFORM and bool(text.strip()) and not is_object_text(text)
-
     def _uncut(self, incomplete: bool) -> list[Event]:
         if self.cut is None:
             return []
@@ -258,17 +248,18 @@ class AnswerSteps:
 
     def _restored(self, call: Call, choice: int) -> Call:
         self.called.add(choice)
+        way = self.way
         fields: dict[str, Any] = {}
-        original = self.way.plan.original(call.name)
+        original = way.plan.original(call.name) if way.plan.names else None
         if original is not None:
             fields = {"name": original.name, "kind": original.kind, "namespace": original.namespace}
-            if call.name not in self.way.plan.names:
+            if call.name not in way.plan.names:
                 self.ledger.note("name-rewritten", place(call), f"`{call.name}` was taken for `{original.name}`")
-        if self.crossing:
+        if self.slots.crossing:
             id = self._id(call)
             if id != call.id:
                 fields["id"] = id
-            if not self.way.known_request:
+            if not way.known_request:
                 self.ledger.note("request-missing", place(call), f"`{call.name}` is given as the provider called it")
         return changed(call, **fields) if fields else call
 
@@ -276,23 +267,22 @@ class AnswerSteps:
         """A whole call of which only the name and the id may differ."""
         restored = self._restored(call, choice)
         if self.way.keeps:
-            growing = Growing(restored, -1, choice)
-            growing.pieces.append(restored.arguments)
-            self.given.append(growing)
+            self.given.append(Growing(restored, -1, choice, [restored.arguments]))
         return restored
 
     def _id(self, call: Call) -> str:
-        rules = self.way.client.rules
-        id = call.id
+        way, id = self.way, call.id
+        rules = way.client.rules
+        known = id in way.taken or id in self.used
         if not id:
-            id = ids.made("call_", self.way.seed, len(self.taken), call.name)
+            id = ids.made("call_", way.seed, len(way.taken | self.used), call.name)
             self.ledger.note("id-added", place(call), f"the call of `{call.name}` has the id `{id}`")
-        elif not ids.legal(id, rules.id_pattern, rules.id_limit) or id in self.taken:
-            salt = f"#{len(self.taken)}" if id in self.taken else ""
+        elif known or not ids.legal(id, rules.id_pattern, rules.id_limit):
+            salt = f"#{len(way.taken | self.used)}" if known else ""
             spelled = "" if salt else ids.spelled(id, rules.id_pattern, rules.id_limit)
             id = spelled or ids.rewritten(id, rules.id_pattern, min(rules.id_limit, ids.SAFE_LENGTH), salt)
             self.ledger.note("id-rewritten", place(call), f"the call `{call.id}` has the id `{id}`")
-        self.taken.add(id)
+        self.used.add(id)
         return id
 
     # --- seals ---
@@ -304,22 +294,22 @@ class AnswerSteps:
         """What becomes of the seal of a part that ends here."""
         seal = self._stamped(growing.seal or Seal("", ""))
         part = growing.part
-        if self.no_slot:
+        if self.slots.no_slot:
             self.unslotted.append((growing.choice, part))
             return []
         self.ledger.note("seal-wrapped", place(part), "a seal travels in an envelope")
         if isinstance(part, Reasoning):
             return self._told(growing, seal)
-        if self.on_next:
+        if self.slots.on_next:
             self.waiting.append(seals.Entry("next", seal.maker, seal.value))
         return []
 
     def _told(self, growing: Growing, seal: Seal) -> list[Event]:
         """Whose thinking it is, with the seal where there is one: in its own slot, or on what comes next."""
         part = growing.part
-        text = part.text + "".join(growing.pieces) if self.on_next else ""
+        text = part.text + "".join(growing.pieces) if self.slots.on_next else ""
         entry = seals.Entry("reasoning", seal.maker, seal.value, text, part.form, part.hidden, part.id)
-        if self.beside:
+        if self.slots.beside:
             return [SealDelta(growing.index, self._envelope([entry]))]
         self.waiting.append(entry)
         return []
@@ -375,14 +365,14 @@ class AnswerSteps:
         if self.waiting:
             out += self._carrier(Text(""), self.waiting, event.choice)
             self.waiting = []
-        if self.crossing and event.choice in self.called and finish.kind in ("stop", "other"):
+        if self.slots.crossing and event.choice in self.called and finish.kind in ("stop", "other"):
             finish = Finish("calls", finish.raw, origin=finish.origin)
         elif self.refused and event.choice not in self.called and finish.kind == "calls":
             finish = Finish("stop")
         return [*out, replace(event, finish=finish, frame=None)]
 
     def response_end(self, event: ResponseEnd) -> list[Event]:
-        if self.crossing or self._anew:
+        if self.slots.crossing or self._anew:
             self.ledger.strays(event.strays)
         self._settle(None)
         return [*self._uncut(False), replace(event, frame=None)]

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from msgspec.structs import replace
 
 from toolwire.fold import fold, unfold
 from toolwire.ir import Call, Choice, Finish, Origin, Response, Text
+from toolwire.policy.back import UNDONE
 from toolwire.steps.answers import AnswerSteps, Way
 from toolwire.wire import is_object_text
+
+_UNSAID = ("stop", "other")
+"""Endings that do not say that there are calls."""
 
 
 def answered(response: Response, steps: AnswerSteps) -> Response:
     """A whole answer as the client shall have it."""
-    if steps.crossing and _is_plain(response, steps.way):
-        # Most answers are so: only names and ids may differ, and no part needs to be taken apart.
-        return replace(
-            response,
-            choices=tuple(_plainly(choice, steps) for choice in response.choices),
-            origin=_loosened(response.origin),
-        )
+    calls = _plain_calls(response, steps.way) if steps.slots.crossing else None
+    if calls is None:
+        return _taken_apart(response, steps)
+    # Most answers are so: only names, ids and endings may differ, and mostly do not.
+    made: list[Call] = []
+    alike = True
+    for choice, call in calls:
+        one = steps.plainly(call, choice.index)
+        made.append(one)
+        if one is not call or (choice.finish is not None and choice.finish.kind in _UNSAID):
+            alike = False
+    return response if alike else _recalled(response, iter(made))
+
+
+def _taken_apart(response: Response, steps: AnswerSteps) -> Response:
     events = [out for event in unfold(response) for out in steps.step(event)]
     folded = fold(events)
     origins = {choice.index: _loosened(choice.origin) for choice in response.choices}
@@ -26,36 +40,43 @@ def answered(response: Response, steps: AnswerSteps) -> Response:
     return replace(folded, choices=choices, origin=_loosened(response.origin), strays=response.strays)
 
 
-def _is_plain(response: Response, way: Way) -> bool:
-    """Text and calls of functions, whole and without seals: does nothing but a name or an id need another look?"""
-    shapes = way.plan.shapes
+def _plain_calls(response: Response, way: Way) -> list[tuple[Choice, Call]] | None:
+    """The calls of an answer of text and calls of functions, whole and without seals, in which nothing but a name or an
+    id needs another look; None for any other."""
+    calls: list[tuple[Choice, Call]] = []
     for choice in response.choices:
         for part in choice.parts:
             kind = type(part)
-            if kind is Call:
-                if way.undo:
-                    return False
-                if part.kind != "function" or part.seal is not None or part.incomplete or part.name in shapes:  # type: ignore[union-attr]
-                    return False
-                original = way.plan.original(part.name)  # type: ignore[union-attr]
-                if (original is not None and original.kind != "function") or not is_object_text(part.arguments):  # type: ignore[union-attr]
-                    return False
-            elif kind is not Text or part.seal is not None:  # type: ignore[union-attr]
-                return False
-    return True
+            if kind is Text and part.seal is None:  # type: ignore[union-attr]
+                continue
+            if kind is not Call or not _is_plain(part, way):  # type: ignore[arg-type]
+                return None
+            calls.append((choice, part))  # type: ignore[arg-type]
+    return calls
 
 
-def _plainly(choice: Choice, steps: AnswerSteps) -> Choice:
-    parts = tuple(steps.plainly(part, choice.index) if isinstance(part, Call) else part for part in choice.parts)
-    return replace(choice, parts=parts, finish=_told(choice), origin=_loosened(choice.origin))
+def _is_plain(call: Call, way: Way) -> bool:
+    if call.kind != "function" or call.seal is not None or call.incomplete or not is_object_text(call.arguments):
+        return False
+    plan = way.plan
+    if plan.names:
+        original = plan.original(call.name)
+        if original is not None and original.kind != "function":
+            return False
+    return call.name not in plan.shapes and (way.undo is UNDONE or not way.undo)
 
 
-def _told(choice: Choice) -> Finish | None:
-    """An ending with calls is told so, whatever the provider calls it."""
-    finish = choice.finish
-    if finish is not None and finish.kind in ("stop", "other") and any(type(part) is Call for part in choice.parts):
-        return Finish("calls", finish.raw, origin=finish.origin)
-    return finish
+def _recalled(response: Response, calls: Iterator[Call]) -> Response:
+    """The answer with these calls. Its origins may stay as they are: only its own protocol would write them again."""
+    choices: list[Choice] = []
+    for choice in response.choices:
+        parts = tuple([next(calls) if type(part) is Call else part for part in choice.parts])
+        finish = choice.finish
+        if finish is not None and finish.kind in _UNSAID and Call in map(type, parts):
+            # An ending with calls is told so, whatever the provider calls it.
+            finish = Finish("calls", finish.raw, origin=finish.origin)
+        choices.append(Choice(choice.index, parts, finish, choice.origin))
+    return replace(response, choices=tuple(choices))
 
 
 def _loosened(origin: Origin | None) -> Origin | None:
