@@ -177,10 +177,10 @@ class Client:
         connection = site.pooled()
         if connection is not None:
             await connection.exchange(head, body, bodiless)
-            answer = site.answer(connection)
-            if isinstance(answer, Answer) or connection.seen or answer.kind != "cut" or self._closed:
-                return answer
-        # A connection that had been closed while nobody looked is not the provider's answer: once more, on a new one.
+            fault = connection.fault
+            # One that had been closed while nobody looked is not the provider's answer: once more, on a new one.
+            if fault is None or connection.seen or fault.kind != "cut" or self._closed:
+                return site.answer(connection)
         fresh = await self._connect(site)
         if isinstance(fresh, Fault):
             return fresh
@@ -249,7 +249,7 @@ class _Site:
         return None
 
     def answer(self, connection: Connection) -> Answer | Fault:
-        if connection.phase == HEAD and connection.fault is not None:
+        if connection.fault is not None and connection.phase == HEAD:
             return connection.fault
         if self._proxy is not None and connection.status == 407:
             connection.drop()
@@ -260,7 +260,7 @@ class _Site:
         key = (method, path, headers)
         try:
             head = self._heads.get(key) or self._head(key)
-            last = _encoded("\r\n".join(map(": ".join, own)), len(own))
+            last = _encoded([*map(": ".join, own), ""]) if own else b""
         except ValueError as error:
             return Fault("protocol", str(error))
         if length or method not in _WITHOUT_BODY:
@@ -303,7 +303,7 @@ def _line(name: str, value: str) -> bytes:
     """A header as it is sent, remembered; none for one that is not the caller's to set."""
     if name.lower() in _OURS:
         return b""
-    line = _encoded(f"{name.lower()}: {value}", 1)
+    line = _encoded([f"{name.lower()}: {value}", ""])
     if len(_lines) >= MAX_LINES:
         _lines.clear()
     if len(line) <= MAX_REMEMBERED:
@@ -311,14 +311,12 @@ def _line(name: str, value: str) -> bytes:
     return line
 
 
-def _encoded(text: str, lines: int) -> bytes:
-    """So many lines as they are sent."""
-    if not lines:
-        return b""
-    text += "\r\n"
-    if text.count("\n") != lines or text.count("\r") != lines or "\0" in text:
+def _encoded(lines: list[str]) -> bytes:
+    """Headers as they are sent; the last line is empty."""
+    text = "".join(lines)
+    if not text.isprintable() and ("\n" in text or "\r" in text or "\0" in text):
         raise ValueError("a header of the request holds a line break or a zero byte")
     try:
-        return text.encode("latin-1")
+        return "\r\n".join(lines).encode("latin-1")
     except UnicodeEncodeError:
         raise ValueError("a header of the request holds a character outside Latin-1") from None

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import cast
+from collections.abc import Coroutine
+from typing import Any, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from toolwire.gateway.settings.config import Deadlines
 from toolwire.gateway.upstream.faults import Fault
-from toolwire.gateway.upstream.waiting import BODY, DONE, HEAD, IDLE, Sink, Waiting
+from toolwire.gateway.upstream.waiting import BEGUN, BODY, DONE, HEAD, IDLE, WRITABLE, Sink, Waiting
 
 MAX_HEAD = 128 * 1024
 """Of a head, and of everything else that brings no body nearer (interim answers, chunk extensions, trailers)."""
@@ -84,7 +85,7 @@ class Connection(Waiting):
 
     # --- the caller's side ------------------------------------------------------------------------------------------
 
-    async def exchange(self, head: bytes, body: bytes, bodiless: bool) -> None:
+    def exchange(self, head: bytes, body: bytes, bodiless: bool) -> Coroutine[Any, Any, None]:
         """Send a request and wait for the head of its answer, or for a fault."""
         self.phase = HEAD
         self.seen = False
@@ -92,34 +93,34 @@ class Connection(Waiting):
         self.headers = {}
         self._barren = 0
         if self.lost or self._transport.is_closing():
-            self.fail(Fault("cut", f"{self.peer} closed the connection before it was asked"))
-            return
-        size = len(body)
-        if size <= JOINED:
+            fault = Fault("cut", f"{self.peer} closed the connection before it was asked")
+            self._loop.call_soon(self.fail, fault)
+        elif len(body) <= JOINED:
             # At the end of the loop's round, with what others have to say.
             self._loop.call_soon(self._say, head + body)
-        else:
+        elif len(body) <= SLICE:
             self._transport.write(head)
-            if size <= SLICE:
-                self._transport.write(body)
-            else:
-                await self._pour(memoryview(body))
-        while self.phase == HEAD and self.fault is None:
-            await self._wait(-1, self._deadlines.first_byte)
+            self._transport.write(body)
+        else:
+            return self._pour(head, memoryview(body))
+        return self._wait(BEGUN, self._deadlines.first_byte)
 
     def _say(self, data: bytes) -> None:
         if not self.lost and not self._transport.is_closing():
             self._transport.write(data)
 
-    async def _pour(self, body: memoryview) -> None:
+    async def _pour(self, head: bytes, body: memoryview) -> None:
         """A long body, no faster than it is taken; an answer that comes before its end ends it."""
+        self._transport.write(head)
         for start in range(0, len(body), SLICE):
             self._transport.write(body[start : start + SLICE])
             while not self._writable and self.phase == HEAD and self.fault is None:
-                await self._wait(-1, self._deadlines.first_byte)
+                await self._wait(WRITABLE, self._deadlines.first_byte)
             if self.phase != HEAD or self.fault is not None or self._transport.is_closing():
                 self.keep = False
-                return
+                break
+        if self.phase == HEAD and self.fault is None:
+            await self._wait(BEGUN, self._deadlines.first_byte)
 
     async def more(self) -> None:
         """Wait for any bytes of the body, its end, or a fault."""
@@ -156,7 +157,7 @@ class Connection(Waiting):
 
     def release(self) -> None:
         """Back to its pool if the exchange is over and there can be another; else it is closed at once."""
-        if self.phase != DONE or not self.keep or self.lost:
+        if self.phase != DONE or not self.keep:
             self.drop()
             return
         if self.pieces:
@@ -183,22 +184,21 @@ class Connection(Waiting):
 
     def data_received(self, data: bytes) -> None:
         phase, pieces = self.phase, self.pieces
-        if phase < HEAD:
-            self._unasked()
-            return
-        self.seen = True
+        if phase != BODY:
+            if phase != HEAD:
+                self._unasked()
+                return
+            self.seen = True
         before = len(pieces)
         try:
             self._parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
             self._garbled(error)
             return
-        if len(pieces) == before and self.phase == phase:
-            self._count_barren(len(data))
-        elif phase == HEAD and self._barren + len(data) > MAX_HEAD:
-            self._weigh_head()
-        else:
+        if phase == BODY and len(pieces) > before:
             self._barren = 0
+        else:
+            self._weigh(len(data), phase, len(pieces) > before)
         self._heard_at = self._loop.time()
         if self._sink is None:
             self._gather(len(data))
@@ -224,12 +224,11 @@ class Connection(Waiting):
             data = b"".join(pieces)
             pieces.clear()
             try:
-                enough = not sink(data)
+                if not sink(data):
+                    self._wake()
             except BaseException:
                 self.drop()
                 raise
-            if enough:
-                self._wake()
         if self.phase != BODY:
             self._wake()
 
@@ -265,7 +264,7 @@ class Connection(Waiting):
 
     def resume_writing(self) -> None:
         self._writable = True
-        if self.phase == HEAD:
+        if self.phase == HEAD and self._cap == WRITABLE:
             self._wake()
 
     # --- the parser's side ------------------------------------------------------------------------------------------
@@ -317,6 +316,15 @@ class Connection(Waiting):
             self.fail(Fault("protocol", f"{self.peer} {what}: check that the base URL is that of an HTTP API"))
         else:
             self._wake()
+
+    def _weigh(self, size: int, phase: int, more: bool) -> None:
+        """Bytes of a head, or that brought no more of the body."""
+        if phase == self.phase and not more:
+            self._count_barren(size)
+        elif phase == HEAD and self._barren + size > MAX_HEAD:
+            self._weigh_head()
+        else:
+            self._barren = 0
 
     def _count_barren(self, size: int) -> None:
         self._barren += size

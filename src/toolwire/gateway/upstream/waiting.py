@@ -15,6 +15,8 @@ from toolwire.gateway.upstream.faults import Fault
 
 IDLE, DONE, HEAD, BODY = range(4)
 """The phases of an exchange: none, nothing more to come, waiting for the head of the answer, for its body."""
+BEGUN, WRITABLE = -1, -2
+"""What may be waited for besides a number of bytes: the head alone, or, until it comes, that more can be written."""
 NEVER = math.inf
 Sink = Callable[[bytes], bool]
 """Takes bytes; False when no more should come for now."""
