@@ -58,7 +58,7 @@ _PROSE = (Text, Refusal, Reasoning)
 class _Part:
     """A part under way, and what waits for its turn."""
 
-    __slots__ = ("choice", "citations", "ended", "part", "pieces", "seal", "thought", "waiting")
+    __slots__ = ("choice", "citations", "ended", "form", "part", "pieces", "seal", "thought", "waiting")
 
     def __init__(self, part: Part, choice: int) -> None:
         self.part = part
@@ -68,6 +68,8 @@ class _Part:
         self.citations: list[Citation] = []
         self.seal: Seal | None = None
         self.waiting: list[bytes] = []
+        self.form = b""
+        """A chunk with a gap for more text, once nothing stands before it in the line: nothing ever will again."""
         self.ended = False
 
 
@@ -111,7 +113,11 @@ class StreamWriter:
         if frame is not None and frame.protocol == NAME:
             return self._own(event, frame)
         if isinstance(event, TextDelta):
-            return self._delta(self._parts[event.index], event.text)
+            growing, text = self._parts[event.index], event.text
+            if growing.form and text:
+                growing.pieces.append(text)
+                return growing.form % encode(text)
+            return self._delta(growing, text)
         if isinstance(event, ArgumentsDelta):
             self._parts[event.index].pieces.append(event.text)
             return b""
@@ -191,9 +197,10 @@ class StreamWriter:
         growing.pieces.append(text)
         if not isinstance(growing.part, _PROSE) or not text:
             return b""
-        head = b'data: {"candidates":[{"content":{"parts":[{"text":'
+        head = b'data: {"candidates":[{"content":{"parts":[{"text":%b'
         end = b',"thought":true' if growing.thought else b""
-        frame = b"%b%b%b%b" % (head, encode(text), end, self._tail(growing.choice))
+        form = head + end + self._tail(growing.choice).replace(b"%", b"%%")
+        frame = form % encode(text)
         if waits:
             return frame
         line = self._open(growing.choice).line
@@ -203,6 +210,8 @@ class StreamWriter:
         if growing.waiting:
             growing.waiting.append(frame)
             frame, growing.waiting = b"".join(growing.waiting), []
+        if line:
+            growing.form = form
         return frame
 
     def _tail(self, choice: int) -> bytes:
