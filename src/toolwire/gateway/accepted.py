@@ -14,8 +14,8 @@ from toolwire.gateway.request import LINES, Request
 
 MAX_HEAD = 64 * 1024
 """Also of what follows a body in chunks, or stands between them."""
-HEADER = 32
-"""What every header counts besides its letters, so that there are never too many of them."""
+HEADER = 16
+"""What every name and every value of a header counts besides its letters, so that there are never too many of them."""
 MAX_WAITING = 16
 """Requests that a client may send ahead of its answers."""
 IDLE, SLOW, UNREAD = 75.0, 60.0, 300.0
@@ -181,7 +181,7 @@ class Connection(asyncio.Protocol):
     # --- the parser calls these ---
 
     def on_message_begin(self) -> None:
-        self._url, self._rows, self._size, self._quiet = b"", [], 0, 0
+        self._url, self._rows, self._quiet = b"", [], 0
         self._heading = True
         self._since = self.clock()
 
@@ -191,11 +191,11 @@ class Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         self._rows += (name, value)
 
-    def _named(self) -> dict[str, str]:
-        """The headers that have come, all at once."""
+    def _named(self, size: int) -> dict[str, str]:
+        """The headers that have come, all at once; `size` is what came before."""
         rows, self._rows = self._rows, []
-        self._size += len(b"".join(rows)) + HEADER * len(rows) // 2
-        if self._size > MAX_HEAD:
+        self._size = size = size + len(b"".join(rows)) + HEADER * len(rows)
+        if size > MAX_HEAD:
             raise _Refused(431, f"the head of a request is longer than {MAX_HEAD:,} bytes")
         # The parser cuts off only what stands before a value, and lets no line end into one.
         texts = b"\n".join(map(bytes.rstrip, rows)).decode("latin-1").split("\n")
@@ -207,9 +207,8 @@ class Connection(asyncio.Protocol):
         self._heading = False
         if self._reading is not None:
             return
-        self._size = len(self._url)
-        self._headers = self._named()
-        parser, headers = self._parser, self._headers
+        url, parser = self._url, self._parser
+        headers = self._headers = self._named(len(url))
         method = parser.get_method().decode("latin-1")
         version = parser.get_http_version()
         if version != "1.1" or method == "CONNECT" or "transfer-encoding" in headers:
@@ -218,7 +217,7 @@ class Connection(asyncio.Protocol):
         if parser.should_upgrade():
             self._upgrade = True
             keep = keep and headers.get("upgrade", "").lower() == "h2c"
-        request = Request(self, method, self._url.decode("latin-1"), headers, keep, version == "1.0")
+        request = Request(self, method, url.decode("latin-1"), headers, keep, version == "1.0")
         if "expect" in headers:
             request.expects = version == "1.1" and headers["expect"].lower() == "100-continue"
         self._reading = request
@@ -241,7 +240,7 @@ class Connection(asyncio.Protocol):
             self._upgrade = False  # the parser says so too early
         elif self._reading is not None:
             if self._rows:
-                self._named()
+                self._named(self._size)
             self._reading.end()
             self._reading = None
 

@@ -94,13 +94,14 @@ class Incoming(ABC):
 class Watched:
     """While this is open, a client that leaves cancels what is done for it (if so wanted), which then ends quietly."""
 
-    __slots__ = ("_cancels", "_incoming", "_record")
+    __slots__ = ("_incoming", "_record")
 
     def __init__(self, incoming: Incoming, record: Record, cancels: bool) -> None:
-        self._incoming, self._record, self._cancels = incoming, record, cancels
+        self._incoming, self._record = incoming, record
+        incoming.watch(cancels)
 
     def __enter__(self) -> None:
-        self._incoming.watch(self._cancels)
+        pass
 
     def __exit__(self, kind: type[BaseException] | None, _error: object, _trace: object) -> bool:
         incoming = self._incoming

@@ -73,6 +73,8 @@ class Request(Incoming):
         "task",
     )
 
+    task: asyncio.Task[None]
+    """There once it is the request's turn."""
     _bare: bool
     """Has the answer no body, whatever is written?"""
     _chunked: bool
@@ -98,7 +100,6 @@ class Request(Incoming):
         """Has anything of the answer gone out?"""
         self.over = False
         """Has the end of the answer gone out, or been given up?"""
-        self.task: asyncio.Task[None] | None = None
         self._old = old
         self._flows = False
         """Is this a stream of chunks that has begun, and has not ended?"""

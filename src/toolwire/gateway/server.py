@@ -60,15 +60,15 @@ class Server:
 
     async def _run(self, request: Request) -> None:
         """Most end well, and then nobody need be told: only those that do not are looked at once more."""
-        task, well = request.task, False
+        well = False
         try:
             await self._handle(request)
             well = request.over or request.gone
         finally:
-            if task is not None and not well:
-                task.add_done_callback(partial(self._done, request))
-            elif task is not None:
-                self.tasks.discard(task)
+            if not well:
+                request.task.add_done_callback(partial(self._done, request))
+            else:
+                self.tasks.discard(request.task)
                 if self._empty is not None:
                     self._settle()
 
