@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from toolwire.options import Options
-from toolwire.wire import Json, decode
+from toolwire.wire import Json, Object, as_object, decode
 
 Body = bytes | bytearray | memoryview | str | dict[str, Any] | list[Any]
 
 
 def parsed(body: Body, options: Options) -> Json:
     """A body given as bytes, text or already parsed."""
-    if type(body) is bytes:
-        return decode(body, None, options.max_bytes)
     if isinstance(body, (dict, list)):
         return body
     return decode(bytes(body) if isinstance(body, (bytearray, memoryview)) else body, max_bytes=options.max_bytes)
+
+
+def object_of(body: Body, options: Options) -> Object:
+    """The same, where only an object makes sense."""
+    value = decode(body, None, options.max_bytes) if type(body) is bytes else parsed(body, options)
+    return value if type(value) is dict else as_object(value, None)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct
 
-from toolwire import memory, rounds, seals, unseen
-from toolwire.bodies import Body, parsed
+from toolwire import memory, seals, unseen
+from toolwire.bodies import Body, object_of, parsed
 from toolwire.events import Checker, Event, ResponseFailed
 from toolwire.fold import fold, unfold
 from toolwire.ir import (
@@ -36,7 +37,9 @@ from toolwire.steps.naming import Plan, planned
 from toolwire.steps.survey import Survey
 from toolwire.steps.whole import answered
 from toolwire.streaming import StreamTranslation
-from toolwire.wire import Malformed, Object, as_object, decode, encode
+from toolwire.wire import Malformed, Object, decode, encode
+
+_REFUSES = attrgetter("refuses")
 
 
 class Translation(Struct, frozen=True):
@@ -107,9 +110,17 @@ class Exchange:
     # Most exchanges need little of this, so that it stands here and not in each of them.
     _request: Request | None = None
     _ahead: tuple[Body, Request] | None = None
+    keeps = False
+    """Is there anything to keep for the client?"""
+    _seals = False
+    """Seals, and what else its protocol has no slot for?"""
+    _hides = False
+    """Calls that it may not see?"""
     _sent: Request | None = None
     _may_pause = False
-    """Can the provider's answer pause in a way that this client's protocol cannot say?"""
+    """Can the provider's answer pause in a way that this client's protocol cannot say? Only one that has tools of its
+    own to run pauses."""
+    _came: Request | None = None
     _before: memory.Before | None = None
     _limit: tuple[int, str] | None = None
     """What the limit of the output became, and why, where it did not stay."""
@@ -127,14 +138,10 @@ class Exchange:
         self.provider = provider
         self.options = options = options or Options()
         self.crossing = client.name != provider.name
-        self.keeps = options.keeps and (memory.needed(client, provider) or self._hides)
-        """Is there anything to keep for the client?"""
-
-    @property
-    def _hides(self) -> bool:
-        """May calls be kept from the client?"""
-        options = self.options
-        return options.unseen or bool(options.tools) or any(rule.refuses for rule in options.policy)
+        if options.keeps:
+            self._hides = options.unseen or bool(options.tools) or any(map(_REFUSES, options.policy))
+            self._seals = memory.needed(client, provider)
+            self.keeps = self._seals or self._hides
 
     def wanted(self, body: Body) -> tuple[str, ...]:
         """The ids under which something may be kept for this request. The body is read here, and not again."""
@@ -150,19 +157,16 @@ class Exchange:
         provider, ledger = self.provider, Ledger(self.client.name, self.provider.name)
         ahead, self._ahead = self._ahead, None
         request = ahead[1] if ahead is not None and ahead[0] is body else self._read(body)
+        self._came = request
         ledger.foreign(request)
         if self._limit is not None:
-            limit, why = self._limit
-            where = request.settings.where.get("max_tokens")
-            ledger.note("setting-clamped", where, f"the output is limited to {limit:,} tokens", why)
-        if self.keeps:
-            self._before = memory.Before(request)
+            heeding.told(self._limit, request, ledger)
         if kept:
-            before = self._before or memory.Before(request)
+            self._before = before = memory.Before(request)
             request = restoring.restored(request, before, kept, self._maker, provider.rules, ledger)
         request, self._plan, self._taken = outbound(self._arranged(request, ledger), provider, ledger, self.options)
         self._sent = request
-        self._may_pause = self.crossing and rounds.may_pause(request)
+        self._may_pause = self.crossing and HostedTool in map(type, request.tools)
         wire = provider.write_request(request, ledger)
         return Translation(encode(wire), ledger, request.model, bool(request.stream))
 
@@ -205,7 +209,7 @@ class Exchange:
         if streamed and isinstance(body, bytes):
             response = self._gathered(body)
         else:
-            response = self.provider.read_response(as_object(parsed(body, self.options), None))
+            response = self.provider.read_response(object_of(body, self.options))
         if response.failure is not None:
             self._rounds = None  # it failed, whatever was said before
             return None
@@ -249,7 +253,7 @@ class Exchange:
 
     def _read(self, body: Body) -> Request:
         try:
-            request = self.client.read_request(as_object(parsed(body, self.options), None))
+            request = self.client.read_request(object_of(body, self.options))
         except RecursionError:
             raise Malformed(None, "the JSON is nested too deeply") from None
         self._request = request
@@ -272,7 +276,7 @@ class Exchange:
 
     def response(self, body: Body) -> Translation:
         """The provider's whole answer in the client's protocol."""
-        return self._answer(self.provider.read_response(as_object(parsed(body, self.options), None)))
+        return self._answer(self.provider.read_response(object_of(body, self.options)))
 
     def streamed_response(self, data: bytes) -> Translation:
         """A whole answer for the client where the provider sent a stream though none was asked for."""
@@ -332,14 +336,16 @@ class Exchange:
             asked = unseen.asked_last(self._request.turns) if self._request is not None else ""
             shown = unseen.Shown(calls, plain_text(parts), seal, asked)
             return unseen.kept_unseen(taking.done, (taking.parts, self._left), self._maker, shown, taking.named)
-        if not memory.needed(self.client, self.provider):
+        if not self._seals:
             return NOTHING
         return memory.kept_of(response, self.provider, self._maker, steps, ended, self._bound)
 
     def _bound(self) -> str:
         """What stood before the answer, where the model's thoughts are bound to it."""
-        sent, binds = self._sent, self.provider.rules.binds_reasoning
-        return self._before.end() if self._before is not None and sent is not None and binds(sent.model) else ""
+        sent, came = self._sent, self._came
+        if sent is None or came is None or not self.provider.rules.binds_reasoning(sent.model):
+            return ""
+        return (self._before or memory.Before(came)).end()
 
     def forgets(self, heard: Rounds | None, ledger: Ledger) -> None:
         """Calls of which nobody will remind the model."""

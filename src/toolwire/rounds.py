@@ -28,7 +28,7 @@ from toolwire.events import (
 )
 from toolwire.fold import Fold
 from toolwire.hosted import shown
-from toolwire.ir import NOTHING, Call, HostedTool, Part, Reasoning, Request, Result, Seal, Text, Turn, Usage, changed
+from toolwire.ir import NOTHING, Call, Part, Reasoning, Result, Seal, Text, Turn, Usage, changed
 
 PAUSE = "pause"
 SHOWN = 200
@@ -55,11 +55,6 @@ class Takes(Protocol):
 
     def named(self, call: Call) -> Call:
         """The call as whoever runs it knows it."""
-
-
-def may_pause(request: Request) -> bool:
-    """Only a provider that has tools of its own to run pauses."""
-    return HostedTool in map(type, request.tools)
 
 
 def added(one: Usage | None, other: Usage | None) -> Usage | None:

@@ -44,6 +44,8 @@ class Line(Struct, frozen=True, eq=False):
     """Do several accounts make seals of this protocol, so that each must bear its maker's name?"""
     options: Options = Options()
     """Those of its translations, as far as they are the same for every call."""
+    guarded: bool = False
+    """Is a key missing, or wanted from the client?"""
 
 
 class Names:
@@ -122,13 +124,15 @@ class State:
         maker = f"{room.name}/{provider.name}/{ids.digest(provider.api_key.reveal(), 8)}"
         stamps = room.name in self._stamped and not provider.embedded
         options = self._options(model, stream, limit, maker, stamps)
+        guarded = provider.key_missing or provider.forward_auth
         if provider.embedded:
-            return Line(provider, room, model, stream, limit, plain, None, "", "", {}, maker, stamps, options)
-        address = self.address(provider, room.name)
-        path = room.http.path(model, stream)
-        fixed = self.fixed(provider, room)
-        peer = address.peer
-        return Line(provider, room, model, stream, limit, plain, address, peer, path, fixed, maker, stamps, options)
+            address, peer, path, fixed = None, "", "", {}
+        else:
+            address = self.address(provider, room.name)
+            peer, path, fixed = address.peer, room.http.path(model, stream), self.fixed(provider, room)
+        return Line(
+            provider, room, model, stream, limit, plain, address, peer, path, fixed, maker, stamps, options, guarded
+        )
 
     def _options(self, model: str, stream: bool, limit: int | None, maker: str, stamps: bool) -> Options:
         translate = self.config.translate

@@ -36,14 +36,11 @@ class Missing(Struct, frozen=True):
 
 def prepared(call: Call, line: Line) -> Prepared | Refusal | Missing:
     """The request as it goes out, or what must be looked up first: then `completed` makes it."""
-    provider = line.provider
-    if provider.key_missing:
-        return refusals.keyless(call, line)
-    if provider.forward_auth and not call.visitor.own:
-        return refusals.anonymous(call, line)
+    barred = _barred(call, line) if line.guarded else None
+    if barred is not None:
+        return barred
     passes = line.room is call.client and _passes(call, line)
-    plain = passes and not line.stamps and _same_name(call.model, line.model) and not rules_for(call, line)
-    if plain and not _has_history(call):
+    if passes and _is_plain(call, line):
         return Prepared(line, renamed(call, line), partial(_exchange, call, line))
     exchange = _exchange(call, line)
     if exchange.keeps:
@@ -78,12 +75,14 @@ def completed(
     return Prepared(line, translation.body, exchange, ledger)
 
 
+def _barred(call: Call, line: Line) -> Refusal | None:
+    if line.provider.key_missing:
+        return refusals.keyless(call, line)
+    return None if call.visitor.own else refusals.anonymous(call, line)
+
+
 def _exchange(call: Call, line: Line) -> Exchange:
-    return Exchange(call.client, line.room, _options(call, line))
-
-
-def _options(call: Call, line: Line) -> Options:
-    """The line's, and what is this call's own."""
+    """With the options of the line, and what is this call's own."""
     options = replace(
         line.options,
         now=int(call.now),
@@ -93,14 +92,14 @@ def _options(call: Call, line: Line) -> Options:
         keeps=call.sealing is not None,
         unseen=call.unseen,
     )
-    if call.state.policy.rules or line.provider.forward_auth:
+    if call.state.policy.rules or line.guarded:
         maker, marked = maker_of(call, line)
         options = replace(options, maker=maker, stamps=line.stamps or marked, policy=rules_for(call, line))
     tooling = call.tooling
     if tooling is not None:
         shown = _shown(call, tooling)
         options = replace(options, tools=tooling.tools, substitutes=tooling.substitutes, shown=shown)
-    return options
+    return Exchange(call.client, line.room, options)
 
 
 def maker_of(call: Call, line: Line) -> tuple[str, bool]:
@@ -138,17 +137,17 @@ def _passes(call: Call, line: Line) -> bool:
     return line.max_output_tokens is None and _ENVELOPE not in call.body
 
 
-def _has_history(call: Call) -> bool:
+def _is_plain(call: Call, line: Line) -> bool:
+    """Need its body not even be read? Earlier turns may be another model's."""
+    if line.stamps or not (call.model == line.model or call.model.endswith(f"/{line.model}")):
+        return False
+    if call.state.policy.rules and rules_for(call, line):
+        return False
     body = call.body
     for word in call.client.http.history:  # noqa: SIM110 — a generator would cost more than the search
         if word in body:
-            return True
-    return False
-
-
-def _same_name(asked: str, sent: str) -> bool:
-    """Is it the name that was asked for, but for the provider before it?"""
-    return asked == sent or asked.endswith(f"/{sent}")
+            return False
+    return True
 
 
 def renamed(call: Call, line: Line) -> bytes:

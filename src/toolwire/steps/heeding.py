@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from toolwire.ir import Request, Settings, Tool, changed
-from toolwire.loss import OFF
+from toolwire.loss import OFF, Ledger
 from toolwire.options import Options
 
 
@@ -17,6 +17,12 @@ def limited(asked: int | None, options: Options) -> tuple[int, str] | None:
     if limit is not None and (asked is None or asked > limit):
         return limit, "the operator set a limit"
     return None
+
+
+def told(limit: tuple[int, str], request: Request, ledger: Ledger) -> None:
+    most, why = limit
+    where = request.settings.where.get("max_tokens")
+    ledger.note("setting-clamped", where, f"the output is limited to {most:,} tokens", why)
 
 
 def settled(settings: Settings, limit: tuple[int, str] | None, uncached: bool) -> Settings:
