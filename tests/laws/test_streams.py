@@ -15,9 +15,41 @@ from msgspec.structs import replace
 
 from material import NAMES, PAIRS, SAMPLES, corpus, needs_corpus, sample_streams
 from toolwire import Stream
-from toolwire.events import Checker, Event, ResponseEnd, ResponseFailed
+from toolwire.events import (
+    ArgumentsDelta,
+    Carried,
+    Checker,
+    ChoiceEnd,
+    CitationDelta,
+    Event,
+    PartEnd,
+    PartStart,
+    ResponseEnd,
+    ResponseFailed,
+    ResponseStart,
+    SealDelta,
+    TextDelta,
+    UsageUpdate,
+)
+from toolwire.exchange import Exchange
 from toolwire.fold import fold, unfold
-from toolwire.ir import Call, Choice, Response, forget
+from toolwire.ir import (
+    Call,
+    Choice,
+    Citation,
+    Failure,
+    Finish,
+    Origin,
+    Part,
+    Reasoning,
+    Refusal,
+    Response,
+    Seal,
+    Text,
+    Usage,
+    forget,
+)
+from toolwire.options import Options
 from toolwire.protocols import room
 from toolwire.wire import object_or_none
 
@@ -172,3 +204,66 @@ def test_mutated_streams_never_raise() -> None:
         target = chance.choice(NAMES)
         out, stream = through(recorded.protocol, target, bytes(data))
         assert failed(target, out) == (stream.failure is not None), recorded.name
+
+
+class Scripted:
+    """A reader that gives one event for every piece."""
+
+    def __init__(self, events: list[Event]) -> None:
+        self._events = iter(events)
+
+    def feed(self, data: bytes) -> list[Event]:
+        return [next(self._events)]
+
+    def close(self) -> list[Event]:
+        return []
+
+
+PARTS: tuple[Part, ...] = (
+    Text(""),
+    Reasoning(),
+    Reasoning(hidden=True),
+    Call("call_1", "look"),
+    Call("call_1", "cut", kind="custom"),
+    Refusal(""),
+)
+
+
+def any_event(chance: random.Random, parts: list[PartStart]) -> Event:
+    """Mostly a delta that suits an open part."""
+    grown = chance.choice(parts[:1] * 3 + parts)
+    if chance.random() < 0.9:
+        suits = isinstance(grown.part, Call) == (chance.random() < 0.98)
+        return (ArgumentsDelta if suits else TextDelta)(grown.index, chance.choice(("a", "", '{"a":', "1}")))
+    return chance.choice(
+        (
+            PartStart(chance.randrange(5), chance.choice(PARTS)),
+            PartEnd(grown.index, chance.random() < 0.3),
+            UsageUpdate(Usage(1, 2)),
+            UsageUpdate(Usage(3, 4)),
+            SealDelta(grown.index, Seal("maker", "sealed")),
+            CitationDelta(grown.index, Citation("https://example.com")),
+            ChoiceEnd(Finish("stop")),
+            ResponseFailed(Failure("server", "broken")),
+        )
+    )
+
+
+@pytest.mark.parametrize(("source", "target"), [(source, target) for source, target in PAIRS if source != target])
+def test_what_goes_the_short_way_comes_out_as_if_it_were_looked_at(source: str, target: str) -> None:
+    """A delta like the one before goes straight to the writer; something in between has every one looked at."""
+    chance = random.Random(f"{source} {target}")
+    between = Carried("ping", Origin(source, None, {}), quiet=True)
+    for _ in range(100):
+        parts = [PartStart(index, chance.choice(PARTS)) for index in range(chance.randrange(1, 4))]
+        events = [ResponseStart("id", "model"), *parts, *(any_event(chance, parts) for _ in range(30))]
+        if chance.random() < 0.5:
+            events += [*(PartEnd(part.index) for part in parts), ChoiceEnd(Finish("stop")), ResponseEnd()]
+        found = []
+        for script in (events, [one for event in events for one in (event, between)]):
+            provider = replace(room(source), stream_reader=lambda script=script: Scripted(script))
+            stream = Exchange(room(target), provider, Options(keeps=True)).stream()
+            out = b"".join(stream.feed(b"") for _ in script) + stream.close()
+            told = (stream.losses, stream.failure, stream.usage, stream.finishes, stream.called, stream.kept)
+            found.append((out, told))
+        assert found[0] == found[1]
