@@ -183,36 +183,56 @@ class Connection(Waiting):
         self._everyone.add(self)
 
     def data_received(self, data: bytes) -> None:
-        phase, pieces = self.phase, self.pieces
-        if phase != BODY:
-            if phase != HEAD:
-                self._unasked()
-                return
-            self.seen = True
-        before = len(pieces)
+        pieces = self.pieces
+        if pieces or self._sink is None or self.phase != BODY:
+            self._gather(data)
+            return
+        # The ordinary piece of a stream: it comes alone, and somebody takes it.
         try:
             self._parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
             self._garbled(error)
             return
-        if phase == BODY and len(pieces) > before:
+        if pieces:
             self._barren = 0
-        else:
-            self._weigh(len(data), phase, len(pieces) > before)
+        elif self.phase == BODY:
+            self._count_barren(len(data))
         self._heard_at = self._loop.time()
-        if self._sink is None:
-            self._gather(len(data))
-        elif not before:
-            self._loop.call_soon(self._hand_over)
+        self._loop.call_soon(self._hand_over)
 
-    def _gather(self, size: int) -> None:
+    def _gather(self, data: bytes) -> None:
         """For somebody who takes it later, or waits for all of it."""
+        phase, pieces = self.phase, self.pieces
+        if phase < HEAD:
+            self._unasked()
+            return
+        self.seen = True
+        before, size = len(pieces), len(data)
+        try:
+            self._parser.feed_data(data)
+        except (HttpParserError, HttpParserUpgrade) as error:
+            self._garbled(error)
+            return
+        if self.phase == phase and len(pieces) == before:
+            self._count_barren(size)
+        elif phase == HEAD and self._barren + size > MAX_HEAD:
+            self._weigh_head()
+        else:
+            self._barren = 0
+        self._heard_at = self._loop.time()
+        if self._sink is not None:
+            return  # it gets this with what came before
         self.weight += size
-        if self.weight > HIGH and not self._paused and self.holds_more(max(self._cap, HIGH)):
-            self._paused = True
-            self._transport.pause_reading()
+        if self.weight > HIGH:
+            self._hold_back()
         if self._waiter is not None and (self.phase == DONE or self._is_enough()):
             self._wake()
+
+    def _hold_back(self) -> None:
+        """Where much has come and nobody took it."""
+        if not self._paused and self.holds_more(max(self._cap, HIGH)):
+            self._paused = True
+            self._transport.pause_reading()
 
     def _hand_over(self) -> None:
         """To the sink, at the end of the loop's round: a peer that is woken by a write takes the processor at once
@@ -316,15 +336,6 @@ class Connection(Waiting):
             self.fail(Fault("protocol", f"{self.peer} {what}: check that the base URL is that of an HTTP API"))
         else:
             self._wake()
-
-    def _weigh(self, size: int, phase: int, more: bool) -> None:
-        """Bytes of a head, or that brought no more of the body."""
-        if phase == self.phase and not more:
-            self._count_barren(size)
-        elif phase == HEAD and self._barren + size > MAX_HEAD:
-            self._weigh_head()
-        else:
-            self._barren = 0
 
     def _count_barren(self, size: int) -> None:
         self._barren += size
