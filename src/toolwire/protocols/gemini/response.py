@@ -9,7 +9,20 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from toolwire import ids
-from toolwire.ir import Call, Choice, Failure, Finish, Origin, Part, Response, Text, Usage, place
+from toolwire.ir import (
+    Call,
+    Choice,
+    Failure,
+    Finish,
+    HostedCall,
+    HostedResult,
+    Origin,
+    Part,
+    Response,
+    Text,
+    Usage,
+    place,
+)
 from toolwire.loss import Ledger
 from toolwire.protocols.gemini.details.grounding import (
     TOLD,
@@ -241,18 +254,22 @@ def write_choice(choice: Choice, ledger: Ledger) -> Object:
         return wire
     writing = Writing(ledger, Family(), answer=True)
     parts: list[Object] = []
-    numbered: list[tuple[int, Part]] = []
+    telling: list[tuple[int, Part]] = []
+    cut = False
     for part in choice.parts:
-        numbered.append((len(parts), part))
+        if isinstance(part, Call):
+            cut = cut or part.incomplete
+        elif isinstance(part, (HostedCall, HostedResult)) or (isinstance(part, Text) and part.citations):
+            telling.append((len(parts), part))
         written = None if grounds(part) else write_part(part, writing)
         if written is not None:
             parts.append(written)
     out: Object = {"content": {"parts": parts or [{"text": ""}], "role": "model"}}
     if choice.finish is not None:
-        cut = any(isinstance(part, Call) and part.incomplete for part in choice.parts)
         out |= write_finish(choice.finish, cut, ledger)
     out["index"] = choice.index
-    out |= write_grounding(numbered, ledger)
+    if telling:
+        out |= write_grounding(telling, ledger)
     carried = carried_grounding(choice.origin)
     if carried:
         out["groundingMetadata"] = out.get("groundingMetadata", {}) | carried

@@ -86,9 +86,8 @@ def read_choice(value: Json, path: Path, reading: PartReading) -> ToolChoice | N
     config = reading.inner(calling, here, CALLING)
     mode = config.get("mode")
     word = _MODE_NUMBERS[mode] if type(mode) is int and mode < 5 else as_text(mode or "AUTO", (here, "mode")).upper()
-    at = (here, "allowedFunctionNames")
-    listed = as_list(config.get("allowedFunctionNames") or [], at)
-    names = tuple(ToolName(as_text(name, (at, number))) for number, name in enumerate(listed))
+    listed = config.get("allowedFunctionNames")
+    names = _read_names(listed, (here, "allowedFunctionNames")) if listed else ()
     if word == "MODE_UNSPECIFIED":
         word = "AUTO"
     if word not in _MODES:
@@ -100,6 +99,10 @@ def read_choice(value: Json, path: Path, reading: PartReading) -> ToolChoice | N
     if names:
         reading.stray(here, "allowedFunctionNames")
     return ToolChoice(_MODES[word], origin=origin)  # type: ignore[arg-type]
+
+
+def _read_names(value: Json, path: Path) -> tuple[ToolName, ...]:
+    return tuple([ToolName(as_text(name, at)) for name, at in numbered(as_list(value, path), path)])
 
 
 # --- writing --------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -31,6 +32,7 @@ FAMILIES: tuple[tuple[re.Pattern[str], Family], ...] = (
 """First match wins, on the name behind the last slash."""
 
 
+@lru_cache(maxsize=256)
 def family_of(model: str) -> Family:
     name = model.rpartition("/")[2]
     for pattern, family in FAMILIES:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from toolwire.ids import digest
 from toolwire.ir import Format, Origin, Request, Settings, Thinking
 from toolwire.loss import Ledger
@@ -148,13 +150,16 @@ def _read_format(node: Object, path: Path, reading: Reading) -> Format:
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
+_plain = attrgetter(*[field for field, _ in PLAIN.values()])
+_UNSET = (None,) * len(PLAIN)
+
+
 def write_settings(request: Request, out: Object, ledger: Ledger) -> None:
     settings = request.settings
     foreign = ledger.source != NAME
-    for key, (field, _) in PLAIN.items():
-        value = getattr(settings, field)
-        if value is not None:
-            out[key] = value
+    given = _plain(settings)
+    if given != _UNSET:
+        out.update({key: value for key, value in zip(PLAIN, given, strict=True) if value is not None})
     if foreign:
         _fit(request, out, ledger)
     if settings.thinking is not None:
