@@ -54,6 +54,39 @@ def test_any_split_gives_the_same_frames_and_line_endings_do_not_matter(lines: l
     assert whole == split(data.replace(end, b"\n"), 10_000)
 
 
+PIECES = [
+    b"data: 1\n\n",
+    b"data: \n\n",
+    b"data:1\n\n",
+    b"data: 1\ndata: 2\n\n",
+    b"data: 1\rdata: 2\n\n",
+    b"data: 1\r\n\r\n",
+    b"data: 1\n",
+    b"data: 1\n\n\n",
+    b"data: 1\n\ndata: 2\n\n",
+    b"\n",
+    b"\r",
+    b": a comment\n\n",
+    b"event: a\ndata: 1\n\n",
+    b"event: a\ndata: 2\n\n",
+    b"event: a \ndata: 1\n\n",
+    b"event: b\ndata: 1\nid: 1\n\n",
+    b"event: b\ndata: 1\n\n",
+    b"event: \ndata: 1\n\n",
+    b"event: a\n\n",
+    b"event: a\n",
+    b"event: \xff\ndata: \xff\n\n",
+]
+"""As a server may send them, each in a write of its own."""
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=8))
+def test_frames_that_come_one_by_one_are_those_that_come_byte_by_byte(pieces: list[bytes]) -> None:
+    splitter = Splitter()
+    frames = [frame for piece in pieces for frame in splitter.feed(piece)] + splitter.close()
+    assert frames == split(b"".join(pieces), 1) == split(b"".join(pieces), 10_000)
+
+
 def test_a_frame_without_an_end_is_refused() -> None:
     splitter = Splitter(max_frame=100)
     splitter.feed(b"data: " + b"0" * 90)
