@@ -118,36 +118,31 @@ def refused(field: str, tools: bool, known: Family) -> bool:
     return (field == "parallel" and not tools) or (field in _SAMPLING and not known.sampling)
 
 
-def spelled(request: Request, keys: tuple[str, ...], ordinary: str) -> str:
+def spelled(request: Request, keys: tuple[str, ...], ordinary: str, known: Family) -> str:
     """The client's own spelling for the model that it named; another model has its own."""
+    if not known.native:
+        return ordinary
     if own(request.origin) and request.origin is not None and request.origin.wire.get("model") == request.model:
         return next((key for key in keys if request.origin.wire.get(key) is not None), ordinary)
     return ordinary
 
 
-def write_user(request: Request, out: Object, known: Family, ledger: Ledger) -> None:
-    user = request.settings.user
-    if user is None:
-        return
+def write_user(request: Request, user: str, out: Object, known: Family, ledger: Ledger) -> None:
     if len(user) > MAX_USER and known.user_key == "safety_identifier" and not known.native:
         ledger.note(
             "setting-clamped", request.settings.where.get("user"), "the user's name was shortened to a hash of it"
         )
         user = ids.digest(user, MAX_USER)
-    out[spelled(request, USER_KEYS, known.user_key)] = user
+    out[spelled(request, USER_KEYS, known.user_key, known)] = user
 
 
-def write_stop(settings: Settings, out: Object, known: Family, ledger: Ledger) -> None:
-    if settings.stop is None:
-        return
+def write_stop(settings: Settings, stop: tuple[str, ...], out: Object, known: Family, ledger: Ledger) -> None:
     if not known.stop and not known.native:
         ledger.note("no-counterpart", settings.where.get("stop"), "`stop` is not taken by this model and was left out")
         return
-    out["stop"] = list(settings.stop if known.native else settings.stop[:MAX_STOPS])
-    if len(settings.stop) > len(out["stop"]):
-        ledger.note(
-            "setting-clamped", settings.where.get("stop"), f"of {len(settings.stop)} stop sequences {MAX_STOPS} stayed"
-        )
+    out["stop"] = list(stop if known.native else stop[:MAX_STOPS])
+    if len(stop) > len(out["stop"]):
+        ledger.note("setting-clamped", settings.where.get("stop"), f"of {len(stop)} stop sequences {MAX_STOPS} stayed")
 
 
 def write_effort(request: Request, out: Object, known: Family, tools: bool, ledger: Ledger) -> None:

@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import Any
 
 from toolwire.ir import FinishKind, Origin, Role, Seal
-from toolwire.reading import verbatim
 from toolwire.wire import Json, Object, Path, take_bool, take_int, take_number, take_object, take_text
 
 NAME = "openai-chat"
@@ -27,6 +26,7 @@ KNOWN_ASSISTANT = frozenset(
     """role content name refusal tool_calls function_call annotations images reasoning_content reasoning
     reasoning_details""".split()
 )
+REASONED = ("reasoning_content", "reasoning", "reasoning_details")
 KNOWN_TOOL_MESSAGE = frozenset({"role", "content", "tool_call_id", "name"})
 CACHE_KEYS = ("prompt_cache_breakpoint", "cache_control")
 KNOWN_TEXT = frozenset({"type", "text", *CACHE_KEYS})
@@ -172,7 +172,9 @@ def sub_keys(origin_wire: Any, key: str, known: frozenset[str]) -> Object:
 
 def kept(origin: Origin | None) -> Object | None:
     """The JSON object that a node was read from here, while it still says what the node means."""
-    return origin.wire if origin is not None and verbatim(origin, NAME) and isinstance(origin.wire, dict) else None
+    if origin is None or origin.protocol != NAME or not origin.intact:
+        return None
+    return origin.wire if isinstance(origin.wire, dict) else None
 
 
 def own(origin: Origin | None) -> bool:

@@ -350,8 +350,6 @@ def write_detail(part: Reasoning, number: int) -> Object:
 def read_reasoning(node: Object, path: Path, reading: Reading) -> list[Part]:
     """Reasoning as compatible servers send it: a text under one of two keys, or details that repeat it."""
     found: list[Part] = []
-    if not (node.get("reasoning_content") or node.get("reasoning") or node.get("reasoning_details")):
-        return found
     at = (path, "reasoning_details")
     for item, spot in numbered(take_list(node, "reasoning_details", path) or [], at):
         part = read_detail(item, spot, reading) if isinstance(item, dict) else None

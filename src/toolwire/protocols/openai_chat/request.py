@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 from toolwire.ir import (
@@ -51,8 +52,11 @@ def read_request(body: Object) -> Request:
     tools = read_tools(body, reading)
     choice = read_choice(body, reading)
     settings, unsaid = _read_settings(body, reading)
-    if choice is None or (body.get("tool_choice") is not None and body.get("function_call") is not None):
-        unsaid |= {"function_call"} if choice is not None else {"tool_choice", "function_call"}
+    if choice is None:
+        if not _CHOICE.isdisjoint(body):
+            unsaid |= _CHOICE
+    elif "function_call" in body and body.get("tool_choice") is not None and body["function_call"] is not None:
+        unsaid |= {"function_call"}
     return Request(
         take_text(body, "model", None) or "",
         (),
@@ -141,21 +145,24 @@ _READ = {
 }
 _SETTINGS = frozenset((*_READ, *names.LIMIT_KEYS, *names.USER_KEYS, *(key for _, key, _ in names.PLAIN_SETTINGS)))
 _UNSET = Settings()
+_CHOICE = frozenset({"tool_choice", "function_call"})
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
 def write_request(request: Request, ledger: Ledger) -> Object:
-    if request.origin is not None and verbatim(request.origin, NAME):
-        wire: Object = request.origin.wire
+    origin = request.origin
+    ours = origin is not None and origin.protocol == NAME
+    if ours and origin.intact:  # type: ignore[union-attr]
+        wire: Object = origin.wire  # type: ignore[union-attr]
         return wire
-    known = family(request.model, ledger.source == NAME or own(request.origin))
+    known = family(request.model, ours or ledger.source == NAME)
     messages: list[Object] = []
     if request.system:
         messages.append({"role": "system", "content": write_content(request.system, known, ledger)})
     # Of another protocol's request nothing can be given back as it was.
-    messages += write_turns(request.turns, request.origin is not None and not known.native, known, ledger)
+    messages += write_turns(request.turns, origin is not None and not known.native, known, ledger)
     out: Object = {"model": request.model, "messages": messages}
     out |= write_tools(request.tools, known, ledger)
     if request.choice is not None:
@@ -167,7 +174,7 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     if request.stream is not None:
         out["stream"] = request.stream
     _write_settings(request, out, known, ledger)
-    return finished(out, request.origin, NAME)
+    return finished(out, origin, NAME) if ours else out
 
 
 # --- settings -------------------------------------------------------------------------------------------------------
@@ -176,22 +183,37 @@ def write_request(request: Request, ledger: Ledger) -> Object:
 def _write_settings(request: Request, out: Object, known: Family, ledger: Ledger) -> None:
     settings = request.settings
     tools = "tools" in out or "functions" in out
-    for field, key, _ in names.PLAIN_SETTINGS:
-        value = getattr(settings, field)
-        if value is None or refused(field, tools, known):
-            if value is not None:
-                ledger.note("no-counterpart", settings.where.get(field), f"`{key}` is not taken here and was left out")
-            continue
-        out[key] = value
+    plain = _plain(settings)
+    if plain.count(None) < len(plain):
+        _write_plain(plain, settings, out, tools, known, ledger)
     if settings.max_tokens is not None:
-        out[spelled(request, names.LIMIT_KEYS, known.limit_key)] = settings.max_tokens
-    write_user(request, out, known, ledger)
-    write_stop(settings, out, known, ledger)
-    write_effort(request, out, known, tools, ledger)
+        out[spelled(request, names.LIMIT_KEYS, known.limit_key, known)] = settings.max_tokens
+    if settings.user is not None:
+        write_user(request, settings.user, out, known, ledger)
+    if settings.stop is not None:
+        write_stop(settings, settings.stop, out, known, ledger)
+    if settings.thinking is not None or known.quiet_with_tools:
+        write_effort(request, out, known, tools, ledger)
     if settings.format is not None:
         out["response_format"] = _write_format(settings.format)
-    _write_stream_options(request, out, known, ledger)
+    if request.stream or settings.stream_usage is not None or known.native:
+        _write_stream_options(request, out, known, ledger)
     ledger.unsaid(settings, names.SAID)
+
+
+_plain = attrgetter(*(field for field, _, _ in names.PLAIN_SETTINGS))
+
+
+def _write_plain(
+    values: tuple[Json, ...], settings: Settings, out: Object, tools: bool, known: Family, ledger: Ledger
+) -> None:
+    for (field, key, _), value in zip(names.PLAIN_SETTINGS, values, strict=True):
+        if value is None:
+            continue
+        if refused(field, tools, known):
+            ledger.note("no-counterpart", settings.where.get(field), f"`{key}` is not taken here and was left out")
+        else:
+            out[key] = value
 
 
 def _write_format(form: Format) -> Json:

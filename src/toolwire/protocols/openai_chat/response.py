@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from msgspec import Raw, Struct
 
 from toolwire import ids
@@ -12,7 +14,6 @@ from toolwire.ir import (
     FinishKind,
     Opaque,
     Origin,
-    Reasoning,
     Response,
     Text,
     Usage,
@@ -30,7 +31,7 @@ from toolwire.protocols.openai_chat.parts import (
     write_media,
 )
 from toolwire.protocols.openai_chat.tools import is_legacy, write_call
-from toolwire.reading import Reading, finished, glancing, numbered, verbatim
+from toolwire.reading import Reading, finished, glancing, verbatim
 from toolwire.room import Context, Glance
 from toolwire.wire import (
     Json,
@@ -55,10 +56,10 @@ def finish_of(raw: str, calls: bool, sequence: Json, path: Path) -> Finish:
     kind: FinishKind = names.FINISHES.get(raw) or names.VENDOR_FINISHES.get(raw) or "other"
     if not raw:
         kind = "calls" if calls else "stop"
-    reading = Reading(NAME)
+    origin = Origin(NAME, path, raw)
     if kind == "stop" and isinstance(sequence, str) and sequence:
-        return Finish("sequence", raw, sequence, origin=reading.whole(raw, path))
-    return Finish(kind, raw, origin=reading.whole(raw, path))
+        return Finish("sequence", raw, sequence, "", origin)
+    return Finish(kind, raw, "", "", origin)
 
 
 class Ending:
@@ -109,37 +110,44 @@ _DETAILS: tuple[tuple[str, str, str], ...] = (
     ("cache_write", "prompt_tokens_details", "cache_write_tokens"),
     ("reasoning", "completion_tokens_details", "reasoning_tokens"),
 )
+_KNOWN_DETAILS = frozenset((group, key) for _, group, key in _DETAILS)
 _VENDOR_CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens")
+_ANY_CACHED = frozenset(_VENDOR_CACHED)
+_details = attrgetter(*(field for field, _, _ in _DETAILS))
+_NOT_COUNTED = (None, None, None)
 
 
 def read_usage(node: Object, path: Path, reading: Reading) -> Usage:
-    _note_counts(node, path, reading)
+    if not names.KNOWN_USAGE.issuperset(node):
+        _note_counts(node, path, reading)
     return _counted(node, path)
 
 
 def _counted(node: Object, path: Path) -> Usage:
     """Counts. A vendor that leaves thinking out of `completion_tokens` is known by its total."""
-    counted: dict[str, int | None] = {}
-    for field, group, key in _DETAILS:
-        held = node.get(group)
-        counted[field] = take_int(held, key, (path, group)) if isinstance(held, dict) else None
-    if counted["cache_read"] is None:
-        counted["cache_read"] = next((take_int(node, key, path) for key in _VENDOR_CACHED if key in node), None)
+    read = written = thought = None
+    if not names.KNOWN_USAGE.issuperset(node):
+        read, written, thought = [_detail(node, path, group, key) for _, group, key in _DETAILS]
+        if read is None and not _ANY_CACHED.isdisjoint(node):
+            read = next(take_int(node, key, path) for key in _VENDOR_CACHED if key in node)
     into, out = take_int(node, "prompt_tokens", path) or 0, take_int(node, "completion_tokens", path) or 0
-    total, thought = take_int(node, "total_tokens", path), counted["reasoning"]
+    total = take_int(node, "total_tokens", path)
     if thought and total == into + out + thought:
         out += thought
-    origin = Origin(NAME, path, node)
-    return Usage(into, out, counted["cache_read"], counted["cache_write"], thought, total, origin)
+    return Usage(into, out, read, written, thought, total, Origin(NAME, path, node))
+
+
+def _detail(node: Object, path: Path, group: str, key: str) -> int | None:
+    held = node.get(group)
+    return take_int(held, key, (path, group)) if isinstance(held, dict) else None
 
 
 def _note_counts(node: Object, path: Path, reading: Reading) -> None:
     """Counts that only this protocol, or one vendor, knows; zero says nothing."""
-    known = {(group, key) for _, group, key in _DETAILS}
     for key, value in node.items():
         if isinstance(value, dict):
             for name, count in value.items():
-                if count and (key, name) not in known:
+                if count and (key, name) not in _KNOWN_DETAILS:
                     reading.stray((path, key), name)
         elif value and key not in names.KNOWN_USAGE and key not in _VENDOR_CACHED:
             reading.stray(path, key)
@@ -151,21 +159,26 @@ def write_usage(usage: Usage) -> Object:
         return wire
     total = usage.total if usage.total is not None else usage.input + usage.output
     out: Object = {"prompt_tokens": usage.input, "completion_tokens": usage.output, "total_tokens": total}
-    for field, group, key in _DETAILS:
-        count = getattr(usage, field)
-        if count is not None:
-            out.setdefault(group, {})[key] = count
+    counts = _details(usage)
+    if counts != _NOT_COUNTED:
+        for (_, group, key), count in zip(_DETAILS, counts, strict=True):
+            if count is not None:
+                out.setdefault(group, {})[key] = count
     return out
 
 
 # --- answers --------------------------------------------------------------------------------------------------------
 
+_CHOICES: Path = (None, "choices")
+
 
 def made_at(node: Object, path: Path) -> int | None:
     """When it was made; some servers give fractions of a second, and a number beyond all time tells nothing."""
     value = take_number(node, "created", path)
-    seconds = as_float(value) if value is not None else None
-    return int(seconds) if seconds is not None and abs(seconds) < 1e15 else None
+    if value is None:
+        return None
+    seconds = as_float(value)
+    return int(seconds) if abs(seconds) < 1e15 else None
 
 
 def read_response(body: Object) -> Response:
@@ -176,9 +189,10 @@ def read_response(body: Object) -> Response:
         failure = read_failure(body, 0)
     elif body.get("choices") is None:
         raise Malformed(None, "`choices` is missing")
-    for item, path in numbered(take_list(body, "choices", None) or [], (None, "choices")):
+    for number, item in enumerate(take_list(body, "choices", None) or ()):
+        path = (_CHOICES, number)
         node = as_object(item, path)
-        choices.append(_read_choice(node, path, reading, len(choices)))
+        choices.append(_read_choice(node, path, reading, number))
         if failure is None and isinstance(node.get("error"), dict):
             failure = read_failure(node, 0)
     usage = take_object(body, "usage", None)
@@ -197,14 +211,15 @@ def read_response(body: Object) -> Response:
 def _read_choice(node: Object, path: Path, reading: Reading, position: int) -> Choice:
     message = take_object(node, "message", path) or {}
     at = (path, "message")
-    reading.origin(message, at, names.KNOWN_ASSISTANT)
+    if not names.KNOWN_ASSISTANT.issuperset(message):
+        reading.origin(message, at, names.KNOWN_ASSISTANT)
     parts = read_message(message, at, reading, answer=True)
     raw = node.get("finish_reason")
     if raw is not None and not isinstance(raw, str):
         wrong((path, "finish_reason"), "a string", raw)
-    calls = any(isinstance(part, Call) for part in parts)
+    calls = not raw and any(isinstance(part, Call) for part in parts)
     finish = finish_of(raw or "", calls, node.get("stop_reason"), (path, "finish_reason"))
-    if finish.kind in ("length", "filter"):
+    if finish.kind == "length" or finish.kind == "filter":
         parts = cut(parts)
     index = take_int(node, "index", path)
     known = names.KNOWN_CHOICE | {"stop_reason"} if finish.sequence else names.KNOWN_CHOICE
@@ -242,7 +257,7 @@ def _write_choice(choice: Choice, ledger: Ledger, legacy: bool) -> Object:
     spoken = Spoken(choice.parts, place(choice), ledger)
     ending = Ending(legacy)
     ending.calls, ending.refused = bool(spoken.calls), bool(spoken.refusals)
-    ending.incomplete = any(call.incomplete for call in spoken.calls)
+    ending.incomplete = spoken.incomplete
     out: Object = {
         "index": choice.index,
         "message": _write_message(spoken, ledger, legacy),
@@ -253,31 +268,42 @@ def _write_choice(choice: Choice, ledger: Ledger, legacy: bool) -> Object:
 
 
 def _write_message(spoken: Spoken, ledger: Ledger, legacy: bool) -> Object:
-    text = spoken.text()
+    texts: list[str] = []
+    cited = False
     for part in spoken.content:
-        if isinstance(part, Opaque):
+        if isinstance(part, Text):
+            texts.append(part.text)
+            cited = cited or bool(part.citations)
+            if part.seal is not None:
+                ledger.note("seal-dropped", place(part), "the seal of a text was left out")
+        elif isinstance(part, Opaque):
             ledger.opaque(part)
-        elif isinstance(part, Reasoning):
+        else:
             spoken.reasoning.append(part)
-        elif part.seal is not None:
-            ledger.note("seal-dropped", place(part), "the seal of a text was left out")
+    text = "".join(texts)
     out: Object = {
         "role": "assistant",
         "content": text if text or not (spoken.calls or spoken.refusals) else None,
-        "refusal": "".join(spoken.refusals) or None,
-        "annotations": _write_citations(spoken),
+        "refusal": "".join(spoken.refusals) or None if spoken.refusals else None,
+        "annotations": _write_citations(spoken) if cited else [],
     }
-    spoken.write_reasoning(out, ledger)
-    images = [image for part in spoken.media if (image := write_media(part, _ANY, ledger)) is not None]
-    if images:
-        out["images"] = images
+    if spoken.reasoning:
+        spoken.write_reasoning(out, ledger)
+    if spoken.media:
+        images = [image for part in spoken.media if (image := write_media(part, _ANY, ledger)) is not None]
+        if images:
+            out["images"] = images
     if spoken.calls and legacy:
-        out["function_call"] = write_call(spoken.calls[0], ledger, legacy=True)
-        for call in spoken.calls[1:]:
-            ledger.note("part-dropped", place(call), f"`function_call` holds one call: `{call.name}` was left out")
+        _write_legacy(spoken.calls, out, ledger)
     elif spoken.calls:
         out["tool_calls"] = [write_call(call, ledger) for call in spoken.calls]
     return out
+
+
+def _write_legacy(calls: list[Call], out: Object, ledger: Ledger) -> None:
+    out["function_call"] = write_call(calls[0], ledger, legacy=True)
+    for call in calls[1:]:
+        ledger.note("part-dropped", place(call), f"`function_call` holds one call: `{call.name}` was left out")
 
 
 _ANY = Family()

@@ -26,6 +26,7 @@ from toolwire.reading import Reading, finished, numbered
 from toolwire.wire import Json, Object, Path
 
 _TOOLS: Path = (None, "tools")
+_DECLARED = frozenset({"tools", "functions", "web_search_options"})
 
 
 def is_legacy(request: Request | None) -> bool:
@@ -41,6 +42,8 @@ def is_legacy(request: Request | None) -> bool:
 def read_tools(body: Object, reading: Reading) -> tuple[AnyTool, ...]:
     """`tools`, the old `functions`, and the hosted search, which has a key of its own."""
     found: list[AnyTool] = []
+    if _DECLARED.isdisjoint(body):
+        return ()
     for number, item in enumerate(wire.take_list(body, "tools", None) or ()):
         path: Path = (_TOOLS, number)
         found.append(_read_plain(item, path) or _read_tool(wire.as_object(item, path), path, reading))
@@ -55,10 +58,14 @@ def read_tools(body: Object, reading: Reading) -> tuple[AnyTool, ...]:
 
 def _read_plain(node: Json, path: Path) -> Tool | None:
     """The ordinary tool, a function with known keys only, at one go."""
-    inner = node.get("function") if type(node) is dict and len(node) == 2 else None
-    if type(inner) is not dict or node.get("type") != "function" or not names.KNOWN_FUNCTION_TOOL.issuperset(inner):
+    try:
+        inner = node["function"]
+        name, kind = inner["name"], node["type"]
+    except (LookupError, TypeError):
         return None
-    name, described, strict = inner.get("name"), inner.get("description"), inner.get("strict")
+    if kind != "function" or len(node) != 2 or not names.KNOWN_FUNCTION_TOOL.issuperset(inner):
+        return None
+    described, strict = inner.get("description"), inner.get("strict")
     if type(name) is not str or (described is not None and type(described) is not str):
         return None
     if strict is not None and type(strict) is not bool:
@@ -123,7 +130,9 @@ def write_tools(tools: tuple[AnyTool, ...], family: Family, ledger: Ledger) -> O
     """The keys of a request that declare its tools."""
     out: Object = {}
     for tool in tools:
-        if isinstance(tool, HostedTool):
+        if type(tool) is Tool and not own(tool.origin):
+            out.setdefault("tools", []).append(_write_tool(tool, family, ledger))
+        elif isinstance(tool, HostedTool):
             _write_hosted(tool, out, family, ledger)
         elif isinstance(tool, Opaque):
             if own(tool.origin):
@@ -161,11 +170,12 @@ def _flat(tool: Tool) -> Object:
 def _write_tool(tool: Tool, family: Family, ledger: Ledger) -> Object:
     kind = "custom" if tool.kind == "custom" else "function"
     inner = _flat(tool)
-    if inner.get("parameters") == {} and not family.native:
+    if tool.parameters == {} and kind == "function" and not family.native:
         # A schema without a type is refused; without any schema the tool has no parameters, which is the same.
         del inner["parameters"]
     out: Object = {"type": kind, kind: inner}
-    _note_tool(tool, out, family, ledger)
+    if tool.cache is not None or tool.defer or tool.output is not None or tool.namespace:
+        _note_tool(tool, out, family, ledger)
     if not own(tool.origin):
         return out
     known = names.KNOWN_CUSTOM_TOOL if kind == "custom" else names.KNOWN_FUNCTION_TOOL
@@ -214,6 +224,8 @@ def read_choice(body: Object, reading: Reading) -> ToolChoice | None:
     """`tool_choice` or the old `function_call`; None also for a form that nobody here knows."""
     key = "tool_choice" if body.get("tool_choice") is not None else "function_call"
     value, path = body.get(key), (None, key)
+    if value is None:
+        return None
     origin = reading.whole(value, path)
     if isinstance(value, str):
         mode = names.MODES.get(value)
@@ -247,9 +259,12 @@ def _read_name(item: Json) -> ToolName | None:
 def write_choice(choice: ToolChoice, ledger: Ledger) -> tuple[str, Json]:
     """The key and the value of a choice."""
     origin = choice.origin
-    if origin is not None and own(origin) and origin.intact:
-        return ("function_call" if origin.path == (None, "function_call") else "tool_choice"), origin.wire
-    legacy = own(origin) and origin is not None and origin.path == (None, "function_call")
+    ours = origin is not None and origin.protocol == NAME
+    legacy = ours and origin.path == (None, "function_call")  # type: ignore[union-attr]
+    if ours and origin.intact:  # type: ignore[union-attr]
+        return ("function_call" if legacy else "tool_choice"), origin.wire  # type: ignore[union-attr]
+    if not legacy and choice.mode in ("auto", "none", "required"):
+        return "tool_choice", choice.mode
     listed = [_name(tool) for tool in choice.tools]
     if choice.mode == "one" and choice.tools:
         return ("function_call", {"name": choice.tools[0].name}) if legacy else ("tool_choice", listed[0])
@@ -281,15 +296,19 @@ def read_calls(items: list[Json], path: Path, reading: Reading) -> list[Call]:
     calls: list[Call] = []
     for number, node in enumerate(items):
         at = (path, number)
-        inner = node.get("function") if type(node) is dict and len(node) == 3 else None
-        if type(inner) is dict and len(inner) == 2 and node.get("type") == "function":
-            id, name, text = node.get("id"), inner.get("name"), inner.get("arguments")
-            if type(id) is str and type(name) is str and type(text) is str:
-                origin = Origin(NAME, at, node)
-                calls.append(Call(id, name, text, "function", "", "", None, None, False, False, origin))
-                continue
-        calls.append(read_call(wire.as_object(node, at), at, reading))
+        calls.append(_read_plain_call(node, at) or read_call(wire.as_object(node, at), at, reading))
     return calls
+
+
+def _read_plain_call(node: Json, path: Path) -> Call | None:
+    try:
+        inner = node["function"]
+        id, kind, name, text = node["id"], node["type"], inner["name"], inner["arguments"]
+    except (LookupError, TypeError):
+        return None
+    if kind != "function" or len(node) != 3 or len(inner) != 2 or not type(id) is type(name) is type(text) is str:
+        return None
+    return Call(id, name, text, "function", "", "", None, None, False, False, Origin(NAME, path, node))
 
 
 def read_call(node: Object, path: Path, reading: Reading) -> Call:
@@ -335,6 +354,10 @@ def write_seal(seal: Seal) -> Object:
 
 
 def write_call(call: Call, ledger: Ledger, legacy: bool = False) -> Object:
+    if not legacy and not own(call.origin):
+        plain = plain_call(call)
+        if plain is not None:
+            return plain
     old = kept(call.origin)
     if old is not None and legacy == ("function" not in old and "custom" not in old):
         return old

@@ -20,7 +20,7 @@ from toolwire.ir import (
     place,
 )
 from toolwire.loss import Ledger
-from toolwire.protocols.openai_chat.names import kept, own, own_seal
+from toolwire.protocols.openai_chat.names import REASONED, kept, own, own_seal
 from toolwire.protocols.openai_chat.parts import (
     read_citations,
     read_content,
@@ -32,28 +32,29 @@ from toolwire.reading import Reading
 from toolwire.wire import (
     Object,
     Path,
+    as_object,
     take_list,
-    take_object,
     take_text,
 )
 
 
 def read_message(node: Object, path: Path, reading: Reading, answer: bool = False) -> tuple[Part, ...]:
     """The parts of an assistant's message. In an answer empty text says nothing; in a history it is kept."""
-    parts = read_reasoning(node, path, reading)
-    content = read_content(node.get("content"), (path, "content"), reading)
-    if answer:
+    parts = read_reasoning(node, path, reading) if any(map(node.get, REASONED)) else []
+    said = node.get("content")
+    content = read_content(said, (path, "content"), reading)
+    if answer and (not said or type(said) is list):
         content = [part for part in content if not isinstance(part, Text) or part.text]
     if node.get("annotations"):
         content = _cited(content, node, path, reading)
     parts += content
-    refusal = take_text(node, "refusal", path)
-    if refusal:
+    refusal = node.get("refusal")
+    if refusal is not None and take_text(node, "refusal", path):
         parts.append(Refusal(refusal, origin=reading.whole(refusal, (path, "refusal"))))
     if node.get("images"):
         parts += read_content(node["images"], (path, "images"), reading)
-    old = take_object(node, "function_call", path)
-    if old and old.get("name"):
+    old = node.get("function_call")
+    if old is not None and as_object(old, (path, "function_call")).get("name"):
         parts.append(read_call(old, (path, "function_call"), reading))
     calls = take_list(node, "tool_calls", path)
     if calls:
@@ -76,7 +77,7 @@ _RANKS: Mapping[type, int] = MappingProxyType({Reasoning: 0, Text: 1, Media: 1, 
 class Spoken:
     """An assistant's parts, sorted into the slots that a message has for them. The wire has no other order."""
 
-    __slots__ = ("calls", "content", "media", "reasoning", "refusals")
+    __slots__ = ("calls", "content", "incomplete", "media", "reasoning", "refusals")
 
     def __init__(self, parts: tuple[Part, ...], where: Path, ledger: Ledger) -> None:
         self.reasoning: list[Reasoning] = []
@@ -84,22 +85,27 @@ class Spoken:
         self.media: list[Media] = []
         self.refusals: list[str] = []
         self.calls: list[Call] = []
+        self.incomplete = False
+        """Was one of the calls cut off?"""
         highest = 0
         for part in parts:
             rank = _RANKS.get(type(part), highest)
-            if rank < highest and ledger.source != ledger.target:
+            if rank > highest:
+                highest = rank
+            elif rank < highest and ledger.source != ledger.target:
                 ledger.note(
                     "order-changed", where, "text, thinking and calls no longer stand in the order they were made"
                 )
-            highest = max(highest, rank)
-            self._sort(part, ledger)
+            if type(part) is Text:
+                self.content.append(part)
+            elif type(part) is Call:
+                self.calls.append(part)
+                self.incomplete = self.incomplete or part.incomplete
+            else:
+                self._sort(part, ledger)
 
     def _sort(self, part: Part, ledger: Ledger) -> None:
         match part:
-            case Text():
-                self.content.append(part)
-            case Call():
-                self.calls.append(part)
             case Reasoning(origin=origin) if (kept(origin) or {}).get("type") == "thinking":
                 self.content.append(part)
             case Reasoning():
@@ -112,9 +118,6 @@ class Spoken:
                 self.content.append(part)
             case _:
                 note_part(part, ledger)
-
-    def text(self) -> str:
-        return "".join(part.text for part in self.content if isinstance(part, Text))
 
     def write_reasoning(self, out: Object, ledger: Ledger) -> None:
         """The text for all readers; details beside it where a seal of our own must come back."""

@@ -16,10 +16,14 @@ def read_plain(node: Json, path: Path, reading: Reading) -> Turn | None:
     """A message that holds a role, one text, beside them the calls or the id of a result, and nothing else."""
     if type(node) is not dict:
         return None
-    role, content, size = node.get("role"), node.get("content"), len(node)
+    role: Json = node.get("role")
+    content, size = node.get("content"), len(node)
     if type(content) is not str:
         return _read_silent(node, path, reading) if content is None and role == "assistant" else None
     text = Text(content, (), None, None, Origin(NAME, (path, "content"), content))
+    if size == 2:
+        spoken = role in ("user", "assistant", "system", "developer")
+        return Turn(role, (text,), "", "", Origin(NAME, path, node)) if spoken else None
     if role == "tool":
         id = node.get("tool_call_id")
         if size != 3 or type(id) is not str:
@@ -32,8 +36,6 @@ def read_plain(node: Json, path: Path, reading: Reading) -> Turn | None:
             return None
         parts: tuple[Part, ...] = (text, *read_calls(calls, (path, "tool_calls"), reading))
         return Turn("assistant", parts, "", "", Origin(NAME, path, node))
-    if size == 2 and (role == "user" or role == "assistant" or role == "system" or role == "developer"):
-        return Turn(role, (text,), "", "", Origin(NAME, path, node))
     return None
 
 
@@ -50,18 +52,18 @@ def write_plain(turn: Turn) -> Object | None:
     parts, role = turn.parts, turn.role
     if turn.name or turn.phase or not parts:
         return None
+    if len(parts) != 1:
+        return _write_assistant(parts) if role == "assistant" else None
+    part = parts[0]
+    if type(part) is Text:
+        text = _text(part) if role in ("user", "assistant", "system") else None
+        return None if text is None else {"role": role, "content": text}
     if role == "assistant":
         return _write_assistant(parts)
-    if len(parts) != 1:
+    if type(part) is not Result or part.cache is not None or not part.id:
         return None
-    part = parts[0]
-    if type(part) is Result:
-        text = _text(part.content[0]) if len(part.content) == 1 else None
-        if text is None or part.cache is not None or not part.id:
-            return None
-        return {"role": "tool", "tool_call_id": part.id, "content": text}
-    text = _text(part) if role == "user" or role == "system" else None
-    return None if text is None else {"role": role, "content": text}
+    text = _text(part.content[0]) if len(part.content) == 1 else None
+    return None if text is None else {"role": "tool", "tool_call_id": part.id, "content": text}
 
 
 def _write_assistant(parts: tuple[Part, ...]) -> Object | None:
