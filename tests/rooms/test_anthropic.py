@@ -1572,6 +1572,22 @@ def test_what_an_answer_cannot_hold_is_told() -> None:
     assert codes(book) == ["no-counterpart", "media-dropped", "part-dropped", "refusal-as-text", "default-added"]
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("input_tokens", "3"),
+        ("output_tokens", True),
+        ("cache_read_input_tokens", 1.5),
+        ("cache_creation_input_tokens", []),
+        ("output_tokens_details", 3),
+    ],
+)
+def test_a_count_that_cannot_be_read_is_named(key: str, value: Any) -> None:
+    with pytest.raises(Malformed) as caught:
+        ROOM.read_response({"content": [], "usage": {"input_tokens": 1, "output_tokens": 2, key: value}})
+    assert caught.value.path == f"/usage/{key}"
+
+
 def test_usage_adds_up_and_comes_apart_again() -> None:
     wire = {"input_tokens": 10, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 20, "output_tokens": 7}
     response = ROOM.read_response({"id": "msg_1", "content": [], "usage": {**wire, "service_tier": "standard"}})

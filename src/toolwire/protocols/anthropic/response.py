@@ -93,10 +93,9 @@ _USUAL = frozenset({int, NoneType})
 
 def read_usage(usage: Object, path: Path, reading: Reading) -> Usage:
     """The wire counts what was cached apart from the rest of the prompt."""
-    counts = [*map(usage.get, _COUNTS)]
-    if not _USUAL.issuperset(map(type, counts)):
-        counts = [take(usage, key, path) for key, take in _COUNTS.items()]
-    read, written, details, fresh, output = counts
+    read, written, details, fresh, output = map(usage.get, _COUNTS)
+    if details is not None or not _USUAL.issuperset(map(type, (read, written, fresh, output))):
+        read, written, details, fresh, output = [take(usage, key, path) for key, take in _COUNTS.items()]
     known = USAGE
     if details:
         reading.origin(details, (path, "output_tokens_details"), USAGE_DETAILS)
