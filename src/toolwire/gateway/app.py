@@ -185,7 +185,7 @@ class Gateway:
         secrets_ = [provider.api_key.reveal() for provider in config.providers.values() if provider.api_key]
         secrets_ += [secret for server in config.mcp.values() for secret in server.secrets]
         self._telemetry.configure(config.server, secrets_)
-        asking = Asking(self._client, self._telemetry, self._name)
+        asking = Asking(self._client, self._health, self._telemetry, self._name)
         engine = Engine(asking, self._health, self._telemetry, self._fault, lambda: self.leaving)
         return Endpoints(
             State(config), engine, self._telemetry, self._dialects, self._kept(config), self._served(config)

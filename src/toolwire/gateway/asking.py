@@ -12,12 +12,14 @@ from toolwire.exchange import StreamTranslation
 from toolwire.gateway import refusals
 from toolwire.gateway.call import Call, Flow, Prepared, Refusal, Reply, Source, Streaming
 from toolwire.gateway.headers import answer_headers, call_headers, own_headers
+from toolwire.gateway.health import Health
 from toolwire.gateway.lines import Line
 from toolwire.gateway.loopback.embedded import Embedded
 from toolwire.gateway.loopback.model import answer
 from toolwire.gateway.passing import Passing
 from toolwire.gateway.preparing import Missing, completed, prepared
 from toolwire.gateway.rounding import left_over, results_of
+from toolwire.gateway.settings.routing import Target
 from toolwire.gateway.telemetry.heard import Overheard
 from toolwire.gateway.telemetry.record import Record
 from toolwire.gateway.telemetry.watching import Telemetry
@@ -36,36 +38,55 @@ STREAM = "text/event-stream"
 class Asking:
     """Asks providers. It has the connections; all else comes with the call."""
 
-    def __init__(self, client: Client, telemetry: Telemetry, hops: str) -> None:
+    def __init__(self, client: Client, health: Health, telemetry: Telemetry, hops: str) -> None:
         self._client = client
+        self._health = health
         self._telemetry = telemetry
         self._hops = hops
 
-    async def ask(self, call: Call, line: Line) -> Reply | Flow | Refusal:
+    async def ask(self, call: Call, target: Target, most: int | None = None) -> Reply | Flow | Refusal:
+        """One try, and a note of what came of it; `most` are the tokens that may be asked for, where the provider has
+        just said so."""
+        record, health, provider, model = call.record, self._health, target.provider.name, target.model
+        begun = call.clock()
+        line = call.state.between(call.client, target, call.stream, call.has_tools)
+        room = line.room
+        if most is None and health.limits and room.name != call.client.name:
+            most = health.limits.get((provider, model))
+        call.most_tokens = most
         ready = prepared(call, line)
         if isinstance(ready, Missing):
             ready = await _recalled(call, line, ready)
-        if isinstance(ready, Refusal):
-            return ready
-        record, room = call.record, line.room
-        record.provider, record.target, record.model = line.provider.name, room.name, line.model
-        record.passed = ready.passed
-        source = await self.send(call, line, ready.body)
-        if isinstance(source, Fault):
-            return refusals.faulty(call, line, source)
-        record.upstream_id = source.headers.get(room.http.request_id, "")
         got: Reply | Flow | Refusal
-        if source.status >= 300:
-            got = await self._refused(call, ready, source)
-        elif call.stream:
-            got = await self._flowing(call, ready, source)
+        if isinstance(ready, Refusal):
+            got = ready
         else:
-            got = await self._whole(call, ready, source)
-        if not isinstance(got, Refusal):
-            return got
-        if source.status < 300 and record.calls:
-            got = replace(got, again=False, onward=False)  # what was done must not be done a second time
-        return _keyless(got, line)
+            record.provider, record.target, record.model, record.passed = provider, room.name, model, ready.passed
+            source = await self.send(call, line, ready.body)
+            if isinstance(source, Fault):
+                got = refusals.faulty(call, line, source)
+            else:
+                record.upstream_id = source.headers.get(room.http.request_id, "")
+                take = self._refused if source.status >= 300 else self._flowing if call.stream else self._whole
+                got = await take(call, ready, source)
+                if isinstance(got, Refusal):
+                    got = _final(got, line, done=source.status < 300 and bool(record.calls))
+        if isinstance(got, Refusal):
+            self._note(call, target, got, call.clock() - begun)
+        else:
+            health.succeeded(provider, model)
+            self._telemetry.attempt(record, provider, "ok", call.clock() - begun)
+        return got
+
+    def _note(self, call: Call, target: Target, refusal: Refusal, seconds: float) -> None:
+        server, failure = call.state.config.server, refusal.failure
+        # Only words of our own: a provider's could be anything, and stand in headers and metrics.
+        outcome = failure.code if failure.code in refusals.OUTCOMES else str(failure.status or refusal.reply.status)
+        self._telemetry.attempt(
+            call.record, target.provider.name, outcome, seconds, fault=failure.kind in ("upstream", "deadline")
+        )
+        if refusal.onward:
+            self._health.failed(target.provider.name, target.model, call.clock(), server.rest_after, server.rest)
 
     def send(self, call: Call, line: Line, body: bytes, method: str = "POST") -> Coroutine[Any, Any, Source | Fault]:
         record, address = call.record, line.address
@@ -310,8 +331,11 @@ def scrubbed(data: bytes, line: Line) -> bytes:
     return data.replace(key, b"[key]") if len(key) >= 8 else data
 
 
-def _keyless(refusal: Refusal, line: Line) -> Refusal:
-    """Wherever the key may stand: also in headers, and in what a stream said before it began."""
+def _final(refusal: Refusal, line: Line, done: bool) -> Refusal:
+    """What was `done` must not be done a second time. And no key, wherever it may stand: also in headers, and in what a
+    stream said before it began."""
+    if done:
+        refusal = replace(refusal, again=False, onward=False)
     key = line.provider.api_key.reveal()
     if len(key) < 8:
         return refusal

@@ -10,23 +10,21 @@ from toolwire.gateway.asking import Asking
 from toolwire.gateway.call import Call, Flow, Refusal, Reply
 from toolwire.gateway.health import Health
 from toolwire.gateway.settings.routing import Target
-from toolwire.gateway.telemetry.watching import Telemetry
 from toolwire.room import Room
 
 
 class Attempts:
     """Tries the targets of calls until one of them answers or none is left."""
 
-    def __init__(self, asking: Asking, health: Health, telemetry: Telemetry) -> None:
+    def __init__(self, asking: Asking, health: Health) -> None:
         self._asking = asking
         self._health = health
-        self._telemetry = telemetry
 
     async def run(self, call: Call, targets: tuple[Target, ...]) -> Reply | Flow | Refusal:
         """The first answer there is; else why the target that was asked for gave none."""
         begun = call.clock()
         willing = targets if len(targets) == 1 else self._willing(targets, begun)
-        got = await self._ask(call, willing[0])
+        got = await self._asking.ask(call, willing[0])
         if not isinstance(got, Refusal):
             return got
         until = begun + (call.state.config.server.deadlines.retries or float("inf"))
@@ -34,7 +32,7 @@ class Attempts:
         for number, target in enumerate(willing[1:], 2):
             if not isinstance(got, Refusal) or not got.onward or call.clock() >= until:
                 break
-            got = await self._ask(call, target)
+            got = await self._asking.ask(call, target)
             if isinstance(got, Refusal):
                 got = await self._again(call, target, got, number == len(willing), until)
         return first if isinstance(got, Refusal) else got
@@ -43,22 +41,6 @@ class Attempts:
         """Those that do not rest; if all do, the first, because asking it is better than not trying."""
         awake = [target for target in targets if not self._health.rests(target.provider.name, target.model, now)]
         return tuple(awake) or targets[:1]
-
-    async def _ask(self, call: Call, target: Target, most: int | None = None) -> Reply | Flow | Refusal:
-        """One try; `most` are the tokens that may be asked for, where the provider has just said so."""
-        clock, client, health = call.clock, call.client, self._health
-        provider, model = target.provider.name, target.model
-        begun = clock()
-        line = call.state.between(client, target, call.stream, call.has_tools)
-        crossing = line.room.name != client.name
-        call.most_tokens = (most or health.most_tokens(provider, model)) if crossing else None
-        got = await self._asking.ask(call, line)
-        if isinstance(got, Refusal):
-            self._note(call, target, got, clock() - begun)
-        else:
-            health.succeeded(provider, model)
-            self._telemetry.attempt(call.record, provider, "ok", clock() - begun)
-        return got
 
     async def _again(
         self, call: Call, target: Target, refusal: Refusal, last: bool, until: float
@@ -74,7 +56,7 @@ class Attempts:
             if not last and got.failure.retry_after is not None:
                 break  # another one need not be waited for
             await asyncio.sleep(wait)
-            got = await self._ask(call, target)
+            got = await self._asking.ask(call, target)
             if isinstance(got, Refusal):
                 got = await self._otherwise(call, target, got)
         return got
@@ -85,7 +67,7 @@ class Attempts:
         got = await self._for_less(call, target, room, refusal)
         if isinstance(got, Refusal) and refusals.of_seals(got.failure, room.rules):
             call.without_seals = True
-            got = await self._ask(call, target)
+            got = await self._asking.ask(call, target)
             if isinstance(got, Refusal):
                 got = await self._for_less(call, target, room, got)
             call.without_seals = False
@@ -101,17 +83,7 @@ class Attempts:
         most, lasts = found
         if lasts:
             self._health.gives(target.provider.name, target.model, most)
-        return await self._ask(call, target, most)
-
-    def _note(self, call: Call, target: Target, refusal: Refusal, seconds: float) -> None:
-        server, failure = call.state.config.server, refusal.failure
-        # Only words of our own: a provider's could be anything, and stand in headers and metrics.
-        outcome = failure.code if failure.code in refusals.OUTCOMES else str(failure.status or refusal.reply.status)
-        self._telemetry.attempt(
-            call.record, target.provider.name, outcome, seconds, fault=failure.kind in ("upstream", "deadline")
-        )
-        if refusal.onward:
-            self._health.failed(target.provider.name, target.model, call.clock(), server.rest_after, server.rest)
+        return await self._asking.ask(call, target, most)
 
 
 def attempts_header(tried: list[tuple[str, str, float]]) -> Mapping[str, str]:

@@ -44,7 +44,7 @@ class Engine:
         self.leaving = leaving
         """Was the gateway asked to stop?"""
         self.ask: Callable[[Call, tuple[Target, ...]], Coroutine[Any, Any, Reply | Flow | Refusal]]
-        self.ask = Attempts(asking, health, telemetry).run
+        self.ask = Attempts(asking, health).run
         self._telemetry = telemetry
 
     async def relay(self, call: Call, flow: Flow, outflow: Outflow) -> None:

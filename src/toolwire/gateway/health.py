@@ -14,7 +14,8 @@ class Health:
     def __init__(self, changed: Callable[[str, bool, float], None]) -> None:
         self._failures: dict[tuple[str, str], int] = {}
         self._until: dict[tuple[str, str], float] = {}
-        self._most: dict[tuple[str, str], int] = {}
+        self.limits: dict[tuple[str, str], int] = {}
+        """What models can give at most, where their providers have said so."""
         self._changed = changed
 
     def rests(self, provider: str, model: str, now: float) -> bool:
@@ -33,14 +34,10 @@ class Health:
         if self._until and self._until.pop((provider, model), None) is not None:
             self._changed(provider, False, 0.0)
 
-    def most_tokens(self, provider: str, model: str) -> int | None:
-        """What a model can give at most, where its provider has said so."""
-        return self._most.get((provider, model)) if self._most else None
-
     def gives(self, provider: str, model: str, most: int) -> None:
-        if len(self._most) >= REMEMBERED:
-            self._most.clear()
-        self._most[provider, model] = most
+        if len(self.limits) >= REMEMBERED:
+            self.limits.clear()
+        self.limits[provider, model] = most
 
     def failed(self, provider: str, model: str, now: float, after: int, rest: float) -> None:
         """One more failure; the one that fills the measure sends the provider to rest."""
