@@ -89,6 +89,12 @@ class PartReading(Reading):
         super().__init__(NAME)
         self.open: OpenCall | None = None
 
+    def spelled(self, node: Object, path: Path, shape: Shape) -> tuple[Object, Origin]:
+        """A node in camelCase, and its origin."""
+        if shape.keys.issuperset(node):
+            return node, Origin(NAME, path, node)
+        return shape(node), self.origin(node, path, shape.known)
+
     def hosted(self, node: Object, path: Path, shape: Shape) -> Origin:
         """The origin of a part that has a signature, but no place for it in the internal form."""
         extra = {} if shape.known.issuperset(node) else shape.unknown(node)

@@ -23,7 +23,7 @@ from toolwire.ir import (
     place,
 )
 from toolwire.loss import Ledger
-from toolwire.protocols.gemini.details.parts_write import WRITERS, Writing, foreign, own_seal, write_part
+from toolwire.protocols.gemini.details.parts_write import WRITERS, Writing, own_seal, write_part
 from toolwire.protocols.gemini.details.settings import (
     Gathered,
     read_generation,
@@ -221,8 +221,9 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     if verbatim(origin, NAME) and not unsigned:
         wire: Object = origin.wire  # type: ignore[union-attr]
         return wire
-    writing = Writing(ledger, model, foreign=foreign(origin))
     own = origin if origin is not None and origin.protocol == NAME else None
+    # What has no origin counts as our own.
+    writing = Writing(ledger, model, False, own is not origin)
     out: Object = {}
     if own is not None and "model" in own.wire:
         prefix = "models/" if str(own.wire["model"]).startswith("models/") and "/" not in request.model else ""

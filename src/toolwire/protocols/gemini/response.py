@@ -70,8 +70,7 @@ def read_response(body: Object) -> Response:
     as_object(body, None)
     if isinstance(body.get("error"), dict):
         return Response(failure=read_error(body, 0, {}), origin=reading.whole(body, None))
-    node = ANSWER(body)
-    origin = reading.origin(body, None, ANSWER.known)
+    node, origin = reading.spelled(body, None, ANSWER)
     choices = []
     for number, item in enumerate(take_list(node, "candidates", None) or []):
         choices.append(_read_candidate(item, ((None, "candidates"), number), number, reading))
@@ -98,9 +97,7 @@ def read_response(body: Object) -> Response:
 
 
 def _read_candidate(item: Json, path: Path, number: int, reading: PartReading) -> Choice:
-    raw = as_object(item, path)
-    node = CANDIDATE(raw)
-    origin = reading.origin(raw, path, CANDIDATE.known)
+    node, origin = reading.spelled(as_object(item, path), path, CANDIDATE)
     parts: list[Part] = []
     content = take_object(node, "content", path)
     if content is not None:

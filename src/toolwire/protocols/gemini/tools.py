@@ -193,6 +193,8 @@ def needs_circulation(tools: tuple[AnyTool, ...], boxes: list[Object]) -> bool:
 
 def write_choice(choice: ToolChoice, declared: bool, ledger: Ledger) -> Object | None:
     """`functionCallingConfig` in its box; None when there is nothing to say."""
+    if choice.mode == "auto" and declared and not choice.tools and foreign(choice.origin):
+        return {"functionCallingConfig": {"mode": "AUTO"}}
     if verbatim(choice.origin, NAME):
         wire: Object = choice.origin.wire  # type: ignore[union-attr]
         return wire

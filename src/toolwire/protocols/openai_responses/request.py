@@ -82,7 +82,9 @@ def read_request(body: Object) -> Request:
     kinds = _kinds(body.get("input"))
     tools = take_list(body, "tools", None)
     offered = () if tools is None else read_tools(tools, (None, "tools"), reading)
-    offered, limits = read_limits(body, offered)
+    if "max_tool_calls" in body:
+        offered, limits = read_limits(body, offered)
+        known |= limits
     return Request(
         take_text(body, "model", None) or "",
         system,
@@ -93,7 +95,7 @@ def read_request(body: Object) -> Request:
         settings,
         # Earlier turns that the provider holds: an answer, a conversation, or items that are only referred to.
         bool(body.get("previous_response_id") or body.get("conversation") or "item_reference" in kinds),
-        _origin(body, known | limits, reading),
+        _origin(body, known, reading),
         tuple(reading.strays),
     )
 

@@ -51,10 +51,11 @@ def read_response(body: Object) -> Response:
             return Response(failure=failure_of(body, 0, None), origin=Origin(NAME, None, body))
         raise Malformed(None, "`output` is missing")
     parts: list[Part] = []
-    for item, at in numbered(as_list(body["output"], (None, "output")), (None, "output")):
+    for number, item in enumerate(as_list(body["output"], (None, "output"))):
+        at = ((None, "output"), number)
         parts += read_output_item(as_object(item, at), at, reading)
     failure = read_failure(body, None)
-    finish = None if failure else read_finish(body, any(isinstance(part, Call) for part in parts), None)
+    finish = None if failure else read_finish(body, Call in map(type, parts), None)
     choices = (Choice(0, tuple(parts), finish),) if parts or finish else ()
     return Response(
         take_text(body, "id", None) or "",
