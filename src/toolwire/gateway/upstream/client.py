@@ -54,12 +54,12 @@ class Answer:
         connection = self._connection
         if connection is None:
             return self._end
-        if connection.phase == BODY:
+        if connection.phase != DONE:
             await connection.rest(limit)
+            if connection.phase != DONE and not connection.holds_more(limit):
+                return self._over(connection, connection.fault)
         if connection.weight > limit and connection.holds_more(limit):
             return self._over(connection, _too_long(connection.peer, limit))
-        if connection.phase != DONE:
-            return self._over(connection, connection.fault)
         data = connection.take()
         self._connection = None
         connection.release()
@@ -179,6 +179,8 @@ class Client:
             await connection.exchange(head, body, bodiless)
             fault = connection.fault
             # One that had been closed while nobody looked is not the provider's answer: once more, on a new one.
+            if fault is None and site.proxy is None:
+                return Answer(connection)
             if fault is None or connection.seen or fault.kind != "cut" or self._closed:
                 return site.answer(connection)
         fresh = await self._connect(site)
@@ -215,17 +217,17 @@ class _Site:
         "_clock",
         "_first_lines",
         "_heads",
-        "_proxy",
         "dialer",
         "everyone",
         "idle",
         "peer",
+        "proxy",
     )
 
     def __init__(self, address: Address, trust: Trust) -> None:
         proxy = read_proxy(address.proxy) if address.proxy else None
         self._address = address
-        self._proxy = proxy if address.scheme == "http" else None
+        self.proxy = proxy if address.scheme == "http" else None
         """The proxy that reads our requests; in a tunnel it does not."""
         self._first_lines: dict[tuple[str, str], bytes] = {}
         self._heads: dict[tuple[str, str, Headers], bytes] = {}
@@ -241,8 +243,8 @@ class _Site:
         oldest = self._clock() - MAX_AGE
         while idle:
             connection = idle.pop()
-            if connection.idle_since > oldest:
-                if idle and idle[0].idle_since <= oldest:
+            if connection.heard_at > oldest:
+                if idle and idle[0].heard_at <= oldest:
                     idle.pop(0).drop()
                 return connection
             connection.drop()
@@ -251,9 +253,9 @@ class _Site:
     def answer(self, connection: Connection) -> Answer | Fault:
         if connection.fault is not None and connection.phase == HEAD:
             return connection.fault
-        if self._proxy is not None and connection.status == 407:
+        if self.proxy is not None and connection.status == 407:
             connection.drop()
-            return refusal(self._proxy, self._address, 407)
+            return refusal(self.proxy, self._address, 407)
         return Answer(connection)
 
     def head(self, method: str, path: str, headers: Headers, own: Headers, length: int) -> bytes | Fault:
@@ -284,7 +286,7 @@ class _Site:
 
     def _first_line(self, method: str, path: str) -> bytes:
         """Request line, Host and what a proxy must know, remembered; empty where the path cannot be sent."""
-        address, proxy = self._address, self._proxy
+        address, proxy = self._address, self.proxy
         target = address.target(path)
         if not (target.isascii() and target.isprintable() and " " not in target and method.isalpha()):
             return b""

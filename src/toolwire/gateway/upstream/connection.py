@@ -59,7 +59,6 @@ class Connection(Waiting):
         "_writable",
         "bodiless",
         "headers",
-        "idle_since",
         "on_body",
         "seen",
         "status",
@@ -81,7 +80,6 @@ class Connection(Waiting):
         self.headers: dict[str, str] = {}
         self.bodiless = False
         self.seen = False
-        self.idle_since = 0.0
 
     # --- the caller's side ------------------------------------------------------------------------------------------
 
@@ -163,7 +161,6 @@ class Connection(Waiting):
         if self.pieces:
             self.take()
         self.phase = IDLE
-        self.idle_since = self._loop.time()
         idle = self._idle
         idle.append(self)
         if len(idle) > MAX_IDLE:
@@ -197,7 +194,7 @@ class Connection(Waiting):
             self._barren = 0
         elif self.phase == BODY:
             self._count_barren(len(data))
-        self._heard_at = self._loop.time()
+        self.heard_at = self._loop.time()
         self._loop.call_soon(self._hand_over)
 
     def _gather(self, data: bytes) -> None:
@@ -219,7 +216,7 @@ class Connection(Waiting):
             self._weigh_head()
         else:
             self._barren = 0
-        self._heard_at = self._loop.time()
+        self.heard_at = self._loop.time()
         if self._sink is not None:
             return  # it gets this with what came before
         self.weight += size

@@ -29,7 +29,6 @@ class Waiting(asyncio.Protocol):
         "_cap",
         "_deadlines",
         "_due",
-        "_heard_at",
         "_loop",
         "_sink",
         "_timer",
@@ -37,6 +36,7 @@ class Waiting(asyncio.Protocol):
         "_transport",
         "_waiter",
         "fault",
+        "heard_at",
         "keep",
         "lost",
         "peer",
@@ -53,12 +53,13 @@ class Waiting(asyncio.Protocol):
         self._sink: Sink | None = None
         self._cap = 0
         self._due = NEVER
-        self._heard_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
         self.peer = peer
         self.phase = IDLE
         self.fault: Fault | None = None
+        self.heard_at = 0.0
+        """When the last bytes came."""
         self.pieces: list[bytes] = []
         """What has come of the body and was not taken."""
         self.weight = 0
@@ -111,7 +112,7 @@ class Waiting(asyncio.Protocol):
         if self._due == NEVER:
             return
         if self.phase == BODY:
-            self._due = max(self._due, self._heard_at + self._deadlines.between_bytes)
+            self._due = max(self._due, self.heard_at + self._deadlines.between_bytes)
         left = self._due - self._loop.time()
         if left > 0:
             self._set_timer(left)
