@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import itemgetter
 from types import MappingProxyType
 
 from toolwire.ir import AnyTool, HostedTool, Opaque, Origin, Request, Tool, ToolChoice, ToolName, place
@@ -46,6 +47,9 @@ NO_PARAMETERS: Object = {"type": "object", "properties": {}}
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
+_ordinary = itemgetter("name", "description", "input_schema")
+
+
 def read_tools(body: Object, reading: Reading) -> tuple[AnyTool, ...]:
     tools = take_list(body, "tools", None)
     path = (None, "tools")
@@ -53,12 +57,13 @@ def read_tools(body: Object, reading: Reading) -> tuple[AnyTool, ...]:
 
 
 def _read_tool(value: Json, path: Path, reading: Reading) -> AnyTool:
+    try:
+        name, description, parameters = _ordinary(value)
+        if len(value) == 3 and name.__class__ is description.__class__ is str and parameters.__class__ is dict:
+            return Tool(name, description, parameters, origin=Origin(NAME, path, value))
+    except (KeyError, TypeError):
+        pass  # it has other keys, or is no object
     tool = as_object(value, path)
-    if len(tool) == 3:
-        name, description, schema = tool.get("name"), tool.get("description"), tool.get("input_schema")
-        if type(name) is str and type(description) is str and type(schema) is dict:
-            # The ordinary three keys, and no other.
-            return Tool(name, description, schema, origin=Origin(NAME, path, tool))
     kind = take_text(tool, "type", path) or "custom"
     if kind == "custom":
         return _read_function(tool, path, reading)
@@ -197,14 +202,15 @@ def _write_function(tool: Tool, ledger: Ledger) -> Object:
         ledger.note("cache-dropped", place(tool), f"`{tool.name}` is loaded later, so no breakpoint can stand on it")
     elif tool.cache is not None:
         write_cache(out, tool.cache, ledger, place(tool))
-    return finished(out, tool.origin, NAME)
+    origin = tool.origin
+    return out if origin is None or origin.protocol != NAME else finished(out, origin, NAME)
 
 
 def _schema(tool: Tool, ledger: Ledger) -> Json:
     if tool.parameters is None:
         ledger.note("schema-added", place(tool), f"`{tool.name}` takes no arguments")
         return NO_PARAMETERS
-    if not is_foreign(tool.origin) or is_rooted(tool.parameters):
+    if is_rooted(tool.parameters) or not is_foreign(tool.origin):
         return tool.parameters
     return write_rooted(tool.parameters, place(tool), f"`{tool.name}`", ledger)
 

@@ -100,9 +100,11 @@ def _limit_marks(body: Object, steady: list[Object], moving: list[Object], ledge
 
 
 def _head_length(body: Object) -> int:
-    """The characters of what stands before the turns."""
+    """The characters of what stands before the turns. Counts only as far as needed."""
     size = _length(body.get("system"))
     for tool in body.get("tools") or ():
+        if size >= WORTH_MARKING:
+            break
         size += len(str(tool.get("description", ""))) + 20 * len(tool.get("input_schema") or ())
     return size
 
