@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from toolwire import translate
 from toolwire.exchange import Exchange
+from toolwire.gateway.lines import State
 from toolwire.gateway.settings.config import ClientKey, Config, Provider
 from toolwire.gateway.settings.configfile import load
 from toolwire.gateway.settings.problems import Problems
@@ -222,6 +223,20 @@ def test_newer_models_take_tools_on_responses_only() -> None:
     assert chosen_room(target, room("openai-chat"), with_tools).name == expected
     alone = Target(spoken("openai-chat"), "gpt-5.5")
     assert chosen_room(alone, room("openai-chat"), with_tools) is room("openai-chat")
+
+
+def test_the_line_of_a_call_depends_on_its_tools_only_where_the_room_does(config: Config) -> None:
+    state, client = State(config), room("openai-chat")
+    assert not client.takes("gpt-5.5", True)
+    work = config.providers["work"]
+    newer, older = Target(work, "gpt-5.5"), Target(work, "gpt-4o")
+    for _ in range(2):  # found, and remembered
+        assert state.between(client, newer, False, with_tools).room is room("openai-responses")
+        assert state.between(client, newer, False, lambda: False).room is client
+        assert state.between(client, older, False, never).room is client
+    line = state.between(client, older, True, never)
+    assert line is state.line(older, client, True)
+    assert (line.options.model, line.options.stream, line.guarded) == ("gpt-4o", True, False)
 
 
 def test_quirks_make_another_room_once() -> None:
