@@ -14,14 +14,17 @@ from toolwire.ir import (
     FinishKind,
     Opaque,
     Origin,
+    Reasoning,
     Response,
     Text,
     Usage,
     place,
+    plain_text,
 )
 from toolwire.loss import Ledger
 from toolwire.protocols.openai_chat import names
 from toolwire.protocols.openai_chat.details.message import Spoken, read_message
+from toolwire.protocols.openai_chat.details.plain import write_plain_answer
 from toolwire.protocols.openai_chat.errors import failure_body, read_failure
 from toolwire.protocols.openai_chat.models import Family
 from toolwire.protocols.openai_chat.names import NAME, kept, own
@@ -31,7 +34,7 @@ from toolwire.protocols.openai_chat.parts import (
     write_media,
 )
 from toolwire.protocols.openai_chat.tools import is_legacy, write_call
-from toolwire.reading import Reading, finished, glancing, verbatim
+from toolwire.reading import Reading, finished, glancing
 from toolwire.room import Context, Glance
 from toolwire.wire import (
     Json,
@@ -193,7 +196,7 @@ def read_response(body: Object) -> Response:
         path = (_CHOICES, number)
         node = as_object(item, path)
         choices.append(_read_choice(node, path, reading, number))
-        if failure is None and isinstance(node.get("error"), dict):
+        if "error" in node and failure is None and isinstance(node["error"], dict):
             failure = read_failure(node, 0)
     usage = take_object(body, "usage", None)
     return Response(
@@ -227,8 +230,10 @@ def _read_choice(node: Object, path: Path, reading: Reading, position: int) -> C
 
 
 def write_response(response: Response, ledger: Ledger, context: Context) -> Object:
-    if response.origin is not None and verbatim(response.origin, NAME):
-        wire: Object = response.origin.wire
+    origin = response.origin
+    ours = origin is not None and origin.protocol == NAME
+    if ours and origin.intact:  # type: ignore[union-attr]
+        wire: Object = origin.wire  # type: ignore[union-attr]
         return wire
     if response.failure is not None:
         return failure_body(response.failure)
@@ -245,54 +250,49 @@ def write_response(response: Response, ledger: Ledger, context: Context) -> Obje
     }
     if response.usage is not None:
         out["usage"] = write_usage(response.usage)
-    return finished(out, response.origin, NAME)
+    return finished(out, origin, NAME) if ours else out
 
 
 def _write_choice(choice: Choice, ledger: Ledger, legacy: bool) -> Object:
-    wire = kept(choice.origin)
+    origin, finish = choice.origin, choice.finish
+    foreign = origin is not None and origin.protocol != NAME
+    wire = None if foreign else kept(origin)
     if wire is not None:
         return wire
-    finish = choice.finish
     legacy = legacy or (finish is not None and finish.raw == "function_call")
-    spoken = Spoken(choice.parts, place(choice), ledger)
     ending = Ending(legacy)
-    ending.calls, ending.refused = bool(spoken.calls), bool(spoken.refusals)
-    ending.incomplete = spoken.incomplete
-    out: Object = {
-        "index": choice.index,
-        "message": _write_message(spoken, ledger, legacy),
-        "logprobs": None,
-        "finish_reason": ending.word(finish, place(choice), ledger),
-    }
-    return finished(out, choice.origin, NAME)
+    message = write_plain_answer(choice.parts) if foreign and not legacy else None
+    if message is not None:
+        ending.calls = "tool_calls" in message
+    else:
+        spoken = Spoken(choice.parts, place(choice), ledger)
+        ending.calls, ending.refused = bool(spoken.calls), bool(spoken.refusals)
+        ending.incomplete = any(call.incomplete for call in spoken.calls)
+        message = _write_message(spoken, ledger, legacy)
+    word = ending.word(finish, place(choice), ledger)
+    out: Object = {"index": choice.index, "message": message, "logprobs": None, "finish_reason": word}
+    return out if foreign else finished(out, origin, NAME)
 
 
 def _write_message(spoken: Spoken, ledger: Ledger, legacy: bool) -> Object:
-    texts: list[str] = []
-    cited = False
+    text = plain_text(spoken.content)
     for part in spoken.content:
-        if isinstance(part, Text):
-            texts.append(part.text)
-            cited = cited or bool(part.citations)
-            if part.seal is not None:
-                ledger.note("seal-dropped", place(part), "the seal of a text was left out")
-        elif isinstance(part, Opaque):
+        if isinstance(part, Opaque):
             ledger.opaque(part)
-        else:
+        elif isinstance(part, Reasoning):
             spoken.reasoning.append(part)
-    text = "".join(texts)
+        elif part.seal is not None:
+            ledger.note("seal-dropped", place(part), "the seal of a text was left out")
     out: Object = {
         "role": "assistant",
         "content": text if text or not (spoken.calls or spoken.refusals) else None,
-        "refusal": "".join(spoken.refusals) or None if spoken.refusals else None,
-        "annotations": _write_citations(spoken) if cited else [],
+        "refusal": "".join(spoken.refusals) or None,
+        "annotations": _write_citations(spoken),
     }
-    if spoken.reasoning:
-        spoken.write_reasoning(out, ledger)
-    if spoken.media:
-        images = [image for part in spoken.media if (image := write_media(part, _ANY, ledger)) is not None]
-        if images:
-            out["images"] = images
+    spoken.write_reasoning(out, ledger)
+    images = [image for part in spoken.media if (image := write_media(part, _ANY, ledger)) is not None]
+    if images:
+        out["images"] = images
     if spoken.calls and legacy:
         _write_legacy(spoken.calls, out, ledger)
     elif spoken.calls:

@@ -26,14 +26,14 @@ from toolwire.reading import Reading, finished, numbered
 from toolwire.wire import Json, Object, Path
 
 _TOOLS: Path = (None, "tools")
-_DECLARED = frozenset({"tools", "functions", "web_search_options"})
 
 
 def is_legacy(request: Request | None) -> bool:
     """Does this client speak of `functions` only? Then its answers must too."""
-    if request is None or request.origin is None or not own(request.origin):
+    origin = request.origin if request is not None else None
+    if origin is None or origin.protocol != NAME:
         return False
-    return bool(request.origin.wire.get("functions")) and not request.origin.wire.get("tools")
+    return bool(origin.wire.get("functions")) and not origin.wire.get("tools")
 
 
 # --- declarations ---------------------------------------------------------------------------------------------------
@@ -42,14 +42,13 @@ def is_legacy(request: Request | None) -> bool:
 def read_tools(body: Object, reading: Reading) -> tuple[AnyTool, ...]:
     """`tools`, the old `functions`, and the hosted search, which has a key of its own."""
     found: list[AnyTool] = []
-    if _DECLARED.isdisjoint(body):
-        return ()
     for number, item in enumerate(wire.take_list(body, "tools", None) or ()):
         path: Path = (_TOOLS, number)
         found.append(_read_plain(item, path) or _read_tool(wire.as_object(item, path), path, reading))
-    for item, path in numbered(wire.take_list(body, "functions", None) or [], (None, "functions")):
-        node = wire.as_object(item, path)
-        found.append(_function(node, path, None, reading.origin(node, path, names.KNOWN_FUNCTION_TOOL)))
+    if "functions" in body:
+        for item, path in numbered(wire.take_list(body, "functions", None) or [], (None, "functions")):
+            node = wire.as_object(item, path)
+            found.append(_function(node, path, None, reading.origin(node, path, names.KNOWN_FUNCTION_TOOL)))
     search = wire.take_object(body, "web_search_options", None)
     if search is not None:
         found.append(_read_search(search, (None, "web_search_options"), reading))
@@ -222,14 +221,18 @@ def _write_hosted(tool: HostedTool, out: Object, family: Family, ledger: Ledger)
 
 def read_choice(body: Object, reading: Reading) -> ToolChoice | None:
     """`tool_choice` or the old `function_call`; None also for a form that nobody here knows."""
-    key = "tool_choice" if body.get("tool_choice") is not None else "function_call"
-    value, path = body.get(key), (None, key)
+    key = "tool_choice"
+    value = body.get(key)
     if value is None:
-        return None
-    origin = reading.whole(value, path)
+        key = "function_call"
+        value = body.get(key)
+        if value is None:
+            return None
+    path = (None, key)
+    origin = Origin(NAME, path, value)
     if isinstance(value, str):
         mode = names.MODES.get(value)
-        return ToolChoice(mode, origin=origin) if mode else None  # type: ignore[arg-type]
+        return ToolChoice(mode, (), False, origin) if mode else None  # type: ignore[arg-type]
     if not isinstance(value, dict):
         return None
     if key == "function_call":
@@ -303,10 +306,12 @@ def read_calls(items: list[Json], path: Path, reading: Reading) -> list[Call]:
 def _read_plain_call(node: Json, path: Path) -> Call | None:
     try:
         inner = node["function"]
-        id, kind, name, text = node["id"], node["type"], inner["name"], inner["arguments"]
+        id, name, text = node["id"], inner["name"], inner["arguments"]
+        if node["type"] != "function" or len(node) != 3 or len(inner) != 2:
+            return None
     except (LookupError, TypeError):
         return None
-    if kind != "function" or len(node) != 3 or len(inner) != 2 or not type(id) is type(name) is type(text) is str:
+    if type(id) is not str or type(name) is not str or type(text) is not str:
         return None
     return Call(id, name, text, "function", "", "", None, None, False, False, Origin(NAME, path, node))
 
@@ -380,7 +385,7 @@ def plain_call(call: Call) -> Object | None:
     """An ordinary call that is not of this protocol's making, at one go; None for every other."""
     if call.kind != "function" or not call.id or call.later or call.namespace:
         return None
-    if call.cache is not None or call.seal is not None or not call.arguments.strip():
+    if call.cache is not None or call.seal is not None or call.incomplete or not call.arguments.strip():
         return None
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 

@@ -77,7 +77,7 @@ _RANKS: Mapping[type, int] = MappingProxyType({Reasoning: 0, Text: 1, Media: 1, 
 class Spoken:
     """An assistant's parts, sorted into the slots that a message has for them. The wire has no other order."""
 
-    __slots__ = ("calls", "content", "incomplete", "media", "reasoning", "refusals")
+    __slots__ = ("calls", "content", "media", "reasoning", "refusals")
 
     def __init__(self, parts: tuple[Part, ...], where: Path, ledger: Ledger) -> None:
         self.reasoning: list[Reasoning] = []
@@ -85,8 +85,6 @@ class Spoken:
         self.media: list[Media] = []
         self.refusals: list[str] = []
         self.calls: list[Call] = []
-        self.incomplete = False
-        """Was one of the calls cut off?"""
         highest = 0
         for part in parts:
             rank = _RANKS.get(type(part), highest)
@@ -100,7 +98,6 @@ class Spoken:
                 self.content.append(part)
             elif type(part) is Call:
                 self.calls.append(part)
-                self.incomplete = self.incomplete or part.incomplete
             else:
                 self._sort(part, ledger)
 

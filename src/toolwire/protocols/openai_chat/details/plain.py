@@ -67,17 +67,37 @@ def write_plain(turn: Turn) -> Object | None:
 
 
 def _write_assistant(parts: tuple[Part, ...]) -> Object | None:
-    """One text, or calls, or the one before the others."""
     text = _text(parts[0])
+    calls = _calls(parts if text is None else parts[1:])
+    if calls is None:
+        return None
+    if calls:
+        return {"role": "assistant", "content": text, "tool_calls": calls}
+    return {"role": "assistant", "content": text}
+
+
+def write_plain_answer(parts: tuple[Part, ...]) -> Object | None:
+    """The message of an answer that another protocol's provider gave: a text, calls, or both."""
+    text = _text(parts[0]) if parts else None
+    calls = _calls(parts if text is None else parts[1:])
+    if calls is None or not parts:
+        return None
+    out: Object = {"role": "assistant", "content": text, "refusal": None, "annotations": []}
+    if calls:
+        out["content"] = text or None
+        out["tool_calls"] = calls
+    return out
+
+
+def _calls(parts: tuple[Part, ...]) -> list[Object] | None:
+    """Parts that are all ordinary calls."""
     calls: list[Object] = []
-    for part in parts if text is None else parts[1:]:
+    for part in parts:
         call = plain_call(part) if type(part) is Call else None
         if call is None:
             return None
         calls.append(call)
-    if calls:
-        return {"role": "assistant", "content": text, "tool_calls": calls}
-    return {"role": "assistant", "content": text}
+    return calls
 
 
 def _text(part: Part) -> str | None:
