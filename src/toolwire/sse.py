@@ -73,7 +73,7 @@ class Splitter:
             # The ordinary stream: frames end at blank lines, and what is cut waits whole.
             *blocks, rest = held.split(b"\n\n")
             self._tail = bytearray(rest)
-            return [frame for block in blocks if (frame := self._block(block)) is not None]
+            return self._blocks(blocks)
         # A CR at the very end may be half of a CRLF: leave it for the next bytes.
         half = held.endswith(b"\r")
         held = (held[:-1] if half else held).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
@@ -81,12 +81,17 @@ class Splitter:
         self._tail = bytearray(rest + b"\r" if half else rest)
         return [frame for line in lines if (frame := self._line(line)) is not None]
 
+    def _blocks(self, blocks: list[bytes]) -> list[Frame]:
+        frames: list[Frame] = []
+        for block in blocks:
+            if block.startswith(self._head) and b"\n" not in (data := block[len(self._head) :]):
+                frames.append(Frame(self._name, data))
+            elif (frame := self._block(block)) is not None:
+                frames.append(frame)
+        return frames
+
     def _block(self, block: bytes) -> Frame | None:
         """The frame of a whole block of lines."""
-        if block.startswith(self._head):
-            data = block[len(self._head) :]
-            if b"\n" not in data:
-                return Frame(self._name, data)
         ordinary = _ORDINARY(block)
         if ordinary is not None:
             name, data = ordinary.groups()

@@ -77,7 +77,9 @@ class StreamTranslation:
         self._index = self._onto = 0
         """The part that grows, by the provider's number and by the client's."""
         self._takers: tuple[Callable[[str], None], ...] = ()
-        """Who else keeps its text."""
+        """Who keeps its text."""
+        self._put: Callable[[Event], bytes] = self._writer.write
+        """Where it goes."""
 
     @property
     def called(self) -> bool:
@@ -155,7 +157,7 @@ class StreamTranslation:
             text = event.text  # type: ignore[union-attr]
             for take in self._takers:
                 take(text)
-            return self._writer.write(kind(self._onto, text))  # type: ignore[arg-type]
+            return self._put(kind(self._onto, text))  # type: ignore[arg-type]
         if kind is not UsageUpdate:
             self._growing = None
         fault = self._checker.check(event)
@@ -185,10 +187,10 @@ class StreamTranslation:
 
     def _expect(self, event: TextDelta | ArgumentsDelta, steps: AnswerSteps) -> None:
         """More like it, which need not be looked at again; rounds look at everything."""
-        grown = steps.grown(event) if self.failure is None and self.rounds is None else None
-        if grown is not None:
+        if self.failure is None and self.rounds is None:
             self._growing, self._index = type(event), event.index
-            self._onto, self._takers = grown
+            self._onto, self._takers = steps.grown(event)
+            self._put = self._writer.write if self._onto >= 0 else _held_back
             if self._fold is not None:
                 self._takers += (self._fold.taker(event.index),)
 
@@ -218,6 +220,10 @@ class StreamTranslation:
 
     def _carried(self, event: Carried) -> None:
         """What only one protocol knows is no part of the answer."""
+
+
+def _held_back(event: Event) -> bytes:
+    return b""
 
 
 _TAPS: Mapping[type, Callable[[StreamTranslation, Any], None]] = {

@@ -167,12 +167,10 @@ class AnswerSteps(Struct, eq=False):
         growing.pieces.append(event.text)
         return [] if growing.held else [ArgumentsDelta(growing.index, event.text)]
 
-    def grown(self, event: TextDelta | ArgumentsDelta) -> tuple[int, tuple[Callable[[str], None], ...]] | None:
-        """How this delta went on, and how all like it will until the part ends: the client's number of the part, and
-        who keeps the text. None where nothing of it went on."""
+    def grown(self, event: TextDelta | ArgumentsDelta) -> tuple[int, tuple[Callable[[str], None], ...]]:
+        """How this delta went on, and how all like it will until the part ends: the client's number of the part (-1
+        where it is held back), and who keeps the text."""
         growing = self.open[event.index]
-        if growing.held or growing.mute:
-            return None
         kept = isinstance(event, ArgumentsDelta) or (self.slots.on_next and isinstance(growing.part, Reasoning))
         return growing.index, (growing.pieces.append,) if kept else ()
 
