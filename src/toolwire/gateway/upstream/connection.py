@@ -246,8 +246,6 @@ class Connection(Waiting):
             except BaseException:
                 self.drop()
                 raise
-        if self.phase != BODY:
-            self._wake()
 
     def eof_received(self) -> None:
         """In TLS only the peer's farewell ends a body: a line that just went dead may have been cut by anyone. Some
@@ -316,6 +314,14 @@ class Connection(Waiting):
             self.phase = DONE
             if not self._parser.should_keep_alive():
                 self.keep = False
+            if self._sink is not None:
+                # In the same round as the last bytes are handed over; whoever waits goes on in the next.
+                self._loop.call_soon(self._ended)
+
+    def _ended(self) -> None:
+        # By now it may serve another request.
+        if self.phase == DONE:
+            self._wake()
 
     # --- what is rare -----------------------------------------------------------------------------------------------
 
