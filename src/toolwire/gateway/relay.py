@@ -8,7 +8,7 @@ from collections.abc import Callable
 from toolwire.exchange import StreamTranslation
 from toolwire.gateway import refusals
 from toolwire.gateway.asking import Asking, scrubbed
-from toolwire.gateway.call import Call, Flow
+from toolwire.gateway.call import Call, Flow, Streaming
 from toolwire.gateway.incoming import Incoming
 from toolwire.gateway.rounding import results_of
 from toolwire.gateway.state.engine import Outflow
@@ -75,7 +75,7 @@ class Outlet:
 async def relay(call: Call, flow: Flow, asking: Asking, outlet: Outflow) -> None:
     """The rest of a stream that has begun. However it ends, the client sees an end of its own protocol."""
     gate = gated(call, flow)
-    put = outlet.put if gate is None else _through(gate, outlet)
+    put = outlet.put if gate is None else _through(gate, flow.stream, outlet)
     try:
         put(b"".join(flow.pending))
         while True:
@@ -123,8 +123,10 @@ def gated(call: Call, flow: Flow) -> Gate | None:
     return Gate(call, stream) if sealed or call.keeper is not None or call.tooling is not None else None
 
 
-def _through(gate: Gate, outlet: Outflow) -> Callable[[bytes], bool]:
+def _through(gate: Gate, stream: Streaming, outlet: Outflow) -> Callable[[bytes], bool]:
     def put(data: bytes) -> bool:
+        if not gate.taps and not stream.finishes:
+            return outlet.put(data)
         more = outlet.put(gate.through(data))
         return more and not gate.due
 

@@ -13,6 +13,8 @@ class Gate:
         self._call = call
         self._stream = stream
         self._tap = call.keeper.tap() if call.keeper is not None else None
+        self.taps = self._tap is not None
+        """Must it see all that goes by? Else only what comes once an answer has ended."""
         self._watched = call.sealing is not None or call.tooling is not None
         """May there be something to do when an answer ends?"""
         self._ends = 0
