@@ -30,11 +30,11 @@ from toolwire.events import (
     UsageUpdate,
 )
 from toolwire.failures import TRUNCATED
-from toolwire.ir import Call, Failure, Finish, Origin, Part, Reasoning, Text
+from toolwire.ir import Call, Failure, Origin, Part, Reasoning, Text
 from toolwire.protocols.gemini.details.fragments import Fragments
 from toolwire.protocols.gemini.details.framing import Framing
 from toolwire.protocols.gemini.details.grounding import TOLD, read_grounding
-from toolwire.protocols.gemini.details.growing import More
+from toolwire.protocols.gemini.details.growing import Candidate, Channel, More
 from toolwire.protocols.gemini.errors import read_error
 from toolwire.protocols.gemini.names import (
     ANSWER,
@@ -73,30 +73,6 @@ def _unreadable(error: Malformed) -> Failure:
     return Failure("upstream", f"the provider's stream cannot be read: {error}", 502, "invalid_stream")
 
 
-class _Channel:
-    """Text that is still growing."""
-
-    __slots__ = ("index", "pieces", "thought")
-
-    def __init__(self, index: int, thought: bool) -> None:
-        self.index = index
-        self.thought = thought
-        self.pieces: list[str] = []
-
-
-class _Candidate:
-    """What is open of one candidate."""
-
-    __slots__ = ("call", "channel", "finish", "grounding", "index")
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.channel: _Channel | None = None
-        self.call: tuple[int, OpenCall] | None = None
-        self.finish: Finish | None = None
-        self.grounding: tuple[Object, Path] | None = None
-
-
 class StreamReader:
     """Bytes of one answer in, events out."""
 
@@ -110,7 +86,9 @@ class StreamReader:
         self._started = False
         self._done = False
         self._usage: tuple[Object, Path] | None = None
-        self._candidates: dict[int, _Candidate] = {}
+        self._candidates: dict[int, Candidate] = {}
+        self._growing: Channel | None = None
+        """The text that grew last, while it is open."""
 
     # --- bytes ---
 
@@ -180,23 +158,21 @@ class StreamReader:
     # --- chunks ---
 
     def _more(self, chunk: Json, path: Path, frame: Frame) -> Event | None:
-        """The short way for the usual chunk: more of the text that is open, in one part, and no other key."""
+        """The short way for the usual chunk: more of the text that grew last, in one part, and no other key."""
+        channel = self._growing
+        if channel is None:
+            return None
         try:
             more = convert(chunk, More)
         except ValidationError:
             return None
         (node,) = more.candidates
         (part,) = node.content.parts
-        one = self._candidates.get(node.index)
-        if one is None or (channel := one.channel) is None or channel.thought is not part.thought:
+        if node.index != channel.choice or part.thought is not channel.thought:
             return None
-        text, usage = part.text, more.usageMetadata
-        if not text:
-            return None
-        if usage.__class__ is dict:
+        usage, text = more.usageMetadata, part.text
+        if usage is not None:
             self._usage = (usage, (path, "usageMetadata"))
-        elif usage is not None:
-            return None
         channel.pieces.append(text)
         return TextDelta(channel.index, text, frame)
 
@@ -244,10 +220,10 @@ class StreamReader:
             )
         )
 
-    def _open(self, index: int) -> _Candidate:
+    def _open(self, index: int) -> Candidate:
         one = self._candidates.get(index)
         if one is None:
-            one = self._candidates[index] = _Candidate(index)
+            one = self._candidates[index] = Candidate(index)
         return one
 
     def _candidate(self, raw: Object, path: Path, number: int, frame: Frame) -> None:
@@ -274,7 +250,7 @@ class StreamReader:
 
     # --- parts ---
 
-    def _part(self, one: _Candidate, node: Object, path: Path, frame: Frame) -> None:
+    def _part(self, one: Candidate, node: Object, path: Path, frame: Frame) -> None:
         text = node.get("text")
         if isinstance(text, str):
             if len(node) == 1:
@@ -294,26 +270,27 @@ class StreamReader:
         if part is not None:
             self._whole(one, part, frame)
 
-    def _text(self, one: _Candidate, text: str, thought: bool, node: Object, path: Path, frame: Frame) -> None:
+    def _text(self, one: Candidate, text: str, thought: bool, node: Object, path: Path, frame: Frame) -> None:
         if not text:
             return
         channel = one.channel
         if channel is None or channel.thought is not thought:
             self._end_channel(one, frame)
-            channel = one.channel = _Channel(self._parts, thought)
+            channel = one.channel = Channel(self._parts, one.index, thought)
             self._parts += 1
             origin = Origin(NAME, path, node, intact=False)
             part: Part = Reasoning(form="summary", origin=origin) if thought else Text("", origin=origin)
             self._out.append(PartStart(channel.index, part, one.index, frame))
+        self._growing = channel
         channel.pieces.append(text)
         self._out.append(TextDelta(channel.index, text, frame))
 
-    def _end_channel(self, one: _Candidate, frame: Frame) -> None:
+    def _end_channel(self, one: Candidate, frame: Frame) -> None:
         if one.channel is not None:
             self._out.append(PartEnd(one.channel.index, frame=frame))
-            one.channel = None
+            one.channel = self._growing = None
 
-    def _whole(self, one: _Candidate, part: Part, frame: Frame) -> None:
+    def _whole(self, one: Candidate, part: Part, frame: Frame) -> None:
         """A part that came in one piece: a call, media, a signed text, what the provider's own tools did."""
         if isinstance(part, Text) and not part.text and part.seal is None:
             return
@@ -334,7 +311,7 @@ class StreamReader:
             out.append(SealDelta(index, part.seal, frame))
         out.append(PartEnd(index, frame=frame))
 
-    def _piece(self, one: _Candidate, call: Object, node: Object, path: Path, frame: Frame) -> None:
+    def _piece(self, one: Candidate, call: Object, node: Object, path: Path, frame: Frame) -> None:
         """One piece of a call whose arguments are streamed by JSON path."""
         name = take_text(call, "name", path)
         if name is not None:
@@ -353,7 +330,7 @@ class StreamReader:
         if not take_bool(call, "willContinue", path):
             self._end_call(one, frame, False)
 
-    def _end_call(self, one: _Candidate, frame: Frame, incomplete: bool) -> None:
+    def _end_call(self, one: Candidate, frame: Frame, incomplete: bool) -> None:
         if one.call is None:
             return
         index, opened = one.call
@@ -382,7 +359,7 @@ class StreamReader:
         out.append(ResponseEnd(tuple(self._reading.strays), SILENT))
         return out
 
-    def _ground(self, one: _Candidate) -> None:
+    def _ground(self, one: Candidate) -> None:
         """Citations need the text they belong to: only the one that is still open can take them."""
         channel = one.channel if one.channel is not None and not one.channel.thought else None
         if one.grounding is None:

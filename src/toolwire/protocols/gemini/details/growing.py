@@ -1,17 +1,45 @@
-"""The usual chunk of a stream, as types: more of one text in one part, and no key that we do not know.
-
-Whatever is otherwise (a wrong type, another key, a second part) does not fit, and goes the careful way.
+"""What is open while a stream is read, and the usual chunk as types: more of one text in one part, and no key that we
+do not know. Whatever is otherwise (a wrong type, another key, a second part) does not fit, and goes the careful way.
 """
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import Annotated
 
-from toolwire.wire import Json
+from msgspec import Meta, Struct
+
+from toolwire.ir import Finish
+from toolwire.protocols.gemini.parts import OpenCall
+from toolwire.wire import Json, Object, Path
+
+
+class Channel:
+    """Text that is still growing."""
+
+    __slots__ = ("choice", "index", "pieces", "thought")
+
+    def __init__(self, index: int, choice: int, thought: bool) -> None:
+        self.index = index
+        self.choice = choice
+        self.thought = thought
+        self.pieces: list[str] = []
+
+
+class Candidate:
+    """What is open of one candidate."""
+
+    __slots__ = ("call", "channel", "finish", "grounding", "index")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.channel: Channel | None = None
+        self.call: tuple[int, OpenCall] | None = None
+        self.finish: Finish | None = None
+        self.grounding: tuple[Object, Path] | None = None
 
 
 class _Part(Struct, forbid_unknown_fields=True, gc=False):
-    text: str
+    text: Annotated[str, Meta(min_length=1)]
     thought: bool = False
 
 
@@ -20,14 +48,14 @@ class _Content(Struct, forbid_unknown_fields=True, gc=False):
     role: Json = None
 
 
-class _Candidate(Struct, forbid_unknown_fields=True, gc=False):
+class _Answer(Struct, forbid_unknown_fields=True, gc=False):
     content: _Content
     index: int = 0
 
 
 class More(Struct, forbid_unknown_fields=True, gc=False):
-    candidates: tuple[_Candidate]
-    usageMetadata: Json = None
+    candidates: tuple[_Answer]
+    usageMetadata: Object | None = None
     promptFeedback: Json = None
     modelVersion: Json = None
     responseId: Json = None
