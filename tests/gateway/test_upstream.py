@@ -155,6 +155,7 @@ ANSWERS: dict[str, tuple[bytes, int, bytes | str]] = {
     "empty, in gzip": (lengthy(b"content-encoding: gzip", body=b""), 200, b""),
     "in something unknown": (lengthy(b"content-encoding: br", body=b"hello"), 200, b"hello"),
     "more than was promised": (lengthy(body=b"hello") + b"HTTP/1.1 200 OK\r\n", 200, b"hello"),
+    "more, a whole answer": (lengthy(body=b"hello") + lengthy(body=b"other"), 200, b"hello"),
     "more, and garbage": (lengthy(body=b"hello") + b"garbage", 200, b"hello"),
     "cut by its length": (HEAD + b"content-length: 9\r\n\r\nhello", 200, "cut"),
     "cut between chunks": (CHUNKED + b"5\r\nhello\r\n", 200, "cut"),
@@ -321,9 +322,10 @@ def test_a_request_is_one_head_and_its_body(run: Test) -> None:
 def test_nothing_can_be_smuggled_into_a_head(run: Test, method: str, path: str, headers: list[tuple[str, str]]) -> None:
     async def test() -> None:
         async with provider(serving) as peer, client() as made:
-            fault = await made.send(peer.address(), method, path, headers, b"")
-            assert isinstance(fault, Fault)
-            assert (fault.kind, peer.connections) == ("protocol", 0)
+            for given, own in (headers, []), ([], headers):
+                fault = await made.send(peer.address(), method, path, given, b"", own)
+                assert isinstance(fault, Fault)
+                assert (fault.kind, peer.connections) == ("protocol", 0)
 
     run(test())
 
@@ -389,6 +391,7 @@ def test_a_connection_is_used_again(run: Test) -> None:
         lengthy(b"connection: close", body=b"ok"),
         b"HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok",
         OK + b"HTTP/1.1 200 OK\r\n",
+        OK + OK,
         OK + b"x",
     ],
 )
@@ -558,8 +561,67 @@ def test_a_provider_that_does_not_take_the_body_runs_out_of_time(run: Test) -> N
     run(test())
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_a_provider_that_falls_silent_runs_out_of_time(run: Test, whole: bool) -> None:
+@pytest.mark.parametrize("greedy", [True, False])
+@pytest.mark.parametrize(
+    "name", [name for name, (wire, *_) in ANSWERS.items() if len(wire) < 1000 and not name.startswith("too long")]
+)
+def test_an_answer_that_is_poured_is_the_same(run: Test, name: str, greedy: bool) -> None:
+    wire, _, body = ANSWERS[name]
+
+    async def test() -> None:
+        async with provider(answering(*(wire[at : at + 1] for at in range(len(wire))))) as peer, client() as made:
+            answer = await asked(made, peer.address())
+            took: list[bytes] = []
+            end = await poured(answer, took, greedy)
+            if isinstance(end, Fault):
+                assert end.kind == body
+            else:
+                assert b"".join(took) == body
+
+    run(test())
+
+
+def test_no_more_is_poured_when_the_sink_fails(run: Test) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.say(CHUNKED)
+        await asking.wait()
+        await peer.say(b"5\r\nhello\r\n")
+        await peer.gone()
+
+    asking = asyncio.Event()
+
+    def sink(data: bytes) -> bool:
+        raise LookupError(data)
+
+    async def test() -> None:
+        failures: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: failures.append(told["exception"]))
+        async with provider(script) as peer, client() as made:
+            answer = await asked(made, peer.address())
+            asking.set()
+            fault = await answer.pour(sink)
+            assert isinstance(fault, Fault)
+            assert fault.kind == "cut"
+            assert [repr(failure) for failure in failures] == ["LookupError(b'hello')"]
+
+    run(test())
+
+
+async def poured(answer: Answer, took: list[bytes], greedy: bool) -> bytes | Fault:
+    """To a sink that takes all, or always has had enough for now."""
+
+    def sink(data: bytes) -> bool:
+        took.append(data)
+        return greedy
+
+    while (end := await answer.pour(sink)) is None:
+        pass
+    return end
+
+
+@pytest.mark.parametrize("way", ["whole", "chunks", "poured"])
+def test_a_provider_that_falls_silent_runs_out_of_time(run: Test, way: str) -> None:
     async def script(peer: Peer) -> None:
         await peer.request()
         await peer.say(CHUNKED + b"5\r\nhello\r\n")
@@ -568,10 +630,14 @@ def test_a_provider_that_falls_silent_runs_out_of_time(run: Test, whole: bool) -
     async def test() -> None:
         async with provider(script) as peer, client(between_bytes=0.05) as made:
             answer = await asked(made, peer.address())
-            chunks = [await answer.read(LIMIT)] if whole else await drained(answer)
-            fault = chunks[-1]
+            took: list[bytes] = []
+            if way == "poured":
+                fault: bytes | Fault = await poured(answer, took, greedy=True)
+            else:
+                *rest, fault = [await answer.read(LIMIT)] if way == "whole" else await drained(answer)
+                took += [chunk for chunk in rest if isinstance(chunk, bytes)]
             assert isinstance(fault, Fault)
-            assert (fault.kind, chunks[:-1]) == ("idle-timeout", [] if whole else [b"hello"])
+            assert (fault.kind, took) == ("idle-timeout", [] if way == "whole" else [b"hello"])
 
     run(test())
 
