@@ -490,6 +490,43 @@ def test_what_cannot_be_told_apart_fails(parts: Any, code: str | None) -> None:
     assert (failure and failure.code) == code
 
 
+def _chunk(part: Any, **more: Any) -> Any:
+    return {"candidates": [{"content": {"parts": [part], "role": "model"}, "index": 0, **more}]}
+
+
+@pytest.mark.parametrize(
+    ("odd", "code"),
+    [
+        (_chunk({"text": "c"}), "stop"),
+        (_chunk({"text": "c"}, index=0.0), "stop"),
+        (_chunk({"text": "c"}, index=False), "invalid_stream"),
+        (_chunk({"text": 5}), "invalid_stream"),
+        (_chunk({"text": "c", "thought": 1}), "invalid_stream"),
+        (_chunk({"text": "c"}) | {"usageMetadata": 5}, "invalid_stream"),
+        (_chunk({"text": "c"}) | {"error": {"code": 503, "message": "m", "status": "UNAVAILABLE"}}, "UNAVAILABLE"),
+    ],
+)
+def test_a_chunk_that_is_nearly_like_the_last_is_still_looked_at(odd: Any, code: str) -> None:
+    chunks = [_chunk({"text": "a"}), _chunk({"text": "b"}), odd, _chunk({"text": "d"}, finishReason="STOP")]
+    response = fold(events_of(b"".join(b"data: %b\n\n" % encode(chunk) for chunk in chunks)))
+    assert (response.failure.code if response.failure else response.choices[0].finish.kind) == code
+    if response.failure is None:
+        assert "".join(part.text for part in response.choices[0].parts if isinstance(part, Text))[:2] == "ab"
+
+
+@pytest.mark.parametrize("size", [0, 1, 100])
+def test_an_error_without_its_data_is_found_behind_many_chunks(size: int) -> None:
+    chunk = b"data: %b\n\n" % encode(_chunk({"text": "a"}))
+    bare = b'{"error": {"code": 503, "message": "m",\n "status": "UNAVAILABLE"}}\n'
+    reader = ROOM.stream_reader()
+    for _ in range(40):
+        reader.feed(chunk)
+    pieces = [bare[at : at + size] for at in range(0, len(bare), size)] if size else [bare]
+    events = [event for piece in pieces for event in reader.feed(piece)] + reader.close()
+    assert isinstance(events[-1], ResponseFailed)
+    assert events[-1].failure.code == "UNAVAILABLE"
+
+
 def test_usage_alone_is_no_end() -> None:
     failure = fold(events_of(b'data: {"usageMetadata":{"promptTokenCount":3}}\n\n')).failure
     assert failure is not None

@@ -1147,6 +1147,8 @@ DIALECTS: dict[str, tuple[list[Any], list[Any]]] = {
     "index left out": ([created(), added(BARE), arguments('{"a":1}', output_index=None), done(CALL), completed(CALL)], ONE_CALL),
     "other ids at the end": ([created(), added(BARE), arguments('{"a":1}'), done(CALL), completed({**CALL, "id": "fc_2"})], ONE_CALL),
     "text as deltas and done": ([created(), added(HOLLOW), text("Hel"), text("lo"), text("Hello", "done"), done(MESSAGE), completed(MESSAGE)], ONE_TEXT),
+    "sequence and padding": ([created(), added(HOLLOW), *(text(one, sequence_number=at, obfuscation="x" * at) for at, one in enumerate("Hello")), done(MESSAGE), completed(MESSAGE)], ONE_TEXT),
+    "an event between deltas": ([created(), added(HOLLOW), text("He"), text("l"), text("Hel", "done"), text("l"), text("o"), done(MESSAGE), completed(MESSAGE)], ONE_TEXT),
     "text only in done": ([created(), added(HOLLOW), text("Hello", "done"), done(MESSAGE), completed(MESSAGE)], ONE_TEXT),
     "text only in the item": ([created(), added(HOLLOW), done(MESSAGE), completed(MESSAGE)], ONE_TEXT),
     "text only in completed": ([completed(MESSAGE)], ONE_TEXT),
@@ -1179,6 +1181,9 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "delta for nobody": (sse(created(), {**arguments("x"), "output_index": None, "item_id": "?"}), "invalid_stream"),
     "two items at one place": (sse(created(), added(BARE), added(HOLLOW)), "invalid_stream"),
     "index of wrong type": (sse(created(), {**added(BARE), "output_index": "0"}), "invalid_stream"),
+    "index of wrong type behind others": (sse(created(), added(HOLLOW), text("a"), text("b"), text("c", output_index=False)), "invalid_stream"),
+    "text of wrong type behind others": (sse(created(), added(HOLLOW), text("a"), text("b"), {**text(""), "delta": 5}), "invalid_stream"),
+    "error in a delta": (sse(created(), added(HOLLOW), text("a"), text("b"), text("c", error={"code": "server_error", "message": "m"})), "server_error"),
     "nested error": (sse({"type": "error", "error": {"type": "server_error", "code": "server_error", "message": "m"}}), "server_error"),
     "flat error": (sse({"type": "error", "code": "rate_limit_exceeded", "message": "m", "param": None}), "rate_limit_exceeded"),
     "error without type": (b'data: {"error":{"message":"m","code":"insufficient_quota"}}\n\n', "insufficient_quota"),
@@ -1195,6 +1200,12 @@ def test_broken_streams_become_failures(name: str) -> None:
     assert [event.failure.code for event in failures] == [code]
     assert not any(isinstance(event, ResponseEnd) for event in events)
     assert read_stream(data, 3) == events
+
+
+def test_an_unknown_key_of_a_delta_is_noted_wherever_it_stands() -> None:
+    end = read_stream(sse(created(), added(HOLLOW), text("Hel"), text("l"), text("o", new=1), completed(MESSAGE)))[-1]
+    assert isinstance(end, ResponseEnd)
+    assert [stray.key for stray in end.strays if stray.key == "new"] == ["new"]
 
 
 def test_both_namings_of_raw_reasoning_and_several_summaries() -> None:
