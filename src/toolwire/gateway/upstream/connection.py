@@ -50,6 +50,7 @@ class Connection(Waiting):
 
     __slots__ = (
         "_barren",
+        "_coming",
         "_everyone",
         "_farewell",
         "_idle",
@@ -78,6 +79,8 @@ class Connection(Waiting):
         self._barren = 0
         self.status = 0
         self.headers: dict[str, str] = {}
+        self._coming: dict[str, str] = {}
+        """Headers before they are all there, or trailers, which nobody reads."""
         self.bodiless = False
         self.seen = False
 
@@ -88,7 +91,7 @@ class Connection(Waiting):
         self.phase = HEAD
         self.seen = False
         self.bodiless = bodiless
-        self.headers = {}
+        self._coming = {}
         self._barren = 0
         if self.lost or self._transport.is_closing():
             fault = Fault("cut", f"{self.peer} closed the connection before it was asked")
@@ -289,20 +292,18 @@ class Connection(Waiting):
             raise Enough
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self.phase == HEAD:
-            headers = self.headers
-            key = _names[name]
-            text = value.decode("latin-1").rstrip()
-            headers[key] = f"{headers[key]}, {text}" if key in headers else text
+        headers, key = self._coming, _names[name]
+        text = value.decode("latin-1").rstrip()
+        if key in headers:
+            text = f"{headers[key]}, {text}"
+        headers[key] = text
 
     def on_headers_complete(self) -> None:
-        if self.phase != HEAD:
-            return
         status = self._parser.get_status_code()
+        headers, self._coming = self._coming, {}
         if status < 200:
-            self.headers = {}
             return
-        self.status = status
+        self.status, self.headers = status, headers
         self.phase = BODY
         if self.bodiless:
             # The parser does not know that this was a HEAD and would wait for a body.
