@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -1067,6 +1068,69 @@ def added_up(data: bytes) -> list[tuple[str, str, str]]:
             slot[2] += function.get("arguments") or ""
     assert len(finishes) == 1
     return [(id, name, text) for id, name, text in found]
+
+
+def chunk(delta: Any, index: Any = 0, **fields: Any) -> dict[str, Any]:
+    head = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m", "system_fingerprint": None}
+    return {**head, "choices": [{"index": index, "delta": delta, "logprobs": None, "finish_reason": None}], **fields}
+
+
+def piece(text: Any, index: Any = 0, choice: Any = 0, **fields: Any) -> dict[str, Any]:
+    return chunk({"tool_calls": [{"index": index, **fields, "function": {"arguments": text}}]}, choice)
+
+
+SAYING = [
+    chunk({"role": "assistant", "content": ""}),
+    *(chunk({"content": text}) for text in ("one ", "two ", "three ")),
+]
+CALLING = [
+    chunk({"tool_calls": [{"index": 0, "id": "a", "type": "function", "function": {"name": "f", "arguments": ""}}]}),
+    *(piece(text) for text in ('{"key":', ' "va', "lu", 'e"')),
+]
+DETAILS = {"reasoning_details": [{"type": "reasoning.text", "text": "hm"}]}
+THINKING = [SAYING[0], chunk({"reasoning": "hm", **DETAILS}), chunk({"reasoning": "hm", **DETAILS})]
+LIKE = [
+    (THINKING, chunk({"reasoning": "no copy", **DETAILS})),
+    *((SAYING, chunk({"content": value})) for value in ("", None, 0, True, ["x"], [{"type": "text", "text": "x"}], {})),
+    *((SAYING, chunk({"content": "x"}, value)) for value in (False, 0.0, None, 1, "0", 1000)),
+    *((SAYING, chunk({"content": "x"}, **{key: value})) for key, value in (
+        ("obfuscation", "abc"), ("created", 2), ("created", True), ("id", "c2"), ("id", None), ("service_tier", "x"),
+        ("system_fingerprint", "fp"), ("usage", {"prompt_tokens": 1}), ("usage", []), ("error", {"message": "no"}),
+        ("object", "error"), ("choices", []), ("choices", 0),
+    )),
+    *((SAYING, chunk({"content": "x", key: value})) for key, value in (
+        ("role", "assistant"), ("refusal", "no"), ("refusal", 0), ("reasoning", "hm"), ("new", 1), ("tool_calls", []),
+        ("annotations", [{}]), ("function_call", {}),
+    )),
+    (SAYING, chunk("x")),
+    (SAYING, piece("{}")),
+    *((CALLING, piece(value)) for value in ("", None, 0, {"a": 1}, '{"key": "value"}', '{"key": "value"')),
+    *((CALLING, piece("x", value)) for value in (False, 0.0, None, 1, "0")),
+    *((CALLING, piece("x", 0, value)) for value in (False, 1)),
+    *((CALLING, piece("x", 0, **{key: value})) for key, value in (
+        ("id", "a"), ("id", "b"), ("id", ""), ("type", "function"), ("type", "custom"), ("custom", {"input": "x"}),
+        ("extra_content", {"google": {"thought_signature": "s"}}), ("new", 1),
+    )),
+    (CALLING, chunk({"content": "x"})),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "odd"), LIKE, ids=range(len(LIKE)))
+def test_a_chunk_like_the_one_before_says_what_it_says_alone(before: Any, odd: dict[str, Any]) -> None:
+    # What comes after a chunk without choices is like none before.
+    apart = chunk({}, choices=[])
+    runs = []
+    for between in ([], [apart]):
+        chunks = [item for one in (*before, odd, odd, before[-1]) for item in (one, *between)]
+        data = b"".join(sse.bare(wire.encode(item)) for item in chunks) + sse.bare(b"[DONE]")
+        events = [event for event in read_all(data) if not isinstance(event, Carried) or event.frame.json != apart]
+        strays = [stray.key for event in events if isinstance(event, ResponseEnd) for stray in event.strays]
+        runs.append(([re.sub(r"event/\d+", "", repr(forget(event))) for event in events], strays, frames_of(events)))
+    assert runs[0] == runs[1]
+
+
+def frames_of(events: list[Event]) -> list[Any]:
+    return [event.frame.json for event in events if event.frame is not None and not event.frame.silent]
 
 
 def test_a_call_ends_when_the_next_one_begins() -> None:

@@ -55,14 +55,13 @@ class TextPattern:
 
 
 class CallPattern:
-    __slots__ = ("_call", "_chunk", "_function", "_index", "_slot")
+    __slots__ = ("_chunk", "_function", "_index", "_slot")
 
     def __init__(self, chunk: Object, slot: Growing) -> None:
         choice = chunk["choices"][0]
         self._chunk = chunk
         self._index = choice["index"]
-        self._call = choice["delta"]["tool_calls"][0]
-        self._function = self._call["function"]
+        self._function = choice["delta"]["tool_calls"][0]["function"]
         self._slot = slot
 
     def again(self, frame: sse.Frame) -> Event | None:
@@ -95,7 +94,9 @@ def _is_loosely(pattern: Object, chunk: Object) -> bool:
     for key in _LOOSE:
         if key in chunk:
             pattern[key] = chunk[key]
-    return chunk == pattern
+            if chunk == pattern:
+                return True
+    return False
 
 
 def pattern_of(data: bytes, event: Event, answers: Mapping[int, Answer]) -> Pattern | None:
