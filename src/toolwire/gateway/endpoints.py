@@ -61,13 +61,13 @@ class Endpoints:
         self._desk = desk
         self._servers = servers
         self._limit = state.config.server.max_body
-        unseen = bool(servers) or bool(state.policy)
-        self._simple = frozenset(
-            room.name
-            for room in dialects.rooms
-            if room.keeping is None and not unseen and (room.rules.seals or not desk.book.keeps)
-        )
-        """Protocols whose clients want no more than an answer, and carry all of it themselves."""
+        self._unseen = bool(servers) or bool(state.policy)
+        rooms = dialects.rooms if desk.book.keeps else ()
+        self._sealed = frozenset(room.name for room in rooms if self._unseen or not room.rules.seals)
+        """Protocols whose clients cannot carry all of an answer themselves."""
+        bare = [room.name for room in dialects.rooms if room.keeping is None and not self._unseen]
+        self._simple = frozenset(bare) - self._sealed
+        """Protocols whose clients want no more than an answer, and carry all of it."""
         self.open: Mapping[str, Callable[[], Reply]] = {
             "/livez": lambda: Reply(200, TEXT, b"ok\n"),
             "/readyz": lambda: Reply(503, TEXT, b"stopping\n") if engine.leaving() else Reply(200, TEXT, b"ok\n"),
@@ -123,13 +123,14 @@ class Endpoints:
 
     async def _begun(self, call: Call, targets: tuple[Target, ...]) -> Reply | Refusal | Job | None:
         """What a client wants besides an answer, and what it cannot carry itself."""
-        desk = self._desk
-        if self._servers:
-            await self._equip(call, targets[0])
-        call.unseen = bool(self._servers) or bool(self.state.policy)
-        if (call.unseen or not call.client.rules.seals) and desk.book.keeps:
+        desk, client = self._desk, call.client
+        if self._unseen:
+            call.unseen = True
+            if self._servers:
+                await self._equip(call, targets[0])
+        if client.name in self._sealed:
             call.sealing = desk.seals.of(owner_of(call.visitor))
-        return await desk.begin(call, targets, self._engine) if call.client.keeping is not None else None
+        return await desk.begin(call, targets, self._engine) if client.keeping is not None else None
 
     def _read(self, call: Call, asked: Asked, body: bytes | Failure) -> tuple[Target, ...] | Refusal:
         """What the body asks for, and where that is."""
