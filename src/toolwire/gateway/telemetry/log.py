@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from operator import attrgetter
 
 import msgspec
@@ -43,6 +44,7 @@ def _path(record: Record) -> str:
 
 
 Tries = list[tuple[str, str, float]]
+Details = list[tuple[str, str, str]]
 
 
 def _attempts(tries: Tries) -> Tries:
@@ -120,7 +122,7 @@ class Own(msgspec.Struct, omit_defaults=True, gc=False):
     bytes_in: int = 0
     bytes_out: int = 0
     note: str = ""
-    details: list[tuple[str, str, str]] = []
+    details: Details = []
     """Every loss: its code, its place in the request or the answer, and what happened."""
     request: str = ""
     response: str = ""
@@ -159,6 +161,14 @@ def json_repeated(record: Record) -> tuple[str, ...]:
     return (_encode(line).decode()[1:-1],)
 
 
+def _clean_details(details: Details) -> Details:
+    """Mostly there is nothing to clean, which is seen at one look."""
+    texts = list(chain.from_iterable(details))
+    if max(map(len, texts), default=0) <= LIMIT and "".join(texts).isprintable():
+        return details
+    return [(code, clean(place), clean(what)) for code, place, what in details]
+
+
 def json_line(record: Record, stamp: str, repeated: tuple[str, ...], bodies: bool) -> str:
     started, first, tries, usage = record.started, record.first_byte, record.attempts, record.usage
     id, theirs = record.request_id, record.upstream_id
@@ -178,7 +188,7 @@ def json_line(record: Record, stamp: str, repeated: tuple[str, ...], bodies: boo
         record.bytes_out,
     )
     if record.ledgers:
-        own.details = [(loss.code, clean(loss.path), clean(loss.what)) for loss in record.told[:DETAILS]]
+        own.details = _clean_details(record.details[:DETAILS])
     if record.note:
         own.note = clean(redact(record.note), 500)
     if bodies:
