@@ -67,8 +67,7 @@ from toolwire.wire import (
 
 def read_response(body: Object) -> Response:
     reading = PartReading()
-    as_object(body, None)
-    if isinstance(body.get("error"), dict):
+    if isinstance(as_object(body, None).get("error"), dict):
         return Response(failure=read_error(body, 0, {}), origin=reading.whole(body, None))
     node, origin = reading.spelled(body, None, ANSWER)
     choices = []

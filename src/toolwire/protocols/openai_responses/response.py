@@ -34,7 +34,6 @@ from toolwire.wire import (
     Path,
     as_list,
     as_object,
-    decode,
     take_int,
     take_list,
     take_object,
@@ -135,13 +134,13 @@ def read_usage(body: Object, path: Path, reading: Reading) -> Usage | None:
 
 
 def write_response(response: Response, ledger: Ledger, context: Context) -> Object:
-    origin = response.origin
-    if verbatim(origin, NAME):
-        wire: Object = origin.wire  # type: ignore[union-attr]
+    origin = response.origin if own(response.origin) else None
+    if origin is not None and origin.intact:
+        wire: Object = origin.wire
         return wire
     out = opened(response.id, response.model, response.created, context, ledger.source == NAME)
-    if own(origin):
-        out.update(origin.extra)  # type: ignore[union-attr]
+    if origin is not None:
+        out.update(origin.extra)
     choices = response.choices
     choice = choices[0] if choices else Choice(0, ())
     for other in choices[1:]:
@@ -161,7 +160,7 @@ def write_response(response: Response, ledger: Ledger, context: Context) -> Obje
 def opened(id: str, model: str, created: int | None, context: Context, given: bool = False) -> Object:
     """An answer in progress: every key that clients insist on, and what the request said. `given`: its id is one that
     a provider of this protocol gave."""
-    out: Object = decode(_BLANK)
+    out: Object = _fresh(_BLANK)
     request = context.request
     if request is not None and own(request.origin):
         wire: Object = request.origin.wire  # type: ignore[union-attr]
@@ -187,6 +186,7 @@ def _id(id: str, seed: str) -> str:
 
 _BLANK = msgspec.json.encode(TEMPLATE, enc_hook=dict)
 """Every answer needs one of its own."""
+_fresh = msgspec.json.Decoder().decode
 
 
 def _effective(tool: Json) -> Json:

@@ -207,8 +207,7 @@ class StreamWriter:
         item = self._open
         if item is None:
             return b""
-        if isinstance(event, item.grows) and event.text:
-            text = event.text
+        if isinstance(event, item.grows) and (text := event.text):
             item.pieces.append(text)
             out = self._out
             number = out.number

@@ -38,14 +38,14 @@ def read_ordinary(node: Object, path: Path) -> Turn | None:
 def _read_texts(node: Object, path: Path) -> Turn | None:
     """A message that has nothing but `role` and `content` (and perhaps `type`), and holds texts only."""
     word, content = node.get("role"), node.get("content")
-    role = ROLES.get(word) if type(word) is str else None
+    role = ROLES.get(word) if word.__class__ is str else None
     if role is None:
         return None
     at = (path, "content")
-    if type(content) is str:
+    if content.__class__ is str:
         text = Text(content, (), None, None, Origin(NAME, at, content))
         return Turn(role, (text,), "", "", Origin(NAME, path, node))
-    if type(content) is not list:
+    if content.__class__ is not list:
         return None
     parts: list[Text] = []
     for part in content:
@@ -53,7 +53,7 @@ def _read_texts(node: Object, path: Path) -> Turn | None:
             kind, said = part["type"], part["text"]
         except (TypeError, KeyError):
             return None
-        if type(said) is not str:
+        if said.__class__ is not str:
             return None
         plain = len(part) == 2 and (kind == "input_text" or kind == "output_text")
         if not plain and (kind != "output_text" or len(part) != 3 or part.get("annotations") != []):
@@ -68,7 +68,12 @@ def read_ordinary_tool(node: Object, path: Path) -> Tool | None:
         kind, name, about, parameters = node["type"], node["name"], node["description"], node["parameters"]
     except KeyError:
         return None
-    if kind != "function" or type(name) is not str or type(about) is not str or type(parameters) is not dict:
+    if (
+        kind != "function"
+        or name.__class__ is not str
+        or about.__class__ is not str
+        or parameters.__class__ is not dict
+    ):
         return None
     strict = node.get("strict")
     if len(node) != 4 and (len(node) != 5 or type(strict) is not bool):
