@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, ValidationError, convert
 from msgspec.structs import replace
 
 from toolwire import ids
@@ -65,7 +65,58 @@ from toolwire.wire import (
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
+class _Content(Struct, forbid_unknown_fields=True, gc=False):
+    parts: list[Json]
+    role: Json = None
+
+
+class _Candidate(Struct, forbid_unknown_fields=True, gc=False):
+    content: _Content
+    finishReason: str
+    index: int = 0
+
+
+class _Usual(Struct, forbid_unknown_fields=True, gc=False):
+    """The usual answer: one candidate that has ended, and no key that we do not know."""
+
+    candidates: tuple[_Candidate]
+    usageMetadata: Object | None = None
+    modelVersion: str = ""
+    responseId: str = ""
+    createTime: Json = None
+
+
+def _read_usual(body: Object) -> Response | None:
+    """The short way for the usual answer; None for any other, and for one that ends within a call."""
+    try:
+        usual = convert(body, _Usual)
+    except ValidationError:
+        return None
+    (node,) = usual.candidates
+    reading = PartReading()
+    path = ((None, "candidates"), 0)
+    parts = _read_said(node.content.parts, (path, "content"), reading)
+    if reading.open is not None:
+        return None
+    word = node.finishReason.upper()
+    finish = Finish(FINISHES.get(word, "other"), word)
+    usage = usual.usageMetadata
+    return Response(
+        usual.responseId,
+        usual.modelVersion,
+        read_time(usual.createTime, reading),
+        (Choice(node.index, tuple(parts), finish, Origin(NAME, path, body["candidates"][0])),),
+        None if usage is None else read_usage(usage, (None, "usageMetadata"), reading),
+        broken(finish),
+        Origin(NAME, None, body),
+        tuple(reading.strays),
+    )
+
+
 def read_response(body: Object) -> Response:
+    usual = _read_usual(body)
+    if usual is not None:
+        return usual
     reading = PartReading()
     if isinstance(as_object(body, None).get("error"), dict):
         return Response(failure=read_error(body, 0, {}), origin=reading.whole(body, None))
@@ -102,9 +153,7 @@ def _read_candidate(item: Json, path: Path, number: int, reading: PartReading) -
     if content is not None:
         here = (path, "content")
         items = take_list(reading.inner(content, here, CONTENT), "parts", here)
-        read = read_parts(items, (here, "parts"), reading) if items else []
-        # An empty text without a signature only fills a place, as in the last chunk of a stream.
-        parts = [part for part in read if not isinstance(part, Text) or part.text or part.seal is not None]
+        parts = _read_said(items, here, reading) if items else []
     said = len(parts)
     if reading.open is not None:
         parts.append(reading.open.closed(incomplete=True))
@@ -114,6 +163,12 @@ def _read_candidate(item: Json, path: Path, number: int, reading: PartReading) -
         parts = _grounded(node, parts, texts, path, reading)
     index = take_int(node, "index", path)
     return Choice(number if index is None else index, tuple(parts), read_finish(node, path), origin)
+
+
+def _read_said(items: list[Json], path: Path, reading: PartReading) -> list[Part]:
+    """The parts, without those that only fill a place, as in the last chunk of a stream: empty and not signed."""
+    read = read_parts(items, (path, "parts"), reading)
+    return [part for part in read if not isinstance(part, Text) or part.text or part.seal is not None]
 
 
 def _grounded(
