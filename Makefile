@@ -11,7 +11,7 @@ LOCK  := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-
          --no-header --no-annotate pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-agents test-agents-full lint types check format bench bench-gateway conformance faces lock clean
+.PHONY: help serve test test-agents test-agents-full lint types check format bench bench-gateway bench-bytecodes conformance faces lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ bench: $(BENCH)/.ready ## Measure speed beside other libraries, in an environmen
 
 bench-gateway: $(BENCH)/.ready ## Measure the gateway beside a floor and other gateways
 	@$(BENCH)/bin/python -m bench.gateway $(ARGS)
+
+bench-bytecodes: $(VENV)/.ready ## Count what the interpreter does for an exchange; the same on every machine
+	@$(BIN)/python -m bench.gateway.bytecodes $(ARGS)
 
 conformance: $(VENV)/.ready $(BENCH)/.ready $(if $(filter portkey,$(GATEWAYS)),$(PORTKEY)/.ready) ## Play the cases through this gateway and others, and write docs/conformance.md
 	@for gateway in $(GATEWAYS); do \

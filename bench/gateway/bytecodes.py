@@ -1,0 +1,131 @@
+"""How much the interpreter does for an exchange: bytecodes of our own code, counted, so that no clock is needed.
+
+python -m bench.gateway.bytecodes [--pair CLIENT TARGET] [--functions N]
+
+Provider, gateway and client run in one process and talk over real sockets. What the gateway spends beside its own
+bytecode (C calls, the system) is not seen: a change that counts less here is measured by `make bench-gateway` too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import os
+import socket
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import uvloop
+from msgspec import Struct
+
+import toolwire
+from bench.gateway import canned, load, provider, systems
+from bench.gateway.__main__ import PAIRS
+from bench.gateway.measure import _headers
+from toolwire.gateway.app import app
+from toolwire.gateway.server import Server
+
+OURS = str(Path(toolwire.__file__).parent)
+TIMES = 10
+
+
+class Count(Struct):
+    """Of one exchange, on average."""
+
+    total: float
+    functions: list[tuple[float, str]]
+
+
+def exchanges(client: str, target: str, stream: bool = False, times: int = TIMES) -> Count:
+    """The bytecodes of one small exchange. The events of a stream come one by one."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
+        os.environ.setdefault("BENCH_KEY", "bench")
+        found = uvloop.run(_counted(Path(folder), client, target, stream, times))
+    rows = [(count / times, _named(code)) for code, count in found.most_common()]
+    return Count(sum(count for count, _ in rows), rows)
+
+
+def an_event(client: str, target: str, whole: Count, times: int = 2) -> float:
+    """What an event of a stream adds to the exchange."""
+    return (exchanges(client, target, True, times).total - whole.total) / len(canned.events(target))
+
+
+async def _counted(folder: Path, client: str, target: str, stream: bool, times: int) -> Counter[CodeType]:
+    bound = socket.create_server(("127.0.0.1", 0))
+    bound.setblocking(False)
+    port: int = bound.getsockname()[1]
+    path, body = canned.asked(canned.requests("small")[client], client, canned.MODELS[target], stream)
+    job = load.Job(
+        port=port,
+        path=path,
+        headers=_headers(client),
+        body=body.decode(),
+        requests=times,
+        connections=1,
+        needle=canned.TOOL,
+    )
+    async with await provider.start(0) as behind:
+        systems.toolwire(port, behind.sockets[0].getsockname()[1], folder)
+        gateway = app(folder / "toolwire.toml")
+        server = Server(gateway.handle, gateway.broken)
+        gateway.open()
+        await server.listen(bound, 8)
+        await load.run(job)  # the first find nothing ready
+        with _counting() as counts:
+            result = await load.run(job)
+        await server.close(1.0)
+        await gateway.close(at_once=True)
+    if result.wrong:
+        raise RuntimeError(f"{result.wrong} wrong answers: {result.statuses}")
+    return counts
+
+
+@contextlib.contextmanager
+def _counting() -> Iterator[Counter[CodeType]]:
+    counts: Counter[CodeType] = Counter()
+
+    def trace(frame: FrameType, event: str, arg: object) -> Any:
+        code = frame.f_code
+        if event == "call":
+            if not code.co_filename.startswith(OURS):
+                return None
+            frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        elif event == "opcode":
+            counts[code] += 1
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield counts
+    finally:
+        sys.settrace(before)
+
+
+def _named(code: CodeType) -> str:
+    return f"{code.co_filename[len(OURS) + 1 :]} {code.co_qualname}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="bench.gateway.bytecodes", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--pair", nargs=2, metavar=("CLIENT", "TARGET"), help="this pair only")
+    parser.add_argument("--functions", type=int, default=0, metavar="N", help="show the dearest functions as well")
+    chosen = parser.parse_args()
+    pairs = [(chosen.pair[0], chosen.pair[1])] if chosen.pair else PAIRS
+    print(f"{'bytecodes':36}{'exchange':>10}{'an event':>10}")
+    for client, target in pairs:
+        whole = exchanges(client, target)
+        print(f"{f'{client} → {target}':36}{whole.total:10,.0f}{an_event(client, target, whole):10,.0f}", flush=True)
+        for count, name in whole.functions[: chosen.functions]:
+            print(f"{count:10,.0f}  {name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
