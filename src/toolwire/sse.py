@@ -6,10 +6,15 @@ Frames are cut on bytes and only whole ones are decoded, so no split of the inpu
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
 MAX_FRAME = 64 * 1024 * 1024
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+_decode_text = msgspec.json.Decoder(str).decode
 _ORDINARY = re.compile(rb"(?:event: ([^\n]*)\n)?data: ([^\n]*)").fullmatch
 
 
@@ -32,7 +37,7 @@ class Splitter:
         self._event: str | None = None
         self._data: list[bytes] = []
         self._begun = False
-        self._between = False
+        self.between = False
         """Does nothing of a frame wait for its rest?"""
         self._name: str | None = None
         self._head = b"data: "
@@ -41,7 +46,7 @@ class Splitter:
         self._held = 0
 
     def feed(self, data: bytes) -> list[Frame]:
-        if self._between and data.startswith(self._head):
+        if self.between and data.startswith(self._head):
             # One ordinary frame, as it comes where a server sends one at a time.
             text, _, rest = data[len(self._head) :].partition(b"\n")
             if rest == b"\n" and b"\r" not in text:
@@ -54,7 +59,7 @@ class Splitter:
             if self._tail.startswith(b"\xef\xbb\xbf"):
                 del self._tail[:3]
         frames = self._frames(data)
-        self._between = not self._tail and not self._data and self._event is None
+        self.between = not self._tail and not self._data and self._event is None
         if len(self._tail) + self._held > self._max:
             raise FrameTooLong(f"a frame of the stream is longer than {self._max:,} bytes")
         return frames
@@ -118,6 +123,47 @@ class Splitter:
         elif line == b"data":
             self._data.append(b"")
         return None
+
+
+class Alike:
+    """A frame that comes once more but for one text in it: known by its bytes, without a look inside."""
+
+    __slots__ = ("_end", "_lead", "_splitter", "_start", "_trail")
+
+    def __init__(self, splitter: Splitter, lead: bytes, trail: bytes) -> None:
+        self._splitter = splitter
+        self._lead = lead + b'"'
+        self._trail = b'"' + trail
+        self._start, self._end = len(lead), -len(trail)
+
+    def text(self, data: bytes) -> str | None:
+        """The text of the next such frame, if these bytes are that frame and nothing else; the splitter need not see
+        them then."""
+        if not (data.startswith(self._lead) and data.endswith(self._trail) and self._splitter.between):
+            return None
+        if len(data) > MAX_FRAME:
+            return None
+        try:
+            return _decode_text(data[self._start : self._end])
+        except ValueError:
+            return None
+
+
+def alike(splitter: Splitter, frame: Frame, text: str, found: Callable[[Any], Any]) -> Alike | None:
+    """For a frame in whose JSON `found` finds this text; None where its bytes do not tell its place."""
+    data = frame.data
+    lead, spelled, trail = data.rpartition(_encode(text))
+    if not spelled or b"\n" in data or b"\r" in data:
+        return None
+    # The same text may stand elsewhere: put another there, and see whether that one is found.
+    other = text + "."
+    try:
+        if found(_decode(lead + _encode(other) + trail)) != other:
+            return None
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+    head = b"data: " if frame.event is None else b"event: %b\ndata: " % frame.event.encode()
+    return Alike(splitter, head + lead, trail + b"\n\n")
 
 
 class ArraySplitter:

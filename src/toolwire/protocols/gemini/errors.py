@@ -11,7 +11,7 @@ from toolwire.ir import FAILURES, Failure, Origin
 from toolwire.protocols.gemini.names import NAME
 from toolwire.reading import verbatim
 from toolwire.room import Sent
-from toolwire.wire import Json, Object, Path, encode_text
+from toolwire.wire import Json, Malformed, Object, Path, encode_text
 
 KINDS: Mapping[str, str] = MappingProxyType(
     {
@@ -164,3 +164,8 @@ def _is_error(body: Json) -> bool:
     if isinstance(body, list) and body:
         body = body[0]
     return isinstance(body, dict) and isinstance(body.get("error"), dict)
+
+
+def unreadable(error: Malformed) -> Failure:
+    """What a stream that cannot be read comes to."""
+    return Failure("upstream", f"the provider's stream cannot be read: {error}", 502, "invalid_stream")

@@ -30,22 +30,13 @@ from toolwire.events import (
     UsageUpdate,
 )
 from toolwire.failures import TRUNCATED
-from toolwire.ir import Call, Failure, Origin, Part, Reasoning, Text
+from toolwire.ir import Call, Failure, Origin, Part, Reasoning, Text, Usage
 from toolwire.protocols.gemini.details.fragments import Fragments
 from toolwire.protocols.gemini.details.framing import Framing
 from toolwire.protocols.gemini.details.grounding import TOLD, read_grounding
 from toolwire.protocols.gemini.details.growing import Candidate, Channel, More
-from toolwire.protocols.gemini.errors import read_error
-from toolwire.protocols.gemini.names import (
-    ANSWER,
-    CALL_PART,
-    CANDIDATE,
-    CONTENT,
-    FRAGMENT,
-    NAME,
-    TEXT,
-    Shape,
-)
+from toolwire.protocols.gemini.errors import read_error, unreadable
+from toolwire.protocols.gemini.names import ANSWER, CALL_PART, CANDIDATE, CONTENT, FRAGMENT, NAME, TEXT, Shape
 from toolwire.protocols.gemini.parts import OpenCall, PartReading, read_part, read_seal
 from toolwire.protocols.gemini.response import broken, read_block, read_finish, read_time, read_usage
 from toolwire.reading import says_something
@@ -69,8 +60,8 @@ SILENT = Frame(NAME, None, None, silent=True)
 _ROOT: Path = (None, "event")
 
 
-def _unreadable(error: Malformed) -> Failure:
-    return Failure("upstream", f"the provider's stream cannot be read: {error}", 502, "invalid_stream")
+def _counts(usage: Object, number: int, reading: PartReading) -> Usage:
+    return read_usage(usage, ((_ROOT, number), "usageMetadata"), reading)
 
 
 class StreamReader:
@@ -85,23 +76,50 @@ class StreamReader:
         self._parts = 0
         self._started = False
         self._done = False
-        self._usage: tuple[Object, Path] | None = None
+        self._usage: tuple[Object, int] | None = None
+        """The last counts, and the number of the chunk that they came with."""
         self._candidates: dict[int, Candidate] = {}
         self._growing: Channel | None = None
         """The text that grew last, while it is open."""
+        self._lone: Channel | None = None
+        """The same, while no bytes wait for their rest: then a chunk that comes alone can go the short way."""
+        self._cut_frames = 0
+        """How many frames had come when bytes last went the long way."""
 
     # --- bytes ---
 
     def feed(self, data: bytes) -> list[Event]:
-        if self._done or not data:
-            return []
+        channel = self._lone
+        if channel is not None and data.startswith(b"data: "):
+            line, _, blank = data.partition(b"\n")
+            if (blank == b"\n" and b"\r" not in line) or (blank == b"\r\n" and line.find(b"\r") == len(line) - 1):
+                more = self._more(line[6:], channel)
+                if more is not None:
+                    return [more]
+        return [] if self._done or not data else self._split(data)
+
+    def _split(self, data: bytes) -> list[Event]:
+        """The long way: bytes that may hold anything, in any number of frames or in half a one."""
+        self._settle()
         try:
-            return self._take(self._framing.feed(data))
+            events = self._take(self._framing.feed(data))
         except FrameTooLong as error:
-            return self._fail(Failure("upstream", str(error), 502, "frame_too_long"), SILENT)
+            events = self._fail(Failure("upstream", str(error), 502, "frame_too_long"), SILENT)
+        self._cut_frames = self._frames
+        self._lone = self._growing if self._framing.between and not self._done else None
+        return events
+
+    def _settle(self) -> None:
+        """A frame that went the short way leaves nothing of what came before it."""
+        if self._frames != self._cut_frames:
+            self._framing.forget()
 
     def close(self) -> list[Event]:
-        return [] if self._done else self._ended(self._take(self._framing.close(), at_end=True))
+        self._lone = None
+        if self._done:
+            return []
+        self._settle()
+        return self._ended(self._take(self._framing.close(), at_end=True))
 
     def _ended(self, events: list[Event]) -> list[Event]:
         if self._done:
@@ -114,6 +132,11 @@ class StreamReader:
     def _take(self, frames: list[Bytes], at_end: bool = False) -> list[Event]:
         out = self._out = []
         for bytes_ in frames:
+            if self._growing is not None and bytes_.event is None:
+                more = self._more(bytes_.data, self._growing)
+                if more is not None:
+                    out.append(more)
+                    continue
             path = (_ROOT, self._frames)
             self._frames += 1
             try:
@@ -124,14 +147,9 @@ class StreamReader:
                     out.append(Carried("[DONE]", Origin(NAME, path, None), quiet=True, frame=frame))
                     continue
                 # What the end of input tore is a stream that was cut, not one that was wrong.
-                out.extend(self._cut() if at_end else self._fail(_unreadable(error)))
+                out.extend(self._cut() if at_end else self._fail(unreadable(error)))
                 break
-            frame = Frame(NAME, bytes_.event, json)
-            more = self._more(json, path, frame)
-            if more is not None:
-                out.append(more)
-                continue
-            self._other(json, path, frame)
+            self._other(json, path, Frame(NAME, bytes_.event, json))
             if self._done:
                 break
         return out
@@ -142,7 +160,7 @@ class StreamReader:
         try:
             self._chunk(as_object(json, path), path, frame)
         except Malformed as error:
-            out.extend(self._fail(_unreadable(error)))
+            out.extend(self._fail(unreadable(error)))
         if len(out) == before:
             out.append(Carried("chunk", Origin(NAME, path, json), quiet=True, frame=frame))
 
@@ -152,29 +170,28 @@ class StreamReader:
         if self._usage is not None and self._started:
             # The failure at hand matters more than counts that cannot be read.
             with suppress(Malformed):
-                events.append(UsageUpdate(read_usage(*self._usage, self._reading), frame=frame))
+                events.append(UsageUpdate(_counts(*self._usage, self._reading), frame=frame))
         return [*events, ResponseFailed(failure, frame=frame)]
 
     # --- chunks ---
 
-    def _more(self, chunk: Json, path: Path, frame: Frame) -> Event | None:
+    def _more(self, data: bytes, channel: Channel) -> Event | None:
         """The short way for the usual chunk: more of the text that grew last, in one part, and no other key."""
-        channel = self._growing
-        if channel is None:
-            return None
         try:
-            more = convert(chunk, More)
-        except ValidationError:
+            json = decode(data)
+            more = convert(json, More)
+        except (Malformed, ValidationError):
             return None
         (node,) = more.candidates
         (part,) = node.content.parts
         if node.index != channel.choice or part.thought is not channel.thought:
             return None
-        usage, text = more.usageMetadata, part.text
+        usage, text, number = more.usageMetadata, part.text, self._frames
         if usage is not None:
-            self._usage = (usage, (path, "usageMetadata"))
+            self._usage = (usage, number)
+        self._frames = number + 1
         channel.pieces.append(text)
-        return TextDelta(channel.index, text, frame)
+        return TextDelta(channel.index, text, Frame(NAME, None, json))
 
     def _chunk(self, raw: Object, path: Path, frame: Frame) -> None:
         if "error" in raw:
@@ -183,7 +200,7 @@ class StreamReader:
         chunk = self._known(raw, path, ANSWER)
         usage = take_object(chunk, "usageMetadata", path)
         if usage is not None:
-            self._usage = (usage, (path, "usageMetadata"))
+            self._usage = (usage, self._frames - 1)
         if not self._started:
             self._start(chunk, path, frame)
         candidates = take_list(chunk, "candidates", path)
@@ -214,7 +231,7 @@ class StreamReader:
                 take_text(chunk, "responseId", path) or "",
                 take_text(chunk, "modelVersion", path) or "",
                 read_time(chunk.get("createTime"), self._reading, path),
-                read_usage(*self._usage, PartReading()) if self._usage is not None else None,
+                _counts(*self._usage, PartReading()) if self._usage is not None else None,
                 Origin(NAME, path, {}, intact=False),
                 frame,
             )
@@ -353,9 +370,9 @@ class StreamReader:
                 self._ground(one)
                 out.append(ChoiceEnd(one.finish, one.index, SILENT))
             if self._usage is not None:
-                out.append(UsageUpdate(read_usage(*self._usage, self._reading), SILENT))
+                out.append(UsageUpdate(_counts(*self._usage, self._reading), SILENT))
         except Malformed as error:
-            return [*out, ResponseFailed(_unreadable(error), SILENT)]
+            return [*out, ResponseFailed(unreadable(error), SILENT)]
         out.append(ResponseEnd(tuple(self._reading.strays), SILENT))
         return out
 

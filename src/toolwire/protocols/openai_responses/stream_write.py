@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import count
 from types import MappingProxyType
 
 from toolwire.events import (
@@ -57,7 +58,17 @@ class StreamWriter:
         self._last: Frame | None = None
 
     def write(self, event: Event) -> bytes:
-        frame = event.frame
+        item, frame = self._open, event.frame
+        if (
+            item is not None
+            and frame is None
+            and event.__class__ is item.grows
+            and event.index == self._part
+            and (text := event.text)
+        ):
+            # The short way for most events: more of what the open item tells as it comes.
+            item.pieces.append(text)
+            return item.form % (next(self._out.numbers), encode(text))
         if frame is not None and frame.protocol == NAME:
             return self._give_back(frame, event)
         return WRITERS[event.__class__](self, event)
@@ -83,7 +94,7 @@ class StreamWriter:
             return DONE
         number = node.get("sequence_number")
         if isinstance(number, int):
-            self._out.number = number + 1
+            self._out.numbers = count(number + 1)
         if isinstance(event, ResponseStart) and isinstance(node.get("response"), dict):
             self._response = dict(node["response"])
         elif node.get("type") == "response.output_item.done" and isinstance(node.get("item"), dict):
@@ -207,12 +218,9 @@ class StreamWriter:
         item = self._open
         if item is None:
             return b""
-        if isinstance(event, item.grows) and (text := event.text):
+        if event.__class__ is item.grows and (text := event.text):
             item.pieces.append(text)
-            out = self._out
-            number = out.number
-            out.number = number + 1
-            return item.form % (number, encode(text))
+            return self._out.delta(item.form, text)
         return item.grow(event, self._out)
 
     def _wait(self, event: Event) -> bytes:

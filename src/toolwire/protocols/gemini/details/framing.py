@@ -33,13 +33,22 @@ class Framing:
             recent = self._recent
             recent.append(data)
             if len(recent) > self._many:
-                self._forget()
+                self._shorten()
         return splitter.feed(data)
 
     def close(self) -> list[Frame]:
         return self._splitter.close() if self._splitter is not None else []
 
-    def _forget(self) -> None:
+    @property
+    def between(self) -> bool:
+        """Has all that was fed come out, and can an event follow?"""
+        return self._splitter.__class__ is Splitter and self._splitter.between
+
+    def forget(self) -> None:
+        """A whole event came that was not fed here."""
+        self._recent.clear()
+
+    def _shorten(self) -> None:
         """Of what was fed, only what stands behind the last line of data, and no more than is kept."""
         recent = self._recent
         at = len(recent) - 1
@@ -54,7 +63,7 @@ class Framing:
         """An error that a server wrote behind the last frame as plain JSON; None when there is none."""
         if not self._recent:
             return None
-        self._forget()
+        self._shorten()
         lines = b"".join(self._recent).splitlines()
         last = max((number for number, line in enumerate(lines) if line.startswith(b"data:")), default=-1)
         rest = b"\n".join(lines[last + 1 :]).strip()

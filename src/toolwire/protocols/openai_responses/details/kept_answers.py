@@ -84,14 +84,12 @@ def frames(response: Object) -> bytes:
     for number, item in enumerate(output(response)):
         events += _item(item, number, out)
     if word not in UNFINISHED:
-        events.append(last(response, out.number))
+        events.append(last(response, next(out.numbers)))
     return b"".join(events)
 
 
 def last(response: Object, number: int) -> bytes:
-    out = Sequence()
-    out.number = number
-    return out.event(f"response.{_ENDS.get(status(response), 'completed')}", {"response": response})
+    return Sequence(number).event(f"response.{_ENDS.get(status(response), 'completed')}", {"response": response})
 
 
 def _item(item: Object, number: int, out: Sequence) -> Iterator[bytes]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 from msgspec.structs import replace
 
 from toolwire.events import ArgumentsDelta, CitationDelta, Event, SealDelta, TextDelta
@@ -31,21 +33,17 @@ _Closed = tuple[bytes, Object | None]
 class Sequence:
     """Numbers the events of one answer."""
 
-    __slots__ = ("number",)
+    __slots__ = ("numbers",)
 
-    def __init__(self) -> None:
-        self.number = 0
+    def __init__(self, first: int = 0) -> None:
+        self.numbers = count(first)
 
     def event(self, kind: str, fields: Object) -> bytes:
-        number = self.number
-        self.number = number + 1
-        return named(kind, encode({"type": kind, "sequence_number": number, **fields}))
+        return named(kind, encode({"type": kind, "sequence_number": next(self.numbers), **fields}))
 
     def delta(self, form: bytes, text: str) -> bytes:
         """A delta from its prepared frame: only its number and its text are new."""
-        number = self.number
-        self.number = number + 1
-        return form % (number, encode(text))
+        return form % (next(self.numbers), encode(text))
 
 
 def prepared(kind: str, fields: Object) -> bytes:
@@ -68,7 +66,7 @@ class OpenItem:
         self.pieces: list[str] = []
         self.seal: Seal | None = None
         self.form = b""
-        self.grows: tuple[type[TextDelta | ArgumentsDelta], ...] = ()
+        self.grows: type[TextDelta | ArgumentsDelta] | None = None
         """Deltas that are told as they come, in this form; all others go to `grow`."""
 
     def begin(self, out: Sequence) -> bytes:
@@ -116,10 +114,10 @@ class OpenMessage(OpenItem):
         self.part = part
         self.pieces = []
         self.held, self.annotations = [], []
-        self.grows = ()
+        self.grows = None
         if isinstance(part, Opaque):
             return self._carry(part, out)
-        self.grows = (TextDelta,)
+        self.grows = TextDelta
         at = self.about(content_index=len(self.content))
         empty = content_part(Refusal("") if isinstance(part, Refusal) else Text(""), self.ledger)
         self.form = prepared(f"response.{_word(part)}.delta", at)
@@ -212,7 +210,7 @@ class OpenReasoning(OpenItem):
     def _say(self, text: str, out: Sequence) -> bytes:
         begun = b"" if self.pieces else out.event(f"{self.around}.added", {**self.at, "part": self._piece("")})
         self.pieces.append(text)
-        self.grows = (TextDelta,)
+        self.grows = TextDelta
         return begun + out.delta(self.form, text)
 
     def grow(self, event: Event, out: Sequence) -> bytes:
@@ -243,7 +241,7 @@ class OpenCall(OpenItem):
         self.incomplete = part.incomplete
         if self.shape.event:
             self.form = prepared(f"{self.shape.event}.delta", self.about())
-            self.grows = (ArgumentsDelta,)
+            self.grows = ArgumentsDelta
 
     def begin(self, out: Sequence) -> bytes:
         bare = replace(self.part, arguments="", seal=None, cache=None, incomplete=True)
