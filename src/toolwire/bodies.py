@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from toolwire.options import Options
-from toolwire.wire import Json, Object, as_object, decode
+from toolwire.wire import NOT_DECODED, Json, Object, as_object, decode, decode_object
 
 Body = bytes | bytearray | memoryview | str | dict[str, Any] | list[Any]
 
@@ -19,5 +19,9 @@ def parsed(body: Body, options: Options) -> Json:
 
 def object_of(body: Body, options: Options) -> Object:
     """The same, where only an object makes sense."""
-    value = decode(body, None, options.max_bytes) if type(body) is bytes else parsed(body, options)
-    return value if type(value) is dict else as_object(value, None)
+    if type(body) is bytes and len(body) <= options.max_bytes:
+        try:
+            return decode_object(body)
+        except NOT_DECODED:
+            pass  # said below, with its reason and its place
+    return as_object(parsed(body, options), None)

@@ -7,8 +7,9 @@ from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from toolwire import memory, seals, unseen
+from toolwire import memory, unseen
 from toolwire.bodies import Body, object_of, parsed
 from toolwire.events import Checker, Event, ResponseFailed
 from toolwire.fold import fold, unfold
@@ -22,7 +23,6 @@ from toolwire.ir import (
     Result,
     Usage,
     changed,
-    place,
     plain_text,
 )
 from toolwire.loss import Ledger, Loss
@@ -31,10 +31,10 @@ from toolwire.policy.back import UNDONE
 from toolwire.policy.out import applied
 from toolwire.room import Context, Room
 from toolwire.rounds import Rounds
-from toolwire.steps import content, heeding, history, hosted, identity, restoring, taking
+from toolwire.steps import heeding, hosted, restoring, taking
 from toolwire.steps.answers import AnswerSteps, Way
-from toolwire.steps.naming import Plan, planned
-from toolwire.steps.survey import Survey
+from toolwire.steps.naming import AS_DECLARED
+from toolwire.steps.outward import NONE_TAKEN, outbound
 from toolwire.steps.whole import answered
 from toolwire.streaming import StreamTranslation
 from toolwire.wire import Malformed, Object, decode, encode
@@ -69,41 +69,6 @@ class Translation(Struct, frozen=True):
         return decode(self.body) if self.body else None
 
 
-def outbound(
-    request: Request, provider: Room, ledger: Ledger, options: Options
-) -> tuple[Request, Plan, frozenset[str]]:
-    """A client's request as the provider can take it, the way back for names, and the ids that are taken."""
-    rules = provider.rules
-    survey = Survey(request)
-    if survey.summaries:
-        request = seals.retold(request, options.maker or provider.name, ledger)
-    if survey.seals:
-        request = seals.opened(request)
-    if survey.loaded_tools:
-        request = content.gathered(request, rules, ledger)
-    request, plan = planned(request, rules, ledger, survey)
-    found = identity.identified(request, rules, ledger, survey)
-    request = found.request
-    if survey.seals or survey.reasoning:
-        request = content.unbound(request, rules, ledger)
-        maker = seals.NOBODY if options.without_seals else options.maker or provider.name
-        request = seals.kept(request, maker, rules, ledger)
-    if survey.phases and not rules.phases and ledger.source != ledger.target:
-        for turn in survey.phases:
-            ledger.note("no-counterpart", (place(turn), "phase"), f"the phase `{turn.phase}` was left out")
-    request = content.instructed(request, rules, ledger)
-    request = content.worded(request, rules, ledger)
-    if survey.blank_text:
-        request = content.filled(request, rules, ledger)
-    request = history.ordered(request, rules, ledger, survey)
-    request = history.begun(request, rules, ledger)
-    if survey.failed_results:
-        request = content.marked(request, rules, ledger)
-    if survey.media_results:
-        request = content.housed(request, rules, options, ledger)
-    return request, plan, found.used
-
-
 class Exchange:
     """Joins a client's room and a provider's room for one call. No I/O: bodies and bytes in, bodies and bytes out."""
 
@@ -124,9 +89,9 @@ class Exchange:
     _before: memory.Before | None = None
     _limit: tuple[int, str] | None = None
     """What the limit of the output became, and why, where it did not stay."""
-    _plan = Plan()
+    _plan = AS_DECLARED
     _undo = UNDONE
-    _taken: frozenset[str] = frozenset()
+    _taken = NONE_TAKEN
     _rounds: Rounds | None = None
     _told: tuple[Event, ...] = ()
     _left: tuple[Result, ...] = ()
@@ -154,21 +119,22 @@ class Exchange:
 
     def request(self, body: Body, kept: Mapping[str, bytes] = NOTHING) -> Translation:
         """The client's request in the provider's protocol, with what was kept for it put back."""
-        provider, ledger = self.provider, Ledger(self.client.name, self.provider.name)
-        ahead, self._ahead = self._ahead, None
-        request = ahead[1] if ahead is not None and ahead[0] is body else self._read(body)
-        self._came = request
-        ledger.foreign(request)
+        provider, options = self.provider, self.options
+        ledger = Ledger(self.client.name, provider.name)
+        self._came = request = self._read(body) if self._ahead is None else self._read_before(body)
+        if request.strays:
+            ledger.foreign(request)
         if self._limit is not None:
             heeding.told(self._limit, request, ledger)
         if kept:
             self._before = before = memory.Before(request)
             request = restoring.restored(request, before, kept, self._maker, provider.rules, ledger)
-        request, self._plan, self._taken = outbound(self._arranged(request, ledger), provider, ledger, self.options)
+        if options.policy or HostedTool in map(type, request.tools):
+            request = self._arranged(request, ledger)
+        request, self._plan, self._taken = outbound(request, provider, ledger, options)
         self._sent = request
         self._may_pause = self.crossing and HostedTool in map(type, request.tools)
-        wire = provider.write_request(request, ledger)
-        return Translation(encode(wire), ledger, request.model, bool(request.stream))
+        return Translation(encode(provider.write_request(request, ledger)), ledger, request.model, bool(request.stream))
 
     @property
     def _maker(self) -> str:
@@ -232,9 +198,8 @@ class Exchange:
 
     def remember(self, body: Body) -> None:
         """Know the client's request without translating it anew: for an answer that comes alone."""
-        request = self._read(body)
         scratch = Ledger(self.client.name, self.provider.name)
-        request = self._arranged(request, scratch)
+        request = self._arranged(self._read(body), scratch)
         _, self._plan, self._taken = outbound(request, self.provider, scratch, self.options)
 
     def _arranged(self, request: Request, ledger: Ledger) -> Request:
@@ -252,17 +217,32 @@ class Exchange:
         return found.request
 
     def _read(self, body: Body) -> Request:
+        options = self.options
         try:
-            request = self.client.read_request(object_of(body, self.options))
+            request = self.client.read_request(object_of(body, options))
         except RecursionError:
             raise Malformed(None, "the JSON is nested too deeply") from None
         self._request = request
+        model = options.model or request.model
+        stream = request.stream if options.stream is None else options.stream
+        if model != request.model or stream != request.stream:
+            # Another protocol's writer gives no node back verbatim, so its origin need not be let go of.
+            change = replace if self.crossing else changed
+            request = change(request, model=model, stream=stream)
+        limit = options.most_tokens if options.max_output_tokens is None else options.max_output_tokens
+        if limit is None and options.cache_breakpoints and not options.tools:
+            return request
+        return self._heeded(request)
+
+    def _read_before(self, body: Body) -> Request:
+        """What `wanted` has read, where it was the same."""
+        ahead, self._ahead = self._ahead, None
+        return ahead[1] if ahead is not None and ahead[0] is body else self._read(body)
+
+    def _heeded(self, request: Request) -> Request:
+        """The request with what the options ask for besides another model."""
         options = self.options
         changes: dict[str, Any] = {}
-        if options.model and options.model != request.model:
-            changes["model"] = options.model
-        if options.stream is not None and options.stream != request.stream:
-            changes["stream"] = options.stream
         if options.most_tokens is not None or options.max_output_tokens is not None:
             self._limit = heeding.limited(request.settings.max_tokens, options)
         uncached = not options.cache_breakpoints and request.settings.cache is None and self.crossing
@@ -297,24 +277,25 @@ class Exchange:
         return fold(events)
 
     def _answer(self, response: Response) -> Translation:
-        client, crossing, taking = self.client, self.crossing, self._rounds
+        client, crossing, rounds = self.client, self.crossing, self._rounds
         ledger = Ledger(self.provider.name, client.name)
-        ledger.foreign(response)
+        if response.strays:
+            ledger.foreign(response)
         if crossing and response.failure is not None:
             return self._refused(response.failure, ledger)
-        if taking is not None and (taking.taken or taking.resumptions):
+        if rounds is not None and (rounds.taken or rounds.resumptions):
             response = fold(self._told)
-        steps, shown = None, response
+        steps, shown, seed = None, response, self.options.seed or response.id
         if crossing or self.alters:
-            steps = AnswerSteps(self.way(response.id), ledger)
+            steps = AnswerSteps(self.way(seed), ledger)
             shown = answered(response, steps)
             if steps.failure is not None:
                 return self._refused(steps.failure, ledger)
         seal = ""
-        if taking is not None:
-            self.forgets(taking, ledger)
+        if rounds is not None:
+            self.forgets(rounds, ledger)
             seal = unseen.first_seal(shown)
-        wire = client.write_response(shown, ledger, self.context(response.id))
+        wire = client.write_response(shown, ledger, Context(self._request, self.options.now, seed))
         error = wire.get("error")
         return Translation(
             encode(wire),
@@ -324,7 +305,7 @@ class Exchange:
             usage=response.usage,
             finishes=tuple([choice.finish.kind for choice in response.choices if choice.finish is not None]),
             failure=response.failure,
-            kept=self.kept(response, steps, taking, True, seal) if self.keeps else NOTHING,
+            kept=self.kept(response, steps, rounds, True, seal) if self.keeps else NOTHING,
         )
 
     def kept(
@@ -383,7 +364,7 @@ class Exchange:
             known,
             self.keeps,
             options.stamps,
-            self._undo.settled,
+            self._undo if self._undo is UNDONE else self._undo.settled,
         )
 
     @property

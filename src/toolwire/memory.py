@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
@@ -165,21 +166,19 @@ def _kept_turn(choice: Choice, maker: str, shown: Sequence[Call] | None) -> tupl
     return calls[0].id, Kept(maker, pieces, name)
 
 
+_SEALED = frozenset({Call, Text, Reasoning})
+
+
 def _is_worth(choice: Choice, shown: Shown | None, bare: bool) -> bool:
     """Is there anything that the client does not have? Mostly there is not, so little is made to find out. `bare`
     thinking, without a seal, is worth keeping where it must come back."""
     made: list[str] = []
     for part in choice.parts:
         kind = type(part)
-        if kind is Call:
-            if part.seal is not None:  # type: ignore[union-attr]
-                return True
-            made.append(part.id)  # type: ignore[union-attr]
-        elif kind is Reasoning:
-            if bare or part.seal is not None:  # type: ignore[union-attr]
-                return True
-        elif kind is Text and part.seal is not None:  # type: ignore[union-attr]
+        if kind in _SEALED and (part.seal is not None or (bare and kind is Reasoning)):  # type: ignore[union-attr]
             return True
+        if kind is Call:
+            made.append(part.id)  # type: ignore[union-attr]
     if shown is None or not made:
         return False
     known = shown.ids(choice.index)
@@ -287,8 +286,13 @@ def _bare(value: Any) -> Json:
 # --- requests: what may be kept for them ------------------------------------------------------------------------------
 
 
+_ROLE = attrgetter("role")
+
+
 def wanted(request: Request) -> tuple[str, ...]:
     """The ids under which something may be kept: those of calls in turns that bear no seals themselves."""
+    if "assistant" not in map(_ROLE, request.turns):
+        return ()
     found: dict[str, None] = {}
     run: list[Turn] = []
     for turn in request.turns:

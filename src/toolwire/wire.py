@@ -69,8 +69,12 @@ class _AnyObject(msgspec.Struct, gc=False):
 _encoder = msgspec.json.Encoder()
 _encode = _encoder.encode
 _decode = msgspec.json.Decoder(float_hook=_spelled).decode
-_decode_object = msgspec.json.Decoder(_AnyObject).decode
+_check_object = msgspec.json.Decoder(_AnyObject).decode
 """Checks a whole text and demands an object, at half the price of making one."""
+
+decode_object = msgspec.json.Decoder(Object, float_hook=_spelled).decode
+"""The object that bytes spell. It raises one of these, and does not say why so well as `decode`."""
+NOT_DECODED = (msgspec.DecodeError, UnicodeError, ValueError, RecursionError)
 
 encode = _encode
 """A JSON value as compact bytes, keys in their order."""
@@ -123,7 +127,7 @@ def _refuse_constant(name: str) -> NoReturn:
 def is_object_text(text: str) -> bool:
     """Is this text one JSON object, so that it can stand as `Raw` where an object is demanded?"""
     try:
-        _decode_object(text)
+        _check_object(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return False
     return True

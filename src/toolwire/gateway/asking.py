@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from toolwire.exchange import StreamTranslation
 from toolwire.gateway import refusals
-from toolwire.gateway.call import Call, Flow, Prepared, Refusal, Reply, Source, Streaming
+from toolwire.gateway.call import Call, Flow, Ready, Refusal, Reply, Source, Streaming
 from toolwire.gateway.headers import answer_headers, call_headers, own_headers
 from toolwire.gateway.health import Health
 from toolwire.gateway.lines import Line
@@ -57,36 +57,32 @@ class Asking:
         ready = prepared(call, line)
         if isinstance(ready, Missing):
             ready = await _recalled(call, line, ready)
-        got: Reply | Flow | Refusal
         if isinstance(ready, Refusal):
-            got = ready
-        else:
-            record.provider, record.target, record.model, record.passed = provider, room.name, model, ready.passed
-            source = await self.send(call, line, ready.body)
-            if isinstance(source, Fault):
-                got = refusals.faulty(call, line, source)
-            else:
-                record.upstream_id = source.headers.get(room.http.request_id, "")
-                take = self._refused if source.status >= 300 else self._flowing if call.stream else self._whole
-                got = await take(call, ready, source)
-                if isinstance(got, Refusal):
-                    got = _final(got, line, done=source.status < 300 and bool(record.calls))
+            return self._noted(call, target, ready, begun)
+        record.provider, record.target, record.model, record.passed = provider, room.name, model, ready.passed
+        source = await self.send(call, line, ready.body)
+        if isinstance(source, Fault):
+            return self._noted(call, target, refusals.faulty(call, line, source), begun)
+        record.upstream_id = source.headers.get(room.http.request_id, "")
+        take = self._refused if source.status >= 300 else self._flowing if call.stream else self._whole
+        got = await take(call, ready, source)
         if isinstance(got, Refusal):
-            self._note(call, target, got, call.clock() - begun)
-        else:
-            health.succeeded(provider, model)
-            self._telemetry.attempt(record, provider, "ok", call.clock() - begun)
+            got = _final(got, line, done=source.status < 300 and bool(record.calls))
+            return self._noted(call, target, got, begun)
+        health.succeeded(provider, model)
+        self._telemetry.attempt(record, provider, "ok", call.clock() - begun)
         return got
 
-    def _note(self, call: Call, target: Target, refusal: Refusal, seconds: float) -> None:
-        server, failure = call.state.config.server, refusal.failure
+    def _noted(self, call: Call, target: Target, refusal: Refusal, begun: float) -> Refusal:
+        """A try that came to nothing, and a note of it."""
+        server, failure, provider = call.state.config.server, refusal.failure, target.provider.name
         # Only words of our own: a provider's could be anything, and stand in headers and metrics.
         outcome = failure.code if failure.code in refusals.OUTCOMES else str(failure.status or refusal.reply.status)
-        self._telemetry.attempt(
-            call.record, target.provider.name, outcome, seconds, fault=failure.kind in ("upstream", "deadline")
-        )
+        fault = failure.kind in ("upstream", "deadline")
+        self._telemetry.attempt(call.record, provider, outcome, call.clock() - begun, fault=fault)
         if refusal.onward:
-            self._health.failed(target.provider.name, target.model, call.clock(), server.rest_after, server.rest)
+            self._health.failed(provider, target.model, call.clock(), server.rest_after, server.rest)
+        return refusal
 
     def send(self, call: Call, line: Line, body: bytes, method: str = "POST") -> Coroutine[Any, Any, Source | Fault]:
         record, address = call.record, line.address
@@ -100,7 +96,7 @@ class Asking:
             sent = self._client.send(address, method, line.path, headers, body, own)
         return sent if record.heard is None else _overheard(record.heard, line, body, sent)
 
-    async def _refused(self, call: Call, ready: Prepared, source: Source) -> Refusal:
+    async def _refused(self, call: Call, ready: Ready, source: Source) -> Refusal:
         line = ready.line
         data = await source.read(MAX_ANSWER)
         if isinstance(data, Fault):
@@ -117,20 +113,22 @@ class Asking:
 
     # --- whole answers ---
 
-    async def _whole(self, call: Call, ready: Prepared, source: Source) -> Reply | Refusal:
+    async def _whole(self, call: Call, ready: Ready, source: Source) -> Reply | Refusal:
         line, record, headers = ready.line, call.record, source.headers
+        passed = ready.passed
         data: bytes | Fault | Failure = await source.read(MAX_ANSWER)
-        if not ready.passed and isinstance(data, bytes) and ready.exchange.goes_on:
+        if not passed and ready.exchange.goes_on and isinstance(data, bytes):
             data = await self._in_rounds(call, ready, data)
         if not isinstance(data, bytes):
             return _broken(call, line, data)
-        streamed = data[:1] != b"{" and _came_as_stream(data, headers)
+        streamed = not data.startswith(b"{") and _came_as_stream(data, headers)
         try:
-            if ready.passed and not streamed:
+            if passed and not streamed:
                 passing = Reply(200, answer_headers(call, line, headers, ()), data)
                 failed = _looked_at(line.room, data, record)
                 return passing if failed is None else _failed(call, failed, passing)
-            said = ready.exchange.streamed_response(data) if streamed else ready.exchange.response(data)
+            exchange = ready.exchange
+            said = exchange.streamed_response(data) if streamed else exchange.response(data)
         except Malformed as bad:
             return refusals.unreadable(call, line, bad)
         record.usage, record.answered, record.finishes = said.usage, said.model, said.finishes
@@ -141,7 +139,7 @@ class Asking:
         whole = Reply(said.status, {**said.headers, **answer_headers(call, line, headers, codes)}, said.body)
         return whole if said.failure is None else refusals.refused(said.failure, whole)
 
-    async def _in_rounds(self, call: Call, ready: Prepared, data: bytes) -> bytes | Fault | Failure:
+    async def _in_rounds(self, call: Call, ready: Ready, data: bytes) -> bytes | Fault | Failure:
         """An answer that paused, or calls what is not the client's, is asked to go on until it is whole."""
         exchange = ready.exchange
         while True:
@@ -162,7 +160,7 @@ class Asking:
                 return read
             data = read
 
-    async def again(self, call: Call, ready: Prepared, body: bytes) -> Source | Failure:
+    async def again(self, call: Call, ready: Ready, body: bytes) -> Source | Failure:
         """Ask for the rest of an answer. What was done so far is worth another try."""
         tries = call.state.config.server.retries
         for number in range(tries + 1):
@@ -175,7 +173,7 @@ class Asking:
             await asyncio.sleep(wait)
         return got
 
-    async def _once_more(self, call: Call, ready: Prepared, body: bytes) -> Source | Failure:
+    async def _once_more(self, call: Call, ready: Ready, body: bytes) -> Source | Failure:
         line = ready.line
         source = await self.send(call, line, body)
         if isinstance(source, Fault):
@@ -188,7 +186,7 @@ class Asking:
 
     # --- streams ---
 
-    async def _flowing(self, call: Call, ready: Prepared, source: Source) -> Flow | Refusal:
+    async def _flowing(self, call: Call, ready: Ready, source: Source) -> Flow | Refusal:
         """Waits until something of the answer itself has come: up to then another provider can still be asked."""
         streams = source.headers.get("content-type", "").startswith(STREAM)
         stream: Streaming
@@ -249,7 +247,7 @@ class Asking:
         return None
 
 
-async def _recalled(call: Call, line: Line, missing: Missing) -> Prepared | Refusal:
+async def _recalled(call: Call, line: Line, missing: Missing) -> Ready | Refusal:
     """A request with what was kept for it."""
     kept = await call.sealing.recall(missing.ids) if call.sealing is not None else NOTHING
     if isinstance(kept, Failure):

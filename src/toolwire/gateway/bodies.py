@@ -20,7 +20,7 @@ else:
 _NONE = Raw(b"")
 
 
-class Peek(msgspec.Struct, gc=False):
+class Peek(msgspec.Struct, frozen=True, gc=False):
     """The few keys of a request that routing asks for; the rest is skipped, not built."""
 
     model: str = ""

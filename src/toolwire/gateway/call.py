@@ -6,9 +6,9 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Protocol
+from typing import ClassVar, Protocol, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from toolwire.exchange import Exchange
 from toolwire.gateway.access import Visitor
@@ -62,15 +62,24 @@ class Tooling(Protocol):
         """One result for each call. A tool that fails has one that says so."""
 
 
-class Call:
-    """What a client asks for. Most of what it can be is seldom, so that it stands here once for all."""
+class Call(Struct, eq=False):
+    """What a client asks for."""
 
-    body = b""
-    peek = Peek()
-    model = ""
-    stream = False
-    framing = ""
-    seed = ""
+    state: State
+    client: Room
+    visitor: Visitor
+    record: Record
+    headers: Mapping[str, str]
+    """The client's headers, in lower case."""
+    clock: Callable[[], float]
+    """The event loop's."""
+    now: float = field(default_factory=time.time)
+    body: bytes = b""
+    peek: Peek = Peek()
+    model: str = ""
+    stream: bool = False
+    framing: str = ""
+    seed: str = ""
     """What ids of its answer are made from; "" for its request id."""
     keeper: Keeper | None = None
     """Keeps its answer, where that is wanted."""
@@ -78,31 +87,12 @@ class Call:
     """Keeps the seals that the client's protocol has no slot for, and what happened behind its back."""
     tooling: Tooling | None = None
     """Has further tools for the model."""
-    without_seals = False
+    without_seals: bool = False
     """Has a provider refused a seal in it?"""
     most_tokens: int | None = None
     """The most that the model at hand can give, where its provider has said so."""
-    unseen = False
+    unseen: bool = False
     """May earlier answers have calls that the client did not see?"""
-
-    def __init__(
-        self,
-        state: State,
-        client: Room,
-        visitor: Visitor,
-        record: Record,
-        headers: Mapping[str, str],
-        clock: Callable[[], float],
-    ) -> None:
-        self.state = state
-        self.client = client
-        self.visitor = visitor
-        self.record = record
-        self.headers = headers
-        """The client's headers, in lower case."""
-        self.clock = clock
-        """The event loop's."""
-        self.now = time.time()
 
     def has_tools(self) -> bool:
         """Does it declare tools?"""
@@ -189,33 +179,41 @@ class Streaming(Protocol):
     def settle(self, results: tuple[Result, ...]) -> None: ...
 
 
-class Prepared:
-    """A request as a provider gets it."""
+class Prepared(Struct, eq=False):
+    """A request as a provider gets it, translated."""
 
+    line: Line
+    body: bytes
+    exchange: Exchange
+    ledger: Ledger | None
+    passed: ClassVar[bool] = False
+    """Are these the client's own bytes, whose answer passes, too?"""
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """What its translation lost or changed."""
+        return () if self.ledger is None else self.ledger.codes
+
+
+class Passed:
+    """The same where nothing needs translating."""
+
+    passed = True
     ledger: Ledger | None = None
     codes: tuple[str, ...] = ()
-    """What its translation lost or changed."""
-    passed = True
-    """Are these the client's own bytes?"""
 
-    def __init__(
-        self, line: Line, body: bytes, exchange: Exchange | Callable[[], Exchange], ledger: Ledger | None = None
-    ) -> None:
+    def __init__(self, line: Line, body: bytes, make: Callable[[], Exchange]) -> None:
         self.line = line
         self.body = body
-        if isinstance(exchange, Exchange):
-            self.passed = False
-            self.exchange = exchange
-        else:
-            self._make = exchange
-        if ledger is not None:
-            self.ledger = ledger
-            self.codes = ledger.codes
+        self._make = make
 
     @cached_property
     def exchange(self) -> Exchange:
-        """Made only when needed where the bytes pass: mostly they pass back, too."""
+        """Made only when needed: mostly the answer is no other than was thought."""
         return self._make()
+
+
+Ready: TypeAlias = Prepared | Passed
 
 
 class Flow:
@@ -223,7 +221,7 @@ class Flow:
 
     __slots__ = ("headers", "pending", "prepared", "source", "source_ended", "stream", "waiting")
 
-    def __init__(self, prepared: Prepared, source: Source, stream: Streaming, headers: Mapping[str, str]) -> None:
+    def __init__(self, prepared: Ready, source: Source, stream: Streaming, headers: Mapping[str, str]) -> None:
         self.prepared = prepared
         self.source = source
         self.stream = stream

@@ -13,7 +13,7 @@ from toolwire.exchange import Exchange
 from toolwire.gateway import refusals
 from toolwire.gateway.agents import recognised
 from toolwire.gateway.bodies import ambiguous, with_model
-from toolwire.gateway.call import Call, Prepared, Refusal, Tooling
+from toolwire.gateway.call import Call, Passed, Prepared, Ready, Refusal, Tooling
 from toolwire.gateway.lines import Line
 from toolwire.ids import digest
 from toolwire.ir import NOTHING, Failure
@@ -34,14 +34,14 @@ class Missing(Struct, frozen=True):
     passes: bool
 
 
-def prepared(call: Call, line: Line) -> Prepared | Refusal | Missing:
+def prepared(call: Call, line: Line) -> Ready | Refusal | Missing:
     """The request as it goes out, or what must be looked up first: then `completed` makes it."""
     barred = _barred(call, line) if line.guarded else None
     if barred is not None:
         return barred
     passes = line.room is call.client and _passes(call, line)
     if passes and _is_plain(call, line):
-        return Prepared(line, renamed(call, line), partial(_exchange, call, line))
+        return Passed(line, renamed(call, line), partial(_exchange, call, line))
     exchange = _exchange(call, line)
     if exchange.keeps:
         try:
@@ -53,9 +53,7 @@ def prepared(call: Call, line: Line) -> Prepared | Refusal | Missing:
     return completed(call, line, exchange, NOTHING, passes)
 
 
-def completed(
-    call: Call, line: Line, exchange: Exchange, kept: Mapping[str, bytes], passes: bool
-) -> Prepared | Refusal:
+def completed(call: Call, line: Line, exchange: Exchange, kept: Mapping[str, bytes], passes: bool) -> Ready | Refusal:
     """The request as it goes out, with what was kept for it put back."""
     try:
         translation = exchange.request(call.body, kept)
@@ -66,8 +64,9 @@ def completed(
     ledger = translation.ledger
     if passes and not ledger.codes and not kept:
         # It can be taken as it is, so the client's own bytes are better than ours.
-        back = exchange if line.stamps or exchange.undoes else partial(_exchange, call, line)
-        return Prepared(line, renamed(call, line), back)
+        if line.stamps or exchange.undoes:
+            return Prepared(line, renamed(call, line), exchange, None)
+        return Passed(line, renamed(call, line), partial(_exchange, call, line))
     if call.state.config.translate.on_loss == "refuse":
         lost = [loss for loss in ledger.losses if loss.severity == "lost"]
         if lost:

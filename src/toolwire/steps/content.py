@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from toolwire.ir import (
     AnyTool,
@@ -37,6 +40,7 @@ def _mapped(request: Request, turns: list[Turn]) -> Request:
 # --- instructions -----------------------------------------------------------------------------------------------------
 
 _INSTRUCTING = frozenset({"system", "developer"})
+_ROLE = attrgetter("role")
 
 
 def instructed(request: Request, rules: Rules, ledger: Ledger) -> Request:
@@ -45,21 +49,23 @@ def instructed(request: Request, rules: Rules, ledger: Ledger) -> Request:
         return _system_first(request)
     if ledger.source == ledger.target:
         return request
-    roles = [turn.role for turn in request.turns]
-    if _INSTRUCTING.isdisjoint(roles):
+    turns = request.turns
+    if _INSTRUCTING.isdisjoint(map(_ROLE, turns)):
         return request
+    top: list[Part] = []
     leading = 0
-    for role in roles:
-        if role not in _INSTRUCTING:
+    for turn in turns:
+        if turn.role not in _INSTRUCTING:
             break
+        top += turn.parts
         leading += 1
-    first, rest = request.turns[:leading], request.turns[leading:]
-    if rules.system == "both" and not _plain(first):
+    if rules.system == "both" and not _plain(top):
         return request
-    if first:
-        top = [part for turn in first for part in turn.parts]
-        request = changed(request, system=(*request.system, *top), turns=rest)
-    if _INSTRUCTING.isdisjoint(roles[leading:]):
+    rest = turns[leading:]
+    if leading:
+        # Its origin need not be let go of: only its own protocol's writer would give it back verbatim.
+        request = replace(request, system=(*request.system, *top), turns=rest)
+    if _INSTRUCTING.isdisjoint(map(_ROLE, rest)):
         return request
     return _mapped(request, [_mid_system(n, rest, rules, request.model, ledger) for n in range(len(rest))])
 
@@ -70,8 +76,8 @@ def _system_first(request: Request) -> Request:
     return changed(request, system=(), turns=(Turn("system", request.system), *request.turns))
 
 
-def _plain(turns: tuple[Turn, ...]) -> bool:
-    return all(isinstance(part, Text) and part.cache is None for turn in turns for part in turn.parts)
+def _plain(parts: list[Part]) -> bool:
+    return all(isinstance(part, Text) and part.cache is None for part in parts)
 
 
 def _mid_system(number: int, turns: tuple[Turn, ...], rules: Rules, model: str, ledger: Ledger) -> Turn:

@@ -311,10 +311,10 @@ def joined(first: Turn, second: Turn, ledger: Ledger) -> Turn:
     return replace(first, parts=first.parts + second.parts, origin=bare, phase=first.phase or second.phase)
 
 
-def begun(request: Request, rules: Rules, ledger: Ledger) -> Request:
-    """The request with a user's turn first, where the target demands one."""
+def begun(request: Request, ledger: Ledger) -> Request:
+    """The request with a user's turn first, for targets that demand one."""
     turns = request.turns
-    if not rules.starts_with_user or not turns or turns[0].role == "user" or ledger.source == ledger.target:
+    if not turns or turns[0].role == "user" or ledger.source == ledger.target:
         return request
     position = next((n for n, turn in enumerate(turns) if turn.role not in ("system", "developer")), None)
     if position is None or turns[position].role == "user":

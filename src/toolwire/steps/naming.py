@@ -53,7 +53,7 @@ class Plan(Struct, frozen=True):
         return names[near[0]] if len(near) == 1 else None
 
 
-_AS_DECLARED = Plan()
+AS_DECLARED = Plan()
 
 
 class _Namer:
@@ -93,7 +93,7 @@ def planned(request: Request, rules: Rules, ledger: Ledger, survey: Survey) -> t
     """The request with names, kinds and namespaces that the target knows, and the way back."""
     made: dict[int, Converted] = {}
     if _all_stay(request, rules, ledger, survey, made):
-        return request, _AS_DECLARED
+        return request, AS_DECLARED
     namer = _Namer(rules, ledger, request.model, made)
     request = _once(request, ledger)
     tools = tuple([_tool(tool, namer) for tool in request.tools])
@@ -118,8 +118,10 @@ _FUNCTIONS = frozenset({"function"})
 def _all_stay(request: Request, rules: Rules, ledger: Ledger, survey: Survey, made: dict[int, Converted]) -> bool:
     """Are there functions only, with names and schemas that the target takes? Told in one pass, because most are such.
     Schemas that were converted on the way are `made`."""
-    chosen = request.choice is not None and request.choice.tools
-    if chosen or survey.namespaces or not survey.kinds <= _FUNCTIONS or "function" not in rules.tool_kinds:
+    choice = request.choice
+    if survey.namespaces or not survey.kinds <= _FUNCTIONS or "function" not in rules.tool_kinds:
+        return False
+    if choice is not None and choice.tools:
         return False
     fits, limit, dialect, target = rules.name_pattern.fullmatch, rules.name_limit, rules.dialect, ledger.target
     names: set[str] = set()

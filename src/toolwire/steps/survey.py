@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 from msgspec import Struct
 
 from toolwire.ir import (
@@ -23,6 +25,11 @@ ERROR_MARK = "[tool error] "
 """How a failed result begins where the wire has no flag for it."""
 
 
+Seldom: TypeAlias = Literal[
+    "seals", "blank text", "media results", "failed results", "loaded tools", "reasoning", "summaries", "phases"
+]
+
+
 class Survey(Struct):
     """What the parts of a request hold."""
 
@@ -33,27 +40,23 @@ class Survey(Struct):
     """Names of calls and results."""
     kinds: set[str] = set()
     namespaces: bool = False
-    seals: bool = False
-    blank_text: bool = False
-    media_results: bool = False
-    failed_results: bool = False
-    loaded_tools: bool = False
-    reasoning: bool = False
-    summaries: bool = False
+    seldom: set[Seldom] = set()
+    """What a step has to do with; most requests have nothing of it."""
     phases: list[Turn] = []
 
     def __post_init__(self) -> None:
         for turn in self.request.turns:
             if turn.phase:
+                self.seldom.add("phases")
                 self.phases.append(turn)
             for part in turn.parts:
                 kind = type(part)
                 if kind is Text:
                     text = part.text  # type: ignore[union-attr]
                     if not text or text.isspace():
-                        self.blank_text = True
+                        self.seldom.add("blank text")
                     if part.seal is not None:  # type: ignore[union-attr]
-                        self.seals = True
+                        self.seldom.add("seals")
                 elif kind is Call:
                     self._call(part)  # type: ignore[arg-type]
                 elif kind is Result:
@@ -64,12 +67,13 @@ class Survey(Struct):
     def _rarer(self, part: Part) -> None:
         kind = type(part)
         if kind is Reasoning:
-            self.reasoning = True
-            self.seals |= part.seal is not None  # type: ignore[union-attr]
+            self.seldom.add("reasoning")
+            if part.seal is not None:  # type: ignore[union-attr]
+                self.seldom.add("seals")
         elif kind is ToolsAdded:
-            self.loaded_tools = True
+            self.seldom.add("loaded tools")
         elif kind is Summary:
-            self.summaries = True
+            self.seldom.add("summaries")
 
     def _call(self, call: Call) -> None:
         self.calls.append(call)
@@ -78,7 +82,7 @@ class Survey(Struct):
         if call.namespace:
             self.namespaces = True
         if call.seal is not None:
-            self.seals = True
+            self.seldom.add("seals")
 
     def _result(self, result: Result) -> None:
         self.results.append(result)
@@ -86,16 +90,16 @@ class Survey(Struct):
         if result.name:
             self.names.add(result.name)
         if result.error:
-            self.failed_results = True
+            self.seldom.add("failed results")
         for part in result.content:
             kind = type(part)
             if kind is Text:
                 text = part.text  # type: ignore[union-attr]
                 if not text or text.isspace():
-                    self.blank_text = True
+                    self.seldom.add("blank text")
                 elif text.startswith(ERROR_MARK):
-                    self.failed_results = True
+                    self.seldom.add("failed results")
             elif kind is Media or kind is Opaque:
-                self.media_results = True
+                self.seldom.add("media results")
             elif kind is ToolsAdded or kind is ToolReference:
-                self.loaded_tools = True
+                self.seldom.add("loaded tools")
