@@ -82,6 +82,8 @@ class Exchange:
     _hides = False
     """Calls that it may not see?"""
     _sent: Request | None = None
+    continues = False
+    """Does the request build on turns that only a provider of the client's own protocol could hold?"""
     _may_pause = False
     """Can the provider's answer pause in a way that this client's protocol cannot say? Only one that has tools of its
     own to run pauses."""
@@ -104,7 +106,7 @@ class Exchange:
         self.options = options = options or Options()
         self.crossing = client.name != provider.name
         if options.keeps:
-            self._hides = options.unseen or bool(options.tools) or any(map(_REFUSES, options.policy))
+            self._hides = options.unseen or bool(options.tools or any(map(_REFUSES, options.policy)))
             self._seals = memory.needed(client, provider)
             self.keeps = self._seals or self._hides
 
@@ -132,18 +134,13 @@ class Exchange:
         if options.policy or HostedTool in map(type, request.tools):
             request = self._arranged(request, ledger)
         request, self._plan, self._taken = outbound(request, provider, ledger, options)
-        self._sent = request
+        self._sent, self.continues = request, request.continues
         self._may_pause = self.crossing and HostedTool in map(type, request.tools)
         return Translation(encode(provider.write_request(request, ledger)), ledger, request.model, bool(request.stream))
 
     @property
     def _maker(self) -> str:
         return self.options.maker or self.provider.name
-
-    @property
-    def continues(self) -> bool:
-        """Does the request build on turns that only a provider of the client's own protocol could hold?"""
-        return self._sent is not None and self._sent.continues
 
     @property
     def unread(self) -> bool:
@@ -291,6 +288,8 @@ class Exchange:
             shown = answered(response, steps)
             if steps.failure is not None:
                 return self._refused(steps.failure, ledger)
+        # What goes to another protocol as it came has nothing that its client cannot carry.
+        keeps = self.keeps and (shown is not response or steps is None or rounds is not None)
         seal = ""
         if rounds is not None:
             self.forgets(rounds, ledger)
@@ -305,7 +304,7 @@ class Exchange:
             usage=response.usage,
             finishes=tuple([choice.finish.kind for choice in response.choices if choice.finish is not None]),
             failure=response.failure,
-            kept=self.kept(response, steps, rounds, True, seal) if self.keeps else NOTHING,
+            kept=self.kept(response, steps, rounds, True, seal) if keeps else NOTHING,
         )
 
     def kept(

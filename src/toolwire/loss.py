@@ -6,8 +6,8 @@ Add a code here, with its reason, before a writer or a step uses it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import compress, repeat
-from operator import is_not
+from itertools import compress, filterfalse, repeat
+from operator import is_not, itemgetter
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
@@ -132,6 +132,7 @@ CODES: Mapping[str, tuple[Severity, str]] = MappingProxyType(
 
 Noted: TypeAlias = tuple[str, Path, str]
 """A loss as it is written down: its code, its place, and what happened."""
+_CODE = itemgetter(0)
 
 
 class Ledger(msgspec.Struct, eq=False):
@@ -164,11 +165,13 @@ class Ledger(msgspec.Struct, eq=False):
     @property
     def codes(self) -> tuple[str, ...]:
         """The code of every loss, in order, without spelling any."""
-        return tuple([code for code, _, _ in self._notes]) if self._notes else ()
+        return tuple(map(_CODE, self._notes)) if self._notes else ()
 
     @property
     def told(self) -> list[tuple[str, str, str]]:
         """The code, the place and the words of every loss, without its reason."""
+        if not self._notes:
+            return []
         return list(dict.fromkeys([(code, pointer(where), what) for code, where, what in self._notes]))
 
     def strays(self, strays: Iterable[Stray]) -> None:
@@ -181,9 +184,9 @@ class Ledger(msgspec.Struct, eq=False):
 
     def unsaid(self, settings: Settings, said: frozenset[str]) -> None:
         """Settings that are set and that the target's table does not name."""
-        there = map(is_not, astuple(settings), repeat(None))
-        for field in compress(settings.__struct_fields__, there):
-            if field not in said and field != "where" and getattr(settings, field) != OFF:
+        there = compress(settings.__struct_fields__, map(is_not, astuple(settings), repeat(None)))
+        for field in filterfalse(said.__contains__, there):
+            if field != "where" and getattr(settings, field) != OFF:
                 self.note("no-counterpart", settings.where.get(field), f"the setting `{field}` was left out")
 
     def foreign(self, read: Request | Response) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -109,6 +110,7 @@ def unpacked(data: bytes) -> Kept | None:
         return None
 
 
+@lru_cache(maxsize=256)
 def needed(client: Room, provider: Room) -> bool:
     """Does this provider want something back that this client cannot carry, or need not?"""
     rules = provider.rules

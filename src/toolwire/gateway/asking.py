@@ -55,10 +55,10 @@ class Asking:
             most = health.limits.get((provider, model))
         call.most_tokens = most
         ready = prepared(call, line)
-        if isinstance(ready, Missing):
-            ready = await _recalled(call, line, ready)
-        if isinstance(ready, Refusal):
-            return self._noted(call, target, ready, begun)
+        if not isinstance(ready, Ready):
+            ready = await _recalled(call, line, ready) if isinstance(ready, Missing) else ready
+            if isinstance(ready, Refusal):
+                return self._noted(call, target, ready, begun)
         record.provider, record.target, record.model, record.passed = provider, room.name, model, ready.passed
         source = await self.send(call, line, ready.body)
         if isinstance(source, Fault):
@@ -132,10 +132,13 @@ class Asking:
         except Malformed as bad:
             return refusals.unreadable(call, line, bad)
         record.usage, record.answered, record.finishes = said.usage, said.model, said.finishes
-        if said.kept and call.sealing is not None:
-            await call.sealing.keep(said.kept)
-        codes = (*ready.codes, *said.ledger.codes, *refusals.unsealed(call))
-        record.lost(codes, ready.ledger, said.ledger)
+        codes = ready.codes + said.ledger.codes
+        if call.sealing is not None:
+            if said.kept:
+                await call.sealing.keep(said.kept)
+            codes += refusals.unsealed(call)
+        if codes:
+            record.lost(codes, ready.ledger, said.ledger)
         whole = Reply(said.status, {**said.headers, **answer_headers(call, line, headers, codes)}, said.body)
         return whole if said.failure is None else refusals.refused(said.failure, whole)
 

@@ -36,8 +36,7 @@ class Missing(Struct, frozen=True):
 
 def prepared(call: Call, line: Line) -> Ready | Refusal | Missing:
     """The request as it goes out, or what must be looked up first: then `completed` makes it."""
-    barred = _barred(call, line) if line.guarded else None
-    if barred is not None:
+    if line.guarded and (barred := _barred(call, line)) is not None:
         return barred
     passes = line.room is call.client and _passes(call, line)
     if passes and _is_plain(call, line):

@@ -46,7 +46,7 @@ _ROLE = attrgetter("role")
 def instructed(request: Request, rules: Rules, ledger: Ledger) -> Request:
     """The request with its instructions at the target's own place."""
     if rules.system == "turns":
-        return _system_first(request)
+        return _system_first(request, ledger) if request.system else request
     if ledger.source == ledger.target:
         return request
     turns = request.turns
@@ -63,17 +63,16 @@ def instructed(request: Request, rules: Rules, ledger: Ledger) -> Request:
         return request
     rest = turns[leading:]
     if leading:
-        # Its origin need not be let go of: only its own protocol's writer would give it back verbatim.
+        # Another protocol's writer gives no node back verbatim, so its origin need not be let go of.
         request = replace(request, system=(*request.system, *top), turns=rest)
     if _INSTRUCTING.isdisjoint(map(_ROLE, rest)):
         return request
     return _mapped(request, [_mid_system(n, rest, rules, request.model, ledger) for n in range(len(rest))])
 
 
-def _system_first(request: Request) -> Request:
-    if not request.system:
-        return request
-    return changed(request, system=(), turns=(Turn("system", request.system), *request.turns))
+def _system_first(request: Request, ledger: Ledger) -> Request:
+    change = changed if ledger.source == ledger.target else replace
+    return change(request, system=(), turns=(Turn("system", request.system), *request.turns))
 
 
 def _plain(parts: list[Part]) -> bool:
