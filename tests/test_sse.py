@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.sse import ArraySplitter, Frame, FrameTooLong, Splitter, bare, named
+from toolwire.sse import Alike, ArraySplitter, Frame, FrameTooLong, Splitter, alike, bare, named
 
 CASES: list[tuple[bytes, list[Frame]]] = [
     (b"", []),
@@ -112,3 +112,48 @@ def test_a_cut_element_is_shown_at_the_end() -> None:
     splitter = ArraySplitter()
     assert splitter.feed(b'[{"a": 1},{"b"') == [Frame(None, b'{"a": 1}')]
     assert splitter.close() == [Frame(None, b'{"b"')]
+
+
+def alike_to(data: bytes, text: str) -> Alike | None:
+    splitter = Splitter()
+    splitter.feed(b"data: {}\n\n")
+    return alike(splitter, Frame(None, data), text, lambda node: node["a"])
+
+
+def test_a_frame_like_another_but_for_one_text_is_known_by_its_bytes() -> None:
+    known = alike_to(b'{"b":"x","a":"x","c":1}', "x")
+    assert known is not None
+    around = b'data: {"b":"x","a":%b,"c":1}\n\n'
+    for spelled, text in ((b'"y"', "y"), (b'""', ""), (b'"\\"\\u00e9\\n"', '"é\n'), ('"é"'.encode(), "é")):
+        assert known.text(around % spelled) == text
+    wrong = (b'"', b"", b"1", b'"y"z"', b' "y"', b'"y\n"', b'"\\ud800"', b'"\xff"', b'"y","c":2,"d":"e"')
+    for spelled in wrong:
+        assert known.text(around % spelled) is None
+    for data in (b'data: {"b":"x","a":"y","c":1}', b'data: {"b":"x","a":"y","c":2}\n\n', around % b'"y"' * 2):
+        assert known.text(data) is None
+
+
+def test_a_frame_is_known_only_while_none_waits_for_its_rest() -> None:
+    splitter = Splitter()
+    splitter.feed(b"data: {}\n\n")
+    known = alike(splitter, Frame("e", b'{"a":"x"}'), "x", lambda node: node["a"])
+    assert known is not None
+    assert known.text(b'event: e\ndata: {"a":"y"}\n\n') == "y"
+    assert known.text(b'event: f\ndata: {"a":"y"}\n\n') is None
+    splitter.feed(b"data: 1\n")
+    assert known.text(b'event: e\ndata: {"a":"y"}\n\n') is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"a":"\\u0078","b":"x"}',
+        b'{"a":"\\u0078"}',
+        b'{"a":"x",\n"b":1}',
+        b'{"a":"x","x":1}',
+        b'{"a":"x","b":"x"}',
+        b'{"a":"\\u0078","b":["x"',
+    ],
+)
+def test_where_the_bytes_do_not_tell_the_place_of_a_text_none_is_known(data: bytes) -> None:
+    assert alike_to(data, "x") is None

@@ -98,7 +98,11 @@ class Context(msgspec.Struct, frozen=True):
 
 
 class StreamReader(Protocol):
-    """Bytes of one answer in, events out; `close` at the end of input. Never raises for what the peer sends."""
+    """Bytes of one answer in, events out; `close` at the end of input. Never raises for what the peer sends.
+
+    It may also have `again(data) -> str | None`: where these bytes are one frame that can only be more text of the part
+    of which the last event was a delta, that text; None for all other bytes, which are then fed.
+    """
 
     def feed(self, data: bytes) -> list[Event]: ...
 
@@ -106,7 +110,11 @@ class StreamReader(Protocol):
 
 
 class StreamWriter(Protocol):
-    """Events in, bytes out; `close` gives what is still owed."""
+    """Events in, bytes out; `close` gives what is still owed.
+
+    It may also have `grower(kind, index)`, asked after a delta of this kind was written: what writes more text of that
+    part until another event comes, or None.
+    """
 
     def write(self, event: Event) -> bytes: ...
 

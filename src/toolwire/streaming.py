@@ -78,8 +78,10 @@ class StreamTranslation:
         """The part that grows, by the provider's number and by the client's."""
         self._takers: tuple[Callable[[str], None], ...] = ()
         """Who keeps its text."""
-        self._put: Callable[[Event], bytes] = self._writer.write
-        """Where it goes."""
+        self._more: Callable[[str], bytes] = self._written
+        """What writes it."""
+        self._again: Callable[[bytes], str | None] = getattr(self._reader, "again", _unlike)
+        """What knows more of it by the bytes alone, where the reader can do that."""
 
     @property
     def called(self) -> bool:
@@ -104,6 +106,12 @@ class StreamTranslation:
         return self.rounds is not None and self.rounds.paused
 
     def feed(self, data: bytes) -> bytes:
+        if self._growing is not None:
+            text = self._again(data)
+            if text is not None:
+                for take in self._takers:
+                    take(text)
+                return self._more(text)
         events = self._reader.feed(data)
         return self._one(events[0]) if self._growing is not None and len(events) == 1 else self._through(events)
 
@@ -153,11 +161,10 @@ class StreamTranslation:
 
     def _one(self, event: Event) -> bytes:
         kind = type(event)
-        if kind is self._growing and event.index == self._index:  # type: ignore[union-attr]
-            text = event.text  # type: ignore[union-attr]
+        if kind is self._growing and event.index == self._index and (text := event.text):  # type: ignore[union-attr]
             for take in self._takers:
                 take(text)
-            return self._put(kind(self._onto, text))  # type: ignore[arg-type]
+            return self._more(text)
         if kind is not UsageUpdate:
             self._growing = None
         fault = self._checker.check(event)
@@ -190,9 +197,18 @@ class StreamTranslation:
         if self.failure is None and self.rounds is None:
             self._growing, self._index = type(event), event.index
             self._onto, self._takers = steps.grown(event)
-            self._put = self._writer.write if self._onto >= 0 else _held_back
+            self._more = _held_back if self._onto < 0 else self._grower(type(event))
             if self._fold is not None:
                 self._takers += (self._fold.taker(event.index),)
+
+    def _grower(self, kind: type) -> Callable[[str], bytes]:
+        """What writes more text of the part that grows; some writers know it at once."""
+        grower = getattr(self._writer, "grower", None)
+        return (grower and grower(kind, self._onto)) or self._written
+
+    def _written(self, text: str) -> bytes:
+        assert self._growing is not None
+        return self._writer.write(self._growing(self._onto, text))
 
     def _noted(self, event: Event) -> None:
         if self.rounds is not None and not self._seal:
@@ -222,8 +238,12 @@ class StreamTranslation:
         """What only one protocol knows is no part of the answer."""
 
 
-def _held_back(event: Event) -> bytes:
+def _held_back(text: str) -> bytes:
     return b""
+
+
+def _unlike(data: bytes) -> str | None:
+    return None
 
 
 _TAPS: Mapping[type, Callable[[StreamTranslation, Any], None]] = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,17 @@ def test_every_sample_comes_out_in_every_protocol(protocol: str, path: Path, tar
     cut = target == "unified" and any(object_or_none(call.arguments) is None for call in calls if call.kind != "custom")
     assert failed(target, out) == (failed(protocol, data) or cut)
     assert (stream.failure is not None) == failed(protocol, data)
+
+
+@pytest.mark.parametrize("target", NAMES)
+@pytest.mark.parametrize(("protocol", "path"), ALL, ids=ids)
+def test_frames_that_come_one_by_one_make_what_all_at_once_make(protocol: str, path: Path, target: str) -> None:
+    data = path.read_bytes()
+    stream = Stream(source=protocol, target=target)
+    out = b"".join(stream.feed(piece) for piece in re.split(rb"(?<=\n\n)", data)) + stream.close()
+    whole, other = through(protocol, target, data)
+    assert out == whole
+    assert (stream.losses, stream.failure) == (other.losses, other.failure)
 
 
 @pytest.mark.parametrize(("protocol", "path"), ALL, ids=ids)

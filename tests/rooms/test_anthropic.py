@@ -352,6 +352,26 @@ def test_a_broken_stream_is_a_failure_and_nothing_follows(name: str) -> None:
     assert frames(written(events))[-1][0] == "error"
 
 
+@pytest.mark.parametrize("number", ["1e0", "7", "null", "true"])
+def test_a_block_that_is_not_open_is_named_as_it_was_spelled(number: str) -> None:
+    event = b'{"type":"content_block_delta","index":%b,"delta":{"type":"text_delta","text":"a"}}' % number.encode()
+    failed = events_of(sse(START) + b"data: " + event + b"\n\n")[-1]
+    assert isinstance(failed, ResponseFailed)
+    shown = {"null": "None", "true": "True"}.get(number, number)
+    assert failed.failure.message.endswith(f"block {shown} is not open")
+
+
+def test_more_of_a_delta_is_known_by_its_bytes_until_something_else_comes() -> None:
+    reader = ROOM.stream_reader()
+    more = [sse(delta(0, type="text_delta", text=text)) for text in ("a", "b", "", "c")]
+    reader.feed(sse(START, TEXT_0))
+    assert reader.again(more[0]) is None
+    reader.feed(more[0])
+    assert [reader.again(data) for data in more] == ["a", "b", None, "c"]
+    reader.feed(sse({"type": "ping"}))
+    assert reader.again(more[0]) is None
+
+
 def test_a_frame_that_names_nothing_is_carried() -> None:
     data = sse(START) + b"data: {}\n\n" + sse(STOPPED, END)
     assert frames(written(events_of(data))) == frames(data)

@@ -1396,6 +1396,43 @@ def test_failures_are_never_a_success() -> None:
     assert write_all([]).startswith(b'data: {"error"')
 
 
+def chunks_of(*deltas: dict[str, Any]) -> list[bytes]:
+    return [stream(delta, done=False) for delta in deltas]
+
+
+def test_more_of_a_delta_is_known_by_its_bytes_until_something_else_comes() -> None:
+    reader = ROOM.stream_reader()
+    more = chunks_of({"content": "a"}, {"content": "b"}, {"content": ""}, {"content": "c"})
+    reader.feed(b"".join(more[:2]))
+    assert [reader.again(data) for data in more] == ["a", "b", None, "c"]
+    pieces = chunks_of(call(0, "i", "f", ""), call(0, text='{"a'), call(0, text='":"'), call(0, text='{"a":"b'))
+    reader.feed(b"".join(pieces[:2]))
+    assert reader.again(more[0]) is None
+    reader.feed(pieces[2])
+    # The last may be all that there is, sent again.
+    assert [reader.again(data) for data in (pieces[0], pieces[3], pieces[2])] == [None, None, '":"']
+
+
+@pytest.mark.parametrize(("count", "again"), [(7, "a"), (20, None)])
+def test_a_stream_that_never_repeats_itself_is_no_longer_searched_for_patterns(count: int, again: str | None) -> None:
+    reader = ROOM.stream_reader()
+    data = chunks_of({"content": "a"})[0]
+    for number in range(count):
+        made = reader.feed(data.replace(b'"finish_reason"', b'"logprobs":{"n":%d},"finish_reason"' % number))
+        assert made[-1].text == "a"
+    reader.feed(data)
+    assert reader.again(data) == again
+    assert reader.feed(data)[0].text == "a"
+
+
+def test_a_pattern_that_was_met_again_lets_others_be_looked_for() -> None:
+    reader = ROOM.stream_reader()
+    for number in range(40):
+        (data,) = chunks_of({("content", "refusal")[number % 2]: "a"})
+        reader.feed(data * 2)
+        assert reader.again(data) == "a"
+
+
 def test_what_a_stream_cannot_say_is_told() -> None:
     seal = Seal("other", "v")
     events: list[Event] = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-from msgspec import DecodeError, json
+from msgspec import Raw
 from msgspec.structs import replace
 
 from toolwire.events import (
@@ -26,6 +26,7 @@ from toolwire.events import (
 )
 from toolwire.failures import TRUNCATED
 from toolwire.ir import Call, Failure, Finish, HostedCall, Opaque, Origin, Part, Reasoning, Seal, Stray, Text
+from toolwire.protocols.anthropic.details.pattern import Like
 from toolwire.protocols.anthropic.details.summary import AnswerReading
 from toolwire.protocols.anthropic.errors import read_error
 from toolwire.protocols.anthropic.names import MESSAGE, NAME, keys
@@ -35,7 +36,6 @@ from toolwire.reading import NOTHING, Reading
 from toolwire.sse import Frame as RawFrame
 from toolwire.sse import FrameTooLong, Splitter
 from toolwire.wire import (
-    MAX_BYTES,
     Json,
     Malformed,
     Object,
@@ -51,9 +51,6 @@ from toolwire.wire import (
 
 _FRAME = keys("type", "index", "delta", "content_block", "message", "usage")
 _DELTA = keys("stop_reason", "stop_sequence", "stop_details")
-
-_decode_plain = json.Decoder(dict[str, int | str | dict[str, str]]).decode
-"""For an ordinary delta: no number that only looks like a whole one, and nothing but text inside."""
 
 _Grows = Literal["text", "thought", "call", "opaque", "no"]
 
@@ -73,41 +70,14 @@ class _Block:
         self.wire: Object = {}
 
 
-class _Like:
-    """The delta before. One that differs from it in its text alone needs no closer look."""
-
-    __slots__ = ("delta", "event", "index", "key", "node", "pieces")
-
-    def __init__(self, block: _Block, node: Object, key: str) -> None:
-        self.index = block.index
-        self.pieces = block.pieces if key == "partial_json" else None
-        self.event = TextDelta if self.pieces is None else ArgumentsDelta
-        self.key = key
-        self.delta: Object = dict(node["delta"])
-        self.node: Object = node | {"delta": self.delta}
-
-    def read(self, raw: RawFrame) -> Event | None:
-        """The event of a frame that is like it, None for any other."""
-        data = raw.data
-        try:
-            node = _decode_plain(data)
-            text = self.delta[self.key] = node["delta"][self.key]  # type: ignore[index]
-        except (DecodeError, UnicodeError, RecursionError, KeyError, TypeError):
-            return None
-        if node != self.node or not text or len(data) > MAX_BYTES:
-            return None
-        if self.pieces is not None:
-            self.pieces.append(text)
-        return self.event(self.index, text, Frame(NAME, raw.event or "content_block_delta", node))
-
-
 class StreamReader:
     def __init__(self) -> None:
         self._splitter = Splitter()
         self._reading = AnswerReading(NAME)
         self._number = 0
         self._blocks: dict[int, _Block] = {}
-        self._like: _Like | None = None
+        self._raw = RawFrame(None, b"")
+        self._like: Like | None = None
         self._started_blocks = 0
         self._begun = False
         self._over = False
@@ -135,6 +105,18 @@ class StreamReader:
                 events.append(event)
         return events
 
+    def again(self, data: bytes) -> str | None:
+        like = self._like
+        if like is None or like.alike is None:
+            return None
+        text = like.alike.text(data)
+        if not text:
+            return None
+        if like.pieces is not None:
+            like.pieces.append(text)
+        self._number += 1
+        return text
+
     def close(self) -> list[Event]:
         events: list[Event] = []
         for frame in self._splitter.close():
@@ -159,6 +141,7 @@ class StreamReader:
             return
         path: Path = ((None, "event"), self._number)
         self._number += 1
+        self._raw, self._like = raw, None
         try:
             node = as_object(decode(raw.data, path), path)
         except Malformed as error:
@@ -247,7 +230,6 @@ class StreamReader:
         for block in list(self._blocks.values()):
             self._finish_block(block, frame, events)
         self._blocks.clear()
-        self._like = None
         self._finish = self._finish or Finish("calls" if self._called else "stop")
         events.append(ChoiceEnd(self._finish, frame=frame))
         if self._usage and not self._usage_told:
@@ -257,7 +239,7 @@ class StreamReader:
         events.append(ResponseEnd(tuple(self._strays.values()), frame))
 
     def error(self, node: Object, path: Path, frame: Frame, events: list[Event]) -> None:
-        self._over, self._finish, self._like = True, None, None
+        self._over, self._finish = True, None
         events.append(ResponseFailed(read_error(node, 0, NOTHING), frame))
 
     # --- blocks ---
@@ -266,7 +248,7 @@ class StreamReader:
         self._begin(frame, events)
         number = node.get("index", self._started_blocks)
         if not isinstance(number, int) or number in self._blocks:
-            events.append(self._broken(f"block {number} starts twice or has no number"))
+            events.append(self._broken(f"block {_spelled(number)} starts twice or has no number"))
             return
         wire = as_object(node.get("content_block"), (path, "content_block"))
         part = read_part(wire, (path, "content_block"), self._reading)
@@ -291,7 +273,7 @@ class StreamReader:
             number = next(iter(self._blocks))
         block = self._blocks.get(number) if isinstance(number, int) else None
         if block is None:
-            events.append(self._broken(f"block {number} is not open"))
+            events.append(self._broken(f"block {_spelled(number)} is not open"))
         return block
 
     def block_delta(self, node: Object, path: Path, frame: Frame, events: list[Event]) -> None:
@@ -311,21 +293,21 @@ class StreamReader:
         if len(delta) > 2:
             self._reading.origin(delta, (path, "delta"), keys("type", key))
         if grows != block.grows:
-            events.append(self._broken(f"a {kind} cannot stand in block {node.get('index')}"))
+            events.append(self._broken(f"a {kind} cannot stand in block {_spelled(node.get('index'))}"))
         elif key == "citation":
             here = ((path, "delta"), key)
             citation = read_citation(as_object(delta.get(key), here), here, self._reading)
             events.append(CitationDelta(block.index, citation, frame))
         elif text := need_text(delta, key, (path, "delta")):
             events.append(_grown(block, key, text, frame))
-            if key != "signature" and len(delta) == 2 and len(node) == 3:
-                self._like = _Like(block, node, key)
+            if key != "signature" and len(delta) == 2 and len(node) == 3 and "type" in node:
+                pieces = block.pieces if key == "partial_json" else None
+                self._like = Like(block.index, pieces, key, node, self._raw, self._splitter)
 
     def block_stop(self, node: Object, path: Path, frame: Frame, events: list[Event]) -> None:
         block = self._block(node, events)
         if block is not None:
             self._finish_block(block, frame, events)
-            self._like = None
             self._blocks = {number: other for number, other in self._blocks.items() if other is not block}
 
     def _finish_block(self, block: _Block, frame: Frame, events: list[Event]) -> None:
@@ -342,6 +324,11 @@ class StreamReader:
             else:
                 cut = not is_object_text("".join(block.pieces))
         events.append(PartEnd(block.index, cut, frame))
+
+
+def _spelled(number: Json) -> str:
+    """A number of a block as the wire has it, also one that we keep in its own spelling."""
+    return bytes(number).decode() if isinstance(number, Raw) else str(number)
 
 
 def _grows(part: Part) -> _Grows:

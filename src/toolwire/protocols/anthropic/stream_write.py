@@ -71,6 +71,12 @@ class StreamWriter:
             return self._head + encode(event.text) + b"}}\n\n"  # type: ignore[union-attr]
         return _WRITERS[type(event)](self, event)
 
+    def grower(self, kind: type, index: int) -> Callable[[str], bytes] | None:
+        return self._more if kind is self._growing and index == self._holder else None
+
+    def _more(self, text: str) -> bytes:
+        return self._head + encode(text) + b"}}\n\n"
+
     def close(self) -> bytes:
         if self._over:
             return b""

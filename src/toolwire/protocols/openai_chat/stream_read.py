@@ -14,7 +14,7 @@ from toolwire import sse
 from toolwire.failures import TRUNCATED
 from toolwire.ir import Call, Failure, Finish, Media, Origin, Part, Reasoning, Refusal, Stray, Text
 from toolwire.protocols.openai_chat.details.growing import Answer, Growing
-from toolwire.protocols.openai_chat.details.pattern import Pattern, pattern_of
+from toolwire.protocols.openai_chat.details.pattern import MAX_TRIES, Pattern, pattern_of
 from toolwire.protocols.openai_chat.details.strays import Strays
 from toolwire.protocols.openai_chat.errors import read_failure
 from toolwire.protocols.openai_chat.names import DONE, NAME
@@ -45,6 +45,8 @@ class StreamReader:
         self._frame = _SILENT
         self._pattern: Pattern | None = None
         """What the chunk before was, if the next may be the same but for its piece."""
+        self._tries = 0
+        """Patterns that were looked for since one was met again."""
 
     def feed(self, data: bytes) -> list[ev.Event]:
         if self._done:
@@ -63,8 +65,20 @@ class StreamReader:
                 self._take(frame)
             else:
                 self._count += 1
+                self._tries = 0
                 out.append(event)
         return out
+
+    def again(self, data: bytes) -> str | None:
+        pattern = self._pattern
+        if pattern is None or pattern.alike is None:
+            return None
+        text = pattern.alike.text(data)
+        if not text or not pattern.takes(text):
+            return None
+        self._count += 1
+        self._tries = 0
+        return text
 
     def close(self) -> list[ev.Event]:
         if self._done:
@@ -106,8 +120,9 @@ class StreamReader:
         made = len(self._out) - before
         if made == 0:
             self._out.append(ev.Carried("chunk", Origin(NAME, path, json), True, self._frame))
-        elif made == 1 and raw.event is None:
-            self._pattern = pattern_of(data, self._out[-1], self._answers)
+        elif made == 1 and raw.event is None and self._tries < MAX_TRIES:
+            self._tries += 1
+            self._pattern = pattern_of(raw, self._out[-1], self._answers, self._splitter)
 
     def _sentinel(self, raw: sse.Frame, path: Path) -> None:
         """Data that is no chunk: `[DONE]`, or nothing at all."""

@@ -83,6 +83,12 @@ class _Slot:
         self.citations: list[Citation] = []
         self.shift = answer.length
 
+    def more(self, text: str) -> bytes:
+        """A delta of this text, once it is known what stands around it."""
+        if self.counted:
+            self.answer.length += len(text)
+        return self.head + encode(text) + self.tail
+
 
 class _Answer:
     """One choice."""
@@ -125,6 +131,10 @@ class StreamWriter:
         if self._over and not isinstance(event, Carried):
             return b""
         return _WRITERS[type(event)](self, event)
+
+    def grower(self, kind: type, index: int) -> Callable[[str], bytes] | None:
+        slot = self._slots[index]
+        return slot.more if slot.head and (slot.said or kind is TextDelta) else None
 
     def close(self) -> bytes:
         if self._over:
@@ -216,12 +226,7 @@ class StreamWriter:
 
     def _text(self, event: TextDelta) -> bytes:
         slot = self._slots[event.index]
-        if not slot.head:
-            return b""
-        text = event.text
-        if slot.counted:
-            slot.answer.length += len(text)
-        return slot.head + encode(text) + slot.tail
+        return slot.more(event.text) if slot.head else b""
 
     def _cite(self, event: CitationDelta) -> bytes:
         slot = self._slots[event.index]
@@ -314,7 +319,7 @@ class StreamWriter:
 
     def _said(self, slot: _Slot, text: str) -> bytes:
         slot.said = True
-        return slot.head + encode(text) + slot.tail
+        return slot.more(text)
 
     def _arguments(self, event: ArgumentsDelta) -> bytes:
         slot = self._slots[event.index]

@@ -1,7 +1,7 @@
 """A chunk that is the one before once more, but for its piece of text or of arguments: almost all that a stream has.
 
 A chunk that made one event is the pattern for the next. One that differs from it by nothing but the piece makes the
-same event of that piece; every other is read with care.
+same event of that piece; every other is read with care. If its bytes tell that, it need not even be decoded.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from toolwire.wire import Json, Malformed, Object, decode
 _SPOKEN = ("content", "reasoning_content", "reasoning", "refusal")
 _LOOSE = ("obfuscation", "id", "created")
 """Keys that say nothing once the answer has begun, and that some servers change from chunk to chunk."""
+MAX_TRIES = 8
+"""After so many patterns of which none was met again, the stream has none: every chunk holds what is new."""
 _UNLIKE = (Malformed, LookupError, TypeError, RecursionError)
 """What a chunk of another shape leads to."""
 
 
 class TextPattern:
-    __slots__ = ("_answer", "_chunk", "_counted", "_delta", "_index", "_key")
+    __slots__ = ("_answer", "_chunk", "_counted", "_delta", "_index", "_key", "alike")
 
     def __init__(self, chunk: Object, key: str, answer: Answer) -> None:
         choice = chunk["choices"][0]
@@ -32,6 +34,15 @@ class TextPattern:
         self._key = key
         self._answer = answer
         self._counted = answer.channel == "text"
+        self.alike: sse.Alike | None = None
+
+    def found(self, chunk: Json) -> Json:
+        return chunk["choices"][0]["delta"][self._key]
+
+    def takes(self, text: str) -> bool:
+        if self._counted:
+            self._answer.text_at += len(text)
+        return True
 
     def again(self, frame: sse.Frame) -> Event | None:
         if frame.event is not None:
@@ -48,14 +59,12 @@ class TextPattern:
                 return None
         except _UNLIKE:
             return None
-        answer = self._answer
-        if self._counted:
-            answer.text_at += len(text)
-        return TextDelta(answer.open, text, Frame(NAME, None, chunk))
+        self.takes(text)
+        return TextDelta(self._answer.open, text, Frame(NAME, None, chunk))
 
 
 class CallPattern:
-    __slots__ = ("_chunk", "_function", "_index", "_slot")
+    __slots__ = ("_chunk", "_function", "_index", "_slot", "alike")
 
     def __init__(self, chunk: Object, slot: Growing) -> None:
         choice = chunk["choices"][0]
@@ -63,6 +72,18 @@ class CallPattern:
         self._index = choice["index"]
         self._function = choice["delta"]["tool_calls"][0]["function"]
         self._slot = slot
+        self.alike: sse.Alike | None = None
+
+    def found(self, chunk: Json) -> Json:
+        return chunk["choices"][0]["delta"]["tool_calls"][0]["function"]["arguments"]
+
+    def takes(self, text: str) -> bool:
+        """Only if it is shorter than all there is: what is not may be that again."""
+        slot = self._slot
+        if len(text) >= slot.size:
+            return False
+        slot.grow(text)
+        return True
 
     def again(self, frame: sse.Frame) -> Event | None:
         if frame.event is not None:
@@ -75,15 +96,11 @@ class CallPattern:
             self._function["arguments"] = text = call["function"]["arguments"]
             if choice["index"] is not self._index or call["index"] is not slot.number:
                 return None
-            # What is not shorter than all there is may be that again.
-            if not text or type(text) is not str or len(text) >= slot.size:
-                return None
-            if chunk != self._chunk and not _is_loosely(self._chunk, chunk):
+            if not text or type(text) is not str or (chunk != self._chunk and not _is_loosely(self._chunk, chunk)):
                 return None
         except _UNLIKE:
             return None
-        slot.grow(text)
-        return ArgumentsDelta(slot.part, text, Frame(NAME, None, chunk))
+        return ArgumentsDelta(slot.part, text, Frame(NAME, None, chunk)) if self.takes(text) else None
 
 
 Pattern = TextPattern | CallPattern
@@ -99,12 +116,18 @@ def _is_loosely(pattern: Object, chunk: Object) -> bool:
     return False
 
 
-def pattern_of(data: bytes, event: Event, answers: Mapping[int, Answer]) -> Pattern | None:
+def pattern_of(frame: sse.Frame, event: Event, answers: Mapping[int, Answer], splitter: sse.Splitter) -> Pattern | None:
     """The pattern of a chunk of which one event came, if it says nothing besides."""
     if not isinstance(event, (TextDelta, ArgumentsDelta)):
         return None
     # A copy of its own: the frame belongs to those who write it.
-    chunk = decode(data)
+    pattern = _pattern(decode(frame.data), event, answers)
+    if pattern is not None:
+        pattern.alike = sse.alike(splitter, frame, event.text, pattern.found)
+    return pattern
+
+
+def _pattern(chunk: Object, event: TextDelta | ArgumentsDelta, answers: Mapping[int, Answer]) -> Pattern | None:
     choice = chunk["choices"][0]
     index = choice.get("index")
     if len(chunk["choices"]) != 1 or type(index) is not int or choice.get("finish_reason"):
