@@ -1413,6 +1413,19 @@ def test_more_of_a_delta_is_known_by_its_bytes_until_something_else_comes() -> N
     assert [reader.again(data) for data in (pieces[0], pieces[3], pieces[2])] == [None, None, '":"']
 
 
+def test_a_padding_does_not_hide_what_is_alike() -> None:
+    reader = ROOM.stream_reader()
+    around = b'data: {"choices":[{"index":0,"delta":{"content":"%b"}}],"usage":null,"obfuscation":"%b"}\n\n'
+    reader.feed(around % (b"a", b"xyz") + around % (b"b", b"xy"))
+    assert [reader.again(around % pair) for pair in ((b"c", b"x"), (b"d", b"x1Y"))] == ["c", "d"]
+    for other in (
+        around % (b"c", b'","error":"'),
+        around % (b"c", b'"}x'),
+        around.replace(b"null", b"{}") % (b"c", b"x"),
+    ):
+        assert reader.again(other) is None
+
+
 @pytest.mark.parametrize(("count", "again"), [(7, "a"), (20, None)])
 def test_a_stream_that_never_repeats_itself_is_no_longer_searched_for_patterns(count: int, again: str | None) -> None:
     reader = ROOM.stream_reader()

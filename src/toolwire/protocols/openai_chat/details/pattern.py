@@ -19,8 +19,30 @@ _LOOSE = ("obfuscation", "id", "created")
 """Keys that say nothing once the answer has begun, and that some servers change from chunk to chunk."""
 MAX_TRIES = 8
 """After so many patterns of which none was met again, the stream has none: every chunk holds what is new."""
+_PADDING = b',"obfuscation":"'
+"""The service itself ends every chunk with so much of it that no length tells the text."""
 _UNLIKE = (Malformed, LookupError, TypeError, RecursionError)
 """What a chunk of another shape leads to."""
+
+
+class Padded:
+    """A chunk known by its bytes, as `sse.Alike`, but for its padding."""
+
+    __slots__ = ("_alike",)
+
+    def __init__(self, alike: sse.Alike) -> None:
+        self._alike = alike
+
+    def text(self, data: bytes) -> str | None:
+        bare = _unpadded(data, b"}\n\n")
+        return None if bare is None else self._alike.text(bare)
+
+
+def _unpadded(data: bytes, end: bytes) -> bytes | None:
+    """The chunk without its padding, if it has one and that is plain and the last of it."""
+    said, _, padding = data.rpartition(_PADDING)
+    letters, _, rest = padding.partition(b'"')
+    return said + end if rest == end and letters.isalnum() else None
 
 
 class TextPattern:
@@ -34,7 +56,7 @@ class TextPattern:
         self._key = key
         self._answer = answer
         self._counted = answer.channel == "text"
-        self.alike: sse.Alike | None = None
+        self.alike: sse.Alike | Padded | None = None
 
     def found(self, chunk: Json) -> Json:
         return chunk["choices"][0]["delta"][self._key]
@@ -72,7 +94,7 @@ class CallPattern:
         self._index = choice["index"]
         self._function = choice["delta"]["tool_calls"][0]["function"]
         self._slot = slot
-        self.alike: sse.Alike | None = None
+        self.alike: sse.Alike | Padded | None = None
 
     def found(self, chunk: Json) -> Json:
         return chunk["choices"][0]["delta"]["tool_calls"][0]["function"]["arguments"]
@@ -123,7 +145,9 @@ def pattern_of(frame: sse.Frame, event: Event, answers: Mapping[int, Answer], sp
     # A copy of its own: the frame belongs to those who write it.
     pattern = _pattern(decode(frame.data), event, answers)
     if pattern is not None:
-        pattern.alike = sse.alike(splitter, frame, event.text, pattern.found)
+        bare = _unpadded(frame.data, b"}")
+        known = sse.alike(splitter, frame if bare is None else sse.Frame(None, bare), event.text, pattern.found)
+        pattern.alike = known if known is None or bare is None else Padded(known)
     return pattern
 
 
