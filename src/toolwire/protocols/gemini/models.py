@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Literal
 
 from msgspec import Struct
@@ -13,7 +13,7 @@ _LATEST = re.compile(r"gemini-(?:pro|flash|flash-lite)-latest")
 _FIRST = re.compile(r"gemini-(?:pro|ultra)(?:-vision)?(?![a-z-]*latest)")
 
 
-class Family(Struct, frozen=True):
+class Family(Struct, frozen=True, dict=True):
     """A model's version, (0, 0) where its name does not tell, and its size."""
 
     major: int = 0
@@ -24,16 +24,16 @@ class Family(Struct, frozen=True):
     def known(self) -> bool:
         return self.major > 0
 
-    @property
+    @cached_property
     def third(self) -> bool:
         """Gemini 3 and later: ids on calls, media in results, signatures demanded, built-in tools beside functions."""
         return self.major >= 3
 
-    @property
+    @cached_property
     def second(self) -> bool:
         return self.major == 2
 
-    @property
+    @cached_property
     def json_schema(self) -> bool:
         """Does it take a JSON Schema as it is? Models before 2.0 know only the older dialect."""
         return self.major != 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
 
 from toolwire.ir import (
     NOTHING,
@@ -113,8 +113,9 @@ class PartReading(Reading):
         return shape(node)
 
 
-def read_parts(items: list[Json], path: Path, reading: PartReading) -> list[Part]:
-    """All parts; a piece of an open call gives no part until the call is whole."""
+def read_parts(items: list[Json], path: Path, reading: PartReading, said: bool = False) -> list[Part]:
+    """All parts; a piece of an open call gives no part until the call is whole. Of what a model `said`, those are left
+    out that only fill a place, as in the last chunk of a stream: empty and not signed."""
     parts: list[Part] = []
     for number, item in enumerate(items):
         here = (path, number)
@@ -130,17 +131,28 @@ def read_parts(items: list[Json], path: Path, reading: PartReading) -> list[Part
             part = read_part(item, here, reading)
             if part is None:
                 continue
+        if said and part.__class__ is Text and not part.text and part.seal is None:
+            continue
         parts.append(part)
     return parts
 
 
+class _Ordinary(Struct, forbid_unknown_fields=True, gc=False):
+    name: str
+    args: Json
+    id: str = ""
+
+
 def _ordinary_call(node: Object, call: Object, path: Path) -> Call | None:
     """The short way for a call with a name, an object of arguments and perhaps an id; None for any other shape."""
-    name, args = call.get("name"), call.get("args")
-    id = call.get("id") if len(call) == 3 else ""
-    if name.__class__ is not str or args.__class__ is not dict or id.__class__ is not str or len(call) > 3:
+    try:
+        told = convert(call, _Ordinary)
+    except ValidationError:
         return None
-    return Call(id, name, encode(args).decode(), origin=Origin(NAME, path, node))
+    args = told.args
+    if args.__class__ is not dict:
+        return None
+    return Call(told.id, told.name, encode(args).decode(), origin=Origin(NAME, path, node))
 
 
 def _ordinary_result(node: Object, result: Object, path: Path) -> Result | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 
 from msgspec.structs import replace
 
@@ -23,7 +23,7 @@ from toolwire.ir import (
     place,
 )
 from toolwire.loss import Ledger
-from toolwire.protocols.gemini.details.parts_write import WRITERS, Writing, own_seal, write_part
+from toolwire.protocols.gemini.details.parts_write import WRITERS, Writing, own_seal, write_part, write_text
 from toolwire.protocols.gemini.details.settings import (
     Gathered,
     read_generation,
@@ -217,17 +217,14 @@ def _close_cut(reading: PartReading, turns: list[Turn]) -> None:
 def write_request(request: Request, ledger: Ledger) -> Object:
     model = family(request.model)
     unsigned = unsigned_calls(request.turns) if model.third else {}
-    origin = request.origin
-    if verbatim(origin, NAME) and not unsigned:
-        wire: Object = origin.wire  # type: ignore[union-attr]
-        return wire
+    origin, settings = request.origin, request.settings
     own = origin if origin is not None and origin.protocol == NAME else None
+    if own is not None and own.intact and not unsigned:
+        wire: Object = own.wire
+        return wire
     # What has no origin counts as our own.
     writing = Writing(ledger, model, False, own is not origin)
-    out: Object = {}
-    if own is not None and "model" in own.wire:
-        prefix = "models/" if str(own.wire["model"]).startswith("models/") and "/" not in request.model else ""
-        out["model"] = prefix + request.model
+    out: Object = {} if own is None else _write_model(request.model, own)
     if request.system:
         parts = _write_parts(request.system, writing, None)
         if parts:
@@ -236,18 +233,19 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     boxes = write_tools(request.tools, model, ledger) if request.tools else []
     if boxes:
         out["tools"] = boxes
-    functions = any("functionDeclarations" in box for box in boxes)
+    functions = "functionDeclarations" in chain.from_iterable(boxes)
     config = _write_tool_config(request, boxes, functions, model, ledger)
     if config:
         out["toolConfig"] = config
-    generation = write_generation(request.settings, model, functions, ledger)
+    generation = write_generation(settings, model, functions, ledger)
     if own is not None:
-        _carry(own, request.settings.format is None, out, generation)
+        _carry(own, settings.format is None, out, generation)
     if generation or (own is not None and _had(own, "generationConfig") is not None):
         out["generationConfig"] = generation
-    tier = write_tier(request.settings, ledger)
-    if tier is not None:
-        out["serviceTier"] = tier
+    if settings.tier is not None:
+        tier = write_tier(settings.tier, settings.where.get("tier"), ledger)
+        if tier is not None:
+            out["serviceTier"] = tier
     return out if own is None else finished(out, own, NAME)
 
 
@@ -286,8 +284,11 @@ def write_turn(turn: Turn, writing: Writing, unsigned: Call | None) -> list[Obje
 
 
 def _write_parts(parts: tuple[Part, ...], writing: Writing, unsigned: Call | None) -> list[Object]:
+    foreign = writing.foreign
+    if foreign and len(parts) == 1 and parts[0].__class__ is Text:
+        return [write_text(parts[0], writing)]
     out: list[Object] = []
-    behind, foreign = 0, writing.foreign
+    behind = 0
     for part in parts:
         written = WRITERS[part.__class__](part, writing) if foreign else write_part(part, writing)
         if written is None:
@@ -323,6 +324,14 @@ def unsigned_calls(turns: tuple[Turn, ...]) -> dict[int, Call]:
                 first = first or (number, part)
                 signed = signed or (part.seal is not None and own_seal(part.seal))
     return found
+
+
+def _write_model(model: str, origin: Origin) -> Object:
+    """The model stands in the body only where it stood there."""
+    if "model" not in origin.wire:
+        return {}
+    prefix = "models/" if str(origin.wire["model"]).startswith("models/") and "/" not in model else ""
+    return {"model": prefix + model}
 
 
 def _write_system(parts: list[Object], origin: Origin) -> Object:

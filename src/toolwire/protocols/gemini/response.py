@@ -95,7 +95,7 @@ def _read_usual(body: Object) -> Response | None:
     (node,) = usual.candidates
     reading = PartReading()
     path = ((None, "candidates"), 0)
-    parts = _read_said(node.content.parts, (path, "content"), reading)
+    parts = read_parts(node.content.parts, ((path, "content"), "parts"), reading, True)
     if reading.open is not None:
         return None
     word = node.finishReason.upper()
@@ -153,7 +153,7 @@ def _read_candidate(item: Json, path: Path, number: int, reading: PartReading) -
     if content is not None:
         here = (path, "content")
         items = take_list(reading.inner(content, here, CONTENT), "parts", here)
-        parts = _read_said(items, here, reading) if items else []
+        parts = read_parts(items, (here, "parts"), reading, True) if items else []
     said = len(parts)
     if reading.open is not None:
         parts.append(reading.open.closed(incomplete=True))
@@ -163,12 +163,6 @@ def _read_candidate(item: Json, path: Path, number: int, reading: PartReading) -
         parts = _grounded(node, parts, texts, path, reading)
     index = take_int(node, "index", path)
     return Choice(number if index is None else index, tuple(parts), read_finish(node, path), origin)
-
-
-def _read_said(items: list[Json], path: Path, reading: PartReading) -> list[Part]:
-    """The parts, without those that only fill a place, as in the last chunk of a stream: empty and not signed."""
-    read = read_parts(items, (path, "parts"), reading)
-    return [part for part in read if not isinstance(part, Text) or part.text or part.seal is not None]
 
 
 def _grounded(
@@ -230,7 +224,8 @@ _COUNTED = frozenset({int, type(None)})
 
 
 def read_usage(raw: Object, path: Path, reading: PartReading) -> Usage:
-    node = USAGE(raw)
+    plain = USAGE.keys.issuperset(raw)
+    node = raw if plain else USAGE(raw)
     counts: tuple[int | None, ...] = tuple(map(node.get, _COUNTS))
     if not _COUNTED.issuperset(map(type, counts)):
         counts = tuple([take_int(node, key, path) for key in _COUNTS])
@@ -242,7 +237,7 @@ def read_usage(raw: Object, path: Path, reading: PartReading) -> Usage:
         None,
         reasoning,
         total,
-        _usage_origin(raw, path, reading),
+        Origin(NAME, path, raw) if plain else _usage_origin(raw, path, reading),
     )
 
 

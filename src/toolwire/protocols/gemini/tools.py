@@ -5,7 +5,7 @@ from __future__ import annotations
 from toolwire.ir import AnyTool, HostedTool, Opaque, Origin, Tool, ToolChoice, ToolName, place
 from toolwire.loss import Ledger
 from toolwire.protocols.gemini.details.parts_write import foreign
-from toolwire.protocols.gemini.details.schemas import read_schema, write_schema
+from toolwire.protocols.gemini.details.schemas import all_defined, read_schema, write_schema
 from toolwire.protocols.gemini.models import Family
 from toolwire.protocols.gemini.names import (
     BUILT_IN,
@@ -112,14 +112,13 @@ def write_tools(tools: tuple[AnyTool, ...], family: Family, ledger: Ledger) -> l
     """The boxes, functions at the place of the first of them."""
     boxes: list[Object] = []
     declarations: list[Object] = []
-    functions = Tool in map(type, tools)
     for tool in tools:
         if isinstance(tool, Tool):
             if not declarations:
                 boxes.append({"functionDeclarations": declarations})
             declarations.append(write_declaration(tool, family, ledger))
         elif isinstance(tool, HostedTool):
-            box = _write_hosted(tool, functions, family, ledger)
+            box = _write_hosted(tool, Tool in map(type, tools), family, ledger)
             if box is not None:
                 boxes.append(box)
         elif foreign(tool.origin):
@@ -130,15 +129,19 @@ def write_tools(tools: tuple[AnyTool, ...], family: Family, ledger: Ledger) -> l
 
 
 def write_declaration(tool: Tool, family: Family, ledger: Ledger) -> Object:
-    own = not foreign(tool.origin)
-    if own and verbatim(tool.origin, NAME):
-        wire: Object = tool.origin.wire  # type: ignore[union-attr]
+    origin, parameters = tool.origin, tool.parameters
+    own = origin is None or origin.protocol == NAME
+    if own and verbatim(origin, NAME):
+        wire: Object = origin.wire  # type: ignore[union-attr]
         return wire
     out: Object = {"name": tool.name}
     if tool.description is not None:
         out["description"] = tool.description
-    if tool.parameters is not None and (own or tool.parameters != {}):
-        out |= write_schema(tool.parameters, PARAMETERS, family, ledger, place(tool), arguments=True)
+    if parameters is not None and (own or parameters != {}):
+        if family.json_schema and all_defined(parameters):
+            out[PARAMETERS[1]] = parameters
+        else:
+            out |= write_schema(parameters, PARAMETERS, family, ledger, place(tool), arguments=True)
     if tool.output is not None:
         out |= write_schema(tool.output, RETURNS, family, ledger, place(tool))
     if tool.strict:
@@ -147,7 +150,7 @@ def write_declaration(tool: Tool, family: Family, ledger: Ledger) -> Object:
         ledger.note("no-counterpart", place(tool), f"`defer` of the tool `{tool.name}` was left out")
     if tool.cache is not None:
         ledger.note("cache-dropped", place(tool), "the cache breakpoint was left out")
-    return finished(out, tool.origin, NAME) if own else out
+    return finished(out, origin, NAME) if own else out
 
 
 _NEED_OPTIONS = frozenset({"file_search", "computer"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import methodcaller
 from types import MappingProxyType
 
 from msgspec.structs import replace
@@ -76,10 +77,13 @@ from toolwire.wire import (
 def read_request(body: Object) -> Request:
     reading = Reading(NAME)
     settings, known = read_settings(body, reading)
+    system: tuple[Text, ...] = ()
     instructions = take_text(body, "instructions", None)
-    told = Origin(NAME, (None, "instructions"), instructions)
-    system = () if instructions is None else (Text(instructions, origin=told),)
-    kinds = _kinds(body.get("input"))
+    if instructions is not None:
+        told = Origin(NAME, (None, "instructions"), instructions)
+        system = (Text(instructions, (), None, None, told),)
+    items = body.get("input")
+    kinds = _kinds(items)
     tools = take_list(body, "tools", None)
     offered = () if tools is None else read_tools(tools, (None, "tools"), reading)
     if "max_tool_calls" in body:
@@ -88,20 +92,29 @@ def read_request(body: Object) -> Request:
     return Request(
         take_text(body, "model", None) or "",
         system,
-        read_input(body.get("input"), (None, "input"), reading, kinds),
+        read_input(items, (None, "input"), reading, kinds),
         offered,
         read_choice(body.get("tool_choice"), (None, "tool_choice"), reading),
-        take_bool(body, "stream", None),
+        take_bool(body, "stream", None) if "stream" in body else None,
         settings,
         # Earlier turns that the provider holds: an answer, a conversation, or items that are only referred to.
-        bool(body.get("previous_response_id") or body.get("conversation") or "item_reference" in kinds),
+        "item_reference" in kinds or (not _HELD.isdisjoint(body) and any(map(body.get, _HELD))),
         _origin(body, known, reading),
         tuple(reading.strays),
     )
 
 
+_HELD = frozenset({"previous_response_id", "conversation"})
+_kind = methodcaller("get", "type")
+
+
 def _kinds(items: Json) -> list[Json]:
     """The types of all items, so that one look over them serves several questions."""
+    try:
+        return list(map(_kind, items))
+    except (AttributeError, TypeError):
+        # Some of them are no items.
+        pass
     return [item.get("type") for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
@@ -119,16 +132,16 @@ def _origin(body: Object, said: frozenset[str], reading: Reading) -> Origin:
 def read_input(value: Json, path: Path, reading: Reading, kinds: list[Json]) -> tuple[Turn, ...]:
     if value is None:
         return ()
-    if isinstance(value, str):
+    if value.__class__ is str:
         origin = Origin(NAME, path, value)
         return (Turn("user", (Text(value, origin=origin),), origin=origin),)
-    items = as_list(value, path)
+    items = value if value.__class__ is list else as_list(value, path)
     elsewhere = _run_elsewhere(items) if "shell_call" in kinds else []
     turns: list[Turn] = []
     for number, item in enumerate(items):
         at = (path, number)
         # A result may answer a call that the provider ran: then none is ordinary.
-        turn = read_ordinary(item, at) if type(item) is dict and not elsewhere else None
+        turn = read_ordinary(item, at) if item.__class__ is dict and not elsewhere else None
         turns.append(read_turn(as_object(item, at), at, reading, elsewhere) if turn is None else turn)
     return tuple(turns)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 from msgspec import Raw, Struct
 
@@ -164,11 +166,12 @@ def opened(id: str, model: str, created: int | None, context: Context, given: bo
     request = context.request
     if request is not None and own(request.origin):
         wire: Object = request.origin.wire  # type: ignore[union-attr]
-        for key in ECHOED.intersection(wire):
-            value = wire[key]
-            if value is not None:
-                out[key] = value
-        out["tools"] = [_effective(tool) for tool in out["tools"]]
+        echoed: Collection[str] = ECHOED.intersection(wire)
+        if None in map(wire.get, echoed):
+            echoed = [key for key in echoed if wire[key] is not None]
+        out.update(zip(echoed, map(wire.get, echoed), strict=True))
+        if out["tools"]:
+            out["tools"] = _effective(out["tools"])
     out["id"] = _id(id, "" if given and id else context.seed)
     out["created_at"] = context.now if created is None else created
     out["model"] = model or (request.model if request is not None else "")
@@ -189,11 +192,14 @@ _BLANK = msgspec.json.encode(TEMPLATE, enc_hook=dict)
 _fresh = msgspec.json.Decoder().decode
 
 
-def _effective(tool: Json) -> Json:
-    """A function is told back with the strictness it really has."""
-    if isinstance(tool, dict) and tool.get("type") == "function" and tool.get("strict") is None:
-        return {**tool, "strict": False}
-    return tool
+def _effective(tools: list[Json]) -> list[Json]:
+    """Functions are told back with the strictness they really have."""
+    return [
+        {**tool, "strict": False}
+        if tool.__class__ is dict and tool.get("strict") is None and tool.get("type") == "function"
+        else tool
+        for tool in tools
+    ]
 
 
 def close(out: Object, finish: Finish | None, refused: bool, ledger: Ledger, context: Context) -> None:
@@ -212,9 +218,13 @@ def close(out: Object, finish: Finish | None, refused: bool, ledger: Ledger, con
         ledger.note("default-added", (None, "usage"), "counts of zero stand for counts that nobody gave", why)
 
 
+_PLAIN = frozenset(kind for kind, ending in ENDINGS.items() if ending == ("completed", "")) - COARSE
+"""Endings that need no word."""
+
+
 def write_finish(finish: Finish | None, refused: bool, ledger: Ledger) -> tuple[str, str]:
     """The status of an answer, and the reason or error code that goes with it."""
-    if finish is None:
+    if finish is None or finish.kind in _PLAIN:
         return "completed", ""
     if finish.kind == "refusal" and refused:
         return "completed", ""
@@ -247,13 +257,14 @@ def waits_for_thought(request: Request | None, ledger: Ledger) -> bool:
     """Does the client wait for reasoning? Some hang when they asked another's model for it and no such item comes."""
     if request is None or ledger.source == NAME:
         return False
-    thinking = request.settings.thinking
+    thinking, origin = request.settings.thinking, request.origin
     if thinking is not None and thinking.effort == "none":
         return False
     if thinking is not None and (thinking.effort or thinking.show):
         return True
-    wire = request.origin.wire if own(request.origin) else None  # type: ignore[union-attr]
-    wanted = wire.get("include") if isinstance(wire, dict) else None
+    if origin is None or origin.protocol != NAME or "include" not in origin.wire:
+        return False
+    wanted = origin.wire["include"]
     return isinstance(wanted, list) and "reasoning.encrypted_content" in wanted
 
 

@@ -46,11 +46,15 @@ def read_tools(tools: list[Json], path: Path, reading: Reading) -> tuple[AnyTool
     read: list[AnyTool] = []
     for number, value in enumerate(tools):
         at = (path, number)
+        tool = read_ordinary_tool(value, at) if value.__class__ is dict else None
+        if tool is not None:
+            read.append(tool)
+            continue
         node = as_object(value, at)
         if node.get("type") == "namespace":
             read += _read_namespace(node, at, reading)
         else:
-            read.append(read_ordinary_tool(node, at) or read_tool(node, at, reading))
+            read.append(read_tool(node, at, reading))
     return tuple(read)
 
 

@@ -101,7 +101,7 @@ def _carried(out: Object, origin: Origin | None, key: str, shape: Shape) -> Obje
     return out
 
 
-def _write_text(part: Text, writing: Writing) -> Object:
+def write_text(part: Text, writing: Writing) -> Object:
     if part.cache is not None:
         writing.ledger.note("cache-dropped", place(part), "the cache breakpoint was left out")
     if part.citations and not writing.answer:
@@ -295,7 +295,7 @@ def _write_misplaced(part: ToolsAdded | ToolReference | Summary, writing: Writin
 
 
 WRITERS: dict[type, Callable[[Any, Writing], Object | None]] = {
-    Text: _write_text,
+    Text: write_text,
     Refusal: _write_refusal,
     Reasoning: _write_reasoning,
     Media: _write_media,

@@ -45,7 +45,7 @@ def write_schema(
     """The schema as it is in the plain slot, or reduced to the older dialect for models that know nothing else."""
     own, plain = slots
     if model.json_schema:
-        if _all_defined(schema):
+        if all_defined(schema):
             return {plain: schema}
         what = f"`required` in `{plain}` named properties that are not defined; they were left out"
         ledger.note("schema-rewritten", where, what)
@@ -77,16 +77,18 @@ _INNER = NESTING | {"required"}
 _OUTER = NESTING - {"properties", "additionalProperties"}
 
 
-def _all_defined(schema: Json) -> bool:
+def all_defined(schema: Json) -> bool:
     """`everywhere(schema, _is_defined)`, the short way for a tool whose properties hold no schemas themselves."""
-    properties = schema.get("properties") if schema.__class__ is dict and _OUTER.isdisjoint(schema) else None
-    if properties.__class__ is not dict or schema.get("additionalProperties").__class__ is dict:
-        return everywhere(schema, _is_defined)
     try:
-        flat = _INNER.isdisjoint(chain.from_iterable(properties.values()))
-    except TypeError:
-        flat = False
-    return _is_defined(schema) if flat else everywhere(schema, _is_defined)
+        properties = schema["properties"]
+        flat = _OUTER.isdisjoint(schema) and _INNER.isdisjoint(chain.from_iterable(properties.values()))
+        if flat and schema.get("additionalProperties").__class__ is not dict:
+            required = schema.get("required")
+            return required.__class__ is not list or all(map(properties.__contains__, required))
+    except (AttributeError, KeyError, TypeError):
+        # There are no properties, or what stands there is no schema, or what is demanded no name.
+        pass
+    return everywhere(schema, _is_defined)
 
 
 def _defined(node: Json, path: Path) -> Json:

@@ -162,17 +162,15 @@ def write_generation(settings: Settings, family: Family, functions: bool, ledger
     return out
 
 
-def write_tier(settings: Settings, ledger: Ledger) -> str | None:
-    where = settings.where.get("tier")
-    if settings.tier is None or settings.tier == "auto":
-        if settings.tier:
-            ledger.note("setting-mapped", where, "the tier `auto` is what this wire does unasked")
+def write_tier(asked: str, where: Path, ledger: Ledger) -> str | None:
+    if asked == "auto":
+        ledger.note("setting-mapped", where, "the tier `auto` is what this wire does unasked")
         return None
-    tier = TIERS.get(settings.tier)
+    tier = TIERS.get(asked)
     if tier is None:
-        ledger.note("no-counterpart", where, f"the tier `{settings.tier}` was left out")
-    elif tier != settings.tier:
-        ledger.note("setting-mapped", where, f"the tier `{settings.tier}` became `{tier}`")
+        ledger.note("no-counterpart", where, f"the tier `{asked}` was left out")
+    elif tier != asked:
+        ledger.note("setting-mapped", where, f"the tier `{asked}` became `{tier}`")
     return tier
 
 

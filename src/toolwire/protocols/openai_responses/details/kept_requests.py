@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from operator import attrgetter
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -38,6 +39,7 @@ class _Top(Struct, gc=False):
 
 
 _top = glancing(_Top)
+_kind_of = attrgetter("type")
 
 
 def stateless(body: bytes) -> bool:
@@ -45,13 +47,13 @@ def stateless(body: bytes) -> bool:
     top = _top(body)
     if top is None or top.store is not False or top.previous_response_id or top.conversation or top.background:
         return False
-    return type(top.input) is not list or not any(map(_is_special, top.input))
-
-
-def _is_special(item: _Item) -> bool:
-    """Does it stand for another, or for something to do?"""
-    kind = item.type
-    return kind in (REFERENCE, TRIGGER) or (kind is None and item.role is False)
+    if top.input.__class__ is not list:
+        return True
+    # One that stands for another, or for something to do, needs what is kept.
+    kinds = list(map(_kind_of, top.input))
+    if REFERENCE in kinds or TRIGGER in kinds:
+        return False
+    return None not in kinds or not any(item.type is None and item.role is False for item in top.input)
 
 
 # --- what it wants ----------------------------------------------------------------------------------------------------

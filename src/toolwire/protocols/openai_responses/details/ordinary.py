@@ -6,9 +6,11 @@ functions do nothing and say so, and the full way, which they shorten but never 
 
 from __future__ import annotations
 
+from operator import attrgetter, itemgetter
+
 from toolwire.ir import Call, Origin, Result, Text, Tool, Turn
 from toolwire.protocols.openai_responses.names import NAME, ROLES
-from toolwire.wire import Object, Path
+from toolwire.wire import Json, Object, Path
 
 # --- reading --------------------------------------------------------------------------------------------------------
 
@@ -55,28 +57,31 @@ def _read_texts(node: Object, path: Path) -> Turn | None:
             return None
         if said.__class__ is not str:
             return None
-        plain = len(part) == 2 and (kind == "input_text" or kind == "output_text")
-        if not plain and (kind != "output_text" or len(part) != 3 or part.get("annotations") != []):
+        if (kind != "input_text" or len(part) != 2) and not _is_said(kind, part):
             return None
         parts.append(Text(said, (), None, None, Origin(NAME, (at, len(parts)), part)))
     return Turn(role, tuple(parts), "", "", Origin(NAME, path, node))
 
 
+def _is_said(kind: Json, part: Object) -> bool:
+    """What the model itself said, perhaps with no annotations."""
+    return kind == "output_text" and (len(part) == 2 or (len(part) == 3 and part.get("annotations") == []))
+
+
+_FUNCTION = itemgetter("type", "name", "description", "parameters")
+_FUNCTION_TYPES = (str, str, str, dict)
+
+
 def read_ordinary_tool(node: Object, path: Path) -> Tool | None:
     """A function with a name, a description and parameters, and perhaps `strict`."""
     try:
-        kind, name, about, parameters = node["type"], node["name"], node["description"], node["parameters"]
+        kind, name, about, parameters = told = _FUNCTION(node)
     except KeyError:
         return None
-    if (
-        kind != "function"
-        or name.__class__ is not str
-        or about.__class__ is not str
-        or parameters.__class__ is not dict
-    ):
+    if kind != "function" or tuple(map(type, told)) != _FUNCTION_TYPES:
         return None
     strict = node.get("strict")
-    if len(node) != 4 and (len(node) != 5 or type(strict) is not bool):
+    if len(node) != (4 if strict is None else 5) or (strict is not None and strict.__class__ is not bool):
         return None
     return Tool(name, about, parameters, "function", None, "", "", strict, None, None, None, Origin(NAME, path, node))
 
@@ -118,11 +123,13 @@ def write_ordinary(turn: Turn, items: list[Object]) -> bool:
     return False
 
 
+_marks = attrgetter("kind", "namespace", "item", "incomplete", "later", "seal", "cache")
+_UNMARKED = ("function", "", "", False, False, None, None)
+
+
 def write_plain_call(call: Call) -> Object | None:
     text = call.arguments
-    if call.kind != "function" or call.namespace or call.item or call.incomplete or call.later:
-        return None
-    if call.seal is not None or call.cache is not None or not text or text.isspace():
+    if _marks(call) != _UNMARKED or not text or text.isspace():
         return None
     return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": text}
 

@@ -17,6 +17,7 @@ from toolwire.wire import Json, Object
 
 CUT = frozenset(kind for kind, (status, _) in ENDINGS.items() if status == "incomplete")
 """Endings that leave the last item incomplete."""
+_CALL = CALLS["function"].prefix
 
 
 class Names:
@@ -35,12 +36,12 @@ class Names:
 def write_output(
     parts: tuple[Part, ...], finish: Finish | None, answer: str, think: bool, ledger: Ledger
 ) -> list[Object]:
-    names = Names(answer)
     items: list[Object] = []
     if think and Reasoning not in map(type, parts):
-        items.append(empty_reasoning(names.name("rs_", "", 0)))
+        items.append(empty_reasoning(made("rs_", answer, 0)))
         ledger.note("reasoning-added", None, "an empty reasoning item was put first")
-    if not _write_ordinary(parts, names, items):
+    if not _write_ordinary(parts, answer, items):
+        names = Names(answer)
         for run in _runs(parts):
             item = write_item(run, names, len(items), ledger)
             if item is not None:
@@ -51,25 +52,25 @@ def write_output(
     return items
 
 
-def _write_ordinary(parts: tuple[Part, ...], names: Names, items: list[Object]) -> bool:
+def _write_ordinary(parts: tuple[Part, ...], answer: str, items: list[Object]) -> bool:
     """The short way for an answer of plain texts and calls that came from elsewhere; False, with nothing written, for
     any other."""
     before = len(items)
     said: list[Object] | None = None
     for part in parts:
-        if own(part.origin):
+        origin = part.origin
+        if origin is not None and origin.protocol == NAME:
             break
-        if type(part) is Text and not part.citations and part.seal is None:
+        if part.__class__ is Text and not part.citations and part.seal is None:
             if said is None:
                 said = []
-                items.append(_message(names.name("msg_", "", len(items)), "completed", said))
+                items.append(_message(made("msg_", answer, len(items)), "completed", said))
             said.append({"type": "output_text", "text": part.text, "annotations": [], "logprobs": []})
             continue
-        item = write_plain_call(part) if type(part) is Call else None
+        item = write_plain_call(part) if part.__class__ is Call else None
         if item is None:
             break
-        id = names.name(CALLS["function"].prefix, "", len(items))
-        items.append({"type": item["type"], "id": id, "status": "completed", **item})
+        items.append({"type": item["type"], "id": made(_CALL, answer, len(items)), "status": "completed", **item})
         said = None
     else:
         return True
