@@ -106,7 +106,8 @@ class Exchange:
         self.options = options = options or Options()
         self.crossing = client.name != provider.name
         if options.keeps:
-            self._hides = options.unseen or bool(options.tools or any(map(_REFUSES, options.policy)))
+            if options.unseen or options.tools or options.policy:
+                self._hides = options.unseen or bool(options.tools) or any(map(_REFUSES, options.policy))
             self._seals = memory.needed(client, provider)
             self.keeps = self._seals or self._hides
 
@@ -152,7 +153,9 @@ class Exchange:
     @property
     def goes_on(self) -> bool:
         """Can an answer take several rounds?"""
-        return self._may_pause or bool(self._added) or (self._undo is not UNDONE and self._undo.refusing)
+        if self._may_pause or self._added:
+            return True
+        return self._undo is not UNDONE and self._undo.refusing
 
     def started(self) -> Rounds | None:
         if not self.goes_on:

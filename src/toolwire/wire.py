@@ -146,9 +146,9 @@ def object_or_none(text: str) -> Object | None:
 
 def embedded(text: str) -> Raw | None:
     """A text that spells an object, ready to be embedded byte for byte; blank is `{}`; None when it is no object."""
-    if not text or text.isspace():
-        return Raw(b"{}")
-    return Raw(text.encode()) if is_object_text(text) else None
+    if is_object_text(text):
+        return Raw(text.encode())
+    return None if text and not text.isspace() else Raw(b"{}")
 
 
 def too_deep(value: Json, limit: int = MAX_DEPTH) -> bool:

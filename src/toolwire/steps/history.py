@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from toolwire.ir import Call, Origin, Part, Request, Result, Role, Text, Turn, changed, place
 from toolwire.loss import Ledger
 from toolwire.room import Rules
-from toolwire.steps.survey import Survey
 
 UNAVAILABLE = "The result of this call is not available."
 CONTINUE = "Continue."
@@ -31,14 +30,20 @@ class _Batch:
         return len(self.results) < len(self.calls)
 
 
-def ordered(request: Request, rules: Rules, ledger: Ledger, survey: Survey | None = None) -> Request:
+def ordered(request: Request, rules: Rules, ledger: Ledger) -> Request:
     """The request with every result where the target wants it."""
     same = ledger.source == ledger.target
-    if survey is not None and not survey.calls and not survey.results:
-        if same or not _has_neighbours(request.turns, rules.joins):
-            return request
-    elif lawful(request.turns, rules, same) or (same and request.continues):
+    if lawful(request.turns, rules, same) or (same and request.continues):
         return request
+    return _anew(request, rules, ledger, same)
+
+
+def alternating(request: Request, rules: Rules, ledger: Ledger) -> Request:
+    """The same for a request without calls: only turns side by side may have to be one."""
+    return _anew(request, rules, ledger, False) if _has_neighbours(request.turns, rules.joins) else request
+
+
+def _anew(request: Request, rules: Rules, ledger: Ledger, same: bool) -> Request:
     turns = _mended(request.turns, rules, ledger) if same else _regular(request.turns, rules, ledger)
     if turns is None:
         turns = _placed(_gathered(request.turns, ledger), rules, ledger)

@@ -25,7 +25,8 @@ def outbound(
     if seldom:
         request = _opened(request, provider, ledger, options, survey)
     request, plan = planned(request, rules, ledger, survey)
-    if survey.calls or survey.results:
+    has_calls = survey.calls or survey.results
+    if has_calls:
         found = identified(request, rules, ledger, survey)
         request, taken = found.request, found.used
     if seldom:
@@ -35,7 +36,10 @@ def outbound(
         request = content.worded(request, rules, ledger)
     if "blank text" in seldom:
         request = content.filled(request, rules, ledger)
-    request = history.ordered(request, rules, ledger, survey)
+    if has_calls:
+        request = history.ordered(request, rules, ledger)
+    elif rules.joins and ledger.source != ledger.target:
+        request = history.alternating(request, rules, ledger)
     if rules.starts_with_user:
         request = history.begun(request, ledger)
     if seldom:
