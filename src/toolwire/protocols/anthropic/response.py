@@ -29,7 +29,7 @@ from toolwire.protocols.anthropic.names import (
 from toolwire.protocols.anthropic.parts import read_content, write_parts
 from toolwire.reading import NOTHING, Reading, finished, glancing, verbatim
 from toolwire.room import Context, Glance
-from toolwire.wire import Json, Object, Path, take_int, take_list, take_object, take_text
+from toolwire.wire import Json, Object, Path, as_text, take_int, take_list, take_object, take_text
 
 # --- reading ----------------------------------------------------------------------------------------------------------
 
@@ -59,18 +59,18 @@ def read_finish(node: Object, path: Path, reading: Reading) -> Finish | None:
     reason = take_text(node, "stop_reason", path)
     if reason is None:
         return None
-    details = take_object(node, "stop_details", path)
     wire: Object = {"stop_reason": reason}
+    details = sequence = None
     if "stop_sequence" in node:
-        wire["stop_sequence"] = node["stop_sequence"]
+        sequence = wire["stop_sequence"] = node["stop_sequence"]
     if "stop_details" in node:
-        wire["stop_details"] = details
+        details = wire["stop_details"] = take_object(node, "stop_details", path)
     return Finish(
         STOP_REASONS.get(reason, "other"),
         reason,
-        take_text(node, "stop_sequence", path) or "",
+        "" if sequence is None else as_text(sequence, (path, "stop_sequence")),
         _read_details(details, (path, "stop_details"), reading) if details else "",
-        reading.whole(wire, (path, "stop_reason")),
+        Origin(NAME, (path, "stop_reason"), wire),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from operator import attrgetter
+from types import NoneType
 
 from msgspec import Raw, Struct
 
@@ -113,6 +114,9 @@ _DETAILS: tuple[tuple[str, str, str], ...] = (
     ("cache_write", "prompt_tokens_details", "cache_write_tokens"),
     ("reasoning", "completion_tokens_details", "reasoning_tokens"),
 )
+_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
+_USUAL = frozenset({int, NoneType})
+"""Of these types a count needs no other look."""
 _KNOWN_DETAILS = frozenset((group, key) for _, group, key in _DETAILS)
 _VENDOR_CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens")
 _ANY_CACHED = frozenset(_VENDOR_CACHED)
@@ -133,8 +137,10 @@ def _counted(node: Object, path: Path) -> Usage:
         read, written, thought = [_detail(node, path, group, key) for _, group, key in _DETAILS]
         if read is None and not _ANY_CACHED.isdisjoint(node):
             read = next(take_int(node, key, path) for key in _VENDOR_CACHED if key in node)
-    into, out = take_int(node, "prompt_tokens", path) or 0, take_int(node, "completion_tokens", path) or 0
-    total = take_int(node, "total_tokens", path)
+    into, out, total = map(node.get, _COUNTS)
+    if not _USUAL.issuperset(map(type, (into, out, total))):
+        into, out, total = [take_int(node, key, path) for key in _COUNTS]
+    into, out = into or 0, out or 0
     if thought and total == into + out + thought:
         out += thought
     return Usage(into, out, read, written, thought, total, Origin(NAME, path, node))
@@ -173,15 +179,19 @@ def write_usage(usage: Usage) -> Object:
 # --- answers --------------------------------------------------------------------------------------------------------
 
 _CHOICES: Path = (None, "choices")
+_BEYOND = 10**15
 
 
 def made_at(node: Object, path: Path) -> int | None:
     """When it was made; some servers give fractions of a second, and a number beyond all time tells nothing."""
+    value = node.get("created")
+    if type(value) is int and 0 <= value < _BEYOND:
+        return value
     value = take_number(node, "created", path)
     if value is None:
         return None
     seconds = as_float(value)
-    return int(seconds) if abs(seconds) < 1e15 else None
+    return int(seconds) if abs(seconds) < _BEYOND else None
 
 
 def read_response(body: Object) -> Response:
