@@ -74,7 +74,7 @@ class Incoming(ABC):
 
     @abstractmethod
     def put(self, data: bytes) -> bool:
-        """More of the answer, at once; False when nothing more should come before `drained`."""
+        """More of the answer, at once, if it is anything; False when nothing more should come before `drained`."""
 
     @abstractmethod
     async def drained(self) -> None: ...
@@ -168,8 +168,9 @@ class Asgi(Incoming):
         await self._send({"type": "http.response.body", "body": shown, "more_body": more})
 
     def put(self, data: bytes) -> bool:
-        self._held.append(data)
-        return False
+        if data:
+            self._held.append(data)
+        return not data
 
     async def drained(self) -> None:
         held, self._held = self._held, []

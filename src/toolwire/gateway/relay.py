@@ -17,6 +17,9 @@ from toolwire.gateway.upstream.faults import Fault
 from toolwire.ir import Failure
 from toolwire.room import Framing
 
+LOOKS = 8
+"""In the time after which a silence needs a sign of life: it may last longer by one such part of it."""
+
 
 class Outlet:
     """The client's side of a stream: framed as it wants it, and kept alive in silences."""
@@ -24,26 +27,19 @@ class Outlet:
     def __init__(self, incoming: Incoming, framing: Framing | None, heartbeat: bytes, every: float) -> None:
         self._incoming = incoming
         self._framing = framing
-        self._heartbeat = heartbeat if every else b""
-        self._every = every
+        self.put = incoming.put if framing is None else lambda data: incoming.put(framing.feed(data))
+        """More of the stream; False when nothing more should come before `drained`."""
+        self._heartbeat = heartbeat
+        self._every = every / LOOKS
         self._loop = asyncio.get_running_loop()
-        self._last = 0.0
+        self._sent = incoming.sent
+        self._silent = 0
         self._timer: asyncio.TimerHandle | None = None
         self._beat: asyncio.Task[None] | None = None
         self._busy = False
-
-    def put(self, data: bytes) -> bool:
-        """More of the stream; False when nothing more should come before `drained`."""
-        if self._framing is not None:
-            data = self._framing.feed(data)
-        if self._timer is None and self._heartbeat:
+        if heartbeat and every:
             # Also before the first word: it may be long in coming.
-            self._last = self._loop.time()
-            self._timer = self._loop.call_later(self._every, self._tick)
-        if not data:
-            return True
-        self._last = self._loop.time()
-        return self._incoming.put(data)
+            self._timer = self._loop.call_later(self._every, self._look)
 
     async def drained(self) -> None:
         self._busy = True
@@ -55,15 +51,16 @@ class Outlet:
         await self._incoming.drained()
         await self._incoming.write(b"" if self._framing is None else self._framing.close(), more=False)
 
-    def _tick(self) -> None:
-        """One timer for all silences: it looks how long the last one is, so that writing need not touch it."""
-        silent = self._loop.time() - self._last
-        if silent >= self._every and not self._busy:
-            self._last = self._loop.time()
-            self._incoming.put(self._heartbeat)
-            self._beat = self._loop.create_task(self._incoming.drained())
-            silent = 0.0
-        self._timer = self._loop.call_later(self._every - min(silent, self._every), self._tick)
+    def _look(self) -> None:
+        """One timer for all silences: it looks whether anything went out, so that writing need not touch it."""
+        incoming = self._incoming
+        self._silent = self._silent + 1 if incoming.sent == self._sent else 0
+        if self._silent >= LOOKS and not self._busy:
+            self._silent = 0
+            incoming.put(self._heartbeat)
+            self._beat = self._loop.create_task(incoming.drained())
+        self._sent = incoming.sent
+        self._timer = self._loop.call_later(self._every, self._look)
 
     def close(self) -> None:
         if self._timer is not None:
@@ -136,10 +133,10 @@ def _through(gate: Gate, stream: Streaming, outlet: Outflow) -> Callable[[bytes]
 async def _poured(flow: Flow, put: Callable[[bytes], bool]) -> bytes | Fault | None:
     """What comes, translated and handed on where it arrives: no task is woken for a piece of a stream."""
     stream, line = flow.stream, flow.prepared.line
-    key = line.provider.api_key.reveal().encode()
+    feed, key = stream.feed, line.provider.api_key.reveal().encode()
 
     def hand_on(data: bytes) -> bool:
-        out = stream.feed(data)
+        out = feed(data)
         return put(scrubbed(out, line) if key and key in out and stream.failure is not None else out)
 
     if flow.waiting is None:

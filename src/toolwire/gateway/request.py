@@ -207,16 +207,21 @@ class Request(Incoming):
             self._put(data, False)
 
     def put(self, data: bytes) -> bool:
-        line, size = self._line, len(data)
-        if self._flows and size:
-            self.sent += size
-            line.loop.call_soon(self._next, b"%x\r\n%b\r\n" % (size, data))
-        else:
+        size = len(data)
+        if not self._flows or not size or size > LARGE:
+            return self._put_otherwise(data)
+        line = self._line
+        self.sent += size
+        line.loop.call_soon(self._next, b"%x\r\n%b\r\n" % (size, data))
+        return line.full is None
+
+    def _put_otherwise(self, data: bytes) -> bool:
+        if data:
             self._put(data, True)
-        if size > LARGE:
+        if len(data) > LARGE:
             self._large = True
             return False
-        return line.full is None
+        return self._line.full is None
 
     async def drained(self) -> None:
         if self._large:

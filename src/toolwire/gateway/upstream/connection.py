@@ -183,22 +183,31 @@ class Connection(Waiting):
         self._everyone.add(self)
 
     def data_received(self, data: bytes) -> None:
-        pieces = self.pieces
-        if pieces or self._sink is None or self.phase != BODY:
+        sink, pieces = self._sink, self.pieces
+        if sink is None:
             self._gather(data)
             return
-        # The ordinary piece of a stream: it comes alone, and somebody takes it.
+        # A piece of a stream goes on at once: whoever takes it writes only at the end of the loop's round.
         try:
             self._parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
             self._garbled(error)
             return
-        if pieces:
-            self._barren = 0
-        elif self.phase == BODY:
-            self._count_barren(len(data))
         self.heard_at = self._loop.time()
-        self._loop.call_soon(self._hand_over)
+        if not pieces:
+            if self.phase == BODY:
+                self._count_barren(len(data))
+            return
+        self._barren = 0
+        body = b"".join(pieces)
+        pieces.clear()
+        try:
+            if not sink(body):
+                self._sink = None
+                self._wake()
+        except BaseException:
+            self.drop()
+            raise
 
     def _gather(self, data: bytes) -> None:
         """For somebody who takes it later, or waits for all of it."""
@@ -220,8 +229,6 @@ class Connection(Waiting):
         else:
             self._barren = 0
         self.heard_at = self._loop.time()
-        if self._sink is not None:
-            return  # it gets this with what came before
         self.weight += size
         if self.weight > HIGH:
             self._hold_back()
@@ -233,22 +240,6 @@ class Connection(Waiting):
         if not self._paused and self.holds_more(max(self._cap, HIGH)):
             self._paused = True
             self._transport.pause_reading()
-
-    def _hand_over(self) -> None:
-        """To the sink, at the end of the loop's round: a peer that is woken by a write takes the processor at once
-        where there is no other, so all that is there is read first, then translated, then written."""
-        sink, pieces = self._sink, self.pieces
-        if sink is None:
-            return
-        if pieces:
-            data = b"".join(pieces)
-            pieces.clear()
-            try:
-                if not sink(data):
-                    self._wake()
-            except BaseException:
-                self.drop()
-                raise
 
     def eof_received(self) -> None:
         """In TLS only the peer's farewell ends a body: a line that just went dead may have been cut by anyone. Some
@@ -316,13 +307,9 @@ class Connection(Waiting):
             if not self._parser.should_keep_alive():
                 self.keep = False
             if self._sink is not None:
-                # In the same round as the last bytes are handed over; whoever waits goes on in the next.
-                self._loop.call_soon(self._ended)
-
-    def _ended(self) -> None:
-        # By now it may serve another request.
-        if self.phase == DONE:
-            self._wake()
+                # It still gets these last bytes: whoever waits goes on only after that.
+                self._sink = None
+                self._wake()
 
     # --- what is rare -----------------------------------------------------------------------------------------------
 

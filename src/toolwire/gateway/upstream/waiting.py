@@ -51,6 +51,7 @@ class Waiting(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._waiter: asyncio.Future[None] | None = None
         self._sink: Sink | None = None
+        """There only while a body comes and nothing of it waits."""
         self._cap = 0
         self._due = NEVER
         self._timer: asyncio.TimerHandle | None = None
@@ -74,6 +75,7 @@ class Waiting(asyncio.Protocol):
     def fail(self, fault: Fault) -> None:
         if self.fault is None and self.phase >= HEAD:
             self.fault = fault
+        self._sink = None
         self.keep = False
         if not self.lost:
             self._transport.abort()
