@@ -122,17 +122,17 @@ def read_parts(items: list[Json], path: Path, reading: PartReading, said: bool =
         part: Part | None = None
         if item.__class__ is dict and len(item) == 1:
             if (text := item.get("text")).__class__ is str:
-                part = Text(text, origin=Origin(NAME, here, item))
-            elif (call := item.get("functionCall")).__class__ is dict:
+                if text or not said:
+                    parts.append(Text(text, origin=Origin(NAME, here, item)))
+                continue
+            if (call := item.get("functionCall")).__class__ is dict:
                 part = _ordinary_call(item, call, here)
             elif (result := item.get("functionResponse")).__class__ is dict:
                 part = _ordinary_result(item, result, here)
         if part is None:
             part = read_part(item, here, reading)
-            if part is None:
+            if part is None or (said and isinstance(part, Text) and not part.text and part.seal is None):
                 continue
-        if said and part.__class__ is Text and not part.text and part.seal is None:
-            continue
         parts.append(part)
     return parts
 

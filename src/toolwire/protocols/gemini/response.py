@@ -86,6 +86,9 @@ class _Usual(Struct, forbid_unknown_fields=True, gc=False):
     createTime: Json = None
 
 
+_ENDINGS = {word: Finish(kind, word) for word, kind in FINISHES.items()}
+
+
 def _read_usual(body: Object) -> Response | None:
     """The short way for the usual answer; None for any other, and for one that ends within a call."""
     try:
@@ -98,8 +101,10 @@ def _read_usual(body: Object) -> Response | None:
     parts = read_parts(node.content.parts, ((path, "content"), "parts"), reading, True)
     if reading.open is not None:
         return None
-    word = node.finishReason.upper()
-    finish = Finish(FINISHES.get(word, "other"), word)
+    finish = _ENDINGS.get(node.finishReason)
+    if finish is None:
+        word = node.finishReason.upper()
+        finish = Finish(FINISHES.get(word, "other"), word)
     usage = usual.usageMetadata
     return Response(
         usual.responseId,
@@ -107,7 +112,7 @@ def _read_usual(body: Object) -> Response | None:
         read_time(usual.createTime, reading),
         (Choice(node.index, tuple(parts), finish, Origin(NAME, path, body["candidates"][0])),),
         None if usage is None else read_usage(usage, (None, "usageMetadata"), reading),
-        broken(finish),
+        None if finish.raw == "STOP" else broken(finish),
         Origin(NAME, None, body),
         tuple(reading.strays),
     )

@@ -73,6 +73,16 @@ class StreamWriter:
             return self._give_back(frame, event)
         return WRITERS[event.__class__](self, event)
 
+    def grower(self, kind: type, index: int) -> Callable[[str], bytes] | None:
+        item = self._open
+        return self._more if item is not None and kind is item.grows and index == self._part else None
+
+    def _more(self, text: str) -> bytes:
+        item = self._open
+        assert item is not None
+        item.pieces.append(text)
+        return item.form % (next(self._out.numbers), encode(text))
+
     def close(self) -> bytes:
         if self._ended:
             return b""

@@ -6,7 +6,10 @@ functions do nothing and say so, and the full way, which they shorten but never 
 
 from __future__ import annotations
 
-from operator import attrgetter, itemgetter
+from operator import attrgetter
+from typing import Literal
+
+from msgspec import Struct, ValidationError, convert
 
 from toolwire.ir import Call, Origin, Result, Text, Tool, Turn
 from toolwire.protocols.openai_responses.names import NAME, ROLES
@@ -68,22 +71,26 @@ def _is_said(kind: Json, part: Object) -> bool:
     return kind == "output_text" and (len(part) == 2 or (len(part) == 3 and part.get("annotations") == []))
 
 
-_FUNCTION = itemgetter("type", "name", "description", "parameters")
-_FUNCTION_TYPES = (str, str, str, dict)
+class _Function(Struct, forbid_unknown_fields=True, gc=False):
+    type: Literal["function"]
+    name: str
+    description: str
+    parameters: Json
+    strict: bool | None = None
 
 
 def read_ordinary_tool(node: Object, path: Path) -> Tool | None:
     """A function with a name, a description and parameters, and perhaps `strict`."""
     try:
-        kind, name, about, parameters = told = _FUNCTION(node)
-    except KeyError:
+        told = convert(node, _Function)
+    except ValidationError:
         return None
-    if kind != "function" or tuple(map(type, told)) != _FUNCTION_TYPES:
+    parameters = told.parameters
+    if parameters.__class__ is not dict:
         return None
-    strict = node.get("strict")
-    if len(node) != (4 if strict is None else 5) or (strict is not None and strict.__class__ is not bool):
-        return None
-    return Tool(name, about, parameters, "function", None, "", "", strict, None, None, None, Origin(NAME, path, node))
+    origin = Origin(NAME, path, node)
+    strict = told.strict
+    return Tool(told.name, told.description, parameters, "function", None, "", "", strict, None, None, None, origin)
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
