@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import compress
+from operator import not_
+
 from toolwire.events import (
     ArgumentsDelta,
     Carried,
@@ -26,8 +29,8 @@ from toolwire.streaming import WholeCalls
 _ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 _GROWTH: frozenset[type] = frozenset({TextDelta, ArgumentsDelta, SealDelta, CitationDelta})
 """Of these it only matters that there are some."""
-_PIECES, _LONG = 32, 16 * 1024
-"""So many pieces are looked at together, and a longer one at once: many in a row cost less than one at a time."""
+_MOST = 8 * 1024
+"""Bytes that wait until they are looked at together: many frames in a row cost less than one at a time."""
 
 
 class Passing:
@@ -45,7 +48,7 @@ class Passing:
         self._room = room
         self._reader = room.stream_reader()
         self._held = b""
-        self._unseen: list[bytes] = []
+        self._unseen = bytearray()
         self._start: ResponseStart | None = None
         self._last: Event | None = None
         self._usage: Usage | None = None
@@ -87,8 +90,8 @@ class Passing:
 
     def feed(self, data: bytes) -> bytes:
         unseen = self._unseen
-        unseen.append(data)
-        if len(unseen) == _PIECES or len(data) > _LONG:
+        unseen += data
+        if len(unseen) > _MOST:
             self._look()
         if not self._held and data.endswith(b"\n\n"):
             return data
@@ -103,17 +106,17 @@ class Passing:
     def _look(self) -> None:
         if not self._unseen:
             return
-        unseen, self._unseen = self._unseen, []
-        events = self._reader.feed(unseen[0] if len(unseen) == 1 else b"".join(unseen))
-        kinds = set(map(type, events))
-        if not kinds.isdisjoint(_GROWTH):
+        unseen = bytes(self._unseen)
+        self._unseen.clear()
+        events = self._reader.feed(unseen)
+        if not events:
+            return
+        self._last = events[-1]
+        growth = list(map(_GROWTH.__contains__, map(type, events)))
+        if True in growth:
             self._begun = True
-        if not kinds <= _GROWTH:
-            for event in events:
-                if type(event) not in _GROWTH:
-                    self._see(event)
-        if events:
-            self._last = events[-1]
+        for event in compress(events, map(not_, growth)):
+            self._see(event)
 
     def _see(self, event: Event) -> None:
         if isinstance(event, ResponseStart):
