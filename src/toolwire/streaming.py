@@ -80,7 +80,7 @@ class StreamTranslation:
         """Who keeps its text."""
         self._more: Callable[[str], bytes] = self._written
         """What writes it."""
-        self._again: Callable[[bytes], str | None] = getattr(self._reader, "again", _unlike)
+        self._again: Callable[[bytes], str | None] | None = getattr(self._reader, "again", None)
         """What knows more of it by the bytes alone, where the reader can do that."""
 
     @property
@@ -106,7 +106,7 @@ class StreamTranslation:
         return self.rounds is not None and self.rounds.paused
 
     def feed(self, data: bytes) -> bytes:
-        if self._growing is not None:
+        if self._growing is not None and self._again is not None:
             text = self._again(data)
             if text is not None:
                 for take in self._takers:
@@ -240,10 +240,6 @@ class StreamTranslation:
 
 def _held_back(text: str) -> bytes:
     return b""
-
-
-def _unlike(data: bytes) -> str | None:
-    return None
 
 
 _TAPS: Mapping[type, Callable[[StreamTranslation, Any], None]] = {
