@@ -175,6 +175,7 @@ class Endpoints:
         await incoming.start(200, {**headers, "content-type": kind, "cache-control": "no-cache"})
         record.status, record.first_byte = 200, incoming.clock()
         outlet = Outlet(incoming, framing, b"" if framing is not None else http.heartbeat, server.heartbeat)
+        outlet.begin()
         await self._engine.relay(call, flow, outlet if record.heard is None else record.heard.speaks(outlet))
 
     async def _told(self, incoming: Incoming, call: Call, frames: AsyncIterator[bytes]) -> None:
@@ -186,6 +187,7 @@ class Endpoints:
         outlet = Outlet(incoming, None, http.heartbeat, self.state.config.server.heartbeat)
         try:
             async for frame in frames:
+                outlet.begin()
                 if not outlet.put(frame):
                     await outlet.drained()
             await outlet.end()

@@ -29,7 +29,7 @@ class Outlet:
         self._framing = framing
         self.put = incoming.put if framing is None else lambda data: incoming.put(framing.feed(data))
         """More of the stream; False when nothing more should come before `drained`."""
-        self._heartbeat = heartbeat
+        self._heartbeat = heartbeat if every else b""
         self._every = every / LOOKS
         self._loop = asyncio.get_running_loop()
         self._sent = incoming.sent
@@ -37,8 +37,10 @@ class Outlet:
         self._timer: asyncio.TimerHandle | None = None
         self._beat: asyncio.Task[None] | None = None
         self._busy = False
-        if heartbeat and every:
-            # Also before the first word: it may be long in coming.
+
+    def begin(self) -> None:
+        """From now on silences count, also one before the first word."""
+        if self._timer is None and self._heartbeat:
             self._timer = self._loop.call_later(self._every, self._look)
 
     async def drained(self) -> None:
