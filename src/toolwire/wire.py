@@ -57,7 +57,8 @@ def pointer(path: Path) -> str:
     return text if not text or keys[-1] == "event" else f"/{text}"
 
 
-def _spelled(text: str) -> Number:
+def spelled(text: str) -> Number:
+    """A float, or its very spelling where that would be lost."""
     value = float(text)
     return value if _encode(value) == text.encode() else Raw(text.encode())
 
@@ -68,11 +69,11 @@ class _AnyObject(msgspec.Struct, gc=False):
 
 _encoder = msgspec.json.Encoder()
 _encode = _encoder.encode
-_decode = msgspec.json.Decoder(float_hook=_spelled).decode
+_decode = msgspec.json.Decoder(float_hook=spelled).decode
 _check_object = msgspec.json.Decoder(_AnyObject).decode
 """Checks a whole text and demands an object, at half the price of making one."""
 
-decode_object = msgspec.json.Decoder(Object, float_hook=_spelled).decode
+decode_object = msgspec.json.Decoder(Object, float_hook=spelled).decode
 """The object that bytes spell. It raises one of these, and does not say why so well as `decode`."""
 NOT_DECODED = (msgspec.DecodeError, UnicodeError, ValueError, RecursionError)
 

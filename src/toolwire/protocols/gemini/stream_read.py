@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from msgspec import ValidationError, convert
+from msgspec import DecodeError, ValidationError, convert
 from msgspec.structs import replace
 
 from toolwire.events import (
@@ -34,7 +34,7 @@ from toolwire.ir import Call, Failure, Origin, Part, Reasoning, Text, Usage
 from toolwire.protocols.gemini.details.fragments import Fragments
 from toolwire.protocols.gemini.details.framing import Framing
 from toolwire.protocols.gemini.details.grounding import TOLD, read_grounding
-from toolwire.protocols.gemini.details.growing import Candidate, Channel, More
+from toolwire.protocols.gemini.details.growing import Candidate, Channel, More, decode_more
 from toolwire.protocols.gemini.errors import read_error, unreadable
 from toolwire.protocols.gemini.names import ANSWER, CALL_PART, CANDIDATE, CONTENT, FRAGMENT, NAME, TEXT, Shape
 from toolwire.protocols.gemini.parts import OpenCall, PartReading, read_part, read_seal
@@ -43,6 +43,7 @@ from toolwire.reading import says_something
 from toolwire.sse import Frame as Bytes
 from toolwire.sse import FrameTooLong
 from toolwire.wire import (
+    MAX_BYTES,
     Json,
     Malformed,
     Object,
@@ -89,17 +90,8 @@ class StreamReader:
     # --- bytes ---
 
     def feed(self, data: bytes) -> list[Event]:
-        channel = self._lone
-        if channel is not None and data.startswith(b"data: "):
-            line, _, blank = data.partition(b"\n")
-            if (blank == b"\n" and b"\r" not in line) or (blank == b"\r\n" and line.find(b"\r") == len(line) - 1):
-                more = self._more(line[6:], channel)
-                if more is not None:
-                    return [more]
-        return [] if self._done or not data else self._split(data)
-
-    def _split(self, data: bytes) -> list[Event]:
-        """The long way: bytes that may hold anything, in any number of frames or in half a one."""
+        if self._done or not data:
+            return []
         self._settle()
         try:
             events = self._take(self._framing.feed(data))
@@ -108,6 +100,18 @@ class StreamReader:
         self._cut_frames = self._frames
         self._lone = self._growing if self._framing.between and not self._done else None
         return events
+
+    def again(self, data: bytes) -> str | None:
+        channel = self._lone
+        if channel is None or not data.startswith(b"data: "):
+            return None
+        line, _, blank = data.partition(b"\n")
+        if (blank != b"\n" or b"\r" in line) and (blank != b"\r\n" or line.find(b"\r") != len(line) - 1):
+            return None
+        try:
+            return self._grown(decode_more(line[6:]), channel) if len(line) <= MAX_BYTES else None
+        except (DecodeError, UnicodeError, RecursionError):
+            return None
 
     def _settle(self) -> None:
         """A frame that went the short way leaves nothing of what came before it."""
@@ -179,9 +183,12 @@ class StreamReader:
         """The short way for the usual chunk: more of the text that grew last, in one part, and no other key."""
         try:
             json = decode(data)
-            more = convert(json, More)
+            text = self._grown(convert(json, More), channel)
         except (Malformed, ValidationError):
             return None
+        return None if text is None else TextDelta(channel.index, text, Frame(NAME, None, json))
+
+    def _grown(self, more: More, channel: Channel) -> str | None:
         (node,) = more.candidates
         (part,) = node.content.parts
         if node.index != channel.choice or part.thought is not channel.thought:
@@ -191,7 +198,7 @@ class StreamReader:
             self._usage = (usage, number)
         self._frames = number + 1
         channel.pieces.append(text)
-        return TextDelta(channel.index, text, Frame(NAME, None, json))
+        return text
 
     def _chunk(self, raw: Object, path: Path, frame: Frame) -> None:
         if "error" in raw:

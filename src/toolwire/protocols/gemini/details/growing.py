@@ -7,10 +7,11 @@ from __future__ import annotations
 from typing import Annotated
 
 from msgspec import Meta, Struct
+from msgspec.json import Decoder
 
 from toolwire.ir import Finish
 from toolwire.protocols.gemini.parts import OpenCall
-from toolwire.wire import Json, Object, Path
+from toolwire.wire import Json, Object, Path, spelled
 
 
 class Channel:
@@ -60,3 +61,6 @@ class More(Struct, forbid_unknown_fields=True, gc=False):
     modelVersion: Json = None
     responseId: Json = None
     createTime: Json = None
+
+
+decode_more = Decoder(More, float_hook=spelled).decode
