@@ -367,6 +367,15 @@ def test_malformed_requests_name_the_place(body: dict[str, Any], problem: str) -
     assert str(caught.value).startswith(problem)
 
 
+@pytest.mark.parametrize("key", ["max_tokens", "max_completion_tokens"])
+@pytest.mark.parametrize("spelled", ["1000", "1e3", "1000.0"])
+def test_a_limit_is_a_whole_number_however_it_is_spelled(key: str, spelled: str) -> None:
+    text = json.dumps(asked(**{key: "N"})).replace('"N"', spelled)
+    request = ROOM.read_request(wire.as_object(wire.decode(text.encode()), None))
+    assert request.settings.max_tokens == 1000
+    assert type(request.settings.max_tokens) is int
+
+
 PARTS: list[tuple[dict[str, Any], Any]] = [
     ({"type": "text", "text": "a"}, Text("a")),
     ({"type": "image_url", "image_url": {"url": "https://x/a.png"}}, Media("image", url="https://x/a.png")),
