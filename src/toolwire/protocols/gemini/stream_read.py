@@ -110,7 +110,7 @@ class StreamReader:
             return None
         try:
             return self._grown(decode_more(line[6:]), channel) if len(line) <= MAX_BYTES else None
-        except (DecodeError, UnicodeError, RecursionError):
+        except (DecodeError, ValueError, RecursionError):
             return None
 
     def _settle(self) -> None:
