@@ -86,8 +86,8 @@ def _read_settings(body: Object, reading: Reading) -> tuple[Settings, frozenset[
     ):
         values = take(body, first, None), take(body, second, None)
         if values != (None, None):
-            chosen, value = (second, values[1]) if values[0] is None else (first, values[0])
-            fields[field], where[field] = value, (None, chosen)
+            chosen, said = (second, values[1]) if values[0] is None else (first, values[0])
+            fields[field], where[field] = said, (None, chosen)
             if None not in values and values[0] != values[1]:
                 unsaid |= {second}
     for key, (field, read) in _READ.items():
