@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import compress
 from operator import not_
 
@@ -31,6 +32,8 @@ _GROWTH: frozenset[type] = frozenset({TextDelta, ArgumentsDelta, SealDelta, Cita
 """Of these it only matters that there are some."""
 _MOST = 8 * 1024
 """Bytes that wait until they are looked at together: many frames in a row cost less than one at a time."""
+_HOPES = 4
+"""Pieces in a row that are looked at as they come, because the next may be like them and need no look."""
 
 
 class Passing:
@@ -47,6 +50,8 @@ class Passing:
     def __init__(self, room: Room) -> None:
         self._room = room
         self._reader = room.stream_reader()
+        self._again: Callable[[bytes], str | None] | None = getattr(self._reader, "again", None)
+        self._hopes = 0 if self._again is None else _HOPES
         self._held = b""
         self._unseen = bytearray()
         self._start: ResponseStart | None = None
@@ -89,9 +94,13 @@ class Passing:
         return self._calls.any
 
     def feed(self, data: bytes) -> bytes:
-        unseen = self._unseen
+        unseen, again = self._unseen, self._again
+        if again is not None and not unseen and again(data) is not None:
+            self._hopes = _HOPES
+            return data
         unseen += data
-        if len(unseen) > _MOST:
+        if self._hopes or len(unseen) > _MOST:
+            self._hopes = max(0, self._hopes - 1)
             self._look()
         if not self._held and data.endswith(b"\n\n"):
             return data

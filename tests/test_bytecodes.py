@@ -1,0 +1,32 @@
+"""What an exchange may cost, in bytecodes of our own: a number that no busy machine changes (docs/decisions/0010)."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from bench.gateway import bytecodes
+
+MOST = {
+    ("openai-chat", "openai-chat"): (4_100, 390),
+    ("anthropic", "anthropic"): (4_100, 330),
+    ("anthropic", "openai-chat"): (7_700, 440),
+    ("openai-chat", "anthropic"): (8_500, 410),
+    ("openai-responses", "gemini"): (8_700, 420),
+}
+"""For a small exchange, and for an event of a stream that comes alone; a tenth above what was reached. Whoever needs
+more says in the decision what for."""
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="other interpreters count otherwise")
+@pytest.mark.parametrize("pair", MOST, ids=" → ".join)
+def test_an_exchange_does_no_more_than_it_did(pair: tuple[str, str]) -> None:
+    exchange, event = MOST[pair]
+    whole = bytecodes.exchanges(*pair)
+    assert whole.total < exchange, whole.functions[:20]
+    assert bytecodes.an_event(*pair, whole, times=1) < event
+
+
+def test_wrong_answers_are_not_counted() -> None:
+    with pytest.raises(RuntimeError, match="wrong answers"):
+        bytecodes.exchanges("openai-chat", "openai-responses", times=1)  # no provider of the bench speaks it
