@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import filterfalse
 from types import MappingProxyType
 
 from toolwire.events import (
@@ -102,7 +103,7 @@ class StreamReader:
                 # Only the `event:` line names it; the frame itself is carried as it came.
                 node = {**node, "type": kind}
         if not EVENT_KEYS.issuperset(node):
-            for key in node.keys() - EVENT_KEYS:
+            for key in filterfalse(EVENT_KEYS.__contains__, node):
                 self._strange.setdefault(f"{kind} {key}", Stray(path, key))
         events: list[Event] = []
         if not self._ended:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import filterfalse
 from types import MappingProxyType
 
 from toolwire.loss import Ledger
@@ -75,7 +76,7 @@ def _plain(message: Object, number: int, ledger: Ledger) -> Object:
     if not isinstance(content, list) or not all(_is_text(part) for part in content):
         return message
     for place, part in enumerate(content):
-        for key in part.keys() - {"type", "text"}:
+        for key in filterfalse({"type", "text"}.__contains__, part):
             where = _at(ledger, "messages", number, "content", place, key)
             ledger.note("no-counterpart", where, f"`{key}` of a text was left out", "this server takes plain text only")
     return message | {"content": "\n".join(part["text"] for part in content)}
