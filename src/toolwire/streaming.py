@@ -56,7 +56,7 @@ class StreamTranslation:
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
         self.ledger = Ledger(exchange.provider.name, exchange.client.name)
-        self._reader: StreamReader = exchange.provider.stream_reader()
+        self._read_anew()
         self._writer: StreamWriter = exchange.client.stream_writer(self.ledger, exchange.context(""))
         self._checker = Checker()
         self._steps = AnswerSteps(exchange.way(""), self.ledger) if exchange.alters else None
@@ -80,8 +80,11 @@ class StreamTranslation:
         """Who keeps its text."""
         self._more: Callable[[str], bytes] = self._written
         """What writes it."""
+
+    def _read_anew(self) -> None:
+        self._reader: StreamReader = self._exchange.provider.stream_reader()
         self._again: Callable[[bytes], str | None] | None = getattr(self._reader, "again", None)
-        """What knows more of it by the bytes alone, where the reader can do that."""
+        """What knows more of the part that grows by the bytes alone, where the reader can do that."""
 
     @property
     def called(self) -> bool:
@@ -119,7 +122,7 @@ class StreamTranslation:
         """A whole answer where the provider sent no stream though one was asked for."""
         provider, options = self._exchange.provider, self._exchange.options
         response = provider.read_response(as_object(parsed(body, options), None))
-        self._reader = provider.stream_reader()
+        self._read_anew()
         out = self._through(list(unfold(changed(response, origin=None))))
         return out if self.paused else out + self._ended_now()
 
@@ -146,7 +149,7 @@ class StreamTranslation:
         """The request with which the model goes on."""
         if self.rounds is None:
             raise ValueError("this stream has one round only")
-        self._reader = self._exchange.provider.stream_reader()
+        self._read_anew()
         return self._exchange.go_on(self.rounds, results)
 
     def _through(self, events: list[Event]) -> bytes:
