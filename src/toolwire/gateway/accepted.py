@@ -9,8 +9,9 @@ from typing import Protocol
 
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
+from toolwire.gateway.heads import Head, remembered
 from toolwire.gateway.incoming import joined
-from toolwire.gateway.request import LINES, Request
+from toolwire.gateway.request import LINES, Request, parted
 
 MAX_HEAD = 64 * 1024
 """Also of what follows a body in chunks, or stands between them."""
@@ -47,6 +48,8 @@ class Connection(asyncio.Protocol):
     """One client."""
 
     __slots__ = (
+        "_alike",
+        "_found",
         "_headers",
         "_heading",
         "_held",
@@ -82,6 +85,10 @@ class Connection(asyncio.Protocol):
         self._waiting: deque[Request] = deque()
         self._reading: Request | None = None
         """The request whose body is coming."""
+        self._found: Request | None = None
+        """The request whose head the parser has just read."""
+        self._alike: Head | None = None
+        """The head of the last request, if another like it would be known."""
         self._heading = False
         """Is a head coming?"""
         self._url = b""
@@ -148,7 +155,30 @@ class Connection(asyncio.Protocol):
             self._late = True
             self._since = self.clock()
             return
+        between = self._reading is None and not self._heading
+        if between and self._alike is not None and (body := self._alike.body(data)) is not None:
+            self._again(self._alike, body)
+            return
         self._quiet += len(data)
+        self._alike = None
+        self._parse(data)
+        found, self._found = self._found, None
+        if between and found is not None and self._reading is None and not self.deaf:
+            self._alike = remembered(found, data)
+
+    def _again(self, head: Head, body: bytes) -> None:
+        """A request with a head that the parser need not read again."""
+        headers = head.headers.copy()
+        headers["content-length"] = str(len(body))
+        self._quiet = 0
+        self._since = self.clock()
+        request = Request(self, head.method, head.path, head.query, headers, True, False)
+        if body and not request.more(body):
+            self._hold()
+        request.end()
+        self._take(request)
+
+    def _parse(self, data: bytes) -> None:
         rest: bytes | memoryview = data
         while rest:
             try:
@@ -217,10 +247,15 @@ class Connection(asyncio.Protocol):
         if parser.should_upgrade():
             self._upgrade = True
             keep = keep and headers.get("upgrade", "").lower() == "h2c"
-        request = Request(self, method, url.decode("latin-1"), headers, keep, version == "1.0")
+        path, query = parted(url.decode("latin-1"))
+        request = Request(self, method, path, query, headers, keep, version == "1.0")
         if "expect" in headers:
             request.expects = version == "1.1" and headers["expect"].lower() == "100-continue"
-        self._reading = request
+        self._reading = self._found = request
+        self._take(request)
+
+    def _take(self, request: Request) -> None:
+        """Begin it, or let it wait for its turn."""
         if self.current is None:
             self._begin(request)
         else:

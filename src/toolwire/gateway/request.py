@@ -81,13 +81,11 @@ class Request(Incoming):
     _promised: str | None
     """The length that its head tells."""
 
-    def __init__(self, line: Line, method: str, target: str, headers: dict[str, str], keep: bool, old: bool) -> None:
+    def __init__(
+        self, line: Line, method: str, path: str, query: str, headers: dict[str, str], keep: bool, old: bool
+    ) -> None:
         self._line = line
-        self.method = method
-        if "#" in target:
-            target = target.partition("#")[0]
-        path, _, self.query = target.partition("?")
-        self.path = path if path.startswith("/") else _origin_form(path)
+        self.method, self.path, self.query = method, path, query
         self.headers = headers
         self.peer = line.peer
         self.clock = line.clock
@@ -298,6 +296,12 @@ class Request(Incoming):
 def _harmless(headers: Mapping[str, str]) -> dict[str, str]:
     """Headers that cannot end their line, nor the head."""
     return {name: _CONTROL.sub(" ", value) for name, value in headers.items() if name and not _NO_TOKEN.search(name)}
+
+
+def parted(target: str) -> tuple[str, str]:
+    """Path and query of what was asked for."""
+    path, _, query = target.partition("#")[0].partition("?")
+    return path if path.startswith("/") else _origin_form(path), query
 
 
 def _origin_form(target: str) -> str:
