@@ -118,12 +118,12 @@ class Gateway:
         self._telemetry.begin(record, headers)
         try:
             visitor = self._admitted(endpoints, incoming, record)
-            if isinstance(visitor, Failure):
+            if isinstance(visitor, Visitor):
+                await endpoints.serve(incoming, room, visitor, record, asked)
+            else:
                 refusal = reply(room, visitor)
                 record.status, record.failure = refusal.status, visitor.kind
                 await incoming.answer(refusal, named(room, record.request_id))
-            else:
-                await endpoints.serve(incoming, room, visitor, record, asked)
         except Gone:
             record.gone = True
         finally:
@@ -132,7 +132,7 @@ class Gateway:
 
     def _admitted(self, endpoints: Endpoints, incoming: Incoming, record: Record) -> Visitor | Failure:
         visitor = endpoints.state.access.admitted(incoming.headers, incoming.query, incoming.peer)
-        if isinstance(visitor, Failure):
+        if not isinstance(visitor, Visitor):
             return visitor
         if visitor.key is not None:
             record.key = visitor.key.name

@@ -48,7 +48,7 @@ def peeked(body: bytes) -> Peek | None:
 def has_tools(peek: Peek, body: bytes) -> bool:
     """Does the request declare tools, among its keys or in the middle of the conversation?"""
     declared = bytes(peek.tools)
-    return (bool(declared) and declared not in (b"[]", b"null")) or b'"additional_tools"' in body
+    return (bool(declared) and declared not in (b"[]", b"null")) or body.find(b'"additional_tools"') >= 0
 
 
 def with_model(body: bytes, model: str) -> bytes:

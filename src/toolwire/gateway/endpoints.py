@@ -105,7 +105,7 @@ class Endpoints:
 
     async def _generate(self, incoming: Incoming, call: Call, asked: Asked) -> None:
         targets = self._read(call, asked, incoming.whole(self._limit) or await incoming.body(self._limit))
-        if isinstance(targets, Refusal):
+        if not isinstance(targets, tuple):
             await self._refuse(incoming, call, targets)
             return
         with Watched(incoming, call.record, call.cancels):
@@ -135,7 +135,7 @@ class Endpoints:
     def _read(self, call: Call, asked: Asked, body: bytes | Failure) -> tuple[Target, ...] | Refusal:
         """What the body asks for, and where that is."""
         record, telemetry = call.record, self._telemetry
-        if isinstance(body, Failure):
+        if not isinstance(body, bytes):
             return refusals.told(call, body)
         record.bytes_in = len(body)
         if telemetry.bodies:

@@ -132,7 +132,7 @@ def _passes(call: Call, line: Line) -> bool:
     """Does nothing need changing but the model's name? An envelope of ours must be opened before it goes anywhere."""
     if not line.plain or call.tooling is not None or call.without_seals:
         return False
-    return line.max_output_tokens is None and _ENVELOPE not in call.body
+    return line.max_output_tokens is None and call.body.find(_ENVELOPE) < 0
 
 
 def _is_plain(call: Call, line: Line) -> bool:
@@ -141,9 +141,9 @@ def _is_plain(call: Call, line: Line) -> bool:
         return False
     if call.state.policy.rules and rules_for(call, line):
         return False
-    body = call.body
+    find = call.body.find  # `in` costs ten times as much: it makes an error first, and drops it
     for word in call.client.http.history:  # noqa: SIM110 — a generator would cost more than the search
-        if word in body:
+        if find(word) >= 0:
             return False
     return True
 

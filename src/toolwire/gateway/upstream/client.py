@@ -171,7 +171,7 @@ class Client:
         if site is None:
             site = self._sites[address] = _Site(address, self._trust)
         head = site.head(method, path, tuple(headers), own, len(body))
-        if isinstance(head, Fault):
+        if not isinstance(head, bytes):
             return head
         bodiless = method == "HEAD"
         connection = site.pooled()
