@@ -73,9 +73,12 @@ def _read(run: str) -> str:
     return bytes.fromhex(run.replace("-", "")).decode("utf-8", _AS_IT_IS)
 
 
-def made(prefix: str, *seed: object) -> str:
+def made(prefix: str, seed: object, *more: object) -> str:
     """An id made of what stands around it; the same surroundings give the same id."""
-    return prefix + sha256("|".join(map(str, seed)).encode("utf-8", _AS_IT_IS)).hexdigest()[:24]
+    text = f"{seed}"
+    for one in more:
+        text = f"{text}|{one}"
+    return prefix + sha256(text.encode("utf-8", _AS_IT_IS)).hexdigest()[:24]
 
 
 def flat(namespace: str, name: str) -> str:

@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from toolwire.ir import FinishKind, Role
-from toolwire.wire import Json
+from toolwire.ir import NOTHING, FinishKind, Role
+from toolwire.wire import Json, Object
 
 NAME = "openai-responses"
 
@@ -188,12 +188,12 @@ REQUEST = frozenset(
     }
 )
 
-TEMPLATE: Mapping[str, Json] = MappingProxyType(
+TEMPLATE: MappingProxyType[str, Json] = MappingProxyType(
     {
         "id": "",
         "object": "response",
         "created_at": 0,
-        "status": "completed",
+        "status": "in_progress",
         "background": False,
         "completed_at": None,
         "error": None,
@@ -210,22 +210,33 @@ TEMPLATE: Mapping[str, Json] = MappingProxyType(
         "previous_response_id": None,
         "prompt_cache_key": None,
         "prompt_cache_retention": None,
-        "reasoning": MappingProxyType({"effort": None, "summary": None}),
+        "reasoning": NOTHING,
         "safety_identifier": None,
         "service_tier": "default",
         "store": True,
         "temperature": 1.0,
-        "text": MappingProxyType({"format": MappingProxyType({"type": "text"}), "verbosity": "medium"}),
+        "text": NOTHING,
         "tool_choice": "auto",
         "tools": (),
         "top_logprobs": 0,
         "top_p": 1.0,
         "truncation": "disabled",
         "usage": None,
-        "metadata": MappingProxyType({}),
+        "metadata": NOTHING,
     }
 )
-"""Every key that some client of this protocol insists on, with what it holds when nobody said otherwise."""
+"""Every key that some client of this protocol insists on, with what it holds when nobody said otherwise: what can
+change is only a place here, `blank` fills it."""
+
+
+def blank() -> Object:
+    """An answer of its own, of which nobody said anything yet. A copy costs a tenth of building so many keys."""
+    out = TEMPLATE.copy()
+    out["output"], out["tools"], out["metadata"] = [], [], {}
+    out["reasoning"] = {"effort": None, "summary": None}
+    out["text"] = {"format": {"type": "text"}, "verbosity": "medium"}
+    return out
+
 
 ECHOED = frozenset(
     {

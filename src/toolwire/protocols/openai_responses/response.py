@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
-import msgspec
 from msgspec import Raw, Struct
 
 from toolwire.ids import legal, made
@@ -22,9 +19,9 @@ from toolwire.protocols.openai_responses.names import (
     NAME,
     REASONS,
     RESPONSE,
-    TEMPLATE,
     UNFINISHED,
     USAGE,
+    blank,
 )
 from toolwire.protocols.openai_responses.parts import own, read_part, stamped
 from toolwire.reading import Reading, glancing, numbered, verbatim
@@ -162,20 +159,19 @@ def write_response(response: Response, ledger: Ledger, context: Context) -> Obje
 def opened(id: str, model: str, created: int | None, context: Context, given: bool = False) -> Object:
     """An answer in progress: every key that clients insist on, and what the request said. `given`: its id is one that
     a provider of this protocol gave."""
-    out: Object = _fresh(_BLANK)
+    out = blank()
     request = context.request
-    if request is not None and own(request.origin):
-        wire: Object = request.origin.wire  # type: ignore[union-attr]
-        echoed: Collection[str] = ECHOED.intersection(wire)
-        if None in map(wire.get, echoed):
-            echoed = [key for key in echoed if wire[key] is not None]
-        out.update(zip(echoed, map(wire.get, echoed), strict=True))
+    origin = None if request is None else request.origin
+    if origin is not None and origin.protocol == NAME:
+        wire: Object = origin.wire
+        for key in ECHOED.intersection(wire):
+            if (said := wire[key]) is not None:
+                out[key] = said
         if out["tools"]:
             out["tools"] = _effective(out["tools"])
     out["id"] = _id(id, "" if given and id else context.seed)
     out["created_at"] = context.now if created is None else created
     out["model"] = model or (request.model if request is not None else "")
-    out["status"] = "in_progress"
     return out
 
 
@@ -185,11 +181,6 @@ def _id(id: str, seed: str) -> str:
     if seed and seed != id:
         return made("resp_", id, seed) if id else made("resp_", seed)
     return id if id.startswith("resp_") and legal(id, limit=64) else made("resp_", id)
-
-
-_BLANK = msgspec.json.encode(TEMPLATE, enc_hook=dict)
-"""Every answer needs one of its own."""
-_fresh = msgspec.json.Decoder().decode
 
 
 def _effective(tools: list[Json]) -> list[Json]:

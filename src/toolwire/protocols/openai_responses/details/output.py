@@ -20,6 +20,18 @@ CUT = frozenset(kind for kind, (status, _) in ENDINGS.items() if status == "inco
 _CALL = CALLS["function"].prefix
 
 
+_LONGEST = 50
+"""An answer's id up to here leaves room in an item's for every prefix and number."""
+
+
+def item_id(prefix: str, answer: str, number: int) -> str:
+    """The id of an item that has none: the answer's own with another prefix, and the item's place. What is too long
+    for that (or not there) is digested."""
+    if 5 < len(answer) <= _LONGEST:
+        return f"{prefix}{answer[5:]}_{number}"
+    return made(prefix, answer, number)
+
+
 class Names:
     """The ids of the items of one answer: a legal one is kept, another is made of its place; none comes twice."""
 
@@ -28,7 +40,7 @@ class Names:
         self._used: set[str] = set()
 
     def name(self, prefix: str, given: str, number: int) -> str:
-        id = given if given.startswith(prefix) and given not in self._used else made(prefix, self._answer, number)
+        id = given if given.startswith(prefix) and given not in self._used else item_id(prefix, self._answer, number)
         self._used.add(id)
         return id
 
@@ -38,7 +50,7 @@ def write_output(
 ) -> list[Object]:
     items: list[Object] = []
     if think and Reasoning not in map(type, parts):
-        items.append(empty_reasoning(made("rs_", answer, 0)))
+        items.append(empty_reasoning(item_id("rs_", answer, 0)))
         ledger.note("reasoning-added", None, "an empty reasoning item was put first")
     if not _write_ordinary(parts, answer, items):
         names = Names(answer)
@@ -64,13 +76,13 @@ def _write_ordinary(parts: tuple[Part, ...], answer: str, items: list[Object]) -
         if part.__class__ is Text and not part.citations and part.seal is None:
             if said is None:
                 said = []
-                items.append(_message(made("msg_", answer, len(items)), "completed", said))
+                items.append(_message(item_id("msg_", answer, len(items)), "completed", said))
             said.append({"type": "output_text", "text": part.text, "annotations": [], "logprobs": []})
             continue
         item = write_plain_call(part) if part.__class__ is Call else None
         if item is None:
             break
-        items.append({"type": item["type"], "id": made(_CALL, answer, len(items)), "status": "completed", **item})
+        items.append({"type": item["type"], "id": item_id(_CALL, answer, len(items)), "status": "completed", **item})
         said = None
     else:
         return True
