@@ -330,6 +330,9 @@ class Settings(Struct, frozen=True, gc=False):
     """Where each of these stood in the input."""
 
 
+UNSET = Settings()
+
+
 class Stray(Struct, frozen=True, gc=False):
     """A key that the internal form has no place for, and where it stands; `code` says what that means elsewhere."""
 
@@ -346,7 +349,7 @@ class Request(Struct, frozen=True, gc=False):
     tools: tuple[AnyTool, ...] = ()
     choice: ToolChoice | None = None
     stream: bool | None = None
-    settings: Settings = Settings()
+    settings: Settings = UNSET
     continues: bool = False
     """Does the provider itself hold earlier turns? Then a result may stand here without its call."""
     origin: Origin | None = None

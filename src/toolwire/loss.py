@@ -5,14 +5,12 @@ Add a code here, with its reason, before a writer or a step uses it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from itertools import compress, filterfalse, repeat
-from operator import is_not, itemgetter
+from collections.abc import Collection, Iterable, Mapping
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 import msgspec
-from msgspec.structs import astuple
 
 from toolwire.ir import Opaque, Request, Response, Settings, Stray, place
 from toolwire.wire import Path, Places, pointer
@@ -182,11 +180,11 @@ class Ledger(msgspec.Struct, eq=False):
     def opaque(self, part: Opaque) -> None:
         self.note("opaque-dropped", place(part), f"`{part.kind}` was left out")
 
-    def unsaid(self, settings: Settings, said: frozenset[str]) -> None:
-        """Settings that are set and that the target's table does not name."""
-        there = compress(settings.__struct_fields__, map(is_not, astuple(settings), repeat(None)))
-        for field in filterfalse(said.__contains__, there):
-            if field != "where" and getattr(settings, field) != OFF:
+    def unsaid(self, settings: Settings, given: Collection[str], said: frozenset[str]) -> None:
+        """Settings that are `given` and that the target's table does not name."""
+        left = [field for field in given if field not in said] if given else ()
+        for field in left if len(left) < 2 else sorted(left, key=settings.__struct_fields__.index):
+            if getattr(settings, field) != OFF:
                 self.note("no-counterpart", settings.where.get(field), f"the setting `{field}` was left out")
 
     def foreign(self, read: Request | Response) -> None:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import astuple
 
-from toolwire.ir import NOTHING, Origin, Stray
+from toolwire.ir import NOTHING, UNSET, Origin, Settings, Stray
 from toolwire.wire import Json, Object, Path
 
 
-class Reading:
+class Reading(Struct):
     """One pass of a reader: stamps nodes with their origin and gathers the keys that it did not know."""
 
-    __slots__ = ("protocol", "strays")
-
-    def __init__(self, protocol: str) -> None:
-        self.protocol = protocol
-        self.strays: list[Stray] = []
+    protocol: str
+    strays: list[Stray] = []
 
     def origin(self, node: Object, path: Path, known: frozenset[str]) -> Origin:
         """The origin of a node whose reader knows these keys; others are kept, and noted when they say something."""
@@ -71,6 +69,22 @@ def numbered(items: list[Json], path: Path) -> Iterator[tuple[Json, Path]]:
         yield item, (path, number)
 
 
+def set_fields(settings: Settings) -> Collection[str]:
+    """The names of the settings that are set."""
+    if settings is UNSET:
+        return ()
+    values, where = astuple(settings), settings.where
+    # A reader tells where each of them stood: if so many are set, it is these.
+    if len(values) - values.count(None) - 1 == len(where):
+        for field in where:
+            if getattr(settings, field, None) is None:
+                break
+        else:
+            return where.keys()
+    fields = settings.__struct_fields__
+    return [field for field, value in zip(fields, values, strict=True) if value is not None and field != "where"]
+
+
 class Outside(Struct, frozen=True):
     """What a wire keeps outside the body of a request."""
 
@@ -78,7 +92,7 @@ class Outside(Struct, frozen=True):
     stream: bool | None = None
 
 
-__all__ = ["NOTHING", "Outside", "Reading", "finished", "numbered", "says_something", "verbatim"]
+__all__ = ["NOTHING", "Outside", "Reading", "finished", "numbered", "says_something", "set_fields", "verbatim"]
 
 
 Glanced = TypeVar("Glanced", bound=Struct)

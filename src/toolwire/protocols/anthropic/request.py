@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import replace
 
-from toolwire.ir import Format, Opaque, Origin, Part, Request, Settings, Text
+from toolwire.ir import UNSET, Format, Opaque, Origin, Part, Request, Settings, Text
 from toolwire.loss import OFF, Ledger
 from toolwire.protocols.anthropic.details.cache import checked_marks, read_cache, write_cache
 from toolwire.protocols.anthropic.details.schemas import enforceable
@@ -27,7 +28,7 @@ from toolwire.protocols.anthropic.names import (
 )
 from toolwire.protocols.anthropic.parts import read_content, shortened, write_content, write_parts
 from toolwire.protocols.anthropic.tools import allowed_tools, read_choice, read_tools, write_choice, write_tools
-from toolwire.reading import Reading, finished, numbered, verbatim
+from toolwire.reading import Reading, finished, numbered, set_fields, verbatim
 from toolwire.wire import (
     Json,
     Number,
@@ -55,6 +56,7 @@ SAID = frozenset(
 
 _SETTINGS = REQUEST - frozenset("model max_tokens messages system tools tool_choice stream".split())
 """The keys of all settings but the one that every request has."""
+_LIMITED: Mapping[str, Path] = MappingProxyType({"max_tokens": (None, "max_tokens")})
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -103,7 +105,7 @@ def _read_system(body: Object, reading: Reading) -> tuple[Part, ...]:
 def _read_settings(body: Object, parallel: bool | None, reading: Reading) -> Settings:
     if parallel is None and _SETTINGS.isdisjoint(body):
         limit = take_int(body, "max_tokens", None)
-        return Settings() if limit is None else Settings(limit, where={"max_tokens": (None, "max_tokens")})
+        return UNSET if limit is None else Settings(limit, where=_LIMITED)
     config = _known(body, "output_config", OUTPUT_CONFIG, reading)
     metadata = _known(body, "metadata", METADATA, reading)
     tier = take_text(body, "service_tier", None)
@@ -186,7 +188,7 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     choice = write_choice(request, facts, bool(tools), ledger)
     if choice is not None:
         out["tool_choice"] = choice
-    if own is not None or _says_more(request.settings):
+    if own is not None or (request.settings is not UNSET and _says_more(request.settings)):
         _write_settings(request, facts, out, ledger)
     if request.stream is not None:
         out["stream"] = request.stream
@@ -293,7 +295,7 @@ def _write_settings(request: Request, facts: Family, out: Object, ledger: Ledger
     if metadata:
         out["metadata"] = metadata
     _write_tier(request, out, ledger)
-    ledger.unsaid(settings, SAID)
+    ledger.unsaid(settings, set_fields(settings), SAID)
 
 
 def _with_unknown(request: Request, key: str, known: frozenset[str]) -> Object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from msgspec import Struct, ValidationError, convert
+from msgspec import Struct
 
 from toolwire.ir import (
     NOTHING,
@@ -83,11 +83,8 @@ class OpenCall(Struct):
 class PartReading(Reading):
     """A pass of this room's reader: it also remembers a call that is still open."""
 
-    __slots__ = ("open",)
-
-    def __init__(self) -> None:
-        super().__init__(NAME)
-        self.open: OpenCall | None = None
+    protocol: str = NAME
+    open: OpenCall | None = None
 
     def spelled(self, node: Object, path: Path, shape: Shape) -> tuple[Object, Origin]:
         """A node in camelCase, and its origin."""
@@ -137,22 +134,13 @@ def read_parts(items: list[Json], path: Path, reading: PartReading, said: bool =
     return parts
 
 
-class _Ordinary(Struct, forbid_unknown_fields=True, gc=False):
-    name: str
-    args: Json
-    id: str = ""
-
-
 def _ordinary_call(node: Object, call: Object, path: Path) -> Call | None:
     """The short way for a call with a name, an object of arguments and perhaps an id; None for any other shape."""
-    try:
-        told = convert(call, _Ordinary)
-    except ValidationError:
+    name, args = call.get("name"), call.get("args")
+    id = call.get("id") if len(call) == 3 else ""
+    if name.__class__ is not str or args.__class__ is not dict or id.__class__ is not str or len(call) > 3:
         return None
-    args = told.args
-    if args.__class__ is not dict:
-        return None
-    return Call(told.id, told.name, encode(args).decode(), origin=Origin(NAME, path, node))
+    return Call(id, name, encode(args).decode(), origin=Origin(NAME, path, node))
 
 
 def _ordinary_result(node: Object, result: Object, path: Path) -> Result | None:

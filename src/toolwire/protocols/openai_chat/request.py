@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import Any
 
-from toolwire.ir import (
-    Format,
-    Request,
-    Settings,
-    Thinking,
-    place,
-)
+from toolwire.ir import UNSET, Format, Request, Settings, Thinking, place
 from toolwire.loss import Ledger
 from toolwire.protocols.openai_chat import names
 from toolwire.protocols.openai_chat.details.turns import read_turns, write_content, write_turns
@@ -26,7 +19,7 @@ from toolwire.protocols.openai_chat.models import (
 )
 from toolwire.protocols.openai_chat.names import NAME, own, sub_keys
 from toolwire.protocols.openai_chat.tools import read_choice, read_tools, write_choice, write_tools
-from toolwire.reading import Reading, finished, numbered, verbatim
+from toolwire.reading import Reading, finished, numbered, set_fields, verbatim
 from toolwire.wire import (
     Json,
     Malformed,
@@ -74,7 +67,7 @@ def _read_settings(body: Object, reading: Reading) -> tuple[Settings, frozenset[
     """Settings, and those known keys of which the value has found no place there."""
     unsaid: frozenset[str] = frozenset()
     if _SETTINGS.isdisjoint(body):
-        return _UNSET, unsaid
+        return UNSET, unsaid
     fields: dict[str, Any] = {}
     where: dict[str, Path] = {}
     for field, key, take in names.PLAIN_SETTINGS:
@@ -95,7 +88,7 @@ def _read_settings(body: Object, reading: Reading) -> tuple[Settings, frozenset[
             value = read(body[key], (None, key), reading)
             if value is not None:
                 fields[field], where[field] = value, (None, key)
-    return (Settings(**fields, where=where) if fields else Settings()), unsaid
+    return (Settings(**fields, where=where) if fields else UNSET), unsaid
 
 
 def _read_stop(value: Json, path: Path, _reading: Reading) -> tuple[str, ...]:
@@ -144,7 +137,6 @@ _READ = {
     "stream_options": ("stream_usage", _read_stream_options),
 }
 _SETTINGS = frozenset((*_READ, *names.LIMIT_KEYS, *names.USER_KEYS, *(key for _, key, _ in names.PLAIN_SETTINGS)))
-_UNSET = Settings()
 _CHOICE = frozenset({"tool_choice", "function_call"})
 
 
@@ -183,9 +175,9 @@ def write_request(request: Request, ledger: Ledger) -> Object:
 def _write_settings(request: Request, out: Object, known: Family, ledger: Ledger) -> None:
     settings = request.settings
     tools = "tools" in out or "functions" in out
-    plain = _plain(settings)
-    if plain.count(None) < len(plain):
-        _write_plain(plain, settings, out, tools, known, ledger)
+    said = set_fields(settings)
+    if not _PLAIN.isdisjoint(said):
+        _write_plain(settings, out, tools, known, ledger)
     if settings.max_tokens is not None:
         out[spelled(request, names.LIMIT_KEYS, known.limit_key, known)] = settings.max_tokens
     if settings.user is not None:
@@ -198,16 +190,15 @@ def _write_settings(request: Request, out: Object, known: Family, ledger: Ledger
         out["response_format"] = _write_format(settings.format)
     if request.stream or settings.stream_usage is not None or known.native:
         _write_stream_options(request, out, known, ledger)
-    ledger.unsaid(settings, names.SAID)
+    ledger.unsaid(settings, said, names.SAID)
 
 
-_plain = attrgetter(*(field for field, _, _ in names.PLAIN_SETTINGS))
+_PLAIN = frozenset(field for field, _, _ in names.PLAIN_SETTINGS)
 
 
-def _write_plain(
-    values: tuple[Json, ...], settings: Settings, out: Object, tools: bool, known: Family, ledger: Ledger
-) -> None:
-    for (field, key, _), value in zip(names.PLAIN_SETTINGS, values, strict=True):
+def _write_plain(settings: Settings, out: Object, tools: bool, known: Family, ledger: Ledger) -> None:
+    for field, key, _ in names.PLAIN_SETTINGS:
+        value = getattr(settings, field)
         if value is None:
             continue
         if refused(field, tools, known):

@@ -242,16 +242,12 @@ FAMILIAR: Mapping[str, str] = MappingProxyType(
 class Loose(Reading):
     """How answers are read: a gateway further up may be newer than we are, so what is unknown is carried."""
 
-    __slots__ = ()
-
     def unknown(self, value: Json, path: Path, what: str, word: str, known: Collection[str]) -> Opaque:
         return Opaque(word, self.whole(value, path))
 
 
 class Strict(Loose):
     """How requests are read: an unknown key or word is a mistake of the client's, and it is told at once."""
-
-    __slots__ = ()
 
     def origin(self, node: Object, path: Path, known: frozenset[str]) -> Origin:
         if known.issuperset(node):

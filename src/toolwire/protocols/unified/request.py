@@ -42,7 +42,7 @@ from toolwire.protocols.unified.tools import (
     write_choice,
     write_tools,
 )
-from toolwire.reading import finished, numbered, verbatim
+from toolwire.reading import finished, numbered, set_fields, verbatim
 from toolwire.thinking import EFFORTS
 from toolwire.wire import (
     Json,
@@ -286,7 +286,7 @@ def _write_turn(turn: Turn, role: Role, parts: tuple[Part, ...], ledger: Ledger)
 
 
 def write_settings(settings: Settings, ledger: Ledger) -> Object:
-    ledger.unsaid(settings, SAID)
+    ledger.unsaid(settings, set_fields(settings), SAID)
     out: Object = {key: value for key, field, _ in SETTINGS if (value := getattr(settings, field)) is not None}
     if settings.stop is not None:
         out["stop"] = list(settings.stop)

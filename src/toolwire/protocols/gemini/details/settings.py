@@ -20,7 +20,7 @@ from toolwire.protocols.gemini.names import (
     TIERS,
 )
 from toolwire.protocols.gemini.parts import PartReading
-from toolwire.reading import finished, verbatim
+from toolwire.reading import finished, set_fields, verbatim
 from toolwire.thinking import budget_for, effort_for, nearest
 from toolwire.wire import (
     Json,
@@ -138,15 +138,16 @@ def read_format(node: Object, path: Path, reading: PartReading) -> Format | None
 # --- writing --------------------------------------------------------------------------------------------------------
 
 _plain = attrgetter(*SETTINGS)
-_UNSET = (None,) * len(SETTINGS)
 SAID = frozenset({*SETTINGS, "thinking", "format", "tier", "stream_usage"})
 
 
 def write_generation(settings: Settings, family: Family, functions: bool, ledger: Ledger) -> Object:
-    given = _plain(settings)
+    said = set_fields(settings)
+    if not said:
+        return {}
     out: Object = {}
-    if given != _UNSET:
-        out = {key: value for key, value in zip(SETTINGS.values(), given, strict=True) if value is not None}
+    if not SETTINGS.keys().isdisjoint(said):
+        out = {key: value for key, value in zip(SETTINGS.values(), _plain(settings), strict=True) if value is not None}
     if settings.stop is not None:
         out["stopSequences"] = list(settings.stop[:MAX_STOPS])
         if len(settings.stop) > MAX_STOPS:
@@ -158,7 +159,7 @@ def write_generation(settings: Settings, family: Family, functions: bool, ledger
         thinking = write_thinking(settings.thinking, family, settings.where.get("thinking"), ledger)
         if thinking:
             out["thinkingConfig"] = thinking
-    ledger.unsaid(settings, SAID | {"parallel"} if settings.parallel else SAID)
+    ledger.unsaid(settings, said, SAID | {"parallel"} if settings.parallel else SAID)
     return out
 
 

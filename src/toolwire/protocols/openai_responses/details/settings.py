@@ -5,13 +5,13 @@ from __future__ import annotations
 from operator import attrgetter
 
 from toolwire.ids import digest
-from toolwire.ir import Format, Origin, Request, Settings, Thinking
+from toolwire.ir import UNSET, Format, Origin, Request, Settings, Thinking
 from toolwire.loss import Ledger
 from toolwire.protocols.openai_responses.details.hosted_tools import SOURCES, write_limits
 from toolwire.protocols.openai_responses.models import family_of
 from toolwire.protocols.openai_responses.names import NAME
 from toolwire.protocols.openai_responses.parts import own
-from toolwire.reading import Reading, finished, verbatim
+from toolwire.reading import Reading, finished, set_fields, verbatim
 from toolwire.thinking import EFFORTS, effort_for, nearest
 from toolwire.wire import (
     Json,
@@ -69,7 +69,7 @@ def read_settings(body: Object, reading: Reading) -> tuple[Settings, frozenset[s
             fields[field] = value
             where[field] = (None, key)
     said = NONE if OTHER.isdisjoint(body) else _read_other(body, fields, where, reading)
-    return (Settings(**fields, where=where) if fields else Settings()), said
+    return (Settings(**fields, where=where) if fields else UNSET), said
 
 
 def _read_other(body: Object, fields: dict[str, Json], where: dict[str, Path], reading: Reading) -> frozenset[str]:
@@ -150,16 +150,16 @@ def _read_format(node: Object, path: Path, reading: Reading) -> Format:
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
+_FIELDS = frozenset({field for field, _ in PLAIN.values()})
 _plain = attrgetter(*[field for field, _ in PLAIN.values()])
-_UNSET = (None,) * len(PLAIN)
 
 
 def write_settings(request: Request, out: Object, ledger: Ledger) -> None:
     settings = request.settings
     foreign = ledger.source != NAME
-    given = _plain(settings)
-    if given != _UNSET:
-        out.update({key: value for key, value in zip(PLAIN, given, strict=True) if value is not None})
+    said = set_fields(settings)
+    if not _FIELDS.isdisjoint(said):
+        out.update({key: value for key, value in zip(PLAIN, _plain(settings), strict=True) if value is not None})
     if foreign:
         _fit(request, out, ledger)
     if settings.thinking is not None:
@@ -174,7 +174,7 @@ def write_settings(request: Request, out: Object, ledger: Ledger) -> None:
     if foreign:
         write_limits(request, out, ledger)
     _keep_user(request, out)
-    ledger.unsaid(settings, SAID)
+    ledger.unsaid(settings, said, SAID)
 
 
 def _keep_user(request: Request, out: Object) -> None:
