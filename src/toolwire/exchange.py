@@ -35,7 +35,7 @@ from toolwire.steps import heeding, hosted, restoring, taking
 from toolwire.steps.answers import AnswerSteps, Way
 from toolwire.steps.naming import AS_DECLARED
 from toolwire.steps.outward import NONE_TAKEN, outbound
-from toolwire.steps.whole import answered
+from toolwire.steps.whole import answered, stays
 from toolwire.streaming import StreamTranslation
 from toolwire.wire import Malformed, Object, decode, encode
 
@@ -285,14 +285,16 @@ class Exchange:
             return self._refused(response.failure, ledger)
         if rounds is not None and (rounds.taken or rounds.resumptions):
             response = fold(self._told)
-        steps, shown, seed = None, response, self.options.seed or response.id
-        if crossing or self.alters:
+        steps, shown, seed, keeps = None, response, self.options.seed or response.id, self.keeps
+        renames = rounds is not None or self._plan is not AS_DECLARED or self._undo is not UNDONE
+        if crossing and not renames and self._request is not None and stays(response, client.rules, self._taken):
+            keeps = False  # there is nothing in it that its client cannot carry
+        elif crossing or self.alters:
             steps = AnswerSteps(self.way(seed), ledger)
             shown = answered(response, steps)
             if steps.failure is not None:
                 return self._refused(steps.failure, ledger)
-        # What goes to another protocol as it came has nothing that its client cannot carry.
-        keeps = self.keeps and (shown is not response or steps is None or rounds is not None)
+            keeps = keeps and (shown is not response or rounds is not None)
         seal = ""
         if rounds is not None:
             self.forgets(rounds, ledger)
@@ -303,11 +305,13 @@ class Exchange:
             encode(wire),
             ledger,
             response.model,
-            status=502 if error and crossing and isinstance(error, dict) else 200,
-            usage=response.usage,
-            finishes=tuple([choice.finish.kind for choice in response.choices if choice.finish is not None]),
-            failure=response.failure,
-            kept=self.kept(response, steps, rounds, True, seal) if keeps else NOTHING,
+            False,
+            502 if error and crossing and isinstance(error, dict) else 200,
+            NOTHING,
+            response.usage,
+            _endings(response),
+            response.failure,
+            self.kept(response, steps, rounds, True, seal) if keeps else NOTHING,
         )
 
     def kept(
@@ -381,6 +385,14 @@ class Exchange:
 
     def context(self, seed: str) -> Context:
         return Context(self._request, self.options.now, self.options.seed or seed)
+
+
+def _endings(response: Response) -> tuple[str, ...]:
+    found: list[str] = []
+    for choice in response.choices:
+        if choice.finish is not None:
+            found.append(choice.finish.kind)
+    return tuple(found)
 
 
 __all__ = ["Body", "Exchange", "Object", "StreamTranslation", "Translation", "outbound", "parsed"]

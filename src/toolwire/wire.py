@@ -47,14 +47,15 @@ def pointer(path: Path) -> str:
     """Spell a linked path as a JSON Pointer (`/messages/0/content`); in a stream it begins with `event/N`."""
     if path is None:
         return ""
-    keys: list[Any] = []
+    keys: list[str] = []
     while path is not None:
         path, key = path
-        keys.append(key)
-    text = "/".join(map(str, reversed(keys)))
+        keys.append(key if key.__class__ is str else str(key))
+    keys.reverse()
+    text = "/".join(keys)
     if "~" in text or text.count("/") >= len(keys):
-        text = "/".join([str(key).replace("~", "~0").replace("/", "~1") for key in reversed(keys)])
-    return text if not text or keys[-1] == "event" else f"/{text}"
+        text = "/".join([key.replace("~", "~0").replace("/", "~1") for key in keys])
+    return text if not text or keys[0] == "event" else f"/{text}"
 
 
 def spelled(text: str) -> Number:
@@ -147,9 +148,11 @@ def object_or_none(text: str) -> Object | None:
 
 def embedded(text: str) -> Raw | None:
     """A text that spells an object, ready to be embedded byte for byte; blank is `{}`; None when it is no object."""
-    if is_object_text(text):
-        return Raw(text.encode())
-    return None if text and not text.isspace() else Raw(b"{}")
+    try:
+        _check_object(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None if text and not text.isspace() else Raw(b"{}")
+    return Raw(text.encode())
 
 
 def too_deep(value: Json, limit: int = MAX_DEPTH) -> bool:

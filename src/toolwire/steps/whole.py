@@ -7,13 +7,41 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from toolwire.fold import fold, unfold
+from toolwire.ids import legal
 from toolwire.ir import Call, Choice, Finish, Origin, Response, Text
 from toolwire.policy.back import UNDONE
+from toolwire.room import Rules
 from toolwire.steps.answers import AnswerSteps, Way
 from toolwire.wire import is_object_text
 
 _UNSAID = ("stop", "other")
 """Endings that do not say that there are calls."""
+_TOLD_ANEW = frozenset({*_UNSAID, "length", "context"})
+"""These, and those that may have cut a call off."""
+
+
+def stays(response: Response, rules: Rules, taken: frozenset[str]) -> bool:
+    """Is it for this client as it came, where names stay? One answer of text and calls of functions, whole and without
+    seals, with ids that it can have. Told in one pass, because most answers are such."""
+    choices = response.choices
+    if len(choices) != 1:
+        return False
+    choice = choices[0]
+    called: list[str] = []
+    for part in choice.parts:
+        if type(part) is Call:
+            id = part.id
+            if part.kind != "function" or part.seal is not None or part.incomplete or id in taken:
+                return False
+            if not legal(id, rules.id_pattern, rules.id_limit):
+                return False
+            called.append(id)
+        elif type(part) is not Text or part.seal is not None:
+            return False
+    if not called:
+        return True
+    finish = choice.finish
+    return (finish is None or finish.kind not in _TOLD_ANEW) and (len(called) == 1 or len(set(called)) == len(called))
 
 
 def answered(response: Response, steps: AnswerSteps) -> Response:

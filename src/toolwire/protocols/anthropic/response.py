@@ -12,6 +12,7 @@ from toolwire.ids import made
 from toolwire.ir import Choice, Finish, HostedCall, Origin, Refusal, Response, Usage, place
 from toolwire.loss import Ledger
 from toolwire.protocols.anthropic.details.hosted import Searches, all_told, counted, runs_tools
+from toolwire.protocols.anthropic.details.plain import write_plain_answer
 from toolwire.protocols.anthropic.details.summary import AnswerReading
 from toolwire.protocols.anthropic.errors import read_error, write_error
 from toolwire.protocols.anthropic.names import (
@@ -27,11 +28,16 @@ from toolwire.protocols.anthropic.names import (
     USAGE_DETAILS,
 )
 from toolwire.protocols.anthropic.parts import read_content, write_parts
-from toolwire.reading import NOTHING, Reading, finished, glancing, verbatim
+from toolwire.reading import NOTHING, Reading, finished, glancing
 from toolwire.room import Context, Glance
 from toolwire.wire import Json, Object, Path, as_text, take_int, take_list, take_object, take_text
 
 # --- reading ----------------------------------------------------------------------------------------------------------
+
+
+_CONTENT: Path = (None, "content")
+_USAGE: Path = (None, "usage")
+_KINDS = dict(STOP_REASONS)
 
 
 def read_response(body: Object) -> Response:
@@ -39,18 +45,18 @@ def read_response(body: Object) -> Response:
     if body.get("type") == "error":
         return Response(failure=read_error(body, 0, NOTHING), origin=reading.whole(body, None))
     content = take_list(body, "content", None) or []
-    path = (None, "content")
-    parts = read_content(content, path, reading)
+    parts = read_content(content, _CONTENT, reading)
     finish = read_finish(body, None, reading)
     usage = take_object(body, "usage", None)
     return Response(
         take_text(body, "id", None) or "",
         take_text(body, "model", None) or "",
         None,
-        (Choice(0, parts, finish, Origin(NAME, path, content)),),
-        None if usage is None else read_usage(usage, (None, "usage"), reading),
-        origin=reading.origin(body, None, MESSAGE),
-        strays=tuple(reading.strays),
+        (Choice(0, parts, finish, Origin(NAME, _CONTENT, content)),),
+        None if usage is None else read_usage(usage, _USAGE, reading),
+        None,
+        reading.origin(body, None, MESSAGE),
+        tuple(reading.strays),
     )
 
 
@@ -66,7 +72,7 @@ def read_finish(node: Object, path: Path, reading: Reading) -> Finish | None:
     if "stop_details" in node:
         details = wire["stop_details"] = take_object(node, "stop_details", path)
     return Finish(
-        STOP_REASONS.get(reason, "other"),
+        _KINDS.get(reason, "other"),
         reason,
         "" if sequence is None else as_text(sequence, (path, "stop_sequence")),
         _read_details(details, (path, "stop_details"), reading) if details else "",
@@ -93,6 +99,9 @@ _USUAL = frozenset({int, NoneType})
 
 def read_usage(usage: Object, path: Path, reading: Reading) -> Usage:
     """The wire counts what was cached apart from the rest of the prompt."""
+    fresh, output = usage.get("input_tokens"), usage.get("output_tokens")
+    if type(fresh) is type(output) is int and len(usage) == 2:
+        return Usage(fresh, output, origin=Origin(NAME, path, usage))
     read, written, details, fresh, output = map(usage.get, _COUNTS)
     if details is not None or not _USUAL.issuperset(map(type, (read, written, fresh, output))):
         read, written, details, fresh, output = [take(usage, key, path) for key, take in _COUNTS.items()]
@@ -121,7 +130,7 @@ def _counts_nothing(value: Json) -> bool:
 
 def write_response(response: Response, ledger: Ledger, context: Context) -> Object:
     origin = response.origin
-    if origin is not None and verbatim(origin, NAME):
+    if origin is not None and origin.protocol == NAME and origin.intact:
         wire: Object = origin.wire
         return wire
     if response.failure is not None:
@@ -130,22 +139,32 @@ def write_response(response: Response, ledger: Ledger, context: Context) -> Obje
     choice = response.choices[0] if response.choices else Choice(0, ())
     for other in response.choices[1:]:
         ledger.note("no-counterpart", place(other), f"answer {other.index} was left out", "there is one answer only")
-    id, parts = message_id(response.id, context), choice.parts
+    id, refused = message_id(response.id, context), False
     used: Sequence[str] = ()
-    kinds = set(map(type, parts))
-    if HostedCall in kinds or runs_tools(context.request):
-        searches = Searches(context.request)
-        parts, used = all_told(parts, searches, choice.finish, id), searches.used
+    content = write_plain_answer(choice.parts)
+    if content is None:
+        refused = Refusal in map(type, choice.parts)
+        content, used = _write_content(choice, id, ledger, context)
     out: Object = {
         "id": id,
         "type": "message",
         "role": "assistant",
         "model": model_name(response.model, ledger, context),
-        "content": write_parts(parts, ledger, True),
+        "content": content,
+        **write_finish(choice.finish, refused, ledger),
+        "usage": write_usage(response.usage, ledger, used),
     }
-    out |= write_finish(choice.finish, Refusal in kinds, ledger)
-    out["usage"] = write_usage(response.usage, ledger, used)
-    return finished(out, origin, NAME)
+    return out if origin is None or origin.protocol != NAME else finished(out, origin, NAME)
+
+
+def _write_content(choice: Choice, id: str, ledger: Ledger, context: Context) -> tuple[list[Object], Sequence[str]]:
+    """The blocks of any answer, and which of the provider's own tools were used in it."""
+    parts = choice.parts
+    if HostedCall not in map(type, parts) and not runs_tools(context.request):
+        return write_parts(parts, ledger, True), ()
+    searches = Searches(context.request)
+    parts = all_told(parts, searches, choice.finish, id)
+    return write_parts(parts, ledger, True), searches.used
 
 
 def message_id(id: str, context: Context) -> str:
@@ -168,7 +187,7 @@ def write_finish(finish: Finish | None, refused: bool, ledger: Ledger) -> Object
     if finish is None:
         return {"stop_reason": None, "stop_sequence": None, "stop_details": None}
     origin: Origin | None = finish.origin
-    if origin is not None and verbatim(origin, NAME):
+    if origin is not None and origin.protocol == NAME and origin.intact:
         wire: Object = origin.wire
         return {"stop_reason": None, "stop_sequence": None, "stop_details": None} | wire
     kind = "refusal" if refused and finish.kind == "stop" else finish.kind
@@ -196,10 +215,13 @@ def write_usage(usage: Usage | None, ledger: Ledger, used: Sequence[str] = ()) -
         ledger.note("default-added", None, "the tokens are told as 0, because nobody counted them")
         usage = Usage()
     origin, read, written = usage.origin, usage.cache_read, usage.cache_write
-    if origin is not None and verbatim(origin, NAME):
+    if origin is not None and origin.protocol == NAME and origin.intact:
         wire: Object = origin.wire
         return wire
-    out: Object = {"input_tokens": max(0, usage.input - (read or 0) - (written or 0))}
+    fresh = usage.input
+    if read or written or fresh < 0:
+        fresh = max(0, fresh - (read or 0) - (written or 0))
+    out: Object = {"input_tokens": fresh}
     if written is not None:
         out["cache_creation_input_tokens"] = written
     if read is not None:
@@ -209,7 +231,7 @@ def write_usage(usage: Usage | None, ledger: Ledger, used: Sequence[str] = ()) -
         out["output_tokens_details"] = {"thinking_tokens": usage.reasoning}
     if used:
         out |= counted(used)
-    return finished(out, origin, NAME)
+    return out if origin is None or origin.protocol != NAME else finished(out, origin, NAME)
 
 
 # --- at a glance ------------------------------------------------------------------------------------------------------

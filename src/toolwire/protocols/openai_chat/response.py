@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from types import NoneType
 
 from msgspec import Raw, Struct
 
@@ -25,7 +24,7 @@ from toolwire.ir import (
 from toolwire.loss import Ledger
 from toolwire.protocols.openai_chat import names
 from toolwire.protocols.openai_chat.details.message import Spoken, read_message
-from toolwire.protocols.openai_chat.details.plain import write_plain_answer
+from toolwire.protocols.openai_chat.details.plain import read_plain_answer, write_plain_answer
 from toolwire.protocols.openai_chat.errors import failure_body, read_failure
 from toolwire.protocols.openai_chat.models import Family
 from toolwire.protocols.openai_chat.names import NAME, kept, own
@@ -55,11 +54,12 @@ from toolwire.wire import (
 # --- endings --------------------------------------------------------------------------------------------------------
 
 
+_KINDS: dict[str, FinishKind] = {**names.VENDOR_FINISHES, **names.FINISHES}
+
+
 def finish_of(raw: str, calls: bool, sequence: Json, path: Path) -> Finish:
     """An ending from its word; where the wire gave none, the content tells it."""
-    kind: FinishKind = names.FINISHES.get(raw) or names.VENDOR_FINISHES.get(raw) or "other"
-    if not raw:
-        kind = "calls" if calls else "stop"
+    kind: FinishKind = _KINDS.get(raw, "other") if raw else "calls" if calls else "stop"
     origin = Origin(NAME, path, raw)
     if kind == "stop" and isinstance(sequence, str) and sequence:
         return Finish("sequence", raw, sequence, "", origin)
@@ -115,8 +115,6 @@ _DETAILS: tuple[tuple[str, str, str], ...] = (
     ("reasoning", "completion_tokens_details", "reasoning_tokens"),
 )
 _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
-_USUAL = frozenset({int, NoneType})
-"""Of these types a count needs no other look."""
 _KNOWN_DETAILS = frozenset((group, key) for _, group, key in _DETAILS)
 _VENDOR_CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens")
 _ANY_CACHED = frozenset(_VENDOR_CACHED)
@@ -132,13 +130,16 @@ def read_usage(node: Object, path: Path, reading: Reading) -> Usage:
 
 def _counted(node: Object, path: Path) -> Usage:
     """Counts. A vendor that leaves thinking out of `completion_tokens` is known by its total."""
-    read = written = thought = None
-    if not names.KNOWN_USAGE.issuperset(node):
-        read, written, thought = [_detail(node, path, group, key) for _, group, key in _DETAILS]
-        if read is None and not _ANY_CACHED.isdisjoint(node):
-            read = next(take_int(node, key, path) for key in _VENDOR_CACHED if key in node)
-    into, out, total = map(node.get, _COUNTS)
-    if not _USUAL.issuperset(map(type, (into, out, total))):
+    into: Json
+    out: Json
+    into, out, total = node.get("prompt_tokens"), node.get("completion_tokens"), node.get("total_tokens")
+    usual = type(into) is type(out) is type(total) is int
+    if usual and len(node) == 3:
+        return Usage(into, out, None, None, None, total, Origin(NAME, path, node))
+    read, written, thought = [_detail(node, path, group, key) for _, group, key in _DETAILS]
+    if read is None and not _ANY_CACHED.isdisjoint(node):
+        read = next(take_int(node, key, path) for key in _VENDOR_CACHED if key in node)
+    if not usual:
         into, out, total = [take_int(node, key, path) for key in _COUNTS]
     into, out = into or 0, out or 0
     if thought and total == into + out + thought:
@@ -179,6 +180,7 @@ def write_usage(usage: Usage) -> Object:
 # --- answers --------------------------------------------------------------------------------------------------------
 
 _CHOICES: Path = (None, "choices")
+_USAGE: Path = (None, "usage")
 _BEYOND = 10**15
 
 
@@ -214,7 +216,7 @@ def read_response(body: Object) -> Response:
         take_text(body, "model", None) or "",
         made_at(body, None),
         tuple(choices),
-        read_usage(usage, (None, "usage"), reading) if usage else None,
+        read_usage(usage, _USAGE, reading) if usage else None,
         failure,
         reading.origin(body, None, names.KNOWN_ANSWER),
         tuple(reading.strays),
@@ -224,9 +226,10 @@ def read_response(body: Object) -> Response:
 def _read_choice(node: Object, path: Path, reading: Reading, position: int) -> Choice:
     message = take_object(node, "message", path) or {}
     at = (path, "message")
-    if not names.KNOWN_ASSISTANT.issuperset(message):
+    parts = read_plain_answer(message, at, reading)
+    if parts is None:
         reading.origin(message, at, names.KNOWN_ASSISTANT)
-    parts = read_message(message, at, reading, answer=True)
+        parts = read_message(message, at, reading, answer=True)
     raw = node.get("finish_reason")
     if raw is not None and not isinstance(raw, str):
         wrong((path, "finish_reason"), "a string", raw)
@@ -249,39 +252,50 @@ def write_response(response: Response, ledger: Ledger, context: Context) -> Obje
         return failure_body(response.failure)
     request = context.request
     legacy = is_legacy(request)
-    created = response.created if response.created is not None else context.now
-    model = response.model or (request.model if request is not None else "")
+    choices: list[Object] = []
+    for choice in response.choices:
+        choices.append(_write_plain_choice(choice, legacy) or _write_choice(choice, ledger, legacy))
     out: Object = {
         "id": response.id or ids.made("chatcmpl-", context.seed),
         "object": "chat.completion",
-        "created": created,
-        "model": model,
-        "choices": [_write_choice(choice, ledger, legacy) for choice in response.choices],
+        "created": response.created if response.created is not None else context.now,
+        "model": response.model or (request.model if request is not None else ""),
+        "choices": choices,
     }
     if response.usage is not None:
         out["usage"] = write_usage(response.usage)
     return finished(out, origin, NAME) if ours else out
 
 
+_PLAIN_WORDS: dict[str, str] = {"stop": "stop", "calls": "tool_calls"}
+
+
+def _write_plain_choice(choice: Choice, legacy: bool) -> Object | None:
+    """An ordinary answer of another protocol at one go: text and calls, and the ending that goes with them."""
+    origin, finish = choice.origin, choice.finish
+    if origin is None or origin.protocol == NAME or legacy or finish is None or finish.detail:
+        return None
+    word = _PLAIN_WORDS.get(finish.kind)
+    message = None if word is None or finish.raw == "function_call" else write_plain_answer(choice.parts)
+    if message is None or ("tool_calls" in message) is not (word == "tool_calls"):
+        return None
+    return {"index": choice.index, "message": message, "logprobs": None, "finish_reason": word}
+
+
 def _write_choice(choice: Choice, ledger: Ledger, legacy: bool) -> Object:
     origin, finish = choice.origin, choice.finish
-    foreign = origin is not None and origin.protocol != NAME
-    wire = None if foreign else kept(origin)
+    wire = kept(origin)
     if wire is not None:
         return wire
     legacy = legacy or (finish is not None and finish.raw == "function_call")
+    spoken = Spoken(choice.parts, place(choice), ledger)
     ending = Ending(legacy)
-    message = write_plain_answer(choice.parts) if foreign and not legacy else None
-    if message is not None:
-        ending.calls = "tool_calls" in message
-    else:
-        spoken = Spoken(choice.parts, place(choice), ledger)
-        ending.calls, ending.refused = bool(spoken.calls), bool(spoken.refusals)
-        ending.incomplete = any(call.incomplete for call in spoken.calls)
-        message = _write_message(spoken, ledger, legacy)
+    ending.calls, ending.refused = bool(spoken.calls), bool(spoken.refusals)
+    ending.incomplete = any(call.incomplete for call in spoken.calls)
+    message = _write_message(spoken, ledger, legacy)
     word = ending.word(finish, place(choice), ledger)
     out: Object = {"index": choice.index, "message": message, "logprobs": None, "finish_reason": word}
-    return out if foreign else finished(out, origin, NAME)
+    return finished(out, origin, NAME)
 
 
 def _write_message(spoken: Spoken, ledger: Ledger, legacy: bool) -> Object:

@@ -76,17 +76,48 @@ def _write_assistant(parts: tuple[Part, ...]) -> Object | None:
     return {"role": "assistant", "content": text}
 
 
+_SPOKEN = frozenset({"role", "content", "tool_calls"})
+
+
+def read_plain_answer(node: Object, path: Path, reading: Reading) -> tuple[Part, ...] | None:
+    """The parts of an answer's message: a text, calls, or both, where no other key says anything."""
+    if not _SPOKEN.issuperset(node) and _says_more(node):
+        return None
+    content, calls = node.get("content"), node.get("tool_calls")
+    if content is None:
+        spoken: tuple[Part, ...] = ()
+    elif type(content) is str:
+        # Empty text says nothing here.
+        spoken = (Text(content, (), None, None, Origin(NAME, (path, "content"), content)),) if content else ()
+    else:
+        return None
+    if not calls:
+        return spoken if calls is None or type(calls) is list else None
+    return (*spoken, *read_calls(calls, (path, "tool_calls"), reading)) if type(calls) is list else None
+
+
+def _says_more(node: Object) -> bool:
+    for key, value in node.items():
+        if value is not None and key not in _SPOKEN and (value or key != "annotations"):
+            return True
+    return False
+
+
 def write_plain_answer(parts: tuple[Part, ...]) -> Object | None:
     """The message of an answer that another protocol's provider gave: a text, calls, or both."""
-    text = _text(parts[0]) if parts else None
-    calls = _calls(parts if text is None else parts[1:])
-    if calls is None or not parts:
-        return None
-    out: Object = {"role": "assistant", "content": text, "refusal": None, "annotations": []}
+    text: str | None = None
+    calls: list[Object] = []
+    for part in parts:
+        if type(part) is Call:
+            call = plain_call(part)
+            if call is None:
+                return None
+            calls.append(call)
+        elif calls or text is not None or (text := _text(part)) is None:
+            return None
     if calls:
-        out["content"] = text or None
-        out["tool_calls"] = calls
-    return out
+        return {"role": "assistant", "content": text or None, "refusal": None, "annotations": [], "tool_calls": calls}
+    return None if text is None else {"role": "assistant", "content": text, "refusal": None, "annotations": []}
 
 
 def _calls(parts: tuple[Part, ...]) -> list[Object] | None:
