@@ -28,6 +28,7 @@ from toolwire.loss import Ledger
 from toolwire.options import Options
 from toolwire.protocols import room
 from toolwire.room import Context
+from toolwire.wire import encode
 
 NAME = "openai-responses"
 ROOM = room(NAME)
@@ -403,12 +404,12 @@ def test_an_answer_that_is_not_there_yet_and_one_that_never_will_be() -> None:
     wants = KEEPING.wants({**body, "conversation": None, "previous_response_id": "resp_0"})
     assert isinstance(wants, Wants)
     begun = {**KEEPING.begun(body, 7, "queued"), **KEEPING.told(wants, KEEPING.new("response", "s"), 7)}
-    told = Response.model_validate(begun)
+    told = Response.model_validate_json(encode(begun))
     assert (told.status, told.created_at, told.instructions, told.background) == ("queued", 7, "i", True)
     assert (told.previous_response_id, told.id[:5]) == ("resp_0", "resp_")
     assert told.conversation is not None
     failed = KEEPING.ended(begun, "failed", Failure("rate", "too many", retry_after=3))
-    assert Response.model_validate(failed).error is not None
+    assert Response.model_validate_json(encode(failed)).error is not None
     assert failed["error"] == {"code": "rate_limit_exceeded", "message": "too many Please try again in 3s."}
     gone = KEEPING.ended(begun, "cancelled", None)
     assert (KEEPING.status(gone), gone["error"], KEEPING.name(gone)) == ("cancelled", None, begun["id"])
@@ -627,7 +628,7 @@ def test_a_compacted_conversation() -> None:
 def test_a_summary_in_place_of_an_answer() -> None:
     got = KEEPING.summary({"model": "m", "input": "x"}, ANSWER, "seed", 9)
     assert isinstance(got, dict)
-    told = Response.model_validate({**got, "usage": None})
+    told = Response.model_validate_json(encode({**got, "usage": None}))
     assert (told.status, told.completed_at, [item.type for item in told.output]) == ("completed", 9, ["compaction"])
     assert got["usage"] == ANSWER["usage"]
     assert [event["type"] for event in events(KEEPING.frames(got))][2:] == [

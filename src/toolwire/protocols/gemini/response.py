@@ -66,7 +66,7 @@ from toolwire.wire import (
 
 
 class _Content(Struct, forbid_unknown_fields=True, gc=False):
-    parts: list[Json]
+    parts: Json
     role: Json = None
 
 
@@ -80,7 +80,7 @@ class _Usual(Struct, forbid_unknown_fields=True, gc=False):
     """The usual answer: one candidate that has ended, and no key that we do not know."""
 
     candidates: tuple[_Candidate]
-    usageMetadata: Object | None = None
+    usageMetadata: Json = None
     modelVersion: str = ""
     responseId: str = ""
     createTime: Json = None
@@ -96,20 +96,22 @@ def _read_usual(body: Object) -> Response | None:
     except ValidationError:
         return None
     (node,) = usual.candidates
+    items, usage, time = node.content.parts, usual.usageMetadata, usual.createTime
+    if items.__class__ is not list or (usage is not None and usage.__class__ is not dict):
+        return None
     reading = PartReading()
     path = ((None, "candidates"), 0)
-    parts = read_parts(node.content.parts, ((path, "content"), "parts"), reading, True)
+    parts = read_parts(items, ((path, "content"), "parts"), reading, True)
     if reading.open is not None:
         return None
     finish = _ENDINGS.get(node.finishReason)
     if finish is None:
         word = node.finishReason.upper()
         finish = Finish(FINISHES.get(word, "other"), word)
-    usage = usual.usageMetadata
     return Response(
         usual.responseId,
         usual.modelVersion,
-        read_time(usual.createTime, reading),
+        None if time is None else read_time(time, reading),
         (Choice(node.index, tuple(parts), finish, Origin(NAME, path, body["candidates"][0])),),
         None if usage is None else read_usage(usage, (None, "usageMetadata"), reading),
         None if finish.raw == "STOP" else broken(finish),
@@ -217,31 +219,30 @@ def broken(finish: Finish | None) -> Failure | None:
     return Failure("upstream", f"{message}: {finish.detail}" if finish.detail else message, 502, finish.raw.lower())
 
 
-_COUNTS = (
-    "thoughtsTokenCount",
-    "promptTokenCount",
-    "toolUsePromptTokenCount",
-    "candidatesTokenCount",
-    "cachedContentTokenCount",
-    "totalTokenCount",
-)
-_COUNTED = frozenset({int, type(None)})
+class _Counts(Struct, gc=False):
+    thoughtsTokenCount: int | None = None
+    promptTokenCount: int | None = None
+    toolUsePromptTokenCount: int | None = None
+    candidatesTokenCount: int | None = None
+    cachedContentTokenCount: int | None = None
+    totalTokenCount: int | None = None
 
 
 def read_usage(raw: Object, path: Path, reading: PartReading) -> Usage:
     plain = USAGE.keys.issuperset(raw)
     node = raw if plain else USAGE(raw)
-    counts: tuple[int | None, ...] = tuple(map(node.get, _COUNTS))
-    if not _COUNTED.issuperset(map(type, counts)):
-        counts = tuple([take_int(node, key, path) for key in _COUNTS])
-    reasoning, prompt, tools, said, cached, total = counts
+    try:
+        counts = convert(node, _Counts)
+    except ValidationError:
+        counts = _Counts(*[take_int(node, key, path) for key in _Counts.__struct_fields__])
+    reasoning = counts.thoughtsTokenCount
     return Usage(
-        (prompt or 0) + (tools or 0),
-        (said or 0) + (reasoning or 0),
-        cached,
+        (counts.promptTokenCount or 0) + (counts.toolUsePromptTokenCount or 0),
+        (counts.candidatesTokenCount or 0) + (reasoning or 0),
+        counts.cachedContentTokenCount,
         None,
         reasoning,
-        total,
+        counts.totalTokenCount,
         Origin(NAME, path, raw) if plain else _usage_origin(raw, path, reading),
     )
 

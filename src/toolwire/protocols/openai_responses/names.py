@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
-from toolwire.ir import NOTHING, FinishKind, Role
+from toolwire.ir import FinishKind, Role
 from toolwire.wire import Json, Object
 
 NAME = "openai-responses"
@@ -197,7 +197,7 @@ TEMPLATE: MappingProxyType[str, Json] = MappingProxyType(
         "background": False,
         "completed_at": None,
         "error": None,
-        "frequency_penalty": 0.0,
+        "frequency_penalty": Raw(b"0.0"),
         "incomplete_details": None,
         "instructions": None,
         "max_output_tokens": None,
@@ -206,35 +206,33 @@ TEMPLATE: MappingProxyType[str, Json] = MappingProxyType(
         "moderation": None,
         "output": (),
         "parallel_tool_calls": True,
-        "presence_penalty": 0.0,
+        "presence_penalty": Raw(b"0.0"),
         "previous_response_id": None,
         "prompt_cache_key": None,
         "prompt_cache_retention": None,
-        "reasoning": NOTHING,
+        "reasoning": Raw(b'{"effort":null,"summary":null}'),
         "safety_identifier": None,
         "service_tier": "default",
         "store": True,
-        "temperature": 1.0,
-        "text": NOTHING,
+        "temperature": Raw(b"1.0"),
+        "text": Raw(b'{"format":{"type":"text"},"verbosity":"medium"}'),
         "tool_choice": "auto",
         "tools": (),
         "top_logprobs": 0,
-        "top_p": 1.0,
+        "top_p": Raw(b"1.0"),
         "truncation": "disabled",
         "usage": None,
-        "metadata": NOTHING,
+        "metadata": Raw(b"{}"),
     }
 )
-"""Every key that some client of this protocol insists on, with what it holds when nobody said otherwise: what can
-change is only a place here, `blank` fills it."""
+"""Every key that some client of this protocol insists on, with what it holds when nobody said otherwise. What would
+cost something to spell, or to make anew for every answer, is spelled already."""
 
 
 def blank() -> Object:
     """An answer of its own, of which nobody said anything yet. A copy costs a tenth of building so many keys."""
     out = TEMPLATE.copy()
-    out["output"], out["tools"], out["metadata"] = [], [], {}
-    out["reasoning"] = {"effort": None, "summary": None}
-    out["text"] = {"format": {"type": "text"}, "verbosity": "medium"}
+    out["output"], out["tools"] = [], []
     return out
 
 

@@ -23,8 +23,8 @@ from toolwire.protocols.openai_responses.names import (
     USAGE,
     blank,
 )
-from toolwire.protocols.openai_responses.parts import own, read_part, stamped
-from toolwire.reading import Reading, glancing, numbered, verbatim
+from toolwire.protocols.openai_responses.parts import read_part, stamped
+from toolwire.reading import Reading, glancing, numbered
 from toolwire.room import Context, Glance
 from toolwire.wire import (
     Json,
@@ -133,7 +133,9 @@ def read_usage(body: Object, path: Path, reading: Reading) -> Usage | None:
 
 
 def write_response(response: Response, ledger: Ledger, context: Context) -> Object:
-    origin = response.origin if own(response.origin) else None
+    origin = response.origin
+    if origin is not None and origin.protocol != NAME:
+        origin = None
     if origin is not None and origin.intact:
         wire: Object = origin.wire
         return wire
@@ -142,17 +144,19 @@ def write_response(response: Response, ledger: Ledger, context: Context) -> Obje
         out.update(origin.extra)
     choices = response.choices
     choice = choices[0] if choices else Choice(0, ())
-    for other in choices[1:]:
-        ledger.note("no-counterpart", place(other), f"choice {other.index} was left out")
-    failed = response.failure
+    if len(choices) > 1:
+        for other in choices[1:]:
+            ledger.note("no-counterpart", place(other), f"choice {other.index} was left out")
+    failed, finish, parts = response.failure, choice.finish, choice.parts
     think = waits_for_thought(context.request, ledger)
-    out["output"] = write_output(choice.parts, choice.finish, out["id"], think, ledger)
+    out["output"] = write_output(parts, finish, out["id"], think, ledger)
     if response.usage is not None:
         out["usage"] = write_usage(response.usage)
     if failed is not None:
         out["status"], out["error"] = "failed", stream_error(failed)
     else:
-        close(out, choice.finish, Refusal in map(type, choice.parts), ledger, context)
+        refused = finish is not None and finish.kind == "refusal" and Refusal in map(type, parts)
+        close(out, finish, refused, ledger, context)
     return out
 
 
@@ -164,8 +168,8 @@ def opened(id: str, model: str, created: int | None, context: Context, given: bo
     origin = None if request is None else request.origin
     if origin is not None and origin.protocol == NAME:
         wire: Object = origin.wire
-        for key in ECHOED.intersection(wire):
-            if (said := wire[key]) is not None:
+        for key, said in wire.items():
+            if said is not None and key in ECHOED:
                 out[key] = said
         if out["tools"]:
             out["tools"] = _effective(out["tools"])
@@ -179,7 +183,7 @@ def _id(id: str, seed: str) -> str:
     """An id that is one of this protocol's is kept. Some providers give one id to many answers, so the seed of this
     answer goes into what is made of theirs."""
     if seed and seed != id:
-        return made("resp_", id, seed) if id else made("resp_", seed)
+        return made("resp_", f"{id}|{seed}" if id else seed)
     return id if id.startswith("resp_") and legal(id, limit=64) else made("resp_", id)
 
 
@@ -232,8 +236,9 @@ def write_finish(finish: Finish | None, refused: bool, ledger: Ledger) -> tuple[
 
 
 def write_usage(usage: Usage) -> Object:
-    if verbatim(usage.origin, NAME):
-        wire: Object = usage.origin.wire  # type: ignore[union-attr]
+    origin = usage.origin
+    if origin is not None and origin.protocol == NAME and origin.intact:
+        wire: Object = origin.wire
         return wire
     return {
         "input_tokens": usage.input,

@@ -6,7 +6,6 @@ functions do nothing and say so, and the full way, which they shorten but never 
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import Literal
 
 from msgspec import Struct, ValidationError, convert
@@ -119,7 +118,7 @@ def write_ordinary(turn: Turn, items: list[Object]) -> bool:
                 else {"type": "input_text", "text": part.text}
             )
             continue
-        item = write_plain_call(part) if type(part) is Call else _write_result(part) if type(part) is Result else None
+        item = _write_call(part) if type(part) is Call else _write_result(part) if type(part) is Result else None
         if item is None:
             break
         items.append(item)
@@ -130,15 +129,26 @@ def write_ordinary(turn: Turn, items: list[Object]) -> bool:
     return False
 
 
-_marks = attrgetter("kind", "namespace", "item", "incomplete", "later", "seal", "cache")
-_UNMARKED = ("function", "", "", False, False, None, None)
-
-
-def write_plain_call(call: Call) -> Object | None:
+def is_plain(call: Call) -> bool:
+    """Is it the whole call of a function, of which this wire needs to be told no more than its name and arguments?"""
     text = call.arguments
-    if _marks(call) != _UNMARKED or not text or text.isspace():
+    return not (
+        call.kind != "function"
+        or call.namespace
+        or call.item
+        or call.incomplete
+        or call.later
+        or call.seal is not None
+        or call.cache is not None
+        or not text
+        or text.isspace()
+    )
+
+
+def _write_call(call: Call) -> Object | None:
+    if not is_plain(call):
         return None
-    return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": text}
+    return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}
 
 
 def _write_result(result: Result) -> Object | None:

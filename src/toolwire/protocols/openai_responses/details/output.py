@@ -9,7 +9,7 @@ from toolwire.ir import Call, Finish, HostedCall, HostedResult, Media, Opaque, P
 from toolwire.loss import Ledger
 from toolwire.protocols.openai_responses.details.hosted import HOSTED_TYPES, can_write_hosted, write_hosted
 from toolwire.protocols.openai_responses.details.items import write_call, write_reasoning
-from toolwire.protocols.openai_responses.details.ordinary import write_plain_call
+from toolwire.protocols.openai_responses.details.ordinary import is_plain
 from toolwire.protocols.openai_responses.names import ANSWER_MESSAGE, CALLS, CONTENT, ENDINGS, NAME
 from toolwire.protocols.openai_responses.parts import own, write_annotations
 from toolwire.reading import verbatim
@@ -17,19 +17,18 @@ from toolwire.wire import Json, Object
 
 CUT = frozenset(kind for kind, (status, _) in ENDINGS.items() if status == "incomplete")
 """Endings that leave the last item incomplete."""
-_CALL = CALLS["function"].prefix
 
 
-_LONGEST = 50
-"""An answer's id up to here leaves room in an item's for every prefix and number."""
+def stem(answer: str) -> str:
+    """What the ids of an answer's items are made of: its own, without the prefix. Nothing where there would be no room
+    left for every prefix and number."""
+    return answer[5:] if len(answer) <= 50 else ""
 
 
 def item_id(prefix: str, answer: str, number: int) -> str:
-    """The id of an item that has none: the answer's own with another prefix, and the item's place. What is too long
-    for that (or not there) is digested."""
-    if 5 < len(answer) <= _LONGEST:
-        return f"{prefix}{answer[5:]}_{number}"
-    return made(prefix, answer, number)
+    """The id of an item that has none, made of its place."""
+    within = stem(answer)
+    return f"{prefix}{within}_{number}" if within else made(prefix, answer, number)
 
 
 class Names:
@@ -52,7 +51,8 @@ def write_output(
     if think and Reasoning not in map(type, parts):
         items.append(empty_reasoning(item_id("rs_", answer, 0)))
         ledger.note("reasoning-added", None, "an empty reasoning item was put first")
-    if not _write_ordinary(parts, answer, items):
+    within = stem(answer)
+    if not within or not _write_ordinary(parts, within, items):
         names = Names(answer)
         for run in _runs(parts):
             item = write_item(run, names, len(items), ledger)
@@ -64,9 +64,9 @@ def write_output(
     return items
 
 
-def _write_ordinary(parts: tuple[Part, ...], answer: str, items: list[Object]) -> bool:
+def _write_ordinary(parts: tuple[Part, ...], within: str, items: list[Object]) -> bool:
     """The short way for an answer of plain texts and calls that came from elsewhere; False, with nothing written, for
-    any other."""
+    any other. `within`: the stem of its ids."""
     before = len(items)
     said: list[Object] | None = None
     for part in parts:
@@ -76,14 +76,22 @@ def _write_ordinary(parts: tuple[Part, ...], answer: str, items: list[Object]) -
         if part.__class__ is Text and not part.citations and part.seal is None:
             if said is None:
                 said = []
-                items.append(_message(item_id("msg_", answer, len(items)), "completed", said))
+                items.append(_message(f"msg_{within}_{len(items)}", "completed", said))
             said.append({"type": "output_text", "text": part.text, "annotations": [], "logprobs": []})
             continue
-        item = write_plain_call(part) if part.__class__ is Call else None
-        if item is None:
+        if part.__class__ is not Call or not is_plain(part):
             break
-        items.append({"type": item["type"], "id": item_id(_CALL, answer, len(items)), "status": "completed", **item})
         said = None
+        items.append(
+            {
+                "type": "function_call",
+                "id": f"fc_{within}_{len(items)}",
+                "status": "completed",
+                "call_id": part.id,
+                "name": part.name,
+                "arguments": part.arguments,
+            }
+        )
     else:
         return True
     del items[before:]
