@@ -15,6 +15,9 @@ MAX_FRAME = 64 * 1024 * 1024
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 _decode_text = msgspec.json.Decoder(str).decode
+Again = Callable[[bytes], str | None]
+"""Knows more of what came before by its bytes, and gives its text; None for all other bytes."""
+Take = Callable[[str], object]
 _ORDINARY = re.compile(rb"(?:event: ([^\n]*)\n)?data: ([^\n]*)").fullmatch
 
 
@@ -49,7 +52,7 @@ class Splitter:
         if self.between and data.startswith(self._head):
             # One ordinary frame, as it comes where a server sends one at a time.
             text, _, rest = data[len(self._head) :].partition(b"\n")
-            if rest == b"\n" and b"\r" not in text:
+            if rest == b"\n" and text.find(b"\r") < 0:
                 return [Frame(self._name, text)]
         self._tail += data
         if not self._begun:
@@ -71,10 +74,10 @@ class Splitter:
         return [frame for line in (*lines, b"") if (frame := self._line(line)) is not None]
 
     def _frames(self, data: bytes) -> list[Frame]:
-        if b"\n" not in data and b"\r" not in data:
+        if data.find(b"\n") < 0 and data.find(b"\r") < 0:
             return []
         held = bytes(self._tail)
-        if b"\r" not in held and not self._data and self._event is None:
+        if not self._data and self._event is None and held.find(b"\r") < 0:
             # The ordinary stream: frames end at blank lines, and what is cut waits whole.
             *blocks, rest = held.split(b"\n\n")
             self._tail = bytearray(rest)
@@ -89,7 +92,7 @@ class Splitter:
     def _blocks(self, blocks: list[bytes]) -> list[Frame]:
         frames: list[Frame] = []
         for block in blocks:
-            if block.startswith(self._head) and b"\n" not in (data := block[len(self._head) :]):
+            if block.startswith(self._head) and (data := block[len(self._head) :]).find(b"\n") < 0:
                 frames.append(Frame(self._name, data))
             elif (frame := self._block(block)) is not None:
                 frames.append(frame)
@@ -128,32 +131,47 @@ class Splitter:
 class Alike:
     """A frame that comes once more but for one text in it: known by its bytes, without a look inside."""
 
-    __slots__ = ("_end", "_lead", "_splitter", "_start", "_trail")
+    __slots__ = ("_end", "_lead", "_not", "_start", "_take", "_trail", "met", "size")
 
-    def __init__(self, splitter: Splitter, lead: bytes, trail: bytes) -> None:
-        self._splitter = splitter
+    def __init__(self, lead: bytes, trail: bytes, take: Take | None, but: str) -> None:
         self._lead = lead + b'"'
         self._trail = b'"' + trail
-        self._start, self._end = len(lead), -len(trail)
+        self._start, self._end = len(lead) + 1, -len(trail) - 1
+        self._take = take
+        """Who keeps the text."""
+        self._not = but
+        """A text that begins so needs a closer look."""
+        self.met = 0
+        """Frames that were like it, and the length of their texts: whoever made it counts them in before anything else
+        comes."""
+        self.size = 0
 
     def text(self, data: bytes) -> str | None:
-        """The text of the next such frame, if these bytes are that frame and nothing else; the splitter need not see
-        them then."""
-        if not (data.startswith(self._lead) and data.endswith(self._trail) and self._splitter.between):
-            return None
-        if len(data) > MAX_FRAME:
+        """The text of the next such frame, if these bytes are that frame and nothing else. Only for bytes that begin
+        where a frame begins; the splitter need not see them then."""
+        start, end = self._start, self._end
+        if data[:start] != self._lead or data[end:] != self._trail or len(data) > MAX_FRAME:
             return None
         try:
-            return _decode_text(data[self._start : self._end])
+            text = _decode_text(data[start - 1 : end + 1])
         except ValueError:
             return None
+        if not text or (self._not and text.startswith(self._not)):
+            return None
+        if self._take is not None:
+            self._take(text)
+        self.met += 1
+        self.size += len(text)
+        return text
 
 
-def alike(splitter: Splitter, frame: Frame, text: str, found: Callable[[Any], Any]) -> Alike | None:
+def alike(
+    frame: Frame, text: str, found: Callable[[Any], Any], take: Take | None = None, but: str = ""
+) -> Alike | None:
     """For a frame in whose JSON `found` finds this text; None where its bytes do not tell its place."""
     data = frame.data
     lead, spelled, trail = data.rpartition(_encode(text))
-    if not spelled or b"\n" in data or b"\r" in data:
+    if not spelled or data.find(b"\n") >= 0 or data.find(b"\r") >= 0:
         return None
     # The same text may stand elsewhere: put another there, and see whether that one is found.
     other = text + "."
@@ -163,7 +181,7 @@ def alike(splitter: Splitter, frame: Frame, text: str, found: Callable[[Any], An
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
     head = b"data: " if frame.event is None else b"event: %b\ndata: " % frame.event.encode()
-    return Alike(splitter, head + lead, trail + b"\n\n")
+    return Alike(head + lead, trail + b"\n\n", take, but)
 
 
 class ArraySplitter:

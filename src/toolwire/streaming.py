@@ -25,6 +25,7 @@ from toolwire.fold import Fold, unfold
 from toolwire.ir import NOTHING, Call, Failure, Result, Usage, changed
 from toolwire.loss import Ledger, Loss
 from toolwire.room import StreamReader, StreamWriter
+from toolwire.sse import Again
 from toolwire.steps.answers import AnswerSteps
 from toolwire.wire import as_object
 
@@ -83,7 +84,7 @@ class StreamTranslation:
 
     def _read_anew(self) -> None:
         self._reader: StreamReader = self._exchange.provider.stream_reader()
-        self._again: Callable[[bytes], str | None] | None = getattr(self._reader, "again", None)
+        self._again: Again | None = None
         """What knows more of the part that grows by the bytes alone, where the reader can do that."""
 
     @property
@@ -109,14 +110,16 @@ class StreamTranslation:
         return self.rounds is not None and self.rounds.paused
 
     def feed(self, data: bytes) -> bytes:
-        if self._growing is not None and self._again is not None:
+        if self._again is not None:
             text = self._again(data)
             if text is not None:
                 for take in self._takers:
                     take(text)
                 return self._more(text)
         events = self._reader.feed(data)
-        return self._one(events[0]) if self._growing is not None and len(events) == 1 else self._through(events)
+        out = self._one(events[0]) if self._growing is not None and len(events) == 1 else self._through(events)
+        self._again = None if self._growing is None else getattr(self._reader, "again", None)
+        return out
 
     def feed_whole(self, body: Body) -> bytes:
         """A whole answer where the provider sent no stream though one was asked for."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import compress
 from operator import not_
 
@@ -25,6 +24,7 @@ from toolwire.ir import NOTHING, Failure, Result, Usage
 from toolwire.loss import Ledger
 from toolwire.room import Context, Room
 from toolwire.rounds import Rounds
+from toolwire.sse import Again
 from toolwire.streaming import WholeCalls
 
 _ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
@@ -50,8 +50,9 @@ class Passing:
     def __init__(self, room: Room) -> None:
         self._room = room
         self._reader = room.stream_reader()
-        self._again: Callable[[bytes], str | None] | None = getattr(self._reader, "again", None)
-        self._hopes = 0 if self._again is None else _HOPES
+        self._again: Again | None = None
+        """What knows a piece that needs no look, while all before it was looked at."""
+        self._hopes = _HOPES if hasattr(self._reader, "again") else 0
         self._held = b""
         self._unseen = bytearray()
         self._start: ResponseStart | None = None
@@ -94,11 +95,12 @@ class Passing:
         return self._calls.any
 
     def feed(self, data: bytes) -> bytes:
-        unseen, again = self._unseen, self._again
-        if again is not None and not unseen and again(data) is not None:
+        if self._again is not None and self._again(data) is not None:
             self._hopes = _HOPES
             return data
+        unseen = self._unseen
         unseen += data
+        self._again = None
         if self._hopes or len(unseen) > _MOST:
             self._hopes = max(0, self._hopes - 1)
             self._look()
@@ -118,6 +120,7 @@ class Passing:
         unseen = bytes(self._unseen)
         self._unseen.clear()
         events = self._reader.feed(unseen)
+        self._again = getattr(self._reader, "again", None)
         if not events:
             return
         self._last = events[-1]

@@ -33,8 +33,8 @@ from toolwire.protocols.anthropic.names import MESSAGE, NAME, keys
 from toolwire.protocols.anthropic.parts import read_citation, read_part
 from toolwire.protocols.anthropic.response import read_finish, read_usage
 from toolwire.reading import NOTHING, Reading
+from toolwire.sse import Again, Alike, FrameTooLong, Splitter
 from toolwire.sse import Frame as RawFrame
-from toolwire.sse import FrameTooLong, Splitter
 from toolwire.wire import (
     Json,
     Malformed,
@@ -78,6 +78,8 @@ class StreamReader:
         self._blocks: dict[int, _Block] = {}
         self._raw = RawFrame(None, b"")
         self._like: Like | None = None
+        self._alike: Alike | None = None
+        self.again: Again | None = None
         self._started_blocks = 0
         self._begun = False
         self._over = False
@@ -88,6 +90,7 @@ class StreamReader:
         self._strays: dict[tuple[Json, str], Stray] = {}
 
     def feed(self, data: bytes) -> list[Event]:
+        self._settle()
         events: list[Event] = []
         if self._over and self._finish is None:
             return events
@@ -103,21 +106,20 @@ class StreamReader:
             else:
                 self._number += 1
                 events.append(event)
+        alike = None if self._like is None else self._like.alike
+        if alike is not None and self._splitter.between:
+            self._alike, self.again = alike, alike.text
         return events
 
-    def again(self, data: bytes) -> str | None:
-        like = self._like
-        if like is None or like.alike is None:
-            return None
-        text = like.alike.text(data)
-        if not text:
-            return None
-        if like.pieces is not None:
-            like.pieces.append(text)
-        self._number += 1
-        return text
+    def _settle(self) -> None:
+        """Count in what was known by its bytes."""
+        alike, self._alike, self.again = self._alike, None, None
+        if alike is not None:
+            self._number += alike.met
+            alike.met = 0
 
     def close(self) -> list[Event]:
+        self._settle()
         events: list[Event] = []
         for frame in self._splitter.close():
             self._frame(frame, events)
@@ -302,7 +304,7 @@ class StreamReader:
             events.append(_grown(block, key, text, frame))
             if key != "signature" and len(delta) == 2 and len(node) == 3 and "type" in node:
                 pieces = block.pieces if key == "partial_json" else None
-                self._like = Like(block.index, pieces, key, node, self._raw, self._splitter)
+                self._like = Like(block.index, pieces, key, node, self._raw)
 
     def block_stop(self, node: Object, path: Path, frame: Frame, events: list[Event]) -> None:
         block = self._block(node, events)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from msgspec import DecodeError, ValidationError, convert
+from msgspec import ValidationError, convert
 from msgspec.structs import replace
 
 from toolwire.events import (
@@ -34,16 +34,16 @@ from toolwire.ir import Call, Failure, Origin, Part, Reasoning, Text, Usage
 from toolwire.protocols.gemini.details.fragments import Fragments
 from toolwire.protocols.gemini.details.framing import Framing
 from toolwire.protocols.gemini.details.grounding import TOLD, read_grounding
-from toolwire.protocols.gemini.details.growing import Candidate, Channel, More, decode_more
+from toolwire.protocols.gemini.details.growing import Candidate, Channel, More
+from toolwire.protocols.gemini.details.pattern import MAX_TRIES, Counted, pattern_of
 from toolwire.protocols.gemini.errors import read_error, unreadable
 from toolwire.protocols.gemini.names import ANSWER, CALL_PART, CANDIDATE, CONTENT, FRAGMENT, NAME, TEXT, Shape
 from toolwire.protocols.gemini.parts import OpenCall, PartReading, read_part, read_seal
 from toolwire.protocols.gemini.response import broken, read_block, read_finish, read_time, read_usage
 from toolwire.reading import says_something
+from toolwire.sse import Again, Alike, FrameTooLong
 from toolwire.sse import Frame as Bytes
-from toolwire.sse import FrameTooLong
 from toolwire.wire import (
-    MAX_BYTES,
     Json,
     Malformed,
     Object,
@@ -82,10 +82,11 @@ class StreamReader:
         self._candidates: dict[int, Candidate] = {}
         self._growing: Channel | None = None
         """The text that grew last, while it is open."""
-        self._lone: Channel | None = None
-        """The same, while no bytes wait for their rest: then a chunk that comes alone can go the short way."""
-        self._cut_frames = 0
-        """How many frames had come when bytes last went the long way."""
+        self._pattern: tuple[Alike | Counted, Channel] | None = None
+        """How more of it is known by its bytes."""
+        self._tries = 0
+        """Patterns that were looked for since one was met again."""
+        self.again: Again | None = None
 
     # --- bytes ---
 
@@ -97,29 +98,32 @@ class StreamReader:
             events = self._take(self._framing.feed(data))
         except FrameTooLong as error:
             events = self._fail(Failure("upstream", str(error), 502, "frame_too_long"), SILENT)
-        self._cut_frames = self._frames
-        self._lone = self._growing if self._framing.between and not self._done else None
+        if self._growing is not None and self._framing.between and not self._done:
+            self._learn(data, self._growing)
         return events
 
-    def again(self, data: bytes) -> str | None:
-        channel = self._lone
-        if channel is None or not data.startswith(b"data: "):
-            return None
-        line, _, blank = data.partition(b"\n")
-        if (blank != b"\n" or b"\r" in line) and (blank != b"\r\n" or line.find(b"\r") != len(line) - 1):
-            return None
-        try:
-            return self._grown(decode_more(line[6:]), channel) if len(line) <= MAX_BYTES else None
-        except (DecodeError, ValueError, RecursionError):
-            return None
+    def _learn(self, data: bytes, channel: Channel) -> None:
+        found = None
+        if self._tries < MAX_TRIES:
+            found = pattern_of(data, channel)
+            self._tries += 1
+        if found is not None:
+            self._pattern = (found, channel)
+        known = self._pattern
+        self.again = known[0].text if known is not None and known[1] is channel else None
 
     def _settle(self) -> None:
-        """A frame that went the short way leaves nothing of what came before it."""
-        if self._frames != self._cut_frames:
+        """Count in what was known by its bytes; it leaves nothing of what came before it."""
+        self.again = None
+        alike = None if self._pattern is None else self._pattern[0]
+        if alike is not None and alike.met:
+            self._frames += alike.met
+            self._tries = alike.met = 0
+            if isinstance(alike, Counted):
+                self._usage = (alike.usage, self._frames - 1)
             self._framing.forget()
 
     def close(self) -> list[Event]:
-        self._lone = None
         if self._done:
             return []
         self._settle()

@@ -47,10 +47,12 @@ class StreamReader:
         """What the chunk before was, if the next may be the same but for its piece."""
         self._tries = 0
         """Patterns that were looked for since one was met again."""
+        self.again: sse.Again | None = None
 
     def feed(self, data: bytes) -> list[ev.Event]:
         if self._done:
             return []
+        self._settle()
         out = self._out = []
         try:
             frames = self._splitter.feed(data)
@@ -67,22 +69,24 @@ class StreamReader:
                 self._count += 1
                 self._tries = 0
                 out.append(event)
+        if self._pattern is not None and self._splitter.between:
+            self.again = self._pattern.known
         return out
 
-    def again(self, data: bytes) -> str | None:
+    def _settle(self) -> None:
+        """Count in what was known by its bytes."""
+        self.again = None
         pattern = self._pattern
-        if pattern is None or pattern.alike is None:
-            return None
-        text = pattern.alike.text(data)
-        if not text or not pattern.takes(text):
-            return None
-        self._count += 1
-        self._tries = 0
-        return text
+        alike = None if pattern is None else pattern.alike
+        if pattern is not None and alike is not None and alike.met:
+            pattern.count(alike.size)
+            self._count += alike.met
+            self._tries = alike.met = alike.size = 0
 
     def close(self) -> list[ev.Event]:
         if self._done:
             return []
+        self._settle()
         out = self._out = []
         for frame in self._splitter.close():
             self._take(frame)
@@ -117,12 +121,11 @@ class StreamReader:
             del self._out[before:]
             self._fail(f"the provider's stream cannot be read: {error}", "invalid_stream")
             return
-        made = len(self._out) - before
-        if made == 0:
+        if len(self._out) == before:
             self._out.append(ev.Carried("chunk", Origin(NAME, path, json), True, self._frame))
-        elif made == 1 and raw.event is None and self._tries < MAX_TRIES:
+        elif raw.event is None and self._tries < MAX_TRIES and (delta := _lone(self._out[before:])) is not None:
             self._tries += 1
-            self._pattern = pattern_of(raw, self._out[-1], self._answers, self._splitter)
+            self._pattern = pattern_of(raw, delta, self._answers)
 
     def _sentinel(self, raw: sse.Frame, path: Path) -> None:
         """Data that is no chunk: `[DONE]`, or nothing at all."""
@@ -379,4 +382,13 @@ class StreamReader:
         self._out.append(ev.ChoiceEnd(finish, answer.index, self._frame))
 
 
+def _lone(events: list[ev.Event]) -> ev.TextDelta | ev.ArgumentsDelta | None:
+    """The delta that is all of a chunk, but for the beginning of what it belongs to: that does not come again."""
+    last = events[-1]
+    if isinstance(last, (ev.TextDelta, ev.ArgumentsDelta)) and all(type(event) in _OPENING for event in events[:-1]):
+        return last
+    return None
+
+
+_OPENING = (ev.ResponseStart, ev.PartStart, ev.PartEnd)
 _EMPTY: dict[str, Part] = {"text": Text(""), "refusal": Refusal(""), "reasoning": Reasoning("", "raw")}

@@ -10,16 +10,18 @@ from toolwire.wire import Json, Malformed, Object
 class Growing:
     """A call while it grows. `pending` holds argument text of which it is not yet clear what it is."""
 
-    __slots__ = ("_pieces", "closed", "id", "kind", "name", "number", "part", "pending", "resent", "size")
+    __slots__ = ("_pieces", "closed", "id", "keep", "kind", "name", "number", "part", "pending", "resent", "size")
 
     def __init__(self, id: str, name: str, kind: str, number: int) -> None:
+        self._pieces: list[str] = []
+        self.keep = self._pieces.append
+        """Takes more of the arguments, whose length is still to be added to `size`."""
         self.number = number
         """Its place among the calls of the choice."""
         self.id = id
         self.name = name
         self.kind = kind
         self.part = -1
-        self._pieces: list[str] = []
         self.size = 0
         """How many characters of arguments there are."""
         self.pending: str | None = None
@@ -30,11 +32,11 @@ class Growing:
     def text(self) -> str:
         """The arguments so far; put together only when somebody asks."""
         if len(self._pieces) > 1:
-            self._pieces = ["".join(self._pieces)]
+            self._pieces[:] = ["".join(self._pieces)]
         return self._pieces[0] if self._pieces else ""
 
     def grow(self, text: str) -> None:
-        self._pieces.append(text)
+        self.keep(text)
         self.size += len(text)
 
     def mend(self, delta: Object, inner: Object) -> None:

@@ -26,7 +26,7 @@ _UNLIKE = (Malformed, LookupError, TypeError, RecursionError)
 
 
 class Padded:
-    """A chunk known by its bytes, as `sse.Alike`, but for its padding."""
+    """A chunk known by its bytes but for its padding."""
 
     __slots__ = ("_alike",)
 
@@ -46,7 +46,7 @@ def _unpadded(data: bytes, end: bytes) -> bytes | None:
 
 
 class TextPattern:
-    __slots__ = ("_answer", "_chunk", "_counted", "_delta", "_index", "_key", "alike")
+    __slots__ = ("_answer", "_chunk", "_counted", "_delta", "_index", "_key", "alike", "known")
 
     def __init__(self, chunk: Object, key: str, answer: Answer) -> None:
         choice = chunk["choices"][0]
@@ -56,15 +56,18 @@ class TextPattern:
         self._key = key
         self._answer = answer
         self._counted = answer.channel == "text"
-        self.alike: sse.Alike | Padded | None = None
+        self.alike: sse.Alike | None = None
+        self.known: sse.Again | None = None
 
     def found(self, chunk: Json) -> Json:
         return chunk["choices"][0]["delta"][self._key]
 
-    def takes(self, text: str) -> bool:
+    def like(self, frame: sse.Frame, text: str) -> sse.Alike | None:
+        return sse.alike(frame, text, self.found)
+
+    def count(self, size: int) -> None:
         if self._counted:
-            self._answer.text_at += len(text)
-        return True
+            self._answer.text_at += size
 
     def again(self, frame: sse.Frame) -> Event | None:
         if frame.event is not None:
@@ -81,12 +84,12 @@ class TextPattern:
                 return None
         except _UNLIKE:
             return None
-        self.takes(text)
+        self.count(len(text))
         return TextDelta(self._answer.open, text, Frame(NAME, None, chunk))
 
 
 class CallPattern:
-    __slots__ = ("_chunk", "_function", "_index", "_slot", "alike")
+    __slots__ = ("_chunk", "_function", "_index", "_slot", "alike", "known")
 
     def __init__(self, chunk: Object, slot: Growing) -> None:
         choice = chunk["choices"][0]
@@ -94,18 +97,18 @@ class CallPattern:
         self._index = choice["index"]
         self._function = choice["delta"]["tool_calls"][0]["function"]
         self._slot = slot
-        self.alike: sse.Alike | Padded | None = None
+        self.alike: sse.Alike | None = None
+        self.known: sse.Again | None = None
 
     def found(self, chunk: Json) -> Json:
         return chunk["choices"][0]["delta"]["tool_calls"][0]["function"]["arguments"]
 
-    def takes(self, text: str) -> bool:
-        """Only if it is shorter than all there is: what is not may be that again."""
-        slot = self._slot
-        if len(text) >= slot.size:
-            return False
-        slot.grow(text)
-        return True
+    def like(self, frame: sse.Frame, text: str) -> sse.Alike | None:
+        # What begins with all that there is may be that again.
+        return sse.alike(frame, text, self.found, self._slot.keep, but=self._slot.text)
+
+    def count(self, size: int) -> None:
+        self._slot.size += size
 
     def again(self, frame: sse.Frame) -> Event | None:
         if frame.event is not None:
@@ -122,7 +125,10 @@ class CallPattern:
                 return None
         except _UNLIKE:
             return None
-        return ArgumentsDelta(slot.part, text, Frame(NAME, None, chunk)) if self.takes(text) else None
+        if len(text) >= slot.size and text.startswith(slot.text):
+            return None
+        slot.grow(text)
+        return ArgumentsDelta(slot.part, text, Frame(NAME, None, chunk))
 
 
 Pattern = TextPattern | CallPattern
@@ -138,16 +144,15 @@ def _is_loosely(pattern: Object, chunk: Object) -> bool:
     return False
 
 
-def pattern_of(frame: sse.Frame, event: Event, answers: Mapping[int, Answer], splitter: sse.Splitter) -> Pattern | None:
-    """The pattern of a chunk of which one event came, if it says nothing besides."""
-    if not isinstance(event, (TextDelta, ArgumentsDelta)):
-        return None
+def pattern_of(frame: sse.Frame, event: TextDelta | ArgumentsDelta, answers: Mapping[int, Answer]) -> Pattern | None:
+    """The pattern of a chunk of which this delta came, if it says nothing besides."""
     # A copy of its own: the frame belongs to those who write it.
     pattern = _pattern(decode(frame.data), event, answers)
     if pattern is not None:
         bare = _unpadded(frame.data, b"}")
-        known = sse.alike(splitter, frame if bare is None else sse.Frame(None, bare), event.text, pattern.found)
-        pattern.alike = known if known is None or bare is None else Padded(known)
+        alike = pattern.alike = pattern.like(frame if bare is None else sse.Frame(None, bare), event.text)
+        if alike is not None:
+            pattern.known = alike.text if bare is None else Padded(alike).text
     return pattern
 
 
