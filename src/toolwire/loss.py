@@ -165,12 +165,10 @@ class Ledger(msgspec.Struct, eq=False):
         """The code of every loss, in order, without spelling any."""
         return tuple(map(_CODE, self._notes)) if self._notes else ()
 
-    @property
     def told(self) -> list[tuple[str, str, str]]:
         """The code, the place and the words of every loss, without its reason."""
-        if not self._notes:
-            return []
-        return list(dict.fromkeys([(code, pointer(where), what) for code, where, what in self._notes]))
+        told = [(code, pointer(where), what) for code, where, what in self._notes]
+        return told if len(told) < 2 else list(dict.fromkeys(told))
 
     def strays(self, strays: Iterable[Stray]) -> None:
         """Keys that only the source's own writer could give back."""
@@ -182,8 +180,13 @@ class Ledger(msgspec.Struct, eq=False):
 
     def unsaid(self, settings: Settings, given: Collection[str], said: frozenset[str]) -> None:
         """Settings that are `given` and that the target's table does not name."""
-        left = [field for field in given if field not in said] if given else ()
-        for field in left if len(left) < 2 else sorted(left, key=settings.__struct_fields__.index):
+        left: list[str] = []
+        for field in given:
+            if field not in said:
+                left.append(field)
+        if len(left) > 1:
+            left.sort(key=settings.__struct_fields__.index)
+        for field in left:
             if getattr(settings, field) != OFF:
                 self.note("no-counterpart", settings.where.get(field), f"the setting `{field}` was left out")
 

@@ -163,8 +163,8 @@ def json_repeated(record: Record) -> tuple[str, ...]:
 
 def _clean_details(details: Details) -> Details:
     """Mostly there is nothing to clean, which is seen at one look."""
-    texts = list(chain.from_iterable(details))
-    if max(map(len, texts), default=0) <= LIMIT and "".join(texts).isprintable():
+    text = "".join(chain.from_iterable(details))
+    if text.isprintable() and (len(text) <= LIMIT or max(map(len, chain.from_iterable(details))) <= LIMIT):
         return details
     return [(code, clean(place), clean(what)) for code, place, what in details]
 
@@ -188,7 +188,7 @@ def json_line(record: Record, stamp: str, repeated: tuple[str, ...], bodies: boo
         record.bytes_out,
     )
     if record.ledgers:
-        own.details = _clean_details(record.details[:DETAILS])
+        own.details = _clean_details(record.details()[:DETAILS])
     if record.note:
         own.note = clean(redact(record.note), 500)
     if bodies:

@@ -92,10 +92,13 @@ class Record(msgspec.Struct, kw_only=True, gc=False, eq=False):
         if codes:
             self.losses, self.ledgers = codes, ledgers
 
-    @property
     def details(self) -> list[tuple[str, str, str]]:
         """The code, the place and the words of every loss."""
-        return [one for ledger in self.ledgers if ledger is not None for one in ledger.told]
+        told: list[tuple[str, str, str]] = []
+        for ledger in self.ledgers:
+            if ledger is not None:
+                told += ledger.told()
+        return told
 
     @property
     def told(self) -> list[Loss]:
