@@ -188,13 +188,17 @@ def _id(id: str, seed: str) -> str:
 
 
 def _effective(tools: list[Json]) -> list[Json]:
-    """Functions are told back with the strictness they really have."""
-    return [
-        {**tool, "strict": False}
-        if tool.__class__ is dict and tool.get("strict") is None and tool.get("type") == "function"
-        else tool
-        for tool in tools
-    ]
+    """Functions are told back with the strictness they really have; most clients say it themselves."""
+    for tool in tools:
+        if tool.__class__ is dict and tool.get("strict") is None:
+            return [_strictly(tool) for tool in tools]
+    return tools
+
+
+def _strictly(tool: Json) -> Json:
+    if tool.__class__ is dict and tool.get("strict") is None and tool.get("type") == "function":
+        return {**tool, "strict": False}
+    return tool
 
 
 def close(out: Object, finish: Finish | None, refused: bool, ledger: Ledger, context: Context) -> None:
