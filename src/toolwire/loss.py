@@ -187,7 +187,8 @@ class Ledger(msgspec.Struct, eq=False):
         if len(left) > 1:
             left.sort(key=settings.__struct_fields__.index)
         for field in left:
-            if getattr(settings, field) != OFF:
+            value = getattr(settings, field)
+            if value != OFF and (value is not False or field != "store"):  # who keeps nothing does as it was told
                 self.note("no-counterpart", settings.where.get(field), f"the setting `{field}` was left out")
 
     def foreign(self, read: Request | Response) -> None:
