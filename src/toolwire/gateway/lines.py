@@ -69,7 +69,7 @@ class Names:
         found = self._met.get(names)
         if found is None:
             found = self._find(names)
-        return dict(zip(found, map(headers.__getitem__, found), strict=True))
+        return {name: headers[name] for name in found}
 
     def _find(self, names: tuple[str, ...]) -> tuple[str, ...]:
         found = tuple(filter(self.has, names))
