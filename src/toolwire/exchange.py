@@ -132,11 +132,14 @@ class Exchange:
         if kept:
             self._before = before = memory.Before(request)
             request = restoring.restored(request, before, kept, self._maker, provider.rules, ledger)
-        if options.policy or HostedTool in map(type, request.tools):
+        hosted = _has_hosted(request)
+        if hosted or options.policy:
             request = self._arranged(request, ledger)
+            hosted = _has_hosted(request)
+        arranged = request.tools
         request, self._plan, self._taken = outbound(request, provider, ledger, options)
         self._sent, self.continues = request, request.continues
-        self._may_pause = self.crossing and HostedTool in map(type, request.tools)
+        self._may_pause = self.crossing and (hosted if request.tools is arranged else _has_hosted(request))
         return Translation(encode(provider.write_request(request, ledger)), ledger, request.model, bool(request.stream))
 
     @property
@@ -385,6 +388,13 @@ class Exchange:
 
     def context(self, seed: str) -> Context:
         return Context(self._request, self.options.now, self.options.seed or seed)
+
+
+def _has_hosted(request: Request) -> bool:
+    found = False
+    for tool in request.tools:
+        found = found or type(tool) is HostedTool
+    return found
 
 
 def _endings(response: Response) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from toolwire.options import Options
 from toolwire.protocols import ROOMS, room
 from toolwire.room import Room, Rules
 from toolwire.steps.identity import identified
-from toolwire.steps.survey import Survey
+from toolwire.steps.survey import surveyed
 
 CHAT = room("openai-chat")
 NINE = re.compile(r"[A-Za-z0-9]{9}")
@@ -287,12 +287,19 @@ def test_the_ids_of_a_history_do_not_change_as_it_grows() -> None:
     assert longer[:3] == short
 
 
+@pytest.mark.parametrize("name", ["a", "_", "Z9_a", "_0", "x" * 64])
+def test_every_identifier_is_a_name_of_a_tool_in_every_room(name: str) -> None:
+    for plain in ROOMS.values():
+        for rules in (plain.rules, *(variant(plain, quirk).rules for quirk in plain.quirks)):
+            assert len(name) > rules.name_limit or rules.name_pattern.fullmatch(name)
+
+
 def test_a_result_without_its_call_has_a_legal_id_too() -> None:
     lone = Request("m", turns=(Turn("user", (Text("a"),)), Turn("tool", (Result("toolu_1", (Text("r"),)),))))
     rules = variant(CHAT, "nine-letter-ids").rules
     made = ids.rewritten("toolu_1", rules.id_pattern, rules.id_limit)
     assert NINE.fullmatch(made)
-    out = identified(lone, rules, Ledger("a", "b"), Survey(lone)).request
+    out = identified(lone, rules, Ledger("a", "b"), surveyed(lone)).request
     results = [part for turn in out.turns for part in turn.parts if isinstance(part, Result)]
     assert [result.id for result in results] == [made]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from typing import TypeAlias
 
 from msgspec.structs import replace
@@ -40,7 +39,6 @@ def _mapped(request: Request, turns: list[Turn]) -> Request:
 # --- instructions -----------------------------------------------------------------------------------------------------
 
 _INSTRUCTING = frozenset({"system", "developer"})
-_ROLE = attrgetter("role")
 
 
 def instructed(request: Request, rules: Rules, ledger: Ledger) -> Request:
@@ -49,9 +47,7 @@ def instructed(request: Request, rules: Rules, ledger: Ledger) -> Request:
         return _system_first(request, ledger) if request.system else request
     if ledger.source == ledger.target:
         return request
-    turns = request.turns
-    if _INSTRUCTING.isdisjoint(map(_ROLE, turns)):
-        return request
+    turns = rest = request.turns
     top: list[Part] = []
     leading = 0
     for turn in turns:
@@ -61,13 +57,14 @@ def instructed(request: Request, rules: Rules, ledger: Ledger) -> Request:
         leading += 1
     if rules.system == "both" and not _plain(top):
         return request
-    rest = turns[leading:]
     if leading:
+        rest = turns[leading:]
         # Another protocol's writer gives no node back verbatim, so its origin need not be let go of.
         request = replace(request, system=(*request.system, *top), turns=rest)
-    if _INSTRUCTING.isdisjoint(map(_ROLE, rest)):
-        return request
-    return _mapped(request, [_mid_system(n, rest, rules, request.model, ledger) for n in range(len(rest))])
+    for turn in rest:
+        if turn.role in _INSTRUCTING:
+            return _mapped(request, [_mid_system(n, rest, rules, request.model, ledger) for n in range(len(rest))])
+    return request
 
 
 def _system_first(request: Request, ledger: Ledger) -> Request:

@@ -119,7 +119,7 @@ def _all_stay(request: Request, rules: Rules, ledger: Ledger, survey: Survey, ma
     """Are there functions only, with names and schemas that the target takes? Told in one pass, because most are such.
     Schemas that were converted on the way are `made`."""
     choice = request.choice
-    if survey.namespaces or not survey.kinds <= _FUNCTIONS or "function" not in rules.tool_kinds:
+    if survey.namespaces or (survey.kinds and not survey.kinds <= _FUNCTIONS) or "function" not in rules.tool_kinds:
         return False
     if choice is not None and choice.tools:
         return False
@@ -129,14 +129,16 @@ def _all_stay(request: Request, rules: Rules, ledger: Ledger, survey: Survey, ma
         if type(tool) is not Tool:
             continue
         name, schema, origin = tool.name, tool.parameters, tool.origin
-        if tool.kind != "function" or tool.namespace or name in names or len(name) > limit or not fits(name):
+        if tool.kind != "function" or tool.namespace or name in names or len(name) > limit:
+            return False
+        if not (name.isidentifier() and name.isascii()) and not fits(name):
             return False
         names.add(name)
         if dialect is not None and schema is not None and (origin is None or origin.protocol != target):
             converted = made[id(schema)] = dialect(schema, request.model)
             if converted.schema is not schema:
                 return False
-    undeclared = survey.names - names
+    undeclared = survey.names - names if survey.names else ()
     return not undeclared or all(len(name) <= limit and fits(name) for name in undeclared)
 
 

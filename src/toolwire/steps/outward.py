@@ -10,7 +10,7 @@ from toolwire.room import Room, Rules
 from toolwire.steps import content, history
 from toolwire.steps.identity import identified
 from toolwire.steps.naming import Plan, planned
-from toolwire.steps.survey import Survey
+from toolwire.steps.survey import Survey, surveyed
 
 NONE_TAKEN: frozenset[str] = frozenset()
 
@@ -20,7 +20,7 @@ def outbound(
 ) -> tuple[Request, Plan, frozenset[str]]:
     """The request as the provider can take it, the way back for names, and the ids that are taken."""
     rules, taken = provider.rules, NONE_TAKEN
-    survey = Survey(request)
+    survey = surveyed(request)
     seldom = survey.seldom
     if seldom:
         request = _opened(request, provider, ledger, options, survey)
@@ -34,7 +34,7 @@ def outbound(
     request = content.instructed(request, rules, ledger)
     if request.settings.format is not None:
         request = content.worded(request, rules, ledger)
-    if "blank text" in seldom:
+    if seldom and "blank text" in seldom:
         request = content.filled(request, rules, ledger)
     if has_calls:
         request = history.ordered(request, rules, ledger)

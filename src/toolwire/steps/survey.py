@@ -33,7 +33,6 @@ Seldom: TypeAlias = Literal[
 class Survey(Struct):
     """What the parts of a request hold."""
 
-    request: Request
     calls: list[Call] = []
     results: list[Result] = []
     names: set[str] = set()
@@ -44,8 +43,8 @@ class Survey(Struct):
     """What a step has to do with; most requests have nothing of it."""
     phases: list[Turn] = []
 
-    def __post_init__(self) -> None:
-        for turn in self.request.turns:
+    def look(self, turns: tuple[Turn, ...]) -> None:
+        for turn in turns:
             if turn.phase:
                 self.seldom.add("phases")
                 self.phases.append(turn)
@@ -103,3 +102,26 @@ class Survey(Struct):
                 self.seldom.add("media results")
             elif kind is ToolsAdded or kind is ToolReference:
                 self.seldom.add("loaded tools")
+
+
+def surveyed(request: Request) -> Survey:
+    turns = request.turns
+    if _only_texts(turns):
+        return NOTHING_FOUND
+    survey = Survey()
+    survey.look(turns)
+    return survey
+
+
+NOTHING_FOUND = Survey()
+
+
+def _only_texts(turns: tuple[Turn, ...]) -> bool:
+    """Is nothing in them but text, in which no step has anything to do? So it is until the first call."""
+    for turn in turns:
+        if turn.phase:
+            return False
+        for part in turn.parts:
+            if type(part) is not Text or part.seal is not None or not part.text or part.text.isspace():
+                return False
+    return True
