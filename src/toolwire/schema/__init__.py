@@ -10,7 +10,7 @@ from toolwire.schema.described import describe, missing_descriptions
 from toolwire.schema.plain import standard
 from toolwire.schema.reduced import subset
 from toolwire.schema.renames import applied, restored
-from toolwire.schema.rooted import object_only, object_root
+from toolwire.schema.rooted import is_flat, object_only, object_root
 from toolwire.schema.valid import problems
 from toolwire.schema.words import Change, Converted
 
@@ -22,6 +22,7 @@ __all__ = [
     "Strictness",
     "applied",
     "describe",
+    "is_flat",
     "missing_descriptions",
     "object_only",
     "object_root",

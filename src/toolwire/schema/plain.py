@@ -32,7 +32,8 @@ _RESPELLED: Final[Mapping[str, str]] = {
 }  # fmt: skip
 _COUNTS: Final = frozenset(COUNTS)
 _FOREIGN: Final = frozenset({"nullable", "example", "propertyOrdering", "additionalItems", *_RESPELLED})
-_CLOSER_LOOK: Final = _FOREIGN | _COUNTS | {"exclusiveMinimum", "exclusiveMaximum", "items", "format", "required"}
+CLOSER_LOOK: Final = _FOREIGN | _COUNTS | {"exclusiveMinimum", "exclusiveMaximum", "items", "format", "required"}
+"""A schema without these is plain, if its type and what is inside it are."""
 
 
 def standard(schema: Json) -> Converted:
@@ -57,7 +58,7 @@ def _is_plain(node: Object) -> bool:
             return False
     elif kind is not None and not _are_types(kind):
         return False
-    return _CLOSER_LOOK.isdisjoint(node) or _has_plain_values(node)
+    return CLOSER_LOOK.isdisjoint(node) or _has_plain_values(node)
 
 
 def _are_types(kinds: Json) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from toolwire.schema.combine import both, either, type_names
+from toolwire.schema.plain import CLOSER_LOOK
 from toolwire.schema.refs import Lookup, references, repointed, resolved, step
 from toolwire.schema.renames import DOTTED, renamed
 from toolwire.schema.words import (
     DEFINITIONS,
     NESTING,
+    TYPES,
     UNIONS,
     Change,
     Converted,
@@ -21,6 +23,38 @@ from toolwire.wire import MAX_DEPTH, Json, Object, Path
 _TELLING = frozenset({"anyOf", "oneOf", "allOf", "$ref", "$dynamicRef", "$recursiveRef"})
 _REMOVED = ("#/anyOf/", "#/oneOf/", "#/allOf/")
 _legal = DOTTED.fullmatch
+_LEGAL: set[str] = set()
+_MOST_NAMES = 4096
+_BELOW = CLOSER_LOOK | NESTING
+_BESIDE = (_BELOW | _TELLING) - {"properties", "required", "additionalProperties"}
+
+
+def is_flat(schema: Json) -> bool:
+    """Is it an object of plain properties without schemas inside, under legal names? Most are, and neither `standard`
+    nor `object_root` changes such a schema."""
+    if schema.__class__ is not dict or schema.get("type") != "object" or not _BESIDE.isdisjoint(schema):
+        return False
+    properties = schema.get("properties")
+    if properties.__class__ is not dict or schema.get("additionalProperties").__class__ is dict:
+        return False
+    for name, node in properties.items():
+        if node.__class__ is not dict or (name not in _LEGAL and not _remembered(name)):
+            return False
+        kind = node.get("type")
+        if kind.__class__ is not str or kind not in TYPES:
+            return False
+        if not (len(node) == 2 and "description" in node) and not _BELOW.isdisjoint(node):
+            return False
+    return schema.get("required").__class__ is not bool
+
+
+def _remembered(name: str) -> bool:
+    """Is it legal? Legal names are kept in mind, as many as there may be in use."""
+    if not _legal(name):
+        return False
+    if len(_LEGAL) < _MOST_NAMES:
+        _LEGAL.add(name)
+    return True
 
 
 def object_root(schema: Json) -> Converted:

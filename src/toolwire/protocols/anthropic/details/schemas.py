@@ -2,61 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from msgspec import UNSET, Struct, UnsetType, ValidationError, convert, defstruct
 from msgspec.structs import replace
 
 from toolwire.loss import Ledger
-from toolwire.schema import CLOSED, Change, Converted, object_root, standard, strict_problems, structured
+from toolwire.schema import CLOSED, Change, Converted, is_flat, object_root, standard, strict_problems, structured
 from toolwire.wire import Json, Path
 
 
 def rooted(schema: Json, model: str = "") -> Converted:
     """Arguments: an object at the root, no union there, plain names; for every model alike."""
-    if _is_ordinary(schema):
-        return object_root(schema)
+    if is_flat(schema):
+        return Converted(schema)
     plain = standard(schema)
     made = object_root(plain.schema)
     return replace(made, changes=(*plain.changes, *made.changes)) if plain.changes else made
-
-
-class _Leaf(Struct, forbid_unknown_fields=True, gc=False):
-    """An ordinary schema: one type by its name, and keywords that every draft and dialect reads alike."""
-
-    type: Literal["string", "number", "integer", "boolean", "array", "object", "null"]
-    description: Json = None
-    title: Json = None
-    default: Json = None
-    enum: Json = None
-    const: Json = None
-    minimum: Json = None
-    maximum: Json = None
-    pattern: Json = None
-    required: list[Json] | UnsetType = UNSET
-    additionalProperties: bool | UnsetType = UNSET
-
-
-def _ordinary(levels: int) -> type[Struct]:
-    """An ordinary schema with ordinary ones inside, down to so many levels."""
-    if not levels:
-        return _Leaf
-    inner = _ordinary(levels - 1)
-    properties = dict[str, inner]  # type: ignore[valid-type]
-    fields = [("properties", properties | UnsetType, UNSET), ("items", inner | UnsetType, UNSET)]
-    return defstruct("_Ordinary", fields, bases=(_Leaf,), forbid_unknown_fields=True, gc=False)
-
-
-_Ordinary = _ordinary(6)
-
-
-def _is_ordinary(schema: Json) -> bool:
-    """A glance to spare most schemas the full look."""
-    try:
-        convert(schema, _Ordinary)
-    except ValidationError:
-        return False
-    return True
 
 
 def is_rooted(schema: Json) -> bool:

@@ -84,10 +84,13 @@ def all_defined(schema: Json) -> bool:
         flat = _OUTER.isdisjoint(schema) and _INNER.isdisjoint(chain.from_iterable(properties.values()))
         if flat and schema.get("additionalProperties").__class__ is not dict:
             required = schema.get("required")
-            return required.__class__ is not list or all(map(properties.__contains__, required))
+            for name in required if required.__class__ is list else ():
+                if name not in properties:
+                    break
+            else:
+                return True
     except (AttributeError, KeyError, TypeError):
-        # There are no properties, or what stands there is no schema, or what is demanded no name.
-        pass
+        pass  # there are no properties, or what stands there is no schema, or what is demanded no name
     return everywhere(schema, _is_defined)
 
 
