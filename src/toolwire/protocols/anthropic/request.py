@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import replace
 
-from toolwire.ir import UNSET, Format, Opaque, Origin, Part, Request, Settings, Text
+from toolwire.ir import NOTHING, UNSET, Format, Opaque, Origin, Part, Request, Settings, Text
 from toolwire.loss import OFF, Ledger
 from toolwire.protocols.anthropic.details.cache import checked_marks, read_cache, write_cache
 from toolwire.protocols.anthropic.details.schemas import enforceable
@@ -56,7 +55,8 @@ SAID = frozenset(
 
 _SETTINGS = REQUEST - frozenset("model max_tokens messages system tools tool_choice stream".split())
 """The keys of all settings but the one that every request has."""
-_LIMITED: Mapping[str, Path] = MappingProxyType({"max_tokens": (None, "max_tokens")})
+_ORDINARY = REQUEST - _SETTINGS
+_LIMITED: Mapping[str, Path] = {"max_tokens": (None, "max_tokens")}
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -64,6 +64,7 @@ _LIMITED: Mapping[str, Path] = MappingProxyType({"max_tokens": (None, "max_token
 
 def read_request(body: Object) -> Request:
     reading = Reading(NAME)
+    ordinary = _ORDINARY.issuperset(body)
     choice, parallel = read_choice(body, reading)
     turns, intact = read_turns(body, reading)
     return Request(
@@ -72,17 +73,23 @@ def read_request(body: Object) -> Request:
         turns,
         read_tools(body, reading),
         choice,
-        take_bool(body, "stream", None),
-        _read_settings(body, parallel, reading),
+        take_bool(body, "stream", None) if "stream" in body else None,
+        _read_limit(body) if ordinary and parallel is None else _read_settings(body, parallel, reading),
         "thread" in body and _continues(body["thread"]),
-        origin=_origin(body, intact, reading),
-        strays=tuple(reading.strays),
+        Origin(NAME, None, body, NOTHING, intact) if ordinary else _origin(body, intact, reading),
+        tuple(reading.strays),
     )
 
 
 def _origin(body: Object, intact: bool, reading: Reading) -> Origin:
     origin = reading.origin(body, None, REQUEST)
     return origin if intact else replace(origin, intact=False)
+
+
+def _read_limit(body: Object) -> Settings:
+    """The setting that every request has, where there is no other."""
+    limit = take_int(body, "max_tokens", None)
+    return UNSET if limit is None else Settings(limit, where=_LIMITED)
 
 
 def _continues(thread: Json) -> bool:
@@ -94,6 +101,8 @@ def _read_system(body: Object, reading: Reading) -> tuple[Part, ...]:
     system = body.get("system")
     if system is None:
         return ()
+    if system.__class__ is str:
+        return (Text(system, (), None, None, Origin(NAME, (None, "system"), system)),) if system else ()
     parts = read_content(system, (None, "system"), reading)
     first = parts[0] if parts and isinstance(system, list) else None
     if isinstance(first, Text) and first.origin and first.text.startswith(BILLING):
@@ -104,8 +113,7 @@ def _read_system(body: Object, reading: Reading) -> tuple[Part, ...]:
 
 def _read_settings(body: Object, parallel: bool | None, reading: Reading) -> Settings:
     if parallel is None and _SETTINGS.isdisjoint(body):
-        limit = take_int(body, "max_tokens", None)
-        return UNSET if limit is None else Settings(limit, where=_LIMITED)
+        return _read_limit(body)
     config = _known(body, "output_config", OUTPUT_CONFIG, reading)
     metadata = _known(body, "metadata", METADATA, reading)
     tier = take_text(body, "service_tier", None)
@@ -192,7 +200,8 @@ def write_request(request: Request, ledger: Ledger) -> Object:
         _write_settings(request, facts, out, ledger)
     if request.stream is not None:
         out["stream"] = request.stream
-    return finished(_cached(request, facts, out, ledger), origin, NAME)
+    out = _cached(request, facts, out, ledger)
+    return out if own is None else finished(out, own, NAME)
 
 
 def _facts(request: Request, own: Origin | None) -> Family:
@@ -261,7 +270,7 @@ def _max_tokens(request: Request, facts: Family, ledger: Ledger) -> int:
     given = request.settings.max_tokens
     where = request.settings.where.get("max_tokens")
     if given is None:
-        most = family(request.model).default_tokens
+        most = facts.default_tokens or family(request.model).default_tokens
         ledger.note("max-tokens-added", where, f"the limit was set to {most} tokens")
         return most
     most = facts.most_tokens or given

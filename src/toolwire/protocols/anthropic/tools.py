@@ -47,20 +47,23 @@ NO_PARAMETERS: Object = {"type": "object", "properties": {}}
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
+_TOOLS: Path = (None, "tools")
 _ordinary = itemgetter("name", "description", "input_schema")
 
 
 def read_tools(body: Object, reading: Reading) -> tuple[AnyTool, ...]:
-    tools = take_list(body, "tools", None)
-    path = (None, "tools")
-    return tuple([_read_tool(tool, (path, number), reading) for number, tool in enumerate(tools or ())])
+    read: list[AnyTool] = []
+    for number, tool in enumerate(take_list(body, "tools", None) or ()):
+        read.append(_read_tool(tool, (_TOOLS, number), reading))
+    return tuple(read)
 
 
 def _read_tool(value: Json, path: Path, reading: Reading) -> AnyTool:
     try:
         name, description, parameters = _ordinary(value)
         if len(value) == 3 and name.__class__ is description.__class__ is str and parameters.__class__ is dict:
-            return Tool(name, description, parameters, origin=Origin(NAME, path, value))
+            origin = Origin(NAME, path, value)
+            return Tool(name, description, parameters, "function", None, "", "", None, None, None, None, origin)
     except (KeyError, TypeError):
         pass  # it has other keys, or is no object
     tool = as_object(value, path)
@@ -133,7 +136,7 @@ def read_choice(body: Object, reading: Reading) -> tuple[ToolChoice | None, bool
         return None, None
     path = (None, "tool_choice")
     if choice == _AUTO:
-        return ToolChoice("auto", origin=Origin(NAME, path, choice)), None
+        return ToolChoice("auto", (), False, Origin(NAME, path, choice)), None
     word = need_text(choice, "type", path)
     if word not in _MODES:
         raise Malformed((path, "type"), f"expected one of {', '.join(_MODES)}, got `{word}`")
@@ -155,11 +158,13 @@ def _read_name(name: str, body: Object) -> ToolName:
 
 
 def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger) -> list[Object]:
-    written = [wire for tool in tools if (wire := _write_tool(tool, ledger)) is not None]
-    if written and all(wire.get("defer_loading") for wire in written) and all(is_foreign(t.origin) for t in tools):
-        for tool in tools:
-            ledger.note("no-counterpart", place(tool), "the tool is not deferred", "nothing here could load it")
-        written = [{key: value for key, value in wire.items() if key != "defer_loading"} for wire in written]
+    written: list[Object] = []
+    for tool in tools:
+        wire = _write_tool(tool, ledger)
+        if wire is not None:
+            written.append(wire)
+    if written and written[0].get("defer_loading"):
+        written = _with_one_loaded(written, tools, ledger)
     if len(written) <= MOST_STRICT or len([wire for wire in written if wire.get("strict")]) <= MOST_STRICT:
         return written
     if not all(is_foreign(tool.origin) for tool in tools):
@@ -168,9 +173,18 @@ def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger) -> list[Object]:
     return [{key: value for key, value in wire.items() if key != "strict"} for wire in written]
 
 
+def _with_one_loaded(written: list[Object], tools: tuple[AnyTool, ...], ledger: Ledger) -> list[Object]:
+    """Not all can be deferred: of tools from elsewhere none is, then."""
+    if not all(wire.get("defer_loading") for wire in written) or not all(is_foreign(tool.origin) for tool in tools):
+        return written
+    for tool in tools:
+        ledger.note("no-counterpart", place(tool), "the tool is not deferred", "nothing here could load it")
+    return [{key: value for key, value in wire.items() if key != "defer_loading"} for wire in written]
+
+
 def _write_tool(tool: AnyTool, ledger: Ledger) -> Object | None:
     origin = tool.origin
-    if origin is not None and verbatim(origin, NAME):
+    if origin is not None and origin.protocol == NAME and origin.intact:
         wire: Object = origin.wire
         return wire
     if isinstance(tool, Tool):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain, groupby, pairwise
+from itertools import groupby, pairwise
 
 from msgspec.structs import replace
 
@@ -46,7 +46,14 @@ from toolwire.protocols.gemini.names import (
     snake,
 )
 from toolwire.protocols.gemini.parts import PartReading, read_parts
-from toolwire.protocols.gemini.tools import needs_circulation, read_choice, read_tools, write_choice, write_tools
+from toolwire.protocols.gemini.tools import (
+    declares_functions,
+    needs_circulation,
+    read_choice,
+    read_tools,
+    write_choice,
+    write_tools,
+)
 from toolwire.reading import finished, verbatim
 from toolwire.wire import Json, Malformed, Object, Path, as_list, as_object, as_text, take_list, take_object, take_text
 
@@ -223,7 +230,7 @@ def write_request(request: Request, ledger: Ledger) -> Object:
         wire: Object = own.wire
         return wire
     # What has no origin counts as our own.
-    writing = Writing(ledger, model, False, own is not origin)
+    writing = Writing(ledger, model, foreign=own is not origin, ids=not model.second)
     out: Object = {} if own is None else _write_model(request.model, own)
     if request.system:
         parts = _write_parts(request.system, writing, None)
@@ -233,7 +240,7 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     boxes = write_tools(request.tools, model, ledger) if request.tools else []
     if boxes:
         out["tools"] = boxes
-    functions = "functionDeclarations" in chain.from_iterable(boxes)
+    functions = declares_functions(boxes)
     config = _write_tool_config(request, boxes, functions, model, ledger)
     if config:
         out["toolConfig"] = config
@@ -344,10 +351,10 @@ def _write_system(parts: list[Object], origin: Origin) -> Object:
 def _write_tool_config(request: Request, boxes: list[Object], functions: bool, model: Family, ledger: Ledger) -> Object:
     declared = functions or any("function_declarations" in box for box in boxes)
     written = write_choice(request.choice, declared, ledger) if request.choice is not None else None
-    config = dict(written) if written is not None else _carried(request.origin, "toolConfig", TOOL_CONFIG.known)
+    config = written if written is not None else _carried(request.origin, "toolConfig", TOOL_CONFIG.known)
     key = "includeServerSideToolInvocations"
     if model.third and needs_circulation(request.tools, boxes) and not config.get(key) and not config.get(snake(key)):
-        config[key] = True
+        config = {**config, key: True}
         what = "the provider shows what its own tools did, because functions stand beside them"
         ledger.note("default-added", place(request), what)
     return config

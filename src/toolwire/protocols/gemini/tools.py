@@ -188,10 +188,17 @@ def _options(origin: Origin | None, key: str) -> Object:
     return options
 
 
+def declares_functions(boxes: list[Object]) -> bool:
+    found = False
+    for box in boxes:
+        found = found or "functionDeclarations" in box
+    return found
+
+
 def needs_circulation(tools: tuple[AnyTool, ...], boxes: list[Object]) -> bool:
     """Built-in tools beside functions work only when their invocations are shown; this wire's clients see to it."""
     added = any(isinstance(tool, HostedTool) and not verbatim(tool.origin, NAME) for tool in tools)
-    return added and len(boxes) > 1 and any("functionDeclarations" in box for box in boxes)
+    return added and len(boxes) > 1 and declares_functions(boxes)
 
 
 def write_choice(choice: ToolChoice, declared: bool, ledger: Ledger) -> Object | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolwire.ir import UNSET, Format, Request, Settings, Thinking, place
+from toolwire.ir import UNSET, Format, Origin, Request, Settings, Thinking, place
 from toolwire.loss import Ledger
 from toolwire.protocols.openai_chat import names
 from toolwire.protocols.openai_chat.details.turns import read_turns, write_content, write_turns
@@ -39,12 +39,13 @@ from toolwire.wire import (
 
 def read_request(body: Object) -> Request:
     reading = Reading(NAME)
+    ordinary = _ORDINARY.issuperset(body)
     if "messages" not in body:
         raise Malformed(None, "`messages` is missing")
     turns = read_turns(body["messages"], (None, "messages"), reading)
     tools = read_tools(body, reading)
     choice = read_choice(body, reading)
-    settings, unsaid = _read_settings(body, reading)
+    settings, unsaid = (UNSET, _NOTHING) if ordinary else _read_settings(body, reading)
     if choice is None:
         if not _CHOICE.isdisjoint(body):
             unsaid |= _CHOICE
@@ -56,16 +57,21 @@ def read_request(body: Object) -> Request:
         turns,
         tools,
         choice,
-        take_bool(body, "stream", None),
+        take_bool(body, "stream", None) if "stream" in body else None,
         settings,
-        origin=reading.origin(body, None, names.KNOWN_REQUEST - unsaid if unsaid else names.KNOWN_REQUEST),
-        strays=tuple(reading.strays),
+        False,
+        Origin(NAME, None, body) if ordinary and not unsaid else _origin(body, unsaid, reading),
+        tuple(reading.strays),
     )
+
+
+def _origin(body: Object, unsaid: frozenset[str], reading: Reading) -> Origin:
+    return reading.origin(body, None, names.KNOWN_REQUEST - unsaid if unsaid else names.KNOWN_REQUEST)
 
 
 def _read_settings(body: Object, reading: Reading) -> tuple[Settings, frozenset[str]]:
     """Settings, and those known keys of which the value has found no place there."""
-    unsaid: frozenset[str] = frozenset()
+    unsaid = _NOTHING
     if _SETTINGS.isdisjoint(body):
         return UNSET, unsaid
     fields: dict[str, Any] = {}
@@ -138,6 +144,8 @@ _READ = {
 }
 _SETTINGS = frozenset((*_READ, *names.LIMIT_KEYS, *names.USER_KEYS, *(key for _, key, _ in names.PLAIN_SETTINGS)))
 _CHOICE = frozenset({"tool_choice", "function_call"})
+_ORDINARY = frozenset({"model", "messages", "tools", "tool_choice", "stream"})
+_NOTHING: frozenset[str] = frozenset()
 
 
 # --- writing --------------------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def read_tools(body: Object, reading: Reading) -> tuple[AnyTool, ...]:
         for item, path in numbered(wire.take_list(body, "functions", None) or [], (None, "functions")):
             node = wire.as_object(item, path)
             found.append(_function(node, path, None, reading.origin(node, path, names.KNOWN_FUNCTION_TOOL)))
-    search = wire.take_object(body, "web_search_options", None)
+    search = wire.take_object(body, "web_search_options", None) if "web_search_options" in body else None
     if search is not None:
         found.append(_read_search(search, (None, "web_search_options"), reading))
     return tuple(found)
@@ -62,15 +62,19 @@ def _read_plain(node: Json, path: Path) -> Tool | None:
         name, kind = inner["name"], node["type"]
     except (LookupError, TypeError):
         return None
-    if kind != "function" or len(node) != 2 or not names.KNOWN_FUNCTION_TOOL.issuperset(inner):
+    if kind != "function" or len(node) != 2:
         return None
-    described, strict = inner.get("description"), inner.get("strict")
+    described, parameters, strict = inner.get("description"), inner.get("parameters"), inner.get("strict")
+    # Three keys are these three, where all are there: then none is unknown.
+    three = len(inner) == 3 and described is not None and parameters is not None
+    if not three and not names.KNOWN_FUNCTION_TOOL.issuperset(inner):
+        return None
     if type(name) is not str or (described is not None and type(described) is not str):
         return None
     if strict is not None and type(strict) is not bool:
         return None
     origin = Origin(NAME, path, node)
-    return Tool(name, described, inner.get("parameters"), "function", None, "", "", strict, None, None, None, origin)
+    return Tool(name, described, parameters, "function", None, "", "", strict, None, None, None, origin)
 
 
 def _read_tool(node: Object, path: Path, reading: Reading) -> AnyTool:
@@ -129,7 +133,8 @@ def write_tools(tools: tuple[AnyTool, ...], family: Family, ledger: Ledger) -> O
     """The keys of a request that declare its tools."""
     out: Object = {}
     for tool in tools:
-        if type(tool) is Tool and not own(tool.origin):
+        origin = tool.origin
+        if type(tool) is Tool and (origin is None or origin.protocol != NAME):
             out.setdefault("tools", []).append(_write_tool(tool, family, ledger))
         elif isinstance(tool, HostedTool):
             _write_hosted(tool, out, family, ledger)
@@ -175,11 +180,12 @@ def _write_tool(tool: Tool, family: Family, ledger: Ledger) -> Object:
     out: Object = {"type": kind, kind: inner}
     if tool.cache is not None or tool.defer or tool.output is not None or tool.namespace:
         _note_tool(tool, out, family, ledger)
-    if not own(tool.origin):
+    origin = tool.origin
+    if origin is None or origin.protocol != NAME:
         return out
     known = names.KNOWN_CUSTOM_TOOL if kind == "custom" else names.KNOWN_FUNCTION_TOOL
-    inner |= sub_keys(tool.origin.wire, kind, known)  # type: ignore[union-attr]
-    return finished(out, tool.origin, NAME)
+    inner |= sub_keys(origin.wire, kind, known)
+    return finished(out, origin, NAME)
 
 
 def _note_tool(tool: Tool, out: Object, family: Family, ledger: Ledger) -> None:

@@ -98,13 +98,12 @@ def read_request(body: Object) -> Request:
         take_bool(body, "stream", None) if "stream" in body else None,
         settings,
         # Earlier turns that the provider holds: an answer, a conversation, or items that are only referred to.
-        "item_reference" in kinds or (not _HELD.isdisjoint(body) and any(map(body.get, _HELD))),
+        "item_reference" in kinds or bool(body.get("previous_response_id") or body.get("conversation")),
         _origin(body, known, reading),
         tuple(reading.strays),
     )
 
 
-_HELD = frozenset({"previous_response_id", "conversation"})
 _kind = methodcaller("get", "type")
 
 

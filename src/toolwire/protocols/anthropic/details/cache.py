@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
-
 from toolwire.loss import Ledger
 from toolwire.protocols.anthropic.names import CACHE
 from toolwire.reading import Reading
@@ -157,11 +155,14 @@ def _with_mark(blocks: list[Object], number: int, mark: Object = MARK) -> list[O
 
 def _steady_marks(body: Object) -> list[Object]:
     """What bears a mark outside the turns."""
+    marks = [body] if body.get("cache_control") else []
+    for tool in body.get("tools") or ():
+        if tool.get("cache_control"):
+            marks.append(tool)
     system = body.get("system")
-    nodes = [body, *body.get("tools", ()), *(system if isinstance(system, list) else ())]
-    if "cache_control" not in chain.from_iterable(nodes):
-        return []
-    return [node for node in nodes if node.get("cache_control")]
+    if type(system) is list:
+        marks += [block for block in system if block.get("cache_control")]
+    return marks
 
 
 def _turn_marks(body: Object) -> list[Object]:

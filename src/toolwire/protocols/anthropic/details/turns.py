@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from msgspec.structs import replace
 
-from toolwire.ir import Media, Origin, Part, Turn, place
+from toolwire.ir import Media, Origin, Part, Text, Turn, place
 from toolwire.loss import Ledger
 from toolwire.protocols.anthropic.details.hosted import disowned
 from toolwire.protocols.anthropic.names import NAME, ROLES, TURN, WIRE_ROLES
@@ -29,7 +29,11 @@ def read_turns(body: Object, reading: Reading) -> tuple[tuple[Turn, ...], bool]:
             role, content = ROLES[node["role"]], node["content"]
         except (KeyError, TypeError):
             _refuse(node, path)
-        parts = read_content(content, (path, "content"), reading)
+        at = (path, "content")
+        if content.__class__ is str and content:
+            parts: tuple[Part, ...] = (Text(content, (), None, None, Origin(NAME, at, content)),)
+        else:
+            parts = read_content(content, at, reading)
         # Two keys are these two, so that none is unknown.
         origin = Origin(NAME, path, node) if len(node) == 2 else reading.origin(node, path, TURN)
         if role == "assistant" and (ours := disowned(parts)) is not None:

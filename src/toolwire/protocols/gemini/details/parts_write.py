@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from toolwire.hosted import retold
 from toolwire.ir import (
     Call,
@@ -46,21 +48,18 @@ from toolwire.reading import finished, verbatim
 from toolwire.wire import Object, embedded, object_or_none
 
 
-class Writing:
+class Writing(Struct):
     """One pass of the writer: what the model can take, the names of the calls so far, media that must follow."""
 
-    __slots__ = ("answer", "family", "foreign", "ids", "ledger", "names", "siblings")
-
-    def __init__(self, ledger: Ledger, family: Family, answer: bool = False, foreign: bool = False) -> None:
-        self.ledger = ledger
-        self.family = family
-        self.answer = answer
-        self.foreign = foreign
-        """Does the whole come from another protocol? Then nothing in it is given back as it was."""
-        self.ids = answer or not family.second
-        """The second generation makes no ids; a call and its result carry one both, or neither."""
-        self.names: dict[str, str] = {}
-        self.siblings: list[Object] = []
+    ledger: Ledger
+    family: Family
+    answer: bool = False
+    foreign: bool = False
+    """Does the whole come from another protocol? Then nothing in it is given back as it was."""
+    ids: bool = True
+    """The second generation makes no ids; a call and its result carry one both, or neither."""
+    names: dict[str, str] = {}
+    siblings: list[Object] = []
 
 
 def foreign(origin: Origin | None) -> bool:

@@ -137,6 +137,7 @@ def read_format(node: Object, path: Path, reading: PartReading) -> Format | None
 
 # --- writing --------------------------------------------------------------------------------------------------------
 
+_PLAIN = frozenset(SETTINGS)
 _plain = attrgetter(*SETTINGS)
 SAID = frozenset({*SETTINGS, "thinking", "format", "tier", "stream_usage"})
 
@@ -146,7 +147,7 @@ def write_generation(settings: Settings, family: Family, functions: bool, ledger
     if not said:
         return {}
     out: Object = {}
-    if not SETTINGS.keys().isdisjoint(said):
+    if not _PLAIN.isdisjoint(said):
         out = {key: value for key, value in zip(SETTINGS.values(), _plain(settings), strict=True) if value is not None}
     if settings.stop is not None:
         out["stopSequences"] = list(settings.stop[:MAX_STOPS])

@@ -20,7 +20,7 @@ from toolwire.wire import Json, Malformed, Object, Path, as_list, as_object, nee
 
 def read_turns(messages: Json, path: Path, reading: Reading) -> tuple[Turn, ...]:
     turns: list[Turn] = []
-    for number, node in enumerate(as_list(messages, path)):
+    for number, node in enumerate(messages if messages.__class__ is list else as_list(messages, path)):
         at = (path, number)
         turns.append(read_plain(node, at, reading) or _read_turn(as_object(node, at), at, reading))
     return tuple(turns)

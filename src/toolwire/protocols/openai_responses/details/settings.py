@@ -40,6 +40,7 @@ PLAIN = {
 }
 """Keys that hold one setting each: our field, and how to take it."""
 
+_KEYS = frozenset(PLAIN)
 OTHER = frozenset({"include", "user", "reasoning", "text"})
 NONE: frozenset[str] = frozenset()
 
@@ -62,14 +63,18 @@ def read_settings(body: Object, reading: Reading) -> tuple[Settings, frozenset[s
     """The settings, and the keys beside the plain ones that they have understood whole."""
     fields: dict[str, Json] = {}
     where: dict[str, Path] = {}
-    for key in filter(body.__contains__, PLAIN):
+    found = _KEYS.intersection(body)
+    for key in found if len(found) < 2 else filter(found.__contains__, PLAIN):
         field, take = PLAIN[key]
         value = take(body, key, None)
         if value is not None:
             fields[field] = value
             where[field] = (None, key)
     said = NONE if OTHER.isdisjoint(body) else _read_other(body, fields, where, reading)
-    return (Settings(**fields, where=where) if fields else UNSET), said
+    if not fields:
+        return UNSET, said
+    fields["where"] = where
+    return Settings(**fields), said
 
 
 def _read_other(body: Object, fields: dict[str, Json], where: dict[str, Path], reading: Reading) -> frozenset[str]:
