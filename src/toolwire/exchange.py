@@ -132,14 +132,14 @@ class Exchange:
         if kept:
             self._before = before = memory.Before(request)
             request = restoring.restored(request, before, kept, self._maker, provider.rules, ledger)
-        hosted = _has_hosted(request)
-        if hosted or options.policy:
+        runs_some = _has_hosted(request)
+        if runs_some or options.policy:
             request = self._arranged(request, ledger)
-            hosted = _has_hosted(request)
+            runs_some = _has_hosted(request)
         arranged = request.tools
         request, self._plan, self._taken = outbound(request, provider, ledger, options)
         self._sent, self.continues = request, request.continues
-        self._may_pause = self.crossing and (hosted if request.tools is arranged else _has_hosted(request))
+        self._may_pause = self.crossing and (runs_some if request.tools is arranged else _has_hosted(request))
         return Translation(encode(provider.write_request(request, ledger)), ledger, request.model, bool(request.stream))
 
     @property
