@@ -80,7 +80,7 @@ def set_fields(settings: Settings) -> Collection[str]:
             if getattr(settings, field, None) is None:
                 break
         else:
-            return where.keys()
+            return where
     fields = settings.__struct_fields__
     return [field for field, value in zip(fields, values, strict=True) if value is not None and field != "where"]
 

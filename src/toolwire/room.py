@@ -20,7 +20,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """What this protocol demands of a request; the steps in `translate` read these, never a room's name."""
 
     name_pattern: re.Pattern[str]
-    """Legal tool names, the whole name."""
+    """Legal tool names, the whole name. Every ASCII identifier is one, as far as `name_limit` allows."""
     name_limit: int = 64
     id_pattern: re.Pattern[str] = re.compile(r"[A-Za-z0-9_-]+")
     id_limit: int = 64
