@@ -23,8 +23,12 @@ class Reading(Struct):
         """The origin of a node whose reader knows these keys; others are kept, and noted when they say something."""
         if known.issuperset(node):
             return Origin(self.protocol, path, node)
-        extra = {key: value for key, value in node.items() if key not in known}
-        self.strays.extend(Stray(path, key) for key, value in extra.items() if says_something(value))
+        extra: Object = {}
+        for key, value in node.items():
+            if key not in known:
+                extra[key] = value
+                if value or says_something(value):
+                    self.strays.append(Stray(path, key))
         return Origin(self.protocol, path, node, extra)
 
     def whole(self, value: Json, path: Path) -> Origin:

@@ -259,7 +259,10 @@ class AnswerSteps(Struct, eq=False):
                 fields["id"] = id
             if not way.known_request:
                 self.ledger.note("request-missing", place(call), f"`{call.name}` is given as the provider called it")
-        return changed(call, **fields) if fields else call
+        if not fields:
+            return call
+        # Another protocol's writer gives no node back verbatim, so its origin need not be let go of.
+        return replace(call, **fields) if self.slots.crossing else changed(call, **fields)
 
     def plainly(self, call: Call, choice: int) -> Call:
         """A whole call of which only the name and the id may differ."""

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from msgspec.structs import replace
 
 from toolwire.fold import fold, unfold
 from toolwire.ids import legal
-from toolwire.ir import Call, Choice, Finish, Origin, Response, Text
+from toolwire.ir import Call, Choice, Finish, Origin, Part, Response, Text
 from toolwire.policy.back import UNDONE
 from toolwire.room import Rules
 from toolwire.steps.answers import AnswerSteps, Way
+from toolwire.steps.naming import Plan
 from toolwire.wire import is_object_text
 
 _UNSAID = ("stop", "other")
 """Endings that do not say that there are calls."""
-_TOLD_ANEW = frozenset({*_UNSAID, "length", "context"})
-"""These, and those that may have cut a call off."""
+_CUTS = ("length", "context")
+"""Endings that may have cut a call off."""
+_TOLD_ANEW = frozenset({*_UNSAID, *_CUTS})
 
 
 def stays(response: Response, rules: Rules, taken: frozenset[str]) -> bool:
@@ -46,18 +46,16 @@ def stays(response: Response, rules: Rules, taken: frozenset[str]) -> bool:
 
 def answered(response: Response, steps: AnswerSteps) -> Response:
     """A whole answer as the client shall have it."""
-    calls = _plain_calls(response, steps.way) if steps.slots.crossing else None
-    if calls is None:
+    if not steps.slots.crossing or not _is_plain(response, steps.way):
         return _taken_apart(response, steps)
-    # Most answers are so: only names, ids and endings may differ, and mostly do not.
-    made: list[Call] = []
+    # Only names, ids and endings may differ.
+    choices: list[Choice] = []
     alike = True
-    for choice, call in calls:
-        one = steps.plainly(call, choice.index)
-        made.append(one)
-        if one is not call or (choice.finish is not None and choice.finish.kind in _UNSAID):
-            alike = False
-    return response if alike else _recalled(response, iter(made))
+    for choice in response.choices:
+        one = _recalled(choice, steps)
+        choices.append(one)
+        alike = alike and one is choice
+    return response if alike else replace(response, choices=tuple(choices))
 
 
 def _taken_apart(response: Response, steps: AnswerSteps) -> Response:
@@ -68,43 +66,50 @@ def _taken_apart(response: Response, steps: AnswerSteps) -> Response:
     return replace(folded, choices=choices, origin=_loosened(response.origin), strays=response.strays)
 
 
-def _plain_calls(response: Response, way: Way) -> list[tuple[Choice, Call]] | None:
-    """The calls of an answer of text and calls of functions, whole and without seals, in which nothing but a name or an
-    id needs another look; None for any other."""
-    calls: list[tuple[Choice, Call]] = []
-    for choice in response.choices:
+def _is_plain(response: Response, way: Way) -> bool:
+    """Is it an answer of text and calls of functions, whole and without seals, in which nothing but a name or an id
+    needs another look?"""
+    choices, ruled = response.choices, way.undo is not UNDONE and bool(way.undo)
+    for choice in choices:
+        # Only an ending that cuts tells anything of arguments that are no object.
+        uncut = len(choices) == 1 and choice.finish is not None and choice.finish.kind not in _CUTS
         for part in choice.parts:
-            kind = type(part)
-            if kind is Text and part.seal is None:  # type: ignore[union-attr]
-                continue
-            if kind is not Call or not _is_plain(part, way):  # type: ignore[arg-type]
-                return None
-            calls.append((choice, part))  # type: ignore[arg-type]
-    return calls
+            if type(part) is Call:
+                if part.seal is not None or part.incomplete or not (uncut or is_object_text(part.arguments)):
+                    return False
+                if ruled or not _is_function(part, way.plan):
+                    return False
+            elif type(part) is not Text or part.seal is not None:
+                return False
+    return True
 
 
-def _is_plain(call: Call, way: Way) -> bool:
-    if call.kind != "function" or call.seal is not None or call.incomplete or not is_object_text(call.arguments):
+def _is_function(call: Call, plan: Plan) -> bool:
+    """Is it one to the client too, with the same parameters?"""
+    if call.kind != "function" or call.name in plan.shapes:
         return False
-    plan = way.plan
-    if plan.names:
-        original = plan.original(call.name)
-        if original is not None and original.kind != "function":
-            return False
-    return call.name not in plan.shapes and (way.undo is UNDONE or not way.undo)
+    original = plan.original(call.name) if plan.names else None
+    return original is None or original.kind == "function"
 
 
-def _recalled(response: Response, calls: Iterator[Call]) -> Response:
-    """The answer with these calls. Its origins may stay as they are: only its own protocol would write them again."""
-    choices: list[Choice] = []
-    for choice in response.choices:
-        parts = tuple([next(calls) if type(part) is Call else part for part in choice.parts])
-        finish = choice.finish
-        if finish is not None and finish.kind in _UNSAID and Call in map(type, parts):
-            # An ending with calls is told so, whatever the provider calls it.
-            finish = Finish("calls", finish.raw, origin=finish.origin)
-        choices.append(Choice(choice.index, parts, finish, choice.origin))
-    return replace(response, choices=tuple(choices))
+def _recalled(choice: Choice, steps: AnswerSteps) -> Choice:
+    """A choice with its calls as the client knows them. Its origins may stay as they are: only its own protocol would
+    write them again."""
+    parts: list[Part] = []
+    called, alike = False, True
+    for part in choice.parts:
+        if type(part) is Call:
+            call = steps.plainly(part, choice.index)
+            called, alike = True, alike and call is part
+            part = call
+        parts.append(part)
+    finish = choice.finish
+    if called and finish is not None and finish.kind in _UNSAID:
+        # An ending with calls is told so, whatever the provider calls it.
+        finish = Finish("calls", finish.raw, "", "", finish.origin)
+    elif alike:
+        return choice
+    return Choice(choice.index, tuple(parts), finish, choice.origin)
 
 
 def _loosened(origin: Origin | None) -> Origin | None:

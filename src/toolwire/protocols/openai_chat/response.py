@@ -123,12 +123,6 @@ _NOT_COUNTED = (None, None, None)
 
 
 def read_usage(node: Object, path: Path, reading: Reading) -> Usage:
-    if not names.KNOWN_USAGE.issuperset(node):
-        _note_counts(node, path, reading)
-    return _counted(node, path)
-
-
-def _counted(node: Object, path: Path) -> Usage:
     """Counts. A vendor that leaves thinking out of `completion_tokens` is known by its total."""
     into: Json
     out: Json
@@ -136,7 +130,13 @@ def _counted(node: Object, path: Path) -> Usage:
     usual = type(into) is type(out) is type(total) is int
     if usual and len(node) == 3:
         return Usage(into, out, None, None, None, total, Origin(NAME, path, node))
-    read, written, thought = [_detail(node, path, group, key) for _, group, key in _DETAILS]
+    _note_counts(node, path, reading)
+    read = written = thought = None
+    if isinstance(details := node.get("prompt_tokens_details"), dict):
+        at = (path, "prompt_tokens_details")
+        read, written = take_int(details, "cached_tokens", at), take_int(details, "cache_write_tokens", at)
+    if isinstance(details := node.get("completion_tokens_details"), dict):
+        thought = take_int(details, "reasoning_tokens", (path, "completion_tokens_details"))
     if read is None and not _ANY_CACHED.isdisjoint(node):
         read = next(take_int(node, key, path) for key in _VENDOR_CACHED if key in node)
     if not usual:
@@ -145,11 +145,6 @@ def _counted(node: Object, path: Path) -> Usage:
     if thought and total == into + out + thought:
         out += thought
     return Usage(into, out, read, written, thought, total, Origin(NAME, path, node))
-
-
-def _detail(node: Object, path: Path, group: str, key: str) -> int | None:
-    held = node.get(group)
-    return take_int(held, key, (path, group)) if isinstance(held, dict) else None
 
 
 def _note_counts(node: Object, path: Path, reading: Reading) -> None:
@@ -361,4 +356,4 @@ def glance(data: bytes) -> Glance | None:
     found = _glance(data)
     if found is None or found.error is not None or not found.choices:
         return None
-    return Glance(found.model, _counted(found.usage, None) if found.usage else None)
+    return Glance(found.model, read_usage(found.usage, None, Reading(NAME)) if found.usage else None)
