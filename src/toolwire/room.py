@@ -100,8 +100,8 @@ class Context(msgspec.Struct, frozen=True):
 class StreamReader(Protocol):
     """Bytes of one answer in, events out; `close` at the end of input. Never raises for what the peer sends.
 
-    It may also have `again(data) -> str | None`: where these bytes are one frame that can only be more text of the part
-    of which the last event was a delta, that text; None for all other bytes, which are then fed.
+    It may also have `again`, which is there after bytes were fed that ended with a delta: where the next bytes are one
+    frame that can only be more text of that part, it gives that text; None for all other bytes, which are then fed.
     """
 
     def feed(self, data: bytes) -> list[Event]: ...

@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 
 MAX_FRAME = 64 * 1024 * 1024
+_LONG = MAX_FRAME // 16
+"""However a shorter text is spelled, its frame is not too long."""
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 _decode_text = msgspec.json.Decoder(str).decode
@@ -131,12 +133,13 @@ class Splitter:
 class Alike:
     """A frame that comes once more but for one text in it: known by its bytes, without a look inside."""
 
-    __slots__ = ("_end", "_lead", "_not", "_start", "_take", "_trail", "met", "size")
+    __slots__ = ("_after", "_before", "_lead", "_not", "_take", "_text", "_trail", "met", "size")
 
     def __init__(self, lead: bytes, trail: bytes, take: Take | None, but: str) -> None:
         self._lead = lead + b'"'
         self._trail = b'"' + trail
-        self._start, self._end = len(lead) + 1, -len(trail) - 1
+        self._before, self._text = slice(len(self._lead)), slice(len(lead), -len(trail))
+        self._after = slice(-len(self._trail), None)
         self._take = take
         """Who keeps the text."""
         self._not = but
@@ -149,19 +152,20 @@ class Alike:
     def text(self, data: bytes) -> str | None:
         """The text of the next such frame, if these bytes are that frame and nothing else. Only for bytes that begin
         where a frame begins; the splitter need not see them then."""
-        start, end = self._start, self._end
-        if data[:start] != self._lead or data[end:] != self._trail or len(data) > MAX_FRAME:
+        if data[self._before] != self._lead or data[self._after] != self._trail:
             return None
         try:
-            text = _decode_text(data[start - 1 : end + 1])
+            text = _decode_text(data[self._text])
         except ValueError:
             return None
-        if not text or (self._not and text.startswith(self._not)):
+        size = len(text)
+        if not 0 < size < _LONG or (self._not and text.startswith(self._not)):
             return None
-        if self._take is not None:
-            self._take(text)
+        take = self._take
+        if take is not None:
+            take(text)
         self.met += 1
-        self.size += len(text)
+        self.size += size
         return text
 
 

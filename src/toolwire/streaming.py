@@ -84,7 +84,7 @@ class StreamTranslation:
 
     def _read_anew(self) -> None:
         self._reader: StreamReader = self._exchange.provider.stream_reader()
-        self._again: Again | None = None
+        self.again: Again | None = None
         """What knows more of the part that grows by the bytes alone, where the reader can do that."""
 
     @property
@@ -110,15 +110,15 @@ class StreamTranslation:
         return self.rounds is not None and self.rounds.paused
 
     def feed(self, data: bytes) -> bytes:
-        if self._again is not None:
-            text = self._again(data)
+        if self.again is not None:
+            text = self.again(data)
             if text is not None:
                 for take in self._takers:
                     take(text)
                 return self._more(text)
         events = self._reader.feed(data)
         out = self._one(events[0]) if self._growing is not None and len(events) == 1 else self._through(events)
-        self._again = None if self._growing is None else getattr(self._reader, "again", None)
+        self.again = None if self._growing is None else getattr(self._reader, "again", None)
         return out
 
     def feed_whole(self, body: Body) -> bytes:

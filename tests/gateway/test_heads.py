@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from toolwire.gateway.accepted import Connection
 from toolwire.gateway.heads import LONGEST
+from toolwire.gateway.outbox import Outbox
 from toolwire.gateway.request import Request
 
 Seen = tuple[str, str, str, dict[str, str], bytes | None, bool, bool]
@@ -43,6 +44,7 @@ class Desk:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
+        self.outbox = Outbox(loop)
         self.started: list[Request] = []
 
     def time(self) -> float:

@@ -11,6 +11,7 @@ from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrad
 
 from toolwire.gateway.heads import Head, remembered
 from toolwire.gateway.incoming import joined
+from toolwire.gateway.outbox import Outbox
 from toolwire.gateway.request import LINES, Request, parted
 
 MAX_HEAD = 64 * 1024
@@ -29,6 +30,7 @@ class Host(Protocol):
     """What a connection needs of the server that took it."""
 
     loop: asyncio.AbstractEventLoop
+    outbox: Outbox
     time: Callable[[], float]
 
     def came(self, connection: Connection) -> None: ...
@@ -73,6 +75,7 @@ class Connection(asyncio.Protocol):
         "deaf",
         "full",
         "loop",
+        "outbox",
         "peer",
         "transport",
     )
@@ -81,6 +84,7 @@ class Connection(asyncio.Protocol):
         self._server = server
         self.loop = server.loop
         self.clock = server.time
+        self.outbox = server.outbox
         self._parser = HttpRequestParser(self)
         self._waiting: deque[Request] = deque()
         self._reading: Request | None = None

@@ -23,6 +23,7 @@ from toolwire.keeping import Tap
 from toolwire.loss import Ledger
 from toolwire.room import Room
 from toolwire.rounds import Rounds
+from toolwire.sse import Again
 from toolwire.wire import Json, Object
 
 
@@ -160,6 +161,8 @@ class Streaming(Protocol):
     def called(self) -> bool: ...
 
     rounds: Rounds | None
+    again: Again | None
+    """What knows more of the last text by its bytes; while there is one, nothing that came was a failure."""
 
     @property
     def kept(self) -> Mapping[str, bytes]: ...

@@ -50,7 +50,7 @@ class Passing:
     def __init__(self, room: Room) -> None:
         self._room = room
         self._reader = room.stream_reader()
-        self._again: Again | None = None
+        self.again: Again | None = None
         """What knows a piece that needs no look, while all before it was looked at."""
         self._hopes = _HOPES if hasattr(self._reader, "again") else 0
         self._held = b""
@@ -95,12 +95,12 @@ class Passing:
         return self._calls.any
 
     def feed(self, data: bytes) -> bytes:
-        if self._again is not None and self._again(data) is not None:
+        if self.again is not None and self.again(data) is not None:
             self._hopes = _HOPES
             return data
         unseen = self._unseen
         unseen += data
-        self._again = None
+        self.again = None
         if self._hopes or len(unseen) > _MOST:
             self._hopes = max(0, self._hopes - 1)
             self._look()
@@ -120,7 +120,7 @@ class Passing:
         unseen = bytes(self._unseen)
         self._unseen.clear()
         events = self._reader.feed(unseen)
-        self._again = getattr(self._reader, "again", None)
+        self.again = getattr(self._reader, "again", None)
         if not events:
             return
         self._last = events[-1]

@@ -139,7 +139,9 @@ async def _poured(flow: Flow, put: Callable[[bytes], bool]) -> bytes | Fault | N
 
     def hand_on(data: bytes) -> bool:
         out = feed(data)
-        return put(scrubbed(out, line) if key and key in out and stream.failure is not None else out)
+        if stream.again is None and key and out.find(key) >= 0 and stream.failure is not None:
+            out = scrubbed(out, line)
+        return put(out)
 
     if flow.waiting is None:
         return await flow.source.pour(hand_on)

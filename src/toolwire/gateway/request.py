@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from toolwire.gateway.call import Reply
 from toolwire.gateway.incoming import Gone, Incoming
+from toolwire.gateway.outbox import Outbox
 
 HIGH = 1024 * 1024
 """More unread bytes of a body than this, and the socket is left alone until somebody wants them."""
@@ -30,10 +31,21 @@ _RESET = struct.pack("ii", 1, 0)
 """A socket with this is reset when it is closed."""
 
 
+class _Heads(dict[int, bytes]):
+    """What stands before a chunk that may go out at once, by its length; nothing for what is not short."""
+
+    def __missing__(self, size: int) -> bytes:
+        return self.setdefault(size, b"%x\r\n" % size) if 0 < size <= LARGE else b""
+
+
+_heads = _Heads()
+
+
 class Line(Protocol):
     """What a request needs of the connection that it came on."""
 
     loop: asyncio.AbstractEventLoop
+    outbox: Outbox
     transport: asyncio.Transport
     clock: Callable[[], float]
     peer: str
@@ -206,11 +218,15 @@ class Request(Incoming):
 
     def put(self, data: bytes) -> bool:
         size = len(data)
-        if not self._flows or not size or size > LARGE:
+        head = _heads[size]
+        if not head or not self._flows:
             return self._put_otherwise(data)
         line = self._line
         self.sent += size
-        line.loop.call_soon(self._next, b"%x\r\n%b\r\n" % (size, data))
+        due = line.outbox.due
+        if not due:
+            line.loop.call_soon(line.outbox.flush)
+        due.append((self._next, head + data + b"\r\n"))
         return line.full is None
 
     def _put_otherwise(self, data: bytes) -> bool:
@@ -242,7 +258,7 @@ class Request(Incoming):
         if not more and (self._promised is None or self._bare or self._promised == str(self.sent)):
             self._end(head, data)
             return
-        self._line.loop.call_soon(self._next, self._joined(head, data))
+        self._line.outbox.put(self._next, self._joined(head, data))
         if more:
             self._flows = self._chunked and not self._bare
         else:
@@ -251,13 +267,13 @@ class Request(Incoming):
     def _end(self, head: bytes, body: bytes) -> None:
         self.begun = self.over = True
         self._flows = False
-        self._line.loop.call_soon(self._last, self._joined(head, body))
+        self._line.outbox.put(self._last, self._joined(head, body))
 
     def _joined(self, head: bytes, body: bytes) -> bytes:
         """Both for one write, or the body alone behind a head that is on its way."""
         if not head or len(body) <= JOINED:
             return head + body
-        self._line.loop.call_soon(self._next, head)
+        self._line.outbox.put(self._next, head)
         return body
 
     def _next(self, data: bytes) -> None:
@@ -273,10 +289,10 @@ class Request(Incoming):
         if not self.over:
             self.over = True
             self._flows = False
-            self._line.loop.call_soon(self._cut)
+            self._line.outbox.put(self._cut, b"")
 
-    def _cut(self) -> None:
-        """After what was said so far."""
+    def _cut(self, data: bytes) -> None:
+        """After what was said so far; there is nothing more to say."""
         transport = self._line.transport
         connected = transport.get_extra_info("socket")
         if self._old and connected is not None and not transport.is_closing():

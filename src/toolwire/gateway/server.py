@@ -14,6 +14,7 @@ from typing import Any
 
 from toolwire.gateway.accepted import Connection
 from toolwire.gateway.incoming import Gone, Incoming
+from toolwire.gateway.outbox import Outbox
 from toolwire.gateway.request import Request
 
 SWEEP = 5.0
@@ -32,6 +33,7 @@ class Server:
         self._broken = broken
         self.loop = asyncio.get_running_loop()
         self.time = self.loop.time
+        self.outbox = Outbox(self.loop)
         self.connections: set[Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self._sweep = self.loop.call_later(SWEEP, self._tick)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from toolwire.gateway.outbox import Outbox
 from toolwire.gateway.settings.config import Deadlines
 from toolwire.gateway.upstream.address import Address
 from toolwire.gateway.upstream.connection import MAX_AGE, SLICE, Connection
@@ -160,6 +161,7 @@ class Client:
         self._deadlines = deadlines
         self._sites: dict[Address, _Site] = {}
         self._trust = Trust()
+        self._outbox = Outbox(asyncio.get_running_loop())
         self._closed = False
 
     async def send(
@@ -199,9 +201,9 @@ class Client:
         await asyncio.sleep(0)
 
     async def _connect(self, site: _Site) -> Connection | Fault:
-        deadlines, peer = self._deadlines, site.peer
+        deadlines, peer, outbox = self._deadlines, site.peer, self._outbox
         connection = await site.dialer.dial(
-            deadlines.connect, lambda: Connection(peer, deadlines, site.idle, site.everyone)
+            deadlines.connect, lambda: Connection(peer, deadlines, outbox, site.idle, site.everyone)
         )
         if self._closed and isinstance(connection, Connection):
             connection.drop()

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
+from toolwire.gateway.outbox import Outbox
 from toolwire.gateway.settings.config import Deadlines
 from toolwire.gateway.upstream.faults import Fault
 from toolwire.gateway.upstream.waiting import BEGUN, BODY, DONE, HEAD, IDLE, WRITABLE, Sink, Waiting
@@ -54,6 +55,7 @@ class Connection(Waiting):
         "_everyone",
         "_farewell",
         "_idle",
+        "_outbox",
         "_parser",
         "_paused",
         "_secured",
@@ -65,8 +67,11 @@ class Connection(Waiting):
         "status",
     )
 
-    def __init__(self, peer: str, deadlines: Deadlines, idle: list[Connection], everyone: set[Connection]) -> None:
+    def __init__(
+        self, peer: str, deadlines: Deadlines, outbox: Outbox, idle: list[Connection], everyone: set[Connection]
+    ) -> None:
         super().__init__(peer, deadlines)
+        self._outbox = outbox
         self._idle = idle
         self._everyone = everyone
         self.on_body = self.pieces.append
@@ -98,7 +103,7 @@ class Connection(Waiting):
             self._loop.call_soon(self.fail, fault)
         elif len(body) <= JOINED:
             # At the end of the loop's round, with what others have to say.
-            self._loop.call_soon(self._say, head + body)
+            self._outbox.put(self._say, head + body)
         elif len(body) <= SLICE:
             self._transport.write(head)
             self._transport.write(body)
@@ -183,7 +188,7 @@ class Connection(Waiting):
         self._everyone.add(self)
 
     def data_received(self, data: bytes) -> None:
-        sink, pieces = self._sink, self.pieces
+        sink = self._sink
         if sink is None:
             self._gather(data)
             return
@@ -194,13 +199,16 @@ class Connection(Waiting):
             self._garbled(error)
             return
         self.heard_at = self._loop.time()
+        pieces = self.pieces
         if not pieces:
             if self.phase == BODY:
                 self._count_barren(len(data))
             return
         self._barren = 0
-        body = b"".join(pieces)
-        pieces.clear()
+        body = pieces.pop()
+        if pieces:
+            body = b"".join((*pieces, body))
+            pieces.clear()
         try:
             if not sink(body):
                 self._sink = None

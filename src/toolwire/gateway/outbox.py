@@ -1,0 +1,36 @@
+"""What goes out at the end of the loop's round: one callback of the loop for all of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+Write = Callable[[bytes], None]
+
+
+class Outbox:
+    """Writes that wait for the end of the round, in their order. One for all connections of a loop."""
+
+    __slots__ = ("_loop", "due")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.due: list[tuple[Write, bytes]] = []
+        """Whoever adds the first one has `flush` called soon."""
+
+    def put(self, write: Write, data: bytes) -> None:
+        if not self.due:
+            self._loop.call_soon(self.flush)
+        self.due.append((write, data))
+
+    def flush(self) -> None:
+        left, self.due = iter(self.due), []
+        try:
+            for write, data in left:
+                write(data)
+        except BaseException:
+            # The loop tells of it; what others have to say must not be lost with it.
+            later, self.due = self.due, []
+            for write, data in (*left, *later):
+                self.put(write, data)
+            raise

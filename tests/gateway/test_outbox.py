@@ -1,0 +1,51 @@
+"""What goes out at the end of the loop's round: in its order, and whole."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from toolwire.gateway.outbox import Outbox
+
+
+def told(faults: list[Any]) -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda _, context: faults.append(context["exception"]))
+    return loop
+
+
+def rounds(loop: asyncio.AbstractEventLoop, count: int) -> None:
+    for _ in range(count):
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+
+
+def test_all_of_a_round_leaves_at_its_end_in_order() -> None:
+    loop = asyncio.new_event_loop()
+    outbox, said = Outbox(loop), list[bytes]()
+    outbox.put(said.append, b"a")
+    outbox.put(said.append, b"b")
+    assert said == []
+    rounds(loop, 1)
+    assert said == [b"a", b"b"]
+    outbox.put(said.append, b"c")
+    rounds(loop, 1)
+    assert said == [b"a", b"b", b"c"]
+    loop.close()
+
+
+def test_one_that_fails_takes_nothing_from_the_others() -> None:
+    faults: list[Any] = []
+    loop = told(faults)
+    outbox, said = Outbox(loop), list[bytes]()
+
+    def fails(data: bytes) -> None:
+        outbox.put(said.append, b"later")
+        raise ValueError(data)
+
+    for write, data in ((said.append, b"a"), (fails, b"x"), (fails, b"y"), (said.append, b"b")):
+        outbox.put(write, data)
+    rounds(loop, 5)
+    assert said == [b"a", b"b", b"later", b"later"]
+    assert [error.args for error in faults] == [(b"x",), (b"y",)]
+    loop.close()
