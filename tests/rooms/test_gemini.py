@@ -22,6 +22,7 @@ from toolwire.events import (
     ResponseFailed,
     ResponseStart,
     TextDelta,
+    UsageUpdate,
 )
 from toolwire.fold import fold, unfold
 from toolwire.ir import (
@@ -669,3 +670,31 @@ def test_no_sentinel_reaches_a_client() -> None:
     out = written(events_of((SAMPLES / "negative" / "gemini_done_sentinel.sse").read_bytes()))
     assert b"DONE" not in out
     assert isinstance(events_of((SAMPLES / "negative" / "gemini_done_sentinel.sse").read_bytes())[-2].frame, Frame)
+
+
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
+@pytest.mark.parametrize("text_first", [True, False])
+def test_more_of_a_text_is_known_by_its_bytes_whatever_its_counts(end: bytes, text_first: bool) -> None:
+    reader = ROOM.stream_reader()
+
+    def chunk(text: bytes, counts: bytes) -> bytes:
+        said = b'"candidates":[{"content":{"parts":[{"text":%b}],"role":"model"}}]' % text
+        told = b'"usageMetadata":%b' % counts
+        return b"data: {%b,%b}%b" % (*((said, told) if text_first else (told, said)), end)
+
+    reader.feed(chunk(b'"a"', b'{"promptTokenCount":1}'))
+    pieces = [
+        (b'"b"', b'{"promptTokenCount":2}'),
+        (b'"c"', b'{"promptTokenCount":2}'),
+        (b'"c"', b"null"),
+        (b'""', b"{}"),
+    ]
+    assert [reader.again(chunk(*piece)) for piece in pieces] == ["b", "c", None, None]
+    # Not a chunk at all: what stands between text and counts is missing, or a line ends there.
+    whole = chunk(b'"d"', b'{"promptTokenCount":1}')
+    assert reader.again(whole.replace(b'],"role":"model"}}]', b"")) is None
+    assert reader.again(whole.replace(b'{"promptTokenCount"', b'\n{"promptTokenCount"')) is None
+    assert reader.again(chunk(b'"d"', b'{"promptTokenCount":5}')) == "d"
+    stop = b'data: {"candidates":[{"content":{"parts":[{"text":""}]},"finishReason":"STOP"}]}' + end
+    events = [*reader.feed(stop), *reader.close()]
+    assert [event.usage.input for event in events if isinstance(event, UsageUpdate)] == [5]

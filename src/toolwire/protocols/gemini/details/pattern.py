@@ -27,26 +27,41 @@ _decode_text = Decoder(str).decode
 class Counted:
     """A chunk known by its bytes, as `sse.Alike`, but for its counts, which grow with the text."""
 
-    __slots__ = ("_counts", "_end", "_lead", "_mid", "_start", "_take", "_text_first", "_trail", "met", "usage")
+    __slots__ = (
+        "_after",
+        "_before",
+        "_counts",
+        "_inside",
+        "_lead",
+        "_mid",
+        "_take",
+        "_text_first",
+        "_trail",
+        "met",
+        "usage",
+    )
 
-    def __init__(self, lead: bytes, mid: bytes, trail: bytes, text_first: bool, channel: Channel) -> None:
+    def __init__(
+        self, lead: bytes, mid: bytes, trail: bytes, text_first: bool, counts: bytes, channel: Channel
+    ) -> None:
         self._lead, self._mid, self._trail = lead, mid, trail
-        self._start, self._end = len(lead), -len(trail)
+        self._before, self._after = slice(len(lead)), slice(-len(trail), None)
+        self._inside = slice(len(lead), -len(trail))
         self._text_first = text_first
         self._take = channel.pieces.append
-        self._counts = b""
-        self.usage: Object = {}
+        self._counts = counts
+        self.usage: Object = _decode_usage(counts)
         self.met = 0
 
     def text(self, data: bytes) -> str | None:
-        start, end = self._start, self._end
-        if data[:start] != self._lead or data[end:] != self._trail or len(data) > MAX_BYTES:
+        if data[self._before] != self._lead or data[self._after] != self._trail or len(data) > MAX_BYTES:
             return None
         # Where both are JSON, it is this chunk, however often the bytes between them stand in it.
-        first, _, second = data[start:end].partition(self._mid)
-        counts, text = (second, first) if self._text_first else (first, second)
+        text, _, counts = data[self._inside].partition(self._mid)
+        if not self._text_first:
+            text, counts = counts, text
         try:
-            found = _decode_text(text) if text[:1] == b'"' and text[-1:] == b'"' else ""
+            found = _decode_text(b'"' + text + b'"')
             if found and counts != self._counts:
                 self._count(counts)
         except (ValueError, RecursionError):
@@ -87,13 +102,15 @@ def _pattern(body: bytes, text: bytes, counts: bytes, end: bytes, channel: Chann
     text_first = trail.find(_USAGE) >= 0
     if text_first:
         mid, _, trail = trail.partition(counts)
-        other = lead + _OTHER + mid + _TOLD + trail
+        lead, mid = lead + b'"', b'"' + mid
+        other = lead + b"?" + mid + _TOLD + trail
     else:
         lead, _, mid = lead.rpartition(counts)
-        other = lead + _TOLD + mid + _OTHER + trail
+        mid, trail = mid + b'"', b'"' + trail
+        other = lead + _TOLD + mid + b"?" + trail
     more = decode_more(other)
     found = _text(more) == "?" and more.usageMetadata == {"?": 0}
-    return Counted(b"data: " + lead, mid, trail + end, text_first, channel) if found else None
+    return Counted(b"data: " + lead, mid, trail + end, text_first, counts, channel) if found else None
 
 
 def _text(more: More) -> str:
