@@ -35,6 +35,7 @@ DEFAULTS: dict[str, tuple[Any, ...]] = {
     "includeThoughts": (True,),
     "include_thoughts": (True,),
     "detail": ("auto",),
+    "store": (False,),
 }
 """Values that say what a wire takes for granted anyway."""
 
