@@ -51,3 +51,18 @@ def test_what_is_seen_does_not_depend_on_the_pieces(name: str, path: Path, more:
 def test_there_are_streams_of_every_protocol() -> None:
     assert len({name for name, _ in STREAMS}) == 4
     assert any(len(frames(path.read_bytes())) > 10 for _, path in STREAMS)
+
+
+DELTA = b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[%b]}\n\n'
+MORE = DELTA % b'{"index":0,"delta":{"content":"a"},"finish_reason":null}'
+ERROR = b'data: {"error":{"message":"sk-secret is not known","type":"server_error"}}\n\n'
+
+
+@pytest.mark.parametrize(("last", "known"), [(MORE, True), (ERROR + MORE, False), (MORE + ERROR, False)])
+def test_nothing_behind_a_failure_is_known_by_its_bytes(last: bytes, known: bool) -> None:
+    """Such a piece would not be searched for a key that the provider repeats."""
+    passing = Passing(ROOMS["openai-chat"])
+    for piece in (MORE, MORE, MORE, last):
+        passing.feed(piece)
+    assert (passing.again is not None) is known
+    assert (passing.failure is None) is known

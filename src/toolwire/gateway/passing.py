@@ -110,7 +110,7 @@ class Passing:
 
     def _whole(self, data: bytes) -> bytes:
         """Up to the last end of a frame; the rest is held back."""
-        end = max(data.rfind(mark) + len(mark) if mark in data else 0 for mark in _ENDS)
+        end = max(data.rfind(mark) + len(mark) if data.find(mark) >= 0 else 0 for mark in _ENDS)
         self._held = data[end:]
         return data[:end]
 
@@ -129,6 +129,8 @@ class Passing:
             self._begun = True
         for event in compress(events, map(not_, growth)):
             self._see(event)
+        if self._failure is not None:
+            self.again = None  # what follows may repeat a key, and is looked into
 
     def _see(self, event: Event) -> None:
         if isinstance(event, ResponseStart):
