@@ -11,10 +11,10 @@ LOCK  := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-
          --no-header --no-annotate pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-agents test-agents-full lint types check format bench bench-gateway bench-bytecodes conformance faces lock clean
+.PHONY: help serve test test-agents test-agents-full lint types check format bench bench-gateway bench-bytecodes bench-instructions conformance faces lock clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 serve: $(VENV)/.ready ## Run the gateway on http://127.0.0.1:8642
 	@$(BIN)/toolwire serve $(ARGS)
@@ -52,6 +52,9 @@ bench-gateway: $(BENCH)/.ready ## Measure the gateway beside a floor and other g
 
 bench-bytecodes: $(VENV)/.ready ## Count what the interpreter does for an exchange; the same on every machine
 	@$(BIN)/python -m bench.gateway.bytecodes $(ARGS)
+
+bench-instructions: $(VENV)/.ready ## Count the machine's instructions for a translation, with valgrind
+	@$(BIN)/python -m bench.gateway.instructions $(ARGS)
 
 conformance: $(VENV)/.ready $(BENCH)/.ready $(if $(filter portkey,$(GATEWAYS)),$(PORTKEY)/.ready) ## Play the cases through this gateway and others, and write docs/conformance.md
 	@for gateway in $(GATEWAYS); do \
