@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from toolwire.options import Options
-from toolwire.wire import NOT_DECODED, Json, Object, as_object, decode, decode_object
+from toolwire.wire import NOT_DECODED, Json, Malformed, Object, Path, as_object, decode, decode_object, encode
 
 Body = bytes | bytearray | memoryview | str | dict[str, Any] | list[Any]
 
@@ -13,8 +13,33 @@ Body = bytes | bytearray | memoryview | str | dict[str, Any] | list[Any]
 def parsed(body: Body, options: Options) -> Json:
     """A body given as bytes, text or already parsed."""
     if isinstance(body, (dict, list)):
-        return body
+        return _sound(body)
     return decode(bytes(body) if isinstance(body, (bytearray, memoryview)) else body, max_bytes=options.max_bytes)
+
+
+def _sound(body: Json) -> Json:
+    """What was parsed elsewhere can hold what could never be sent."""
+    try:
+        encode(body)
+    except RecursionError:
+        raise Malformed(None, "the JSON is nested too deeply") from None
+    except UnicodeEncodeError as bad:
+        half = ascii(bad.object[bad.start])[1:-1]
+        place = _place(body, bad.object, None)
+        raise Malformed(place, f"half of a surrogate pair ({half}); it stands for no character") from None
+    return body
+
+
+def _place(node: Json, text: str, path: Path) -> Path:
+    """Where this text stands; for a key, the object that has it."""
+    if node == text:
+        return path
+    inner = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, value in inner:
+        found = path if key == text else _place(value, text, (path, key))
+        if found is not None:
+            return found
+    return None
 
 
 def object_of(body: Body, options: Options) -> Object:

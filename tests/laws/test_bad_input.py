@@ -45,6 +45,21 @@ def test_documents_that_cannot_be_read(source: str, target: str, data: bytes, wo
         translate(data, "request", source=source, target=target)
 
 
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_what_was_parsed_elsewhere_may_hold_what_cannot_be_sent(source: str, target: str) -> None:
+    for path in places(BODIES[source]):
+        with pytest.raises(Malformed, match="surrogate") as bad:
+            translate(replaced(BODIES[source], path, "a\ud800"), "request", source=source, target=target)
+        assert bad.value.path == "/" + "/".join(map(str, path))
+    with pytest.raises(Malformed, match="^/metadata: half of a surrogate pair"):
+        translate({"model": "m", "metadata": {"a\udc00": 1}}, "request", source=source, target=target)
+    deep: Any = 1
+    for _ in range(5_000):
+        deep = [deep]
+    with pytest.raises(Malformed, match="nested too deeply"):
+        translate({"model": "m", "x": deep}, "request", source=source, target=target)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_body_over_the_limit_is_refused_by_its_size(name: str) -> None:
     with pytest.raises(Malformed, match="limit"):
