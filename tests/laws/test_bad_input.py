@@ -51,7 +51,7 @@ def test_what_was_parsed_elsewhere_may_hold_what_cannot_be_sent(source: str, tar
         with pytest.raises(Malformed, match="surrogate") as bad:
             translate(replaced(BODIES[source], path, "a\ud800"), "request", source=source, target=target)
         assert bad.value.path == "/" + "/".join(map(str, path))
-    with pytest.raises(Malformed, match="^/metadata: half of a surrogate pair"):
+    with pytest.raises(Malformed, match=r"^/metadata: half of a surrogate pair"):
         translate({"model": "m", "metadata": {"a\udc00": 1}}, "request", source=source, target=target)
     deep: Any = 1
     for _ in range(5_000):
