@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from bench.gateway import canned
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolwire.protocols import ROOMS
 from toolwire.sse import Alike, ArraySplitter, Frame, FrameTooLong, Splitter, alike, bare, named
 
 CASES: list[tuple[bytes, list[Frame]]] = [
@@ -115,33 +117,47 @@ def test_a_cut_element_is_shown_at_the_end() -> None:
 
 
 def alike_to(data: bytes, text: str) -> Alike | None:
-    splitter = Splitter()
-    splitter.feed(b"data: {}\n\n")
-    return alike(splitter, Frame(None, data), text, lambda node: node["a"])
+    return alike(Frame(None, data), text, lambda node: node["a"])
 
 
 def test_a_frame_like_another_but_for_one_text_is_known_by_its_bytes() -> None:
     known = alike_to(b'{"b":"x","a":"x","c":1}', "x")
     assert known is not None
     around = b'data: {"b":"x","a":%b,"c":1}\n\n'
-    for spelled, text in ((b'"y"', "y"), (b'""', ""), (b'"\\"\\u00e9\\n"', '"é\n'), ('"é"'.encode(), "é")):
+    for spelled, text in ((b'"y"', "y"), (b'"\\"\\u00e9\\n"', '"é\n'), ('"é"'.encode(), "é")):
         assert known.text(around % spelled) == text
-    wrong = (b'"', b"", b"1", b'"y"z"', b' "y"', b'"y\n"', b'"\\ud800"', b'"\xff"', b'"y","c":2,"d":"e"')
+    assert (known.met, known.size) == (3, 5)
+    wrong = (b'"', b'""', b"", b"1", b'"y"z"', b' "y"', b'"y\n"', b'"\\ud800"', b'"\xff"', b'"y","c":2,"d":"e"')
     for spelled in wrong:
         assert known.text(around % spelled) is None
     for data in (b'data: {"b":"x","a":"y","c":1}', b'data: {"b":"x","a":"y","c":2}\n\n', around % b'"y"' * 2):
         assert known.text(data) is None
 
 
-def test_a_frame_is_known_only_while_none_waits_for_its_rest() -> None:
-    splitter = Splitter()
-    splitter.feed(b"data: {}\n\n")
-    known = alike(splitter, Frame("e", b'{"a":"x"}'), "x", lambda node: node["a"])
+def test_a_frame_is_known_by_its_name_too_and_its_text_is_kept_by_whoever_wants_it() -> None:
+    kept: list[str] = []
+    known = alike(Frame("e", b'{"a":"x"}'), "x", lambda node: node["a"], kept.append, but="{")
     assert known is not None
     assert known.text(b'event: e\ndata: {"a":"y"}\n\n') == "y"
     assert known.text(b'event: f\ndata: {"a":"y"}\n\n') is None
-    splitter.feed(b"data: 1\n")
-    assert known.text(b'event: e\ndata: {"a":"y"}\n\n') is None
+    assert known.text(b'event: e\ndata: {"a":"{y"}\n\n') is None
+    assert kept == ["y"]
+
+
+KNOWING = sorted(name for name, room in ROOMS.items() if hasattr(room.stream_reader(), "again"))
+"""Rooms whose readers know a delta by its bytes."""
+
+
+@pytest.mark.parametrize("name", KNOWING)
+def test_nothing_is_known_by_its_bytes_while_a_frame_waits_for_its_rest(name: str) -> None:
+    reader = ROOMS[name].stream_reader()
+    delta = next(frame for frame in canned.events(name) if reader.feed(frame) and reader.again is not None)
+    for start in range(1, len(delta)):
+        reader.feed(delta[:start])
+        assert reader.again is None
+        reader.feed(delta[start:])
+    assert reader.feed(delta)
+    assert len(KNOWING) > 2
 
 
 @pytest.mark.parametrize(
