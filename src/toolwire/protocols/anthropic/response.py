@@ -28,7 +28,7 @@ from toolwire.protocols.anthropic.names import (
     USAGE_DETAILS,
 )
 from toolwire.protocols.anthropic.parts import read_content, write_parts
-from toolwire.reading import NOTHING, Reading, finished, glancing
+from toolwire.reading import NOTHING, Reading, finished, glancing, verbatim
 from toolwire.room import Context, Glance
 from toolwire.wire import Json, Object, Path, as_text, take_int, take_list, take_object, take_text
 
@@ -130,7 +130,7 @@ def _counts_nothing(value: Json) -> bool:
 
 def write_response(response: Response, ledger: Ledger, context: Context) -> Object:
     origin = response.origin
-    if origin is not None and origin.protocol == NAME and origin.intact:
+    if origin is not None and verbatim(origin, NAME):
         wire: Object = origin.wire
         return wire
     if response.failure is not None:
@@ -154,7 +154,7 @@ def write_response(response: Response, ledger: Ledger, context: Context) -> Obje
         **write_finish(choice.finish, refused, ledger),
         "usage": write_usage(response.usage, ledger, used),
     }
-    return out if origin is None or origin.protocol != NAME else finished(out, origin, NAME)
+    return finished(out, origin, NAME)
 
 
 def _write_content(choice: Choice, id: str, ledger: Ledger, context: Context) -> tuple[list[Object], Sequence[str]]:
@@ -187,7 +187,7 @@ def write_finish(finish: Finish | None, refused: bool, ledger: Ledger) -> Object
     if finish is None:
         return {"stop_reason": None, "stop_sequence": None, "stop_details": None}
     origin: Origin | None = finish.origin
-    if origin is not None and origin.protocol == NAME and origin.intact:
+    if origin is not None and verbatim(origin, NAME):
         wire: Object = origin.wire
         return {"stop_reason": None, "stop_sequence": None, "stop_details": None} | wire
     kind = "refusal" if refused and finish.kind == "stop" else finish.kind
@@ -215,7 +215,7 @@ def write_usage(usage: Usage | None, ledger: Ledger, used: Sequence[str] = ()) -
         ledger.note("default-added", None, "the tokens are told as 0, because nobody counted them")
         usage = Usage()
     origin, read, written = usage.origin, usage.cache_read, usage.cache_write
-    if origin is not None and origin.protocol == NAME and origin.intact:
+    if origin is not None and verbatim(origin, NAME):
         wire: Object = origin.wire
         return wire
     fresh = usage.input
@@ -231,7 +231,7 @@ def write_usage(usage: Usage | None, ledger: Ledger, used: Sequence[str] = ()) -
         out["output_tokens_details"] = {"thinking_tokens": usage.reasoning}
     if used:
         out |= counted(used)
-    return out if origin is None or origin.protocol != NAME else finished(out, origin, NAME)
+    return finished(out, origin, NAME)
 
 
 # --- at a glance ------------------------------------------------------------------------------------------------------

@@ -184,7 +184,7 @@ def _with_one_loaded(written: list[Object], tools: tuple[AnyTool, ...], ledger: 
 
 def _write_tool(tool: AnyTool, ledger: Ledger) -> Object | None:
     origin = tool.origin
-    if origin is not None and origin.protocol == NAME and origin.intact:
+    if origin is not None and verbatim(origin, NAME):
         wire: Object = origin.wire
         return wire
     if isinstance(tool, Tool):

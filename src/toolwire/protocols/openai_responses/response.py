@@ -24,7 +24,7 @@ from toolwire.protocols.openai_responses.names import (
     blank,
 )
 from toolwire.protocols.openai_responses.parts import read_part, stamped
-from toolwire.reading import Reading, glancing, numbered
+from toolwire.reading import Reading, glancing, numbered, verbatim
 from toolwire.room import Context, Glance
 from toolwire.wire import (
     Json,
@@ -241,7 +241,7 @@ def write_finish(finish: Finish | None, refused: bool, ledger: Ledger) -> tuple[
 
 def write_usage(usage: Usage) -> Object:
     origin = usage.origin
-    if origin is not None and origin.protocol == NAME and origin.intact:
+    if origin is not None and verbatim(origin, NAME):
         wire: Object = origin.wire
         return wire
     return {
