@@ -154,6 +154,7 @@ CONTENT = "content."
 
 MESSAGE = frozenset({"type", "role", "content", "phase"})
 ANSWER_MESSAGE = frozenset({"type", "role", "content"})
+MESSAGE_ITEM = ANSWER_MESSAGE | {"id", "status"}
 REASONING = frozenset({"type", "id", "summary", "content", "encrypted_content"})
 SUMMARY = frozenset({"type", "id", "encrypted_content"})
 OUTPUT = frozenset({"type", "call_id", "output", "name", "namespace"})

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import count
+from operator import itemgetter
 from types import MappingProxyType
+
+from msgspec import Raw
 
 from toolwire.events import (
     ArgumentsDelta,
@@ -23,10 +26,11 @@ from toolwire.events import (
     UsageUpdate,
 )
 from toolwire.failures import TRUNCATED
-from toolwire.ir import Failure, Finish, HostedResult, Part, Reasoning, Refusal, Usage, place
+from toolwire.ir import Failure, Finish, Reasoning, Refusal, Usage, place
 from toolwire.loss import Ledger
-from toolwire.protocols.openai_responses.details.output import CUT, Names, empty_reasoning, in_text, joins
-from toolwire.protocols.openai_responses.details.stream_open import OpenItem, Sequence, open_item
+from toolwire.protocols.openai_responses.details.output import CUT, Names, empty_reasoning, joins
+from toolwire.protocols.openai_responses.details.stream_frames import ADDED, ITEM_DONE, OpenItem, Sequence
+from toolwire.protocols.openai_responses.details.stream_open import open_item
 from toolwire.protocols.openai_responses.errors import stream_error
 from toolwire.protocols.openai_responses.names import NAME, UNFINISHED
 from toolwire.protocols.openai_responses.parts import own
@@ -37,6 +41,15 @@ from toolwire.wire import Object, encode
 
 DONE = b"data: [DONE]\n\n"
 
+_RESPONSE = b'event: response.%b\ndata: {"type":"response.%b","sequence_number":%d,"response":%b}\n\n'
+
+_CHANGING = ("status", "completed_at", "error", "incomplete_details", "output", "usage")
+"""What changes in an answer until its end, in the order of its keys: all else is spelled once."""
+_BEGUN = (b'"in_progress"', b"null", b"null", b"null", b"[]", b"null")
+_changing = itemgetter(*_CHANGING)
+_GAPS: Object = dict.fromkeys(_CHANGING, Raw(b"\0"))
+"""What stands for it meanwhile: a byte that no JSON holds."""
+
 
 class StreamWriter:
     def __init__(self, ledger: Ledger, context: Context) -> None:
@@ -44,8 +57,10 @@ class StreamWriter:
         self._context = context
         self._out = Sequence()
         self._response: Object | None = None
+        self._form = b""
+        """The response as it is spelled, with gaps for what changes; nothing for one that was given to us."""
         self._names = Names("")
-        self._items: list[Object] = []
+        self._items: list[Object | Raw] = []
         self._open: OpenItem | None = None
         self._part: int | None = None
         self._waiting: dict[int, list[Event]] = {}
@@ -68,7 +83,8 @@ class StreamWriter:
         ):
             # The short way for most events: more of what the open item tells as it comes.
             item.pieces.append(text)
-            return item.form % (next(self._out.numbers), encode(text))
+            item.spelled = spelled = encode(text)
+            return item.form % (next(self._out.numbers), spelled)
         if frame is not None and frame.protocol == NAME:
             return self._give_back(frame, event)
         return WRITERS[event.__class__](self, event)
@@ -106,7 +122,7 @@ class StreamWriter:
         if isinstance(number, int):
             self._out.numbers = count(number + 1)
         if isinstance(event, ResponseStart) and isinstance(node.get("response"), dict):
-            self._response = dict(node["response"])
+            self._response, self._form = dict(node["response"]), b""
         elif node.get("type") == "response.output_item.done" and isinstance(node.get("item"), dict):
             self._items.append(node["item"])
         return bare(encode(node)) if frame.event is None else named(frame.event, encode(node))
@@ -123,8 +139,16 @@ class StreamWriter:
     def _announce(self, response: Object) -> bytes:
         self._response = response
         self._names = Names(response["id"])
-        created = self._out.event("response.created", {"response": response})
-        return created + self._out.event("response.in_progress", {"response": response})
+        given = encode({**response, **_GAPS})
+        self._form = given.replace(b"%", b"%%").replace(b"\0", b"%b")
+        begun = self._form % _BEGUN
+        return self._told(b"created", begun) + self._told(b"in_progress", begun)
+
+    def _told(self, status: bytes, response: bytes) -> bytes:
+        return _RESPONSE % (status, status, next(self._out.numbers), response)
+
+    def _spelled(self, response: Object) -> bytes:
+        return self._form % tuple(map(encode, _changing(response))) if self._form else encode(response)
 
     def _end(self, event: Event) -> bytes:
         out = [self._close_all()]
@@ -139,7 +163,7 @@ class StreamWriter:
             response["incomplete_details"] = {"reason": response["status"]}
             response["status"] = "incomplete"
         self._ended = True
-        out.append(self._out.event(f"response.{response['status']}", {"response": response}))
+        out.append(self._told(response["status"].encode(), self._spelled(response)))
         return b"".join(out)
 
     def _failed(self, event: Event) -> bytes:
@@ -154,7 +178,7 @@ class StreamWriter:
             head = self._announce(opened("", "", None, self._context))
         response = {**(self._response or {}), "status": "failed", "error": stream_error(failure)}
         self._fill(response)
-        return head + self._out.event("response.failed", {"response": response})
+        return head + self._told(b"failed", self._spelled(response))
 
     def _fill(self, response: Object) -> None:
         response["output"] = self._items
@@ -194,33 +218,24 @@ class StreamWriter:
     def _open_part(self, event: PartStart) -> bytes:
         part = event.part
         self._part = event.index
-        if isinstance(part, Refusal):
+        if part.__class__ is Refusal:
             self._refused = True
-        out = [self._thought_first(part)]
-        if self._open is not None and self._goes_on(self._open, part):
-            out.append(self._open.go_on(part, self._out))
-            return b"".join(out)
-        out.append(self._close_item())
-        self._open = open_item(part, self._names, len(self._items), self._ledger)
+        said = self._empty_thought() if self._think and part.__class__ is not Reasoning else b""
+        self._think = False
         if self._open is not None:
-            out.append(self._open.begin(self._out))
-        return b"".join(out)
-
-    def _goes_on(self, item: OpenItem, part: Part) -> bool:
-        return (in_text(part) or isinstance(part, HostedResult)) and joins(item.part, part)
-
-    def _thought_first(self, part: Part) -> bytes:
-        think, self._think = self._think, False
-        return self._empty_thought() if think and not isinstance(part, Reasoning) else b""
+            if joins(self._open.part, part):
+                return said + self._open.go_on(part, self._out)
+            said += self._close_item()
+        self._open = item = open_item(part, self._names, len(self._items), self._ledger)
+        return said if item is None else said + item.begin(self._out)
 
     def _empty_thought(self) -> bytes:
         self._think = False
         number = len(self._items)
-        item = empty_reasoning(self._names.name("rs_", "", number))
-        self._items.append(item)
+        item = encode(empty_reasoning(self._names.name("rs_", "", number)))
+        self._items.append(Raw(item))
         self._ledger.note("reasoning-added", None, "an empty reasoning item was put first")
-        added = self._out.event("response.output_item.added", {"output_index": number, "item": item})
-        return added + self._out.event("response.output_item.done", {"output_index": number, "item": item})
+        return ADDED % (next(self._out.numbers), number, item) + ITEM_DONE % (next(self._out.numbers), number, item)
 
     def _delta(self, event: Event) -> bytes:
         if event.index != self._part:  # type: ignore[union-attr]
@@ -229,8 +244,7 @@ class StreamWriter:
         if item is None:
             return b""
         if event.__class__ is item.grows and (text := event.text):
-            item.pieces.append(text)
-            return self._out.delta(item.form, text)
+            return item.say(text, self._out)
         return item.grow(event, self._out)
 
     def _wait(self, event: Event) -> bytes:
@@ -243,14 +257,16 @@ class StreamWriter:
         assert isinstance(event, PartEnd)
         if event.index != self._part:
             return self._wait(event)
-        out = [self._end_part(event)]
-        while self._is_free() and self._waiting:
+        out = self._end_part(event)
+        return out + self._caught_up() if self._waiting else out
+
+    def _caught_up(self) -> bytes:
+        """The parts that waited, one after the other, until one of them is not yet whole."""
+        out: list[bytes] = []
+        while self._part is None and self._waiting:
             queue = self._waiting.pop(next(iter(self._waiting)))
             out += [self._catch_up(one) for one in queue]
         return b"".join(out)
-
-    def _is_free(self) -> bool:
-        return self._part is None
 
     def _catch_up(self, event: Event) -> bytes:
         if isinstance(event, PartStart):
@@ -273,7 +289,7 @@ class StreamWriter:
         cut = self._finish is not None and self._finish.kind in CUT
         out, node = item.close(cut, self._out)
         if node is not None:
-            self._items.append(node)
+            self._items.append(Raw(node))
         return out
 
     def _close_all(self) -> bytes:

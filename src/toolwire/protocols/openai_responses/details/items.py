@@ -109,6 +109,16 @@ def write_call(call: Call, ledger: Ledger, id: str = "", status: str = "") -> Ob
     if not id and shape.needs_id:
         id = made(shape.prefix, call.id, call.name)
     status = status or ("incomplete" if call.incomplete else "completed" if shape.needs_status else "")
+    out = call_item(call, shape, id, status)
+    if shape.kind == "search":
+        out["execution"] = "client"
+    _write_arguments(out, call, shape, ledger)
+    left_out(call, call.seal, ledger)
+    return finished(out, call.origin, NAME)
+
+
+def call_item(call: Call, shape: CallShape, id: str, status: str) -> Object:
+    """The item of a call, without its arguments."""
     out: Object = {"type": shape.item}
     if id:
         out["id"] = id
@@ -121,14 +131,15 @@ def write_call(call: Call, ledger: Ledger, id: str = "", status: str = "") -> Ob
             out["namespace"] = call.namespace
     if call.later and shape.is_text:
         out["async"] = True
-    if shape.kind == "search":
-        out["execution"] = "client"
-    _write_arguments(out, call, shape, ledger)
-    if call.seal is not None:
+    return out
+
+
+def left_out(call: Call, seal: Seal | None, ledger: Ledger) -> None:
+    """Note what the item of a call has no place for."""
+    if seal is not None:
         ledger.note("seal-dropped", place(call), f"the seal of the call {call.name!r} was left out")
     if call.cache is not None:
         ledger.note("cache-dropped", place(call), f"the cache breakpoint of the call {call.name!r} was left out")
-    return finished(out, call.origin, NAME)
 
 
 def _write_arguments(out: Object, call: Call, shape: CallShape, ledger: Ledger) -> None:

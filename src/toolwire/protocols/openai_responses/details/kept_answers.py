@@ -8,7 +8,7 @@ from types import MappingProxyType
 from toolwire.ids import made
 from toolwire.ir import Failure, Origin, Request
 from toolwire.keeping import Wants
-from toolwire.protocols.openai_responses.details.stream_open import Sequence
+from toolwire.protocols.openai_responses.details.stream_frames import Sequence
 from toolwire.protocols.openai_responses.errors import stream_error
 from toolwire.protocols.openai_responses.names import CALL_ITEMS, NAME, UNFINISHED
 from toolwire.protocols.openai_responses.response import opened

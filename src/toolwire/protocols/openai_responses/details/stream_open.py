@@ -2,98 +2,43 @@
 
 from __future__ import annotations
 
-from itertools import count
-
+from msgspec import Raw
 from msgspec.structs import replace
 
 from toolwire.events import ArgumentsDelta, CitationDelta, Event, SealDelta, TextDelta
-from toolwire.ir import Call, Citation, HostedCall, HostedResult, Media, Opaque, Part, Reasoning, Refusal, Seal, Text
+from toolwire.ir import Call, Citation, HostedCall, HostedResult, Media, Opaque, Part, Reasoning, Refusal, Text
 from toolwire.loss import Ledger
 from toolwire.protocols.openai_responses.details.events import BEGUN
 from toolwire.protocols.openai_responses.details.hosted import can_write_hosted, write_hosted
-from toolwire.protocols.openai_responses.details.items import write_call, write_reasoning
+from toolwire.protocols.openai_responses.details.items import call_item, left_out, write_call, write_reasoning
 from toolwire.protocols.openai_responses.details.output import (
     Names,
     content_part,
     drop,
     hosted_prefix,
     in_text,
-    message_item,
     message_of,
+    said_beyond,
     write_picture,
 )
-from toolwire.protocols.openai_responses.names import CALLS, NAME
+from toolwire.protocols.openai_responses.details.stream_frames import Closed, OpenItem, Sequence, frame, growth
+from toolwire.protocols.openai_responses.names import CALLS, NAME, CallShape
 from toolwire.protocols.openai_responses.parts import own, write_citation
-from toolwire.sse import named
-from toolwire.wire import Json, Object, encode
+from toolwire.reading import finished
+from toolwire.wire import Object, encode
 
-_Closed = tuple[bytes, Object | None]
-
-
-class Sequence:
-    """Numbers the events of one answer."""
-
-    __slots__ = ("numbers",)
-
-    def __init__(self, first: int = 0) -> None:
-        self.numbers = count(first)
-
-    def event(self, kind: str, fields: Object) -> bytes:
-        return named(kind, encode({"type": kind, "sequence_number": next(self.numbers), **fields}))
-
-    def delta(self, form: bytes, text: str) -> bytes:
-        """A delta from its prepared frame: only its number and its text are new."""
-        return form % (next(self.numbers), encode(text))
-
-
-def prepared(kind: str, fields: Object) -> bytes:
-    """The frame of a kind of delta, with gaps for its number and its text."""
-    head = f'event: {kind}\ndata: {{"type":"{kind}","sequence_number":%d,'.encode()
-    return head + encode(fields)[1:-1].replace(b"%", b"%%") + b',"delta":%b}\n\n'
-
-
-class OpenItem:
-    """An item that is on the wire and not yet done."""
-
-    lingers = False
-    """May more parts join it? Then it is closed only when something else comes."""
-
-    def __init__(self, part: Part, id: str, number: int, ledger: Ledger) -> None:
-        self.part = part
-        self.id = id
-        self.number = number
-        self.ledger = ledger
-        self.pieces: list[str] = []
-        self.seal: Seal | None = None
-        self.form = b""
-        self.grows: type[TextDelta | ArgumentsDelta] | None = None
-        """Deltas that are told as they come, in this form; all others go to `grow`."""
-
-    def begin(self, out: Sequence) -> bytes:
-        return b""
-
-    def go_on(self, part: Part, out: Sequence) -> bytes:
-        """Another part joins."""
-        return b""
-
-    def grow(self, event: Event, out: Sequence) -> bytes:
-        return b""
-
-    def end(self, incomplete: bool, out: Sequence) -> bytes:
-        """The part that is open is complete."""
-        return b""
-
-    def close(self, cut: bool, out: Sequence) -> _Closed:
-        return b"", None
-
-    def added(self, item: Object, out: Sequence) -> bytes:
-        return out.event("response.output_item.added", {"output_index": self.number, "item": item})
-
-    def done(self, item: Object, out: Sequence) -> bytes:
-        return out.event("response.output_item.done", {"output_index": self.number, "item": item})
-
-    def about(self, **fields: Json) -> Object:
-        return {"item_id": self.id, "output_index": self.number, **fields}
+_MESSAGE = b'{"id":%b,"type":"message","status":"%b","role":"assistant","content":[%b]%b}'
+_PART_ADDED = frame("response.content_part.added", '%b,"part":%b')
+_PART_DONE = frame("response.content_part.done", '%b,"part":%b')
+_CITED = frame("response.output_text.annotation.added", '%b,"annotation_index":%d,"annotation":%b')
+_TEXT = b'{"type":"output_text","text":%b,"annotations":%b,"logprobs":[]}'
+_TEXT_BEGUN = _TEXT % (b'""', b"[]")
+_TEXT_DELTA = growth("response.output_text.delta")
+_TEXT_DONE = frame("response.output_text.done", '%b,"text":%b,"logprobs":[]')
+_REFUSAL = b'{"type":"refusal","refusal":%b}'
+_REFUSAL_BEGUN = _REFUSAL % b'""'
+_REFUSAL_DELTA = growth("response.refusal.delta")
+_REFUSAL_DONE = frame("response.refusal.done", '%b,"refusal":%b')
 
 
 class OpenMessage(OpenItem):
@@ -101,41 +46,45 @@ class OpenMessage(OpenItem):
 
     def __init__(self, part: Part, id: str, number: int, ledger: Ledger) -> None:
         super().__init__(part, id, number, ledger)
-        self.first = part
-        self.content: list[Object] = []
+        beyond = said_beyond(part)
+        self.beyond = b"," + encode(beyond)[1:-1] if beyond else b""
+        self.content: list[bytes] = []
+        self.here = b""
+        """How an event says that it speaks of the part of the content that is open."""
         self.held: list[Citation] = []
         """Citations of all of a text, whose end is not known before it ends."""
         self.annotations: list[Object] = []
 
     def begin(self, out: Sequence) -> bytes:
-        return self.added(message_item(self.id, "in_progress", [], self.first), out) + self.go_on(self.part, out)
+        item = _MESSAGE % (self.name, b"in_progress", b"", self.beyond)
+        return self.added(item, out) + self.go_on(self.part, out)
 
     def go_on(self, part: Part, out: Sequence) -> bytes:
         self.part = part
         self.pieces = []
         self.held, self.annotations = [], []
-        self.grows = None
-        if isinstance(part, Opaque):
+        self.here = here = b'%b,"content_index":%d' % (self.at, len(self.content))
+        if part.__class__ is Opaque:
+            self.grows = None
             return self._carry(part, out)
         self.grows = TextDelta
-        at = self.about(content_index=len(self.content))
-        empty = content_part(Refusal("") if isinstance(part, Refusal) else Text(""), self.ledger)
-        self.form = prepared(f"response.{_word(part)}.delta", at)
-        begun = out.event("response.content_part.added", {**at, "part": empty})
-        text = part.text if isinstance(part, (Text, Refusal)) else ""
-        begun += self._say(text, out) if text else b""
-        for citation in part.citations if isinstance(part, Text) else ():
+        refused = part.__class__ is Refusal
+        self.form = (_REFUSAL_DELTA if refused else _TEXT_DELTA) % here.replace(b"%", b"%%")
+        begun = _PART_ADDED % (next(out.numbers), here, _REFUSAL_BEGUN if refused else _TEXT_BEGUN)
+        if text := part.text:  # type: ignore[union-attr]
+            begun += self.say(text, out)
+        for citation in part.citations if part.__class__ is Text else ():
             begun += self._hold(citation, out)
         return begun
 
-    def _carry(self, part: Opaque, out: Sequence) -> bytes:
+    def _carry(self, part: Part, out: Sequence) -> bytes:
         whole = content_part(part, self.ledger)
         if whole is None:
             return b""
-        at = self.about(content_index=len(self.content))
-        self.content.append(whole)
-        added = out.event("response.content_part.added", {**at, "part": whole})
-        return added + out.event("response.content_part.done", {**at, "part": whole})
+        spelled = encode(whole)
+        self.content.append(spelled)
+        added = _PART_ADDED % (next(out.numbers), self.here, spelled)
+        return added + _PART_DONE % (next(out.numbers), self.here, spelled)
 
     def grow(self, event: Event, out: Sequence) -> bytes:
         if isinstance(event, CitationDelta) and isinstance(self.part, Text):
@@ -143,10 +92,6 @@ class OpenMessage(OpenItem):
         if isinstance(event, SealDelta):
             self.ledger.note("seal-dropped", None, "the seal of a text was left out")
         return b""
-
-    def _say(self, text: str, out: Sequence) -> bytes:
-        self.pieces.append(text)
-        return out.delta(self.form, text)
 
     def _hold(self, citation: Citation, out: Sequence) -> bytes:
         if citation.end is None and not own(citation.origin):
@@ -158,33 +103,47 @@ class OpenMessage(OpenItem):
         written = write_citation(citation, sum(map(len, self.pieces)), self.ledger)
         if written is None:
             return b""
-        at = self.about(content_index=len(self.content), annotation_index=len(self.annotations))
+        number = len(self.annotations)
         self.annotations.append(written)
-        return out.event("response.output_text.annotation.added", {**at, "annotation": written})
+        return _CITED % (next(out.numbers), self.here, number, encode(written))
 
     def end(self, incomplete: bool, out: Sequence) -> bytes:
-        if isinstance(self.part, Opaque):
+        part, here = self.part, self.here
+        if part.__class__ is Opaque:
             return b""
-        text = "".join(self.pieces)
-        at = self.about(content_index=len(self.content))
-        cited = b"".join([self._cite(citation, out) for citation in self.held])
-        if isinstance(self.part, Refusal):
-            whole: Object = {"type": "refusal", "refusal": text}
-            said = out.event("response.refusal.done", {**at, "refusal": text})
+        text = encode("".join(self.pieces))
+        if part.__class__ is Refusal:
+            whole = _REFUSAL % text
+            said = _REFUSAL_DONE % (next(out.numbers), here, text)
         else:
-            whole = {"type": "output_text", "text": text, "annotations": self.annotations, "logprobs": []}
-            said = cited + out.event("response.output_text.done", {**at, "text": text, "logprobs": []})
+            said = b"".join([self._cite(citation, out) for citation in self.held]) if self.held else b""
+            whole = _TEXT % (text, encode(self.annotations))
+            said += _TEXT_DONE % (next(out.numbers), here, text)
         self.content.append(whole)
-        return said + out.event("response.content_part.done", {**at, "part": whole})
+        return said + _PART_DONE % (next(out.numbers), here, whole)
 
-    def close(self, cut: bool, out: Sequence) -> _Closed:
-        item = message_item(self.id, "incomplete" if cut else "completed", self.content, self.first)
-        item["status"] = "incomplete" if cut else "completed"
+    def close(self, cut: bool, out: Sequence) -> Closed:
+        status = b"incomplete" if cut else b"completed"
+        item = _MESSAGE % (self.name, status, b",".join(self.content), self.beyond)
         return self.done(item, out), item
 
 
-def _word(part: Part) -> str:
-    return "refusal" if isinstance(part, Refusal) else "output_text"
+class _Thought:
+    """The words for one form of reasoning."""
+
+    def __init__(self, stem: str, around: str, index: bytes, kind: bytes) -> None:
+        self.index = index
+        self.piece = b'{"type":"' + kind + b'","text":%b}'
+        self.delta = growth(f"{stem}.delta")
+        self.done = frame(f"{stem}.done", '%b,"text":%b')
+        self.part_added = frame(f"{around}.added", '%b,"part":%b')
+        self.part_done = frame(f"{around}.done", '%b,"part":%b')
+
+
+_RAW = _Thought("response.reasoning_text", "response.content_part", b',"content_index":0', b"reasoning_text")
+_SUMMARY = _Thought(
+    "response.reasoning_summary_text", "response.reasoning_summary_part", b',"summary_index":0', b"summary_text"
+)
 
 
 class OpenReasoning(OpenItem):
@@ -193,25 +152,21 @@ class OpenReasoning(OpenItem):
     def __init__(self, part: Reasoning, id: str, number: int, ledger: Ledger) -> None:
         super().__init__(part, id, number, ledger)
         self.seal = part.seal
-        self.raw = part.form == "raw"
-        self.at = self.about(content_index=0) if self.raw else self.about(summary_index=0)
-        self.stem = "response.reasoning_text" if self.raw else "response.reasoning_summary_text"
-        self.around = "response.content_part" if self.raw else "response.reasoning_summary_part"
-        self.form = prepared(f"{self.stem}.delta", self.at)
-
-    def _piece(self, text: str) -> Object:
-        return {"type": "reasoning_text" if self.raw else "summary_text", "text": text}
+        self.words = _RAW if part.form == "raw" else _SUMMARY
+        self.at += self.words.index
+        self.form = self.words.delta % self.at.replace(b"%", b"%%")
 
     def begin(self, out: Sequence) -> bytes:
         bare = replace(self.part, text="", form="", seal=None)
-        begun = self.added(write_reasoning(bare, self.ledger, self.id), out)
+        begun = self.added(encode(write_reasoning(bare, self.ledger, self.id)), out)
         return begun + (self._say(self.part.text, out) if self.part.text else b"")
 
     def _say(self, text: str, out: Sequence) -> bytes:
-        begun = b"" if self.pieces else out.event(f"{self.around}.added", {**self.at, "part": self._piece("")})
-        self.pieces.append(text)
+        begun = b""
+        if not self.pieces:
+            begun = self.words.part_added % (next(out.numbers), self.at, self.words.piece % b'""')
         self.grows = TextDelta
-        return begun + out.delta(self.form, text)
+        return begun + self.say(text, out)
 
     def grow(self, event: Event, out: Sequence) -> bytes:
         if isinstance(event, TextDelta) and event.text:
@@ -220,41 +175,47 @@ class OpenReasoning(OpenItem):
             self.seal = event.seal
         return b""
 
-    def close(self, cut: bool, out: Sequence) -> _Closed:
+    def close(self, cut: bool, out: Sequence) -> Closed:
         text = "".join(self.pieces)
         said = b""
-        if self.pieces:
-            said = out.event(f"{self.stem}.done", {**self.at, "text": text})
-            said += out.event(f"{self.around}.done", {**self.at, "part": self._piece(text)})
+        if text:
+            spelled = encode(text)
+            said = self.words.done % (next(out.numbers), self.at, spelled)
+            said += self.words.part_done % (next(out.numbers), self.at, self.words.piece % spelled)
         whole = replace(self.part, text=text, form=self.part.form if text else "", seal=self.seal)
-        item = write_reasoning(whole, self.ledger, self.id)
+        item = encode(write_reasoning(whole, self.ledger, self.id))
         return said + self.done(item, out), item
 
 
+_ARGUED = {
+    shape.kind: (growth(f"{shape.event}.delta"), frame(f"{shape.event}.done", f'%b,"{shape.payload}":%b'))
+    for shape in CALLS.values()
+    if shape.event
+}
+
+
 class OpenCall(OpenItem):
+    """A call whose arguments are text, told as it grows."""
+
     part: Call
 
-    def __init__(self, part: Call, id: str, number: int, ledger: Ledger) -> None:
+    def __init__(self, part: Call, shape: CallShape, id: str, number: int, ledger: Ledger) -> None:
         super().__init__(part, id, number, ledger)
-        self.shape = CALLS.get(part.kind, CALLS["function"])
+        self.shape = shape
         self.seal = part.seal
         self.incomplete = part.incomplete
-        if self.shape.event:
-            self.form = prepared(f"{self.shape.event}.delta", self.about())
-            self.grows = ArgumentsDelta
+        delta, self.argued = _ARGUED[shape.kind]
+        self.form = delta % self.at.replace(b"%", b"%%")
+        self.grows = ArgumentsDelta
+        item = call_item(part, shape, id, "in_progress")
+        item[shape.payload] = ""
+        self.item = finished(item, part.origin, NAME)
 
     def begin(self, out: Sequence) -> bytes:
-        bare = replace(self.part, arguments="", seal=None, cache=None, incomplete=True)
-        begun = self.added(write_call(bare, self.ledger, self.id, "in_progress"), out)
-        return begun + (self._say(self.part.arguments, out) if self.part.arguments else b"")
-
-    def _say(self, text: str, out: Sequence) -> bytes:
-        self.pieces.append(text)
-        return out.delta(self.form, text) if self.shape.event else b""
+        begun = self.added(encode(self.item), out)
+        return begun + self.say(self.part.arguments, out) if self.part.arguments else begun
 
     def grow(self, event: Event, out: Sequence) -> bytes:
-        if isinstance(event, ArgumentsDelta) and event.text:
-            return self._say(event.text, out)
         if isinstance(event, SealDelta):
             self.seal = event.seal
         return b""
@@ -263,17 +224,58 @@ class OpenCall(OpenItem):
         self.incomplete = self.incomplete or incomplete
         return b""
 
-    def close(self, cut: bool, out: Sequence) -> _Closed:
-        call = replace(self.part, arguments="".join(self.pieces), seal=self.seal, incomplete=self.incomplete)
-        item = write_call(call, self.ledger, self.id, "incomplete" if self.incomplete else "completed")
+    def close(self, cut: bool, out: Sequence) -> Closed:
+        part, item, shape = self.part, self.item, self.shape
+        spelled = self._told()
         said = b""
-        if self.shape.event:
-            text = item[self.shape.payload]
-            if text and not self.pieces:
-                said = out.delta(self.form, text)
-            named_too = {"name": call.name} if self.shape.kind == "function" else {}
-            said += out.event(f"{self.shape.event}.done", self.about(**named_too, **{self.shape.payload: text}))
-        return said + self.done(item, out), item
+        if not self.pieces and spelled != b'""':
+            said = self.form % (next(out.numbers), spelled)
+        at = self.at + b',"name":' + encode(part.name) if shape.kind == "function" else self.at
+        said += self.argued % (next(out.numbers), at, spelled)
+        item["status"] = "incomplete" if self.incomplete else "completed"
+        item[shape.payload] = Raw(spelled)
+        left_out(part, self.seal, self.ledger)
+        whole = encode(item)
+        return said + self.done(whole, out), whole
+
+    def _told(self) -> bytes:
+        """The arguments as they are spelled."""
+        text = "".join(self.pieces)
+        if (not text or text.isspace()) and self.shape.kind == "function" and not self.incomplete:
+            return b'"{}"'
+        return self.spelled if len(self.pieces) == 1 and self.spelled else encode(text)
+
+
+class OpenAction(OpenItem):
+    """A call whose arguments are an object, told when it is whole."""
+
+    part: Call
+
+    def __init__(self, part: Call, id: str, number: int, ledger: Ledger) -> None:
+        super().__init__(part, id, number, ledger)
+        self.pieces = [part.arguments]
+        self.seal = part.seal
+        self.incomplete = part.incomplete
+
+    def begin(self, out: Sequence) -> bytes:
+        bare = replace(self.part, arguments="", seal=None, cache=None, incomplete=True)
+        return self.added(encode(write_call(bare, self.ledger, self.id, "in_progress")), out)
+
+    def grow(self, event: Event, out: Sequence) -> bytes:
+        if isinstance(event, ArgumentsDelta):
+            self.pieces.append(event.text)
+        elif isinstance(event, SealDelta):
+            self.seal = event.seal
+        return b""
+
+    def end(self, incomplete: bool, out: Sequence) -> bytes:
+        self.incomplete = self.incomplete or incomplete
+        return b""
+
+    def close(self, cut: bool, out: Sequence) -> Closed:
+        call = replace(self.part, arguments="".join(self.pieces), seal=self.seal, incomplete=self.incomplete)
+        item = encode(write_call(call, self.ledger, self.id, "incomplete" if self.incomplete else "completed"))
+        return self.done(item, out), item
 
 
 class OpenHosted(OpenItem):
@@ -294,9 +296,9 @@ class OpenHosted(OpenItem):
         bare = replace(self.part, arguments="")
         item = write_hosted(bare, None, self.ledger, self.id, "in_progress")
         self.stem = f"response.{item['type']}"
-        said = self.added(item, out)
+        said = self.added(encode(item), out)
         for step in BEGUN[item["type"]]:
-            said += out.event(f"{self.stem}.{step}", self.about())
+            said += frame(f"{self.stem}.{step}", "%b") % (next(out.numbers), self.at)
         return said
 
     def go_on(self, part: Part, out: Sequence) -> bytes:
@@ -312,40 +314,42 @@ class OpenHosted(OpenItem):
             self.sources.append(event.citation)
         return b""
 
-    def close(self, cut: bool, out: Sequence) -> _Closed:
+    def close(self, cut: bool, out: Sequence) -> Closed:
         result = self.result
         if result is not None:
             sources = (*result.sources, *self.sources)
             result = replace(result, text=result.text + "".join(self.found), sources=sources)
         call = replace(self.part, arguments="".join(self.pieces))
-        item = write_hosted(call, result, self.ledger, self.id)
-        return out.event(f"{self.stem}.completed", self.about()) + self.done(item, out), item
+        item = encode(write_hosted(call, result, self.ledger, self.id))
+        completed = frame(f"{self.stem}.completed", "%b") % (next(out.numbers), self.at)
+        return completed + self.done(item, out), item
 
 
 class OpenWhole(OpenItem):
     """An item that is known whole at once."""
 
     def __init__(self, item: Object, part: Part, number: int, ledger: Ledger) -> None:
-        super().__init__(part, str(item.get("id") or ""), number, ledger)
-        self.item = item
+        super().__init__(part, "", number, ledger)
+        self.item = encode(item)
 
     def begin(self, out: Sequence) -> bytes:
         return self.added(self.item, out)
 
-    def close(self, cut: bool, out: Sequence) -> _Closed:
+    def close(self, cut: bool, out: Sequence) -> Closed:
         return self.done(self.item, out), self.item
 
 
 def open_item(part: Part, names: Names, number: int, ledger: Ledger) -> OpenItem | None:
     """The item that a part begins, or None (noted) when this protocol has none for it."""
+    if part.__class__ is Call:
+        shape = CALLS.get(part.kind) or CALLS["function"]
+        id = names.name(shape.prefix, part.item, number)
+        return OpenCall(part, shape, id, number, ledger) if shape.event else OpenAction(part, id, number, ledger)
     if in_text(part):
         wire = message_of(part)
         given = "" if wire is None else str(wire.get("id") or "")
         return OpenMessage(part, names.name("msg_", given, number), number, ledger)
     match part:
-        case Call():
-            shape = CALLS.get(part.kind, CALLS["function"])
-            return OpenCall(part, names.name(shape.prefix, part.item, number), number, ledger)
         case Reasoning():
             return OpenReasoning(part, names.name("rs_", part.id, number), number, ledger)
         case HostedCall(tool=tool) if can_write_hosted(tool):

@@ -1,0 +1,93 @@
+"""The frames of a stream's writer, and what all items that it has open are alike in."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from toolwire.events import ArgumentsDelta, Event, TextDelta
+from toolwire.ir import Part, Seal
+from toolwire.loss import Ledger
+from toolwire.sse import named
+from toolwire.wire import Object, encode
+
+Closed = tuple[bytes, bytes | None]
+"""What is told, and the item as it is spelled."""
+
+
+class Sequence:
+    """Numbers the events of one answer."""
+
+    __slots__ = ("numbers",)
+
+    def __init__(self, first: int = 0) -> None:
+        self.numbers = count(first)
+
+    def event(self, kind: str, fields: Object) -> bytes:
+        return named(kind, encode({"type": kind, "sequence_number": next(self.numbers), **fields}))
+
+
+def frame(kind: str, rest: str) -> bytes:
+    """The frame of a kind of event, with a gap for its number and those of the rest."""
+    return f'event: {kind}\ndata: {{"type":"{kind}","sequence_number":%d,{rest}}}\n\n'.encode()
+
+
+def growth(kind: str) -> bytes:
+    """The frame of a kind of delta with a gap for its place; when that is filled, those for its number and its text are
+    left."""
+    return frame(kind, '%b,"delta":%%b').replace(b"%d", b"%%d")
+
+
+ADDED = frame("response.output_item.added", '"output_index":%d,"item":%b')
+ITEM_DONE = frame("response.output_item.done", '"output_index":%d,"item":%b')
+
+
+class OpenItem:
+    """An item that is on the wire and not yet done."""
+
+    lingers = False
+    """May more parts join it? Then it is closed only when something else comes."""
+
+    def __init__(self, part: Part, id: str, number: int, ledger: Ledger) -> None:
+        self.part = part
+        self.id = id
+        self.number = number
+        self.ledger = ledger
+        self.name = encode(id)
+        self.at = b'"item_id":%b,"output_index":%d' % (self.name, number)
+        """How an event says that it speaks of this item."""
+        self.pieces: list[str] = []
+        self.spelled = b""
+        """The last piece as it was told; not one that came by the shortest way, as no first one does."""
+        self.seal: Seal | None = None
+        self.form = b""
+        self.grows: type[TextDelta | ArgumentsDelta] | None = None
+        """Deltas that are told as they come, in this form; all others go to `grow`."""
+
+    def begin(self, out: Sequence) -> bytes:
+        return b""
+
+    def go_on(self, part: Part, out: Sequence) -> bytes:
+        """Another part joins."""
+        return b""
+
+    def grow(self, event: Event, out: Sequence) -> bytes:
+        return b""
+
+    def end(self, incomplete: bool, out: Sequence) -> bytes:
+        """The part that is open is complete."""
+        return b""
+
+    def close(self, cut: bool, out: Sequence) -> Closed:
+        return b"", None
+
+    def say(self, text: str, out: Sequence) -> bytes:
+        """More text in a frame of this form: only its number and its text are new."""
+        self.spelled = encode(text)
+        self.pieces.append(text)
+        return self.form % (next(out.numbers), self.spelled)
+
+    def added(self, item: bytes, out: Sequence) -> bytes:
+        return ADDED % (next(out.numbers), self.number, item)
+
+    def done(self, item: bytes, out: Sequence) -> bytes:
+        return ITEM_DONE % (next(out.numbers), self.number, item)
