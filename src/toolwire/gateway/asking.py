@@ -217,13 +217,10 @@ class Asking:
         clock = call.clock
         until = 0.0
         while not stream.begun and stream.failure is None:
-            if until:
-                data = await _awaited(flow, until - clock())
-                if data is None:
-                    return None
-            else:
-                data = await source.chunk()
-                until = clock() + (call.state.config.server.heartbeat or HOLD)
+            if until and not await source.comes(until - clock()):
+                return None
+            data = await source.chunk()
+            until = until or clock() + (call.state.config.server.heartbeat or HOLD)
             if isinstance(data, Fault):
                 return refusals.faulty(call, flow.prepared.line, data)
             if not data:
@@ -256,20 +253,6 @@ async def _recalled(call: Call, line: Line, missing: Missing) -> Ready | Refusal
     if isinstance(kept, Failure):
         return refusals.told(call, kept)
     return completed(call, line, missing.exchange, kept, missing.passes)
-
-
-async def _awaited(flow: Flow, seconds: float) -> bytes | Fault | None:
-    """The next chunk, or None when it does not come in time: then it is still waited for, by whoever goes on."""
-    waiting = asyncio.ensure_future(flow.source.chunk())
-    try:
-        await asyncio.wait({waiting}, timeout=max(0.0, seconds))
-    except asyncio.CancelledError:
-        waiting.cancel()
-        raise
-    if waiting.done():
-        return waiting.result()
-    flow.waiting = waiting
-    return None
 
 
 async def _overheard(

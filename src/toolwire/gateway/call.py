@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -132,6 +131,8 @@ class Source(Protocol):
 
     async def read(self, limit: int) -> bytes | Fault: ...
 
+    async def comes(self, seconds: float) -> bool: ...
+
     async def chunk(self) -> bytes | Fault: ...
 
     async def pour(self, sink: Sink) -> bytes | Fault | None: ...
@@ -222,7 +223,7 @@ Ready: TypeAlias = Prepared | Passed
 class Flow:
     """A stream that has begun: what came so far, and where the rest comes from."""
 
-    __slots__ = ("headers", "pending", "prepared", "source", "source_ended", "stream", "waiting")
+    __slots__ = ("headers", "pending", "prepared", "source", "source_ended", "stream")
 
     def __init__(self, prepared: Ready, source: Source, stream: Streaming, headers: Mapping[str, str]) -> None:
         self.prepared = prepared
@@ -231,5 +232,3 @@ class Flow:
         self.headers = headers
         self.pending: list[bytes] = []
         self.source_ended = False
-        self.waiting: asyncio.Future[bytes | Fault] | None = None
-        """A chunk that is already waited for."""

@@ -103,8 +103,6 @@ async def relay(call: Call, flow: Flow, asking: Asking, outlet: Outflow) -> None
     finally:
         outlet.close()
         flow.source.abort()
-        if flow.waiting is not None:
-            flow.waiting.cancel()
 
 
 def _once_more(call: Call, flow: Flow) -> bytes:
@@ -143,14 +141,7 @@ async def _poured(flow: Flow, put: Callable[[bytes], bool]) -> bytes | Fault | N
             out = scrubbed(out, line)
         return put(out)
 
-    if flow.waiting is None:
-        return await flow.source.pour(hand_on)
-    data = await flow.waiting
-    flow.waiting = None
-    if isinstance(data, bytes) and data:
-        hand_on(data)
-        return None
-    return data
+    return await flow.source.pour(hand_on)
 
 
 async def _resumed(call: Call, flow: Flow, asking: Asking) -> Failure | None:

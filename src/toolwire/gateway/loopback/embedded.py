@@ -20,6 +20,9 @@ class Embedded:
     async def read(self, limit: int) -> bytes | Fault:
         return b"".join(self._pieces)
 
+    async def comes(self, seconds: float) -> bool:
+        return True
+
     async def chunk(self) -> bytes | Fault:
         return self._pieces.popleft() if self._pieces else b""
 

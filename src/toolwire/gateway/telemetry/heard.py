@@ -19,6 +19,8 @@ class Source(Protocol):
 
     async def read(self, limit: int) -> bytes | Fault: ...
 
+    async def comes(self, seconds: float) -> bool: ...
+
     async def chunk(self) -> bytes | Fault: ...
 
     async def pour(self, sink: Callable[[bytes], bool]) -> bytes | Fault | None: ...
@@ -67,6 +69,9 @@ class Heard:
 
     async def read(self, limit: int) -> bytes | Fault:
         return self._copied(await self._source.read(limit))
+
+    async def comes(self, seconds: float) -> bool:
+        return await self._source.comes(seconds)
 
     async def chunk(self) -> bytes | Fault:
         return self._copied(await self._source.chunk())

@@ -66,6 +66,13 @@ class Answer:
         connection.release()
         return data if self._unpacker is None else self._unpacked(self._unpacker, data, connection.peer, limit)
 
+    async def comes(self, seconds: float) -> bool:
+        """Can more be taken within that time: bytes, the end, or a fault?"""
+        connection = self._connection
+        if connection is None or (self._unpacker is not None and self._unpacker.pending):
+            return True
+        return await connection.comes(seconds)
+
     async def chunk(self) -> bytes | Fault:
         """The next bytes of the body, as they come; b"" at its end."""
         connection = self._connection

@@ -133,6 +133,16 @@ class Connection(Waiting):
         if not self.pieces and self.phase == BODY and self.fault is None:
             await self._wait(0, self._deadlines.between_bytes)
 
+    async def comes(self, seconds: float) -> bool:
+        """The same, but no longer than that: has anything come?"""
+        if not self.pieces and self.phase == BODY and self.fault is None:
+            enough = self._loop.call_later(max(0.0, seconds), self._wake)
+            try:
+                await self._wait(0, self._deadlines.between_bytes)
+            finally:
+                enough.cancel()
+        return bool(self.pieces) or self.phase != BODY or self.fault is not None
+
     async def pour(self, sink: Sink) -> None:
         """Hand over bytes as they come, waking nobody, until the end, a fault, or a sink that has had enough."""
         if self.pieces and not sink(self.take()):
