@@ -6,9 +6,8 @@ choices. The rules are the two tables below; `Checker` holds a stream to them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -152,34 +151,30 @@ Event: TypeAlias = (
 
 State: TypeAlias = Literal["new", "open", "done"]
 
-TRANSITIONS: Mapping[State, Mapping[type, State]] = MappingProxyType(
-    {
-        "new": {ResponseStart: "open", ResponseFailed: "done", Carried: "new"},
-        "open": {
-            PartStart: "open",
-            TextDelta: "open",
-            ArgumentsDelta: "open",
-            SealDelta: "open",
-            CitationDelta: "open",
-            PartEnd: "open",
-            UsageUpdate: "open",
-            ChoiceEnd: "open",
-            Carried: "open",
-            ResponseEnd: "done",
-            ResponseFailed: "done",
-        },
-        "done": {Carried: "done"},
-    }
-)
+TRANSITIONS: Mapping[State, Mapping[type, State]] = {
+    "new": {ResponseStart: "open", ResponseFailed: "done", Carried: "new"},
+    "open": {
+        PartStart: "open",
+        TextDelta: "open",
+        ArgumentsDelta: "open",
+        SealDelta: "open",
+        CitationDelta: "open",
+        PartEnd: "open",
+        UsageUpdate: "open",
+        ChoiceEnd: "open",
+        Carried: "open",
+        ResponseEnd: "done",
+        ResponseFailed: "done",
+    },
+    "done": {Carried: "done"},
+}
 
-DELTAS: Mapping[type, frozenset[type]] = MappingProxyType(
-    {
-        TextDelta: frozenset({Text, Refusal, Reasoning, HostedResult}),
-        ArgumentsDelta: frozenset({Call, HostedCall}),
-        SealDelta: frozenset({Text, Reasoning, Call, Media}),
-        CitationDelta: frozenset({Text, HostedResult, Opaque}),
-    }
-)
+DELTAS: Mapping[type, frozenset[type]] = {
+    TextDelta: frozenset({Text, Refusal, Reasoning, HostedResult}),
+    ArgumentsDelta: frozenset({Call, HostedCall}),
+    SealDelta: frozenset({Text, Reasoning, Call, Media}),
+    CitationDelta: frozenset({Text, HostedResult, Opaque}),
+}
 """Which deltas may follow which part."""
 
 
@@ -187,61 +182,84 @@ MAX_CHOICES = 128
 """No wire gives more answers to one request; a larger number would make a writer open all those before it."""
 
 
-class Checker:
+class Checker(Struct, eq=False):
     """Holds one stream to the grammar. `check` gives the first fault as a Failure, and None for what is lawful."""
 
-    def __init__(self) -> None:
-        self.state: State = "new"
-        self._open: dict[int, type] = {}
-        self._closed: set[int] = set()
-        self._ended: set[int] = set()
+    state: State = "new"
+    called: bool = False
+    """Has a whole call come?"""
+    _open: dict[int, type] = {}
+    _closed: dict[int, type] = {}
+    _ended: list[int] = []
+    """Choices that are over."""
 
     def check(self, event: Event) -> Failure | None:
         kind = type(event)
         state = TRANSITIONS[self.state].get(kind)
         if state is None:
             return _fault(f"{kind.__name__} cannot stand here: the stream is {self.state}")
-        self.state = state
-        allowed = DELTAS.get(kind)
-        if allowed is not None:
-            part = self._open.get(event.index)  # type: ignore[union-attr]
-            if part is None:
-                return _fault(f"{kind.__name__} for part {event.index}, which is not open")  # type: ignore[union-attr]
-            return None if part in allowed else _fault(f"{kind.__name__} in a part of type {part.__name__}")
-        if isinstance(event, PartStart):
-            return self._start(event)
-        if isinstance(event, PartEnd):
-            return self._end(event)
-        if isinstance(event, ChoiceEnd):
-            if not 0 <= event.choice < MAX_CHOICES:
-                return _fault(f"there is no choice {event.choice}")
-            self._ended.add(event.choice)
-        elif isinstance(event, ResponseEnd):
-            return self._finish()
-        return None
+        if state is not self.state:
+            self.state = state
+        look = _LOOKS.get(kind)
+        return None if look is None else look(self, event)
+
+    def _delta(self, event: TextDelta | ArgumentsDelta | SealDelta | CitationDelta) -> Failure | None:
+        kind = type(event)
+        part = self._open.get(event.index)
+        if part in DELTAS[kind]:
+            return None
+        if part is None:
+            return _fault(f"{kind.__name__} for part {event.index}, which is not open")
+        return _fault(f"{kind.__name__} in a part of type {part.__name__}")
 
     def _start(self, event: PartStart) -> Failure | None:
-        if event.index in self._open or event.index in self._closed:
-            return _fault(f"part {event.index} starts twice")
-        if not 0 <= event.choice < MAX_CHOICES:
-            return _fault(f"there is no choice {event.choice}")
-        if event.choice in self._ended:
-            return _fault(f"part {event.index} starts after the end of choice {event.choice}")
-        self._open[event.index] = type(event.part)
+        index, choice = event.index, event.choice
+        if index in self._open or index in self._closed:
+            return _fault(f"part {index} starts twice")
+        if not 0 <= choice < MAX_CHOICES:
+            return _fault(f"there is no choice {choice}")
+        if choice in self._ended:
+            return _fault(f"part {index} starts after the end of choice {choice}")
+        self._open[index] = type(event.part)
         return None
 
     def _end(self, event: PartEnd) -> Failure | None:
-        if self._open.pop(event.index, None) is None:
-            return _fault(f"part {event.index} ends without being open")
-        self._closed.add(event.index)
+        index = event.index
+        part = self._open.pop(index, None)
+        if part is None:
+            return _fault(f"part {index} ends without being open")
+        self._closed[index] = part
+        if part is Call and not event.incomplete:
+            self.called = True
         return None
 
-    def _finish(self) -> Failure | None:
+    def _choice(self, event: ChoiceEnd) -> Failure | None:
+        choice = event.choice
+        if not 0 <= choice < MAX_CHOICES:
+            return _fault(f"there is no choice {choice}")
+        if choice not in self._ended:
+            self._ended.append(choice)
+        return None
+
+    def _finish(self, event: ResponseEnd) -> Failure | None:
         if self._open:
             return _fault(f"the answer ends while part {min(self._open)} is open")
         if not self._ended:
             return _fault("the answer ends without a reason")
         return None
+
+
+_LOOKS: Mapping[type, Callable[[Checker, Any], Failure | None]] = {
+    PartStart: Checker._start,
+    TextDelta: Checker._delta,
+    ArgumentsDelta: Checker._delta,
+    SealDelta: Checker._delta,
+    CitationDelta: Checker._delta,
+    PartEnd: Checker._end,
+    ChoiceEnd: Checker._choice,
+    ResponseEnd: Checker._finish,
+}
+"""What must be known of an event besides its kind."""
 
 
 def _fault(message: str) -> Failure:

@@ -35,6 +35,7 @@ from toolwire.steps import heeding, hosted, restoring, taking
 from toolwire.steps.answers import AnswerSteps, Way
 from toolwire.steps.naming import AS_DECLARED
 from toolwire.steps.outward import NONE_TAKEN, outbound
+from toolwire.steps.slots import slots_between
 from toolwire.steps.whole import answered, stays
 from toolwire.streaming import StreamTranslation
 from toolwire.wire import Malformed, Object, decode, encode
@@ -293,7 +294,7 @@ class Exchange:
         if crossing and not renames and self._request is not None and stays(response, client.rules, self._taken):
             keeps = False  # there is nothing in it that its client cannot carry
         elif crossing or self.alters:
-            steps = AnswerSteps(self.way(seed), ledger)
+            steps = self._steps(seed, ledger)
             shown = answered(response, steps)
             if steps.failure is not None:
                 return self._refused(steps.failure, ledger)
@@ -358,23 +359,26 @@ class Exchange:
 
     def stream(self) -> StreamTranslation:
         """A translator for the provider's stream."""
-        return StreamTranslation(self)
+        ledger = Ledger(self.provider.name, self.client.name)
+        steps = self._steps("", ledger) if self.crossing or self.alters else None
+        return StreamTranslation(self, ledger, steps)
 
-    def way(self, seed: str) -> Way:
-        options = self.options
-        known = self._request is not None
-        return Way(
-            self.client,
-            self.provider,
+    def _steps(self, seed: str, ledger: Ledger) -> AnswerSteps:
+        """The way of an answer back to the client."""
+        client, provider, options, undo = self.client, self.provider, self.options, self._undo
+        way = Way(
+            client,
+            provider,
             self._plan,
             self._taken,
             options.seed or seed,
             options.maker,
-            known,
+            self._request is not None,
             self.keeps,
             options.stamps,
-            self._undo if self._undo is UNDONE else self._undo.settled,
+            undo if undo is UNDONE else undo.settled,
         )
+        return AnswerSteps(way, ledger, slots_between(client, provider))
 
     @property
     def alters(self) -> bool:

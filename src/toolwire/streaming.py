@@ -54,13 +54,13 @@ class StreamTranslation:
     own shape, and nothing follows it.
     """
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: Exchange, ledger: Ledger, steps: AnswerSteps | None) -> None:
         self._exchange = exchange
-        self.ledger = Ledger(exchange.provider.name, exchange.client.name)
-        self._read_anew()
-        self._writer: StreamWriter = exchange.client.stream_writer(self.ledger, exchange.context(""))
+        self.ledger = ledger
+        self._reader: StreamReader = exchange.provider.stream_reader()
+        self._writer: StreamWriter = exchange.client.stream_writer(ledger, exchange.context(""))
         self._checker = Checker()
-        self._steps = AnswerSteps(exchange.way(""), self.ledger) if exchange.alters else None
+        self._steps = steps
         self.rounds = exchange.started()
         """Where the answer may take several."""
         self._fold = Fold() if exchange.keeps else None
@@ -72,25 +72,24 @@ class StreamTranslation:
         self.begun = False
         """Has anything of the answer itself come, not only its start?"""
         self.ended = False
-        self._calls = WholeCalls()
+        self.again: Again | None = None
+        """What knows more of the part that grows by the bytes alone, where the reader can do that."""
         self._growing: type | None = None
         """The type of the last delta, as long as others like it can be nothing but more of the same."""
         self._index = self._onto = 0
         """The part that grows, by the provider's number and by the client's."""
         self._takers: tuple[Callable[[str], None], ...] = ()
         """Who keeps its text."""
-        self._more: Callable[[str], bytes] = self._written
+        self._more: Callable[[str], bytes] = _held_back
         """What writes it."""
 
     def _read_anew(self) -> None:
-        self._reader: StreamReader = self._exchange.provider.stream_reader()
-        self.again: Again | None = None
-        """What knows more of the part that grows by the bytes alone, where the reader can do that."""
+        self._reader, self.again = self._exchange.provider.stream_reader(), None
 
     @property
     def called(self) -> bool:
         """Has a whole call come?"""
-        return self._calls.any
+        return self._checker.called
 
     @property
     def losses(self) -> tuple[Loss, ...]:
@@ -117,7 +116,8 @@ class StreamTranslation:
                     take(text)
                 return self._more(text)
         events = self._reader.feed(data)
-        out = self._one(events[0]) if self._growing is not None and len(events) == 1 else self._through(events)
+        alone = len(events) == 1 and self.failure is None and self.rounds is None
+        out = self._one(events[0]) if alone else self._through(events)
         self.again = None if self._growing is None else getattr(self._reader, "again", None)
         return out
 
@@ -135,7 +135,8 @@ class StreamTranslation:
         return closing if self.paused else closing + self._ended_now()
 
     def _ended_now(self) -> bytes:
-        self._exchange.forgets(self.rounds, self.ledger)
+        if self.rounds is not None:
+            self._exchange.forgets(self.rounds, self.ledger)
         return self._writer.close()
 
     def fail(self, failure: Failure) -> bytes:
@@ -160,7 +161,7 @@ class StreamTranslation:
         if self.rounds is not None:
             events = self.rounds.through(events)
         for event in events:
-            if self.failure is not None and (self._steps is not None or not isinstance(event, Carried)):
+            if self.failure is not None and (self._steps is not None or type(event) is not Carried):
                 break
             out.append(self._one(event))
         return b"".join(out)
@@ -175,35 +176,37 @@ class StreamTranslation:
             self._growing = None
         fault = self._checker.check(event)
         if fault is not None:
-            event = ResponseFailed(fault)
-        tapped = _TAPS.get(type(event))
+            event, kind = ResponseFailed(fault), ResponseFailed
+        tapped = _TAPS.get(kind)
         if tapped is None:
             self.begun = True
         else:
             tapped(self, event)
         if self._fold is not None:
             self._fold.add(event)
-        if self._steps is None or fault is not None:
-            self._noted(event)
-            return self._writer.write(event)
-        return self._stepped(event, self._steps)
+        steps = self._steps
+        if steps is None or fault is not None:
+            return self._write([event])
+        events = steps.step(event)
+        out = self._writer.write(events[0]) if len(events) == 1 and self.rounds is None else self._write(events)
+        if steps.failure is not None:
+            self.failure = self.failure or steps.failure
+        elif kind is TextDelta or kind is ArgumentsDelta:
+            self._expect(event, steps)  # type: ignore[arg-type]
+        return out
 
-    def _stepped(self, event: Event, steps: AnswerSteps) -> bytes:
-        out: list[bytes] = []
-        for made in steps.step(event):
-            self._noted(made)
-            out.append(self._writer.write(made))
-        self.failure = self.failure or steps.failure
-        if isinstance(event, TextDelta | ArgumentsDelta):
-            self._expect(event, steps)
-        return b"".join(out)
+    def _write(self, events: list[Event]) -> bytes:
+        if self.rounds is not None and not self._seal:
+            self._seal = next(filter(None, map(unseen.seal_in, events)), "")
+        return b"".join(map(self._writer.write, events))
 
     def _expect(self, event: TextDelta | ArgumentsDelta, steps: AnswerSteps) -> None:
         """More like it, which need not be looked at again; rounds look at everything."""
         if self.failure is None and self.rounds is None:
-            self._growing, self._index = type(event), event.index
+            kind = type(event)
+            self._growing, self._index = kind, event.index
             self._onto, self._takers = steps.grown(event)
-            self._more = _held_back if self._onto < 0 else self._grower(type(event))
+            self._more = _held_back if self._onto < 0 else self._grower(kind)
             if self._fold is not None:
                 self._takers += (self._fold.taker(event.index),)
 
@@ -216,19 +219,11 @@ class StreamTranslation:
         assert self._growing is not None
         return self._writer.write(self._growing(self._onto, text))
 
-    def _noted(self, event: Event) -> None:
-        if self.rounds is not None and not self._seal:
-            self._seal = unseen.seal_in(event)
-
     def _started(self, event: ResponseStart) -> None:
         self.usage = event.usage
 
     def _counted(self, event: UsageUpdate) -> None:
         self.usage = event.usage
-
-    def _part(self, event: PartStart | PartEnd) -> None:
-        self.begun = True
-        self._calls.see(event)
 
     def _finished(self, event: ChoiceEnd) -> None:
         self.begun = True
@@ -251,8 +246,6 @@ def _held_back(text: str) -> bytes:
 _TAPS: Mapping[type, Callable[[StreamTranslation, Any], None]] = {
     ResponseStart: StreamTranslation._started,
     UsageUpdate: StreamTranslation._counted,
-    PartStart: StreamTranslation._part,
-    PartEnd: StreamTranslation._part,
     ChoiceEnd: StreamTranslation._finished,
     ResponseEnd: StreamTranslation._ended,
     ResponseFailed: StreamTranslation._failed,

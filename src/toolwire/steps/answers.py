@@ -30,7 +30,7 @@ from toolwire.policy.back import UNDONE, Refused, Undo
 from toolwire.room import Room
 from toolwire.steps.growing import Growing
 from toolwire.steps.naming import FREEFORM, Plan
-from toolwire.steps.slots import WITHIN, Slots, slots_between
+from toolwire.steps.slots import Slots
 
 
 class Way(Struct, frozen=True):
@@ -57,9 +57,11 @@ class AnswerSteps(Struct, eq=False):
 
     way: Way
     ledger: Ledger
+    slots: Slots
     next_index: int = 0
     open: dict[int, Growing] = {}
-    called: set[int] = set()
+    called: list[int] = []
+    """Choices that have calls."""
     cut: Growing | None = None
     """A call that ended with broken arguments; what follows tells whether it was cut off."""
     waiting: list[seals.Entry] = []
@@ -71,12 +73,8 @@ class AnswerSteps(Struct, eq=False):
     """Why the answer was refused, where it was."""
     unslotted: list[tuple[int, Any]] = []
     """Sealed parts whose choice has not ended: only then it is known whether there is a call to keep them by."""
-    slots: Slots = WITHIN
-    used: set[str] = set()
+    used: dict[str, None] = {}
     """Ids of the calls so far."""
-
-    def __post_init__(self) -> None:
-        self.slots = slots_between(self.way.client, self.way.provider)
 
     @property
     def calls(self) -> dict[int, list[Call]]:
@@ -113,54 +111,66 @@ class AnswerSteps(Struct, eq=False):
     # --- parts ---
 
     def start(self, event: PartStart) -> list[Event]:
-        out = self._uncut(False)
-        part = event.part
-        seal: Seal | None = getattr(part, "seal", None) if self.slots.crossing else None
-        growing = Growing(part, -1, event.choice)
-        if seal is not None:
-            growing.seal = seal
-            growing.part = part = replace(part, seal=None)
-        elif self.stamping and isinstance(part, (Reasoning, Text, Call)):
-            growing.part = part = changed(part, seal=None if part.seal is None else self._in_place(part, part.seal))
-        if self.waiting and isinstance(part, Text):
-            out += self._carrier(Text(""), self.waiting, event.choice)
-            self.waiting = []
-        if isinstance(part, Call):
-            growing.part = self._restored(part, event.choice)
-            growing.freeform = growing.part.kind == FREEFORM and part.kind != FREEFORM
-            growing.shape = self.way.plan.shapes.get(part.name)
-            if self.way.undo:
-                growing.ruled = self.way.undo.holds(growing.part)
-                growing.part = growing.part if growing.ruled else self.way.undo.named(growing.part)
-            growing.held = growing.freeform or self.slots.hold_calls or growing.shape is not None or growing.ruled
-            if part.arguments:
-                growing.pieces.append(part.arguments)
-                growing.part = replace(growing.part, arguments="")
-            self.given.append(growing)
-        # Of thinking that is hidden the client could see nothing but its seal.
-        growing.mute = self.slots.no_slot and self.way.keeps and isinstance(part, Reasoning) and part.hidden
+        out: list[Event] = [] if self.cut is None else self._uncut(self.cut, False)
+        part, choice, slots = event.part, event.choice, self.slots
+        seal: Seal | None = None
+        if slots.crossing:
+            seal = getattr(part, "seal", None)
+            if seal is not None:
+                part = replace(part, seal=None)
+        elif self.way.stamps and isinstance(part, (Reasoning, Text, Call)):
+            part = changed(part, seal=None if part.seal is None else self._in_place(part, part.seal))
+        if type(part) is Call:
+            growing = self._call(part, choice, seal)
+        else:
+            if self.waiting and type(part) is Text:
+                out += self._carrier(Text(""), self.waiting, choice)
+                self.waiting = []
+            # Of thinking that is hidden the client could see nothing but its seal.
+            mute = slots.no_slot and type(part) is Reasoning and part.hidden and self.way.keeps
+            growing = Growing(part, -1, choice, [], seal, False, False, mute)
         self.open[event.index] = growing
-        if growing.held or growing.mute:
-            return out
-        return [*out, *self._begin(growing)]
+        return out if growing.held or growing.mute else out + self._begin(growing)
+
+    def _call(self, call: Call, choice: int, seal: Seal | None) -> Growing:
+        """A call that begins, as the client knows it."""
+        plan, undo = self.way.plan, self.way.undo
+        part = self._restored(call, choice)
+        freeform = part.kind == FREEFORM and call.kind != FREEFORM
+        shape = plan.shapes.get(call.name) if plan.shapes else None
+        ruled = False
+        if undo is not UNDONE and undo:
+            ruled = undo.holds(part)
+            part = part if ruled else undo.named(part)
+        held = freeform or self.slots.hold_calls or shape is not None or ruled
+        pieces: list[str] = []
+        if call.arguments:
+            pieces.append(call.arguments)
+            part = replace(part, arguments="")
+        growing = Growing(part, -1, choice, pieces, seal, held, freeform, False, ruled, shape)
+        self.given.append(growing)
+        return growing
 
     def _begin(self, growing: Growing) -> list[Event]:
-        growing.index = self.next_index
-        self.next_index += 1
-        events: list[Event] = [PartStart(growing.index, growing.part, growing.choice)]
+        growing.index = index = self.next_index
+        self.next_index = index + 1
+        events: list[Event] = [PartStart(index, growing.part, growing.choice)]
         if growing.pieces:
-            events.append(ArgumentsDelta(growing.index, "".join(growing.pieces)))
+            events.append(ArgumentsDelta(index, "".join(growing.pieces)))
         return events
 
-    def text(self, event: TextDelta | CitationDelta) -> list[Event]:
+    def text(self, event: TextDelta) -> list[Event]:
         growing = self.open[event.index]
-        if self.slots.on_next and isinstance(event, TextDelta) and isinstance(growing.part, Reasoning):
+        if self.slots.on_next and type(growing.part) is Reasoning:
             growing.pieces.append(event.text)
         if growing.mute:
             return []
-        if event.index == growing.index and event.frame is None:
-            return [event]
-        return [replace(event, index=growing.index, frame=None)]
+        index = growing.index
+        return [event if event.index == index and event.frame is None else TextDelta(index, event.text)]
+
+    def citation(self, event: CitationDelta) -> list[Event]:
+        growing = self.open[event.index]
+        return [] if growing.mute else [CitationDelta(growing.index, event.citation)]
 
     def arguments(self, event: ArgumentsDelta) -> list[Event]:
         growing = self.open[event.index]
@@ -171,7 +181,7 @@ class AnswerSteps(Struct, eq=False):
         """How this delta went on, and how all like it will until the part ends: the client's number of the part (-1
         where it is held back), and who keeps the text."""
         growing = self.open[event.index]
-        kept = isinstance(event, ArgumentsDelta) or (self.slots.on_next and isinstance(growing.part, Reasoning))
+        kept = type(event) is ArgumentsDelta or (self.slots.on_next and type(growing.part) is Reasoning)
         return growing.index, (growing.pieces.append,) if kept else ()
 
     def seal(self, event: SealDelta) -> list[Event]:
@@ -186,27 +196,26 @@ class AnswerSteps(Struct, eq=False):
         return []
 
     def end(self, event: PartEnd) -> list[Event]:
-        growing = self.open.pop(event.index)
-        out: list[Event] = []
-        if growing.held:
-            out = self._release(growing, event.incomplete)
+        growing, slots = self.open.pop(event.index), self.slots
+        out: list[Event] = self._release(growing, event.incomplete) if growing.held else []
         if growing.index < 0 and not growing.mute:
             return out  # it was refused
-        if growing.seal is not None:
-            out += self._sealed(growing) if self.slots.crossing else [SealDelta(growing.index, growing.seal)]
-        elif isinstance(growing.part, Reasoning) and (self.slots.beside or self.slots.on_next):
+        kind, seal = type(growing.part), growing.seal
+        if seal is not None:
+            out += self._sealed(growing) if slots.crossing else [SealDelta(growing.index, seal)]
+        elif kind is Reasoning and (slots.beside or slots.on_next):
             # Nobody else shall be told that these were his thoughts.
             out += self._told(growing, Seal(self.way.maker or self.way.provider.name, ""))
-        if self.waiting and isinstance(growing.part, (Call, Text)):
+        if self.waiting and (kind is Call or kind is Text):
             out.append(self._letter(growing.index))
         if growing.mute:
             return out
-        if isinstance(growing.part, Call) and not growing.freeform and self.slots.crossing and growing.broken:
+        if kind is Call and slots.crossing and not growing.freeform and growing.broken:
             self.cut = growing
             return out
         out.append(PartEnd(growing.index, event.incomplete))
-        if growing.seal is not None and self.slots.beside and isinstance(growing.part, Text):
-            out += self._beside("before", growing.seal, growing.choice)
+        if seal is not None and slots.beside and kind is Text:
+            out += self._beside("before", seal, growing.choice)
         return out
 
     def _release(self, growing: Growing, cut: bool) -> list[Event]:
@@ -229,23 +238,22 @@ class AnswerSteps(Struct, eq=False):
             return None
         self.refused.append(found)
         self.given.remove(growing)
-        if not any(other.choice == growing.choice for other in self.given):
-            self.called.discard(growing.choice)
+        if growing.choice in self.called and not any(other.choice == growing.choice for other in self.given):
+            self.called.remove(growing.choice)
         if not found.fatal:
             return []
         self.failure = Failure("upstream", f"the model's call of `{found.call.name}` was refused: {found.why}", 502)
         return [ResponseFailed(self.failure)]
 
-    def _uncut(self, incomplete: bool) -> list[Event]:
-        if self.cut is None:
-            return []
-        index, self.cut = self.cut.index, None
-        return [PartEnd(index, incomplete)]
+    def _uncut(self, cut: Growing, incomplete: bool) -> list[Event]:
+        self.cut = None
+        return [PartEnd(cut.index, incomplete)]
 
     # --- names and ids ---
 
     def _restored(self, call: Call, choice: int) -> Call:
-        self.called.add(choice)
+        if choice not in self.called:
+            self.called.append(choice)
         way = self.way
         fields: dict[str, Any] = {}
         original = way.plan.original(call.name) if way.plan.names else None
@@ -276,14 +284,14 @@ class AnswerSteps(Struct, eq=False):
         rules = way.client.rules
         known = id in way.taken or id in self.used
         if not id:
-            id = ids.made("call_", way.seed, len(way.taken | self.used), call.name)
+            id = ids.made("call_", way.seed, len(way.taken.union(self.used)), call.name)
             self.ledger.note("id-added", place(call), f"the call of `{call.name}` has the id `{id}`")
         elif known or not ids.legal(id, rules.id_pattern, rules.id_limit):
-            salt = f"#{len(way.taken | self.used)}" if known else ""
+            salt = f"#{len(way.taken.union(self.used))}" if known else ""
             spelled = "" if salt else ids.spelled(id, rules.id_pattern, rules.id_limit)
             id = spelled or ids.rewritten(id, rules.id_pattern, min(rules.id_limit, ids.SAFE_LENGTH), salt)
             self.ledger.note("id-rewritten", place(call), f"the call `{call.id}` has the id `{id}`")
-        self.used.add(id)
+        self.used[id] = None
         return id
 
     # --- seals ---
@@ -347,8 +355,6 @@ class AnswerSteps(Struct, eq=False):
 
     def _settle(self, choice: int | None) -> None:
         """What became of seals that have no slot, told when their choice is complete (None: all of them)."""
-        if not self.unslotted:
-            return
         for number, part in [pair for pair in self.unslotted if choice is None or pair[0] == choice]:
             if not self.way.keeps:
                 code, what = "seal-dropped", "a seal has no slot here; a gateway's store can keep it"
@@ -361,8 +367,9 @@ class AnswerSteps(Struct, eq=False):
 
     def choice_end(self, event: ChoiceEnd) -> list[Event]:
         finish = event.finish
-        self._settle(event.choice)
-        out = self._uncut(finish.kind in ("length", "context"))
+        if self.unslotted:
+            self._settle(event.choice)
+        out: list[Event] = [] if self.cut is None else self._uncut(self.cut, finish.kind in ("length", "context"))
         if self.waiting:
             out += self._carrier(Text(""), self.waiting, event.choice)
             self.waiting = []
@@ -370,24 +377,28 @@ class AnswerSteps(Struct, eq=False):
             finish = Finish("calls", finish.raw, origin=finish.origin)
         elif self.refused and event.choice not in self.called and finish.kind == "calls":
             finish = Finish("stop")
-        return [*out, replace(event, finish=finish, frame=None)]
+        out.append(ChoiceEnd(finish, event.choice))
+        return out
 
     def response_end(self, event: ResponseEnd) -> list[Event]:
-        if self.slots.crossing or self._anew:
+        if event.strays and (self.slots.crossing or self._anew):
             self.ledger.strays(event.strays)
-        self._settle(None)
-        return [*self._uncut(False), replace(event, frame=None)]
+        if self.unslotted:
+            self._settle(None)
+        out: list[Event] = [] if self.cut is None else self._uncut(self.cut, False)
+        out.append(ResponseEnd(event.strays))
+        return out
 
     def failed(self, event: ResponseFailed) -> list[Event]:
         self.called.clear()
         self._settle(None)
-        return [replace(event, frame=None)]
+        return [ResponseFailed(event.failure)]
 
 
 _STEPS: Mapping[type, Callable[..., list[Event]]] = {
     PartStart: AnswerSteps.start,
     TextDelta: AnswerSteps.text,
-    CitationDelta: AnswerSteps.text,
+    CitationDelta: AnswerSteps.citation,
     ArgumentsDelta: AnswerSteps.arguments,
     SealDelta: AnswerSteps.seal,
     PartEnd: AnswerSteps.end,
