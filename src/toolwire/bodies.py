@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from toolwire.options import Options
+from toolwire.resent import MEMORY
 from toolwire.wire import NOT_DECODED, Json, Malformed, Object, Path, as_object, decode, decode_object, encode
 
 Body = bytes | bytearray | memoryview | str | dict[str, Any] | list[Any]
@@ -42,11 +43,29 @@ def _place(node: Json, text: str, path: Path) -> Path:
     return None
 
 
-def object_of(body: Body, options: Options) -> Object:
-    """The same, where only an object makes sense."""
+def object_of(body: Body, options: Options, tools: bytes = b"") -> Object:
+    """The same, where only an object makes sense. `tools` are the bytes of its list of tools, where they are known."""
     if type(body) is bytes and len(body) <= options.max_bytes:
         try:
-            return decode_object(body)
+            return (_with_tools(body, tools) if tools else None) or decode_object(body)
         except NOT_DECODED:
             pass  # said below, with its reason and its place
     return as_object(parsed(body, options), None)
+
+
+_KEY = b'"tools"'
+
+
+def _with_tools(body: bytes, tools: bytes) -> Object | None:
+    """The object with a list of tools that may have come before; None where it is not certain where that stands."""
+    at = body.find(_KEY)
+    start = body.find(b"[", at)
+    between = body[at + len(_KEY) : start].strip()
+    if between != b":" or body.find(_KEY, at + 1) >= 0 or not body.startswith(tools, start):
+        return None
+    found = decode_object(body[:start] + b"0" + body[start + len(tools) :])
+    listed = MEMORY.decoded(tools) if found.get("tools") == 0 else None
+    if listed is None:
+        return None
+    found["tools"] = listed
+    return found

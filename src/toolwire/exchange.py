@@ -29,6 +29,7 @@ from toolwire.loss import Ledger, Loss
 from toolwire.options import Options
 from toolwire.policy.back import UNDONE
 from toolwire.policy.out import applied
+from toolwire.resent import MEMORY
 from toolwire.room import Context, Room
 from toolwire.rounds import Rounds
 from toolwire.steps import heeding, hosted, restoring, taking
@@ -100,6 +101,8 @@ class Exchange:
     _left: tuple[Result, ...] = ()
     _added: frozenset[str] = frozenset()
     _standing: Mapping[str, str] = NOTHING
+    tools = b""
+    """The bytes of the request's list of tools, where somebody has found them: they tell one that came before."""
 
     def __init__(self, client: Room, provider: Room, options: Options | None = None) -> None:
         self.client = client
@@ -141,7 +144,11 @@ class Exchange:
         request, self._plan, self._taken = outbound(request, provider, ledger, options)
         self._sent, self.continues = request, request.continues
         self._may_pause = self.crossing and (runs_some if request.tools is arranged else _has_hosted(request))
-        return Translation(encode(provider.write_request(request, ledger)), ledger, request.model, bool(request.stream))
+        out = provider.write_request(request, ledger)
+        tools = MEMORY.spelled(out["tools"]) if self.tools and "tools" in out else None
+        if tools is not None:
+            out = out | {"tools": tools}
+        return Translation(encode(out), ledger, request.model, bool(request.stream))
 
     @property
     def _maker(self) -> str:
@@ -223,7 +230,7 @@ class Exchange:
     def _read(self, body: Body) -> Request:
         options = self.options
         try:
-            request = self.client.read_request(object_of(body, options))
+            request = self.client.read_request(object_of(body, options, self.tools))
         except RecursionError:
             raise Malformed(None, "the JSON is nested too deeply") from None
         self._request = request

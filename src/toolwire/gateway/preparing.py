@@ -97,7 +97,9 @@ def _exchange(call: Call, line: Line) -> Exchange:
     if tooling is not None:
         shown = _shown(call, tooling)
         options = replace(options, tools=tooling.tools, substitutes=tooling.substitutes, shown=shown)
-    return Exchange(call.client, line.room, options)
+    exchange = Exchange(call.client, line.room, options)
+    exchange.tools = bytes(call.peek.tools)
+    return exchange
 
 
 def maker_of(call: Call, line: Line) -> tuple[str, bool]:

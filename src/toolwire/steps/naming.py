@@ -14,6 +14,7 @@ from msgspec import Struct
 from toolwire import ids
 from toolwire.ir import NOTHING, AnyTool, Call, Part, Request, Result, Tool, ToolChoice, ToolName, Turn, changed, place
 from toolwire.loss import Ledger
+from toolwire.resent import MEMORY
 from toolwire.room import Rules
 from toolwire.schema import Converted, applied
 from toolwire.steps.survey import Survey
@@ -123,6 +124,21 @@ def _all_stay(request: Request, rules: Rules, ledger: Ledger, survey: Survey, ma
         return False
     if choice is not None and choice.tools:
         return False
+    fits, limit, target = rules.name_pattern.fullmatch, rules.name_limit, (ledger.target, request.model)
+    names = MEMORY.fitting(request.tools, target, rules)
+    if names is None:
+        names = _names_that_stay(request, rules, ledger, made)
+        if names is None:
+            return False
+        MEMORY.fits(request.tools, target, rules, names)
+    undeclared = survey.names - names if survey.names else ()
+    return not undeclared or all(len(name) <= limit and fits(name) for name in undeclared)
+
+
+def _names_that_stay(
+    request: Request, rules: Rules, ledger: Ledger, made: dict[int, Converted]
+) -> frozenset[str] | None:
+    """The names of its functions; None where one of them, or its schema, cannot stay as it is."""
     fits, limit, dialect, target = rules.name_pattern.fullmatch, rules.name_limit, rules.dialect, ledger.target
     names: set[str] = set()
     for tool in request.tools:
@@ -130,16 +146,15 @@ def _all_stay(request: Request, rules: Rules, ledger: Ledger, survey: Survey, ma
             continue
         name, schema, origin = tool.name, tool.parameters, tool.origin
         if tool.kind != "function" or tool.namespace or name in names or len(name) > limit:
-            return False
+            return None
         if not (name.isidentifier() and name.isascii()) and not fits(name):
-            return False
+            return None
         names.add(name)
         if dialect is not None and schema is not None and (origin is None or origin.protocol != target):
             converted = made[id(schema)] = dialect(schema, request.model)
             if converted.schema is not schema:
-                return False
-    undeclared = survey.names - names if survey.names else ()
-    return not undeclared or all(len(name) <= limit and fits(name) for name in undeclared)
+                return None
+    return frozenset(names)
 
 
 def _once(request: Request, ledger: Ledger) -> Request:

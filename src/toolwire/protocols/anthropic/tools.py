@@ -15,6 +15,7 @@ from toolwire.protocols.anthropic.details.stamp import is_foreign, is_own
 from toolwire.protocols.anthropic.models import Family
 from toolwire.protocols.anthropic.names import CHOICE, HOSTED_TOOL, LOCATION, NAME, OWN_TOOL, TOOL
 from toolwire.reading import Reading, finished, verbatim
+from toolwire.resent import MEMORY
 from toolwire.wire import (
     Json,
     Malformed,
@@ -52,10 +53,15 @@ _ordinary = itemgetter("name", "description", "input_schema")
 
 
 def read_tools(body: Object, reading: Reading) -> tuple[AnyTool, ...]:
+    listed = take_list(body, "tools", None)
+    return MEMORY.read(listed, reading, _read_listed) if listed else ()
+
+
+def _read_listed(listed: list[Json], reading: Reading) -> list[AnyTool]:
     read: list[AnyTool] = []
-    for number, tool in enumerate(take_list(body, "tools", None) or ()):
+    for number, tool in enumerate(listed):
         read.append(_read_tool(tool, (_TOOLS, number), reading))
-    return tuple(read)
+    return read
 
 
 def _read_tool(value: Json, path: Path, reading: Reading) -> AnyTool:
@@ -158,6 +164,10 @@ def _read_name(name: str, body: Object) -> ToolName:
 
 
 def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger) -> list[Object]:
+    return MEMORY.write(tools, NAME, ledger, lambda: _write_listed(tools, ledger)) if tools else []
+
+
+def _write_listed(tools: tuple[AnyTool, ...], ledger: Ledger) -> list[Object]:
     written: list[Object] = []
     for tool in tools:
         wire = _write_tool(tool, ledger)

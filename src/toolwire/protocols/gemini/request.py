@@ -85,7 +85,7 @@ def read_request(body: Object) -> Request:
         take_text(node, "model", None) or "",
         tuple(system),
         tuple(turns),
-        tuple(tools),
+        tools,
         choice,
         settings=gathered.settings(),
         continues=any(BESIDE(box).get("cachedContent") is not None for box, _ in boxes),
@@ -96,16 +96,17 @@ def read_request(body: Object) -> Request:
 
 def _read_boxes(
     boxes: list[tuple[Object, Path]], reading: PartReading
-) -> tuple[list[Part], list[AnyTool], ToolChoice | None]:
+) -> tuple[list[Part], tuple[AnyTool, ...], ToolChoice | None]:
     """Instructions, tools and the choice among them, from the body or from `config`."""
     system: list[Part] = []
-    tools: list[AnyTool] = []
+    tools: tuple[AnyTool, ...] = ()
     choice: ToolChoice | None = None
     for node, path in boxes:
         if node.get("systemInstruction") is not None:
             system.extend(read_system(node["systemInstruction"], (path, "systemInstruction"), reading))
         if node.get("tools") is not None:
-            tools.extend(read_tools(node["tools"], (path, "tools"), reading))
+            read = read_tools(node["tools"], (path, "tools"), reading)
+            tools = (*tools, *read) if tools else read
         if node.get("toolConfig") is not None and choice is None:
             choice = read_choice(node["toolConfig"], (path, "toolConfig"), reading)
     return system, tools, choice

@@ -19,6 +19,7 @@ from toolwire.protocols.gemini.names import (
 )
 from toolwire.protocols.gemini.parts import PartReading
 from toolwire.reading import finished, numbered, says_something, verbatim
+from toolwire.resent import MEMORY
 from toolwire.wire import Json, Malformed, Object, Path, as_list, as_object, as_text, need_text, take_object, take_text
 
 PARAMETERS = ("parameters", "parametersJsonSchema")
@@ -27,14 +28,18 @@ RETURNS = ("response", "responseJsonSchema")
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
-def read_tools(value: Json, path: Path, reading: PartReading) -> list[AnyTool]:
+def read_tools(value: Json, path: Path, reading: PartReading) -> tuple[AnyTool, ...]:
     """The tools of all boxes in one list; a single box without its array is accepted, as the servers do."""
     if isinstance(value, dict):
-        return _read_box(value, path, reading)
-    tools: list[AnyTool] = []
-    for item, here in numbered(as_list(value, path), path):
-        tools.extend(_read_box(as_object(item, here), here, reading))
-    return tools
+        return tuple(_read_box(value, path, reading))
+
+    def read(boxes: list[Json], reading: PartReading) -> list[AnyTool]:
+        tools: list[AnyTool] = []
+        for item, here in numbered(boxes, path):
+            tools.extend(_read_box(as_object(item, here), here, reading))
+        return tools
+
+    return MEMORY.read(as_list(value, path), reading, read)
 
 
 def _read_box(box: Object, path: Path, reading: PartReading) -> list[AnyTool]:
@@ -109,6 +114,11 @@ def _read_names(value: Json, path: Path) -> tuple[ToolName, ...]:
 
 
 def write_tools(tools: tuple[AnyTool, ...], family: Family, ledger: Ledger) -> list[Object]:
+    way = (NAME, family.major, family.minor, family.size)
+    return MEMORY.write(tools, way, ledger, lambda: _write_boxes(tools, family, ledger))
+
+
+def _write_boxes(tools: tuple[AnyTool, ...], family: Family, ledger: Ledger) -> list[Object]:
     """The boxes, functions at the place of the first of them."""
     boxes: list[Object] = []
     declarations: list[Object] = []

@@ -23,6 +23,7 @@ from toolwire.protocols.openai_chat.models import Family
 from toolwire.protocols.openai_chat.names import NAME, kept, own, own_seal, sub_keys
 from toolwire.protocols.openai_chat.parts import read_cache, write_cache
 from toolwire.reading import Reading, finished, numbered
+from toolwire.resent import MEMORY
 from toolwire.wire import Json, Object, Path
 
 _TOOLS: Path = (None, "tools")
@@ -41,10 +42,11 @@ def is_legacy(request: Request | None) -> bool:
 
 def read_tools(body: Object, reading: Reading) -> tuple[AnyTool, ...]:
     """`tools`, the old `functions`, and the hosted search, which has a key of its own."""
-    found: list[AnyTool] = []
-    for number, item in enumerate(wire.take_list(body, "tools", None) or ()):
-        path: Path = (_TOOLS, number)
-        found.append(_read_plain(item, path) or _read_tool(wire.as_object(item, path), path, reading))
+    listed = wire.take_list(body, "tools", None)
+    tools = MEMORY.read(listed, reading, _read_listed) if listed else ()
+    if "functions" not in body and "web_search_options" not in body:
+        return tools
+    found = list(tools)
     if "functions" in body:
         for item, path in numbered(wire.take_list(body, "functions", None) or [], (None, "functions")):
             node = wire.as_object(item, path)
@@ -53,6 +55,14 @@ def read_tools(body: Object, reading: Reading) -> tuple[AnyTool, ...]:
     if search is not None:
         found.append(_read_search(search, (None, "web_search_options"), reading))
     return tuple(found)
+
+
+def _read_listed(listed: list[Json], reading: Reading) -> list[AnyTool]:
+    found: list[AnyTool] = []
+    for number, item in enumerate(listed):
+        path: Path = (_TOOLS, number)
+        found.append(_read_plain(item, path) or _read_tool(wire.as_object(item, path), path, reading))
+    return found
 
 
 def _read_plain(node: Json, path: Path) -> Tool | None:
@@ -131,23 +141,36 @@ def _read_search(node: Object, path: Path, reading: Reading) -> HostedTool:
 
 def write_tools(tools: tuple[AnyTool, ...], family: Family, ledger: Ledger) -> Object:
     """The keys of a request that declare its tools."""
+    way = (NAME, family.native, family.breakpoint)
+    listed = MEMORY.write(tools, way, ledger, lambda: _write_listed(tools, family, ledger)) if tools else None
+    if listed is not None:
+        return {"tools": listed}
     out: Object = {}
     for tool in tools:
-        origin = tool.origin
-        if type(tool) is Tool and (origin is None or origin.protocol != NAME):
-            out.setdefault("tools", []).append(_write_tool(tool, family, ledger))
-        elif isinstance(tool, HostedTool):
+        if isinstance(tool, HostedTool):
             _write_hosted(tool, out, family, ledger)
         elif isinstance(tool, Opaque):
             if own(tool.origin):
                 out.setdefault("tools", []).append(tool.origin.wire)
             else:
                 ledger.note("tool-dropped", place(tool), f"the tool `{tool.kind}` was left out")
-        elif tool.kind == "function" and _is_flat(tool.origin):
+        elif not _is_listed(tool):
             out.setdefault("functions", []).append(kept(tool.origin) or finished(_flat(tool), tool.origin, NAME))
         else:
             out.setdefault("tools", []).append(kept(tool.origin) or _write_tool(tool, family, ledger))
     return out
+
+
+def _is_listed(tool: AnyTool) -> bool:
+    """Is it a tool that stands in the list, and nowhere else?"""
+    return type(tool) is Tool and not (tool.kind == "function" and _is_flat(tool.origin))
+
+
+def _write_listed(tools: tuple[AnyTool, ...], family: Family, ledger: Ledger) -> list[Object] | None:
+    """The list, where all of them stand in it."""
+    if not all(map(_is_listed, tools)):
+        return None
+    return [kept(tool.origin) or _write_tool(tool, family, ledger) for tool in tools if isinstance(tool, Tool)]
 
 
 def _is_flat(origin: Origin | None) -> bool:

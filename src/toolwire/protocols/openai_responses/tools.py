@@ -19,6 +19,7 @@ from toolwire.protocols.openai_responses.details.hosted_tools import (
 from toolwire.protocols.openai_responses.details.ordinary import read_ordinary_tool
 from toolwire.protocols.openai_responses.names import CALLS, HOSTED_TOOLS, NAME, TOOL_TYPES
 from toolwire.reading import Reading, finished, numbered, verbatim
+from toolwire.resent import MEMORY
 from toolwire.wire import (
     Json,
     Malformed,
@@ -43,6 +44,10 @@ SEARCH = frozenset({"type", "execution", "description", "parameters"})
 
 
 def read_tools(tools: list[Json], path: Path, reading: Reading) -> tuple[AnyTool, ...]:
+    return MEMORY.read(tools, reading, lambda tools, reading: _read_listed(tools, path, reading))
+
+
+def _read_listed(tools: list[Json], path: Path, reading: Reading) -> list[AnyTool]:
     read: list[AnyTool] = []
     for number, value in enumerate(tools):
         at = (path, number)
@@ -55,7 +60,7 @@ def read_tools(tools: list[Json], path: Path, reading: Reading) -> tuple[AnyTool
             read += _read_namespace(node, at, reading)
         else:
             read.append(read_tool(node, at, reading))
-    return tuple(read)
+    return read
 
 
 def read_tool(node: Object, path: Path, reading: Reading) -> AnyTool:
@@ -163,6 +168,12 @@ READERS: Mapping[str, Callable[[Object, Path, Reading], AnyTool]] = MappingProxy
 
 def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger, origin: Origin | None = None) -> list[Object]:
     """The list of tools; `origin` is that of the list they were read from, for its namespaces."""
+    if origin is None and tools:
+        return MEMORY.write(tools, (NAME, ledger.source), ledger, lambda: _write_listed(tools, ledger, None))
+    return _write_listed(tools, ledger, origin)
+
+
+def _write_listed(tools: tuple[AnyTool, ...], ledger: Ledger, origin: Origin | None) -> list[Object]:
     wire = origin.wire if origin is not None and origin.protocol == NAME and isinstance(origin.wire, list) else []
     if wire and _unchanged(tools, wire):
         return wire
