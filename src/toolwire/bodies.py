@@ -53,17 +53,17 @@ def object_of(body: Body, options: Options, tools: bytes = b"") -> Object:
     return as_object(parsed(body, options), None)
 
 
-_KEY = b'"tools"'
+_BEGINNING = 64
+"""Bytes of a list by which it is looked for: a longer word is found faster, up to here."""
 
 
 def _with_tools(body: bytes, tools: bytes) -> Object | None:
-    """The object with a list of tools that may have come before; None where it is not certain where that stands."""
-    at = body.find(_KEY)
-    start = body.find(b"[", at)
-    between = body[at + len(_KEY) : start].strip()
-    if between != b":" or body.find(_KEY, at + 1) >= 0 or not body.startswith(tools, start):
+    """The object with a list of tools that may have come before; None where the list does not stand where it should."""
+    start = body.rfind(tools[:_BEGINNING])
+    if start < 0 or not body.startswith(tools, start):
         return None
     found = decode_object(body[:start] + b"0" + body[start + len(tools) :])
+    # Something else than a list stands there now, so this was it.
     listed = MEMORY.decoded(tools) if found.get("tools") == 0 else None
     if listed is None:
         return None
