@@ -12,7 +12,7 @@ from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrad
 from toolwire.gateway.heads import Head, remembered
 from toolwire.gateway.incoming import joined
 from toolwire.gateway.outbox import Outbox
-from toolwire.gateway.request import LINES, Request, parted
+from toolwire.gateway.request import LINES, Opening, Request, parted
 
 MAX_HEAD = 64 * 1024
 """Also of what follows a body in chunks, or stands between them."""
@@ -176,11 +176,7 @@ class Connection(asyncio.Protocol):
         headers["content-length"] = str(len(body))
         self._quiet = 0
         self._since = self.clock()
-        request = Request(self, head.method, head.path, head.query, headers, True, False)
-        if body and not request.more(body):
-            self._hold()
-        request.end()
-        self._take(request)
+        self._take(Request(self, head.opening, headers, head.memory, body))
 
     def _parse(self, data: bytes) -> None:
         rest: bytes | memoryview = data
@@ -252,7 +248,7 @@ class Connection(asyncio.Protocol):
             self._upgrade = True
             keep = keep and headers.get("upgrade", "").lower() == "h2c"
         path, query = parted(url.decode("latin-1"))
-        request = Request(self, method, path, query, headers, keep, version == "1.0")
+        request = Request(self, Opening(method, path, query, keep, version == "1.0"), headers, {})
         if "expect" in headers:
             request.expects = version == "1.1" and headers["expect"].lower() == "100-continue"
         self._reading = self._found = request
@@ -261,7 +257,8 @@ class Connection(asyncio.Protocol):
     def _take(self, request: Request) -> None:
         """Begin it, or let it wait for its turn."""
         if self.current is None:
-            self._begin(request)
+            self.current = request
+            self._server.start(request)
         else:
             self._waiting.append(request)
             if len(self._waiting) >= MAX_WAITING:
@@ -285,10 +282,6 @@ class Connection(asyncio.Protocol):
 
     # --- requests and answers ---
 
-    def _begin(self, request: Request) -> None:
-        self.current = request
-        self._server.start(request)
-
     def answered(self, request: Request) -> None:
         """The answer is written; the next request is begun, or the connection closed."""
         self._since = self.clock()
@@ -296,7 +289,8 @@ class Connection(asyncio.Protocol):
         if not request.keep or self.closing:
             self._finish()
         elif self._waiting:
-            self._begin(self._waiting.popleft())
+            self.current = self._waiting.popleft()
+            self._server.start(self.current)
             if len(self._waiting) < MAX_WAITING:
                 self.wants()
         elif self._refusal:

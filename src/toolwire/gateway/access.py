@@ -110,7 +110,10 @@ class Access:
         return verdict
 
     def _known_origin(self, origin: str) -> bool:
-        return self._is_named(urlsplit(origin).netloc)
+        try:
+            return self._is_named(urlsplit(origin).netloc)
+        except ValueError:
+            return False
 
     def _is_named(self, netloc: str) -> bool:
         try:

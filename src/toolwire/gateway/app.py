@@ -17,9 +17,10 @@ from toolwire.gateway.asking import Asking
 from toolwire.gateway.dialects import Dialects
 from toolwire.gateway.endpoints import Endpoints, upgrade_refused
 from toolwire.gateway.engine import Engine
-from toolwire.gateway.headers import HOPS, named
+from toolwire.gateway.headers import HOPS, REQUEST_ID, named
 from toolwire.gateway.health import Health
 from toolwire.gateway.incoming import Asgi, Gone, Incoming, Receive, Scope, Send
+from toolwire.gateway.known import Known
 from toolwire.gateway.lines import State
 from toolwire.gateway.mcp.servers import Servers
 from toolwire.gateway.refusals import reply
@@ -67,7 +68,8 @@ class Gateway:
         self._health = Health(self._rests)
         self._dialects = Dialects()
         self._name = secrets.token_hex(6)
-        self._ids = (f"req_{self._name}{number:08x}" for number in itertools.count(1))
+        self._first = f"req_{self._name}"
+        self._numbers = itertools.count(1 << 28)  # all of the same length
         self._client: Client | None = None
         self._endpoints: Endpoints | None = None
         self.leaving = False
@@ -97,29 +99,28 @@ class Gateway:
 
     async def handle(self, incoming: Incoming) -> None:
         """Answer a request, from whichever server."""
-        clock, method, path, headers = incoming.clock, incoming.method, incoming.path, incoming.headers
+        clock, path, headers = incoming.clock, incoming.path, incoming.headers
         endpoints = self._current(clock)
         if path in endpoints.open:
             await incoming.answer(endpoints.open[path](), {})
             return
-        found = self._dialects.asked(path, incoming.query) if method == "POST" else None
-        room, asked = found or (self._dialects.nearest(path, incoming.query, headers), None)
-        given = headers.get("x-request-id")
+        known = incoming.memory.get(endpoints.state) or self._met(endpoints.state, incoming)
+        room, visitor = known.room, known.visitor
         record = Record(
-            request_id=given if given and _decent(given) else next(self._ids),
+            request_id=known.request_id or self._next_id(),
             started=clock(),
             wall=time.time(),
             peer=incoming.peer,
-            method=method,
+            method=incoming.method,
             path=path,
+            key=known.key,
             agent=headers.get("user-agent", ""),
             source=room.name,
         )
         self._telemetry.begin(record, headers)
         try:
-            visitor = self._admitted(endpoints, incoming, record)
             if isinstance(visitor, Visitor):
-                await endpoints.serve(incoming, room, visitor, record, asked)
+                await endpoints.serve(incoming, known, visitor, record)
             else:
                 refusal = reply(room, visitor)
                 record.status, record.failure = refusal.status, visitor.kind
@@ -130,14 +131,24 @@ class Gateway:
             record.bytes_out = incoming.sent
             self._telemetry.finish(record, clock())
 
-    def _admitted(self, endpoints: Endpoints, incoming: Incoming, record: Record) -> Visitor | Failure:
-        visitor = endpoints.state.access.admitted(incoming.headers, incoming.query, incoming.peer)
-        if not isinstance(visitor, Visitor):
-            return visitor
-        if visitor.key is not None:
-            record.key = visitor.key.name
-        hops = incoming.headers.get(HOPS)
-        return visitor if hops is None else self._looped(hops) or visitor
+    def _next_id(self) -> str:
+        return self._first + hex(next(self._numbers))[2:]  # noqa: FURB116 — formatting costs twice as much
+
+    def _met(self, state: State, incoming: Incoming) -> Known:
+        """What such a head says under this configuration."""
+        path, query, headers = incoming.path, incoming.query, incoming.headers
+        found = self._dialects.asked(path, query) if incoming.method == "POST" else None
+        room, asked = found or (self._dialects.nearest(path, query, headers), None)
+        given = headers.get(REQUEST_ID, "")
+        visitor = state.access.admitted(headers, query, incoming.peer)
+        key = ""
+        if isinstance(visitor, Visitor):
+            key = visitor.key.name if visitor.key is not None else ""
+            visitor = self._looped(headers.get(HOPS, "")) or visitor
+        known = Known(room, asked, visitor, key, given if _decent(given) else "", {})
+        incoming.memory.clear()
+        incoming.memory[state] = known
+        return known
 
     async def broken(self, incoming: Incoming, error: BaseException) -> None:
         """A fault of our own: the client gets an error of its protocol, the log where it happened."""

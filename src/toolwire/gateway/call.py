@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import ClassVar, Protocol, TypeAlias
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from toolwire.exchange import Exchange
 from toolwire.gateway.access import Visitor
 from toolwire.gateway.bodies import Peek, has_tools
+from toolwire.gateway.known import Sent
 from toolwire.gateway.lines import Line, State
 from toolwire.gateway.telemetry.record import Record
 from toolwire.gateway.upstream.faults import Fault
@@ -73,7 +73,9 @@ class Call(Struct, eq=False):
     """The client's headers, in lower case."""
     clock: Callable[[], float]
     """The event loop's."""
-    now: float = field(default_factory=time.time)
+    sent: Sent
+    """What providers got to see of the headers."""
+    now: float
     body: bytes = b""
     peek: Peek = Peek()
     model: str = ""

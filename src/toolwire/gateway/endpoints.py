@@ -19,6 +19,7 @@ from toolwire.gateway.dialects import Dialects
 from toolwire.gateway.engine import Engine
 from toolwire.gateway.headers import JSON, named
 from toolwire.gateway.incoming import Incoming, Watched
+from toolwire.gateway.known import Known
 from toolwire.gateway.lines import State
 from toolwire.gateway.mcp.servers import Servers
 from toolwire.gateway.relay import Outlet
@@ -74,11 +75,10 @@ class Endpoints:
         }
         """Pages that everybody may see: they tell nothing."""
 
-    def serve(
-        self, incoming: Incoming, room: Room, visitor: Visitor, record: Record, asked: Asked | None
-    ) -> Coroutine[Any, Any, None]:
-        """Answer a visitor that was let in; `asked` is None for all but the endpoints of a protocol."""
-        call = Call(self.state, room, visitor, record, incoming.headers, incoming.clock)
+    def serve(self, incoming: Incoming, known: Known, visitor: Visitor, record: Record) -> Coroutine[Any, Any, None]:
+        """Answer a visitor that was let in."""
+        headers, clock, asked = incoming.headers, incoming.clock, known.asked
+        call = Call(self.state, known.room, visitor, record, headers, clock, known.sent, record.wall)
         if asked is None:
             return self._other(incoming, call)
         return (self._count if asked.verb == "count" else self._generate)(incoming, call, asked)

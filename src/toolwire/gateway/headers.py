@@ -12,17 +12,30 @@ JSON = {"content-type": "application/json"}
 REQUEST_ID = "x-request-id"
 HOPS = "x-toolwire-hops"
 """The gateways that a call has come through; one that finds itself there calls itself."""
+_LINES = 16
+"""More are not remembered for one head."""
+_NONE: Mapping[str, str] = {}
 
 
 def call_headers(call: Call, line: Line, body: bytes, hops: str) -> Headers:
-    """What a provider gets to see, but for what is new in every request. Of the client's own headers only those that
-    its protocol gives a meaning to."""
+    """What a provider gets to see, but for what is new in every request."""
+    room = line.room
+    needed = room.http.headers(line.model, body, call.headers if room.name == call.client.name else _NONE)
+    sent = call.sent.get(line)
+    if sent is not None and sent[0] == needed:
+        return sent[1]
+    if len(call.sent) >= _LINES:
+        call.sent.clear()
+    headers = _call_headers(call, line, needed, hops)
+    call.sent[line] = (needed, headers)
+    return headers
+
+
+def _call_headers(call: Call, line: Line, needed: Headers, hops: str) -> Headers:
+    """Of the client's own headers only those that its protocol gives a meaning to."""
     room, came = line.room, call.headers
-    if room.name == call.client.name:
-        headers = call.state.forwarded[room.name].among(came)
-        headers.update(room.http.headers(line.model, body, came))
-    else:
-        headers = dict(room.http.headers(line.model, body, {}))
+    headers = call.state.forwarded[room.name].among(came) if room.name == call.client.name else {}
+    headers.update(needed)
     headers.update(line.headers)
     if line.provider.forward_auth:
         name, value = room.http.credential(call.visitor.own)

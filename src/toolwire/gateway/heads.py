@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from toolwire.gateway.request import Request
+from toolwire.gateway.known import Memory
+from toolwire.gateway.request import Opening, Request
 
 LONGEST = 8 * 1024
 """Of a head that is remembered."""
@@ -25,10 +26,9 @@ class Head(msgspec.Struct, frozen=True):
     """All up to the length of the body."""
     after: bytes
     """All from there to the end of the head."""
-    method: str
-    path: str
-    query: str
+    opening: Opening
     headers: dict[str, str]
+    memory: Memory
 
     def body(self, data: bytes) -> bytes | None:
         """The body, if this is exactly one whole request with such a head."""
@@ -52,4 +52,5 @@ def remembered(request: Request, data: bytes) -> Head | None:
         return None
     start = head.find(length.encode(), head.lower().find(_LENGTH) + len(_LENGTH))
     before, after = head[:start], head[start + len(length) :]
-    return Head(before, after, request.method, request.path, request.query, headers.copy())
+    opening = Opening(request.method, request.path, request.query, keep=True, old=False)
+    return Head(before, after, opening, headers.copy(), request.memory)

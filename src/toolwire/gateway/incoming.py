@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 from toolwire.gateway.bodies import too_large, unpacked
 from toolwire.gateway.call import Reply
+from toolwire.gateway.known import Memory
 from toolwire.gateway.telemetry.record import Record
 from toolwire.ir import Failure
 
@@ -26,7 +27,7 @@ class Gone(Exception):
 class Incoming(ABC):
     """What the gateway asks of a request, whichever server it came through."""
 
-    __slots__ = ("clock", "gone", "headers", "method", "path", "peer", "query", "sent")
+    __slots__ = ("clock", "gone", "headers", "memory", "method", "path", "peer", "query", "sent")
 
     method: str
     path: str
@@ -34,6 +35,8 @@ class Incoming(ABC):
     query: str
     headers: dict[str, str]
     """Names in lower case."""
+    memory: Memory
+    """Requests with the same head have it in common."""
     peer: str
     sent: int
     clock: Callable[[], float]
@@ -132,6 +135,7 @@ class Asgi(Incoming):
         self.path = path[len(root) :] if root and path.startswith(root) else path
         self.query = scope.get("query_string", b"").decode("latin-1")
         self.headers = joined((name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"])
+        self.memory = {}
         peer = scope.get("client")
         self.peer = peer[0] if peer else ""
         self.sent = 0

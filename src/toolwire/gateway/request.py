@@ -11,9 +11,12 @@ from http import HTTPStatus
 from typing import Protocol
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
 from toolwire.gateway.call import Reply
 from toolwire.gateway.incoming import Gone, Incoming
-from toolwire.gateway.outbox import Outbox
+from toolwire.gateway.known import Memory
+from toolwire.gateway.outbox import Outbox, Write
 
 HIGH = 1024 * 1024
 """More unread bytes of a body than this, and the socket is left alone until somebody wants them."""
@@ -31,14 +34,8 @@ _RESET = struct.pack("ii", 1, 0)
 """A socket with this is reset when it is closed."""
 
 
-class _Heads(dict[int, bytes]):
-    """What stands before a chunk that may go out at once, by its length; nothing for what is not short."""
-
-    def __missing__(self, size: int) -> bytes:
-        return self.setdefault(size, b"%x\r\n" % size) if 0 < size <= LARGE else b""
-
-
-_heads = _Heads()
+_heads: dict[int, bytes] = {}
+"""What stands before a chunk, by its length, for all that were not long."""
 
 
 class Line(Protocol):
@@ -56,6 +53,18 @@ class Line(Protocol):
     def answered(self, request: Request) -> None: ...
 
 
+class Opening(Struct, frozen=True):
+    """The head of a request but for its headers."""
+
+    method: str
+    path: str
+    query: str
+    keep: bool
+    """May another request follow it?"""
+    old: bool
+    """Is it HTTP/1.0?"""
+
+
 class Request(Incoming):
     """One request on a connection.
 
@@ -67,7 +76,6 @@ class Request(Incoming):
         "_bare",
         "_chunked",
         "_complete",
-        "_flows",
         "_head",
         "_large",
         "_left",
@@ -78,6 +86,7 @@ class Request(Incoming):
         "_promised",
         "_size",
         "_waiter",
+        "_write",
         "begun",
         "expects",
         "keep",
@@ -94,32 +103,34 @@ class Request(Incoming):
     """The length that its head tells."""
 
     def __init__(
-        self, line: Line, method: str, path: str, query: str, headers: dict[str, str], keep: bool, old: bool
+        self, line: Line, opening: Opening, headers: dict[str, str], memory: Memory, body: bytes | None = None
     ) -> None:
+        """The body, where all of it is there."""
         self._line = line
-        self.method, self.path, self.query = method, path, query
+        self.method, self.path, self.query = opening.method, opening.path, opening.query
         self.headers = headers
+        self.memory = memory
         self.peer = line.peer
         self.clock = line.clock
         self.sent = 0
         self.gone = False
-        self.keep = keep
+        self.keep = opening.keep
         self.expects = False
         """Does the client hold its body back until it is asked for it?"""
         self.begun = False
         """Has anything of the answer gone out?"""
         self.over = False
         """Has the end of the answer gone out, or been given up?"""
-        self._old = old
-        self._flows = False
-        """Is this a stream of chunks that has begun, and has not ended?"""
+        self._old = opening.old
+        self._write: Write | None = None
+        """There while this is a stream of chunks that has begun and has not ended."""
         self._left: asyncio.Task[None] | None = None
         self._head = b""
         self._large = False
-        self._pieces: list[bytes] = []
-        self._size = 0
+        self._complete = body is not None
+        self._pieces = [body] if body else []
+        self._size = len(body) if body else 0
         self._limit = HIGH
-        self._complete = False
         self._waiter: asyncio.Future[None] | None = None
 
     # --- what comes in ---
@@ -140,7 +151,8 @@ class Request(Incoming):
     def leave(self) -> None:
         """The client has gone."""
         self.gone = True
-        self._flows = False
+        self._write = None
+        self._line.outbox.drop(self._line.transport.write)
         self._wake()
         if self._left is not None:
             self._left.cancel()
@@ -218,21 +230,24 @@ class Request(Incoming):
 
     def put(self, data: bytes) -> bool:
         size = len(data)
-        head = _heads[size]
-        if not head or not self._flows:
+        head, write = _heads.get(size), self._write
+        if head is None or write is None:
             return self._put_otherwise(data)
         line = self._line
         self.sent += size
         due = line.outbox.due
         if not due:
             line.loop.call_soon(line.outbox.flush)
-        due.append((self._next, head + data + b"\r\n"))
+        due.append((write, head + data + b"\r\n"))
         return line.full is None
 
     def _put_otherwise(self, data: bytes) -> bool:
+        size = len(data)
+        if 0 < size <= LARGE:
+            _heads[size] = b"%x\r\n" % size
         if data:
             self._put(data, True)
-        if len(data) > LARGE:
+        if size > LARGE:
             self._large = True
             return False
         return self._line.full is None
@@ -260,13 +275,13 @@ class Request(Incoming):
             return
         self._line.outbox.put(self._next, self._joined(head, data))
         if more:
-            self._flows = self._chunked and not self._bare
+            self._write = self._line.transport.write if self._chunked and not self._bare else None
         else:
             self.abort()  # the client would take the next answer for the rest of this one
 
     def _end(self, head: bytes, body: bytes) -> None:
         self.begun = self.over = True
-        self._flows = False
+        self._write = None
         self._line.outbox.put(self._last, self._joined(head, body))
 
     def _joined(self, head: bytes, body: bytes) -> bytes:
@@ -288,7 +303,7 @@ class Request(Incoming):
     def abort(self) -> None:
         if not self.over:
             self.over = True
-            self._flows = False
+            self._write = None
             self._line.outbox.put(self._cut, b"")
 
     def _cut(self, data: bytes) -> None:

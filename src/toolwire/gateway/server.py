@@ -57,7 +57,8 @@ class Server:
     # --- tasks ---
 
     def start(self, request: Request) -> None:
-        task = request.task = self.loop.create_task(self._run(request))
+        # A name that the loop makes up for it would cost more than the task.
+        task = request.task = asyncio.Task(self._run(request), loop=self.loop, name="request")
         self.tasks.add(task)
 
     async def _run(self, request: Request) -> None:
