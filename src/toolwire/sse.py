@@ -56,6 +56,14 @@ class Splitter:
             text, _, rest = data[len(self._head) :].partition(b"\n")
             if rest == b"\n" and text.find(b"\r") < 0:
                 return [Frame(self._name, text)]
+        elif self.between and data.startswith(b"event: ") and data.find(b"\r") < 0:
+            # One whose name is another.
+            name, _, rest = data.partition(b"\n")
+            text, _, rest = rest.partition(b"\n")
+            if rest == b"\n" and text.startswith(b"data: "):
+                self._name = name[7:].decode("utf-8", "replace").strip()
+                self._head = name + b"\ndata: "
+                return [Frame(self._name, text[6:])]
         self._tail += data
         if not self._begun:
             if len(self._tail) < 3 and b"\xef\xbb\xbf".startswith(self._tail):
@@ -177,15 +185,20 @@ def alike(
     lead, spelled, trail = data.rpartition(_encode(text))
     if not spelled or data.find(b"\n") >= 0 or data.find(b"\r") >= 0:
         return None
-    # The same text may stand elsewhere: put another there, and see whether that one is found.
-    other = text + "."
-    try:
-        if found(_decode(lead + _encode(other) + trail)) != other:
-            return None
-    except (ValueError, LookupError, TypeError, RecursionError):
+    # Where nothing else is spelled with a backslash, a text that stands there once stands where it was found.
+    once = (lead + b'"').find(spelled) < 0 and lead.find(b"\\") < 0 and trail.find(b"\\") < 0
+    if not once and not _finds(found, lead, text + ".", trail):
         return None
-    head = b"data: " if frame.event is None else b"event: %b\ndata: " % frame.event.encode()
+    head = b"data: " if frame.event is None else b"event: " + frame.event.encode() + b"\ndata: "
     return Alike(head + lead, trail + b"\n\n", take, but)
+
+
+def _finds(found: Callable[[Any], Any], lead: bytes, text: str, trail: bytes) -> bool:
+    """The same text may stand elsewhere: put another there, and see whether that one is found."""
+    try:
+        return bool(found(_decode(lead + _encode(text) + trail)) == text)
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return False
 
 
 class ArraySplitter:

@@ -38,7 +38,8 @@ class StreamReader:
         self._parts = 0
         self._answers: dict[int, Answer] = {}
         self._started = False
-        self._head: Object = {}
+        self._first: Object = {}
+        """The chunk that began the answer."""
         self._done = False
         self._strays = Strays()
         self._out: list[ev.Event] = []
@@ -47,12 +48,16 @@ class StreamReader:
         """What the chunk before was, if the next may be the same but for its piece."""
         self._tries = 0
         """Patterns that were looked for since one was met again."""
+        self._mended = False
+        """Was anything changed in the last chunk, so that its bytes do not tell what it says?"""
         self.again: sse.Again | None = None
 
     def feed(self, data: bytes) -> list[ev.Event]:
         if self._done:
             return []
-        self._settle()
+        pattern = self._pattern
+        if pattern is not None:
+            self._settle(pattern)
         out = self._out = []
         try:
             frames = self._splitter.feed(data)
@@ -61,24 +66,22 @@ class StreamReader:
             self._fail(str(error), "frame_too_long")
             return out
         for frame in frames:
-            pattern = self._pattern
             event = None if pattern is None else pattern.again(frame)
             if event is None:
-                self._take(frame)
+                pattern = self._pattern = self._take(frame)
             else:
                 self._count += 1
                 self._tries = 0
                 out.append(event)
-        if self._pattern is not None and self._splitter.between:
-            self.again = self._pattern.known
+        if pattern is not None and self._splitter.between:
+            self.again = pattern.known
         return out
 
-    def _settle(self) -> None:
+    def _settle(self, pattern: Pattern) -> None:
         """Count in what was known by its bytes."""
         self.again = None
-        pattern = self._pattern
-        alike = None if pattern is None else pattern.alike
-        if pattern is not None and alike is not None and alike.met:
+        alike = pattern.alike
+        if alike is not None and alike.met:
             pattern.count(alike.size)
             self._count += alike.met
             self._tries = alike.met = alike.size = 0
@@ -86,7 +89,8 @@ class StreamReader:
     def close(self) -> list[ev.Event]:
         if self._done:
             return []
-        self._settle()
+        if self._pattern is not None:
+            self._settle(self._pattern)
         out = self._out = []
         for frame in self._splitter.close():
             self._take(frame)
@@ -100,32 +104,38 @@ class StreamReader:
 
     # --- frames ---
 
-    def _take(self, raw: sse.Frame) -> None:
+    def _take(self, raw: sse.Frame) -> Pattern | None:
+        """Read a frame; what may come again is given back as a pattern."""
         if self._done:
-            return
-        self._pattern = None
-        number = self._count
+            return None
+        path: Path = (_EVENT, self._count)
         self._count += 1
-        path: Path = ((None, "event"), number)
-        before = len(self._out)
-        data = raw.data
+        out, data = self._out, raw.data
+        before = len(out)
         if len(data) < _SHORT and data.strip() in (DONE, b""):
             self._sentinel(raw, path)
-            return
+            return None
         try:
-            json = decode(data, path)
-            self._frame = ev.Frame(NAME, raw.event, json)
-            self._chunk(as_object(json, path), path)
+            chunk = decode(data, path)
+            self._frame = ev.Frame(NAME, raw.event, chunk)
+            self._mended = False
+            self._chunk(chunk if type(chunk) is dict else as_object(chunk, path), path)
         except Malformed as error:
             # Half of a frame says nothing: the failure stands in its place.
-            del self._out[before:]
+            del out[before:]
             self._fail(f"the provider's stream cannot be read: {error}", "invalid_stream")
-            return
-        if len(self._out) == before:
-            self._out.append(ev.Carried("chunk", Origin(NAME, path, json), True, self._frame))
-        elif raw.event is None and self._tries < MAX_TRIES and (delta := _lone(self._out[before:])) is not None:
-            self._tries += 1
-            self._pattern = pattern_of(raw, delta, self._answers)
+            return None
+        if len(out) == before:
+            out.append(ev.Carried("chunk", Origin(NAME, path, chunk), True, self._frame))
+            return None
+        last = out[-1]
+        if self._mended or not isinstance(last, _GROWING) or raw.event is not None or self._tries >= MAX_TRIES:
+            return None
+        for event in out[before:-1]:
+            if type(event) not in _OPENING:
+                return None
+        self._tries += 1
+        return pattern_of(raw, chunk, last, self._answers)
 
     def _sentinel(self, raw: sse.Frame, path: Path) -> None:
         """Data that is no chunk: `[DONE]`, or nothing at all."""
@@ -141,46 +151,63 @@ class StreamReader:
         self._out.append(ev.ResponseFailed(Failure("upstream", message, 502, code), _SILENT))
 
     def _chunk(self, chunk: Object, path: Path) -> None:
-        if chunk.get("error") or self._frame.event == "error" or chunk.get("object") == "error":
-            self._done = True
-            self._out.append(ev.ResponseFailed(read_failure(chunk, 0), self._frame))
+        if chunk.get("error") or chunk.get("object") == "error" or self._frame.event == "error":
+            self._fails(chunk)
             return
-        self._strays.note("chunk", chunk, path)
-        choices = take_list(chunk, "choices", path)
-        usage = take_object(chunk, "usage", path)
-        if not self._started:
-            # A first chunk that only tells of the prompt (filters) has no id yet.
-            if not choices and not usage and not chunk.get("id"):
-                return
-            self._started = True
-            self._head = {key: chunk[key] for key in ("id", "object", "created", "model") if key in chunk}
-            id, model = take_text(chunk, "id", path) or "", take_text(chunk, "model", path) or ""
-            self._out.append(ev.ResponseStart(id, model, made_at(chunk, path), frame=self._frame))
-        for number, item in enumerate(choices or ()):
+        if not self._strays.chunk.issuperset(chunk):
+            self._strays.note("chunk", chunk, path)
+        choices, usage = chunk.get("choices"), chunk.get("usage")
+        if type(choices) is not list:
+            choices = take_list(chunk, "choices", path) or []
+        if usage is not None:
+            usage = as_object(usage, (path, "usage"))
+        if not self._started and not self._begins(chunk, path, bool(choices or usage)):
+            return
+        for number, choice in enumerate(choices):
             at = ((path, "choices"), number)
-            choice = as_object(item, at)
-            if isinstance(choice.get("error"), dict):
-                self._done = True
-                self._out.append(ev.ResponseFailed(read_failure(choice, 0), self._frame))
+            if type(choice) is not dict:
+                as_object(choice, at)
+            if "error" in choice and isinstance(choice["error"], dict):
+                self._fails(choice)
                 return
             self._choice(choice, at)
         if usage:
-            reading = Reading(NAME)
-            self._out.append(ev.UsageUpdate(read_usage(usage, (path, "usage"), reading), self._frame))
-            for stray in reading.strays:
-                self._strays.once("usage", stray)
+            self._used(usage, (path, "usage"))
+
+    def _fails(self, node: Object) -> None:
+        self._done = True
+        self._out.append(ev.ResponseFailed(read_failure(node, 0), self._frame))
+
+    def _begins(self, chunk: Object, path: Path, says: bool) -> bool:
+        """Does the answer begin here? A first chunk that only tells of the prompt (filters) has no id yet."""
+        if not says and not chunk.get("id"):
+            return False
+        self._started, self._first = True, chunk
+        id, model = take_text(chunk, "id", path) or "", take_text(chunk, "model", path) or ""
+        self._out.append(ev.ResponseStart(id, model, made_at(chunk, path), None, None, self._frame))
+        return True
+
+    def _used(self, usage: Object, path: Path) -> None:
+        reading = Reading(NAME)
+        self._out.append(ev.UsageUpdate(read_usage(usage, path, reading), self._frame))
+        for stray in reading.strays:
+            self._strays.once("usage", stray)
 
     def _choice(self, choice: Object, path: Path) -> None:
-        self._strays.note("choice", choice, path)
-        index = take_int(choice, "index", path) or 0
-        if not 0 <= index < ev.MAX_CHOICES:
-            raise Malformed((path, "index"), f"no answer has {index} choices")
+        if not self._strays.choice.issuperset(choice):
+            self._strays.note("choice", choice, path)
+        index = choice.get("index")
+        if type(index) is not int:
+            index = take_int(choice, "index", path) or 0
         answer = self._answers.get(index)
         if answer is None:
+            if not 0 <= index < ev.MAX_CHOICES:
+                raise Malformed((path, "index"), f"no answer has {index} choices")
             answer = self._answers[index] = Answer(index)
         delta = choice.get("delta")
         if delta:
-            self._delta(answer, as_object(delta, (path, "delta")), (path, "delta"))
+            at = (path, "delta")
+            self._delta(answer, delta if type(delta) is dict else as_object(delta, at), at)
         raw = choice.get("finish_reason")
         if raw:
             finish = finish_of(str(raw), bool(answer.slots), choice.get("stop_reason"), (path, "finish_reason"))
@@ -189,26 +216,28 @@ class StreamReader:
                 answer.finish = finish
             elif answer.finish.kind != finish.kind:
                 choice["finish_reason"] = None
+                self._mended = True
 
     # --- deltas ---
 
     def _delta(self, answer: Answer, delta: Object, path: Path) -> None:
-        self._strays.note("delta", delta, path)
-        self._reasoning(answer, delta, path)
+        plain = _PLAIN.issuperset(delta)
+        if not plain:
+            self._strays.note("delta", delta, path)
+            self._reasoning(answer, delta, path)
         content = delta.get("content")
         if content:
             if isinstance(content, str):
                 self._text(answer, "text", content)
             else:
                 self._listed(answer, content, (path, "content"))
-        refusal = delta.get("refusal")
-        if refusal:
+        if delta.get("refusal"):
             self._text(answer, "refusal", take_text(delta, "refusal", path) or "")
-        if delta.get("annotations"):
+        if not plain and delta.get("annotations"):
             self._cite(answer, delta, path)
-        if delta.get("images"):
+        if not plain and delta.get("images"):
             self._listed(answer, delta["images"], (path, "images"))
-        if delta.get("tool_calls") or delta.get("function_call"):
+        if delta.get("tool_calls") or (not plain and delta.get(_OLD)):
             self._calls(answer, delta, path)
 
     def _text(self, answer: Answer, channel: str, text: str, key: Json = None) -> None:
@@ -301,32 +330,36 @@ class StreamReader:
 
     def _call(self, answer: Answer, delta: Object, path: Path, index: int | str | None) -> None:
         self._strays.note("call", delta, path)
-        custom = delta.get("custom")
-        kind, key = ("custom", "input") if custom or delta.get("type") == "custom" else ("function", "arguments")
+        custom = delta.get("custom") or delta.get("type") == "custom"
+        kind, key = ("custom", "input") if custom else ("function", "arguments")
         inner = take_object(delta, kind, path) or {}
         id, name = take_text(delta, "id", path) or "", take_text(inner, "name", (path, kind)) or ""
         slot = answer.slot_for(index, id, name)
         if slot is None:
             slot = answer.added(Growing(id, name, kind, len(answer.slots)), index)
-        else:
+        elif id or name:
             slot.mend(delta, inner)
-        if index != _OLD:
+            slot.id, slot.name = slot.id or id, slot.name or name
+            self._mended = True
+        if index != _OLD and delta.get("index") is not slot.number:
             delta["index"] = slot.number
-        slot.id = slot.id or id
-        slot.name = slot.name or name
-        added = argument_text(inner.get(key))
+            self._mended = True
+        given = inner.get(key)
+        added = argument_text(given)
         if slot.closed:
             if added.strip() and not slot.text.startswith(added):
                 raise Malformed(path, f"more arguments for the call of `{slot.name}`, whose arguments are complete")
             inner[key] = ""
+            self._mended = True
             return
         text = slot.take(inner, key, added)
+        self._mended = self._mended or text is not given
         if slot.part >= 0:
             if text:
                 self._out.append(ev.ArgumentsDelta(slot.part, text, self._frame))
         elif slot.name:
             self._begin(answer, slot)
-        seal = read_seal(delta, path, Reading(NAME)) if slot.part >= 0 else None
+        seal = read_seal(delta, path, Reading(NAME)) if "extra_content" in delta and slot.part >= 0 else None
         if seal is not None:
             self._out.append(ev.SealDelta(slot.part, seal, self._frame))
 
@@ -336,7 +369,7 @@ class StreamReader:
         for other in answer.slots:
             if other is not slot and not other.closed and other.part >= 0 and other.whole():
                 self._end_call(other, False)
-        slot.part = self._start(answer, Call(slot.id, slot.name, kind=slot.kind))
+        slot.part = self._start(answer, Call(slot.id, slot.name, "", slot.kind))
         if slot.text:
             self._out.append(ev.ArgumentsDelta(slot.part, slot.text, self._frame))
 
@@ -352,10 +385,10 @@ class StreamReader:
             return
         for index in sorted(self._answers):
             answer = self._answers[index]
-            nameless = next((slot for slot in answer.slots if slot.part < 0), None)
-            if nameless is not None:
-                self._fail(f"the provider's stream never named the call {nameless.id!r}", "invalid_stream")
-                return
+            for slot in answer.slots:
+                if slot.part < 0:
+                    self._fail(f"the provider's stream never named the call {slot.id!r}", "invalid_stream")
+                    return
             self._shut(answer)
             self._end_choice(answer)
         self._done = True
@@ -365,11 +398,8 @@ class StreamReader:
         finish = answer.finish
         broken = False
         for slot in answer.slots:
-            shown, text = slot.placeholder, slot.settled()
-            if text:
-                late = None if shown else {**self._head, "choices": [answer.late(slot, text)]}
-                frame = self._frame if late is None else ev.Frame(NAME, None, late)
-                self._out.append(ev.ArgumentsDelta(slot.part, text, frame))
+            if slot.pending is not None:
+                self._settled(answer, slot)
             if slot.closed:
                 continue
             open_ended = bool(slot.text.strip()) if finish is None else finish.kind in ("length", "filter")
@@ -381,14 +411,21 @@ class StreamReader:
             finish = Finish("length" if broken else "calls" if answer.slots else "stop")
         self._out.append(ev.ChoiceEnd(finish, answer.index, self._frame))
 
+    def _settled(self, answer: Answer, slot: Growing) -> None:
+        """Arguments that were held until it is clear what they are."""
+        shown, text = slot.placeholder, slot.settled()
+        if text:
+            head: Object = {key: self._first[key] for key in _HEAD if key in self._first}
+            late: Object = head | {"choices": [answer.late(slot, text)]}
+            frame = self._frame if shown else ev.Frame(NAME, None, late)
+            self._out.append(ev.ArgumentsDelta(slot.part, text, frame))
 
-def _lone(events: list[ev.Event]) -> ev.TextDelta | ev.ArgumentsDelta | None:
-    """The delta that is all of a chunk, but for the beginning of what it belongs to: that does not come again."""
-    last = events[-1]
-    if isinstance(last, (ev.TextDelta, ev.ArgumentsDelta)) and all(type(event) in _OPENING for event in events[:-1]):
-        return last
-    return None
 
-
+_EVENT: Path = (None, "event")
+_GROWING = (ev.TextDelta, ev.ArgumentsDelta)
 _OPENING = (ev.ResponseStart, ev.PartStart, ev.PartEnd)
+"""What may stand before a delta in its chunk: the beginning of what it belongs to does not come again."""
 _EMPTY: dict[str, Part] = {"text": Text(""), "refusal": Refusal(""), "reasoning": Reasoning("", "raw")}
+_HEAD = ("id", "object", "created", "model")
+_PLAIN = frozenset({"role", "content", "refusal", "tool_calls"})
+"""All that most deltas have."""

@@ -50,8 +50,9 @@ class Growing:
         """What a delta adds to the arguments; its frame is made to say the same."""
         if not added:
             return ""
-        if len(added) < self.size and self.pending is None and not self.resent and type(inner[key]) is str:
-            # Shorter than what there is: it cannot be that again.
+        fresh = len(added) < self.size or (not self.size and added != "{}")
+        if fresh and self.pending is None and not self.resent and type(inner[key]) is str:
+            # Shorter than what there is, or the first of it: it cannot be that again.
             self.grow(added)
             return added
         shown = self.placeholder

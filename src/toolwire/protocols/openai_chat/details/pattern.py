@@ -15,6 +15,9 @@ from toolwire.protocols.openai_chat.names import NAME
 from toolwire.wire import Json, Malformed, Object, decode
 
 _SPOKEN = ("content", "reasoning_content", "reasoning", "refusal")
+_WORDS = {key: b'"%b"' % key.encode() for key in _SPOKEN}
+_ARGUMENTS = b'"arguments"'
+"""No chunk without these can be like one with them."""
 _LOOSE = ("obfuscation", "id", "created")
 """Keys that say nothing once the answer has begun, and that some servers change from chunk to chunk."""
 MAX_TRIES = 8
@@ -40,20 +43,22 @@ class Padded:
 
 def _unpadded(data: bytes, end: bytes) -> bytes | None:
     """The chunk without its padding, if it has one and that is plain and the last of it."""
-    said, _, padding = data.rpartition(_PADDING)
+    said, found, padding = data.rpartition(_PADDING)
+    if not found:
+        return None
     letters, _, rest = padding.partition(b'"')
     return said + end if rest == end and letters.isalnum() else None
 
 
 class TextPattern:
-    __slots__ = ("_answer", "_chunk", "_counted", "_delta", "_index", "_key", "alike", "known")
+    __slots__ = ("_answer", "_chunk", "_counted", "_index", "_key", "_word", "alike", "known")
 
-    def __init__(self, chunk: Object, key: str, answer: Answer) -> None:
-        choice = chunk["choices"][0]
-        self._chunk = chunk
-        self._index = choice["index"]
-        self._delta = choice["delta"]
+    def __init__(self, data: bytes, key: str, answer: Answer) -> None:
+        self._chunk: bytes | Object = data
+        """Decoded when the bytes of another do not tell that it is like it."""
+        self._index = answer.index
         self._key = key
+        self._word = _WORDS[key]
         self._answer = answer
         self._counted = answer.channel == "text"
         self.alike: sse.Alike | None = None
@@ -70,17 +75,17 @@ class TextPattern:
             self._answer.text_at += size
 
     def again(self, frame: sse.Frame) -> Event | None:
-        if frame.event is not None:
+        if frame.event is not None or frame.data.find(self._word) < 0:
             return None
-        key = self._key
+        key, pattern = self._key, _decoded(self)
         try:
             chunk = decode(frame.data)
             choice = chunk["choices"][0]
-            self._delta[key] = text = choice["delta"][key]
+            pattern["choices"][0]["delta"][key] = text = choice["delta"][key]
             # A small number is one object: `is` tells 0 from false, which `==` does not.
             if choice["index"] is not self._index or not text or type(text) is not str:
                 return None
-            if chunk != self._chunk and not _is_loosely(self._chunk, chunk):
+            if chunk != pattern and not _is_loosely(pattern, chunk):
                 return None
         except _UNLIKE:
             return None
@@ -89,13 +94,11 @@ class TextPattern:
 
 
 class CallPattern:
-    __slots__ = ("_chunk", "_function", "_index", "_slot", "alike", "known")
+    __slots__ = ("_chunk", "_index", "_slot", "alike", "known")
 
-    def __init__(self, chunk: Object, slot: Growing) -> None:
-        choice = chunk["choices"][0]
-        self._chunk = chunk
-        self._index = choice["index"]
-        self._function = choice["delta"]["tool_calls"][0]["function"]
+    def __init__(self, data: bytes, answer: Answer, slot: Growing) -> None:
+        self._chunk: bytes | Object = data
+        self._index = answer.index
         self._slot = slot
         self.alike: sse.Alike | None = None
         self.known: sse.Again | None = None
@@ -111,17 +114,18 @@ class CallPattern:
         self._slot.size += size
 
     def again(self, frame: sse.Frame) -> Event | None:
-        if frame.event is not None:
+        if frame.event is not None or frame.data.find(_ARGUMENTS) < 0:
             return None
-        slot = self._slot
+        slot, pattern = self._slot, _decoded(self)
         try:
             chunk = decode(frame.data)
             choice = chunk["choices"][0]
             call = choice["delta"]["tool_calls"][0]
-            self._function["arguments"] = text = call["function"]["arguments"]
+            text = call["function"]["arguments"]
+            pattern["choices"][0]["delta"]["tool_calls"][0]["function"]["arguments"] = text
             if choice["index"] is not self._index or call["index"] is not slot.number:
                 return None
-            if not text or type(text) is not str or (chunk != self._chunk and not _is_loosely(self._chunk, chunk)):
+            if not text or type(text) is not str or (chunk != pattern and not _is_loosely(pattern, chunk)):
                 return None
         except _UNLIKE:
             return None
@@ -134,6 +138,14 @@ class CallPattern:
 Pattern = TextPattern | CallPattern
 
 
+def _decoded(pattern: Pattern) -> Object:
+    """The chunk that is the pattern, as a copy of its own."""
+    chunk = pattern._chunk
+    if isinstance(chunk, bytes):
+        chunk = pattern._chunk = decode(chunk)
+    return chunk
+
+
 def _is_loosely(pattern: Object, chunk: Object) -> bool:
     """Is it the same but for the keys that say nothing?"""
     for key in _LOOSE:
@@ -144,10 +156,11 @@ def _is_loosely(pattern: Object, chunk: Object) -> bool:
     return False
 
 
-def pattern_of(frame: sse.Frame, event: TextDelta | ArgumentsDelta, answers: Mapping[int, Answer]) -> Pattern | None:
+def pattern_of(
+    frame: sse.Frame, chunk: Object, event: TextDelta | ArgumentsDelta, answers: Mapping[int, Answer]
+) -> Pattern | None:
     """The pattern of a chunk of which this delta came, if it says nothing besides."""
-    # A copy of its own: the frame belongs to those who write it.
-    pattern = _pattern(decode(frame.data), event, answers)
+    pattern = _pattern(frame.data, chunk["choices"], event, answers)
     if pattern is not None:
         bare = _unpadded(frame.data, b"}")
         alike = pattern.alike = pattern.like(frame if bare is None else sse.Frame(None, bare), event.text)
@@ -156,18 +169,20 @@ def pattern_of(frame: sse.Frame, event: TextDelta | ArgumentsDelta, answers: Map
     return pattern
 
 
-def _pattern(chunk: Object, event: TextDelta | ArgumentsDelta, answers: Mapping[int, Answer]) -> Pattern | None:
-    choice = chunk["choices"][0]
+def _pattern(
+    data: bytes, choices: list[Object], event: TextDelta | ArgumentsDelta, answers: Mapping[int, Answer]
+) -> Pattern | None:
+    choice = choices[0]
     index = choice.get("index")
-    if len(chunk["choices"]) != 1 or type(index) is not int or choice.get("finish_reason"):
+    if len(choices) != 1 or type(index) is not int or choice.get("finish_reason"):
         return None
     delta, answer = choice["delta"], answers[index]
     if isinstance(event, TextDelta):
-        key = next(filter(delta.get, _SPOKEN), "content")
+        key = "content" if delta.get("content") else next(filter(delta.get, _SPOKEN), "content")
         said = delta.get(key) == event.text and _is_bare(delta, key)
-        return TextPattern(chunk, key, answer) if said else None
+        return TextPattern(data, key, answer) if said else None
     slot = _slot_of(delta, answer)
-    return CallPattern(chunk, slot) if slot is not None and _is_bare(delta, "tool_calls") else None
+    return CallPattern(data, answer, slot) if slot is not None and _is_bare(delta, "tool_calls") else None
 
 
 def _slot_of(delta: Object, answer: Answer) -> Growing | None:
@@ -186,4 +201,4 @@ def _slot_of(delta: Object, answer: Answer) -> Growing | None:
 
 def _is_bare(node: Object, *said: str) -> bool:
     """Is all the rest of it nothing, or words? What is made of those does not change."""
-    return all(not value or type(value) is str or key in said for key, value in node.items())
+    return not [key for key, value in node.items() if value and type(value) is not str and key not in said]

@@ -9,27 +9,30 @@ from toolwire.wire import Object, Path
 
 _MOST = 1024
 """More unknown keys than any lawful stream has."""
+_Keys = set[str] | frozenset[str]
+_CHOICE = PLAIN_CHUNK_CHOICE - {"logprobs"}
 
 
 class Strays:
-    __slots__ = ("_found", "known")
+    """The keys that are known of each kind of node, and those that were found besides."""
+
+    __slots__ = ("_found", "call", "choice", "chunk", "delta")
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], Stray] = {}
-        self.known = {
-            "chunk": set(KNOWN_CHUNK),
-            "choice": set(PLAIN_CHUNK_CHOICE - {"logprobs"}),
-            "delta": set(KNOWN_DELTA),
-            "call": set(KNOWN_CALL),
-        }
+        self.chunk: _Keys = KNOWN_CHUNK
+        self.choice: _Keys = _CHOICE
+        self.delta: _Keys = KNOWN_DELTA
+        self.call: _Keys = KNOWN_CALL
 
     def note(self, kind: str, node: Object, path: Path) -> None:
         """Unknown keys of a node: what was reported is known from then on."""
-        known = self.known[kind]
-        if known.issuperset(node):
-            return
+        known: _Keys = getattr(self, kind)
         for key, value in node.items():
             if value is not None and key not in known and len(known) < _MOST and says_something(value):
+                if isinstance(known, frozenset):
+                    known = set(known)
+                    setattr(self, kind, known)
                 known.add(key)
                 self._found[kind, key] = Stray(path, key)
 
