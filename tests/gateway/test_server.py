@@ -762,7 +762,6 @@ class Works:
         except asyncio.CancelledError:
             self.ended = "cancelled"
             raise
-        incoming.unwatch()
         if not self._stream:
             await incoming.start(200, {})
         await incoming.write(b"rest", more=False)

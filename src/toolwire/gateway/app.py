@@ -89,7 +89,11 @@ class Gateway:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
         if kind == "http":
-            await self.handle(Asgi(scope, receive, send))
+            incoming = Asgi(scope, receive, send)
+            try:
+                await self.handle(incoming)
+            finally:
+                incoming.unwatch()
         elif kind == "lifespan":
             await self._lifespan(receive, send)
         elif kind == "websocket":
@@ -127,7 +131,13 @@ class Gateway:
                 await incoming.answer(refusal, named(room, record.request_id))
         except Gone:
             record.gone = True
+        except asyncio.CancelledError:
+            if not incoming.gone:
+                raise
+            _end_quietly()
         finally:
+            if incoming.gone:
+                record.gone = True
             record.bytes_out = incoming.sent
             self._telemetry.finish(record, clock())
 
@@ -282,6 +292,13 @@ class Gateway:
         headers = [(name.encode(), value.encode()) for name, value in answer.headers.items()]
         await send({"type": "websocket.http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "websocket.http.response.body", "body": answer.body})
+
+
+def _end_quietly() -> None:
+    """The client has left, which cancelled what was done for it: that is no reason to cancel more."""
+    task = asyncio.current_task()
+    if task is not None:
+        task.uncancel()
 
 
 class _Reporter:

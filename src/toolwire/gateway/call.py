@@ -100,11 +100,6 @@ class Call(Struct, eq=False):
         """Does it declare tools?"""
         return has_tools(self.peek, self.body)
 
-    @property
-    def cancels(self) -> bool:
-        """Does a client that leaves cancel it?"""
-        return self.state.config.server.on_client_gone == "cancel"
-
 
 class Reply(Struct, frozen=True):
     """A whole answer for the client."""

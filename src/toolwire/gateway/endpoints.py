@@ -18,7 +18,7 @@ from toolwire.gateway.counting import counted
 from toolwire.gateway.dialects import Dialects
 from toolwire.gateway.engine import Engine
 from toolwire.gateway.headers import JSON, named
-from toolwire.gateway.incoming import Incoming, Watched
+from toolwire.gateway.incoming import Incoming
 from toolwire.gateway.known import Known
 from toolwire.gateway.lines import State
 from toolwire.gateway.mcp.servers import Servers
@@ -66,9 +66,6 @@ class Endpoints:
         rooms = dialects.rooms if desk.book.keeps else ()
         self._sealed = frozenset(room.name for room in rooms if self._unseen or not room.rules.seals)
         """Protocols whose clients cannot carry all of an answer themselves."""
-        bare = [room.name for room in dialects.rooms if room.keeping is None and not self._unseen]
-        self._simple = frozenset(bare) - self._sealed
-        """Protocols whose clients want no more than an answer, and carry all of it."""
         self.open: Mapping[str, Callable[[], Reply]] = {
             "/livez": lambda: Reply(200, TEXT, b"ok\n"),
             "/readyz": lambda: Reply(503, TEXT, b"stopping\n") if engine.leaving() else Reply(200, TEXT, b"ok\n"),
@@ -108,29 +105,29 @@ class Endpoints:
         if not isinstance(targets, tuple):
             await self._refuse(incoming, call, targets)
             return
-        with Watched(incoming, call.record, call.cancels):
-            begun = None if call.client.name in self._simple else await self._begun(call, targets)
-            got = await self._engine.ask(call, targets) if begun is None else begun
-            if isinstance(got, Reply):
-                whole = got if call.keeper is None else await call.keeper.whole(got)
-                await self._answer(incoming, call.client, call.record, whole)
-            elif isinstance(got, Flow):
-                await self._stream(incoming, call, got)
-            elif isinstance(got, Refusal):
-                await self._refuse(incoming, call, refusals.streamed(call, await self._failed(call, got)))
-            else:
-                await self._told(incoming, call, got.followed(-1))
+        incoming.watch(self.state.cancels)
+        client = call.client
+        if client.name in self._sealed:
+            call.sealing = self._desk.seals.of(owner_of(call.visitor))
+        begun = await self._begun(call, targets) if self._unseen or client.keeping is not None else None
+        got = await self._engine.ask(call, targets) if begun is None else begun
+        if isinstance(got, Reply):
+            whole = got if call.keeper is None else await call.keeper.whole(got)
+            await self._answer(incoming, client, call.record, whole)
+        elif isinstance(got, Flow):
+            await self._stream(incoming, call, got)
+        elif isinstance(got, Refusal):
+            await self._refuse(incoming, call, refusals.streamed(call, await self._failed(call, got)))
+        else:
+            await self._told(incoming, call, got.followed(-1))
 
     async def _begun(self, call: Call, targets: tuple[Target, ...]) -> Reply | Refusal | Job | None:
-        """What a client wants besides an answer, and what it cannot carry itself."""
-        desk, client = self._desk, call.client
+        """What a client wants besides an answer, and what happens behind its back."""
         if self._unseen:
             call.unseen = True
             if self._servers:
                 await self._equip(call, targets[0])
-        if client.name in self._sealed:
-            call.sealing = desk.seals.of(owner_of(call.visitor))
-        return await desk.begin(call, targets, self._engine) if client.keeping is not None else None
+        return await self._desk.begin(call, targets, self._engine) if call.client.keeping is not None else None
 
     def _read(self, call: Call, asked: Asked, body: bytes | Failure) -> tuple[Target, ...] | Refusal:
         """What the body asks for, and where that is."""
@@ -204,15 +201,13 @@ class Endpoints:
         if bad is not None or isinstance(body, Failure):
             await self._answer(incoming, call.client, call.record, bad or NOWHERE)
             return
-        passes = False
-        with Watched(incoming, call.record, call.cancels):
-            got = await errands.run(visit)
-            passes = isinstance(got, Passed)
-            if isinstance(got, Replay):
-                await self._told(incoming, call, got.frames)
-            elif isinstance(got, Reply):
-                await self._answer(incoming, call.client, call.record, got)
-        if passes:
+        incoming.watch(self.state.cancels)
+        got = await errands.run(visit)
+        if isinstance(got, Replay):
+            await self._told(incoming, call, got.frames)
+        elif isinstance(got, Reply):
+            await self._answer(incoming, call.client, call.record, got)
+        elif isinstance(got, Passed):
             passed = await pass_through(call, incoming, self._asking, body)
             if passed is not None:
                 answer = self._nowhere(incoming, call.client) if passed is NOWHERE else passed
@@ -246,9 +241,9 @@ class Endpoints:
         call.record.verb = "count"
         targets = self._read(call, asked, await incoming.body(self._limit))
         call.stream = False
-        with Watched(incoming, call.record, call.cancels):
-            answer = targets.reply if isinstance(targets, Refusal) else await self._counted(call, targets)
-            await self._answer(incoming, call.client, call.record, answer)
+        incoming.watch(self.state.cancels)
+        answer = targets.reply if isinstance(targets, Refusal) else await self._counted(call, targets)
+        await self._answer(incoming, call.client, call.record, answer)
 
     async def _counted(self, call: Call, targets: tuple[Target, ...]) -> Reply:
         """What the request only refers to is counted too, and what the model is given besides."""

@@ -11,7 +11,6 @@ from urllib.parse import unquote
 from toolwire.gateway.bodies import too_large, unpacked
 from toolwire.gateway.call import Reply
 from toolwire.gateway.known import Memory
-from toolwire.gateway.telemetry.record import Record
 from toolwire.ir import Failure
 
 Scope = MutableMapping[str, Any]
@@ -88,34 +87,7 @@ class Incoming(ABC):
 
     @abstractmethod
     def watch(self, cancels: bool) -> None:
-        """From now on notice when the client leaves, and then cancel what is done for it, if so wanted."""
-
-    @abstractmethod
-    def unwatch(self) -> None: ...
-
-
-class Watched:
-    """While this is open, a client that leaves cancels what is done for it (if so wanted), which then ends quietly."""
-
-    __slots__ = ("_incoming", "_record")
-
-    def __init__(self, incoming: Incoming, record: Record, cancels: bool) -> None:
-        self._incoming, self._record = incoming, record
-        incoming.watch(cancels)
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, _error: object, _trace: object) -> bool:
-        incoming = self._incoming
-        incoming.unwatch()
-        self._record.gone = incoming.gone
-        if kind is not asyncio.CancelledError or not incoming.gone:
-            return False
-        task = asyncio.current_task()
-        if task is not None:
-            task.uncancel()
-        return True
+        """From now on notice when the client leaves, and then cancel the task that answers it, if so wanted."""
 
 
 class Asgi(Incoming):
@@ -185,6 +157,7 @@ class Asgi(Incoming):
         """A server closes the connection of an application that returns before its answer's end."""
 
     def watch(self, cancels: bool) -> None:
+        self.unwatch()
         task = asyncio.current_task() if cancels else None
         self._started = self._loop.call_later(self.MOMENT, self._look, task)
 

@@ -85,6 +85,8 @@ class State:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.cancels = config.server.on_client_gone == "cancel"
+        """Does a client that leaves cancel what is done for it?"""
         self.router = Router(config)
         self.access = Access(config.server)
         self.policy = Policy(config.policy)

@@ -320,9 +320,6 @@ class Request(Incoming):
         if self.gone and self._left is not None:
             self._left.cancel()
 
-    def unwatch(self) -> None:
-        self._left = None
-
 
 def _harmless(headers: Mapping[str, str]) -> dict[str, str]:
     """Headers that cannot end their line, nor the head."""

@@ -10,7 +10,7 @@ from toolwire.gateway.asking import Asking
 from toolwire.gateway.bodies import ambiguous, peeked, with_model
 from toolwire.gateway.call import Call, Reply, Source
 from toolwire.gateway.headers import named
-from toolwire.gateway.incoming import Incoming, Watched
+from toolwire.gateway.incoming import Incoming
 from toolwire.gateway.lines import Line
 from toolwire.gateway.settings.config import Provider
 from toolwire.gateway.settings.routing import Target, Unroutable
@@ -44,11 +44,11 @@ async def pass_through(call: Call, incoming: Incoming, asking: Asking, read: byt
     line = _line(call, incoming, provider)
     if isinstance(line, Failure):
         return refusals.reply(room, line)
-    with Watched(incoming, record, call.cancels):
-        source = await asking.send(call, line, _renamed(call, body, target.model), incoming.method)
-        if isinstance(source, Fault):
-            return refusals.reply(room, refusals.failure_of(line, source))
-        await _relayed(call, incoming, line, source)
+    incoming.watch(call.state.cancels)
+    source = await asking.send(call, line, _renamed(call, body, target.model), incoming.method)
+    if isinstance(source, Fault):
+        return refusals.reply(room, refusals.failure_of(line, source))
+    await _relayed(call, incoming, line, source)
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import TypeVar
 
 from msgspec import Struct
@@ -63,7 +64,12 @@ def read_talk(entry: Entry) -> Talk:
 
 def owner_of(visitor: Visitor) -> str:
     """Whose things these are: every key has its own."""
-    return digest(visitor.key.sha256.lower(), 32) if visitor.key is not None else ""
+    return _owner(visitor.key.sha256) if visitor.key is not None else ""
+
+
+@lru_cache(maxsize=1024)
+def _owner(sha256: str) -> str:
+    return digest(sha256.lower(), 32)
 
 
 class Book:
