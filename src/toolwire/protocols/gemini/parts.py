@@ -123,7 +123,7 @@ def read_parts(items: list[Json], path: Path, reading: PartReading, said: bool =
                     parts.append(Text(text, origin=Origin(NAME, here, item)))
                 continue
             if (call := item.get("functionCall")).__class__ is dict:
-                part = _ordinary_call(item, call, here)
+                part = ordinary_call(item, call, here)
             elif (result := item.get("functionResponse")).__class__ is dict:
                 part = _ordinary_result(item, result, here)
         if part is None:
@@ -134,11 +134,13 @@ def read_parts(items: list[Json], path: Path, reading: PartReading, said: bool =
     return parts
 
 
-def _ordinary_call(node: Object, call: Object, path: Path) -> Call | None:
+def ordinary_call(node: Object, call: Object, path: Path) -> Call | None:
     """The short way for a call with a name, an object of arguments and perhaps an id; None for any other shape."""
     name, args = call.get("name"), call.get("args")
     id = call.get("id") if len(call) == 3 else ""
-    if name.__class__ is not str or args.__class__ is not dict or id.__class__ is not str or len(call) > 3:
+    if name.__class__ is not str or args.__class__ is not dict or id.__class__ is not str:
+        return None
+    if len(call) > 3 or len(node) > 1:
         return None
     return Call(id, name, encode(args).decode(), origin=Origin(NAME, path, node))
 

@@ -190,6 +190,8 @@ def read_finish(candidate: Object, path: Path) -> Finish | None:
     if reason is None:
         return None
     if isinstance(reason, str):
+        if reason in _ENDINGS and "finishMessage" not in candidate:
+            return _ENDINGS[reason]
         word = reason.upper()
     elif isinstance(reason, int) and not isinstance(reason, bool):
         word = FINISH_NUMBERS[reason] if 0 <= reason < len(FINISH_NUMBERS) else str(reason)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from msgspec import ValidationError, convert
 from msgspec.structs import replace
 
 from toolwire.events import (
@@ -30,15 +29,15 @@ from toolwire.events import (
     UsageUpdate,
 )
 from toolwire.failures import TRUNCATED
-from toolwire.ir import Call, Failure, Origin, Part, Reasoning, Text, Usage
+from toolwire.ir import NOTHING, Call, Failure, Origin, Part, Reasoning, Text, Usage
 from toolwire.protocols.gemini.details.fragments import Fragments
 from toolwire.protocols.gemini.details.framing import Framing
 from toolwire.protocols.gemini.details.grounding import TOLD, read_grounding
-from toolwire.protocols.gemini.details.growing import Candidate, Channel, More
+from toolwire.protocols.gemini.details.growing import Candidate, Channel
 from toolwire.protocols.gemini.details.pattern import MAX_TRIES, Counted, pattern_of
 from toolwire.protocols.gemini.errors import read_error, unreadable
 from toolwire.protocols.gemini.names import ANSWER, CALL_PART, CANDIDATE, CONTENT, FRAGMENT, NAME, TEXT, Shape
-from toolwire.protocols.gemini.parts import OpenCall, PartReading, read_part, read_seal
+from toolwire.protocols.gemini.parts import OpenCall, PartReading, ordinary_call, read_part, read_seal
 from toolwire.protocols.gemini.response import broken, read_block, read_finish, read_time, read_usage
 from toolwire.reading import says_something
 from toolwire.sse import Again, Alike, FrameTooLong
@@ -61,8 +60,12 @@ SILENT = Frame(NAME, None, None, silent=True)
 _ROOT: Path = (None, "event")
 
 
-def _counts(usage: Object, number: int, reading: PartReading) -> Usage:
-    return read_usage(usage, ((_ROOT, number), "usageMetadata"), reading)
+def _counts(told: tuple[Object, int], reading: PartReading) -> Usage:
+    return read_usage(told[0], ((_ROOT, told[1]), "usageMetadata"), reading)
+
+
+def _is_piece(call: Object) -> bool:
+    return "partialArgs" in call or "willContinue" in call or "name" not in call
 
 
 class StreamReader:
@@ -95,22 +98,25 @@ class StreamReader:
             return []
         self._settle()
         try:
-            events = self._take(self._framing.feed(data))
+            frames = self._framing.feed(data)
         except FrameTooLong as error:
-            events = self._fail(Failure("upstream", str(error), 502, "frame_too_long"), SILENT)
+            return self._fail(Failure("upstream", str(error), 502, "frame_too_long"), SILENT)
+        events = self._take(frames)
         if self._growing is not None and self._framing.between and not self._done:
-            self._learn(data, self._growing)
+            self._learn(data, frames, self._growing)
         return events
 
-    def _learn(self, data: bytes, channel: Channel) -> None:
-        found = None
-        if self._tries < MAX_TRIES:
-            found = pattern_of(data, channel)
-            self._tries += 1
-        if found is not None:
-            self._pattern = (found, channel)
+    def _learn(self, data: bytes, frames: list[Bytes], channel: Channel) -> None:
         known = self._pattern
-        self.again = known[0].text if known is not None and known[1] is channel else None
+        if self._tries < MAX_TRIES:
+            self._tries += 1
+            if len(frames) == 1:
+                usage = None if self._usage is None else self._usage[0]
+                found = pattern_of(data, frames[0].data, channel, usage)
+                if found is not None:
+                    self._pattern = known = (found, channel)
+        if known is not None and known[1] is channel:
+            self.again = known[0].text
 
     def _settle(self) -> None:
         """Count in what was known by its bytes; it leaves nothing of what came before it."""
@@ -133,18 +139,17 @@ class StreamReader:
         if self._done:
             return events
         self._done = True
-        if not self._candidates or any(one.finish is None for one in self._candidates.values()):
-            return [*events, *self._cut()]
-        return [*events, *self._finish()]
+        for one in self._candidates.values():
+            if one.finish is None:
+                break
+        else:
+            if self._candidates:
+                return events + self._finish()
+        return events + self._cut()
 
     def _take(self, frames: list[Bytes], at_end: bool = False) -> list[Event]:
         out = self._out = []
         for bytes_ in frames:
-            if self._growing is not None and bytes_.event is None:
-                more = self._more(bytes_.data, self._growing)
-                if more is not None:
-                    out.append(more)
-                    continue
             path = (_ROOT, self._frames)
             self._frames += 1
             try:
@@ -178,37 +183,19 @@ class StreamReader:
         if self._usage is not None and self._started:
             # The failure at hand matters more than counts that cannot be read.
             with suppress(Malformed):
-                events.append(UsageUpdate(_counts(*self._usage, self._reading), frame=frame))
+                events.append(UsageUpdate(_counts(self._usage, self._reading), frame=frame))
         return [*events, ResponseFailed(failure, frame=frame)]
 
     # --- chunks ---
 
-    def _more(self, data: bytes, channel: Channel) -> Event | None:
-        """The short way for the usual chunk: more of the text that grew last, in one part, and no other key."""
-        try:
-            json = decode(data)
-            text = self._grown(convert(json, More), channel)
-        except (Malformed, ValidationError):
-            return None
-        return None if text is None else TextDelta(channel.index, text, Frame(NAME, None, json))
-
-    def _grown(self, more: More, channel: Channel) -> str | None:
-        (node,) = more.candidates
-        (part,) = node.content.parts
-        if node.index != channel.choice or part.thought is not channel.thought:
-            return None
-        usage, text, number = more.usageMetadata, part.text, self._frames
-        if usage is not None:
-            self._usage = (usage, number)
-        self._frames = number + 1
-        channel.pieces.append(text)
-        return text
-
     def _chunk(self, raw: Object, path: Path, frame: Frame) -> None:
-        if "error" in raw:
+        if ANSWER.keys.issuperset(raw):
+            chunk = raw
+        elif "error" in raw:
             self._out.extend(self._fail(read_error(raw, 0, {}, path), frame))
             return
-        chunk = self._known(raw, path, ANSWER)
+        else:
+            chunk = self._known(raw, path, ANSWER)
         usage = take_object(chunk, "usageMetadata", path)
         if usage is not None:
             self._usage = (usage, self._frames - 1)
@@ -216,8 +203,7 @@ class StreamReader:
             self._start(chunk, path, frame)
         candidates = take_list(chunk, "candidates", path)
         for number, item in enumerate(candidates or ()):
-            here = ((path, "candidates"), number)
-            self._candidate(as_object(item, here), here, number, frame)
+            self._candidate(item, ((path, "candidates"), number), number, frame)
             if self._done:
                 return
         if not candidates and chunk.get("promptFeedback") is not None:
@@ -227,8 +213,6 @@ class StreamReader:
 
     def _known(self, node: Object, path: Path, shape: Shape) -> Object:
         """The node in camelCase; an unknown key is noted the first time it comes."""
-        if shape.keys.issuperset(node):
-            return node
         for key, value in node.items():
             if key not in shape.known and (shape, key) not in self._noted and says_something(value):
                 self._noted.add((shape, key))
@@ -237,13 +221,14 @@ class StreamReader:
 
     def _start(self, chunk: Object, path: Path, frame: Frame) -> None:
         self._started = True
+        time = chunk.get("createTime")
         self._out.append(
             ResponseStart(
                 take_text(chunk, "responseId", path) or "",
                 take_text(chunk, "modelVersion", path) or "",
-                read_time(chunk.get("createTime"), self._reading, path),
-                _counts(*self._usage, PartReading()) if self._usage is not None else None,
-                Origin(NAME, path, {}, intact=False),
+                None if time is None else read_time(time, self._reading, path),
+                None if self._usage is None else _counts(self._usage, PartReading()),
+                Origin(NAME, path, {}, NOTHING, False),
                 frame,
             )
         )
@@ -254,22 +239,38 @@ class StreamReader:
             one = self._candidates[index] = Candidate(index)
         return one
 
-    def _candidate(self, raw: Object, path: Path, number: int, frame: Frame) -> None:
-        node = self._known(raw, path, CANDIDATE)
-        index = take_int(node, "index", path)
+    def _candidate(self, item: Json, path: Path, number: int, frame: Frame) -> None:
+        node = item if item.__class__ is dict else as_object(item, path)
+        if not CANDIDATE.keys.issuperset(node):
+            node = self._known(node, path, CANDIDATE)
+        index = node.get("index")
+        if index.__class__ is not int and index is not None:
+            index = take_int(node, "index", path)
         if index is not None and not 0 <= index < MAX_CHOICES:
             raise Malformed((path, "index"), f"no answer has {index} candidates")
         one = self._open(number if index is None else index)
-        content = take_object(node, "content", path)
+        content = node.get("content")
         if content is not None:
-            here = (path, "content")
-            inner = self._known(content, here, CONTENT)
-            for at, part in enumerate(take_list(inner, "parts", here) or ()):
-                self._part(one, as_object(part, ((here, "parts"), at)), ((here, "parts"), at), frame)
-        told = {key: node[key] for key in TOLD if node.get(key)}
-        if told:
-            one.grounding = ((one.grounding[0] if one.grounding else {}) | told, path)
-        finish = read_finish(node, path) if "finishReason" in node else None
+            self._content(one, content, (path, "content"), frame)
+        if len(node) > 2 or index is None or content is None:
+            self._tell(one, node, path, frame)
+
+    def _content(self, one: Candidate, content: Json, path: Path, frame: Frame) -> None:
+        if content.__class__ is not dict:
+            as_object(content, path)
+        if not CONTENT.keys.issuperset(content):
+            content = self._known(content, path, CONTENT)
+        parts = take_list(content, "parts", path)
+        for number, part in enumerate(parts or ()):
+            self._part(one, part, ((path, "parts"), number), frame)
+
+    def _tell(self, one: Candidate, node: Object, path: Path, frame: Frame) -> None:
+        """What a candidate may say beside its content: where it found what it says, and why it ended."""
+        for key in TOLD:
+            told = node.get(key)
+            if told:
+                one.grounding = ({**(one.grounding[0] if one.grounding else {}), key: told}, path)
+        finish = read_finish(node, path)
         if finish is not None:
             one.finish = finish
             failure = broken(finish)
@@ -278,23 +279,26 @@ class StreamReader:
 
     # --- parts ---
 
-    def _part(self, one: Candidate, node: Object, path: Path, frame: Frame) -> None:
+    def _part(self, one: Candidate, item: Json, path: Path, frame: Frame) -> None:
+        node = item if item.__class__ is dict else as_object(item, path)
         text = node.get("text")
         if isinstance(text, str):
             if len(node) == 1:
                 self._text(one, text, False, node, path, frame)
                 return
             if read_seal(node, path) is None:
-                self._known(node, path, TEXT)
+                if not TEXT.keys.issuperset(node):
+                    self._known(node, path, TEXT)
                 self._text(one, text, bool(take_bool(node, "thought", path)), node, path, frame)
                 return
         call = node.get("functionCall", node.get("function_call"))
+        part: Part | None = None
         if isinstance(call, dict):
-            pieces = FRAGMENT(call)
-            if "partialArgs" in pieces or "willContinue" in pieces or "name" not in pieces:
+            part = ordinary_call(node, call, path)
+            if part is None and _is_piece(pieces := FRAGMENT(call)):
                 self._piece(one, pieces, node, path, frame)
                 return
-        part = read_part(node, path, self._reading)
+        part = part or read_part(node, path, self._reading)
         if part is not None:
             self._whole(one, part, frame)
 
@@ -306,7 +310,7 @@ class StreamReader:
             self._end_channel(one, frame)
             channel = one.channel = Channel(self._parts, one.index, thought)
             self._parts += 1
-            origin = Origin(NAME, path, node, intact=False)
+            origin = Origin(NAME, path, node, NOTHING, False)
             part: Part = Reasoning(form="summary", origin=origin) if thought else Text("", origin=origin)
             self._out.append(PartStart(channel.index, part, one.index, frame))
         self._growing = channel
@@ -345,12 +349,13 @@ class StreamReader:
         if name is not None:
             if one.call is not None:
                 raise Malformed(path, f"a call begins while the arguments of `{one.call[1].name}` are still coming")
-            self._known(node, path, CALL_PART)
+            if not CALL_PART.keys.issuperset(node):
+                self._known(node, path, CALL_PART)
             self._end_channel(one, frame)
             opened = OpenCall(take_text(call, "id", path) or "", name, read_seal(node, path), path, node, Fragments())
             one.call = (self._parts, opened)
             self._parts += 1
-            origin = Origin(NAME, path, node, intact=False)
+            origin = Origin(NAME, path, node, NOTHING, False)
             self._out.append(PartStart(one.call[0], Call(opened.id, name, origin=origin), one.index, frame))
         elif one.call is None:
             raise Malformed(path, "a piece of a call came, but no call is open")
@@ -375,13 +380,13 @@ class StreamReader:
     def _finish(self) -> list[Event]:
         out = self._out = []
         try:
-            for one in sorted(self._candidates.values(), key=lambda candidate: candidate.index):
+            for _, one in sorted(self._candidates.items()):
                 assert one.finish is not None
                 self._end_call(one, SILENT, one.finish.kind != "stop")
                 self._ground(one)
                 out.append(ChoiceEnd(one.finish, one.index, SILENT))
             if self._usage is not None:
-                out.append(UsageUpdate(_counts(*self._usage, self._reading), SILENT))
+                out.append(UsageUpdate(_counts(self._usage, self._reading), SILENT))
         except Malformed as error:
             return [*out, ResponseFailed(unreadable(error), SILENT)]
         out.append(ResponseEnd(tuple(self._reading.strays), SILENT))

@@ -37,7 +37,7 @@ class Framing:
         return splitter.feed(data)
 
     def close(self) -> list[Frame]:
-        return self._splitter.close() if self._splitter is not None else []
+        return [] if self._splitter is None or self.between else self._splitter.close()
 
     @property
     def between(self) -> bool:

@@ -6,37 +6,31 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Raw, Struct
 from msgspec.json import Decoder
 
 from toolwire.ir import Finish
 from toolwire.protocols.gemini.parts import OpenCall
-from toolwire.wire import Json, Object, Path, spelled
+from toolwire.wire import Json, Object, Path
 
 
-class Channel:
+class Channel(Struct):
     """Text that is still growing."""
 
-    __slots__ = ("choice", "index", "pieces", "thought")
-
-    def __init__(self, index: int, choice: int, thought: bool) -> None:
-        self.index = index
-        self.choice = choice
-        self.thought = thought
-        self.pieces: list[str] = []
+    index: int
+    choice: int
+    thought: bool
+    pieces: list[str] = []
 
 
-class Candidate:
+class Candidate(Struct):
     """What is open of one candidate."""
 
-    __slots__ = ("call", "channel", "finish", "grounding", "index")
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.channel: Channel | None = None
-        self.call: tuple[int, OpenCall] | None = None
-        self.finish: Finish | None = None
-        self.grounding: tuple[Object, Path] | None = None
+    index: int
+    channel: Channel | None = None
+    call: tuple[int, OpenCall] | None = None
+    finish: Finish | None = None
+    grounding: tuple[Object, Path] | None = None
 
 
 class _Part(Struct, forbid_unknown_fields=True, gc=False):
@@ -56,11 +50,11 @@ class _Answer(Struct, forbid_unknown_fields=True, gc=False):
 
 class More(Struct, forbid_unknown_fields=True, gc=False):
     candidates: tuple[_Answer]
-    usageMetadata: Object | None = None
+    usageMetadata: Raw = Raw()
     promptFeedback: Json = None
     modelVersion: Json = None
     responseId: Json = None
     createTime: Json = None
 
 
-decode_more = Decoder(More, float_hook=spelled).decode
+decode_more = Decoder(More).decode

@@ -12,7 +12,7 @@ from toolwire.wire import MAX_BYTES, Object, encode, spelled
 MAX_TRIES = 8
 """After so many patterns of which none was met again, the stream has none: every chunk holds what is new."""
 _USAGE = b'"usageMetadata"'
-_OTHER, _TOLD = b'"?"', b'{"?":0}'
+_TOLD = b'{"?":0}'
 
 
 class _Counts(Struct):
@@ -25,16 +25,18 @@ _decode_text = Decoder(str).decode
 
 
 class Counted:
-    """A chunk known by its bytes, as `sse.Alike`, but for its counts, which grow with the text."""
+    """A chunk known by its bytes, as `sse.Alike`, but for its counts, which may grow with the text."""
 
     __slots__ = (
         "_after",
         "_before",
-        "_counts",
-        "_inside",
+        "_head",
         "_lead",
         "_mid",
+        "_size",
+        "_tail",
         "_take",
+        "_text",
         "_text_first",
         "_trail",
         "met",
@@ -42,75 +44,100 @@ class Counted:
     )
 
     def __init__(
-        self, lead: bytes, mid: bytes, trail: bytes, text_first: bool, counts: bytes, channel: Channel
+        self, head: bytes, mid: bytes, tail: bytes, text_first: bool, counts: bytes, usage: Object, channel: Channel
     ) -> None:
-        self._lead, self._mid, self._trail = lead, mid, trail
-        self._before, self._after = slice(len(lead)), slice(-len(trail), None)
-        self._inside = slice(len(lead), -len(trail))
+        self._head, self._mid, self._tail = head, mid, tail
         self._text_first = text_first
         self._take = channel.pieces.append
-        self._counts = counts
-        self.usage: Object = _decode_usage(counts)
+        self._count(counts, usage)
         self.met = 0
 
     def text(self, data: bytes) -> str | None:
-        if data[self._before] != self._lead or data[self._after] != self._trail or len(data) > MAX_BYTES:
+        if data[self._before] == self._lead and data[self._after] == self._trail and len(data) <= MAX_BYTES:
+            try:
+                text = _decode_text(data[self._text])
+            except ValueError:
+                return None
+        else:
+            text = self._recounted(data)
+        if not text:
             return None
-        # Where both are JSON, it is this chunk, however often the bytes between them stand in it.
-        text, _, counts = data[self._inside].partition(self._mid)
+        self._take(text)
+        self.met += 1
+        return text
+
+    def _recounted(self, data: bytes) -> str:
+        """The text of a chunk whose counts are others."""
+        head, mid, tail = self._head, self._mid, self._tail
+        if not data.startswith(head) or not data.endswith(tail) or len(data) > MAX_BYTES:
+            return ""
+        start, end = len(head), len(data) - len(tail)
+        # Where text and counts are JSON, it is this chunk, however often the bytes between them stand in it.
+        at = end - self._size - len(mid) if self._text_first else start + self._size
+        if data[at : at + len(mid)] != mid:
+            at = data.find(mid, start, end)
+        text, counts = data[start:at], data[at + len(mid) : end]
         if not self._text_first:
             text, counts = counts, text
+        if at < 0 or counts[:1] != b"{" or counts.find(b"\n") >= 0 or counts.find(b"\r") >= 0:
+            return ""
         try:
             found = _decode_text(b'"' + text + b'"')
-            if found and counts != self._counts:
-                self._count(counts)
+            if found:
+                self._count(counts, _decode_usage(counts))
         except (ValueError, RecursionError):
-            return None
-        if not found:
-            return None
-        self._take(found)
-        self.met += 1
+            return ""
         return found
 
-    def _count(self, counts: bytes) -> None:
-        if counts[:1] != b"{" or counts.find(b"\n") >= 0 or counts.find(b"\r") >= 0:
-            raise ValueError
-        self.usage = _decode_usage(counts)
-        self._counts = counts
+    def _count(self, counts: bytes, usage: Object) -> None:
+        """With these counts, the text stands between bytes that are known."""
+        self.usage = usage
+        self._size = len(counts)
+        lead, trail = self._head, self._tail
+        if self._text_first:
+            trail = self._mid + counts + trail
+        else:
+            lead = lead + counts + self._mid
+        self._lead, self._trail = lead, trail
+        self._before, self._after = slice(len(lead)), slice(-len(trail), None)
+        # The quotes around the text are part of it.
+        self._text = slice(len(lead) - 1, 1 - len(trail))
 
 
-def pattern_of(data: bytes, channel: Channel) -> Alike | Counted | None:
-    """For bytes that are one event, all of which became text of this channel; None where they do not tell its place."""
-    end = b"\r\n\r\n" if data.endswith(b"\r\n\r\n") else b"\n\n"
-    body = data[6 : -len(end)]
-    if data != b"data: " + body + end or body.find(b"\n") >= 0 or body.find(b"\r") >= 0:
+def pattern_of(data: bytes, body: bytes, channel: Channel, usage: Object | None) -> Alike | Counted | None:
+    """For bytes that are the event of one chunk, all of which became the last text of this channel, and perhaps these
+    counts; None where they do not tell its place."""
+    lead, end = data[:6], data[6 + len(body) :]
+    if lead != b"data: " or (end != b"\n\n" and end != b"\r\n\r\n") or data[6 : -len(end)] != body:
         return None
     try:
-        text = _text(decode_more(body))
         counts = b"" if body.find(_USAGE) < 0 else bytes(_decode_counts(body).usageMetadata)
-        return _pattern(body, encode(text), counts, end, channel)
+        return _pattern(body, counts, end, channel, usage)
     except (ValueError, RecursionError):
         return None
 
 
-def _pattern(body: bytes, text: bytes, counts: bytes, end: bytes, channel: Channel) -> Alike | Counted | None:
+def _pattern(body: bytes, counts: bytes, end: bytes, channel: Channel, usage: Object | None) -> Alike | Counted | None:
     """The same bytes may stand elsewhere: others are put there, and it is seen whether those are found."""
+    said = channel.pieces[-1]
+    text = encode(said)
     lead, _, trail = body.rpartition(text)
+    lead, text, trail = lead + b'"', text[1:-1] + b"?", b'"' + trail
     if not counts:
-        found = _text(decode_more(lead + _OTHER + trail)) == "?"
-        return Alike(b"data: " + lead, trail + end, channel.pieces.append, "") if found else None
+        found = _text(decode_more(lead + text + trail)) == said + "?"
+        return Alike(b"data: " + lead[:-1], trail[1:] + end, channel.pieces.append, "") if found else None
+    if usage is None or counts == _TOLD:
+        return None
     text_first = trail.find(_USAGE) >= 0
     if text_first:
         mid, _, trail = trail.partition(counts)
-        lead, mid = lead + b'"', b'"' + mid
-        other = lead + b"?" + mid + _TOLD + trail
+        other = lead + text + mid + _TOLD + trail
     else:
         lead, _, mid = lead.rpartition(counts)
-        mid, trail = mid + b'"', b'"' + trail
-        other = lead + _TOLD + mid + b"?" + trail
+        other = lead + _TOLD + mid + text + trail
     more = decode_more(other)
-    found = _text(more) == "?" and more.usageMetadata == {"?": 0}
-    return Counted(b"data: " + lead, mid, trail + end, text_first, counts, channel) if found else None
+    found = _text(more) == said + "?" and bytes(more.usageMetadata) == _TOLD
+    return Counted(b"data: " + lead, mid, trail + end, text_first, counts, usage, channel) if found else None
 
 
 def _text(more: More) -> str:
