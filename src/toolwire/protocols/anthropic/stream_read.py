@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -25,7 +24,8 @@ from toolwire.events import (
     UsageUpdate,
 )
 from toolwire.failures import TRUNCATED
-from toolwire.ir import Call, Failure, Finish, HostedCall, Opaque, Origin, Part, Reasoning, Seal, Stray, Text
+from toolwire.ir import Call, Failure, Finish, HostedCall, Opaque, Origin, Part, Seal, Stray
+from toolwire.protocols.anthropic.details.open_block import Block, Grows, opening
 from toolwire.protocols.anthropic.details.pattern import Like
 from toolwire.protocols.anthropic.details.summary import AnswerReading
 from toolwire.protocols.anthropic.errors import read_error
@@ -33,7 +33,7 @@ from toolwire.protocols.anthropic.names import MESSAGE, NAME, keys
 from toolwire.protocols.anthropic.parts import read_citation, read_part
 from toolwire.protocols.anthropic.response import read_finish, read_usage
 from toolwire.reading import NOTHING, Reading
-from toolwire.sse import Again, Alike, FrameTooLong, Splitter
+from toolwire.sse import Again, FrameTooLong, Splitter
 from toolwire.sse import Frame as RawFrame
 from toolwire.wire import (
     Json,
@@ -52,22 +52,7 @@ from toolwire.wire import (
 _FRAME = keys("type", "index", "delta", "content_block", "message", "usage")
 _DELTA = keys("stop_reason", "stop_sequence", "stop_details")
 
-_Grows = Literal["text", "thought", "call", "opaque", "no"]
-
-
-class _Block:
-    """A block that is open on the wire."""
-
-    __slots__ = ("given", "grows", "index", "part", "pieces", "wire")
-
-    def __init__(self, index: int, part: Part, grows: _Grows) -> None:
-        self.index = index
-        self.part = part
-        self.grows = grows
-        self.given = ""
-        """The arguments that stood in its start; deltas replace them."""
-        self.pieces: list[str] = []
-        self.wire: Object = {}
+_EVENT: Path = (None, "event")
 
 
 class StreamReader:
@@ -75,10 +60,10 @@ class StreamReader:
         self._splitter = Splitter()
         self._reading = AnswerReading(NAME)
         self._number = 0
-        self._blocks: dict[int, _Block] = {}
+        self._blocks: dict[int, Block] = {}
         self._raw = RawFrame(None, b"")
         self._like: Like | None = None
-        self._alike: Alike | None = None
+        """The delta before, if the next may be the same but for its text."""
         self.again: Again | None = None
         self._started_blocks = 0
         self._begun = False
@@ -90,7 +75,8 @@ class StreamReader:
         self._strays: dict[tuple[Json, str], Stray] = {}
 
     def feed(self, data: bytes) -> list[Event]:
-        self._settle()
+        if self._like is not None:
+            self._settle(self._like)
         events: list[Event] = []
         if self._over and self._finish is None:
             return events
@@ -106,20 +92,22 @@ class StreamReader:
             else:
                 self._number += 1
                 events.append(event)
-        alike = None if self._like is None else self._like.alike
-        if alike is not None and self._splitter.between:
-            self._alike, self.again = alike, alike.text
+        like = self._like
+        if like is not None and like.alike is not None and self._splitter.between:
+            self.again = like.alike.text
         return events
 
-    def _settle(self) -> None:
+    def _settle(self, like: Like) -> None:
         """Count in what was known by its bytes."""
-        alike, self._alike, self.again = self._alike, None, None
+        self.again = None
+        alike = like.alike
         if alike is not None:
             self._number += alike.met
             alike.met = 0
 
     def close(self) -> list[Event]:
-        self._settle()
+        if self._like is not None:
+            self._settle(self._like)
         events: list[Event] = []
         for frame in self._splitter.close():
             self._frame(frame, events)
@@ -141,7 +129,7 @@ class StreamReader:
     def _frame(self, raw: RawFrame, events: list[Event]) -> None:
         if self._over and self._finish is None:
             return
-        path: Path = ((None, "event"), self._number)
+        path: Path = (_EVENT, self._number)
         self._number += 1
         self._raw, self._like = raw, None
         try:
@@ -152,7 +140,7 @@ class StreamReader:
         kind = node.get("type")
         if kind is None:
             kind = raw.event or ("error" if "error" in node else "")
-        if not isinstance(kind, str):
+        if type(kind) is not str:
             if not self._over:
                 events.append(self._broken(f"{pointer((path, 'type'))} is no string"))
             return
@@ -201,35 +189,40 @@ class StreamReader:
                 model if isinstance(model, str) else "",
                 None,
                 read_usage(usage, (here, "usage"), self._reading) if usage else None,
-                replace(origin, intact=False),
+                Origin(NAME, here, message, origin.extra, False),
                 frame,
             )
         )
 
     def _begin(self, frame: Frame, events: list[Event]) -> None:
-        if not self._begun:
-            self._begun = True
-            events.append(ResponseStart(frame=frame))
+        """An answer that does not say that it begins."""
+        self._begun = True
+        events.append(ResponseStart(frame=frame))
 
     def message_delta(self, node: Object, path: Path, frame: Frame, events: list[Event]) -> None:
-        self._begin(frame, events)
+        if not self._begun:
+            self._begin(frame, events)
         delta = take_object(node, "delta", path) or {}
-        self._reading.origin(node, path, _FRAME)
-        self._reading.origin(delta, (path, "delta"), _DELTA)
+        if not _FRAME.issuperset(node) or not _DELTA.issuperset(delta):
+            self._reading.origin(node, path, _FRAME)
+            self._reading.origin(delta, (path, "delta"), _DELTA)
         # A later delta may tell the tokens again and leave the reason out: that takes nothing back.
         self._finish = read_finish(delta, (path, "delta"), self._reading) or self._finish
         usage = take_object(node, "usage", path)
         if usage:
-            self._usage |= {key: value for key, value in usage.items() if value is not None}
+            for key, value in usage.items():
+                if value is not None:
+                    self._usage[key] = value
             events.append(UsageUpdate(read_usage(self._usage, (path, "usage"), self._reading), frame))
             self._usage_told = True
 
     def message_stop(self, node: Object, path: Path, frame: Frame, events: list[Event]) -> None:
-        self._begin(frame, events)
+        if not self._begun:
+            self._begin(frame, events)
         self._end(frame, events)
 
     def _end(self, frame: Frame, events: list[Event]) -> None:
-        for block in list(self._blocks.values()):
+        for block in self._blocks.values():
             self._finish_block(block, frame, events)
         self._blocks.clear()
         self._finish = self._finish or Finish("calls" if self._called else "stop")
@@ -237,7 +230,8 @@ class StreamReader:
         if self._usage and not self._usage_told:
             events.append(UsageUpdate(read_usage(self._usage, None, Reading(NAME)), frame))
         self._over = True
-        self._gather_strays()
+        if self._reading.strays:
+            self._gather_strays()
         events.append(ResponseEnd(tuple(self._strays.values()), frame))
 
     def error(self, node: Object, path: Path, frame: Frame, events: list[Event]) -> None:
@@ -247,29 +241,29 @@ class StreamReader:
     # --- blocks ---
 
     def block_start(self, node: Object, path: Path, frame: Frame, events: list[Event]) -> None:
-        self._begin(frame, events)
+        if not self._begun:
+            self._begin(frame, events)
         number = node.get("index", self._started_blocks)
         if not isinstance(number, int) or number in self._blocks:
             events.append(self._broken(f"block {_spelled(number)} starts twice or has no number"))
             return
-        wire = as_object(node.get("content_block"), (path, "content_block"))
-        part = read_part(wire, (path, "content_block"), self._reading)
-        block = _Block(self._started_blocks, part, _grows(part))
+        at = (path, "content_block")
+        wire: Json = node.get("content_block")
+        part = opening(wire, at)
+        plain = part is not None
+        if part is None:
+            part = read_part(as_object(wire, at), at, self._reading)
+        block = self._blocks[number] = Block(self._started_blocks, part)
         self._started_blocks += 1
-        self._blocks[number] = block
+        self._called = self._called or type(part) is Call
         if block.grows == "opaque":
             block.wire = dict(wire)
             return
-        if isinstance(part, (Call, HostedCall)):
-            self._called = self._called or isinstance(part, Call)
-            block.given = part.arguments if wire.get("input") else ""
-            block.part = part = replace(part, arguments="")
-        if block.grows != "no" and part.origin is not None:
-            # What stands on the wire is only the beginning of the part.
-            block.part = part = replace(part, origin=replace(part.origin, intact=False))
+        if not plain:
+            part = _begun(block, part, wire)
         events.append(PartStart(block.index, part, 0, frame))
 
-    def _block(self, node: Object, events: list[Event]) -> _Block | None:
+    def _block(self, node: Object, events: list[Event]) -> Block | None:
         number = node.get("index")
         if number is None and len(self._blocks) == 1:
             number = next(iter(self._blocks))
@@ -282,37 +276,42 @@ class StreamReader:
         block = self._block(node, events)
         if block is None:
             return
-        delta = as_object(node.get("delta"), (path, "delta"))
+        at = (path, "delta")
+        delta = as_object(node.get("delta"), at)
         if block.grows == "opaque":
-            _grow(block, delta)
+            block.gather(delta)
             return
-        kind = need_text(delta, "type", (path, "delta"))
+        kind = need_text(delta, "type", at)
         row = _DELTAS.get(kind)
         if row is None:
             events.append(Carried(kind, Origin(NAME, path, node), False, frame))
             return
         grows, key = row
         if len(delta) > 2:
-            self._reading.origin(delta, (path, "delta"), keys("type", key))
+            self._reading.origin(delta, at, keys("type", key))
         if grows != block.grows:
             events.append(self._broken(f"a {kind} cannot stand in block {_spelled(node.get('index'))}"))
         elif key == "citation":
-            here = ((path, "delta"), key)
+            here = (at, key)
             citation = read_citation(as_object(delta.get(key), here), here, self._reading)
             events.append(CitationDelta(block.index, citation, frame))
-        elif text := need_text(delta, key, (path, "delta")):
+        elif text := need_text(delta, key, at):
             events.append(_grown(block, key, text, frame))
             if key != "signature" and len(delta) == 2 and len(node) == 3 and "type" in node:
                 pieces = block.pieces if key == "partial_json" else None
-                self._like = Like(block.index, pieces, key, node, self._raw)
+                self._like = Like(block.index, pieces, key, text, self._raw)
 
     def block_stop(self, node: Object, path: Path, frame: Frame, events: list[Event]) -> None:
         block = self._block(node, events)
-        if block is not None:
-            self._finish_block(block, frame, events)
-            self._blocks = {number: other for number, other in self._blocks.items() if other is not block}
+        if block is None:
+            return
+        self._finish_block(block, frame, events)
+        for number, other in self._blocks.items():
+            if other is block:
+                del self._blocks[number]
+                return
 
-    def _finish_block(self, block: _Block, frame: Frame, events: list[Event]) -> None:
+    def _finish_block(self, block: Block, frame: Frame, events: list[Event]) -> None:
         cut = False
         if block.grows == "opaque":
             if block.pieces:
@@ -333,18 +332,18 @@ def _spelled(number: Json) -> str:
     return bytes(number).decode() if isinstance(number, Raw) else str(number)
 
 
-def _grows(part: Part) -> _Grows:
-    """Which deltas a block of this part takes."""
-    if isinstance(part, Text):
-        return "text"
-    if isinstance(part, Reasoning):
-        return "no" if part.hidden else "thought"
+def _begun(block: Block, part: Part, wire: Object) -> Part:
+    """What is known of a part when it begins: arguments come later, and its JSON is only the beginning of it."""
     if isinstance(part, (Call, HostedCall)):
-        return "call"
-    return "opaque" if isinstance(part, Opaque) else "no"
+        block.given = part.arguments if wire.get("input") else ""
+        part = replace(part, arguments="")
+    if block.grows != "no" and part.origin is not None:
+        part = replace(part, origin=replace(part.origin, intact=False))
+    block.part = part
+    return part
 
 
-def _grown(block: _Block, key: str, text: str, frame: Frame) -> Event:
+def _grown(block: Block, key: str, text: str, frame: Frame) -> Event:
     if key == "signature":
         return SealDelta(block.index, Seal(NAME, text), frame)
     if key == "partial_json":
@@ -353,17 +352,7 @@ def _grown(block: _Block, key: str, text: str, frame: Frame) -> Event:
     return TextDelta(block.index, text, frame)
 
 
-def _grow(block: _Block, delta: Object) -> None:
-    """An unknown block gathers its deltas, so that it is whole for its own protocol."""
-    for key, value in delta.items():
-        if key == "partial_json" and isinstance(value, str):
-            block.pieces.append(value)
-        elif key != "type":
-            held = block.wire.get(key)
-            block.wire[key] = held + value if isinstance(held, str) and isinstance(value, str) else value
-
-
-_DELTAS: Mapping[str, tuple[_Grows, str]] = {
+_DELTAS: Mapping[str, tuple[Grows, str]] = {
     "text_delta": ("text", "text"),
     "input_json_delta": ("call", "partial_json"),
     "thinking_delta": ("thought", "thinking"),
