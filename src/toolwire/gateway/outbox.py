@@ -23,6 +23,10 @@ class Outbox:
             self._loop.call_soon(self.flush)
         self.due.append((write, data))
 
+    def drop(self, write: Write) -> None:
+        """Nobody is there any more for what waits for this one."""
+        self.due = [said for said in self.due if said[0] != write]
+
     def flush(self) -> None:
         left, self.due = iter(self.due), []
         try:

@@ -20,6 +20,7 @@ from toolwire.events import (
     TextDelta,
     UsageUpdate,
 )
+from toolwire.gateway.upstream.waiting import Sink
 from toolwire.ir import NOTHING, Failure, Result, Usage
 from toolwire.loss import Ledger
 from toolwire.room import Context, Room
@@ -94,10 +95,19 @@ class Passing:
         self._look()
         return self._calls.any
 
-    def feed(self, data: bytes) -> bytes:
-        if self.again is not None and self.again(data) is not None:
+    def knowing(self, put: Sink, other: Sink) -> Sink:
+        """Puts what is known by its bytes, and leaves the rest to the other, who feeds it."""
+
+        def hand_on(data: bytes) -> bool:
+            again = self.again
+            if again is None or again(data) is None:
+                return other(data)
             self._hopes = _HOPES
-            return data
+            return put(data)
+
+        return hand_on
+
+    def feed(self, data: bytes) -> bytes:
         unseen = self._unseen
         unseen += data
         self.again = None

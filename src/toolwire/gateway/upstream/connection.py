@@ -215,10 +215,8 @@ class Connection(Waiting):
                 self._count_barren(len(data))
             return
         self._barren = 0
-        body = pieces.pop()
-        if pieces:
-            body = b"".join((*pieces, body))
-            pieces.clear()
+        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
         try:
             if not sink(body):
                 self._sink = None
