@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from toolwire.exchange import StreamTranslation
 from toolwire.gateway import refusals
 from toolwire.gateway.call import Call, Flow, Ready, Refusal, Reply, Source, Streaming
-from toolwire.gateway.headers import answer_headers, call_headers, own_headers
+from toolwire.gateway.headers import REQUEST_ID, answer_headers, call_headers
 from toolwire.gateway.health import Health
 from toolwire.gateway.lines import Line
 from toolwire.gateway.loopback.embedded import Embedded
@@ -53,7 +53,8 @@ class Asking:
         room = line.room
         if most is None and health.limits and room.name != call.client.name:
             most = health.limits.get((provider, model))
-        call.most_tokens = most
+        if most is not None or call.most_tokens is not None:
+            call.most_tokens = most
         ready = prepared(call, line)
         if not isinstance(ready, Ready):
             ready = await _recalled(call, line, ready) if isinstance(ready, Missing) else ready
@@ -92,7 +93,7 @@ class Asking:
         else:
             record.server = line.server
             headers = call_headers(call, line, body, self._hops)
-            own = own_headers(call, self._telemetry.upstream_headers(record))
+            own = ((REQUEST_ID, record.request_id), *self._telemetry.upstream_headers(record))
             sent = self._client.send(address, method, line.path, headers, body, own)
         return sent if record.heard is None else _overheard(record.heard, line, body, sent)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import ClassVar, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -196,22 +195,24 @@ class Prepared(Struct, eq=False):
         return () if self.ledger is None else self.ledger.codes
 
 
-class Passed:
+class Passed(Struct, eq=False):
     """The same where nothing needs translating."""
 
-    passed = True
-    ledger: Ledger | None = None
-    codes: tuple[str, ...] = ()
+    line: Line
+    body: bytes
+    call: Call
+    make: Callable[[Call, Line], Exchange]
+    made: Exchange | None = None
+    passed: ClassVar[bool] = True
+    ledger: ClassVar[Ledger | None] = None
+    codes: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, line: Line, body: bytes, make: Callable[[], Exchange]) -> None:
-        self.line = line
-        self.body = body
-        self._make = make
-
-    @cached_property
+    @property
     def exchange(self) -> Exchange:
         """Made only when needed: mostly the answer is no other than was thought."""
-        return self._make()
+        if self.made is None:
+            self.made = self.make(self.call, self.line)
+        return self.made
 
 
 Ready: TypeAlias = Prepared | Passed

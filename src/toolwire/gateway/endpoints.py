@@ -142,9 +142,12 @@ class Endpoints:
         peek = peeked(body)
         if peek is None:
             return refusals.told(call, _malformed(call.client, body))
-        call.body, call.peek, call.framing = body, peek, asked.framing
+        call.body, call.peek = body, peek
         call.model = record.asked = asked.model or peek.model
-        call.stream = record.stream = bool(peek.stream) if asked.stream is None else asked.stream
+        if peek.stream if asked.stream is None else asked.stream:
+            call.stream = record.stream = True
+        if asked.framing:
+            call.framing = asked.framing
         return self._engine.targets(call)
 
     async def _equip(self, call: Call, target: Target) -> None:

@@ -46,11 +46,6 @@ def _call_headers(call: Call, line: Line, needed: Headers, hops: str) -> Headers
     return tuple(headers.items())
 
 
-def own_headers(call: Call, trace: Headers) -> Headers:
-    """What is new in every request to a provider."""
-    return ((REQUEST_ID, call.record.request_id), *trace)
-
-
 def answer_headers(call: Call, line: Line, given: Mapping[str, str], codes: Sequence[str]) -> dict[str, str]:
     """What a client gets to see of a provider's headers, and what we have to say ourselves."""
     headers = JSON.copy()

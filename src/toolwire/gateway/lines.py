@@ -31,8 +31,8 @@ class Line(Struct, frozen=True, eq=False):
     model: str
     stream: bool
     max_output_tokens: int | None
-    plain: bool
-    """Is it the protocol as it is, without quirks?"""
+    passes: bool
+    """May a request of its protocol pass as it is? Not where there are quirks, or a limit to put in."""
     address: Address | None
     """None for the embedded model."""
     server: str
@@ -69,7 +69,10 @@ class Names:
         found = self._met.get(names)
         if found is None:
             found = self._find(names)
-        return {name: headers[name] for name in found}
+        some: dict[str, str] = {}
+        for name in found:  # a comprehension would be a call of its own
+            some[name] = headers[name]
+        return some
 
     def _find(self, names: tuple[str, ...]) -> tuple[str, ...]:
         found = tuple(filter(self.has, names))
@@ -121,8 +124,8 @@ class State:
 
     def _line(self, target: Target, room: Room, stream: bool) -> Line:
         provider, model = target.provider, target.model
-        plain = ROOMS[room.name] is room
         limit = target.max_output_tokens
+        passes = ROOMS[room.name] is room and limit is None
         maker = f"{room.name}/{provider.name}/{ids.digest(provider.api_key.reveal(), 8)}"
         stamps = room.name in self._stamped and not provider.embedded
         options = self._options(model, stream, limit, maker, stamps)
@@ -133,7 +136,7 @@ class State:
             address = self.address(provider, room.name)
             peer, path, fixed = address.peer, room.http.path(model, stream), self.fixed(provider, room)
         return Line(
-            provider, room, model, stream, limit, plain, address, peer, path, fixed, maker, stamps, options, guarded
+            provider, room, model, stream, limit, passes, address, peer, path, fixed, maker, stamps, options, guarded
         )
 
     def _options(self, model: str, stream: bool, limit: int | None, maker: str, stamps: bool) -> Options:

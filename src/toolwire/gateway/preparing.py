@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -38,9 +37,9 @@ def prepared(call: Call, line: Line) -> Ready | Refusal | Missing:
     """The request as it goes out, or what must be looked up first: then `completed` makes it."""
     if line.guarded and (barred := _barred(call, line)) is not None:
         return barred
-    passes = line.room is call.client and _passes(call, line)
+    passes = line.passes and line.room is call.client and _passes(call)
     if passes and _is_plain(call, line):
-        return Passed(line, renamed(call, line), partial(_exchange, call, line))
+        return Passed(line, renamed(call, line), call, _exchange)
     exchange = _exchange(call, line)
     if exchange.keeps:
         try:
@@ -65,7 +64,7 @@ def completed(call: Call, line: Line, exchange: Exchange, kept: Mapping[str, byt
         # It can be taken as it is, so the client's own bytes are better than ours.
         if line.stamps or exchange.undoes:
             return Prepared(line, renamed(call, line), exchange, None)
-        return Passed(line, renamed(call, line), partial(_exchange, call, line))
+        return Passed(line, renamed(call, line), call, _exchange)
     if call.state.config.translate.on_loss == "refuse":
         lost = [loss for loss in ledger.losses if loss.severity == "lost"]
         if lost:
@@ -130,11 +129,9 @@ def _shown(call: Call, tooling: Tooling) -> frozenset[str]:
     return frozenset(tool.name for tool in tooling.tools if all_of_them or tooling.shows(tool.name) != "hidden")
 
 
-def _passes(call: Call, line: Line) -> bool:
+def _passes(call: Call) -> bool:
     """Does nothing need changing but the model's name? An envelope of ours must be opened before it goes anywhere."""
-    if not line.plain or call.tooling is not None or call.without_seals:
-        return False
-    return line.max_output_tokens is None and call.body.find(_ENVELOPE) < 0
+    return call.tooling is None and not call.without_seals and call.body.find(_ENVELOPE) < 0
 
 
 def _is_plain(call: Call, line: Line) -> bool:

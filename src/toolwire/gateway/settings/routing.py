@@ -23,7 +23,7 @@ REMEMBERED = 2048
 LISTED = 20
 
 
-class Target(Struct, frozen=True):
+class Target(Struct, frozen=True, cache_hash=True):
     """One provider to ask, and for what."""
 
     provider: Provider
