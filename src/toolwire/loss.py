@@ -6,7 +6,6 @@ Add a code here, with its reason, before a writer or a step uses it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from operator import itemgetter
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
@@ -132,7 +131,6 @@ Noted: TypeAlias = tuple[str, Path, str]
 """A loss as it is written down: its code, its place, and what happened."""
 Notes: TypeAlias = tuple[tuple[Noted, str], ...]
 """Several of them, each with the reason, where it is another than that of the code."""
-_CODE = itemgetter(0)
 
 
 class Ledger(msgspec.Struct, eq=False):
@@ -178,12 +176,12 @@ class Ledger(msgspec.Struct, eq=False):
     @property
     def codes(self) -> tuple[str, ...]:
         """The code of every loss, in order, without spelling any."""
-        return tuple(map(_CODE, self._notes)) if self._notes else ()
-
-    def told(self) -> list[tuple[str, str, str]]:
-        """The code, the place and the words of every loss, without its reason."""
-        told = [(code, pointer(where), what) for code, where, what in self._notes]
-        return told if len(told) < 2 else list(dict.fromkeys(told))
+        if not self._notes:
+            return ()
+        codes: list[str] = []
+        for noted in self._notes:
+            codes.append(noted[0])
+        return tuple(codes)
 
     def strays(self, strays: Iterable[Stray]) -> None:
         """Keys that only the source's own writer could give back."""
@@ -210,3 +208,20 @@ class Ledger(msgspec.Struct, eq=False):
         """Everything that a reader could not name, when the target is another protocol than the source."""
         if read.strays and self.source != self.target:
             self.strays(read.strays)
+
+
+Told: TypeAlias = tuple[str, str, str]
+"""A loss without its reason: its code, its place spelled, and what happened."""
+
+
+def told(ledgers: Iterable[Ledger | None]) -> list[Told]:
+    """Every loss of several translations, in order; each once in its ledger."""
+    told: list[Told] = []
+    for ledger in ledgers:
+        if ledger is not None and ledger._notes:
+            before = len(told)
+            for code, where, what in ledger._notes:
+                told.append((code, pointer(where), what))
+            if len(told) - before > 1:
+                told[before:] = dict.fromkeys(told[before:])
+    return told

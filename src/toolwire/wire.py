@@ -43,18 +43,33 @@ class Malformed(Exception):
         super().__init__(f"{self.path or 'the body'}: {problem}")
 
 
+_POINTERS: dict[tuple[Any, ...], str] = {}
+"""Places that were spelled before: an agent's requests and a model's answers are alike, and so is what they lose."""
+_MOST_POINTERS = 2048
+_LONGEST_POINTER = 200
+
+
 def pointer(path: Path) -> str:
     """Spell a linked path as a JSON Pointer (`/messages/0/content`); in a stream it begins with `event/N`."""
     if path is None:
         return ""
+    text = _POINTERS.get(path)
+    if text is None:
+        text = _spell(path)
+        if len(text) <= _LONGEST_POINTER:
+            if len(_POINTERS) >= _MOST_POINTERS:
+                _POINTERS.clear()
+            _POINTERS[path] = text
+    return text
+
+
+def _spell(path: Path) -> str:
     keys: list[str] = []
     while path is not None:
         path, key = path
-        keys.append(key if key.__class__ is str else str(key))
+        keys.append(str(key).replace("~", "~0").replace("/", "~1"))
     keys.reverse()
     text = "/".join(keys)
-    if "~" in text or text.count("/") >= len(keys):
-        text = "/".join([key.replace("~", "~0").replace("/", "~1") for key in keys])
     return text if not text or keys[0] == "event" else f"/{text}"
 
 

@@ -7,16 +7,15 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
-from operator import attrgetter
 
 import msgspec
 
+from toolwire import loss
 from toolwire.gateway.telemetry.clean import HIDDEN, LIMIT, SHORTEST_SECRET, clean, clean_body, redact, short_agent
 from toolwire.gateway.telemetry.debug import Fields, told
 from toolwire.gateway.telemetry.heard import Overheard
 from toolwire.gateway.telemetry.record import Record
-from toolwire.ir import Usage
+from toolwire.loss import Ledger, Told
 from toolwire.wire import Json
 
 
@@ -43,14 +42,13 @@ def _path(record: Record) -> str:
     return clean(record.path.partition("?")[0])
 
 
-Tries = list[tuple[str, str, float]]
-Details = list[tuple[str, str, str]]
+Tries = Sequence[tuple[str, str, float]]
 
 
 def _attempts(tries: Tries) -> Tries:
     """Tries are worth telling when the first one was not the last."""
     if not tries or (len(tries) == 1 and tries[0][1] == "ok"):
-        return []
+        return ()
     return [(provider, clean(outcome), _ms(seconds)) for provider, outcome, seconds in tries]
 
 
@@ -59,12 +57,6 @@ def _ms(seconds: float) -> float:
 
 
 Key = tuple[object, ...]
-
-
-_key: Callable[[Record], Key] = attrgetter(
-    "key", "agent", "peer", "verb", "method", "path", "source", "target", "provider", "asked", "model", "stream",
-    "passed", "status", "failure", "gone", "losses",
-)  # fmt: skip
 """What the next exchange of the same client is likely to repeat."""
 
 
@@ -103,9 +95,11 @@ class Repeated(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False, renam
     """How many losses there were."""
 
 
-class Own(msgspec.Struct, omit_defaults=True, gc=False):
-    """The second part: what is this exchange's own."""
+class Line(msgspec.Struct, omit_defaults=True, gc=False):
+    """A JSON line: the part that is repeated rides in `event`, the rest is this exchange's own."""
 
+    time: str
+    event: msgspec.Raw
     id: str
     first_byte_ms: float | None
     ms: float
@@ -115,28 +109,26 @@ class Own(msgspec.Struct, omit_defaults=True, gc=False):
     cache_write: int | None = None
     reasoning: int | None = None
     estimated: bool = False
-    attempts: Tries = []
-    calls: list[tuple[str, str]] = []
+    attempts: Tries = ()
+    calls: Sequence[tuple[str, str]] = ()
     """Calls that were run here, and what came of them."""
     upstream_id: str = ""
     bytes_in: int = 0
     bytes_out: int = 0
     note: str = ""
-    details: Details = []
+    details: Sequence[Told] = ()
     """Every loss: its code, its place in the request or the answer, and what happened."""
     request: str = ""
     response: str = ""
 
 
-Tokens = tuple[int | None, int | None, int | None, int | None, int | None]
-_tokens: Callable[[Usage], Tokens] = attrgetter("input", "output", "cache_read", "cache_write", "reasoning")
-_NO_TOKENS: Tokens = (None, None, None, None, None)
-_encode = msgspec.json.Encoder().encode
+_encoder = msgspec.json.Encoder()
+_encode, _encode_lines = _encoder.encode, _encoder.encode_lines
 DETAILS = 100
 """Losses that a line tells in full; `lost` counts them all."""
 
 
-def json_repeated(record: Record) -> tuple[str, ...]:
+def json_repeated(record: Record) -> msgspec.Raw:
     line = Repeated(
         level=level_of(record),
         key=clean(record.key),
@@ -158,42 +150,47 @@ def json_repeated(record: Record) -> tuple[str, ...]:
         losses=tuple(dict.fromkeys(record.losses)),
         lost=len(record.losses),
     )
-    return (_encode(line).decode()[1:-1],)
+    return msgspec.Raw(b'"exchange",' + _encode(line)[1:-1])
 
 
-def _clean_details(details: Details) -> Details:
-    """Mostly there is nothing to clean, which is seen at one look."""
-    text = "".join(chain.from_iterable(details))
-    if text.isprintable() and (len(text) <= LIMIT or max(map(len, chain.from_iterable(details))) <= LIMIT):
-        return details
-    return [(code, clean(place), clean(what)) for code, place, what in details]
+def _details(ledgers: Iterable[Ledger | None]) -> Sequence[Told]:
+    details = loss.told(ledgers)
+    del details[DETAILS:]
+    for at, (code, place, what) in enumerate(details):
+        if len(place) > LIMIT or len(what) > LIMIT or not (place + what).isprintable():
+            details[at] = code, clean(place), clean(what)
+    return details or ()
 
 
-def json_line(record: Record, stamp: str, repeated: tuple[str, ...], bodies: bool) -> str:
+def json_line(record: Record, stamp: str, repeated: msgspec.Raw, bodies: bool) -> Line:
     started, first, tries, usage = record.started, record.first_byte, record.attempts, record.usage
     id, theirs = record.request_id, record.upstream_id
     ids = id + theirs
     if len(ids) > LIMIT or not ids.isprintable():
         id, theirs = clean(id), clean(theirs)
-    own = Own(
-        id,
-        int((first - started) * 1e5) / 1e2 if first else None,
-        int((record.ended - started) * 1e5) / 1e2,
-        *(_NO_TOKENS if usage is None else _tokens(usage)),
-        usage is not None and record.estimated,
-        _attempts(tries),
-        record.calls[:DETAILS],
-        theirs,
-        record.bytes_in,
-        record.bytes_out,
-    )
+    first_ms = (first - started) * 1e5 // 1.0 / 1e2 if first else None
+    ms = (record.ended - started) * 1e5 // 1.0 / 1e2
+    size, sent = record.bytes_in, record.bytes_out
+    if usage is None:
+        line = Line(
+            stamp, repeated, id, first_ms, ms, None, None, None, None, None, False, (), (), theirs, size, sent
+        )  # fmt: skip
+    else:
+        line = Line(
+            stamp, repeated, id, first_ms, ms, usage.input, usage.output, usage.cache_read, usage.cache_write,
+            usage.reasoning, record.estimated, (), (), theirs, size, sent,
+        )  # fmt: skip
+    if len(tries) != 1 or tries[0][1] != "ok":
+        line.attempts = _attempts(tries)
+    if record.calls:
+        line.calls = record.calls[:DETAILS]
     if record.ledgers:
-        own.details = _clean_details(record.details()[:DETAILS])
+        line.details = _details(record.ledgers)
     if record.note:
-        own.note = clean(redact(record.note), 500)
+        line.note = clean(redact(record.note), 500)
     if bodies:
-        own.request, own.response = clean_body(record.request_body), clean_body(record.response_body)
-    return f'{{"time":"{stamp}","event":"exchange",{repeated[0]},{_encode(own).decode()[1:]}\n'
+        line.request, line.response = clean_body(record.request_body), clean_body(record.response_body)
+    return line
 
 
 # --- for a terminal -------------------------------------------------------------------------------------------------
@@ -291,14 +288,14 @@ class Log:
     ) -> None:
         self._out, self._clock = out, clock
         self._colour = _colours() if out is to_stderr else False
-        self._repeated: dict[Key, tuple[str, ...]] = {}
+        self._repeated: dict[Key, Json] = {}
         self.configure(form, False)
 
     def configure(self, form: str, bodies: bool, secrets: Iterable[str] = (), level: str = "info") -> None:
         """How lines look from now on, the keys that no line may show, and the least that is worth a line."""
         self._form, self._bodies = form, bodies
         self._least = LEVELS.index(level)
-        self._second, self._stamp = -1, ""
+        self._second, self._stamp = -1.0, ""
         self._fractions = [f".{thousandth:03d}{'Z' if form == 'json' else ''}" for thousandth in range(1000)]
         self._repeated.clear()
         exact = {secret for secret in secrets if len(secret) >= SHORTEST_SECRET}
@@ -306,12 +303,15 @@ class Log:
         self._secrets = tuple(sorted(exact | escaped, key=len, reverse=True))
 
     def _time(self, wall: float) -> str:
-        second = int(wall)
-        if second != self._second:
+        fraction = wall - self._second
+        if not 0.0 <= fraction < 1.0:
+            second = int(wall)
             utc = self._form == "json"
             moment = time.gmtime(second) if utc else time.localtime(second)
-            self._stamp, self._second = time.strftime("%Y-%m-%dT%H:%M:%S" if utc else "%H:%M:%S", moment), second
-        return self._stamp + self._fractions[int((wall - second) * 1000)]
+            self._stamp = time.strftime("%Y-%m-%dT%H:%M:%S" if utc else "%H:%M:%S", moment)
+            self._second = float(second)
+            fraction = wall - second
+        return self._stamp + self._fractions[int(fraction * 1000)]
 
     def _write(self, line: str) -> None:
         for secret in self._secrets:
@@ -319,10 +319,11 @@ class Log:
                 line = line.replace(secret, HIDDEN)
         self._out(line)
 
-    def _parts(self, key: Key, record: Record) -> tuple[str, ...]:
+    def _parts(self, key: Key, record: Record) -> Json:
+        """What is repeated, in the form that the line of this log takes."""
         if len(self._repeated) >= _KEPT:
             self._repeated.clear()
-        parts = json_repeated(record) if self._form == "json" else text_repeated(record, self._colour)
+        parts: Json = json_repeated(record) if self._form == "json" else text_repeated(record, self._colour)
         if _small(record):
             self._repeated[key] = parts
         return parts
@@ -333,24 +334,30 @@ class Log:
             return
         if self._least > 1:
             records = [record for record in records if LEVELS.index(level_of(record)) >= self._least]
-        write, bodies, repeated = json_line if self._form == "json" else text_line, self._bodies, self._repeated
-        lines = []
-        for record, key in zip(records, map(_key, records), strict=True):
+        is_json, bodies, repeated = self._form == "json", self._bodies, self._repeated
+        write: Callable[[Record, str, Json, bool], object] = json_line if is_json else text_line
+        lines: list[Json] = []
+        for record in records:
+            key = (
+                record.key, record.agent, record.peer, record.verb, record.method, record.path, record.source,
+                record.target, record.provider, record.asked, record.model, record.stream, record.passed,
+                record.status, record.failure, record.gone, record.losses,
+            )  # fmt: skip
             parts = repeated.get(key) or self._parts(key, record)
             lines.append(write(record, self._time(record.wall), parts, bodies))
             if record.heard is not None:
-                lines.append(self._heard(record, record.heard))
+                lines += self._heard(record, record.heard)
         if lines:
-            self._write("".join(lines))
+            self._write(_encode_lines(lines).decode() if is_json else "".join(lines))
 
-    def _heard(self, record: Record, heard: Overheard) -> str:
+    def _heard(self, record: Record, heard: Overheard) -> list[Json]:
         stamp, id = self._time(record.wall), clean(record.request_id)
-        return "".join([self._debug(stamp, id, fields) for fields in told(record, heard)])
+        return [self._debug(stamp, id, fields) for fields in told(record, heard)]
 
-    def _debug(self, stamp: str, id: str, fields: Fields) -> str:
+    def _debug(self, stamp: str, id: str, fields: Fields) -> Json:
         said = {name: value for name, value in fields if value not in ("", [], 0)}
         if self._form == "json":
-            return _encode({"time": stamp, "event": "debug", "level": "debug", "id": id, **said}).decode() + "\n"
+            return {"time": stamp, "event": "debug", "level": "debug", "id": id, **said}
         step = _painted(f"{said.pop('step'):>10}", "debug", self._colour)
         shown = [f"  {name}={_several(value)}" for name, value in said.items()]
         return f"{stamp} {step}{''.join(shown)}  id={_told(id)}\n"

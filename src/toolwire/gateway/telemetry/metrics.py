@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from operator import attrgetter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +15,6 @@ from toolwire import __version__
 from toolwire.gateway.telemetry.cells import Cells, Found, Series
 from toolwire.gateway.telemetry.clean import clean
 from toolwire.gateway.telemetry.record import Record
-from toolwire.ir import Usage
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 DIRECTORY = "TOOLWIRE_METRICS_DIR"
@@ -32,6 +30,9 @@ OTHER = "other"
 UNKNOWN = "unknown"
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+_BOUNDS = tuple(pairwise((float("-inf"), *_SECONDS, float("inf"))))
+_SUM = len(_SECONDS) + 1
+"""Where the sum of a histogram stands, after its buckets and what is beyond them."""
 _ROUTE = ("source", "target", "provider", "stream")
 
 
@@ -107,11 +108,6 @@ _KINDS = ("input", "output", "cache_read", "cache_write", "reasoning")
 
 
 Kind = tuple[object, ...]
-_kind: Callable[[Record], Kind] = attrgetter(
-    "verb", "source", "target", "provider", "model", "status", "stream", "losses"
-)
-_tokens: Callable[[Usage], tuple[int | None, ...]] = attrgetter(*_KINDS)
-_bucket = partial(bisect_left, _SECONDS)
 
 
 class Marks(msgspec.Struct, gc=False):
@@ -204,11 +200,19 @@ class Metrics:
             self._marks[kind] = marks
         return marks
 
-    def exchanges(self, records: Sequence[Record]) -> None:
+    def exchanges(self, records: Iterable[Record]) -> None:
         """Those of one kind are counted together."""
         kinds: dict[Kind, list[Record]] = {}
-        for kind, record in zip(map(_kind, records), records, strict=True):
-            kinds.setdefault(kind, []).append(record)
+        for record in records:
+            kind: Kind = (
+                record.verb, record.source, record.target, record.provider, record.model, record.status, record.stream,
+                record.losses,
+            )  # fmt: skip
+            same = kinds.get(kind)
+            if same is None:
+                kinds[kind] = [record]
+            else:
+                same.append(record)
         values = self._values
         for kind, same in kinds.items():
             marks = self._marks.get(kind) or self._find(kind, same[0])
@@ -218,25 +222,46 @@ class Metrics:
             if marks.seconds >= 0:
                 self._observe(marks.seconds, [record.ended - record.started for record in same])
                 begun = [record.first_byte - record.started for record in same if record.first_byte]
-                self._observe(marks.first_byte, begun)
-                used = [record.usage for record in same if record.usage is not None and not record.estimated]
-                if used:
-                    self._count_tokens(marks, same[0].provider, used)
+                if begun:
+                    self._observe(marks.first_byte, begun)
+                self._count_tokens(marks, same)
 
     def _observe(self, index: int, times: Sequence[float]) -> None:
+        """Neighbours are mostly of one bucket, and it is looked for and counted up once for all of them."""
         values = self._values
-        values[index + len(_SECONDS) + 1] += sum(times)
-        for bucket in map(_bucket, times):
-            values[index + bucket] += 1.0
+        low, high, count, bucket = 0.0, 0.0, 0, 0
+        for seconds in times:
+            if low < seconds <= high:
+                count += 1
+            else:
+                if count:
+                    values[index + bucket] += count
+                bucket, count = bisect_left(_SECONDS, seconds), 1
+                low, high = _BOUNDS[bucket]
+        values[index + bucket] += count
+        values[index + _SUM] += sum(times)
 
-    def _count_tokens(self, marks: Marks, provider: str, used: Iterable[Usage]) -> None:
+    def _count_tokens(self, marks: Marks, same: Sequence[Record]) -> None:
+        counted = False
+        input = output = cache_read = cache_write = reasoning = 0
+        for record in same:
+            usage = record.usage
+            if usage is not None and not record.estimated:
+                counted = True
+                input += usage.input
+                output += usage.output
+                cache_read += usage.cache_read or 0
+                cache_write += usage.cache_write or 0
+                reasoning += usage.reasoning or 0
+        if not counted:
+            return
         if not marks.tokens:
-            marks.tokens = tuple(self._place(TOKENS, (provider, marks.model, kind)) for kind in _KINDS)
-        values = self._values
-        for place, counts in zip(marks.tokens, zip(*map(_tokens, used), strict=True), strict=True):
-            count = sum(filter(None, counts))
+            labels = same[0].provider, marks.model
+            marks.tokens = tuple(self._place(TOKENS, (*labels, kind)) for kind in _KINDS)
+        values, places = self._values, marks.tokens
+        for at, count in enumerate((input, output, cache_read, cache_write, reasoning)):
             if count:
-                values[place] += count
+                values[places[at]] += count
 
     def running(self, by: int) -> None:
         self._values[self._in_flight] += by

@@ -92,14 +92,6 @@ class Record(msgspec.Struct, kw_only=True, gc=False, eq=False):
         if codes:
             self.losses, self.ledgers = codes, ledgers
 
-    def details(self) -> list[tuple[str, str, str]]:
-        """The code, the place and the words of every loss."""
-        told: list[tuple[str, str, str]] = []
-        for ledger in self.ledgers:
-            if ledger is not None:
-                told += ledger.told()
-        return told
-
     @property
     def told(self) -> list[Loss]:
         """The losses in full."""
