@@ -111,7 +111,7 @@ class Gateway:
         known = incoming.memory.get(endpoints.state) or self._met(endpoints.state, incoming)
         room, visitor = known.room, known.visitor
         record = Record(
-            request_id=known.request_id or self._next_id(),
+            request_id=known.request_id or self._first + hex(next(self._numbers))[2:],  # noqa: FURB116 — it costs half
             started=clock(),
             wall=time.time(),
             peer=incoming.peer,
@@ -140,9 +140,6 @@ class Gateway:
                 record.gone = True
             record.bytes_out = incoming.sent
             self._telemetry.finish(record, clock())
-
-    def _next_id(self) -> str:
-        return self._first + hex(next(self._numbers))[2:]  # noqa: FURB116 — formatting costs twice as much
 
     def _met(self, state: State, incoming: Incoming) -> Known:
         """What such a head says under this configuration."""

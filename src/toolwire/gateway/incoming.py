@@ -58,6 +58,10 @@ class Incoming(ABC):
         encoding = self.headers.get("content-encoding")
         return unpacked(data, encoding, limit) if encoding else data
 
+    def tell(self, reply: Reply, more: Mapping[str, str]) -> bool:
+        """Give a whole answer at once; False where that cannot be: then `answer` does it."""
+        return False
+
     async def answer(self, reply: Reply, more: Mapping[str, str]) -> None:
         """A whole answer; `more` are headers of our own, which win."""
         await self.start(reply.status, {**reply.headers, **more, "content-length": str(len(reply.body))})

@@ -101,6 +101,11 @@ class Request(Incoming):
     _chunked: bool
     _promised: str | None
     """The length that its head tells."""
+    _head: bytes
+    """It goes out with the first of the body."""
+    _large: bool
+    _write: Write | None
+    """There while this is a stream of chunks that has begun and has not ended."""
 
     def __init__(
         self, line: Line, opening: Opening, headers: dict[str, str], memory: Memory, body: bytes | None = None
@@ -122,11 +127,7 @@ class Request(Incoming):
         self.over = False
         """Has the end of the answer gone out, or been given up?"""
         self._old = opening.old
-        self._write: Write | None = None
-        """There while this is a stream of chunks that has begun and has not ended."""
         self._left: asyncio.Task[None] | None = None
-        self._head = b""
-        self._large = False
         self._complete = body is not None
         self._pieces = [body] if body else []
         self._size = len(body) if body else 0
@@ -189,6 +190,7 @@ class Request(Incoming):
         if bodiless and promised is not None:
             headers, promised = {name: value for name, value in headers.items() if name != "content-length"}, None
         endless = promised is None and not bodiless
+        self._write, self._large = None, False
         self._promised = promised
         self._bare = bodiless or self.method == "HEAD"
         self._chunked = endless and not self._old
@@ -211,15 +213,19 @@ class Request(Incoming):
         return f"{head}{more}\r\n".encode("latin-1", "replace")
 
     async def answer(self, reply: Reply, more: Mapping[str, str]) -> None:
-        if self.gone or self.over or self.begun:
-            return
-        if reply.status in BODILESS:
+        if not self.tell(reply, more):
             await super().answer(reply, more)
-            return
+
+    def tell(self, reply: Reply, more: Mapping[str, str]) -> bool:
+        if self.gone or self.over or self.begun:
+            return True
+        if reply.status in BODILESS:
+            return False
         body = reply.body
         head = self._headed(reply.status, {**reply.headers, **more, "content-length": str(len(body))}, "")
         self.sent += len(body)
         self._end(head, b"" if self.method == "HEAD" else body)
+        return True
 
     async def write(self, data: bytes, more: bool) -> None:
         if more:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
+from msgspec import Struct
+
 from toolwire.gateway.state.book import SEAL, Book, unreachable
 from toolwire.gateway.store.record import Down, Entry
 from toolwire.ir import Failure
@@ -71,20 +73,17 @@ def _weight(entry: Entry) -> int:
     return len(entry.body) + len(entry.id) + OVERHEAD
 
 
-class Sealing:
+class Sealing(Struct, eq=False):
     """The seals of one exchange."""
 
-    __slots__ = ("_owner", "_seals", "missed")
-
-    def __init__(self, seals: Seals, owner: str) -> None:
-        self._seals = seals
-        self._owner = owner
-        self.missed = False
-        """Was there something to keep that could not be?"""
+    seals: Seals
+    owner: str
+    missed: bool = False
+    """Was there something to keep that could not be?"""
 
     async def recall(self, ids: Sequence[str]) -> Mapping[str, bytes] | Failure:
-        return await self._seals.recall(self._owner, ids)
+        return await self.seals.recall(self.owner, ids)
 
     async def keep(self, kept: Mapping[str, bytes]) -> None:
-        if kept and await self._seals.keep(self._owner, kept) is not None:
+        if kept and await self.seals.keep(self.owner, kept) is not None:
             self.missed = True
