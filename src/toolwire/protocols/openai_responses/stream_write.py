@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import count
-from operator import itemgetter
 from types import MappingProxyType
 
-from msgspec import Raw
+from msgspec import Raw, Struct, field
 
 from toolwire.events import (
     ArgumentsDelta,
@@ -28,49 +27,45 @@ from toolwire.events import (
 from toolwire.failures import TRUNCATED
 from toolwire.ir import Failure, Finish, Reasoning, Refusal, Usage, place
 from toolwire.loss import Ledger
-from toolwire.protocols.openai_responses.details.output import CUT, Names, empty_reasoning, joins
+from toolwire.protocols.openai_responses.details.output import CUT, Names, empty_reasoning, joins, stem
+from toolwire.protocols.openai_responses.details.stream_answer import Form, form_of
 from toolwire.protocols.openai_responses.details.stream_frames import ADDED, ITEM_DONE, OpenItem, Sequence
 from toolwire.protocols.openai_responses.details.stream_open import open_item
 from toolwire.protocols.openai_responses.errors import stream_error
 from toolwire.protocols.openai_responses.names import NAME, UNFINISHED
 from toolwire.protocols.openai_responses.parts import own
-from toolwire.protocols.openai_responses.response import close, opened, waits_for_thought, write_usage
+from toolwire.protocols.openai_responses.response import begun, close, waits_for_thought, write_usage
 from toolwire.room import Context
 from toolwire.sse import bare, named
 from toolwire.wire import Object, encode
 
 DONE = b"data: [DONE]\n\n"
 
-_RESPONSE = b'event: response.%b\ndata: {"type":"response.%b","sequence_number":%d,"response":%b}\n\n'
 
-_CHANGING = ("status", "completed_at", "error", "incomplete_details", "output", "usage")
-"""What changes in an answer until its end, in the order of its keys: all else is spelled once."""
-_BEGUN = (b'"in_progress"', b"null", b"null", b"null", b"[]", b"null")
-_changing = itemgetter(*_CHANGING)
-_GAPS: Object = dict.fromkeys(_CHANGING, Raw(b"\0"))
-"""What stands for it meanwhile: a byte that no JSON holds."""
+class StreamWriter(Struct, eq=False):
+    _ledger: Ledger
+    _context: Context
+    _out: Sequence = field(default_factory=Sequence)
+    _response: Object | None = None
+    _form: Form | None = None
+    """How the answer is told; None for one that was given to us."""
+    _said: tuple[bytes, ...] = ()
+    """What was said of it, as it is spelled."""
+    _names: Names = field(default_factory=Names)
+    _items: list[Object | Raw] = []
+    _open: OpenItem | None = None
+    _part: int | None = None
+    _waiting: dict[int, list[Event]] = {}
+    """Parts that began while another was open: this wire wants one after the other."""
+    _finish: Finish | None = None
+    _usage: Usage | None = None
+    _refused: bool = False
+    _ended: bool = False
+    _think: bool = False
+    _last: Frame | None = None
 
-
-class StreamWriter:
-    def __init__(self, ledger: Ledger, context: Context) -> None:
-        self._ledger = ledger
-        self._context = context
-        self._out = Sequence()
-        self._response: Object | None = None
-        self._form = b""
-        """The response as it is spelled, with gaps for what changes; nothing for one that was given to us."""
-        self._names = Names("")
-        self._items: list[Object | Raw] = []
-        self._open: OpenItem | None = None
-        self._part: int | None = None
-        self._waiting: dict[int, list[Event]] = {}
-        """Parts that began while another was open: this wire wants one after the other."""
-        self._finish: Finish | None = None
-        self._usage: Usage | None = None
-        self._refused = False
-        self._ended = False
-        self._think = waits_for_thought(context.request, ledger)
-        self._last: Frame | None = None
+    def __post_init__(self) -> None:
+        self._think = waits_for_thought(self._context.request, self._ledger)
 
     def write(self, event: Event) -> bytes:
         item, frame = self._open, event.frame
@@ -122,7 +117,7 @@ class StreamWriter:
         if isinstance(number, int):
             self._out.numbers = count(number + 1)
         if isinstance(event, ResponseStart) and isinstance(node.get("response"), dict):
-            self._response, self._form = dict(node["response"]), b""
+            self._response, self._form = dict(node["response"]), None
         elif node.get("type") == "response.output_item.done" and isinstance(node.get("item"), dict):
             self._items.append(node["item"])
         return bare(encode(node)) if frame.event is None else named(frame.event, encode(node))
@@ -131,31 +126,38 @@ class StreamWriter:
 
     def _begin(self, event: Event) -> bytes:
         assert isinstance(event, ResponseStart)
-        response = opened(event.id, event.model, event.created, self._context, self._ledger.source == NAME)
+        known = begun(event.id, event.model, event.created, self._context, self._ledger.source == NAME)
         if own(event.origin):
-            response.update(event.origin.extra)  # type: ignore[union-attr]
-        return self._announce(response)
+            known.update(event.origin.extra)  # type: ignore[union-attr]
+        return self._announce(known)
 
-    def _announce(self, response: Object) -> bytes:
-        self._response = response
-        self._names = Names(response["id"])
-        given = encode({**response, **_GAPS})
-        self._form = given.replace(b"%", b"%%").replace(b"\0", b"%b")
-        begun = self._form % _BEGUN
-        return self._told(b"created", begun) + self._told(b"in_progress", begun)
+    def _announce(self, known: Object) -> bytes:
+        id, numbers = known["id"], self._out.numbers
+        self._names = Names(id, stem(id))
+        self._response = {
+            "created_at": known["created_at"],
+            "status": "in_progress",
+            "completed_at": None,
+            "error": None,
+            "incomplete_details": None,
+            "usage": None,
+        }
+        self._form = form = form_of(tuple(known))
+        self._said = said = tuple(map(encode, form.said(known)))
+        return form.announced % (next(numbers), *said, next(numbers), *said)
 
-    def _told(self, status: bytes, response: bytes) -> bytes:
-        return _RESPONSE % (status, status, next(self._out.numbers), response)
-
-    def _spelled(self, response: Object) -> bytes:
-        return self._form % tuple(map(encode, _changing(response))) if self._form else encode(response)
+    def _told(self, response: Object) -> bytes:
+        """The end, with the answer as it is then."""
+        if self._form is None:
+            return self._out.event(f"response.{response['status']}", {"response": response})
+        return self._form.end(next(self._out.numbers), self._said, response)
 
     def _end(self, event: Event) -> bytes:
         out = [self._close_all()]
         if self._think:
             out.append(self._empty_thought())
         if self._response is None:
-            out.insert(0, self._announce(opened("", "", None, self._context)))
+            out.insert(0, self._announce(begun("", "", None, self._context, False)))
         response = self._response or {}
         self._fill(response)
         close(response, self._finish, self._refused, self._ledger, self._context)
@@ -163,7 +165,7 @@ class StreamWriter:
             response["incomplete_details"] = {"reason": response["status"]}
             response["status"] = "incomplete"
         self._ended = True
-        out.append(self._told(response["status"].encode(), self._spelled(response)))
+        out.append(self._told(response))
         return b"".join(out)
 
     def _failed(self, event: Event) -> bytes:
@@ -175,10 +177,10 @@ class StreamWriter:
         self._ended = True
         head = b""
         if self._response is None:
-            head = self._announce(opened("", "", None, self._context))
+            head = self._announce(begun("", "", None, self._context, False))
         response = {**(self._response or {}), "status": "failed", "error": stream_error(failure)}
         self._fill(response)
-        return head + self._told(b"failed", self._spelled(response))
+        return head + self._told(response)
 
     def _fill(self, response: Object) -> None:
         response["output"] = self._items
@@ -287,9 +289,8 @@ class StreamWriter:
         if item is None:
             return b""
         cut = self._finish is not None and self._finish.kind in CUT
-        out, node = item.close(cut, self._out)
-        if node is not None:
-            self._items.append(Raw(node))
+        out, spelled = item.close(cut, self._out)
+        self._items.append(Raw(spelled))
         return out
 
     def _close_all(self) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import count
 from types import MappingProxyType
 
 from toolwire.ids import made
@@ -89,7 +90,7 @@ def frames(response: Object) -> bytes:
 
 
 def last(response: Object, number: int) -> bytes:
-    return Sequence(number).event(f"response.{_ENDS.get(status(response), 'completed')}", {"response": response})
+    return Sequence(count(number)).event(f"response.{_ENDS.get(status(response), 'completed')}", {"response": response})
 
 
 def _item(item: Object, number: int, out: Sequence) -> Iterator[bytes]:

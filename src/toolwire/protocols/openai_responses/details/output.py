@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from msgspec import Struct
+
 from toolwire.ids import EMPTY_ENVELOPE, made
 from toolwire.ir import (
     NOTHING,
@@ -40,21 +42,22 @@ def stem(answer: str) -> str:
 
 def item_id(prefix: str, answer: str, number: int) -> str:
     """The id of an item that has none, made of its place."""
-    within = stem(answer)
-    return f"{prefix}{within}_{number}" if within else made(prefix, answer, number)
+    return Names(answer, stem(answer)).name(prefix, "", number)
 
 
-class Names:
+class Names(Struct, eq=False):
     """The ids of the items of one answer: a legal one is kept, another is made of its place; none comes twice."""
 
-    def __init__(self, answer: str) -> None:
-        self._answer = answer
-        self._used: set[str] = set()
+    answer: str = ""
+    within: str = ""
+    """Its stem."""
+    used: set[str] = set()
 
     def name(self, prefix: str, given: str, number: int) -> str:
-        id = given if given.startswith(prefix) and given not in self._used else item_id(prefix, self._answer, number)
-        self._used.add(id)
-        return id
+        if not given or not given.startswith(prefix) or given in self.used:
+            given = f"{prefix}{self.within}_{number}" if self.within else made(prefix, self.answer, number)
+        self.used.add(given)
+        return given
 
 
 def write_output(
@@ -66,7 +69,7 @@ def write_output(
         ledger.note("reasoning-added", None, "an empty reasoning item was put first")
     within = stem(answer)
     if not within or not _write_ordinary(parts, within, items):
-        names = Names(answer)
+        names = Names(answer, within)
         for run in _runs(parts):
             item = write_item(run, names, len(items), ledger)
             if item is not None:
@@ -207,7 +210,10 @@ def _write_message(run: tuple[Part, ...], names: Names, number: int, ledger: Led
 
 def message_of(part: Part) -> Object | None:
     """The message that a part was read from, where it was one of this protocol."""
-    wire = part.origin.wire if part.origin is not None and own(part.origin) else None
+    origin = part.origin
+    if origin is None or origin.protocol != NAME:
+        return None
+    wire = origin.wire
     return wire if isinstance(wire, dict) and wire.get("type") == "message" else None
 
 

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from itertools import count
+from typing import ClassVar
+
+from msgspec import Struct, field
 
 from toolwire.events import ArgumentsDelta, Event, TextDelta
-from toolwire.ir import Part, Seal
+from toolwire.ir import Part
 from toolwire.loss import Ledger
 from toolwire.sse import named
 from toolwire.wire import Object, encode
 
-Closed = tuple[bytes, bytes | None]
+Closed = tuple[bytes, bytes]
 """What is told, and the item as it is spelled."""
 
 
-class Sequence:
+class Sequence(Struct, eq=False):
     """Numbers the events of one answer."""
 
-    __slots__ = ("numbers",)
-
-    def __init__(self, first: int = 0) -> None:
-        self.numbers = count(first)
+    numbers: count[int] = field(default_factory=count)
 
     def event(self, kind: str, fields: Object) -> bytes:
         return named(kind, encode({"type": kind, "sequence_number": next(self.numbers), **fields}))
@@ -41,30 +41,27 @@ ADDED = frame("response.output_item.added", '"output_index":%d,"item":%b')
 ITEM_DONE = frame("response.output_item.done", '"output_index":%d,"item":%b')
 
 
-class OpenItem:
+class OpenItem(Struct, eq=False):
     """An item that is on the wire and not yet done."""
 
-    lingers = False
+    lingers: ClassVar[bool] = False
     """May more parts join it? Then it is closed only when something else comes."""
 
-    def __init__(self, part: Part, id: str, number: int, ledger: Ledger) -> None:
-        self.part = part
-        self.id = id
-        self.number = number
-        self.ledger = ledger
-        self.name = encode(id)
-        self.at = b'"item_id":%b,"output_index":%d' % (self.name, number)
-        """How an event says that it speaks of this item."""
-        self.pieces: list[str] = []
-        self.spelled = b""
-        """The last piece as it was told; not one that came by the shortest way, as no first one does."""
-        self.seal: Seal | None = None
-        self.form = b""
-        self.grows: type[TextDelta | ArgumentsDelta] | None = None
-        """Deltas that are told as they come, in this form; all others go to `grow`."""
+    part: Part
+    id: str
+    number: int
+    ledger: Ledger
+    at: bytes = b""
+    """How an event says that it speaks of this item."""
+    pieces: list[str] = []
+    spelled: bytes = b""
+    """The last piece as it was told; not one that came by the shortest way, as no first one does."""
+    form: bytes = b""
+    grows: type[TextDelta | ArgumentsDelta] | None = None
+    """Deltas that are told as they come, in this form; all others go to `grow`."""
 
     def begin(self, out: Sequence) -> bytes:
-        return b""
+        raise NotImplementedError
 
     def go_on(self, part: Part, out: Sequence) -> bytes:
         """Another part joins."""
@@ -78,7 +75,13 @@ class OpenItem:
         return b""
 
     def close(self, cut: bool, out: Sequence) -> Closed:
-        return b"", None
+        raise NotImplementedError
+
+    def located(self) -> bytes:
+        """Its id as it is spelled, which goes into its place."""
+        name = encode(self.id)
+        self.at = b'"item_id":%b,"output_index":%d' % (name, self.number)
+        return name
 
     def say(self, text: str, out: Sequence) -> bytes:
         """More text in a frame of this form: only its number and its text are new."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from msgspec import Raw
+from msgspec import Raw, field
 from msgspec.structs import replace
 
 from toolwire.events import ArgumentsDelta, CitationDelta, Event, SealDelta, TextDelta
-from toolwire.ir import Call, Citation, HostedCall, HostedResult, Media, Opaque, Part, Reasoning, Refusal, Text
+from toolwire.ir import Call, Citation, HostedCall, HostedResult, Media, Opaque, Part, Reasoning, Refusal, Seal, Text
 from toolwire.loss import Ledger
 from toolwire.protocols.openai_responses.details.events import BEGUN
 from toolwire.protocols.openai_responses.details.hosted import can_write_hosted, write_hosted
@@ -21,49 +21,54 @@ from toolwire.protocols.openai_responses.details.output import (
     said_beyond,
     write_picture,
 )
-from toolwire.protocols.openai_responses.details.stream_frames import Closed, OpenItem, Sequence, frame, growth
+from toolwire.protocols.openai_responses.details.stream_frames import ADDED, Closed, OpenItem, Sequence, frame, growth
 from toolwire.protocols.openai_responses.names import CALLS, NAME, CallShape
 from toolwire.protocols.openai_responses.parts import own, write_citation
 from toolwire.reading import finished
 from toolwire.wire import Object, encode
 
 _MESSAGE = b'{"id":%b,"type":"message","status":"%b","role":"assistant","content":[%b]%b}'
+_MESSAGE_ADDED = ADDED.replace(b'"item":%b', b'"item":' + _MESSAGE)
+_IN_CONTENT = b'"item_id":%b,"output_index":%d,"content_index":%d'
 _PART_ADDED = frame("response.content_part.added", '%b,"part":%b')
 _PART_DONE = frame("response.content_part.done", '%b,"part":%b')
 _CITED = frame("response.output_text.annotation.added", '%b,"annotation_index":%d,"annotation":%b')
 _TEXT = b'{"type":"output_text","text":%b,"annotations":%b,"logprobs":[]}'
 _TEXT_BEGUN = _TEXT % (b'""', b"[]")
 _TEXT_DELTA = growth("response.output_text.delta")
-_TEXT_DONE = frame("response.output_text.done", '%b,"text":%b,"logprobs":[]')
+_TEXT_DONE = frame("response.output_text.done", '%b,"text":%b,"logprobs":[]') + _PART_DONE
 _REFUSAL = b'{"type":"refusal","refusal":%b}'
 _REFUSAL_BEGUN = _REFUSAL % b'""'
 _REFUSAL_DELTA = growth("response.refusal.delta")
-_REFUSAL_DONE = frame("response.refusal.done", '%b,"refusal":%b')
+_REFUSAL_DONE = frame("response.refusal.done", '%b,"refusal":%b') + _PART_DONE
 
 
 class OpenMessage(OpenItem):
     lingers = True
 
-    def __init__(self, part: Part, id: str, number: int, ledger: Ledger) -> None:
-        super().__init__(part, id, number, ledger)
-        beyond = said_beyond(part)
-        self.beyond = b"," + encode(beyond)[1:-1] if beyond else b""
-        self.content: list[bytes] = []
-        self.here = b""
-        """How an event says that it speaks of the part of the content that is open."""
-        self.held: list[Citation] = []
-        """Citations of all of a text, whose end is not known before it ends."""
-        self.annotations: list[Object] = []
+    name: bytes = b""
+    beyond: bytes = b""
+    """What it says beyond our words."""
+    content: list[bytes] = field(default_factory=list)
+    here: bytes = b""
+    """How an event says that it speaks of the part of the content that is open."""
+    held: list[Citation] = field(default_factory=list)
+    """Citations of all of a text, whose end is not known before it ends."""
+    annotations: list[Object] = field(default_factory=list)
 
     def begin(self, out: Sequence) -> bytes:
-        item = _MESSAGE % (self.name, b"in_progress", b"", self.beyond)
-        return self.added(item, out) + self.go_on(self.part, out)
+        self.name = name = encode(self.id)
+        beyond = said_beyond(self.part)
+        if beyond:
+            self.beyond = b"," + encode(beyond)[1:-1]
+        told = _MESSAGE_ADDED % (next(out.numbers), self.number, name, b"in_progress", b"", self.beyond)
+        return told + self.go_on(self.part, out)
 
     def go_on(self, part: Part, out: Sequence) -> bytes:
         self.part = part
-        self.pieces = []
-        self.held, self.annotations = [], []
-        self.here = here = b'%b,"content_index":%d' % (self.at, len(self.content))
+        if self.content:
+            self.pieces, self.held, self.annotations = [], [], []
+        self.here = here = _IN_CONTENT % (self.name, self.number, len(self.content))
         if part.__class__ is Opaque:
             self.grows = None
             return self._carry(part, out)
@@ -112,15 +117,16 @@ class OpenMessage(OpenItem):
         if part.__class__ is Opaque:
             return b""
         text = encode("".join(self.pieces))
+        said = b""
         if part.__class__ is Refusal:
-            whole = _REFUSAL % text
-            said = _REFUSAL_DONE % (next(out.numbers), here, text)
+            whole, form = _REFUSAL % text, _REFUSAL_DONE
         else:
-            said = b"".join([self._cite(citation, out) for citation in self.held]) if self.held else b""
-            whole = _TEXT % (text, encode(self.annotations))
-            said += _TEXT_DONE % (next(out.numbers), here, text)
+            for citation in self.held:
+                said += self._cite(citation, out)
+            annotations = encode(self.annotations) if self.annotations else b"[]"
+            whole, form = _TEXT % (text, annotations), _TEXT_DONE
         self.content.append(whole)
-        return said + _PART_DONE % (next(out.numbers), here, whole)
+        return said + form % (next(out.numbers), here, text, next(out.numbers), here, whole)
 
     def close(self, cut: bool, out: Sequence) -> Closed:
         status = b"incomplete" if cut else b"completed"
@@ -147,19 +153,20 @@ _SUMMARY = _Thought(
 
 
 class OpenReasoning(OpenItem):
-    part: Reasoning
-
-    def __init__(self, part: Reasoning, id: str, number: int, ledger: Ledger) -> None:
-        super().__init__(part, id, number, ledger)
-        self.seal = part.seal
-        self.words = _RAW if part.form == "raw" else _SUMMARY
-        self.at += self.words.index
-        self.form = self.words.delta % self.at.replace(b"%", b"%%")
+    seal: Seal | None = None
+    words: _Thought = _SUMMARY
 
     def begin(self, out: Sequence) -> bytes:
-        bare = replace(self.part, text="", form="", seal=None)
-        begun = self.added(encode(write_reasoning(bare, self.ledger, self.id)), out)
-        return begun + (self._say(self.part.text, out) if self.part.text else b"")
+        part = self.part
+        assert isinstance(part, Reasoning)
+        self.seal = part.seal
+        self.words = words = _RAW if part.form == "raw" else _SUMMARY
+        self.located()
+        self.at += words.index
+        self.form = words.delta % self.at.replace(b"%", b"%%")
+        bare = replace(part, text="", form="", seal=None)
+        told = self.added(encode(write_reasoning(bare, self.ledger, self.id)), out)
+        return told + self._say(part.text, out) if part.text else told
 
     def _say(self, text: str, out: Sequence) -> bytes:
         begun = b""
@@ -176,44 +183,44 @@ class OpenReasoning(OpenItem):
         return b""
 
     def close(self, cut: bool, out: Sequence) -> Closed:
-        text = "".join(self.pieces)
+        part, text = self.part, "".join(self.pieces)
+        assert isinstance(part, Reasoning)
         said = b""
         if text:
             spelled = encode(text)
             said = self.words.done % (next(out.numbers), self.at, spelled)
             said += self.words.part_done % (next(out.numbers), self.at, self.words.piece % spelled)
-        whole = replace(self.part, text=text, form=self.part.form if text else "", seal=self.seal)
+        whole = replace(part, text=text, form=part.form if text else "", seal=self.seal)
         item = encode(write_reasoning(whole, self.ledger, self.id))
         return said + self.done(item, out), item
 
 
+_GROWTH = {shape.kind: growth(f"{shape.event}.delta") for shape in CALLS.values() if shape.event}
 _ARGUED = {
-    shape.kind: (growth(f"{shape.event}.delta"), frame(f"{shape.event}.done", f'%b,"{shape.payload}":%b'))
-    for shape in CALLS.values()
-    if shape.event
+    shape.kind: frame(f"{shape.event}.done", f'%b,"{shape.payload}":%b') for shape in CALLS.values() if shape.event
 }
 
 
-class OpenCall(OpenItem):
+class OpenCall(OpenItem, kw_only=True):
     """A call whose arguments are text, told as it grows."""
 
-    part: Call
-
-    def __init__(self, part: Call, shape: CallShape, id: str, number: int, ledger: Ledger) -> None:
-        super().__init__(part, id, number, ledger)
-        self.shape = shape
-        self.seal = part.seal
-        self.incomplete = part.incomplete
-        delta, self.argued = _ARGUED[shape.kind]
-        self.form = delta % self.at.replace(b"%", b"%%")
-        self.grows = ArgumentsDelta
-        item = call_item(part, shape, id, "in_progress")
-        item[shape.payload] = ""
-        self.item = finished(item, part.origin, NAME)
+    shape: CallShape
+    seal: Seal | None = None
+    incomplete: bool = False
+    item: Object = field(default_factory=dict)
 
     def begin(self, out: Sequence) -> bytes:
-        begun = self.added(encode(self.item), out)
-        return begun + self.say(self.part.arguments, out) if self.part.arguments else begun
+        part, shape = self.part, self.shape
+        assert isinstance(part, Call)
+        self.seal, self.incomplete = part.seal, part.incomplete
+        self.located()
+        self.form = _GROWTH[shape.kind] % self.at.replace(b"%", b"%%")
+        self.grows = ArgumentsDelta
+        item = call_item(part, shape, self.id, "in_progress")
+        item[shape.payload] = ""
+        self.item = finished(item, part.origin, NAME)
+        told = self.added(encode(self.item), out)
+        return told + self.say(part.arguments, out) if part.arguments else told
 
     def grow(self, event: Event, out: Sequence) -> bytes:
         if isinstance(event, SealDelta):
@@ -226,12 +233,13 @@ class OpenCall(OpenItem):
 
     def close(self, cut: bool, out: Sequence) -> Closed:
         part, item, shape = self.part, self.item, self.shape
+        assert isinstance(part, Call)
         spelled = self._told()
         said = b""
         if not self.pieces and spelled != b'""':
             said = self.form % (next(out.numbers), spelled)
-        at = self.at + b',"name":' + encode(part.name) if shape.kind == "function" else self.at
-        said += self.argued % (next(out.numbers), at, spelled)
+        at = b'%b,"name":%b' % (self.at, encode(part.name)) if shape.kind == "function" else self.at
+        said += _ARGUED[shape.kind] % (next(out.numbers), at, spelled)
         item["status"] = "incomplete" if self.incomplete else "completed"
         item[shape.payload] = Raw(spelled)
         left_out(part, self.seal, self.ledger)
@@ -249,16 +257,14 @@ class OpenCall(OpenItem):
 class OpenAction(OpenItem):
     """A call whose arguments are an object, told when it is whole."""
 
-    part: Call
-
-    def __init__(self, part: Call, id: str, number: int, ledger: Ledger) -> None:
-        super().__init__(part, id, number, ledger)
-        self.pieces = [part.arguments]
-        self.seal = part.seal
-        self.incomplete = part.incomplete
+    seal: Seal | None = None
+    incomplete: bool = False
 
     def begin(self, out: Sequence) -> bytes:
-        bare = replace(self.part, arguments="", seal=None, cache=None, incomplete=True)
+        part = self.part
+        assert isinstance(part, Call)
+        self.pieces, self.seal, self.incomplete = [part.arguments], part.seal, part.incomplete
+        bare = replace(part, arguments="", seal=None, cache=None, incomplete=True)
         return self.added(encode(write_call(bare, self.ledger, self.id, "in_progress")), out)
 
     def grow(self, event: Event, out: Sequence) -> bytes:
@@ -273,7 +279,9 @@ class OpenAction(OpenItem):
         return b""
 
     def close(self, cut: bool, out: Sequence) -> Closed:
-        call = replace(self.part, arguments="".join(self.pieces), seal=self.seal, incomplete=self.incomplete)
+        part = self.part
+        assert isinstance(part, Call)
+        call = replace(part, arguments="".join(self.pieces), seal=self.seal, incomplete=self.incomplete)
         item = encode(write_call(call, self.ledger, self.id, "incomplete" if self.incomplete else "completed"))
         return self.done(item, out), item
 
@@ -282,19 +290,18 @@ class OpenHosted(OpenItem):
     """What a provider's tool did; what it found joins the same item."""
 
     lingers = True
-    part: HostedCall
 
-    def __init__(self, part: HostedCall, id: str, number: int, ledger: Ledger) -> None:
-        super().__init__(part, id, number, ledger)
-        self.result: HostedResult | None = None
-        self.found: list[str] = []
-        self.sources: list[Citation] = []
-        self.pieces = [part.arguments] if part.arguments else []
-        self.stem = ""
+    result: HostedResult | None = None
+    found: list[str] = field(default_factory=list)
+    sources: list[Citation] = field(default_factory=list)
+    stem: str = ""
 
     def begin(self, out: Sequence) -> bytes:
-        bare = replace(self.part, arguments="")
-        item = write_hosted(bare, None, self.ledger, self.id, "in_progress")
+        part = self.part
+        assert isinstance(part, HostedCall)
+        self.located()
+        self.pieces = [part.arguments] if part.arguments else []
+        item = write_hosted(replace(part, arguments=""), None, self.ledger, self.id, "in_progress")
         self.stem = f"response.{item['type']}"
         said = self.added(encode(item), out)
         for step in BEGUN[item["type"]]:
@@ -315,22 +322,21 @@ class OpenHosted(OpenItem):
         return b""
 
     def close(self, cut: bool, out: Sequence) -> Closed:
-        result = self.result
+        part, result = self.part, self.result
+        assert isinstance(part, HostedCall)
         if result is not None:
             sources = (*result.sources, *self.sources)
             result = replace(result, text=result.text + "".join(self.found), sources=sources)
-        call = replace(self.part, arguments="".join(self.pieces))
+        call = replace(part, arguments="".join(self.pieces))
         item = encode(write_hosted(call, result, self.ledger, self.id))
         completed = frame(f"{self.stem}.completed", "%b") % (next(out.numbers), self.at)
         return completed + self.done(item, out), item
 
 
-class OpenWhole(OpenItem):
+class OpenWhole(OpenItem, kw_only=True):
     """An item that is known whole at once."""
 
-    def __init__(self, item: Object, part: Part, number: int, ledger: Ledger) -> None:
-        super().__init__(part, "", number, ledger)
-        self.item = encode(item)
+    item: bytes
 
     def begin(self, out: Sequence) -> bytes:
         return self.added(self.item, out)
@@ -344,7 +350,9 @@ def open_item(part: Part, names: Names, number: int, ledger: Ledger) -> OpenItem
     if part.__class__ is Call:
         shape = CALLS.get(part.kind) or CALLS["function"]
         id = names.name(shape.prefix, part.item, number)
-        return OpenCall(part, shape, id, number, ledger) if shape.event else OpenAction(part, id, number, ledger)
+        if shape.event:
+            return OpenCall(part, id, number, ledger, shape=shape)
+        return OpenAction(part, id, number, ledger)
     if in_text(part):
         wire = message_of(part)
         given = "" if wire is None else str(wire.get("id") or "")
@@ -355,8 +363,9 @@ def open_item(part: Part, names: Names, number: int, ledger: Ledger) -> OpenItem
         case HostedCall(tool=tool) if can_write_hosted(tool):
             return OpenHosted(part, names.name(hosted_prefix(tool), part.id, number), number, ledger)
         case Media(kind="image") if part.data:
-            return OpenWhole(write_picture(part, names.name("ig_", "", number)), part, number, ledger)
+            picture = write_picture(part, names.name("ig_", "", number))
+            return OpenWhole(part, "", number, ledger, item=encode(picture))
         case Opaque() if part.origin.protocol == NAME:
-            return OpenWhole(part.origin.wire, part, number, ledger)
+            return OpenWhole(part, "", number, ledger, item=encode(part.origin.wire))
     drop(part, ledger)
     return None
