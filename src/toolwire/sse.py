@@ -42,7 +42,7 @@ class Splitter:
         self._event: str | None = None
         self._data: list[bytes] = []
         self._begun = False
-        self.between = False
+        self.between = True
         """Does nothing of a frame wait for its rest?"""
         self._name: str | None = None
         self._head = b"data: "
@@ -51,19 +51,11 @@ class Splitter:
         self._held = 0
 
     def feed(self, data: bytes) -> list[Frame]:
-        if self.between and data.startswith(self._head):
-            # One ordinary frame, as it comes where a server sends one at a time.
-            text, _, rest = data[len(self._head) :].partition(b"\n")
-            if rest == b"\n" and text.find(b"\r") < 0:
-                return [Frame(self._name, text)]
-        elif self.between and data.startswith(b"event: ") and data.find(b"\r") < 0:
-            # One whose name is another.
-            name, _, rest = data.partition(b"\n")
-            text, _, rest = rest.partition(b"\n")
-            if rest == b"\n" and text.startswith(b"data: "):
-                self._name = name[7:].decode("utf-8", "replace").strip()
-                self._head = name + b"\ndata: "
-                return [Frame(self._name, text[6:])]
+        if self.between:
+            frame = self._one(data)
+            if frame is not None:
+                self._begun = True
+                return [frame]
         self._tail += data
         if not self._begun:
             if len(self._tail) < 3 and b"\xef\xbb\xbf".startswith(self._tail):
@@ -76,6 +68,24 @@ class Splitter:
         if len(self._tail) + self._held > self._max:
             raise FrameTooLong(f"a frame of the stream is longer than {self._max:,} bytes")
         return frames
+
+    def _one(self, data: bytes) -> Frame | None:
+        """The frame, if these bytes are an ordinary one, as where a server sends one at a time. To part them is the
+        cheapest way to look for anything."""
+        line, _, rest = data.partition(b"\n")
+        if data.partition(b"\r")[1]:
+            return None
+        if rest == b"\n":
+            return Frame(None, line[6:]) if line[:6] == b"data: " else None
+        text, _, rest = rest.partition(b"\n")
+        if rest != b"\n":
+            return None
+        head = line + b"\n" + text[:6]
+        if head != self._head:
+            if line[:7] != b"event: " or text[:6] != b"data: ":
+                return None
+            self._head, self._name = head, line[7:].decode("utf-8", "replace").strip()
+        return Frame(self._name, text[6:])
 
     def close(self) -> list[Frame]:
         """The end of input: a last frame that lacks its blank line is still a frame."""
@@ -183,11 +193,11 @@ def alike(
     """For a frame in whose JSON `found` finds this text; None where its bytes do not tell its place."""
     data = frame.data
     lead, spelled, trail = data.rpartition(_encode(text))
-    if not spelled or data.find(b"\n") >= 0 or data.find(b"\r") >= 0:
+    if not spelled or data.partition(b"\n")[1] or data.partition(b"\r")[1]:
         return None
     # Where nothing else is spelled with a backslash, a text that stands there once stands where it was found.
-    once = (lead + b'"').find(spelled) < 0 and lead.find(b"\\") < 0 and trail.find(b"\\") < 0
-    if not once and not _finds(found, lead, text + ".", trail):
+    twice = (lead + b'"').partition(spelled)[1] or lead.partition(b"\\")[1] or trail.partition(b"\\")[1]
+    if twice and not _finds(found, lead, text + ".", trail):
         return None
     head = b"data: " if frame.event is None else b"event: " + frame.event.encode() + b"\ndata: "
     return Alike(head + lead, trail + b"\n\n", take, but)

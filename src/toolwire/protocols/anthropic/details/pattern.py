@@ -41,7 +41,7 @@ class Like:
     def read(self, raw: RawFrame) -> Event | None:
         """The event of a frame that is like it, None for any other."""
         data, key = raw.data, self._key
-        if data.find(_WORDS[key]) < 0:
+        if not data.partition(_WORDS[key])[1]:
             return None
         if self._node is None:
             self._node = decode(self._data)

@@ -75,7 +75,7 @@ class TextPattern:
             self._answer.text_at += size
 
     def again(self, frame: sse.Frame) -> Event | None:
-        if frame.event is not None or frame.data.find(self._word) < 0:
+        if frame.event is not None or not frame.data.partition(self._word)[1]:
             return None
         key, pattern = self._key, _decoded(self)
         try:
@@ -114,7 +114,7 @@ class CallPattern:
         self._slot.size += size
 
     def again(self, frame: sse.Frame) -> Event | None:
-        if frame.event is not None or frame.data.find(_ARGUMENTS) < 0:
+        if frame.event is not None or not frame.data.partition(_ARGUMENTS)[1]:
             return None
         slot, pattern = self._slot, _decoded(self)
         try:
