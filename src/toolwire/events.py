@@ -1,7 +1,7 @@
 """The grammar of a stream, for every protocol: start → parts, each start → delta* → end → finish → end | failed.
 
 Parts are told apart by `index`, unique over the whole answer; several may be open at once, and there may be several
-choices. The rules are the two tables below; `Checker` holds a stream to them.
+choices. The rules are the tables `LOOKS` and `DELTAS`; `Checker` holds a stream to them.
 """
 
 from __future__ import annotations
@@ -151,24 +151,6 @@ Event: TypeAlias = (
 
 State: TypeAlias = Literal["new", "open", "done"]
 
-TRANSITIONS: Mapping[State, Mapping[type, State]] = {
-    "new": {ResponseStart: "open", ResponseFailed: "done", Carried: "new"},
-    "open": {
-        PartStart: "open",
-        TextDelta: "open",
-        ArgumentsDelta: "open",
-        SealDelta: "open",
-        CitationDelta: "open",
-        PartEnd: "open",
-        UsageUpdate: "open",
-        ChoiceEnd: "open",
-        Carried: "open",
-        ResponseEnd: "done",
-        ResponseFailed: "done",
-    },
-    "done": {Carried: "done"},
-}
-
 DELTAS: Mapping[type, frozenset[type]] = {
     TextDelta: frozenset({Text, Refusal, Reasoning, HostedResult}),
     ArgumentsDelta: frozenset({Call, HostedCall}),
@@ -194,14 +176,19 @@ class Checker(Struct, eq=False):
     """Choices that are over."""
 
     def check(self, event: Event) -> Failure | None:
-        kind = type(event)
-        state = TRANSITIONS[self.state].get(kind)
-        if state is None:
-            return _fault(f"{kind.__name__} cannot stand here: the stream is {self.state}")
-        if state is not self.state:
-            self.state = state
-        look = _LOOKS.get(kind)
+        look = LOOKS[self.state].get(type(event), Checker._misplaced)
         return None if look is None else look(self, event)
+
+    def _misplaced(self, event: Event) -> Failure | None:
+        return _fault(f"{type(event).__name__} cannot stand here: the stream is {self.state}")
+
+    def _begin(self, event: ResponseStart) -> Failure | None:
+        self.state = "open"
+        return None
+
+    def _fail(self, event: ResponseFailed) -> Failure | None:
+        self.state = "done"
+        return None
 
     def _delta(self, event: TextDelta | ArgumentsDelta | SealDelta | CitationDelta) -> Failure | None:
         kind = type(event)
@@ -242,6 +229,7 @@ class Checker(Struct, eq=False):
         return None
 
     def _finish(self, event: ResponseEnd) -> Failure | None:
+        self.state = "done"
         if self._open:
             return _fault(f"the answer ends while part {min(self._open)} is open")
         if not self._ended:
@@ -249,17 +237,24 @@ class Checker(Struct, eq=False):
         return None
 
 
-_LOOKS: Mapping[type, Callable[[Checker, Any], Failure | None]] = {
-    PartStart: Checker._start,
-    TextDelta: Checker._delta,
-    ArgumentsDelta: Checker._delta,
-    SealDelta: Checker._delta,
-    CitationDelta: Checker._delta,
-    PartEnd: Checker._end,
-    ChoiceEnd: Checker._choice,
-    ResponseEnd: Checker._finish,
+LOOKS: Mapping[State, Mapping[type, Callable[[Checker, Any], Failure | None] | None]] = {
+    "new": {ResponseStart: Checker._begin, ResponseFailed: Checker._fail, Carried: None},
+    "open": {
+        PartStart: Checker._start,
+        TextDelta: Checker._delta,
+        ArgumentsDelta: Checker._delta,
+        SealDelta: Checker._delta,
+        CitationDelta: Checker._delta,
+        PartEnd: Checker._end,
+        UsageUpdate: None,
+        ChoiceEnd: Checker._choice,
+        Carried: None,
+        ResponseEnd: Checker._finish,
+        ResponseFailed: Checker._fail,
+    },
+    "done": {Carried: None},
 }
-"""What must be known of an event besides its kind."""
+"""What may stand where, and what is looked at in it."""
 
 
 def _fault(message: str) -> Failure:

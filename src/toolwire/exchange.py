@@ -42,6 +42,7 @@ from toolwire.streaming import StreamTranslation
 from toolwire.wire import Malformed, Object, decode, encode
 
 _REFUSES = attrgetter("refuses")
+_NOBODY: frozenset[str] = frozenset()
 
 
 class Translation(Struct, frozen=True):
@@ -74,11 +75,8 @@ class Translation(Struct, frozen=True):
 class Exchange:
     """Joins a client's room and a provider's room for one call. No I/O: bodies and bytes in, bodies and bytes out."""
 
-    # Most exchanges need little of this, so that it stands here and not in each of them.
+    # Most exchanges need nothing of this, so that it stands here and not in each of them.
     _request: Request | None = None
-    _ahead: tuple[Body, Request] | None = None
-    keeps = False
-    """Is there anything to keep for the client?"""
     _seals = False
     """Seals, and what else its protocol has no slot for?"""
     _hides = False
@@ -91,15 +89,10 @@ class Exchange:
     own to run pauses."""
     _came: Request | None = None
     _before: memory.Before | None = None
-    _limit: tuple[int, str] | None = None
-    """What the limit of the output became, and why, where it did not stay."""
     _plan = AS_DECLARED
-    _undo = UNDONE
     _taken = NONE_TAKEN
-    _rounds: Rounds | None = None
     _told: tuple[Event, ...] = ()
     _left: tuple[Result, ...] = ()
-    _added: frozenset[str] = frozenset()
     _standing: Mapping[str, str] = NOTHING
     tools = b""
     """The bytes of the request's list of tools, where somebody has found them: they tell one that came before."""
@@ -109,6 +102,14 @@ class Exchange:
         self.provider = provider
         self.options = options = options or Options()
         self.crossing = client.name != provider.name
+        self._ahead: tuple[Body, Request] | None = None
+        self._limit: tuple[int, str] | None = None
+        """What the limit of the output became, and why, where it did not stay."""
+        self._undo = UNDONE
+        self._added = _NOBODY
+        self._rounds: Rounds | None = None
+        self.keeps = False
+        """Is there anything to keep for the client?"""
         if options.keeps:
             if options.unseen or options.tools or options.policy:
                 self._hides = options.unseen or bool(options.tools) or any(map(_REFUSES, options.policy))

@@ -203,17 +203,14 @@ class StreamTranslation:
     def _expect(self, event: TextDelta | ArgumentsDelta, steps: AnswerSteps) -> None:
         """More like it, which need not be looked at again; rounds look at everything."""
         if self.failure is None and self.rounds is None:
-            kind = type(event)
-            self._growing, self._index = kind, event.index
-            self._onto, self._takers = steps.grown(event)
-            self._more = _held_back if self._onto < 0 else self._grower(kind)
+            self._growing = kind = type(event)
+            self._index = event.index
+            self._onto, self._takers = onto, takers = steps.grown(event)
+            # Some writers know at once how more of it is written.
+            grower = getattr(self._writer, "grower", None) if onto >= 0 else None
+            self._more = (grower and grower(kind, onto)) or (self._written if onto >= 0 else _held_back)
             if self._fold is not None:
-                self._takers += (self._fold.taker(event.index),)
-
-    def _grower(self, kind: type) -> Callable[[str], bytes]:
-        """What writes more text of the part that grows; some writers know it at once."""
-        grower = getattr(self._writer, "grower", None)
-        return (grower and grower(kind, self._onto)) or self._written
+                self._takers = (*takers, self._fold.taker(event.index))
 
     def _written(self, text: str) -> bytes:
         assert self._growing is not None
