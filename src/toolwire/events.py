@@ -176,11 +176,8 @@ class Checker(Struct, eq=False):
     """Choices that are over."""
 
     def check(self, event: Event) -> Failure | None:
-        look = LOOKS[self.state].get(type(event), Checker._misplaced)
+        look = LOOKS[self.state].get(type(event), _misplaced)
         return None if look is None else look(self, event)
-
-    def _misplaced(self, event: Event) -> Failure | None:
-        return _fault(f"{type(event).__name__} cannot stand here: the stream is {self.state}")
 
     def _begin(self, event: ResponseStart) -> Failure | None:
         self.state = "open"
@@ -235,6 +232,10 @@ class Checker(Struct, eq=False):
         if not self._ended:
             return _fault("the answer ends without a reason")
         return None
+
+
+def _misplaced(checker: Checker, event: Event) -> Failure | None:
+    return _fault(f"{type(event).__name__} cannot stand here: the stream is {checker.state}")
 
 
 LOOKS: Mapping[State, Mapping[type, Callable[[Checker, Any], Failure | None] | None]] = {

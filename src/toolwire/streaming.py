@@ -12,12 +12,14 @@ from toolwire.events import (
     Carried,
     Checker,
     ChoiceEnd,
+    CitationDelta,
     Event,
     PartEnd,
     PartStart,
     ResponseEnd,
     ResponseFailed,
     ResponseStart,
+    SealDelta,
     TextDelta,
     UsageUpdate,
 )
@@ -26,7 +28,7 @@ from toolwire.ir import NOTHING, Call, Failure, Result, Usage, changed
 from toolwire.loss import Ledger, Loss
 from toolwire.room import StreamReader, StreamWriter
 from toolwire.sse import Again
-from toolwire.steps.answers import AnswerSteps
+from toolwire.steps.answers import STEPS, AnswerSteps
 from toolwire.wire import as_object
 
 if TYPE_CHECKING:
@@ -176,8 +178,8 @@ class StreamTranslation:
             self._growing = None
         fault = self._checker.check(event)
         if fault is not None:
-            event, kind = ResponseFailed(fault), ResponseFailed
-        tapped = _TAPS.get(kind)
+            return self._broken(ResponseFailed(fault))
+        tapped = _TAPS[kind]
         if tapped is None:
             self.begun = True
         else:
@@ -185,15 +187,21 @@ class StreamTranslation:
         if self._fold is not None:
             self._fold.add(event)
         steps = self._steps
-        if steps is None or fault is not None:
+        if steps is None:
             return self._write([event])
-        events = steps.step(event)
+        events = STEPS[kind](steps, event)
         out = self._writer.write(events[0]) if len(events) == 1 and self.rounds is None else self._write(events)
         if steps.failure is not None:
             self.failure = self.failure or steps.failure
         elif kind is TextDelta or kind is ArgumentsDelta:
             self._expect(event, steps)  # type: ignore[arg-type]
         return out
+
+    def _broken(self, event: ResponseFailed) -> bytes:
+        self.failure = event.failure
+        if self._fold is not None:
+            self._fold.add(event)
+        return self._write([event])
 
     def _write(self, events: list[Event]) -> bytes:
         if self.rounds is not None and not self._seal:
@@ -216,10 +224,7 @@ class StreamTranslation:
         assert self._growing is not None
         return self._writer.write(self._growing(self._onto, text))
 
-    def _started(self, event: ResponseStart) -> None:
-        self.usage = event.usage
-
-    def _counted(self, event: UsageUpdate) -> None:
+    def _counted(self, event: ResponseStart | UsageUpdate) -> None:
         self.usage = event.usage
 
     def _finished(self, event: ChoiceEnd) -> None:
@@ -232,20 +237,27 @@ class StreamTranslation:
     def _failed(self, event: ResponseFailed) -> None:
         self.failure = event.failure
 
-    def _carried(self, event: Carried) -> None:
-        """What only one protocol knows is no part of the answer."""
-
 
 def _held_back(text: str) -> bytes:
     return b""
 
 
-_TAPS: Mapping[type, Callable[[StreamTranslation, Any], None]] = {
-    ResponseStart: StreamTranslation._started,
+def _unseen(stream: StreamTranslation, event: Carried) -> None:
+    """What only one protocol knows is no part of the answer."""
+
+
+_TAPS: Mapping[type, Callable[[StreamTranslation, Any], None] | None] = {
+    ResponseStart: StreamTranslation._counted,
+    PartStart: None,
+    TextDelta: None,
+    ArgumentsDelta: None,
+    SealDelta: None,
+    CitationDelta: None,
+    PartEnd: None,
     UsageUpdate: StreamTranslation._counted,
     ChoiceEnd: StreamTranslation._finished,
     ResponseEnd: StreamTranslation._ended,
     ResponseFailed: StreamTranslation._failed,
-    Carried: StreamTranslation._carried,
+    Carried: _unseen,
 }
 """Events that are looked at on their way; all others are the answer itself."""

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from toolwire import ids, seals
 from toolwire.events import (
     ArgumentsDelta,
+    Carried,
     ChoiceEnd,
     CitationDelta,
     Event,
@@ -21,8 +22,10 @@ from toolwire.events import (
     PartStart,
     ResponseEnd,
     ResponseFailed,
+    ResponseStart,
     SealDelta,
     TextDelta,
+    UsageUpdate,
 )
 from toolwire.ir import Call, Failure, Finish, Part, Reasoning, Seal, Text, changed, place
 from toolwire.loss import Ledger
@@ -89,14 +92,11 @@ class AnswerSteps(Struct, eq=False):
         return [growing.part.id for growing in self.given if growing.choice == choice]
 
     def step(self, event: Event) -> list[Event]:
-        if self.failure is not None:
-            return []
-        known = _STEPS.get(type(event))
-        if known is not None:
-            return known(self, event)
-        if not self.slots.crossing and event.frame is not None:
-            return [replace(event, frame=None)] if self._anew else [event]
-        return [event]
+        return [] if self.failure is not None else STEPS[type(event)](self, event)
+
+    def onward(self, event: ResponseStart | UsageUpdate | Carried) -> list[Event]:
+        anew = not self.slots.crossing and event.frame is not None and self._anew
+        return [replace(event, frame=None) if anew else event]
 
     @property
     def stamping(self) -> bool:
@@ -395,14 +395,18 @@ class AnswerSteps(Struct, eq=False):
         return [ResponseFailed(event.failure)]
 
 
-_STEPS: Mapping[type, Callable[..., list[Event]]] = {
+STEPS: Mapping[type, Callable[[AnswerSteps, Any], list[Event]]] = {
+    ResponseStart: AnswerSteps.onward,
     PartStart: AnswerSteps.start,
     TextDelta: AnswerSteps.text,
     CitationDelta: AnswerSteps.citation,
     ArgumentsDelta: AnswerSteps.arguments,
     SealDelta: AnswerSteps.seal,
     PartEnd: AnswerSteps.end,
+    UsageUpdate: AnswerSteps.onward,
     ChoiceEnd: AnswerSteps.choice_end,
     ResponseEnd: AnswerSteps.response_end,
     ResponseFailed: AnswerSteps.failed,
+    Carried: AnswerSteps.onward,
 }
+"""What is done to an event, as long as the answer has not failed."""
