@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from toolwire.exchange import StreamTranslation
 from toolwire.gateway import refusals
-from toolwire.gateway.call import Call, Flow, Ready, Refusal, Reply, Source, Streaming
+from toolwire.gateway.call import Call, Flow, Passed, Prepared, Ready, Refusal, Reply, Source, Streaming
 from toolwire.gateway.headers import REQUEST_ID, answer_headers, call_headers
 from toolwire.gateway.health import Health
 from toolwire.gateway.lines import Line
@@ -56,18 +56,18 @@ class Asking:
         if most is not None or call.most_tokens is not None:
             call.most_tokens = most
         ready = prepared(call, line)
-        if not isinstance(ready, Ready):
+        if type(ready) is not Passed and type(ready) is not Prepared:
             ready = await _recalled(call, line, ready) if isinstance(ready, Missing) else ready
             if isinstance(ready, Refusal):
                 return self._noted(call, target, ready, begun)
         record.provider, record.target, record.model, record.passed = provider, room.name, model, ready.passed
         source = await self.send(call, line, ready.body)
-        if isinstance(source, Fault):
+        if type(source) is Fault:  # of a struct `isinstance` costs much where it is none
             return self._noted(call, target, refusals.faulty(call, line, source), begun)
         record.upstream_id = source.headers.get(room.http.request_id, "")
         take = self._refused if source.status >= 300 else self._flowing if call.stream else self._whole
         got = await take(call, ready, source)
-        if isinstance(got, Refusal):
+        if type(got) is Refusal:
             got = _final(got, line, done=source.status < 300 and bool(record.calls))
             return self._noted(call, target, got, begun)
         health.succeeded(provider, model)

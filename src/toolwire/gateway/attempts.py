@@ -25,7 +25,7 @@ class Attempts:
         begun = call.clock()
         willing = targets if len(targets) == 1 else self._willing(targets, begun)
         got = await self._asking.ask(call, willing[0])
-        if not isinstance(got, Refusal):
+        if type(got) is not Refusal:
             return got
         until = begun + (call.state.config.server.deadlines.retries or float("inf"))
         got = first = await self._again(call, willing[0], got, len(willing) == 1, until)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias, final
 
 from msgspec import Struct
 
@@ -108,6 +108,7 @@ class Reply(Struct, frozen=True):
     body: bytes
 
 
+@final
 class Refusal(Struct, frozen=True):
     """A provider that gave no answer: why, what the client would be told, and whether to try on."""
 
@@ -179,6 +180,7 @@ class Streaming(Protocol):
     def settle(self, results: tuple[Result, ...]) -> None: ...
 
 
+@final
 class Prepared(Struct, eq=False):
     """A request as a provider gets it, translated."""
 
@@ -195,6 +197,7 @@ class Prepared(Struct, eq=False):
         return () if self.ledger is None else self.ledger.codes
 
 
+@final
 class Passed(Struct, eq=False):
     """The same where nothing needs translating."""
 

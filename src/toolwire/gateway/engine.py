@@ -17,7 +17,7 @@ from toolwire.gateway.headers import answer_headers
 from toolwire.gateway.health import Health
 from toolwire.gateway.preparing import retold
 from toolwire.gateway.relay import relay
-from toolwire.gateway.settings.routing import Target, Unroutable
+from toolwire.gateway.settings.routing import Target
 from toolwire.gateway.state.engine import Outflow
 from toolwire.gateway.telemetry.heard import Overheard
 from toolwire.gateway.telemetry.record import Record
@@ -78,10 +78,10 @@ class Engine:
 
     def targets(self, call: Call) -> tuple[Target, ...] | Refusal:
         found = call.state.router.route(call.model, call.visitor.key)
-        if isinstance(found, Unroutable):
-            code = "model_not_found" if found.kind == "not_found" else ""
-            return refusals.told(call, Failure(found.kind, found.message, 0, code, "model"))
-        return found
+        if isinstance(found, tuple):
+            return found
+        code = "model_not_found" if found.kind == "not_found" else ""
+        return refusals.told(call, Failure(found.kind, found.message, 0, code, "model"))
 
     @staticmethod
     def read(call: Call, body: bytes) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import re
 import socket
-from typing import Literal
+from typing import Literal, final
 
 from msgspec import Struct
 
@@ -32,6 +32,7 @@ _SENTENCES: dict[Kind, str] = {
 }
 
 
+@final
 class Fault(Struct, frozen=True):
     """Why there is no answer, or no whole one. The detail never holds a secret."""
 
