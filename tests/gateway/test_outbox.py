@@ -49,3 +49,19 @@ def test_one_that_fails_takes_nothing_from_the_others() -> None:
     assert said == [b"a", b"b", b"later", b"later"]
     assert [error.args for error in faults] == [(b"x",), (b"y",)]
     loop.close()
+
+
+def test_what_waits_for_one_that_left_is_dropped() -> None:
+    loop = asyncio.new_event_loop()
+    outbox, left, stays = Outbox(loop), list[bytes](), list[bytes]()
+    for write, data in ((left.append, b"a"), (stays.append, b"b"), (left.append, b"c"), (stays.append, b"d")):
+        outbox.put(write, data)
+    outbox.drop(left.append)
+    rounds(loop, 1)
+    assert (left, stays) == ([], [b"b", b"d"])
+    outbox.put(left.append, b"e")
+    outbox.drop(left.append)
+    outbox.put(stays.append, b"f")
+    rounds(loop, 2)
+    assert (left, stays) == ([], [b"b", b"d", b"f"])
+    loop.close()

@@ -671,6 +671,31 @@ def test_time_in_which_nobody_reads_is_not_the_providers(run: Test) -> None:
     run(test())
 
 
+def test_what_does_not_come_in_time_can_still_be_taken_later(run: Test) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.say(CHUNKED + b"5\r\nhello\r\n")
+        await asked_for.wait()
+        await peer.say(b"5\r\nworld\r\n0\r\n\r\n")
+
+    asked_for = asyncio.Event()
+
+    async def test() -> None:
+        async with provider(script) as peer, client() as made:
+            answer = await asked(made, peer.address())
+            assert await answer.comes(600)
+            assert await answer.chunk() == b"hello"
+            assert not await answer.comes(0)
+            assert not await answer.comes(0.01)
+            asked_for.set()
+            assert await answer.comes(600)
+            assert await answer.comes(-1)
+            assert await answer.read(LIMIT) == b"world"
+            assert await answer.comes(0)
+
+    run(test())
+
+
 # --- too much at once -----------------------------------------------------------------------------------------------
 
 
@@ -740,7 +765,16 @@ async def leaves_in_chunk(made: Client, address: Address, begun: asyncio.Event) 
     await answer.chunk()
 
 
-@pytest.mark.parametrize("leaves", [leaves_in_send, leaves_in_a_long_body, leaves_in_read, leaves_in_chunk])
+async def leaves_before_more_comes(made: Client, address: Address, begun: asyncio.Event) -> None:
+    answer = await asked(made, address)
+    assert await answer.chunk() == b"hello"
+    begun.set()
+    await answer.comes(600)
+
+
+@pytest.mark.parametrize(
+    "leaves", [leaves_in_send, leaves_in_a_long_body, leaves_in_read, leaves_in_chunk, leaves_before_more_comes]
+)
 def test_a_cancelled_call_is_seen_by_the_provider(
     run: Test, leaves: Callable[[Client, Address, asyncio.Event], Awaitable[None]]
 ) -> None:

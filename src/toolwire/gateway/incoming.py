@@ -26,7 +26,7 @@ class Gone(Exception):
 class Incoming(ABC):
     """What the gateway asks of a request, whichever server it came through."""
 
-    __slots__ = ("clock", "gone", "headers", "memory", "method", "path", "peer", "query", "sent")
+    __slots__ = ("clock", "gone", "headers", "loop", "memory", "method", "path", "peer", "query", "sent")
 
     method: str
     path: str
@@ -38,6 +38,7 @@ class Incoming(ABC):
     """Requests with the same head have it in common."""
     peer: str
     sent: int
+    loop: asyncio.AbstractEventLoop
     clock: Callable[[], float]
     """The event loop's."""
     gone: bool
@@ -102,7 +103,7 @@ class Asgi(Incoming):
 
     MOMENT = 0.02
 
-    __slots__ = ("_held", "_loop", "_receive", "_send", "_started", "_watching")
+    __slots__ = ("_held", "_receive", "_send", "_started", "_watching")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.method = scope["method"]
@@ -116,8 +117,8 @@ class Asgi(Incoming):
         self.peer = peer[0] if peer else ""
         self.sent = 0
         self.gone = False
-        self._loop = asyncio.get_running_loop()
-        self.clock = self._loop.time
+        self.loop = asyncio.get_running_loop()
+        self.clock = self.loop.time
         self._receive = receive
         self._send = send
         self._held: list[bytes] = []
@@ -163,7 +164,7 @@ class Asgi(Incoming):
     def watch(self, cancels: bool) -> None:
         self.unwatch()
         task = asyncio.current_task() if cancels else None
-        self._started = self._loop.call_later(self.MOMENT, self._look, task)
+        self._started = self.loop.call_later(self.MOMENT, self._look, task)
 
     def unwatch(self) -> None:
         if self._started is not None:
@@ -172,7 +173,7 @@ class Asgi(Incoming):
             self._watching.cancel()
 
     def _look(self, task: asyncio.Task[Any] | None) -> None:
-        self._watching = self._loop.create_task(self._wait(task))
+        self._watching = self.loop.create_task(self._wait(task))
 
     async def _wait(self, task: asyncio.Task[Any] | None) -> None:
         while (await self._receive())["type"] != "http.disconnect":

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import compress
-from operator import not_
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from toolwire.events import (
-    ArgumentsDelta,
     Carried,
     ChoiceEnd,
-    CitationDelta,
     Event,
     PartEnd,
     PartStart,
     ResponseEnd,
     ResponseFailed,
     ResponseStart,
-    SealDelta,
-    TextDelta,
     UsageUpdate,
 )
 from toolwire.gateway.upstream.waiting import Sink
@@ -29,8 +25,6 @@ from toolwire.sse import Again
 from toolwire.streaming import WholeCalls
 
 _ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
-_GROWTH: frozenset[type] = frozenset({TextDelta, ArgumentsDelta, SealDelta, CitationDelta})
-"""Of these it only matters that there are some."""
 _MOST = 8 * 1024
 """Bytes that wait until they are looked at together: many frames in a row cost less than one at a time."""
 _HOPES = 4
@@ -67,32 +61,38 @@ class Passing:
 
     @property
     def usage(self) -> Usage | None:
-        self._look()
+        if self._unseen:
+            self._look()
         return self._usage
 
     @property
     def finishes(self) -> tuple[str, ...]:
-        self._look()
+        if self._unseen:
+            self._look()
         return self._finishes
 
     @property
     def failure(self) -> Failure | None:
-        self._look()
+        if self._unseen:
+            self._look()
         return self._failure
 
     @property
     def begun(self) -> bool:
-        self._look()
+        if self._unseen:
+            self._look()
         return self._begun
 
     @property
     def ended(self) -> bool:
-        self._look()
+        if self._unseen:
+            self._look()
         return self._ended
 
     @property
     def called(self) -> bool:
-        self._look()
+        if self._unseen:
+            self._look()
         return self._calls.any
 
     def knowing(self, put: Sink, other: Sink) -> Sink:
@@ -125,8 +125,6 @@ class Passing:
         return data[:end]
 
     def _look(self) -> None:
-        if not self._unseen:
-            return
         unseen = bytes(self._unseen)
         self._unseen.clear()
         events = self._reader.feed(unseen)
@@ -134,37 +132,48 @@ class Passing:
         if not events:
             return
         self._last = events[-1]
-        growth = list(map(_GROWTH.__contains__, map(type, events)))
-        if True in growth:
-            self._begun = True
-        for event in compress(events, map(not_, growth)):
-            self._see(event)
+        self._see(events)
         if self._failure is not None:
             self.again = None  # what follows may repeat a key, and is looked into
 
-    def _see(self, event: Event) -> None:
-        if isinstance(event, ResponseStart):
-            self._start, self._usage = event, event.usage
-        elif isinstance(event, UsageUpdate):
-            self._usage = event.usage
-        elif isinstance(event, ResponseFailed):
-            self._failure = event.failure
-        elif not isinstance(event, Carried):
-            self._begun = True
-            if isinstance(event, PartStart | PartEnd):
-                self._calls.see(event)
-            elif isinstance(event, ChoiceEnd):
-                self._finishes += (event.finish.kind,)
-            elif isinstance(event, ResponseEnd):
-                self._ended = True
+    def _see(self, events: list[Event]) -> None:
+        for event in events:
+            see = _SEES.get(type(event))
+            if see is None:
+                self._begun = True
+            else:
+                see(self, event)
+
+    def _started(self, event: ResponseStart) -> None:
+        self._start, self._usage = event, event.usage
+
+    def _counted(self, event: UsageUpdate) -> None:
+        self._usage = event.usage
+
+    def _parted(self, event: PartStart | PartEnd) -> None:
+        self._begun = True
+        self._calls.see(event)
+
+    def _finished(self, event: ChoiceEnd) -> None:
+        self._begun = True
+        self._finishes += (event.finish.kind,)
+
+    def _over(self, event: ResponseEnd) -> None:
+        self._begun = self._ended = True
+
+    def _failed(self, event: ResponseFailed) -> None:
+        self._failure = event.failure
+
+    def _carried(self, event: Carried) -> None:
+        """What only one protocol knows is no part of the answer."""
 
     def settle(self, results: tuple[Result, ...]) -> None:
         """Nothing passes by whose calls are not the client's."""
 
     def close(self) -> bytes:
         told = self.failure is not None
-        for event in () if told else self._reader.close():
-            self._see(event)
+        if not told:
+            self._see(self._reader.close())
         failure = self._failure
         if told or failure is None:
             held, self._held = self._held, b""
@@ -184,3 +193,16 @@ class Passing:
             if event is not None:
                 writer.write(event)
         return writer.write(ResponseFailed(failure)) + writer.close()
+
+
+_SEES: Mapping[type, Callable[[Passing, Any], None]] = {
+    ResponseStart: Passing._started,
+    UsageUpdate: Passing._counted,
+    PartStart: Passing._parted,
+    PartEnd: Passing._parted,
+    ChoiceEnd: Passing._finished,
+    ResponseEnd: Passing._over,
+    ResponseFailed: Passing._failed,
+    Carried: Passing._carried,
+}
+"""What is looked at; of all others it only matters that there are some."""

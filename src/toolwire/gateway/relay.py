@@ -32,7 +32,7 @@ class Outlet:
         """More of the stream; False when nothing more should come before `drained`."""
         self._heartbeat = heartbeat if every else b""
         self._every = every / LOOKS
-        self._loop = asyncio.get_running_loop()
+        self._loop = incoming.loop
         self._sent = incoming.sent
         self._silent = 0
         self._timer: asyncio.TimerHandle | None = None

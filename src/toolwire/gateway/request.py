@@ -116,6 +116,7 @@ class Request(Incoming):
         self.headers = headers
         self.memory = memory
         self.peer = line.peer
+        self.loop = line.loop
         self.clock = line.clock
         self.sent = 0
         self.gone = False
