@@ -93,10 +93,12 @@ class _Slot:
 class _Answer:
     """One choice."""
 
-    __slots__ = ("begun", "calls", "cited", "details", "ending", "index", "length", "open", "waiting")
+    __slots__ = ("begun", "calls", "cited", "details", "ending", "head", "index", "length", "open", "waiting")
 
-    def __init__(self, index: int, legacy: bool) -> None:
+    def __init__(self, index: int, legacy: bool, head: bytes) -> None:
         self.index = index
+        self.head = head + str(index).encode() + b',"delta":'
+        """Everything of its chunks before the delta."""
         self.begun = False
         self.calls = 0
         self.open: _Slot | None = None
@@ -114,8 +116,8 @@ class StreamWriter:
         request = context.request
         self._legacy = is_legacy(request)
         self._wants_usage = request is None or bool(request.settings.stream_usage)
-        self._tail = b',"usage":null}\n\n' if self._wants_usage else b"}\n\n"
-        self._post = b'},"logprobs":null,"finish_reason":null}]' + self._tail
+        self._tail = b'}],"usage":null}\n\n' if self._wants_usage else b"}]}\n\n"
+        self._post = b'},"logprobs":null,"finish_reason":null' + self._tail
         self._head = b""
         self._id = ""
         self._usage: Usage | None = None
@@ -157,8 +159,7 @@ class StreamWriter:
     # --- chunks ---
 
     def _chunk(self, answer: _Answer, delta: Json, finish: bytes = b"null") -> bytes:
-        body = b'{"index":%d,"delta":%b,"logprobs":null,"finish_reason":%b}]' % (answer.index, encode(delta), finish)
-        return self._head + body + self._tail
+        return answer.head + encode(delta) + b',"logprobs":null,"finish_reason":' + finish + self._tail
 
     def _start(self, event: ResponseStart) -> bytes:
         context = self._context
@@ -176,16 +177,23 @@ class StreamWriter:
     def _answer(self, index: int) -> _Answer:
         answer = self._answers.get(index)
         if answer is None:
-            answer = self._answers[index] = _Answer(index, self._legacy)
+            answer = self._answers[index] = _Answer(index, self._legacy, self._head + b'{"index":')
         return answer
 
     def _begun(self, answer: _Answer, content: str | None = "") -> bytes:
         """The first chunk of a choice names the role; choices must appear in their order."""
         if answer.begun:
             return b""
+        said = b'"","refusal":null' if content is not None else b'null,"refusal":null'
+        return self._first(answer) + said + self._post
+
+    def _first(self, answer: _Answer) -> bytes:
+        """The beginning of its first chunk, up to the content, and before it the first chunks of those before it."""
         answer.begun = True
-        out = b"".join(self._begun(self._answer(index)) for index in range(answer.index))
-        return out + self._chunk(answer, {"role": "assistant", "content": content, "refusal": None})
+        out = b""
+        for index in range(answer.index):
+            out += self._begun(self._answer(index))
+        return out + answer.head + b'{"role":"assistant","content":'
 
     # --- parts ---
 
@@ -206,7 +214,7 @@ class StreamWriter:
 
     def _speech(self, slot: _Slot, part: Text | Refusal | Reasoning, field: bytes) -> bytes:
         answer = slot.answer
-        slot.head = self._head + b'{"index":%d,"delta":' % answer.index + field
+        slot.head = answer.head + field
         slot.tail = self._post
         if isinstance(part, Refusal):
             answer.ending.refused = True
@@ -295,25 +303,18 @@ class StreamWriter:
         answer, call = slot.answer, slot.part
         answer.open = slot
         custom = call.kind == "custom" and not self._legacy
-        kind, key = ("custom", "input") if custom else ("function", "arguments")
-        number = b'"index":%d,' % slot.number
+        key = b'"input":' if custom else b'"arguments":'
         if self._legacy:
-            first: Object = {"function_call": {"name": call.name, "arguments": ""}}
-            frame = b'{"function_call":{"arguments":'
+            lead, inner, named, tail = b'"function_call":{', b"", b'"name":', b"}"
         else:
             id = call.id or ids.made("call_", self._id, answer.index, slot.number)
-            named = {"index": slot.number, "id": id, "type": kind, kind: {"name": call.name, key: ""}}
-            first = {"tool_calls": [named]}
-            frame = b'{"tool_calls":[{%b"%b":{"%b":' % (number, kind.encode(), key.encode())
-        slot.head = self._head + b'{"index":%d,"delta":' % answer.index + frame
-        slot.tail = (b"}" if self._legacy else b"}}]") + self._post
-        out = b""
-        if answer.begun:
-            out = self._chunk(answer, first)
-        else:
-            answer.begun = True
-            out = b"".join(self._begun(self._answer(index)) for index in range(answer.index))
-            out += self._chunk(answer, {"role": "assistant", "content": None, "refusal": None, **first})
+            kind = b'"custom"' if custom else b'"function"'
+            lead, inner, tail = b'"tool_calls":[{"index":' + str(slot.number).encode() + b",", kind + b":{", b"}}]"
+            named = b'"id":' + encode(id) + b',"type":' + kind + b"," + inner + b'"name":'
+        slot.head = answer.head + b"{" + lead + inner + key
+        slot.tail = tail + self._post
+        out = answer.head + b"{" if answer.begun else self._first(answer) + b'null,"refusal":null,'
+        out += lead + named + encode(call.name) + b"," + key + b'""' + slot.tail
         held, slot.held = "".join(slot.held), []
         return out + self._said(slot, held) if held else out
 
