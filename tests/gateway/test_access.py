@@ -18,6 +18,7 @@ from gateway.wire import (
     CLIENTS,
     PROVIDER_KEY,
     PROVIDERS,
+    Line,
     Peer,
     Served,
     answer,
@@ -256,10 +257,51 @@ def test_a_name_that_was_bound_anew_is_refused(open_: Served, host: str, status:
         ("null", 403),
         ("file://", 403),
         ("http://localhost.evil.example", 403),
+        ("http://[", 403),
     ],
 )
 def test_pages_of_others_are_refused(open_: Served, origin: str, status: int) -> None:
     assert call(open_, "openai-chat", "loopback", False, {"origin": origin}).status == status
+
+
+# --- many requests with the same head on one connection ---
+
+
+def _again(line: Line, model: str, key: str) -> int:
+    """One more request with the same head, but for the length of its body."""
+    body = compact(request_of("openai-chat", model, False, user="u" * len(key))).encode()
+    line.send("POST", path_of("openai-chat", model, False), body, {"authorization": f"Bearer {key}"})
+    response = line.start()
+    response.read()
+    return response.status
+
+
+def test_what_is_known_of_a_head_ends_with_its_configuration(tmp_path: Path) -> None:
+    with stage(tmp_path, f"retries = 0\nrest_after = 100000\n{KEYS}") as served:
+        scene = served.scene("openai-chat", whole("openai-chat"))
+        file, line = tmp_path / "toolwire.toml", Line(served.port)
+        before = file.read_text()
+        assert [_again(line, scene.model, CLIENT_KEY) for _ in range(3)] == [200] * 3
+        file.write_text(before.replace(PROVIDER_KEY, "sk-another-0123456789"))
+        served.gateway.refresh(True)
+        assert [_again(line, scene.model, CLIENT_KEY) for _ in range(3)] == [200] * 3
+        shown = [asked.headers["authorization"] for asked in scene.asked]
+        assert shown == [f"Bearer {PROVIDER_KEY}"] * 3 + ["Bearer sk-another-0123456789"] * 3
+        file.write_text(before.replace(hashlib.sha256(CLIENT_KEY.encode()).hexdigest(), "0" * 64))
+        served.gateway.refresh(True)
+        assert [_again(line, scene.model, CLIENT_KEY) for _ in range(3)] == [401] * 3
+        file.write_text(before)
+        served.gateway.refresh(True)
+        assert [_again(line, scene.model, CLIENT_KEY) for _ in range(2)] == [200] * 2
+        line.connection.close()
+    assert len({asked.headers["x-request-id"] for asked in scene.asked}) == len(scene.asked) == 8
+
+
+def test_a_key_is_looked_at_in_every_head(keyed: Served) -> None:
+    line = Line(keyed.port)
+    keys = [CLIENT_KEY, CLIENT_KEY, "tw-unknown-key-0123456789", CLIENT_KEY, NARROW_KEY, NARROW_KEY, CLIENT_KEY]
+    assert [_again(line, "loopback", key) for key in keys] == [200, 200, 401, 200, 403, 403, 200]
+    line.connection.close()
 
 
 # --- forward_auth ---
