@@ -203,7 +203,7 @@ def _read_call(node: Object, key: str, path: Path, reading: PartReading) -> Call
     call = as_object(node[key], here)
     if not CALL.keys.issuperset(call) or "name" not in call:
         call = reading.inner(call, here, FRAGMENT)
-        if "partialArgs" in call or "willContinue" in call or "name" not in call:
+        if is_piece(call):
             return _read_piece(node, call, here, path, reading)
     args = call.get("args")
     if args is not None and not isinstance(args, (dict, str)):
@@ -212,6 +212,11 @@ def _read_call(node: Object, key: str, path: Path, reading: PartReading) -> Call
     origin = reading.origin(node, path, CALL_PART.known)
     seal = read_seal(node, path) if len(node) > 1 else None
     return Call(id, name, read_arguments(args), seal=seal, origin=origin)
+
+
+def is_piece(call: Object) -> bool:
+    """Do the arguments of this call come in several pieces?"""
+    return "partialArgs" in call or "willContinue" in call or "name" not in call
 
 
 def _read_piece(node: Object, call: Object, here: Path, path: Path, reading: PartReading) -> Call | None:

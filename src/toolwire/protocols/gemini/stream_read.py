@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from msgspec import ValidationError, convert
 from msgspec.structs import replace
 
 from toolwire.events import (
@@ -29,15 +30,15 @@ from toolwire.events import (
     UsageUpdate,
 )
 from toolwire.failures import TRUNCATED
-from toolwire.ir import NOTHING, Call, Failure, Origin, Part, Reasoning, Text, Usage
+from toolwire.ir import NOTHING, Call, Failure, Finish, Origin, Part, Reasoning, Text, Usage
 from toolwire.protocols.gemini.details.fragments import Fragments
 from toolwire.protocols.gemini.details.framing import Framing
 from toolwire.protocols.gemini.details.grounding import TOLD, read_grounding
-from toolwire.protocols.gemini.details.growing import Candidate, Channel
+from toolwire.protocols.gemini.details.growing import Candidate, Channel, Chunk, more_of
 from toolwire.protocols.gemini.details.pattern import MAX_TRIES, Counted, pattern_of
 from toolwire.protocols.gemini.errors import read_error, unreadable
 from toolwire.protocols.gemini.names import ANSWER, CALL_PART, CANDIDATE, CONTENT, FRAGMENT, NAME, TEXT, Shape
-from toolwire.protocols.gemini.parts import OpenCall, PartReading, ordinary_call, read_part, read_seal
+from toolwire.protocols.gemini.parts import OpenCall, PartReading, is_piece, ordinary_call, read_part, read_seal
 from toolwire.protocols.gemini.response import broken, read_block, read_finish, read_time, read_usage
 from toolwire.reading import says_something
 from toolwire.sse import Again, Alike, FrameTooLong
@@ -62,10 +63,6 @@ _ROOT: Path = (None, "event")
 
 def _counts(told: tuple[Object, int], reading: PartReading) -> Usage:
     return read_usage(told[0], ((_ROOT, told[1]), "usageMetadata"), reading)
-
-
-def _is_piece(call: Object) -> bool:
-    return "partialArgs" in call or "willContinue" in call or "name" not in call
 
 
 class StreamReader:
@@ -111,7 +108,8 @@ class StreamReader:
         if self._tries < MAX_TRIES:
             self._tries += 1
             if len(frames) == 1:
-                usage = None if self._usage is None else self._usage[0]
+                told = self._usage
+                usage = None if told is None or told[1] != self._frames - 1 else told[0]
                 found = pattern_of(data, frames[0].data, channel, usage)
                 if found is not None:
                     self._pattern = known = (found, channel)
@@ -162,7 +160,18 @@ class StreamReader:
                 # What the end of input tore is a stream that was cut, not one that was wrong.
                 out.extend(self._cut() if at_end else self._fail(unreadable(error)))
                 break
-            self._other(json, path, Frame(NAME, bytes_.event, json))
+            frame = Frame(NAME, bytes_.event, json)
+            growing = self._growing
+            # What comes alone, and is not known by its bytes, is hardly more of the same.
+            if growing is not None and (self._pattern is None or len(frames) > 1):
+                more = more_of(growing, json)
+                if more is not None:
+                    text, usage = more
+                    if usage is not None:
+                        self._usage = (usage, self._frames - 1)
+                    out.append(TextDelta(growing.index, text, frame))
+                    continue
+            self._other(json, path, frame)
             if self._done:
                 break
         return out
@@ -171,7 +180,8 @@ class StreamReader:
         out = self._out
         before = len(out)
         try:
-            self._chunk(as_object(json, path), path, frame)
+            if not self._usual(json, path, frame):
+                self._chunk(as_object(json, path), path, frame)
         except Malformed as error:
             out.extend(self._fail(unreadable(error)))
         if len(out) == before:
@@ -188,14 +198,33 @@ class StreamReader:
 
     # --- chunks ---
 
+    def _usual(self, json: Json, path: Path, frame: Frame) -> bool:
+        """The short way for a chunk of one candidate that has parts, and no key that we do not know."""
+        try:
+            chunk = convert(json, Chunk)
+        except ValidationError:
+            return False
+        (node,) = chunk.candidates
+        usage, index = chunk.usageMetadata, node.index
+        if (usage.__class__ is not dict and usage is not None) or not 0 <= index < MAX_CHOICES:
+            return False
+        if usage is not None:
+            self._usage = (usage, self._frames - 1)
+        if not self._started:
+            self._start(json, path, frame)
+        one = self._open(index)
+        here = ((path, "candidates"), 0)
+        for number, part in enumerate(node.content.parts):
+            self._part(one, part, (((here, "content"), "parts"), number), frame)
+        if node.finishReason is not None:
+            self._ends(one, read_finish(json["candidates"][0], here), frame)
+        return True
+
     def _chunk(self, raw: Object, path: Path, frame: Frame) -> None:
-        if ANSWER.keys.issuperset(raw):
-            chunk = raw
-        elif "error" in raw:
+        if "error" in raw:
             self._out.extend(self._fail(read_error(raw, 0, {}, path), frame))
             return
-        else:
-            chunk = self._known(raw, path, ANSWER)
+        chunk = self._known(raw, path, ANSWER)
         usage = take_object(chunk, "usageMetadata", path)
         if usage is not None:
             self._usage = (usage, self._frames - 1)
@@ -203,7 +232,8 @@ class StreamReader:
             self._start(chunk, path, frame)
         candidates = take_list(chunk, "candidates", path)
         for number, item in enumerate(candidates or ()):
-            self._candidate(item, ((path, "candidates"), number), number, frame)
+            here = ((path, "candidates"), number)
+            self._candidate(as_object(item, here), here, number, frame)
             if self._done:
                 return
         if not candidates and chunk.get("promptFeedback") is not None:
@@ -213,6 +243,8 @@ class StreamReader:
 
     def _known(self, node: Object, path: Path, shape: Shape) -> Object:
         """The node in camelCase; an unknown key is noted the first time it comes."""
+        if shape.keys.issuperset(node):
+            return node
         for key, value in node.items():
             if key not in shape.known and (shape, key) not in self._noted and says_something(value):
                 self._noted.add((shape, key))
@@ -239,38 +271,24 @@ class StreamReader:
             one = self._candidates[index] = Candidate(index)
         return one
 
-    def _candidate(self, item: Json, path: Path, number: int, frame: Frame) -> None:
-        node = item if item.__class__ is dict else as_object(item, path)
-        if not CANDIDATE.keys.issuperset(node):
-            node = self._known(node, path, CANDIDATE)
-        index = node.get("index")
-        if index.__class__ is not int and index is not None:
-            index = take_int(node, "index", path)
+    def _candidate(self, raw: Object, path: Path, number: int, frame: Frame) -> None:
+        node = self._known(raw, path, CANDIDATE)
+        index = take_int(node, "index", path)
         if index is not None and not 0 <= index < MAX_CHOICES:
             raise Malformed((path, "index"), f"no answer has {index} candidates")
         one = self._open(number if index is None else index)
-        content = node.get("content")
+        content = take_object(node, "content", path)
         if content is not None:
-            self._content(one, content, (path, "content"), frame)
-        if len(node) > 2 or index is None or content is None:
-            self._tell(one, node, path, frame)
+            here = (path, "content")
+            inner = self._known(content, here, CONTENT)
+            for at, part in enumerate(take_list(inner, "parts", here) or ()):
+                self._part(one, part, ((here, "parts"), at), frame)
+        told = {key: node[key] for key in TOLD if node.get(key)}
+        if told:
+            one.grounding = ((one.grounding[0] if one.grounding else {}) | told, path)
+        self._ends(one, read_finish(node, path), frame)
 
-    def _content(self, one: Candidate, content: Json, path: Path, frame: Frame) -> None:
-        if content.__class__ is not dict:
-            as_object(content, path)
-        if not CONTENT.keys.issuperset(content):
-            content = self._known(content, path, CONTENT)
-        parts = take_list(content, "parts", path)
-        for number, part in enumerate(parts or ()):
-            self._part(one, part, ((path, "parts"), number), frame)
-
-    def _tell(self, one: Candidate, node: Object, path: Path, frame: Frame) -> None:
-        """What a candidate may say beside its content: where it found what it says, and why it ended."""
-        for key in TOLD:
-            told = node.get(key)
-            if told:
-                one.grounding = ({**(one.grounding[0] if one.grounding else {}), key: told}, path)
-        finish = read_finish(node, path)
+    def _ends(self, one: Candidate, finish: Finish | None, frame: Frame) -> None:
         if finish is not None:
             one.finish = finish
             failure = broken(finish)
@@ -287,15 +305,14 @@ class StreamReader:
                 self._text(one, text, False, node, path, frame)
                 return
             if read_seal(node, path) is None:
-                if not TEXT.keys.issuperset(node):
-                    self._known(node, path, TEXT)
+                self._known(node, path, TEXT)
                 self._text(one, text, bool(take_bool(node, "thought", path)), node, path, frame)
                 return
         call = node.get("functionCall", node.get("function_call"))
         part: Part | None = None
         if isinstance(call, dict):
             part = ordinary_call(node, call, path)
-            if part is None and _is_piece(pieces := FRAGMENT(call)):
+            if part is None and is_piece(pieces := FRAGMENT(call)):
                 self._piece(one, pieces, node, path, frame)
                 return
         part = part or read_part(node, path, self._reading)
@@ -349,8 +366,7 @@ class StreamReader:
         if name is not None:
             if one.call is not None:
                 raise Malformed(path, f"a call begins while the arguments of `{one.call[1].name}` are still coming")
-            if not CALL_PART.keys.issuperset(node):
-                self._known(node, path, CALL_PART)
+            self._known(node, path, CALL_PART)
             self._end_channel(one, frame)
             opened = OpenCall(take_text(call, "id", path) or "", name, read_seal(node, path), path, node, Fragments())
             one.call = (self._parts, opened)

@@ -11,8 +11,7 @@ from toolwire.wire import MAX_BYTES, Object, encode, spelled
 
 MAX_TRIES = 8
 """After so many patterns of which none was met again, the stream has none: every chunk holds what is new."""
-_USAGE = b'"usageMetadata"'
-_TOLD = b'{"?":0}'
+_SAID, _TOLD = {"?": 0}, b'{"?":0}'
 
 
 class _Counts(Struct):
@@ -105,39 +104,45 @@ class Counted:
 
 
 def pattern_of(data: bytes, body: bytes, channel: Channel, usage: Object | None) -> Alike | Counted | None:
-    """For bytes that are the event of one chunk, all of which became the last text of this channel, and perhaps these
-    counts; None where they do not tell its place."""
-    lead, end = data[:6], data[6 + len(body) :]
-    if lead != b"data: " or (end != b"\n\n" and end != b"\r\n\r\n") or data[6 : -len(end)] != body:
+    """For bytes that are the event of one chunk, all of which became the last text of this channel and these counts;
+    None where they do not tell its place."""
+    end = data[6 + len(body) :]
+    if data[:6] != b"data: " or (end != b"\n\n" and end != b"\r\n\r\n") or data[6 : -len(end)] != body:
         return None
     try:
-        counts = b"" if body.find(_USAGE) < 0 else bytes(_decode_counts(body).usageMetadata)
-        return _pattern(body, counts, end, channel, usage)
+        return _alike(body, end, channel) if usage is None else _counted(body, end, channel, usage)
     except (ValueError, RecursionError):
         return None
 
 
-def _pattern(body: bytes, counts: bytes, end: bytes, channel: Channel, usage: Object | None) -> Alike | Counted | None:
-    """The same bytes may stand elsewhere: others are put there, and it is seen whether those are found."""
+# The same bytes may stand elsewhere: others are put there, and it is seen whether those are found.
+
+
+def _alike(body: bytes, end: bytes, channel: Channel) -> Alike | None:
     said = channel.pieces[-1]
-    text = encode(said)
-    lead, _, trail = body.rpartition(text)
-    lead, text, trail = lead + b'"', text[1:-1] + b"?", b'"' + trail
-    if not counts:
-        found = _text(decode_more(lead + text + trail)) == said + "?"
-        return Alike(b"data: " + lead[:-1], trail[1:] + end, channel.pieces.append, "") if found else None
-    if usage is None or counts == _TOLD:
-        return None
-    text_first = trail.find(_USAGE) >= 0
-    if text_first:
-        mid, _, trail = trail.partition(counts)
-        other = lead + text + mid + _TOLD + trail
+    lead, text, trail = body.rpartition(encode(said))
+    more = decode_more(b"".join((lead, text[:-1], b'?"', trail)))
+    found = _text(more) == said + "?"
+    return Alike(b"data: " + lead, trail + end, channel.pieces.append, "") if found else None
+
+
+def _counted(body: bytes, end: bytes, channel: Channel, usage: Object) -> Counted | None:
+    said, counts = channel.pieces[-1], encode(usage)
+    if body.find(counts) < 0:
+        counts = bytes(_decode_counts(body).usageMetadata)
+    lead, text, trail = body.rpartition(encode(said))
+    lead, other, trail = lead + b'"', text[1:-1] + b"?", b'"' + trail
+    mid, found, tail = trail.partition(counts)
+    if found:
+        head = lead
+        more = decode_more(b"".join((head, other, mid, _TOLD, tail)))
     else:
-        lead, _, mid = lead.rpartition(counts)
-        other = lead + _TOLD + mid + text + trail
-    more = decode_more(other)
-    found = _text(more) == said + "?" and bytes(more.usageMetadata) == _TOLD
-    return Counted(b"data: " + lead, mid, trail + end, text_first, counts, usage, channel) if found else None
+        head, _, mid = lead.rpartition(counts)
+        tail = trail
+        more = decode_more(b"".join((head, _TOLD, mid, other, tail)))
+    if _text(more) != said + "?" or more.usageMetadata != _SAID or usage == _SAID:
+        return None
+    return Counted(b"data: " + head, mid, tail + end, bool(found), counts, usage, channel)
 
 
 def _text(more: More) -> str:
