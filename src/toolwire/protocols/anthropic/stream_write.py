@@ -27,7 +27,19 @@ from toolwire.failures import TRUNCATED
 from toolwire.ir import Call, Failure, Finish, HostedCall, HostedResult, Part, Reasoning, Refusal, Text, Usage, place
 from toolwire.loss import Ledger
 from toolwire.protocols.anthropic.details.hosted import Searches
-from toolwire.protocols.anthropic.details.open_part import OpenPart, PartEvent, head_of, speaks, stale
+from toolwire.protocols.anthropic.details.open_part import (
+    END,
+    START,
+    STOP,
+    TEXT,
+    THOUGHT,
+    OpenPart,
+    PartEvent,
+    head_of,
+    speaks,
+    stale,
+    start_of,
+)
 from toolwire.protocols.anthropic.details.stamp import is_own, own_seal
 from toolwire.protocols.anthropic.errors import write_error
 from toolwire.protocols.anthropic.names import NAME, RAW
@@ -136,7 +148,7 @@ class StreamWriter:
             "stop_sequence": None,
             "usage": write_usage(usage, self._ledger),
         }
-        return named("message_start", encode({"type": "message_start", "message": message}))
+        return b'event: message_start\ndata: {"type":"message_start","message":' + encode(message) + b"}\n\n"
 
     def usage(self, event: UsageUpdate) -> bytes:
         self._usage = event.usage
@@ -149,15 +161,18 @@ class StreamWriter:
 
     def end(self, event: ResponseEnd) -> bytes:
         self._over = True
-        out = [self._stop() if self._holder is not None else b"", self._released(True)]
-        out.append(self._blocks_of(self._searches.last(self._finish, self._id)))
+        out = self._stop() if self._holder is not None else b""
+        if self._waiting:
+            out += self._released(True)
+        more = self._searches.last(self._finish, self._id)
+        if more:
+            out += self._blocks_of(more)
         finish = write_finish(self._finish or Finish("stop"), self._refused, self._ledger)
         if finish["stop_details"] is None:
             del finish["stop_details"]
         usage = write_usage(self._usage, self._ledger, self._searches.used)
-        delta = {"type": "message_delta", "delta": finish, "usage": usage}
-        out += [named("message_delta", encode(delta)), b'event: message_stop\ndata: {"type":"message_stop"}\n\n']
-        return b"".join(out)
+        delta = b'event: message_delta\ndata: {"type":"message_delta","delta":' + encode(finish)
+        return out + delta + b',"usage":' + encode(usage) + END
 
     def failed(self, event: ResponseFailed) -> bytes:
         self._over = True
@@ -174,29 +189,30 @@ class StreamWriter:
     # --- parts: each takes the wire when it has something to say and nobody else holds it ---
 
     def part(self, event: PartEvent) -> bytes:
-        index = event.index
+        index, kind = event.index, type(event)
         self._growing = None
         if isinstance(event, PartStart):
             if event.choice != 0:
                 what = f"answer {event.choice} was left out"
                 self._ledger.note("no-counterpart", None, what, "there is one answer only")
                 return b""
-            self._parts[index] = OpenPart(event.part)
-        state = self._parts.get(index)
-        if state is None:
+            state = self._parts[index] = OpenPart(event.part)
+        elif (found := self._parts.get(index)) is not None:
+            state = found
+        else:
             return b""
-        if index in self._waiting:
+        out, holder = b"", self._holder
+        if self._waiting and index in self._waiting:
             self._waiting[index].append(event)
             return b""
-        out = b""
-        if self._holder is not None and self._holder != index and speaks(state, event):
-            if isinstance(self._parts[self._holder].part, (Call, HostedCall)):
+        if holder is not None and holder != index and speaks(state, event):
+            if isinstance(self._parts[holder].part, (Call, HostedCall)):
                 self._waiting[index] = [event]
                 return b""
             # Text and thinking can go on in another block; a call cannot.
             out = self._stop()
-        out += _PARTS[type(event)](self, state, event)
-        if isinstance(event, PartEnd):
+        out += _PARTS[kind](self, state, event)
+        if kind is PartEnd:
             self._parts.pop(index, None)
             if self._waiting and self._holder is None:
                 out += self._released(False)
@@ -227,15 +243,14 @@ class StreamWriter:
         state.block, self._blocks = self._blocks, self._blocks + 1
         state.head = head_of(state)
         self._holder = index
-        start = {"type": "content_block_start", "index": state.block, "content_block": block}
-        return named("content_block_start", encode(start))
+        return START + str(state.block).encode() + b',"content_block":' + encode(block) + b"}\n\n"
 
     def _stop(self) -> bytes:
         """Close the block that is open."""
         assert self._holder is not None
         state = self._parts[self._holder]
         number, state.block, self._holder = state.block, -1, None
-        return b'event: content_block_stop\ndata: {"type":"content_block_stop","index":%d}\n\n' % number
+        return STOP + str(number).encode() + b"}\n\n"
 
     def _delta(self, state: OpenPart, delta: Object) -> bytes:
         event = {"type": "content_block_delta", "index": state.block, "delta": delta}
@@ -253,10 +268,7 @@ class StreamWriter:
             state.seal = part.seal
             return self.text(state, TextDelta(event.index, part.text)) if part.text and not part.hidden else b""
         if isinstance(part, Call):
-            if part.seal is not None:
-                self._ledger.note("seal-dropped", place(part), "the seal of a call was taken off")
-            start = replace(part, arguments="", kind="function", seal=None, origin=stale(part))
-            return self._call(state, event.index, part.arguments, write_part(start, self._ledger, True))
+            return self._call(state, event.index, part.arguments, start_of(part, self._ledger))
         if isinstance(part, HostedCall):
             self._searches.called(part)
             begun = replace(part, arguments="", origin=stale(part))
@@ -275,7 +287,8 @@ class StreamWriter:
         if block is None:
             del self._parts[index]
             return b""
-        out = self._begin(index, state, block | {"input": {}})
+        block["input"] = {}
+        out = self._begin(index, state, block)
         return out + self.arguments(state, ArgumentsDelta(index, arguments))
 
     def text(self, state: OpenPart, event: TextDelta) -> bytes:
@@ -284,11 +297,9 @@ class StreamWriter:
             return b""
         out = b""
         if state.block < 0:
-            thought: Object = {"type": "thinking", "thinking": "", "signature": ""}
-            empty = thought if isinstance(state.part, Reasoning) else {"type": "text", "text": ""}
-            searches = self._searches
-            out = self._blocks_of(searches.settled()) if searches.waits and isinstance(state.part, Text) else b""
-            out += self._begin(event.index, state, empty)
+            if self._searches.waits and isinstance(state.part, Text):
+                out = self._blocks_of(self._searches.settled())
+            out += self._begin(event.index, state, THOUGHT if isinstance(state.part, Reasoning) else TEXT)
         if self._searches.quotes and isinstance(state.part, Text):
             state.pieces.append(event.text)
         else:
@@ -325,7 +336,7 @@ class StreamWriter:
         wire = write_citation(event.citation, said, self._ledger, True)
         if wire is None:
             return b""
-        out = self._begin(event.index, state, {"type": "text", "text": ""}) if state.block < 0 else b""
+        out = self._begin(event.index, state, TEXT) if state.block < 0 else b""
         return out + self._delta(state, {"type": "citations_delta", "citation": wire})
 
     def part_end(self, state: OpenPart, event: PartEnd) -> bytes:
@@ -358,7 +369,7 @@ class StreamWriter:
             return self._begin(index, state, {"type": "redacted_thinking", "data": value})
         out = b""
         if state.block < 0:
-            out = self._begin(index, state, {"type": "thinking", "thinking": "", "signature": ""})
+            out = self._begin(index, state, THOUGHT)
         return out + self._delta(state, {"type": "signature_delta", "signature": value})
 
     def _whole(self, state: OpenPart, index: int) -> bytes:

@@ -201,7 +201,7 @@ class Searches:
         self.used: list[str] = []
         self.quotes = request is None or bool(tools)
         """May a citation come that names its place in the text alone?"""
-        self._asked = any(tool.tool == "web_search" for tool in tools)
+        self._asked = bool(tools) and any(tool.tool == "web_search" for tool in tools)
         self._owed: dict[str, Part] = {}
         self._cited: dict[str, str] = {}
 

@@ -5,9 +5,20 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from toolwire.events import ArgumentsDelta, CitationDelta, PartEnd, PartStart, SealDelta, TextDelta
-from toolwire.ir import Call, HostedCall, HostedResult, Origin, Part, Reasoning, Refusal, Seal, Text
+from toolwire.ir import Call, HostedCall, HostedResult, Origin, Part, Reasoning, Refusal, Seal, Text, place
+from toolwire.loss import Ledger
+from toolwire.protocols.anthropic.names import NAME
+from toolwire.protocols.anthropic.parts import write_part
+from toolwire.wire import Object
 
 PartEvent = PartStart | TextDelta | ArgumentsDelta | SealDelta | CitationDelta | PartEnd
+
+TEXT: Object = {"type": "text", "text": ""}
+THOUGHT: Object = {"type": "thinking", "thinking": "", "signature": ""}
+"""Blocks that begin."""
+START = b'event: content_block_start\ndata: {"type":"content_block_start","index":'
+STOP = b'event: content_block_stop\ndata: {"type":"content_block_stop","index":'
+END = b'}\n\nevent: message_stop\ndata: {"type":"message_stop"}\n\n'
 
 _TEXT = '"text_delta","text":'
 _THOUGHT = '"thinking_delta","thinking":'
@@ -33,6 +44,17 @@ class OpenPart:
 def stale(part: Part) -> Origin | None:
     """The origin of a part that is written piece by piece: for its unknown keys, not for its JSON."""
     return replace(part.origin, intact=False) if part.origin is not None else None
+
+
+def start_of(call: Call, ledger: Ledger) -> Object | None:
+    """The block with which a call begins; one that another wire told plainly is written at one go."""
+    own = call.origin is not None and call.origin.protocol == NAME
+    if not own and not call.item and call.cache is None and call.seal is None:
+        return {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
+    if call.seal is not None:
+        ledger.note("seal-dropped", place(call), "the seal of a call was taken off")
+    start = replace(call, arguments="", kind="function", seal=None, origin=stale(call))
+    return write_part(start, ledger, True)
 
 
 def head_of(state: OpenPart) -> bytes:
