@@ -249,12 +249,9 @@ class Request(Incoming):
         return line.full is None
 
     def _put_otherwise(self, data: bytes) -> bool:
-        size = len(data)
-        if 0 < size <= LARGE:
-            _heads[size] = b"%x\r\n" % size
         if data:
             self._put(data, True)
-        if size > LARGE:
+        if len(data) > LARGE:
             self._large = True
             return False
         return self._line.full is None
@@ -274,7 +271,7 @@ class Request(Incoming):
         if self._bare:
             data = b""
         elif self._chunked:
-            data = b"%x\r\n%b\r\n" % (len(data), data) if data else b""
+            data = _chunk(data) if data else b""
             data = data if more else data + b"0\r\n\r\n"
         head, self._head, self.begun = self._head, b"", True
         if not more and (self._promised is None or self._bare or self._promised == str(self.sent)):
@@ -326,6 +323,16 @@ class Request(Incoming):
         self._left = self.task if cancels else None
         if self.gone and self._left is not None:
             self._left.cancel()
+
+
+def _chunk(data: bytes) -> bytes:
+    size = len(data)
+    head = _heads.get(size)
+    if head is None:
+        head = b"%x\r\n" % size
+        if size <= LARGE:
+            _heads[size] = head
+    return head + data + b"\r\n"
 
 
 def _harmless(headers: Mapping[str, str]) -> dict[str, str]:
