@@ -33,10 +33,11 @@ from toolwire.resent import MEMORY
 from toolwire.room import Context, Room
 from toolwire.rounds import Rounds
 from toolwire.steps import heeding, hosted, restoring, taking
-from toolwire.steps.answers import AnswerSteps, Way
+from toolwire.steps.answers import AnswerSteps
 from toolwire.steps.naming import AS_DECLARED
 from toolwire.steps.outward import NONE_TAKEN, outbound
 from toolwire.steps.slots import slots_between
+from toolwire.steps.way import Way
 from toolwire.steps.whole import answered, stays
 from toolwire.streaming import StreamTranslation
 from toolwire.wire import Malformed, Object, decode, encode

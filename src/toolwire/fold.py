@@ -65,16 +65,17 @@ class _Growing(Struct, eq=False):
         return replace(part, **fields) if fields else part
 
 
-class Fold:
+class Fold(Struct, eq=False):
     """Takes the events of one stream; `response` is the whole answer so far."""
 
-    def __init__(self) -> None:
-        self._start = ResponseStart()
-        self._parts: dict[int, _Growing] = {}
-        self._finishes: dict[int, Finish] = {}
-        self.usage: Usage | None = None
-        self.failure: Failure | None = None
-        self.ended = False
+    _start: ResponseStart = ResponseStart()
+    _parts: dict[int, _Growing] = {}
+    _finishes: dict[int, Finish] = {}
+    usage: Usage | None = None
+    failure: Failure | None = None
+    ended: bool = False
+    sealed: bool = False
+    """Was there a seal, or thinking, which may have one?"""
 
     def add(self, event: Event) -> None:
         taken = _TAKEN.get(type(event))
@@ -89,13 +90,17 @@ class Fold:
         self._parts[event.index].pieces.append(event.text)
 
     def _start_part(self, event: PartStart) -> None:
-        self._parts[event.index] = _Growing(event.part, event.choice)
+        part = event.part
+        self._parts[event.index] = _Growing(part, event.choice)
+        if type(part) is Reasoning or getattr(part, "seal", None) is not None:
+            self.sealed = True
 
     def _end_part(self, event: PartEnd) -> None:
         self._parts[event.index].incomplete = event.incomplete
 
     def _seal(self, event: SealDelta) -> None:
         self._parts[event.index].seal = event.seal
+        self.sealed = True
 
     def _citation(self, event: CitationDelta) -> None:
         self._parts[event.index].citations.append(event.citation)

@@ -100,10 +100,12 @@ class StreamTranslation:
     @property
     def kept(self) -> Mapping[str, bytes]:
         """What to keep for the client of those choices that have ended, by id."""
-        fold = self._fold
+        fold, steps = self._fold, self._steps
         if fold is None:
             return NOTHING
-        return self._exchange.kept(fold.response, self._steps, self.rounds, fold.ended, self._seal)
+        if self.rounds is None and not fold.sealed and (steps is None or not steps.renamed):
+            return NOTHING  # the client has all of it
+        return self._exchange.kept(fold.response, steps, self.rounds, fold.ended, self._seal)
 
     @property
     def paused(self) -> bool:

@@ -29,30 +29,11 @@ from toolwire.events import (
 )
 from toolwire.ir import Call, Failure, Finish, Part, Reasoning, Seal, Text, changed, place
 from toolwire.loss import Ledger
-from toolwire.policy.back import UNDONE, Refused, Undo
-from toolwire.room import Room
+from toolwire.policy.back import UNDONE, Refused
 from toolwire.steps.growing import Growing
-from toolwire.steps.naming import FREEFORM, Plan
+from toolwire.steps.naming import FREEFORM
 from toolwire.steps.slots import Slots
-
-
-class Way(Struct, frozen=True):
-    """What the way back needs to know."""
-
-    client: Room
-    provider: Room
-    plan: Plan
-    taken: frozenset[str]
-    """Call ids that the conversation already has."""
-    seed: str = ""
-    maker: str = ""
-    known_request: bool = True
-    keeps: bool = False
-    """Is what the client has no slot for kept, by the id of a call?"""
-    stamps: bool = False
-    """Must seals name their maker even where the client speaks the provider's protocol?"""
-    undo: Undo = UNDONE
-    """What an operator's rules did to the tools."""
+from toolwire.steps.way import Way
 
 
 class AnswerSteps(Struct, eq=False):
@@ -78,6 +59,8 @@ class AnswerSteps(Struct, eq=False):
     """Sealed parts whose choice has not ended: only then it is known whether there is a call to keep them by."""
     used: dict[str, None] = {}
     """Ids of the calls so far."""
+    renamed: bool = False
+    """Did a call have another id?"""
 
     @property
     def calls(self) -> dict[int, list[Call]]:
@@ -287,6 +270,7 @@ class AnswerSteps(Struct, eq=False):
             id = ids.made("call_", way.seed, len(way.taken.union(self.used)), call.name)
             self.ledger.note("id-added", place(call), f"the call of `{call.name}` has the id `{id}`")
         elif known or not ids.legal(id, rules.id_pattern, rules.id_limit):
+            self.renamed = True
             salt = f"#{len(way.taken.union(self.used))}" if known else ""
             spelled = "" if salt else ids.spelled(id, rules.id_pattern, rules.id_limit)
             id = spelled or ids.rewritten(id, rules.id_pattern, min(rules.id_limit, ids.SAFE_LENGTH), salt)

@@ -9,8 +9,9 @@ from toolwire.ids import legal
 from toolwire.ir import Call, Choice, Finish, Origin, Part, Response, Text
 from toolwire.policy.back import UNDONE
 from toolwire.room import Rules
-from toolwire.steps.answers import AnswerSteps, Way
+from toolwire.steps.answers import AnswerSteps
 from toolwire.steps.naming import Plan
+from toolwire.steps.way import Way
 from toolwire.wire import is_object_text
 
 _UNSAID = ("stop", "other")
