@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from operator import methodcaller
 from types import MappingProxyType
 
 from msgspec.structs import replace
@@ -82,39 +81,26 @@ def read_request(body: Object) -> Request:
     if instructions is not None:
         told = Origin(NAME, (None, "instructions"), instructions)
         system = (Text(instructions, (), None, None, told),)
-    items = body.get("input")
-    kinds = _kinds(items)
     tools = take_list(body, "tools", None)
     offered = () if tools is None else read_tools(tools, (None, "tools"), reading)
     if "max_tool_calls" in body:
         offered, limits = read_limits(body, offered)
         known |= limits
+    model = take_text(body, "model", None) or ""
+    turns, refers = read_input(body.get("input"), (None, "input"), reading)
     return Request(
-        take_text(body, "model", None) or "",
+        model,
         system,
-        read_input(items, (None, "input"), reading, kinds),
+        turns,
         offered,
         read_choice(body.get("tool_choice"), (None, "tool_choice"), reading),
         take_bool(body, "stream", None) if "stream" in body else None,
         settings,
         # Earlier turns that the provider holds: an answer, a conversation, or items that are only referred to.
-        "item_reference" in kinds or bool(body.get("previous_response_id") or body.get("conversation")),
+        refers or bool(body.get("previous_response_id") or body.get("conversation")),
         _origin(body, known, reading),
         tuple(reading.strays),
     )
-
-
-_kind = methodcaller("get", "type")
-
-
-def _kinds(items: Json) -> list[Json]:
-    """The types of all items, so that one look over them serves several questions."""
-    try:
-        return list(map(_kind, items))
-    except (AttributeError, TypeError):
-        # Some of them are no items.
-        pass
-    return [item.get("type") for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
 def _origin(body: Object, said: frozenset[str], reading: Reading) -> Origin:
@@ -128,21 +114,34 @@ def _origin(body: Object, said: frozenset[str], reading: Reading) -> Origin:
     return Origin(NAME, None, body, extra)
 
 
-def read_input(value: Json, path: Path, reading: Reading, kinds: list[Json]) -> tuple[Turn, ...]:
+def read_input(value: Json, path: Path, reading: Reading) -> tuple[tuple[Turn, ...], bool]:
+    """The turns, and whether some of them are only referred to."""
     if value is None:
-        return ()
+        return (), False
     if value.__class__ is str:
         origin = Origin(NAME, path, value)
-        return (Turn("user", (Text(value, origin=origin),), origin=origin),)
+        return (Turn("user", (Text(value, origin=origin),), origin=origin),), False
     items = value if value.__class__ is list else as_list(value, path)
-    elsewhere = _run_elsewhere(items) if "shell_call" in kinds else []
     turns: list[Turn] = []
     for number, item in enumerate(items):
+        turn = read_ordinary(item, (path, number)) if item.__class__ is dict else None
+        if turn is None:
+            return _read_mixed(items, turns, path, reading)
+        turns.append(turn)
+    return tuple(turns), False
+
+
+def _read_mixed(items: list[Json], turns: list[Turn], path: Path, reading: Reading) -> tuple[tuple[Turn, ...], bool]:
+    """The same where not all items are ordinary; the first turns are read already."""
+    kinds = [item.get("type") for item in items if isinstance(item, dict)]
+    elsewhere = _run_elsewhere(items) if "shell_call" in kinds else []
+    # A result may answer a call that the provider ran: then none is ordinary.
+    turns = [] if elsewhere else turns
+    for number, item in enumerate(items[len(turns) :], len(turns)):
         at = (path, number)
-        # A result may answer a call that the provider ran: then none is ordinary.
         turn = read_ordinary(item, at) if item.__class__ is dict and not elsewhere else None
         turns.append(read_turn(as_object(item, at), at, reading, elsewhere) if turn is None else turn)
-    return tuple(turns)
+    return tuple(turns), "item_reference" in kinds
 
 
 def _run_elsewhere(items: list[Json]) -> list[Json]:

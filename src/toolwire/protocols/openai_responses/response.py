@@ -164,13 +164,12 @@ def opened(id: str, model: str, created: int | None, context: Context, given: bo
     """An answer in progress: every key that clients insist on, and what the request said. `given`: its id is one that
     a provider of this protocol gave."""
     out = blank()
-    out.update(begun(id, model, created, context, given))
+    begin(out, id, model, created, context, given)
     return out
 
 
-def begun(id: str, model: str, created: int | None, context: Context, given: bool) -> Object:
-    """What is known of an answer at its beginning: its names, and what the request said."""
-    out: Object = {}
+def begin(out: Object, id: str, model: str, created: int | None, context: Context, given: bool) -> None:
+    """Put in what is known of an answer at its beginning: its names, and what the request said."""
     request = context.request
     origin = None if request is None else request.origin
     if origin is not None and origin.protocol == NAME:
@@ -183,7 +182,6 @@ def begun(id: str, model: str, created: int | None, context: Context, given: boo
     out["id"] = _id(id, "" if given and id else context.seed)
     out["created_at"] = context.now if created is None else created
     out["model"] = model or (request.model if request is not None else "")
-    return out
 
 
 def _id(id: str, seed: str) -> str:

@@ -34,7 +34,7 @@ from toolwire.protocols.openai_responses.details.stream_open import open_item
 from toolwire.protocols.openai_responses.errors import stream_error
 from toolwire.protocols.openai_responses.names import NAME, UNFINISHED
 from toolwire.protocols.openai_responses.parts import own
-from toolwire.protocols.openai_responses.response import begun, close, waits_for_thought, write_usage
+from toolwire.protocols.openai_responses.response import begin, close, waits_for_thought, write_usage
 from toolwire.room import Context
 from toolwire.sse import bare, named
 from toolwire.wire import Object, encode
@@ -126,7 +126,8 @@ class StreamWriter(Struct, eq=False):
 
     def _begin(self, event: Event) -> bytes:
         assert isinstance(event, ResponseStart)
-        known = begun(event.id, event.model, event.created, self._context, self._ledger.source == NAME)
+        known: Object = {}
+        begin(known, event.id, event.model, event.created, self._context, self._ledger.source == NAME)
         if own(event.origin):
             known.update(event.origin.extra)  # type: ignore[union-attr]
         return self._announce(known)
@@ -146,6 +147,12 @@ class StreamWriter(Struct, eq=False):
         self._said = said = tuple(map(encode, form.said(known)))
         return form.announced % (next(numbers), *said, next(numbers), *said)
 
+    def _announce_unknown(self) -> bytes:
+        """The beginning of an answer that ends without one."""
+        known: Object = {}
+        begin(known, "", "", None, self._context, False)
+        return self._announce(known)
+
     def _told(self, response: Object) -> bytes:
         """The end, with the answer as it is then."""
         if self._form is None:
@@ -157,7 +164,7 @@ class StreamWriter(Struct, eq=False):
         if self._think:
             out.append(self._empty_thought())
         if self._response is None:
-            out.insert(0, self._announce(begun("", "", None, self._context, False)))
+            out.insert(0, self._announce_unknown())
         response = self._response or {}
         self._fill(response)
         close(response, self._finish, self._refused, self._ledger, self._context)
@@ -177,7 +184,7 @@ class StreamWriter(Struct, eq=False):
         self._ended = True
         head = b""
         if self._response is None:
-            head = self._announce(begun("", "", None, self._context, False))
+            head = self._announce_unknown()
         response = {**(self._response or {}), "status": "failed", "error": stream_error(failure)}
         self._fill(response)
         return head + self._told(response)
