@@ -7,6 +7,8 @@ The last chunk always holds parts, a finishReason and the usage, because the SDK
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec.structs import replace
 
 from toolwire.events import (
@@ -68,9 +70,23 @@ class _Part:
         self.citations: list[Citation] = []
         self.seal: Seal | None = None
         self.waiting: list[bytes] = []
-        self.form = b""
-        """A chunk with a gap for more text, once nothing stands before it in the line: nothing ever will again."""
+        self.form = (b"", b"")
+        """What stands around more text in its chunk, once nothing stands before it in the line: nothing ever will."""
         self.ended = False
+
+    def more(self, text: str) -> bytes:
+        """More text of a part that has its form."""
+        self.pieces.append(text)
+        head, tail = self.form
+        return head + encode(text) + tail
+
+    def held(self, text: str) -> bytes:
+        """More arguments, which are told at the end."""
+        self.pieces.append(text)
+        return b""
+
+
+_HEAD = b'data: {"candidates":[{"content":{"parts":[{"text":'
 
 
 class _Candidate:
@@ -114,14 +130,18 @@ class StreamWriter:
             return self._own(event, frame)
         if isinstance(event, TextDelta):
             growing, text = self._parts[event.index], event.text
-            if growing.form and text:
-                growing.pieces.append(text)
-                return growing.form % encode(text)
-            return self._delta(growing, text)
+            return growing.more(text) if growing.form[0] and text else self._delta(growing, text)
         if isinstance(event, ArgumentsDelta):
-            self._parts[event.index].pieces.append(event.text)
-            return b""
+            return self._parts[event.index].held(event.text)
         return self._other(event)
+
+    def grower(self, kind: type, index: int) -> Callable[[str], bytes] | None:
+        growing = self._parts.get(index)
+        if growing is None:
+            return None
+        if kind is ArgumentsDelta:
+            return growing.held
+        return growing.more if growing.form[0] else None
 
     def _other(self, event: Event) -> bytes:
         match event:
@@ -197,10 +217,10 @@ class StreamWriter:
         growing.pieces.append(text)
         if not isinstance(growing.part, _PROSE) or not text:
             return b""
-        head = b'data: {"candidates":[{"content":{"parts":[{"text":%b'
-        end = b',"thought":true' if growing.thought else b""
-        form = head + end + self._tail(growing.choice).replace(b"%", b"%%")
-        frame = form % encode(text)
+        tail = self._tail(growing.choice)
+        if growing.thought:
+            tail = b',"thought":true' + tail
+        frame = _HEAD + encode(text) + tail
         if waits:
             return frame
         line = self._open(growing.choice).line
@@ -211,7 +231,7 @@ class StreamWriter:
             growing.waiting.append(frame)
             frame, growing.waiting = b"".join(growing.waiting), []
         if line:
-            growing.form = form
+            growing.form = (_HEAD, tail)
         return frame
 
     def _tail(self, choice: int) -> bytes:
