@@ -53,7 +53,7 @@ def object_of(body: Body, options: Options, tools: bytes = b"") -> Object:
     return as_object(parsed(body, options), None)
 
 
-_BEGINNING = 64
+_BEGINNING = 24
 """Bytes of a list by which it is looked for: a longer word is found faster, up to here."""
 
 

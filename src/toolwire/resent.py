@@ -37,16 +37,19 @@ class Memory:
 
     def _forget(self) -> None:
         self._size = 0
+        self._last: tuple[bytes, list[Json] | None] = (b"", None)
         self._lists: dict[bytes, list[Json]] = {}
         # The rest goes by the identity of what it was made of, which is kept with it.
         self._kept: dict[int, Any] = {}
         self._read: dict[tuple[int, str], tuple[list[Json], Tools, list[Stray]]] = {}
         self._fitting: dict[tuple[int, Hashable], tuple[Tools, object, frozenset[str]]] = {}
         self._written: dict[tuple[int, Hashable], tuple[Tools, Any, Notes]] = {}
-        self._spelled: dict[int, tuple[Json, Raw]] = {}
+        self._spelled: dict[tuple[int, str], tuple[Json, Raw]] = {}
 
     def decoded(self, data: bytes) -> list[Json] | None:
         """The list that these bytes spell, always the same one; None where they are no list, or too long to keep."""
+        if data == self._last[0]:  # comparing costs less than a digest
+            return self._last[1]
         found = self._lists.get(data)
         if found is None and data.startswith(b"[") and len(data) <= LONGEST:
             found = decode(data)
@@ -54,6 +57,7 @@ class Memory:
                 self._forget()
             self._size += len(data)
             self._lists[data] = self._kept[id(found)] = found
+        self._last = (data, found)
         return found
 
     def _keeps(self, thing: object) -> bool:
@@ -101,15 +105,24 @@ class Memory:
 
     def spelled(self, wire: Json) -> Raw | None:
         """The bytes of a list that is kept."""
-        known = self._spelled.get(id(wire))
+        known = self._spelled.get((id(wire), ""))
         if known is not None and known[0] is wire:
             return known[1]
-        if not self._keeps(wire):
-            return None
-        data = encode(wire)
-        self._size += len(data)
-        self._spelled[id(wire)] = wire, Raw(data)
-        return Raw(data)
+        return self._spell(wire, "", wire) if self._keeps(wire) else None
+
+    def told(self, wire: list[Json], room: str, tell: Callable[[list[Json]], list[Json]]) -> Json:
+        """A list as a room tells it back to its client; its bytes, if it is kept."""
+        known = self._spelled.get((id(wire), room))
+        if known is not None and known[0] is wire:
+            return known[1]
+        told = tell(wire)
+        return self._spell(wire, room, told) if self._keeps(wire) else told
+
+    def _spell(self, wire: Json, room: str, told: Json) -> Raw:
+        data = Raw(encode(told))
+        self._size += len(bytes(data))
+        self._spelled[id(wire), room] = wire, data
+        return data
 
 
 MEMORY = Memory()

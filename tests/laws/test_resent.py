@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from laws.test_acceptable import BODIES, MODELS
+from material import sample_streams
 from toolwire.bodies import object_of
 from toolwire.exchange import Exchange, Translation
 from toolwire.gateway.bodies import Peek, peeked
@@ -82,6 +83,31 @@ def _declared(source: str, schemas: list[Any], marked: bool) -> dict[str, Any]:
 def test_nothing_is_different_for_any_tools(source: str, target: str, schemas: list[Any], marked: bool) -> None:
     for model in MODELS[target]:
         _is_the_same(source, target, model, encode({"model": "m", **_declared(source, schemas, marked)}))
+
+
+ANSWER = {
+    "id": "chatcmpl-1",
+    "object": "chat.completion",
+    "created": 1767225600,
+    "model": "m",
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": "Done."}, "finish_reason": "stop"}],
+}
+
+
+@pytest.mark.parametrize("schemas", [[PLAIN], [PLAIN, *ODD]])
+def test_answers_that_tell_the_tools_tell_the_same(schemas: list[Any]) -> None:
+    source, body = "openai-responses", encode({"model": "m", **_declared("openai-responses", schemas, False)})
+    tools = bytes((peeked(body) or Peek()).tools)
+    stream = b"".join(path.read_bytes() for path in sample_streams("openai_chat") if path.stem == "text")
+    assert stream
+    told = set()
+    for known in (b"", tools, tools, b""):
+        exchange = Exchange(ROOMS[source], ROOMS["openai-chat"], Options(model="m", now=1, seed="s"))
+        exchange.tools = known
+        exchange.request(body)
+        flow = exchange.stream()
+        told.add((exchange.response(encode(ANSWER)).body, flow.feed(stream) + flow.close()))
+    assert len(told) == 1
 
 
 TOOLS = b'[{"name": "a", "n": 1.50}]'
