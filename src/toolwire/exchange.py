@@ -38,7 +38,7 @@ from toolwire.steps.naming import AS_DECLARED
 from toolwire.steps.outward import NONE_TAKEN, outbound
 from toolwire.steps.slots import slots_between
 from toolwire.steps.way import Way
-from toolwire.steps.whole import answered, stays
+from toolwire.steps.whole import answered, at_once
 from toolwire.streaming import StreamTranslation
 from toolwire.wire import Malformed, Object, decode, encode
 
@@ -298,11 +298,15 @@ class Exchange:
             return self._refused(response.failure, ledger)
         if rounds is not None and (rounds.taken or rounds.resumptions):
             response = fold(self._told)
-        steps, shown, seed, keeps = None, response, self.options.seed or response.id, self.keeps
+        steps, shown, seed, keeps = None, None, self.options.seed or response.id, self.keeps
         renames = rounds is not None or self._plan is not AS_DECLARED or self._undo is not UNDONE
-        if crossing and not renames and self._request is not None and stays(response, client.rules, self._taken):
+        if crossing and not renames and self._request is not None:
+            shown = at_once(response, client.rules, self._taken, seed, ledger, not keeps)
+        if shown is not None:
             keeps = False  # there is nothing in it that its client cannot carry
-        elif crossing or self.alters:
+        elif not crossing and not self.alters:
+            shown = response
+        else:
             steps = self._steps(seed, ledger)
             shown = answered(response, steps)
             if steps.failure is not None:

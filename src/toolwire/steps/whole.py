@@ -7,9 +7,10 @@ from msgspec.structs import replace
 from toolwire.fold import fold, unfold
 from toolwire.ids import legal
 from toolwire.ir import Call, Choice, Finish, Origin, Part, Response, Text
+from toolwire.loss import Ledger
 from toolwire.policy.back import UNDONE
 from toolwire.room import Rules
-from toolwire.steps.answers import AnswerSteps
+from toolwire.steps.answers import AnswerSteps, added_id
 from toolwire.steps.naming import Plan
 from toolwire.steps.way import Way
 from toolwire.wire import is_object_text
@@ -21,28 +22,53 @@ _CUTS = ("length", "context")
 _TOLD_ANEW = frozenset({*_UNSAID, *_CUTS})
 
 
-def stays(response: Response, rules: Rules, taken: frozenset[str]) -> bool:
-    """Is it for this client as it came, where names stay? One answer of text and calls of functions, whole and without
-    seals, with ids that it can have. Told in one pass, because most answers are such."""
+def at_once(
+    response: Response, rules: Rules, taken: frozenset[str], seed: str, ledger: Ledger, adds: bool
+) -> Response | None:
+    """The answer for a client for whom names stay, if there is one of text and calls, whole and without seals: as it
+    came, or with an id for its call (where it `adds` one). None for any other. Most are such."""
     choices = response.choices
-    if len(choices) != 1:
-        return False
-    choice = choices[0]
+    called = _called(choices[0], rules, taken) if len(choices) == 1 else None
+    if not called:
+        return response if called is not None else None
+    finish = choices[0].finish
+    if called == _WITHOUT_ID:
+        uncut = finish is not None and finish.kind not in _CUTS
+        return _with_id(response, choices[0], taken, seed, ledger) if adds and uncut else None
+    if "" in called or (finish is not None and finish.kind in _TOLD_ANEW):
+        return None
+    return response if len(called) == 1 or len(set(called)) == len(called) else None
+
+
+_WITHOUT_ID = [""]
+
+
+def _called(choice: Choice, rules: Rules, taken: frozenset[str]) -> list[str] | None:
+    """The ids of its calls, each one that this client can have, or none; None where not all parts are so simple."""
     called: list[str] = []
     for part in choice.parts:
         if type(part) is Call:
             id = part.id
             if part.kind != "function" or part.seal is not None or part.incomplete or id in taken:
-                return False
-            if not legal(id, rules.id_pattern, rules.id_limit):
-                return False
+                return None
+            if id and not legal(id, rules.id_pattern, rules.id_limit):
+                return None
             called.append(id)
         elif type(part) is not Text or part.seal is not None:
-            return False
-    if not called:
-        return True
-    finish = choice.finish
-    return (finish is None or finish.kind not in _TOLD_ANEW) and (len(called) == 1 or len(set(called)) == len(called))
+            return None
+    return called
+
+
+def _with_id(response: Response, choice: Choice, taken: frozenset[str], seed: str, ledger: Ledger) -> Response:
+    """An answer whose only call has no id."""
+    parts: list[Part] = []
+    for part in choice.parts:
+        if type(part) is Call:
+            id = added_id(part, seed, len(taken), ledger)
+            part = replace(part, id=id)
+        parts.append(part)
+    told = Choice(choice.index, tuple(parts), _told_of_calls(choice.finish), choice.origin)
+    return replace(response, choices=(told,))
 
 
 def answered(response: Response, steps: AnswerSteps) -> Response:
@@ -104,13 +130,17 @@ def _recalled(choice: Choice, steps: AnswerSteps) -> Choice:
             called, alike = True, alike and call is part
             part = call
         parts.append(part)
-    finish = choice.finish
-    if called and finish is not None and finish.kind in _UNSAID:
-        # An ending with calls is told so, whatever the provider calls it.
-        finish = Finish("calls", finish.raw, "", "", finish.origin)
-    elif alike:
+    finish = _told_of_calls(choice.finish) if called else choice.finish
+    if alike and finish is choice.finish:
         return choice
     return Choice(choice.index, tuple(parts), finish, choice.origin)
+
+
+def _told_of_calls(finish: Finish | None) -> Finish | None:
+    """An ending with calls is told so, whatever the provider calls it."""
+    if finish is None or finish.kind not in _UNSAID:
+        return finish
+    return Finish("calls", finish.raw, "", "", finish.origin)
 
 
 def _loosened(origin: Origin | None) -> Origin | None:
