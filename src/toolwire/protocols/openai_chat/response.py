@@ -23,6 +23,7 @@ from toolwire.ir import (
 )
 from toolwire.loss import Ledger
 from toolwire.protocols.openai_chat import names
+from toolwire.protocols.openai_chat.details.calls import write_call
 from toolwire.protocols.openai_chat.details.message import Spoken, read_message
 from toolwire.protocols.openai_chat.details.plain import read_plain_answer, write_plain_answer
 from toolwire.protocols.openai_chat.errors import failure_body, read_failure
@@ -33,7 +34,7 @@ from toolwire.protocols.openai_chat.parts import (
     write_citation,
     write_media,
 )
-from toolwire.protocols.openai_chat.tools import is_legacy, write_call
+from toolwire.protocols.openai_chat.tools import is_legacy
 from toolwire.reading import Reading, finished, glancing
 from toolwire.room import Context, Glance
 from toolwire.wire import (

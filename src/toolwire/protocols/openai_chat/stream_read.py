@@ -13,6 +13,7 @@ from toolwire import events as ev
 from toolwire import sse
 from toolwire.failures import TRUNCATED
 from toolwire.ir import Call, Failure, Finish, Media, Origin, Part, Reasoning, Refusal, Stray, Text
+from toolwire.protocols.openai_chat.details.calls import argument_text, read_seal
 from toolwire.protocols.openai_chat.details.growing import Answer, Growing
 from toolwire.protocols.openai_chat.details.pattern import MAX_TRIES, Pattern, pattern_of
 from toolwire.protocols.openai_chat.details.strays import Strays
@@ -20,7 +21,6 @@ from toolwire.protocols.openai_chat.errors import read_failure
 from toolwire.protocols.openai_chat.names import DONE, NAME
 from toolwire.protocols.openai_chat.parts import is_cut, read_citations, read_content, read_detail
 from toolwire.protocols.openai_chat.response import finish_of, made_at, read_usage
-from toolwire.protocols.openai_chat.tools import argument_text, read_seal
 from toolwire.reading import Reading
 from toolwire.wire import Json, Malformed, Object, Path, as_object, decode, take_int, take_list, take_object, take_text
 

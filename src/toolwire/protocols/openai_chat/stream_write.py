@@ -31,13 +31,14 @@ from toolwire.events import (
 from toolwire.failures import TRUNCATED
 from toolwire.ir import Call, Citation, Failure, Media, Reasoning, Refusal, Seal, Text, Usage, place
 from toolwire.loss import Ledger
+from toolwire.protocols.openai_chat.details.calls import note_call, write_seal
 from toolwire.protocols.openai_chat.details.message import note_part
 from toolwire.protocols.openai_chat.errors import failure_body
 from toolwire.protocols.openai_chat.models import Family
 from toolwire.protocols.openai_chat.names import DONE, NAME, own_seal
 from toolwire.protocols.openai_chat.parts import write_citation, write_detail, write_media
 from toolwire.protocols.openai_chat.response import Ending, write_usage
-from toolwire.protocols.openai_chat.tools import is_legacy, note_call, write_seal
+from toolwire.protocols.openai_chat.tools import is_legacy
 from toolwire.room import Context
 from toolwire.wire import Json, Object, encode
 

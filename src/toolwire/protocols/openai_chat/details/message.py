@@ -20,6 +20,7 @@ from toolwire.ir import (
     place,
 )
 from toolwire.loss import Ledger
+from toolwire.protocols.openai_chat.details.calls import read_call, read_calls
 from toolwire.protocols.openai_chat.names import REASONED, kept, own, own_seal
 from toolwire.protocols.openai_chat.parts import (
     read_citations,
@@ -27,7 +28,6 @@ from toolwire.protocols.openai_chat.parts import (
     read_reasoning,
     write_detail,
 )
-from toolwire.protocols.openai_chat.tools import read_call, read_calls
 from toolwire.reading import Reading
 from toolwire.wire import (
     Object,

@@ -6,8 +6,8 @@ None stands for every other shape: it goes the full way. Both ways say the same 
 from __future__ import annotations
 
 from toolwire.ir import Call, Origin, Part, Result, Text, Turn
+from toolwire.protocols.openai_chat.details.calls import plain_call, read_calls
 from toolwire.protocols.openai_chat.names import NAME
-from toolwire.protocols.openai_chat.tools import plain_call, read_calls
 from toolwire.reading import Reading
 from toolwire.wire import Json, Object, Path
 

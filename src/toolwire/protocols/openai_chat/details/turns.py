@@ -6,12 +6,12 @@ from toolwire.hosted import retold
 from toolwire.ir import HostedResult, Media, Opaque, Origin, Part, Reasoning, Result, Text, Turn, changed, place
 from toolwire.loss import Ledger
 from toolwire.protocols.openai_chat import names
+from toolwire.protocols.openai_chat.details.calls import write_call
 from toolwire.protocols.openai_chat.details.message import Spoken, note_part, read_message
 from toolwire.protocols.openai_chat.details.plain import read_plain, write_plain
 from toolwire.protocols.openai_chat.models import Family
 from toolwire.protocols.openai_chat.names import NAME, kept, own, own_seal
 from toolwire.protocols.openai_chat.parts import read_content, write_media, write_text
-from toolwire.protocols.openai_chat.tools import write_call
 from toolwire.reading import Reading, finished
 from toolwire.wire import Json, Malformed, Object, Path, as_list, as_object, need_text, take_text
 
