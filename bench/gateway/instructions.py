@@ -20,6 +20,7 @@ from pathlib import Path
 from bench.gateway import canned
 from bench.gateway.__main__ import PAIRS
 from toolwire.exchange import Exchange
+from toolwire.gateway.bodies import peeked
 from toolwire.options import Options
 from toolwire.protocols import ROOMS
 
@@ -35,16 +36,25 @@ def repeat(client: str, target: str, part: str, times: int) -> None:
     options = Options(model=canned.MODELS[target], stream=False, now=1, seed="req_1", maker="bench")
     _, body = canned.asked(canned.requests("small")[client], client, canned.MODELS[target], False)
     answer = canned.whole(target)
-    exchange = Exchange(ROOMS[client], ROOMS[target], options)
+    peek = peeked(body)
+    tools = bytes(peek.tools) if peek is not None else b""
+
+    def exchange() -> Exchange:
+        """As the gateway makes one, which knows where the tools are."""
+        made = Exchange(ROOMS[client], ROOMS[target], options)
+        made.tools = tools
+        return made
+
+    asked = exchange()
+    asked.request(body)
     for _ in range(WARM):
-        exchange = Exchange(ROOMS[client], ROOMS[target], options)
-        exchange.request(body)
-        exchange.response(answer)
+        exchange().request(body)
+        asked.response(answer)
     for _ in range(times):
         if part == "request":
-            Exchange(ROOMS[client], ROOMS[target], options).request(body)
+            exchange().request(body)
         else:
-            exchange.response(answer)
+            asked.response(answer)
 
 
 def counted(client: str, target: str, part: str) -> float:
