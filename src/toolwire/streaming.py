@@ -24,7 +24,7 @@ from toolwire.events import (
     UsageUpdate,
 )
 from toolwire.fold import Fold, unfold
-from toolwire.ir import NOTHING, Call, Failure, Result, Usage, changed
+from toolwire.ir import NOTHING, Failure, Result, Usage, changed
 from toolwire.loss import Ledger, Loss
 from toolwire.room import StreamReader, StreamWriter
 from toolwire.sse import Again
@@ -33,20 +33,6 @@ from toolwire.wire import as_object
 
 if TYPE_CHECKING:
     from toolwire.exchange import Exchange
-
-
-class WholeCalls:
-    """Looks whether a whole call has gone by."""
-
-    def __init__(self) -> None:
-        self._open: set[int] = set()
-        self.any = False
-
-    def see(self, event: PartStart | PartEnd) -> None:
-        if isinstance(event, PartEnd):
-            self.any = self.any or (event.index in self._open and not event.incomplete)
-        elif isinstance(event.part, Call):
-            self._open.add(event.index)
 
 
 class StreamTranslation:

@@ -17,18 +17,31 @@ from toolwire.events import (
     UsageUpdate,
 )
 from toolwire.gateway.upstream.waiting import Sink
-from toolwire.ir import NOTHING, Failure, Result, Usage
+from toolwire.ir import NOTHING, Call, Failure, Result, Usage
 from toolwire.loss import Ledger
 from toolwire.room import Context, Room
 from toolwire.rounds import Rounds
 from toolwire.sse import Again
-from toolwire.streaming import WholeCalls
 
 _ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 _MOST = 8 * 1024
 """Bytes that wait until they are looked at together: many frames in a row cost less than one at a time."""
 _HOPES = 4
 """Pieces in a row that are looked at as they come, because the next may be like them and need no look."""
+
+
+class _WholeCalls:
+    """Looks whether a whole call has gone by."""
+
+    def __init__(self) -> None:
+        self._open: set[int] = set()
+        self.any = False
+
+    def see(self, event: PartStart | PartEnd) -> None:
+        if isinstance(event, PartEnd):
+            self.any = self.any or (event.index in self._open and not event.incomplete)
+        elif isinstance(event.part, Call):
+            self._open.add(event.index)
 
 
 class Passing:
@@ -57,7 +70,7 @@ class Passing:
         self._failure: Failure | None = None
         self._begun = False
         self._ended = False
-        self._calls = WholeCalls()
+        self._calls = _WholeCalls()
 
     @property
     def usage(self) -> Usage | None:
