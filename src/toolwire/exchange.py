@@ -269,7 +269,10 @@ class Exchange:
 
     def response(self, body: Body) -> Translation:
         """The provider's whole answer in the client's protocol."""
-        return self._answer(self.provider.read_response(object_of(body, self.options)))
+        response = None
+        if self.crossing and type(body) is bytes and len(body) <= self.options.max_bytes:
+            response = self.provider.read_ordinary(body)
+        return self._answer(response or self.provider.read_response(object_of(body, self.options)))
 
     def streamed_response(self, data: bytes) -> Translation:
         """A whole answer for the client where the provider sent a stream though none was asked for."""
@@ -316,14 +319,19 @@ class Exchange:
         if rounds is not None:
             self.forgets(rounds, ledger)
             seal = unseen.first_seal(shown)
-        wire = client.write_response(shown, ledger, Context(self._request, self.options.now, seed))
-        error = wire.get("error")
+        context, status = Context(self._request, self.options.now, seed), 200
+        spelled = client.write_ordinary(shown, context) if crossing else None
+        if spelled is None:
+            wire = client.write_response(shown, ledger, context)
+            error = wire.get("error")
+            status = 502 if error and crossing and isinstance(error, dict) else 200
+            spelled = encode(wire)
         return Translation(
-            encode(wire),
+            spelled,
             ledger,
             response.model,
             False,
-            502 if error and crossing and isinstance(error, dict) else 200,
+            status,
             NOTHING,
             response.usage,
             _endings(response),
