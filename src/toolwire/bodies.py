@@ -53,14 +53,10 @@ def object_of(body: Body, options: Options, tools: bytes = b"") -> Object:
     return as_object(parsed(body, options), None)
 
 
-_BEGINNING = 24
-"""Bytes of a list by which it is looked for: a longer word is found faster, up to here."""
-
-
 def _with_tools(body: bytes, tools: bytes) -> Object | None:
     """The object with a list of tools that may have come before; None where the list does not stand where it should."""
-    start = body.rfind(tools[:_BEGINNING])
-    if start < 0 or not body.startswith(tools, start):
+    start = MEMORY.found(body, tools)
+    if start < 0:
         return None
     found = decode_object(body[:start] + b"0" + body[start + len(tools) :])
     # Something else than a list stands there now, so this was it.

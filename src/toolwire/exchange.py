@@ -149,7 +149,8 @@ class Exchange:
         out = provider.write_request(request, ledger)
         tools = MEMORY.spelled(out["tools"]) if self.tools and "tools" in out else None
         if tools is not None:
-            out = out | {"tools": tools}
+            out = out if self.crossing else out.copy()  # it may be what the client sent
+            out["tools"] = tools
         return Translation(encode(out), ledger, request.model, bool(request.stream))
 
     @property

@@ -19,6 +19,8 @@ from toolwire.wire import Json, Object, decode, encode
 MOST = 2 * 1024 * 1024
 """Bytes of all that is kept, as it is sent; with one more all is forgotten."""
 LONGEST = MOST // 4
+_BEGINNING = 24
+"""Bytes of a list by which it is looked for: a longer word is found faster, up to here."""
 
 Tools = tuple[AnyTool, ...]
 R = TypeVar("R", bound=Reading)
@@ -37,6 +39,8 @@ class Memory:
 
     def _forget(self) -> None:
         self._size = 0
+        self._tail = 0
+        """Bytes from the beginning of a list to the end of its request, the last time: an agent ends all alike."""
         self._last: tuple[bytes, list[Json] | None] = (b"", None)
         self._lists: dict[bytes, list[Json]] = {}
         # The rest goes by the identity of what it was made of, which is kept with it.
@@ -45,6 +49,16 @@ class Memory:
         self._fitting: dict[tuple[int, Hashable], tuple[Tools, object, frozenset[str]]] = {}
         self._written: dict[tuple[int, Hashable], tuple[Tools, Any, Notes]] = {}
         self._spelled: dict[tuple[int, str], tuple[Json, Raw]] = {}
+
+    def found(self, body: bytes, data: bytes) -> int:
+        """Where these bytes stand in a body, or -1 for nowhere."""
+        start = len(body) - self._tail
+        if start < 0 or not body.startswith(data, start):
+            start = body.rfind(data[:_BEGINNING])
+            if start < 0 or not body.startswith(data, start):
+                return -1
+            self._tail = len(body) - start
+        return start
 
     def decoded(self, data: bytes) -> list[Json] | None:
         """The list that these bytes spell, always the same one; None where they are no list, or too long to keep."""
