@@ -43,11 +43,35 @@ def write_cache(out: Object, cache: str | None, ledger: Ledger, where: Path) -> 
 def checked_marks(body: Object, wanted: bool, whole: bool, ledger: Ledger) -> Object:
     """A body from elsewhere: its own breakpoints as far as they are accepted, or new ones where they are wanted. Not
     all servers know a mark for the `whole` request."""
+    if _is_short(body):
+        return body
     steady, moving = _steady_marks(body), _turn_marks(body)
     if steady or moving:
         _limit_marks(body, steady, moving, ledger)
         return body
     return _with_marks(body, whole, ledger) if wanted else body
+
+
+def _is_short(body: Object) -> bool:
+    """Is it only text, without a mark, and too short for one? Told in one look, because a first request often is."""
+    if "cache_control" in body:
+        return False
+    size = 0
+    system = body.get("system")
+    if system:
+        if system.__class__ is not str:
+            return False
+        size = len(system)
+    for message in body["messages"]:
+        content = message["content"]
+        if content.__class__ is not str:
+            return False
+        size += len(content)
+    for tool in body.get("tools") or ():
+        if "cache_control" in tool:
+            return False
+        size += _size_of(tool)
+    return size < WORTH_MARKING
 
 
 def _with_marks(body: Object, whole: bool, ledger: Ledger) -> Object:
@@ -103,8 +127,15 @@ def _head_length(body: Object) -> int:
     for tool in body.get("tools") or ():
         if size >= WORTH_MARKING:
             break
-        size += len(str(tool.get("description", ""))) + 20 * len(tool.get("input_schema") or ())
+        size += _size_of(tool)
     return size
+
+
+def _size_of(tool: Object) -> int:
+    description = tool.get("description", "")
+    return len(description if description.__class__ is str else str(description)) + 20 * len(
+        tool.get("input_schema") or ()
+    )
 
 
 def _long_enough(body: Object, size: int) -> bool:
