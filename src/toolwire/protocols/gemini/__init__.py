@@ -10,6 +10,7 @@ from toolwire.protocols.gemini.errors import read_error, write_error
 from toolwire.protocols.gemini.http import HTTP
 from toolwire.protocols.gemini.models import hosts
 from toolwire.protocols.gemini.names import NAME
+from toolwire.protocols.gemini.ordinary import read_ordinary, write_ordinary
 from toolwire.protocols.gemini.request import read_request, write_request
 from toolwire.protocols.gemini.response import glance, read_response, write_response
 from toolwire.protocols.gemini.stream_read import StreamReader
@@ -48,6 +49,8 @@ ROOM = Room(
     stream_reader=StreamReader,
     stream_writer=StreamWriter,
     glance=glance,
+    read_ordinary=read_ordinary,
+    write_ordinary=write_ordinary,
     hosts=hosts,
     quirks=QUIRKS,
 )

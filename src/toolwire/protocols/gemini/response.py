@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 
 from toolwire import ids
 from toolwire.ir import (
+    NOTHING,
     Call,
     Choice,
     Failure,
@@ -231,12 +233,15 @@ class _Counts(Struct, gc=False):
 
 
 def read_usage(raw: Object, path: Path, reading: PartReading) -> Usage:
-    plain = USAGE.keys.issuperset(raw)
-    node = raw if plain else USAGE(raw)
+    node, extra = (raw, NOTHING) if USAGE.keys.issuperset(raw) else _without_finer(raw)
     try:
         counts = convert(node, _Counts)
     except ValidationError:
         counts = _Counts(*[take_int(node, key, path) for key in _Counts.__struct_fields__])
+    if extra is not NOTHING:
+        for key, value in extra.items():
+            if value or says_something(value):
+                reading.stray(path, key, "usage-mapped")
     reasoning = counts.thoughtsTokenCount
     return Usage(
         (counts.promptTokenCount or 0) + (counts.toolUsePromptTokenCount or 0),
@@ -245,19 +250,23 @@ def read_usage(raw: Object, path: Path, reading: PartReading) -> Usage:
         None,
         reasoning,
         counts.totalTokenCount,
-        Origin(NAME, path, raw) if plain else _usage_origin(raw, path, reading),
+        Origin(NAME, path, raw, extra),
     )
 
 
-def _usage_origin(raw: Object, path: Path, reading: PartReading) -> Origin:
-    """Finer counts (by modality, by traffic) are summed up in those that everybody has."""
-    if USAGE.known.issuperset(raw):
-        return Origin(NAME, path, raw)
-    extra = USAGE.unknown(raw)
-    for key, value in extra.items():
-        if says_something(value):
-            reading.stray(path, key, "usage-mapped")
-    return Origin(NAME, path, raw, extra)
+def _without_finer(raw: Object) -> tuple[Object, Mapping[str, Json]]:
+    """The counts that everybody has, in camelCase, and finer ones (by modality, by traffic), which those sum up."""
+    counts: Object = {}
+    finer: Object = {}
+    keys, spellings = USAGE.keys, USAGE.spellings
+    for key, value in raw.items():
+        if key in keys:
+            counts[key] = value
+        elif key in spellings:
+            counts[spellings[key]] = value
+        else:
+            finer[key] = value
+    return counts, finer
 
 
 def read_time(value: Json, reading: PartReading, path: Path = None) -> int | None:
