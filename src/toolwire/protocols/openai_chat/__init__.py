@@ -9,6 +9,7 @@ from toolwire.protocols.openai_chat.errors import read_error, write_error
 from toolwire.protocols.openai_chat.http import HTTP
 from toolwire.protocols.openai_chat.models import hosts, takes
 from toolwire.protocols.openai_chat.names import NAME
+from toolwire.protocols.openai_chat.ordinary import read_ordinary, write_ordinary
 from toolwire.protocols.openai_chat.request import read_request, write_request
 from toolwire.protocols.openai_chat.response import glance, read_response, write_response
 from toolwire.protocols.openai_chat.stream_read import StreamReader
@@ -52,6 +53,8 @@ ROOM = Room(
     stream_reader=StreamReader,
     stream_writer=StreamWriter,
     glance=glance,
+    read_ordinary=read_ordinary,
+    write_ordinary=write_ordinary,
     takes=takes,
     hosts=hosts,
     quirks=QUIRKS,

@@ -55,12 +55,12 @@ from toolwire.wire import (
 # --- endings --------------------------------------------------------------------------------------------------------
 
 
-_KINDS: dict[str, FinishKind] = {**names.VENDOR_FINISHES, **names.FINISHES}
+FINISH_KINDS: dict[str, FinishKind] = {**names.VENDOR_FINISHES, **names.FINISHES}
 
 
 def finish_of(raw: str, calls: bool, sequence: Json, path: Path) -> Finish:
     """An ending from its word; where the wire gave none, the content tells it."""
-    kind: FinishKind = _KINDS.get(raw, "other") if raw else "calls" if calls else "stop"
+    kind: FinishKind = FINISH_KINDS.get(raw, "other") if raw else "calls" if calls else "stop"
     origin = Origin(NAME, path, raw)
     if kind == "stop" and isinstance(sequence, str) and sequence:
         return Finish("sequence", raw, sequence, "", origin)
@@ -177,19 +177,19 @@ def write_usage(usage: Usage) -> Object:
 
 _CHOICES: Path = (None, "choices")
 _USAGE: Path = (None, "usage")
-_BEYOND = 10**15
+BEYOND = 10**15
 
 
 def made_at(node: Object, path: Path) -> int | None:
     """When it was made; some servers give fractions of a second, and a number beyond all time tells nothing."""
     value = node.get("created")
-    if type(value) is int and 0 <= value < _BEYOND:
+    if type(value) is int and 0 <= value < BEYOND:
         return value
     value = take_number(node, "created", path)
     if value is None:
         return None
     seconds = as_float(value)
-    return int(seconds) if abs(seconds) < _BEYOND else None
+    return int(seconds) if abs(seconds) < BEYOND else None
 
 
 def read_response(body: Object) -> Response:

@@ -103,11 +103,16 @@ def write_call(call: Call, ledger: Ledger, legacy: bool = False) -> Object:
     return finished(out, call.origin, NAME)
 
 
+def is_plain(call: Call) -> bool:
+    """Is it an ordinary call, of an id, a name and arguments?"""
+    if call.kind != "function" or not call.id or call.later or call.namespace:
+        return False
+    return call.cache is None and call.seal is None and not call.incomplete and bool(call.arguments.strip())
+
+
 def plain_call(call: Call) -> Object | None:
     """An ordinary call that is not of this protocol's making, at one go; None for every other."""
-    if call.kind != "function" or not call.id or call.later or call.namespace:
-        return None
-    if call.cache is not None or call.seal is not None or call.incomplete or not call.arguments.strip():
+    if not is_plain(call):
         return None
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
