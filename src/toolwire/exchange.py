@@ -102,6 +102,7 @@ class Exchange:
         self.client = client
         self.provider = provider
         self.options = options = options or Options()
+        self.now, self.seed = options.now, options.seed
         self.crossing = client.name != provider.name
         self._ahead: tuple[Body, Request] | None = None
         self._limit: tuple[int, str] | None = None
@@ -302,7 +303,7 @@ class Exchange:
             return self._refused(response.failure, ledger)
         if rounds is not None and (rounds.taken or rounds.resumptions):
             response = fold(self._told)
-        steps, shown, seed, keeps = None, None, self.options.seed or response.id, self.keeps
+        steps, shown, seed, keeps = None, None, self.seed or response.id, self.keeps
         renames = rounds is not None or self._plan is not AS_DECLARED or self._undo is not UNDONE
         if crossing and not renames and self._request is not None:
             shown = at_once(response, client.rules, self._taken, seed, ledger, not keeps)
@@ -320,7 +321,7 @@ class Exchange:
         if rounds is not None:
             self.forgets(rounds, ledger)
             seal = unseen.first_seal(shown)
-        context, status = Context(self._request, self.options.now, seed), 200
+        context, status = Context(self._request, self.now, seed), 200
         spelled = client.write_ordinary(shown, context) if crossing else None
         if spelled is None:
             wire = client.write_response(shown, ledger, context)
@@ -393,7 +394,7 @@ class Exchange:
             provider,
             self._plan,
             self._taken,
-            options.seed or seed,
+            self.seed or seed,
             options.maker,
             self._request is not None,
             self.keeps,
@@ -413,7 +414,7 @@ class Exchange:
         return bool(self._undo)
 
     def context(self, seed: str) -> Context:
-        return Context(self._request, self.options.now, self.options.seed or seed)
+        return Context(self._request, self.now, self.seed or seed)
 
 
 def _has_hosted(request: Request) -> bool:

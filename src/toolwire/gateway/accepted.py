@@ -160,8 +160,8 @@ class Connection(asyncio.Protocol):
             self._since = self.clock()
             return
         between = self._reading is None and not self._heading
-        if between and self._alike is not None and (body := self._alike.body(data)) is not None:
-            self._again(self._alike, body)
+        if between and self._alike is not None and (length := self._alike.length(data)):
+            self._again(self._alike, length, data)
             return
         self._quiet += len(data)
         self._alike = None
@@ -170,13 +170,13 @@ class Connection(asyncio.Protocol):
         if between and found is not None and self._reading is None and not self.deaf:
             self._alike = remembered(found, data)
 
-    def _again(self, head: Head, body: bytes) -> None:
+    def _again(self, head: Head, length: str, data: bytes) -> None:
         """A request with a head that the parser need not read again."""
         headers = head.headers.copy()
-        headers["content-length"] = str(len(body))
+        headers["content-length"] = length
         self._quiet = 0
         self._since = self.clock()
-        self._take(Request(self, head.opening, headers, head.memory, body))
+        self._take(Request(self, head.opening, headers, head.memory, data[head.size + len(length) :]))
 
     def _parse(self, data: bytes) -> None:
         rest: bytes | memoryview = data

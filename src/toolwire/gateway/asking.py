@@ -140,7 +140,8 @@ class Asking:
             codes += refusals.unsealed(call)
         if codes:
             record.lost(codes, ready.ledger, said.ledger)
-        whole = Reply(said.status, {**said.headers, **answer_headers(call, line, headers, codes)}, said.body)
+        told = answer_headers(call, line, headers, codes)
+        whole = Reply(said.status, {**said.headers, **told} if said.headers else told, said.body)
         return whole if said.failure is None else refusals.refused(said.failure, whole)
 
     async def _in_rounds(self, call: Call, ready: Ready, data: bytes) -> bytes | Fault | Failure:

@@ -188,13 +188,10 @@ class Prepared(Struct, eq=False):
     body: bytes
     exchange: Exchange
     ledger: Ledger | None
+    codes: tuple[str, ...]
+    """What its translation lost or changed."""
     passed: ClassVar[bool] = False
     """Are these the client's own bytes, whose answer passes, too?"""
-
-    @property
-    def codes(self) -> tuple[str, ...]:
-        """What its translation lost or changed."""
-        return () if self.ledger is None else self.ledger.codes
 
 
 @final

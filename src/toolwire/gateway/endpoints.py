@@ -113,9 +113,10 @@ class Endpoints:
         got = await self._engine.ask(call, targets) if begun is None else begun
         if isinstance(got, Reply):
             whole = got if call.keeper is None else await call.keeper.whole(got)
-            more = self._noted(incoming, client, call.record, whole)
-            if not incoming.tell(whole, more):
-                await incoming.answer(whole, more)
+            record, name = call.record, client.http.request_id
+            more = self._noted(incoming, record, whole)
+            if not incoming.tell(whole, record.request_id, name, more):
+                await incoming.answer(whole, {**more, **named(client, record.request_id)})
         elif isinstance(got, Flow):
             await self._stream(incoming, call, got)
         elif isinstance(got, Refusal):
@@ -230,17 +231,16 @@ class Endpoints:
         await self._answer(incoming, call.client, call.record, refusal.reply)
 
     def _answer(self, incoming: Incoming, room: Room, record: Record, answer: Reply) -> Coroutine[Any, Any, None]:
-        return incoming.answer(answer, self._noted(incoming, room, record, answer))
+        return incoming.answer(answer, {**self._noted(incoming, record, answer), **named(room, record.request_id)})
 
-    def _noted(self, incoming: Incoming, room: Room, record: Record, answer: Reply) -> Mapping[str, str]:
-        """The headers that an answer gets besides its own, when it is noted."""
+    def _noted(self, incoming: Incoming, record: Record, answer: Reply) -> Mapping[str, str]:
+        """The headers that an answer gets besides its own and its id, when it is noted."""
         record.status, record.first_byte = answer.status, incoming.clock()
         if self._telemetry.bodies:
             record.response_body = answer.body
         if record.heard is not None:
             record.heard.gives(answer.body)
-        more = named(room, record.request_id)
-        return more if len(record.attempts) < 2 else {**attempts_header(record.attempts), **more}
+        return NOTHING if len(record.attempts) < 2 else attempts_header(record.attempts)
 
     # --- counts ---
 

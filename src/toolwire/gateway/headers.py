@@ -8,7 +8,8 @@ from toolwire.gateway.call import Call
 from toolwire.gateway.lines import Headers, Line
 from toolwire.room import Room
 
-JSON = {"content-type": "application/json"}
+JSON: Mapping[str, str] = {"content-type": "application/json"}
+"""An answer that bears nothing else has this very mapping, and is known by that."""
 REQUEST_ID = "x-request-id"
 HOPS = "x-toolwire-hops"
 """The gateways that a call has come through; one that finds itself there calls itself."""
@@ -46,18 +47,17 @@ def _call_headers(call: Call, line: Line, needed: Headers, hops: str) -> Headers
     return tuple(headers.items())
 
 
-def answer_headers(call: Call, line: Line, given: Mapping[str, str], codes: Sequence[str]) -> dict[str, str]:
+def answer_headers(call: Call, line: Line, given: Mapping[str, str], codes: Sequence[str]) -> Mapping[str, str]:
     """What a client gets to see of a provider's headers, and what we have to say ourselves."""
-    headers = JSON.copy()
-    if line.room.name == call.client.name:
-        headers.update(call.state.answered[line.room.name].among(given))
+    room, client = line.room, call.client
+    if room.name == client.name:
+        more: Mapping[str, str] = call.state.answered[room.name].among(given)
     else:
-        limits = line.room.http.read_limits(given, call.now)
-        if limits:
-            headers.update(call.client.http.write_limits(limits, call.now))
+        limits = room.http.read_limits(given, call.now)
+        more = client.http.write_limits(limits, call.now) if limits else _NONE
     if codes:
-        headers["x-toolwire-losses"] = f"{len(codes)}; codes={','.join(dict.fromkeys(codes))}"
-    return headers
+        more = {**more, "x-toolwire-losses": f"{len(codes)}; codes={','.join(dict.fromkeys(codes))}"}
+    return {**JSON, **more} if more else JSON
 
 
 def named(room: Room, request_id: str) -> dict[str, str]:

@@ -13,7 +13,6 @@ from toolwire.gateway.request import Opening, Request
 
 LONGEST = 8 * 1024
 """Of a head that is remembered."""
-_DIGITS = 10
 _LENGTH = b"\r\ncontent-length:"
 _OTHERWISE = frozenset({"transfer-encoding", "upgrade", "expect"})
 """With these the body, or what follows it, is not simply what the length says."""
@@ -26,18 +25,23 @@ class Head(msgspec.Struct, frozen=True):
     """All up to the length of the body."""
     after: bytes
     """All from there to the end of the head."""
+    size: int
+    """Of both."""
+    digits: int
+    """Of the length, the last time."""
     opening: Opening
     headers: dict[str, str]
     memory: Memory
 
-    def body(self, data: bytes) -> bytes | None:
-        """The body, if this is exactly one whole request with such a head."""
-        start = len(self.before)
-        end = data.find(b"\r", start, start + _DIGITS)
-        if end < 0 or not data.startswith(self.before) or not data.startswith(self.after, end):
-            return None
-        body = data[end + len(self.after) :]
-        return body if data[start:end] == str(len(body)).encode() else None
+    def length(self, data: bytes) -> str:
+        """That of the body as it is told, if this is exactly one whole request with such a head; else ""."""
+        rest, digits = len(data) - self.size, self.digits
+        told = str(rest - digits)
+        if len(told) != digits:
+            digits = len(told)
+            told = str(rest - digits)
+        known = len(told) == digits and data.startswith(self.before + told.encode() + self.after)
+        return told if known else ""
 
 
 def remembered(request: Request, data: bytes) -> Head | None:
@@ -53,4 +57,4 @@ def remembered(request: Request, data: bytes) -> Head | None:
     start = head.find(length.encode(), head.lower().find(_LENGTH) + len(_LENGTH))
     before, after = head[:start], head[start + len(length) :]
     opening = Opening(request.method, request.path, request.query, keep=True, old=False)
-    return Head(before, after, opening, headers.copy(), request.memory)
+    return Head(before, after, end - len(length), len(length), opening, headers.copy(), request.memory)

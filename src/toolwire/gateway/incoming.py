@@ -59,8 +59,9 @@ class Incoming(ABC):
         encoding = self.headers.get("content-encoding")
         return unpacked(data, encoding, limit) if encoding else data
 
-    def tell(self, reply: Reply, more: Mapping[str, str]) -> bool:
-        """Give a whole answer at once; False where that cannot be: then `answer` does it."""
+    def tell(self, reply: Reply, request_id: str, name: str, more: Mapping[str, str]) -> bool:
+        """Give a whole answer at once, with the request's id under this name, too; False where that cannot be: then
+        `answer` does it."""
         return False
 
     async def answer(self, reply: Reply, more: Mapping[str, str]) -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from toolwire import __version__, ids
 from toolwire.gateway.access import Access
@@ -44,6 +45,8 @@ class Line(Struct, frozen=True, eq=False):
     """Do several accounts make seals of this protocol, so that each must bear its maker's name?"""
     options: Options = Options()
     """Those of its translations, as far as they are the same for every call."""
+    keeping: Options = Options()
+    """The same for calls for which something may be kept."""
     guarded: bool = False
     """Is a key missing, or wanted from the client?"""
 
@@ -129,6 +132,7 @@ class State:
         maker = f"{room.name}/{provider.name}/{ids.digest(provider.api_key.reveal(), 8)}"
         stamps = room.name in self._stamped and not provider.embedded
         options = self._options(model, stream, limit, maker, stamps)
+        keeping = replace(options, keeps=True)
         guarded = provider.key_missing or provider.forward_auth
         if provider.embedded:
             address, peer, path, fixed = None, "", "", {}
@@ -136,7 +140,21 @@ class State:
             address = self.address(provider, room.name)
             peer, path, fixed = address.peer, room.http.path(model, stream), self.fixed(provider, room)
         return Line(
-            provider, room, model, stream, limit, passes, address, peer, path, fixed, maker, stamps, options, guarded
+            provider,
+            room,
+            model,
+            stream,
+            limit,
+            passes,
+            address,
+            peer,
+            path,
+            fixed,
+            maker,
+            stamps,
+            options,
+            keeping,
+            guarded,
         )
 
     def _options(self, model: str, stream: bool, limit: int | None, maker: str, stamps: bool) -> Options:

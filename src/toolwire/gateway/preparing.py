@@ -59,17 +59,17 @@ def completed(call: Call, line: Line, exchange: Exchange, kept: Mapping[str, byt
         return refusals.told(call, Failure("invalid", str(bad), 400, param=bad.path))
     if exchange.crossing and exchange.continues:
         return refusals.undisclosed(call, line) if exchange.unread else refusals.forgotten(call, line)
-    ledger = translation.ledger
-    if passes and not ledger.codes and not kept:
+    ledger, codes = translation.ledger, translation.ledger.codes
+    if passes and not codes and not kept:
         # It can be taken as it is, so the client's own bytes are better than ours.
         if line.stamps or exchange.undoes:
-            return Prepared(line, renamed(call, line), exchange, None)
+            return Prepared(line, renamed(call, line), exchange, None, ())
         return Passed(line, renamed(call, line), call, _exchange)
     if call.state.config.translate.on_loss == "refuse":
         lost = [loss for loss in ledger.losses if loss.severity == "lost"]
         if lost:
             return refusals.unsayable(call, line, lost)
-    return Prepared(line, translation.body, exchange, ledger)
+    return Prepared(line, translation.body, exchange, ledger, codes)
 
 
 def _barred(call: Call, line: Line) -> Refusal | None:
@@ -80,15 +80,9 @@ def _barred(call: Call, line: Line) -> Refusal | None:
 
 def _exchange(call: Call, line: Line) -> Exchange:
     """With the options of the line, and what is this call's own."""
-    options = replace(
-        line.options,
-        now=int(call.now),
-        seed=call.seed or call.record.request_id,
-        most_tokens=call.most_tokens,
-        without_seals=call.without_seals,
-        keeps=call.sealing is not None,
-        unseen=call.unseen,
-    )
+    options = line.options if call.sealing is None else line.keeping
+    if call.most_tokens is not None or call.without_seals or call.unseen:
+        options = replace(options, most_tokens=call.most_tokens, without_seals=call.without_seals, unseen=call.unseen)
     if call.state.policy.rules or line.guarded:
         maker, marked = maker_of(call, line)
         options = replace(options, maker=maker, stamps=line.stamps or marked, policy=rules_for(call, line))
@@ -97,6 +91,7 @@ def _exchange(call: Call, line: Line) -> Exchange:
         shown = _shown(call, tooling)
         options = replace(options, tools=tooling.tools, substitutes=tooling.substitutes, shown=shown)
     exchange = Exchange(call.client, line.room, options)
+    exchange.now, exchange.seed = int(call.now), call.seed or call.record.request_id
     exchange.tools = bytes(call.peek.tools)
     return exchange
 

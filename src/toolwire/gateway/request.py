@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from toolwire.gateway.call import Reply
+from toolwire.gateway.headers import JSON, REQUEST_ID
 from toolwire.gateway.incoming import Gone, Incoming
 from toolwire.gateway.known import Memory
 from toolwire.gateway.outbox import Outbox, Write
@@ -28,6 +29,8 @@ BODILESS = (204, 304)
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}" for status in HTTPStatus}
 
+_PLAIN = {status: f"{line}\r\ncontent-type: {JSON['content-type']}\r\n" for status, line in LINES.items()}
+"""How answers begin that bear no other headers than every answer does."""
 _NO_TOKEN = re.compile(r"[^!#$%&'*+.^_`|~0-9A-Za-z-]")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _RESET = struct.pack("ii", 1, 0)
@@ -200,9 +203,10 @@ class Request(Incoming):
         self._head = self._headed(status, headers, "transfer-encoding: chunked\r\n" if self._chunked else "")
 
     def _headed(self, status: int, headers: Mapping[str, str], more: str) -> bytes:
-        lines = [LINES.get(status) or f"HTTP/1.1 {status} ", *map(": ".join, headers.items()), ""]
-        head = "\r\n".join(lines)
-        ends = len(lines) - 1
+        head = f"{LINES.get(status) or f'HTTP/1.1 {status} '}\r\n"
+        for name, value in headers.items():
+            head += f"{name}: {value}\r\n"
+        ends = len(headers) + 1
         if head.count("\n") != ends or head.count("\r") != ends or "\0" in head:
             return self._headed(status, _harmless(headers), more)
         if not self._complete or self._line.closing:
@@ -214,19 +218,34 @@ class Request(Incoming):
         return f"{head}{more}\r\n".encode("latin-1", "replace")
 
     async def answer(self, reply: Reply, more: Mapping[str, str]) -> None:
-        if not self.tell(reply, more):
+        if self.gone or self.over or self.begun:
+            return
+        if reply.status in BODILESS:
             await super().answer(reply, more)
+        else:
+            length = str(len(reply.body))
+            self._tell(self._headed(reply.status, {**reply.headers, **more, "content-length": length}, ""), reply.body)
 
-    def tell(self, reply: Reply, more: Mapping[str, str]) -> bool:
+    def tell(self, reply: Reply, request_id: str, name: str, more: Mapping[str, str]) -> bool:
         if self.gone or self.over or self.begun:
             return True
-        if reply.status in BODILESS:
+        status, body = reply.status, reply.body
+        if status in BODILESS:
             return False
-        body = reply.body
-        head = self._headed(reply.status, {**reply.headers, **more, "content-length": str(len(body))}, "")
+        usual = self.keep and self._complete and not self._old and not self._line.closing
+        start = _PLAIN.get(status) if usual and reply.headers is JSON and not more else None
+        if start is None:
+            ids = {REQUEST_ID: request_id, name: request_id, "content-length": str(len(body))}
+            head = self._headed(status, {**reply.headers, **more, **ids}, "")
+        else:
+            also = "" if name == REQUEST_ID else f"{name}: {request_id}\r\n"
+            head = f"{start}{REQUEST_ID}: {request_id}\r\n{also}content-length: {len(body)}\r\n\r\n".encode("latin-1")
+        self._tell(head, body)
+        return True
+
+    def _tell(self, head: bytes, body: bytes) -> None:
         self.sent += len(body)
         self._end(head, b"" if self.method == "HEAD" else body)
-        return True
 
     async def write(self, data: bytes, more: bool) -> None:
         if more:
