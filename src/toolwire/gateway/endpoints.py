@@ -40,6 +40,7 @@ from toolwire.wire import Malformed, as_object, decode, encode
 
 TEXT = {"content-type": "text/plain; charset=utf-8"}
 METRICS = {"content-type": CONTENT_TYPE}
+_NO_MORE: Mapping[str, str] = {}
 
 
 class Endpoints:
@@ -240,7 +241,7 @@ class Endpoints:
             record.response_body = answer.body
         if record.heard is not None:
             record.heard.gives(answer.body)
-        return NOTHING if len(record.attempts) < 2 else attempts_header(record.attempts)
+        return _NO_MORE if len(record.attempts) < 2 else attempts_header(record.attempts)
 
     # --- counts ---
 

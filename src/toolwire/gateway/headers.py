@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import lru_cache
 
 from toolwire.gateway.call import Call
 from toolwire.gateway.lines import Headers, Line
@@ -47,7 +48,7 @@ def _call_headers(call: Call, line: Line, needed: Headers, hops: str) -> Headers
     return tuple(headers.items())
 
 
-def answer_headers(call: Call, line: Line, given: Mapping[str, str], codes: Sequence[str]) -> Mapping[str, str]:
+def answer_headers(call: Call, line: Line, given: Mapping[str, str], codes: tuple[str, ...]) -> Mapping[str, str]:
     """What a client gets to see of a provider's headers, and what we have to say ourselves."""
     room, client = line.room, call.client
     if room.name == client.name:
@@ -56,8 +57,13 @@ def answer_headers(call: Call, line: Line, given: Mapping[str, str], codes: Sequ
         limits = room.http.read_limits(given, call.now)
         more = client.http.write_limits(limits, call.now) if limits else _NONE
     if codes:
-        more = {**more, "x-toolwire-losses": f"{len(codes)}; codes={','.join(dict.fromkeys(codes))}"}
+        more = {**more, "x-toolwire-losses": _losses(codes)}
     return {**JSON, **more} if more else JSON
+
+
+@lru_cache(maxsize=128)
+def _losses(codes: tuple[str, ...]) -> str:
+    return f"{len(codes)}; codes={','.join(dict.fromkeys(codes))}"
 
 
 def named(room: Room, request_id: str) -> dict[str, str]:

@@ -39,6 +39,10 @@ _RESET = struct.pack("ii", 1, 0)
 
 _heads: dict[int, bytes] = {}
 """What stands before a chunk, by its length, for all that were not long."""
+_shapes: dict[tuple[int | str, ...], str] = {}
+"""Heads without their values, by status and names of headers: a provider sends the same ones again and again."""
+_SHAPES, _LONGEST = 256, 2048
+"""How many of them are remembered, and how long they may be."""
 
 
 class Line(Protocol):
@@ -203,11 +207,9 @@ class Request(Incoming):
         self._head = self._headed(status, headers, "transfer-encoding: chunked\r\n" if self._chunked else "")
 
     def _headed(self, status: int, headers: Mapping[str, str], more: str) -> bytes:
-        head = f"{LINES.get(status) or f'HTTP/1.1 {status} '}\r\n"
-        for name, value in headers.items():
-            head += f"{name}: {value}\r\n"
-        ends = len(headers) + 1
-        if head.count("\n") != ends or head.count("\r") != ends or "\0" in head:
+        values = tuple(headers.values())
+        shape = _shapes.get((status, *headers)) or _shape(status, tuple(headers))
+        if not shape or _breaks("".join(values)):
             return self._headed(status, _harmless(headers), more)
         if not self._complete or self._line.closing:
             self.keep = False
@@ -215,7 +217,7 @@ class Request(Incoming):
             more += "connection: close\r\n"
         elif self._old:
             more += "connection: keep-alive\r\n"
-        return f"{head}{more}\r\n".encode("latin-1", "replace")
+        return f"{shape % values}{more}\r\n".encode("latin-1", "replace")
 
     async def answer(self, reply: Reply, more: Mapping[str, str]) -> None:
         if self.gone or self.over or self.begun:
@@ -352,6 +354,23 @@ def _chunk(data: bytes) -> bytes:
         if size <= LARGE:
             _heads[size] = head
     return head + data + b"\r\n"
+
+
+def _shape(status: int, names: tuple[str, ...]) -> str:
+    """A head that lacks only its values; "" where a name would break it."""
+    if _breaks("".join(names)):
+        return ""
+    lines = [LINES.get(status) or f"HTTP/1.1 {status} ", *(f"{name.replace('%', '%%')}: %s" for name in names), ""]
+    shape = "\r\n".join(lines)
+    if len(_shapes) >= _SHAPES:
+        _shapes.clear()
+    if len(shape) <= _LONGEST:
+        _shapes[status, *names] = shape
+    return shape
+
+
+def _breaks(text: str) -> bool:
+    return "\n" in text or "\r" in text or "\0" in text
 
 
 def _harmless(headers: Mapping[str, str]) -> dict[str, str]:
