@@ -13,7 +13,7 @@ _VERSION = re.compile(r"v\d+(?:\.\d+)?(?:(?:alpha|beta)\d*)?")
 _UNFIT = re.compile(r"[\x00-\x20\x7f]")
 
 
-class Address(Struct, frozen=True):
+class Address(Struct, frozen=True, cache_hash=True):
     """A base URL, and how to get there. Hashable: connections are kept by it."""
 
     scheme: str

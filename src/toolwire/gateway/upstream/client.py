@@ -184,19 +184,25 @@ class Client:
             return head
         bodiless = method == "HEAD"
         connection = site.pooled()
-        if connection is not None:
+        try:
+            if connection is not None:
+                await connection.exchange(head, body, bodiless)
+                fault = connection.fault
+                # One that had been closed while nobody looked is not the provider's answer: once more, on a new one.
+                if fault is None and site.proxy is None:
+                    return Answer(connection)
+                if fault is None or connection.seen or fault.kind != "cut" or self._closed:
+                    return site.answer(connection)
+            fresh = await self._connect(site)
+            if isinstance(fresh, Fault):
+                return fresh
+            connection = fresh
             await connection.exchange(head, body, bodiless)
-            fault = connection.fault
-            # One that had been closed while nobody looked is not the provider's answer: once more, on a new one.
-            if fault is None and site.proxy is None:
-                return Answer(connection)
-            if fault is None or connection.seen or fault.kind != "cut" or self._closed:
-                return site.answer(connection)
-        fresh = await self._connect(site)
-        if isinstance(fresh, Fault):
-            return fresh
-        await fresh.exchange(head, body, bodiless)
-        return site.answer(fresh)
+            return site.answer(connection)
+        except (asyncio.CancelledError, GeneratorExit):
+            if connection is not None:
+                connection.give_up()
+            raise
 
     async def close(self) -> None:
         """Closes what is idle and what is not; whoever waits gets a fault."""
@@ -269,14 +275,11 @@ class _Site:
 
     def head(self, method: str, path: str, headers: Headers, own: Headers, length: int) -> bytes | Fault:
         key = (method, path, headers)
+        last = f"content-length: {length}\r\n\r\n" if length or method not in _WITHOUT_BODY else "\r\n"
         try:
-            head = self._heads.get(key) or self._head(key)
-            last = _encoded([*map(": ".join, own), ""]) if own else b""
+            return (self._heads.get(key) or self._head(key)) + _spelled(own, last)
         except ValueError as error:
             return Fault("protocol", str(error))
-        if length or method not in _WITHOUT_BODY:
-            return b"%b%bcontent-length: %d\r\n\r\n" % (head, last, length)
-        return b"%b%b\r\n" % (head, last)
 
     def _head(self, key: tuple[str, str, Headers]) -> bytes:
         """All of a head that may be the same in other requests, remembered."""
@@ -314,7 +317,7 @@ def _line(name: str, value: str) -> bytes:
     """A header as it is sent, remembered; none for one that is not the caller's to set."""
     if name.lower() in _OURS:
         return b""
-    line = _encoded([f"{name.lower()}: {value}", ""])
+    line = _spelled(((name.lower(), value),), "")
     if len(_lines) >= MAX_LINES:
         _lines.clear()
     if len(line) <= MAX_REMEMBERED:
@@ -322,12 +325,15 @@ def _line(name: str, value: str) -> bytes:
     return line
 
 
-def _encoded(lines: list[str]) -> bytes:
-    """Headers as they are sent; the last line is empty."""
-    text = "".join(lines)
-    if not text.isprintable() and ("\n" in text or "\r" in text or "\0" in text):
-        raise ValueError("a header of the request holds a line break or a zero byte")
+def _spelled(headers: Headers, last: str) -> bytes:
+    """Headers as they are sent, and what comes after them."""
+    text = ""
+    for name, value in headers:
+        line = f"{name}: {value}"
+        if "\n" in line or "\r" in line or "\0" in line:
+            raise ValueError("a header of the request holds a line break or a zero byte")
+        text += f"{line}\r\n"
     try:
-        return "\r\n".join(lines).encode("latin-1")
+        return (text + last).encode("latin-1")
     except UnicodeEncodeError:
         raise ValueError("a header of the request holds a character outside Latin-1") from None

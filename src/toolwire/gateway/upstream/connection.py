@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Coroutine
-from typing import Any, cast
+from collections.abc import Awaitable
+from typing import cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
@@ -91,8 +91,8 @@ class Connection(Waiting):
 
     # --- the caller's side ------------------------------------------------------------------------------------------
 
-    def exchange(self, head: bytes, body: bytes, bodiless: bool) -> Coroutine[Any, Any, None]:
-        """Send a request and wait for the head of its answer, or for a fault."""
+    def exchange(self, head: bytes, body: bytes, bodiless: bool) -> Awaitable[None]:
+        """Send a request, and wait for the head of its answer or a fault. Whoever stops waiting has to `give_up`."""
         self.phase = HEAD
         self.seen = False
         self.bodiless = bodiless
@@ -109,7 +109,7 @@ class Connection(Waiting):
             self._transport.write(body)
         else:
             return self._pour(head, memoryview(body))
-        return self._wait(BEGUN, self._deadlines.first_byte)
+        return self._awaited(BEGUN, self._deadlines.first_byte)
 
     def _say(self, data: bytes) -> None:
         if not self.lost and not self._transport.is_closing():

@@ -81,20 +81,28 @@ class Waiting(asyncio.Protocol):
             self._transport.abort()
         self._wake()
 
-    async def _wait(self, cap: int, seconds: float) -> None:
-        """For the head and more than `cap` bytes of the body, its end, or a fault; 0 seconds are no limit."""
+    def _awaited(self, cap: int, seconds: float) -> asyncio.Future[None]:
+        """For the head and more than `cap` bytes of the body, its end, or a fault; 0 seconds are no limit. Whoever
+        stops waiting has to `give_up`."""
         self._cap = cap
         if seconds:
             due = self._due = self._loop.time() + seconds
             if self._timer is None or self._timer_at > due:
                 self._set_timer(seconds)
         self._waiter = waiter = self._loop.create_future()
+        return waiter
+
+    async def _wait(self, cap: int, seconds: float) -> None:
         try:
-            await waiter
+            await self._awaited(cap, seconds)
         except (asyncio.CancelledError, GeneratorExit):
-            self._waiter = self._sink = None
-            self.drop()
+            self.give_up()
             raise
+
+    def give_up(self) -> None:
+        """Whoever waited was cancelled."""
+        self._waiter = self._sink = None
+        self.drop()
 
     def _wake(self) -> None:
         waiter, self._waiter = self._waiter, None
