@@ -179,13 +179,13 @@ def begin(out: Object, id: str, model: str, created: int | None, context: Contex
             if said is not None and key in ECHOED:
                 out[key] = said
         if tools := out.get("tools"):
-            out["tools"] = MEMORY.told(tools, NAME, _effective)
-    out["id"] = _id(id, "" if given and id else context.seed)
+            out["tools"] = MEMORY.told(tools, NAME, effective)
+    out["id"] = answer_id(id, "" if given and id else context.seed)
     out["created_at"] = context.now if created is None else created
     out["model"] = model or (request.model if request is not None else "")
 
 
-def _id(id: str, seed: str) -> str:
+def answer_id(id: str, seed: str) -> str:
     """An id that is one of this protocol's is kept. Some providers give one id to many answers, so the seed of this
     answer goes into what is made of theirs."""
     if seed and seed != id:
@@ -193,7 +193,7 @@ def _id(id: str, seed: str) -> str:
     return id if id.startswith("resp_") and legal(id, limit=64) else made("resp_", id)
 
 
-def _effective(tools: list[Json]) -> list[Json]:
+def effective(tools: list[Json]) -> list[Json]:
     """Functions are told back with the strictness they really have; most clients say it themselves."""
     for tool in tools:
         if tool.__class__ is dict and tool.get("strict") is None:
@@ -223,13 +223,13 @@ def close(out: Object, finish: Finish | None, refused: bool, ledger: Ledger, con
         ledger.note("default-added", (None, "usage"), "counts of zero stand for counts that nobody gave", why)
 
 
-_PLAIN = frozenset(kind for kind, ending in ENDINGS.items() if ending == ("completed", "")) - COARSE
+PLAIN = frozenset(kind for kind, ending in ENDINGS.items() if ending == ("completed", "")) - COARSE
 """Endings that need no word."""
 
 
 def write_finish(finish: Finish | None, refused: bool, ledger: Ledger) -> tuple[str, str]:
     """The status of an answer, and the reason or error code that goes with it."""
-    if finish is None or finish.kind in _PLAIN:
+    if finish is None or finish.kind in PLAIN:
         return "completed", ""
     if finish.kind == "refusal" and refused:
         return "completed", ""
@@ -261,8 +261,10 @@ def write_usage(usage: Usage) -> Object:
 
 def waits_for_thought(request: Request | None, ledger: Ledger) -> bool:
     """Does the client wait for reasoning? Some hang when they asked another's model for it and no such item comes."""
-    if request is None or ledger.source == NAME:
-        return False
+    return request is not None and ledger.source != NAME and asks_for_thought(request)
+
+
+def asks_for_thought(request: Request) -> bool:
     thinking, origin = request.settings.thinking, request.origin
     if thinking is not None and thinking.effort == "none":
         return False

@@ -1,0 +1,153 @@
+"""Ordinary whole answers, straight from bytes and to bytes: texts and calls of functions, and an end with counts.
+
+For any other these functions say None, and the careful way, which they shorten but never bend, takes over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from toolwire.ir import NOTHING, Call, Part, Response, Text, Usage
+from toolwire.protocols.openai_responses.details.ordinary import is_plain
+from toolwire.protocols.openai_responses.details.output import stem
+from toolwire.protocols.openai_responses.names import ECHOED, NAME, REQUEST, TEMPLATE
+from toolwire.protocols.openai_responses.response import PLAIN, answer_id, asks_for_thought, effective
+from toolwire.resent import MEMORY
+from toolwire.room import Context
+from toolwire.wire import Json, encode
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+_OWN = ("id", "created_at", "completed_at", "model", "output", "usage")
+"""What an answer says for itself, in its order; all else is a constant, or repeats the request."""
+_HEARD = REQUEST | ECHOED | {"include", "stream_options"}
+"""Keys of requests for which forms are kept."""
+_MOST_FORMS = 64
+
+
+class _Form(Struct, frozen=True):
+    """How answers are told to requests that have certain keys."""
+
+    gaps: tuple[tuple[bytes, str], ...]
+    """What stands before each gap, and the key of the request that is repeated there, or "" for the answer's own."""
+    end: bytes
+
+
+_FORMS: dict[tuple[str, ...], _Form] = {}
+"""By the keys of a request: one kind of client says the same every time."""
+
+
+def write_ordinary(response: Response, context: Context) -> bytes | None:
+    choices, usage, request = response.choices, response.usage, context.request
+    if len(choices) != 1 or usage is None or response.failure is not None:
+        return None
+    finish = choices[0].finish
+    if (finish is not None and finish.kind not in PLAIN) or (request is not None and asks_for_thought(request)):
+        return None
+    id = answer_id(response.id, context.seed)
+    output = _write_parts(choices[0].parts, stem(id))
+    if output is None:
+        return None
+    now, created, model = context.now, response.created, response.model
+    if created is None:
+        created = now
+    if not model and request is not None:
+        model = request.model
+    own = (encode(id), encode(created), encode(max(now, created)), encode(model), output, _write_usage(usage))
+    origin = None if request is None else request.origin
+    return _put_together(own, NOTHING if origin is None or origin.protocol != NAME else origin.wire)
+
+
+def _put_together(own: tuple[bytes, ...], wire: Mapping[str, Json]) -> bytes | None:
+    """The whole answer: what it says for itself, and what the request said."""
+    keys = tuple(wire)
+    form = _FORMS.get(keys) or _new_form(keys)
+    if form is None:
+        return None
+    ours = iter(own)
+    pieces: list[bytes] = []
+    for before, key in form.gaps:
+        pieces.append(before)
+        if not key:
+            pieces.append(next(ours))
+            continue
+        said = wire[key]
+        if said is None:
+            return None
+        if key == "tools" and said:
+            said = MEMORY.told(said, NAME, effective)
+        pieces.append(encode(said))
+    pieces.append(form.end)
+    return b"".join(pieces)
+
+
+def _new_form(keys: tuple[str, ...]) -> _Form | None:
+    if not _HEARD.issuperset(keys):
+        return None
+    said = ECHOED.intersection(keys)
+    gaps: list[tuple[bytes, str]] = []
+    before = b"{"
+    for key, value in {**TEMPLATE, "status": "completed", **dict.fromkeys(said)}.items():
+        before += encode(key) + b":"
+        if key in said or key in _OWN:
+            gaps.append((before, key if key in said else ""))
+            before = b","
+        else:
+            before += encode(value) + b","
+    if len(_FORMS) >= _MOST_FORMS:
+        _FORMS.clear()
+    _FORMS[keys] = form = _Form(tuple(gaps), before[:-1] + b"}")
+    return form
+
+
+_MOST_ITEMS = 32
+_TEXTS = [
+    b'_%d","type":"message","status":"completed","role":"assistant","content":[{"type":"output_text","text":' % number
+    for number in range(_MOST_ITEMS)
+]
+_CALLS = [b'_%d","status":"completed","call_id":' % number for number in range(_MOST_ITEMS)]
+"""What stands behind the stem of an item's id, by the number of the item."""
+
+
+def _write_parts(parts: tuple[Part, ...], within: str) -> bytes | None:
+    """The items of an answer. `within`: the stem of their ids, in which nothing needs to be escaped."""
+    if not within or len(parts) > _MOST_ITEMS:
+        return None
+    stem = within.encode()
+    pieces: list[bytes] = []
+    number, before = 0, b"["
+    spoke = False
+    for part in parts:
+        if type(part) is Text:
+            # Neighbouring texts share an item.
+            if spoke or part.citations or part.seal is not None:
+                return None
+            pieces += (before, b'{"id":"msg_', stem, _TEXTS[number], encode(part.text), _END_OF_TEXT)
+            spoke = True
+        elif type(part) is Call and is_plain(part):
+            pieces += (before, b'{"type":"function_call","id":"fc_', stem, _CALLS[number], encode(part.id))
+            pieces += (b',"name":', encode(part.name), b',"arguments":', encode(part.arguments), b"}")
+            spoke = False
+        else:
+            return None
+        number += 1
+        before = b","
+    pieces.append(b"]")
+    return b"".join(pieces) if number else b"[]"
+
+
+_END_OF_TEXT = b',"annotations":[],"logprobs":[]}]}'
+
+_USAGE = (
+    b'{"input_tokens":%d,"input_tokens_details":{"cached_tokens":%d,"cache_write_tokens":%d},'
+    b'"output_tokens":%d,"output_tokens_details":{"reasoning_tokens":%d},"total_tokens":%d}'
+)
+
+
+def _write_usage(usage: Usage) -> bytes:
+    taken, given, total = usage.input, usage.output, usage.total
+    if total is None:
+        total = taken + given
+    return _USAGE % (taken, usage.cache_read or 0, usage.cache_write or 0, given, usage.reasoning or 0, total)
