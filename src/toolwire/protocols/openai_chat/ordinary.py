@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from toolwire import ids
 from toolwire.ir import NOTHING, Call, Choice, Finish, Origin, Part, Response, Stray, Text, Usage
@@ -81,6 +81,8 @@ class _Counts(_Shape):
     prompt_tokens_details: _Prompt | None = None
     completion_tokens_details: _Completion | None = None
     num_cached_tokens: int | None = None
+    prompt_cache_hit_tokens: int | UnsetType = UNSET
+    prompt_cache_miss_tokens: int = 0
 
 
 class _Answer(_Shape):
@@ -112,6 +114,7 @@ _FINISHES = {raw: Finish(kind, raw, "", "", _at((_CHOICE, "finish_reason"))) for
 _CUTS = frozenset(raw for raw, kind in FINISH_KINDS.items() if kind in ("length", "filter"))
 """Endings that may have cut a call off."""
 _TIER, _FINGERPRINT = Stray(None, "service_tier"), Stray(None, "system_fingerprint")
+_MISSED = Stray((None, "usage"), "prompt_cache_miss_tokens")
 
 _glance = glancing(_Answer)
 
@@ -126,6 +129,8 @@ def read_ordinary(data: bytes) -> Response | None:
     strays = _strays(found, data)
     if finish is None or parts is None or strays is None:
         return None
+    if counts is not None and counts.prompt_cache_miss_tokens:
+        strays = (_MISSED, *strays)
     return Response(
         found.id,
         found.model,
@@ -147,9 +152,9 @@ def _read_parts(choice: _Choice) -> tuple[Part, ...] | None:
     if calls:
         if len(calls) > len(_CALLED) or choice.finish_reason in _CUTS:
             return None
-        for call, origin in zip(calls, _CALLED, strict=False):
+        for number, call in enumerate(calls):
             id, name, arguments = call.id, call.function.name, call.function.arguments
-            parts.append(Call(id, name, arguments, "function", "", "", None, None, False, False, origin))
+            parts.append(Call(id, name, arguments, "function", "", "", None, None, False, False, _CALLED[number]))
     return tuple(parts)
 
 
@@ -160,7 +165,10 @@ def _read_counts(counts: _Counts) -> Usage:
     thought = None if completion is None else completion.reasoning_tokens
     if thought and total == into + out + thought:
         out += thought
-    return Usage(into, out, counts.num_cached_tokens if read is None else read, written, thought, total, _COUNTED)
+    if read is None:
+        hit = counts.prompt_cache_hit_tokens
+        read = counts.num_cached_tokens if hit is UNSET else hit
+    return Usage(into, out, read, written, thought, total, _COUNTED)
 
 
 def _strays(found: _Answer, data: bytes) -> tuple[Stray, ...] | None:
@@ -197,13 +205,17 @@ class _Used(Struct, gc=False, omit_defaults=True):
     completion_tokens_details: _Thought | None = None
 
 
-_WORDS = {
-    ("stop", False): b'"stop"',
-    ("calls", True): b'"tool_calls"',
-    ("length", False): b'"length"',
-    ("length", True): b'"length"',
+def _ending(word: bytes) -> bytes:
+    return b'},"logprobs":null,"finish_reason":"' + word + b'"}],"usage":'
+
+
+_ENDINGS = {
+    ("stop", False): _ending(b"stop"),
+    ("calls", True): _ending(b"tool_calls"),
+    ("length", False): _ending(b"length"),
+    ("length", True): _ending(b"length"),
 }
-"""Endings that this protocol can say, without and with calls."""
+"""How a choice goes on behind its message, without and with calls; other endings have no word of their own."""
 
 
 def write_ordinary(response: Response, context: Context) -> bytes | None:
@@ -215,8 +227,8 @@ def write_ordinary(response: Response, context: Context) -> bytes | None:
     if spoken is None or finish is None or finish.detail or finish.raw == "function_call":
         return None
     text, calls = spoken
-    word = _WORDS.get((finish.kind, bool(calls)))
-    if word is None:
+    ending = _ENDINGS.get((finish.kind, bool(calls)))
+    if ending is None or choice.index:
         return None
     pieces = (
         b'{"id":',
@@ -225,15 +237,11 @@ def write_ordinary(response: Response, context: Context) -> bytes | None:
         encode(context.now if response.created is None else response.created),
         b',"model":',
         encode(response.model or (request.model if request is not None else "")),
-        b',"choices":[{"index":',
-        encode(choice.index),
-        b',"message":{"role":"assistant","content":',
+        b',"choices":[{"index":0,"message":{"role":"assistant","content":',
         encode(text or None if calls else text),
         b',"refusal":null,"annotations":[]',
         *calls,
-        b'},"logprobs":null,"finish_reason":',
-        word,
-        b'}],"usage":',
+        ending,
         encode(_used(usage)),
         b"}",
     )
