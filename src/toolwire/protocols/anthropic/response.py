@@ -12,7 +12,6 @@ from toolwire.ids import made
 from toolwire.ir import Choice, Finish, HostedCall, Origin, Refusal, Response, Usage, place
 from toolwire.loss import Ledger
 from toolwire.protocols.anthropic.details.hosted import Searches, all_told, counted, runs_tools
-from toolwire.protocols.anthropic.details.plain import write_plain_answer
 from toolwire.protocols.anthropic.details.summary import AnswerReading
 from toolwire.protocols.anthropic.errors import read_error, write_error
 from toolwire.protocols.anthropic.names import (
@@ -109,7 +108,7 @@ def read_usage(usage: Object, path: Path, reading: Reading) -> Usage:
     if details:
         reading.origin(details, (path, "output_tokens_details"), USAGE_DETAILS)
     if not known.issuperset(usage):
-        known = known.union([key for key, value in usage.items() if key not in USAGE and _counts_nothing(value)])
+        known = known.union([key for key, value in usage.items() if key not in USAGE and counts_nothing(value)])
     return Usage(
         (fresh or 0) + (read or 0) + (written or 0),
         output or 0,
@@ -120,7 +119,7 @@ def read_usage(usage: Object, path: Path, reading: Reading) -> Usage:
     )
 
 
-def _counts_nothing(value: Json) -> bool:
+def counts_nothing(value: Json) -> bool:
     """A record of noughts, such as `{"web_search_requests": 0}`."""
     return isinstance(value, dict) and not any(value.values())
 
@@ -139,12 +138,8 @@ def write_response(response: Response, ledger: Ledger, context: Context) -> Obje
     choice = response.choices[0] if response.choices else Choice(0, ())
     for other in response.choices[1:]:
         ledger.note("no-counterpart", place(other), f"answer {other.index} was left out", "there is one answer only")
-    id, refused = message_id(response.id, context), False
-    used: Sequence[str] = ()
-    content = write_plain_answer(choice.parts)
-    if content is None:
-        refused = Refusal in map(type, choice.parts)
-        content, used = _write_content(choice, id, ledger, context)
+    id, refused = message_id(response.id, context), Refusal in map(type, choice.parts)
+    content, used = _write_content(choice, id, ledger, context)
     out: Object = {
         "id": id,
         "type": "message",
@@ -214,11 +209,19 @@ def write_usage(usage: Usage | None, ledger: Ledger, used: Sequence[str] = ()) -
     if usage is None:
         ledger.note("default-added", None, "the tokens are told as 0, because nobody counted them")
         usage = Usage()
-    origin, read, written = usage.origin, usage.cache_read, usage.cache_write
+    origin = usage.origin
     if origin is not None and verbatim(origin, NAME):
         wire: Object = origin.wire
         return wire
-    fresh = usage.input
+    out = spelled_usage(usage)
+    if used:
+        out |= counted(used)
+    return finished(out, origin, NAME)
+
+
+def spelled_usage(usage: Usage) -> Object:
+    """The counts anew, whoever told them."""
+    fresh, read, written = usage.input, usage.cache_read, usage.cache_write
     if read or written or fresh < 0:
         fresh = max(0, fresh - (read or 0) - (written or 0))
     out: Object = {"input_tokens": fresh}
@@ -229,9 +232,7 @@ def write_usage(usage: Usage | None, ledger: Ledger, used: Sequence[str] = ()) -
     out["output_tokens"] = usage.output
     if usage.reasoning is not None:
         out["output_tokens_details"] = {"thinking_tokens": usage.reasoning}
-    if used:
-        out |= counted(used)
-    return finished(out, origin, NAME)
+    return out
 
 
 # --- at a glance ------------------------------------------------------------------------------------------------------
