@@ -335,6 +335,20 @@ def _joined(response: Response) -> Any:
     return response.id, response.model, choices, response.usage
 
 
+def test_an_ordinary_answer_is_read_at_once_with_signatures_thoughts_and_finer_counts_in_their_order() -> None:
+    call = {"functionCall": {"name": "find", "args": {"at": [1, 2.0], "far": 7}}, "thoughtSignature": "c2lnbmVk"}
+    parts = [{"text": "Hm.", "thought": True}, {"text": ""}, {"text": "So."}, call, {"functionCall": {"name": "look"}}]
+    ended = {"finishReason": "STOP", "finishMessage": "Done.", "avgLogprobs": -0.125}
+    counts = {"trafficType": "ON_DEMAND", "promptTokenCount": 3, "promptTokensDetails": [{"tokenCount": 3}]}
+    body = {"candidates": [{"content": {"parts": parts, "role": "model"}} | ended], "usageMetadata": counts}
+    data = json.dumps(body | {"createTime": "2026-11-01T00:00:00Z"}, indent=2).encode()
+    found, careful = ROOM.read_ordinary(data), ROOM.read_response(decode(data))
+    assert found is not None
+    assert forget(found) == forget(careful)
+    assert found.strays == careful.strays
+    assert [stray.key for stray in found.strays] == ["avgLogprobs", "trafficType", "promptTokensDetails"]
+
+
 @needs_corpus
 def test_a_stream_folds_to_what_the_whole_answer_would_say() -> None:
     """Every recorded whole answer, sent as one chunk, folds to itself."""
