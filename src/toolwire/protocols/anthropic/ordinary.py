@@ -97,15 +97,15 @@ def _read_blocks(blocks: list[_Text | _Thought | _Call]) -> tuple[Part, ...] | N
     if len(blocks) > len(_BLOCKS_AT):
         return None
     parts: list[Part] = []
-    for block, origin in zip(blocks, _BLOCKS_AT, strict=False):
+    for block in blocks:
+        origin = _BLOCKS_AT[len(parts)]
         if type(block) is _Text:
             parts.append(Text(block.text, (), None, None, origin))
         elif type(block) is _Call:
             given = block.input
             if type(given) is not dict:
                 return None
-            arguments = encode_text(given)
-            parts.append(Call(block.id, block.name, arguments, "function", "", "", None, None, False, False, origin))
+            parts.append(Call(block.id, block.name, encode_text(given), origin=origin))
         elif type(block) is _Thought:
             seal = Seal(NAME, block.signature) if block.signature else None
             parts.append(Reasoning(block.thinking, "", False, seal, "", origin))
@@ -134,7 +134,7 @@ def _strays_of(counts: Object) -> tuple[Stray, ...]:
     strays: list[Stray] = []
     for key, value in counts.items():
         # A text needs no other look.
-        if key not in USAGE and (type(value) is str or (says_something(value) and not counts_nothing(value))):
+        if key not in USAGE and (type(value) is str or (not counts_nothing(value) and says_something(value))):
             strays.append(Stray(_USAGE, key))
     return tuple(strays)
 
