@@ -9,7 +9,7 @@ from toolwire.protocols.openai_responses.errors import read_error, write_error
 from toolwire.protocols.openai_responses.http import HTTP
 from toolwire.protocols.openai_responses.models import QUIRKS, hosts
 from toolwire.protocols.openai_responses.names import KINDS, NAME
-from toolwire.protocols.openai_responses.ordinary import write_ordinary
+from toolwire.protocols.openai_responses.ordinary import read_ordinary, write_ordinary
 from toolwire.protocols.openai_responses.request import read_request, write_request
 from toolwire.protocols.openai_responses.response import glance, read_response, write_response
 from toolwire.protocols.openai_responses.stream_read import StreamReader
@@ -52,6 +52,7 @@ ROOM = Room(
     stream_reader=StreamReader,
     stream_writer=StreamWriter,
     glance=glance,
+    read_ordinary=read_ordinary,
     write_ordinary=write_ordinary,
     keeping=KEEPING,
     hosts=hosts,

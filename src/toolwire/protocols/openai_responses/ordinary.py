@@ -6,17 +6,149 @@ For any other these functions say None, and the careful way, which they shorten 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
-from msgspec import Struct
+from msgspec import Raw, Struct
+from msgspec.json import Decoder
 
-from toolwire.ir import NOTHING, Call, Part, Response, Text, Usage
+from toolwire.ir import NOTHING, Call, Choice, Finish, Origin, Part, Response, Stray, Text, Usage
 from toolwire.protocols.openai_responses.details.ordinary import is_plain
 from toolwire.protocols.openai_responses.details.output import stem
-from toolwire.protocols.openai_responses.names import ECHOED, NAME, REQUEST, TEMPLATE
+from toolwire.protocols.openai_responses.names import ECHOED, NAME, REQUEST, RESPONSE, TEMPLATE
 from toolwire.protocols.openai_responses.response import PLAIN, answer_id, asks_for_thought, effective
+from toolwire.reading import says_something
 from toolwire.resent import MEMORY
 from toolwire.room import Context
-from toolwire.wire import Json, encode
+from toolwire.wire import NOT_DECODED, Json, Path, encode
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+_Done = Literal["completed", "in_progress"] | None
+"""What says nothing of an item."""
+
+
+class _Said(Struct, forbid_unknown_fields=True, gc=False):
+    type: Literal["output_text"]
+    text: str
+    annotations: tuple[()] | None = None
+    logprobs: tuple[()] | None = None
+
+
+class _Message(Struct, tag_field="type", tag="message", forbid_unknown_fields=True, gc=False):
+    content: list[_Said]
+    id: str | None = None
+    status: _Done = None
+    role: Json = None
+    phase: str | None = None
+
+
+class _Called(Struct, tag_field="type", tag="function_call", forbid_unknown_fields=True, gc=False):
+    call_id: str
+    name: str
+    arguments: str
+    id: str | None = None
+    status: _Done = None
+    namespace: str | None = None
+
+
+class _Taken(Struct, gc=False):
+    cached_tokens: int | float | None = None
+    cache_write_tokens: int | float | None = None
+
+
+class _Given(Struct, gc=False):
+    reasoning_tokens: int | float | None = None
+
+
+class _Counts(Struct, forbid_unknown_fields=True, gc=False):
+    input_tokens: int | float
+    output_tokens: int | float
+    total_tokens: int | float | None = None
+    input_tokens_details: _Taken | None = None
+    output_tokens_details: _Given | None = None
+
+
+_keys = Decoder(dict[str, Raw]).decode
+_text = Decoder(str).decode
+_number = Decoder(int | float | None).decode
+_status = Decoder(Literal["completed", "complete"]).decode
+_items = Decoder(list[_Message | _Called]).decode
+_counts = Decoder(_Counts | None).decode
+_any = Decoder().decode
+
+_TOLD = frozenset({"id", "model", "created_at", "status", "output", "usage"})
+_SHORT = 4096
+"""A shorter body holds no number that is too long to be read."""
+
+
+def _at(path: Path) -> Origin:
+    return Origin(NAME, path, None, NOTHING, False)
+
+
+_ANSWER_AT, _USAGE_AT = _at(None), _at((None, "usage"))
+_MOST_ITEMS = 32
+_ITEMS_AT = [_at(((None, "output"), number)) for number in range(_MOST_ITEMS)]
+_NONE_TAKEN, _NONE_GIVEN = _Taken(), _Given()
+
+
+def read_ordinary(data: bytes) -> Response | None:
+    try:
+        if not data.isascii():
+            data.decode()  # nobody looks into what is skipped
+        body = _keys(data)
+        if not _TOLD.issubset(body):
+            return None
+        status, items, counts = _status(body["status"]), _items(body["output"]), _counts(body["usage"])
+        id, model, created = _text(body["id"]), _text(body["model"]), _number(body["created_at"])
+        others = [] if RESPONSE.issuperset(body) else [key for key in body if key not in RESPONSE]
+        strays = [Stray(None, key) for key in others if says_something(_any(body[key]))]
+        if len(data) > _SHORT:
+            for key in RESPONSE.intersection(body) - _TOLD:
+                _any(body[key])
+    except NOT_DECODED:
+        return None
+    usage = None if counts is None else _read_counts(counts)
+    if len(items) > _MOST_ITEMS or type(created) is float or (usage is None and counts is not None):
+        return None
+    found: list[Stray] = []
+    parts = _read_items(items, found)
+    finish = Finish("calls" if Call in map(type, parts) else "stop", status)
+    choices = (Choice(0, tuple(parts), finish),)
+    return Response(id, model, created, choices, usage, None, _ANSWER_AT, (*found, *strays))
+
+
+def _read_items(items: list[_Message | _Called], strays: list[Stray]) -> list[Part]:
+    parts: list[Part] = []
+    for item, origin in zip(items, _ITEMS_AT, strict=False):
+        path = origin.path
+        if type(item) is _Called:
+            if item.id is not None:
+                strays.append(Stray(path, "id", "id-rewritten"))
+            id, name, namespace = item.call_id, item.name, item.namespace or ""
+            call = Call(
+                id, name, item.arguments, "function", namespace, item.id or "", None, None, False, False, origin
+            )
+            parts.append(call)
+        elif type(item) is _Message:
+            if item.phase is not None:
+                strays.append(Stray(path, "phase"))
+            for number, said in enumerate(item.content):
+                parts.append(Text(said.text, (), None, None, _at(((path, "content"), number))))
+    return parts
+
+
+def _read_counts(counts: _Counts) -> Usage | None:
+    taken, given = counts.input_tokens_details or _NONE_TAKEN, counts.output_tokens_details or _NONE_GIVEN
+    told = (
+        counts.input_tokens,
+        counts.output_tokens,
+        taken.cached_tokens,
+        taken.cache_write_tokens,
+        given.reasoning_tokens,
+        counts.total_tokens,
+    )
+    return None if float in map(type, told) else Usage(*told, _USAGE_AT)  # type: ignore[arg-type]
+
 
 # --- writing --------------------------------------------------------------------------------------------------------
 
@@ -102,7 +234,6 @@ def _new_form(keys: tuple[str, ...]) -> _Form | None:
     return form
 
 
-_MOST_ITEMS = 32
 _TEXTS = [
     b'_%d","type":"message","status":"completed","role":"assistant","content":[{"type":"output_text","text":' % number
     for number in range(_MOST_ITEMS)
