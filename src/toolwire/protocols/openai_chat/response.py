@@ -25,7 +25,7 @@ from toolwire.loss import Ledger
 from toolwire.protocols.openai_chat import names
 from toolwire.protocols.openai_chat.details.calls import write_call
 from toolwire.protocols.openai_chat.details.message import Spoken, read_message
-from toolwire.protocols.openai_chat.details.plain import read_plain_answer, write_plain_answer
+from toolwire.protocols.openai_chat.details.plain import read_plain_answer
 from toolwire.protocols.openai_chat.errors import failure_body, read_failure
 from toolwire.protocols.openai_chat.models import Family
 from toolwire.protocols.openai_chat.names import NAME, kept, own
@@ -248,34 +248,16 @@ def write_response(response: Response, ledger: Ledger, context: Context) -> Obje
         return failure_body(response.failure)
     request = context.request
     legacy = is_legacy(request)
-    choices: list[Object] = []
-    for choice in response.choices:
-        choices.append(_write_plain_choice(choice, legacy) or _write_choice(choice, ledger, legacy))
     out: Object = {
         "id": response.id or ids.made("chatcmpl-", context.seed),
         "object": "chat.completion",
         "created": response.created if response.created is not None else context.now,
         "model": response.model or (request.model if request is not None else ""),
-        "choices": choices,
+        "choices": [_write_choice(choice, ledger, legacy) for choice in response.choices],
     }
     if response.usage is not None:
         out["usage"] = write_usage(response.usage)
     return finished(out, origin, NAME) if ours else out
-
-
-_PLAIN_WORDS: dict[str, str] = {"stop": "stop", "calls": "tool_calls"}
-
-
-def _write_plain_choice(choice: Choice, legacy: bool) -> Object | None:
-    """An ordinary answer of another protocol at one go: text and calls, and the ending that goes with them."""
-    origin, finish = choice.origin, choice.finish
-    if origin is None or origin.protocol == NAME or legacy or finish is None or finish.detail:
-        return None
-    word = _PLAIN_WORDS.get(finish.kind)
-    message = None if word is None or finish.raw == "function_call" else write_plain_answer(choice.parts)
-    if message is None or ("tool_calls" in message) is not (word == "tool_calls"):
-        return None
-    return {"index": choice.index, "message": message, "logprobs": None, "finish_reason": word}
 
 
 def _write_choice(choice: Choice, ledger: Ledger, legacy: bool) -> Object:

@@ -103,23 +103,6 @@ def _says_more(node: Object) -> bool:
     return False
 
 
-def write_plain_answer(parts: tuple[Part, ...]) -> Object | None:
-    """The message of an answer that another protocol's provider gave: a text, calls, or both."""
-    text: str | None = None
-    calls: list[Object] = []
-    for part in parts:
-        if type(part) is Call:
-            call = plain_call(part)
-            if call is None:
-                return None
-            calls.append(call)
-        elif calls or text is not None or (text := _text(part)) is None:
-            return None
-    if calls:
-        return {"role": "assistant", "content": text or None, "refusal": None, "annotations": [], "tool_calls": calls}
-    return None if text is None else {"role": "assistant", "content": text, "refusal": None, "annotations": []}
-
-
 def _calls(parts: tuple[Part, ...]) -> list[Object] | None:
     """Parts that are all ordinary calls."""
     calls: list[Object] = []
