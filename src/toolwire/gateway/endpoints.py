@@ -110,7 +110,8 @@ class Endpoints:
         client = call.client
         if client.name in self._sealed:
             call.sealing = self._desk.seals.of(owner_of(call.visitor))
-        begun = await self._begun(call, targets) if self._unseen or client.keeping is not None else None
+        wants = client.keeping is not None and not client.keeping.stateless(call.body)
+        begun = await self._begun(call, targets, wants) if wants or self._unseen else None
         got = await self._engine.ask(call, targets) if begun is None else begun
         if isinstance(got, Reply):
             whole = got if call.keeper is None else await call.keeper.whole(got)
@@ -125,13 +126,13 @@ class Endpoints:
         else:
             await self._told(incoming, call, got.followed(-1))
 
-    async def _begun(self, call: Call, targets: tuple[Target, ...]) -> Reply | Refusal | Job | None:
-        """What a client wants besides an answer, and what happens behind its back."""
+    async def _begun(self, call: Call, targets: tuple[Target, ...], wants: bool) -> Reply | Refusal | Job | None:
+        """What a client may want besides an answer, and what happens behind its back."""
         if self._unseen:
             call.unseen = True
             if self._servers:
                 await self._equip(call, targets[0])
-        return await self._desk.begin(call, targets, self._engine) if call.client.keeping is not None else None
+        return await self._desk.begin(call, targets, self._engine) if wants else None
 
     def _read(self, call: Call, asked: Asked, body: bytes | Failure) -> tuple[Target, ...] | Refusal:
         """What the body asks for, and where that is."""

@@ -29,7 +29,7 @@ BODILESS = (204, 304)
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}" for status in HTTPStatus}
 
-_PLAIN = {status: f"{line}\r\ncontent-type: {JSON['content-type']}\r\n" for status, line in LINES.items()}
+_PLAIN = {status: f"{line}\r\ncontent-type: {JSON['content-type']}\r\n{REQUEST_ID}: " for status, line in LINES.items()}
 """How answers begin that bear no other headers than every answer does."""
 _NO_TOKEN = re.compile(r"[^!#$%&'*+.^_`|~0-9A-Za-z-]")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -241,7 +241,7 @@ class Request(Incoming):
             head = self._headed(status, {**reply.headers, **more, **ids}, "")
         else:
             also = "" if name == REQUEST_ID else f"{name}: {request_id}\r\n"
-            head = f"{start}{REQUEST_ID}: {request_id}\r\n{also}content-length: {len(body)}\r\n\r\n".encode("latin-1")
+            head = f"{start}{request_id}\r\n{also}content-length: {len(body)}\r\n\r\n".encode()
         self._tell(head, body)
         return True
 

@@ -44,7 +44,7 @@ class Desk:
     async def begin(self, call: Call, targets: tuple[Target, ...], engine: Engine) -> Reply | Refusal | Job | None:
         """See to what a request wants besides an answer. None: go on and ask for it."""
         keeping = call.client.keeping
-        if keeping is None or keeping.stateless(call.body):
+        if keeping is None:
             return None
         body = body_of(call)
         wants = keeping.wants(body) if body is not None else None
