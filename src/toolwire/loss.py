@@ -138,34 +138,34 @@ class Ledger(msgspec.Struct, eq=False):
 
     source: str
     target: str
-    _notes: dict[Noted, str] = {}
-    """With the reason, where it is another than that of the code."""
+    notes: dict[Noted, str] = {}
+    """With the reason, where it is another than that of the code. Written by the methods below."""
 
     def note(self, code: str, where: Path, what: str, why: str = "") -> None:
         """Write down one loss. `where` is a place in the input; `what` reads as a sentence without its full stop."""
         if type(where) is Places:
             for spot in where:
-                self._notes.setdefault((code, spot, what), why)
+                self.notes.setdefault((code, spot, what), why)
         else:
-            self._notes.setdefault((code, where, what), why)
+            self.notes.setdefault((code, where, what), why)
 
     @property
     def count(self) -> int:
-        return len(self._notes)
+        return len(self.notes)
 
     def after(self, count: int) -> Notes:
         """What was noted after so many."""
-        return tuple(self._notes.items())[count:]
+        return tuple(self.notes.items())[count:]
 
     def again(self, notes: Notes) -> None:
         """Note what was noted elsewhere."""
         for noted, why in notes:
-            self._notes.setdefault(noted, why)
+            self.notes.setdefault(noted, why)
 
     @property
     def losses(self) -> tuple[Loss, ...]:
         spelled: dict[tuple[str, str, str], Loss] = {}
-        for (code, where, what), why in self._notes.items():
+        for (code, where, what), why in self.notes.items():
             severity, reason = CODES[code]
             path = pointer(where)
             if (code, path, what) not in spelled:
@@ -176,10 +176,10 @@ class Ledger(msgspec.Struct, eq=False):
     @property
     def codes(self) -> tuple[str, ...]:
         """The code of every loss, in order, without spelling any."""
-        if not self._notes:
+        if not self.notes:
             return ()
         codes: list[str] = []
-        for noted in self._notes:
+        for noted in self.notes:
             codes.append(noted[0])
         return tuple(codes)
 
@@ -218,10 +218,6 @@ def told(ledgers: Iterable[Ledger | None]) -> list[Told]:
     """Every loss of several translations, in order; each once in its ledger."""
     told: list[Told] = []
     for ledger in ledgers:
-        if ledger is not None and ledger._notes:
-            before = len(told)
-            for code, where, what in ledger._notes:
-                told.append((code, pointer(where), what))
-            if len(told) - before > 1:
-                told[before:] = dict.fromkeys(told[before:])
+        if ledger is not None:
+            told += dict.fromkeys([(code, pointer(where), what) for code, where, what in ledger.notes])
     return told

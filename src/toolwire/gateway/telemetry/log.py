@@ -7,15 +7,22 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import floor
 
-import msgspec
-
-from toolwire import loss
-from toolwire.gateway.telemetry.clean import HIDDEN, LIMIT, SHORTEST_SECRET, clean, clean_body, redact, short_agent
+from toolwire.gateway.telemetry.clean import HIDDEN, SHORTEST_SECRET, clean, clean_body, redact, short_agent
 from toolwire.gateway.telemetry.debug import Fields, told
 from toolwire.gateway.telemetry.heard import Overheard
+from toolwire.gateway.telemetry.lines import (
+    DETAILS,
+    attempts_of,
+    encode,
+    json_line,
+    json_lines,
+    json_repeated,
+    level_of,
+    path_of,
+)
 from toolwire.gateway.telemetry.record import Record
-from toolwire.loss import Ledger, Told
 from toolwire.wire import Json
 
 
@@ -28,33 +35,7 @@ def to_stderr(line: str) -> None:
             return
 
 
-def level_of(record: Record) -> str:
-    if record.status >= 500 or (record.failure and record.status < 400):
-        return "error"
-    return "warn" if record.status >= 400 or record.losses or record.gone else "info"
-
-
 LEVELS = ("debug", "info", "warn", "error")
-
-
-def _path(record: Record) -> str:
-    """Without its query, which may hold a key."""
-    return clean(record.path.partition("?")[0])
-
-
-Tries = Sequence[tuple[str, str, float]]
-
-
-def _attempts(tries: Tries) -> Tries:
-    """Tries are worth telling when the first one was not the last."""
-    if not tries or (len(tries) == 1 and tries[0][1] == "ok"):
-        return ()
-    return [(provider, clean(outcome), _ms(seconds)) for provider, outcome, seconds in tries]
-
-
-def _ms(seconds: float) -> float:
-    return int(seconds * 1e5) / 1e2
-
 
 Key = tuple[object, ...]
 """What the next exchange of the same client is likely to repeat."""
@@ -66,133 +47,6 @@ def _small(record: Record) -> bool:
     return words <= 1000 and len(record.losses) <= 50
 
 
-# --- JSON -----------------------------------------------------------------------------------------------------------
-
-
-class Repeated(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False, rename={"source": "from", "target": "to"}):
-    """The first part of a JSON line, written once and kept; what does not apply is left out."""
-
-    level: str
-    key: str = ""
-    agent: str = ""
-    peer: str = ""
-    verb: str
-    method: str = ""
-    path: str = ""
-    source: str = ""
-    target: str = ""
-    provider: str = ""
-    asked: str = ""
-    model: str = ""
-    stream: bool = False
-    passed: bool = False
-    status: int = 0
-    failure: str = ""
-    gone: bool = False
-    losses: tuple[str, ...] = ()
-    """Each code once."""
-    lost: int = 0
-    """How many losses there were."""
-
-
-class Line(msgspec.Struct, omit_defaults=True, gc=False):
-    """A JSON line: the part that is repeated rides in `event`, the rest is this exchange's own."""
-
-    time: str
-    event: msgspec.Raw
-    id: str
-    first_byte_ms: float | None
-    ms: float
-    input: int | None = None
-    output: int | None = None
-    cache_read: int | None = None
-    cache_write: int | None = None
-    reasoning: int | None = None
-    estimated: bool = False
-    attempts: Tries = ()
-    calls: Sequence[tuple[str, str]] = ()
-    """Calls that were run here, and what came of them."""
-    upstream_id: str = ""
-    bytes_in: int = 0
-    bytes_out: int = 0
-    note: str = ""
-    details: Sequence[Told] = ()
-    """Every loss: its code, its place in the request or the answer, and what happened."""
-    request: str = ""
-    response: str = ""
-
-
-_encoder = msgspec.json.Encoder()
-_encode, _encode_lines = _encoder.encode, _encoder.encode_lines
-DETAILS = 100
-"""Losses that a line tells in full; `lost` counts them all."""
-
-
-def json_repeated(record: Record) -> msgspec.Raw:
-    line = Repeated(
-        level=level_of(record),
-        key=clean(record.key),
-        agent=short_agent(record.agent),
-        peer=clean(record.peer),
-        verb=record.verb,
-        method=clean(record.method, 16),
-        path=_path(record),
-        source=record.source,
-        target=record.target,
-        provider=record.provider,
-        asked=clean(record.asked),
-        model=clean(record.model),
-        stream=record.stream,
-        passed=record.passed,
-        status=record.status,
-        failure=record.failure,
-        gone=record.gone,
-        losses=tuple(dict.fromkeys(record.losses)),
-        lost=len(record.losses),
-    )
-    return msgspec.Raw(b'"exchange",' + _encode(line)[1:-1])
-
-
-def _details(ledgers: Iterable[Ledger | None]) -> Sequence[Told]:
-    details = loss.told(ledgers)
-    del details[DETAILS:]
-    for at, (code, place, what) in enumerate(details):
-        if len(place) > LIMIT or len(what) > LIMIT or not (place + what).isprintable():
-            details[at] = code, clean(place), clean(what)
-    return details or ()
-
-
-def json_line(record: Record, stamp: str, repeated: msgspec.Raw, bodies: bool) -> Line:
-    started, first, tries, usage = record.started, record.first_byte, record.attempts, record.usage
-    id, theirs = record.request_id, record.upstream_id
-    ids = id + theirs
-    if len(ids) > LIMIT or not ids.isprintable():
-        id, theirs = clean(id), clean(theirs)
-    first_ms = (first - started) * 1e5 // 1.0 / 1e2 if first else None
-    ms = (record.ended - started) * 1e5 // 1.0 / 1e2
-    size, sent = record.bytes_in, record.bytes_out
-    if usage is None:
-        line = Line(
-            stamp, repeated, id, first_ms, ms, None, None, None, None, None, False, (), (), theirs, size, sent
-        )  # fmt: skip
-    else:
-        line = Line(
-            stamp, repeated, id, first_ms, ms, usage.input, usage.output, usage.cache_read, usage.cache_write,
-            usage.reasoning, record.estimated, (), (), theirs, size, sent,
-        )  # fmt: skip
-    if len(tries) != 1 or tries[0][1] != "ok":
-        line.attempts = _attempts(tries)
-    if record.calls:
-        line.calls = record.calls[:DETAILS]
-    if record.ledgers:
-        line.details = _details(record.ledgers)
-    if record.note:
-        line.note = clean(redact(record.note), 500)
-    if bodies:
-        line.request, line.response = clean_body(record.request_body), clean_body(record.response_body)
-    return line
-
-
 # --- for a terminal -------------------------------------------------------------------------------------------------
 
 _PLAIN = re.compile(r"[\w./:@+,%~-]+")
@@ -201,8 +55,8 @@ _COLOURS = {"error": "31", "warn": "33", "info": "32", "debug": "2"}
 
 def _told(value: object) -> str:
     """A value in a readable line: in quotes where it could be taken for something else."""
-    text = value if isinstance(value, str) else _encode(value).decode()
-    return text if _PLAIN.fullmatch(text) else _encode(text).decode()
+    text = value if isinstance(value, str) else encode(value).decode()
+    return text if _PLAIN.fullmatch(text) else encode(text).decode()
 
 
 def _pairs(fields: Iterable[tuple[str, object]]) -> str:
@@ -236,7 +90,7 @@ def text_repeated(record: Record, colour: bool) -> tuple[str, ...]:
         ("gone", "client" if record.gone else ""),
         ("losses", ",".join(dict.fromkeys(record.losses))),
         ("asked", clean(record.asked) if record.asked != record.model else ""),
-        ("path", "" if record.provider else _path(record)),
+        ("path", "" if record.provider else path_of(record)),
         ("key", clean(record.key)),
         ("agent", short_agent(record.agent)),
     )
@@ -254,7 +108,7 @@ def _told_tokens(record: Record) -> str:
 def text_line(record: Record, stamp: str, repeated: tuple[str, ...], bodies: bool) -> str:
     status, columns, pairs = repeated
     started, first, rest = record.started, record.first_byte, ""
-    if record.attempts and (tries := _attempts(record.attempts)):
+    if record.attempts and (tries := attempts_of(record.attempts)):
         rest = _pairs([("attempts", ",".join([f"{provider}:{outcome}" for provider, outcome, _ in tries]))])
     if record.calls:
         rest += _pairs([("calls", ",".join([f"{name}:{came}" for name, came in record.calls[:DETAILS]]))])
@@ -299,7 +153,7 @@ class Log:
         self._fractions = [f".{thousandth:03d}{'Z' if form == 'json' else ''}" for thousandth in range(1000)]
         self._repeated.clear()
         exact = {secret for secret in secrets if len(secret) >= SHORTEST_SECRET}
-        escaped = {_encode(secret).decode()[1:-1] for secret in exact}
+        escaped = {encode(secret).decode()[1:-1] for secret in exact}
         self._secrets = tuple(sorted(exact | escaped, key=len, reverse=True))
 
     def _time(self, wall: float) -> str:
@@ -311,7 +165,7 @@ class Log:
             self._stamp = time.strftime("%Y-%m-%dT%H:%M:%S" if utc else "%H:%M:%S", moment)
             self._second = float(second)
             fraction = wall - second
-        return self._stamp + self._fractions[int(fraction * 1000)]
+        return self._stamp + self._fractions[floor(fraction * 1000)]
 
     def _write(self, line: str) -> None:
         for secret in self._secrets:
@@ -337,21 +191,25 @@ class Log:
         is_json, bodies, repeated = self._form == "json", self._bodies, self._repeated
         write: Callable[[Record, str, Json, bool], object] = json_line if is_json else text_line
         lines: list[Json] = []
+        last: Key = ()
+        parts: Json = None
         for record in records:
             key = (
                 record.key, record.agent, record.peer, record.verb, record.method, record.path, record.source,
                 record.target, record.provider, record.asked, record.model, record.stream, record.passed,
                 record.status, record.failure, record.gone, record.losses,
             )  # fmt: skip
-            parts = repeated.get(key) or self._parts(key, record)
-            lines.append(write(record, self._time(record.wall), parts, bodies))
+            if key != last:  # neighbours are mostly alike
+                last, parts = key, repeated.get(key) or self._parts(key, record)
+            stamp = self._time(record.wall)
+            lines.append(write(record, stamp, parts, bodies))
             if record.heard is not None:
-                lines += self._heard(record, record.heard)
+                lines += self._heard(stamp, record, record.heard)
         if lines:
-            self._write(_encode_lines(lines).decode() if is_json else "".join(lines))
+            self._write(json_lines(lines) if is_json else "".join(lines))
 
-    def _heard(self, record: Record, heard: Overheard) -> list[Json]:
-        stamp, id = self._time(record.wall), clean(record.request_id)
+    def _heard(self, stamp: str, record: Record, heard: Overheard) -> list[Json]:
+        id = clean(record.request_id)
         return [self._debug(stamp, id, fields) for fields in told(record, heard)]
 
     def _debug(self, stamp: str, id: str, fields: Fields) -> Json:
@@ -368,7 +226,7 @@ class Log:
         stamp = self._time(self._clock())
         shown = {name: _shown(value) for name, value in fields.items()}
         if self._form == "json":
-            line = _encode({"time": stamp, "event": kind, "level": level, **shown}).decode()
+            line = encode({"time": stamp, "event": kind, "level": level, **shown}).decode()
         else:
             line = f"{stamp} {_painted(kind, level, self._colour)}{_pairs(shown.items())}"
         self._write(line + "\n")

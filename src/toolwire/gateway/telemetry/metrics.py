@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +14,7 @@ from toolwire import __version__
 from toolwire.gateway.telemetry.cells import Cells, Found, Series
 from toolwire.gateway.telemetry.clean import clean
 from toolwire.gateway.telemetry.record import Record
+from toolwire.ir import Usage
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 DIRECTORY = "TOOLWIRE_METRICS_DIR"
@@ -30,7 +30,7 @@ OTHER = "other"
 UNKNOWN = "unknown"
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-_BOUNDS = tuple(pairwise((float("-inf"), *_SECONDS, float("inf"))))
+_BOUNDS = (*_SECONDS, float("inf"))
 _SUM = len(_SECONDS) + 1
 """Where the sum of a histogram stands, after its buckets and what is beyond them."""
 _ROUTE = ("source", "target", "provider", "stream")
@@ -119,8 +119,13 @@ class Marks(msgspec.Struct, gc=False):
     seconds: int
     """-1 for what has neither times nor tokens."""
     first_byte: int
+    provider: str
     model: str
     tokens: tuple[int, ...] = ()
+
+
+Alike = tuple[Marks, list[float], list[float], list[Usage]]
+"""Exchanges of one kind: how long each took, to its end and to its first byte, and what was used."""
 
 
 class _Places(dict[tuple[str, ...], int]):
@@ -191,6 +196,7 @@ class Metrics:
             lost=tuple(self._place(LOSSES, (code,)) for code in record.losses),
             seconds=self._place(SECONDS, route) if timed else -1,
             first_byte=self._place(FIRST_BYTE, route) if timed else -1,
+            provider=record.provider,
             model=model,
         )
         # One that is unknown may be known tomorrow, and what is too long is not worth keeping.
@@ -202,62 +208,64 @@ class Metrics:
 
     def exchanges(self, records: Iterable[Record]) -> None:
         """Those of one kind are counted together."""
-        kinds: dict[Kind, list[Record]] = {}
+        alike: dict[Kind, Alike] = {}
+        last: Kind = ()
         for record in records:
             kind: Kind = (
                 record.verb, record.source, record.target, record.provider, record.model, record.status, record.stream,
                 record.losses,
             )  # fmt: skip
-            same = kinds.get(kind)
-            if same is None:
-                kinds[kind] = [record]
-            else:
-                same.append(record)
-        values = self._values
-        for kind, same in kinds.items():
-            marks = self._marks.get(kind) or self._find(kind, same[0])
-            values[marks.requests] += len(same)
-            for index in marks.lost:
-                values[index] += len(same)
-            if marks.seconds >= 0:
-                self._observe(marks.seconds, [record.ended - record.started for record in same])
-                begun = [record.first_byte - record.started for record in same if record.first_byte]
-                if begun:
-                    self._observe(marks.first_byte, begun)
-                self._count_tokens(marks, same)
-
-    def _observe(self, index: int, times: Sequence[float]) -> None:
-        """Neighbours are mostly of one bucket, and it is looked for and counted up once for all of them."""
-        values = self._values
-        low, high, count, bucket = 0.0, 0.0, 0, 0
-        for seconds in times:
-            if low < seconds <= high:
-                count += 1
-            else:
-                if count:
-                    values[index + bucket] += count
-                bucket, count = bisect_left(_SECONDS, seconds), 1
-                low, high = _BOUNDS[bucket]
-        values[index + bucket] += count
-        values[index + _SUM] += sum(times)
-
-    def _count_tokens(self, marks: Marks, same: Sequence[Record]) -> None:
-        counted = False
-        input = output = cache_read = cache_write = reasoning = 0
-        for record in same:
-            usage = record.usage
+            if kind != last:  # neighbours are mostly alike
+                last = kind
+                if kind not in alike:
+                    alike[kind] = self._marks.get(kind) or self._find(kind, record), [], [], []
+                _, took, begun, usages = alike[kind]
+            started, usage = record.started, record.usage
+            took.append(record.ended - started)
+            if record.first_byte:
+                begun.append(record.first_byte - started)
             if usage is not None and not record.estimated:
-                counted = True
-                input += usage.input
-                output += usage.output
-                cache_read += usage.cache_read or 0
-                cache_write += usage.cache_write or 0
-                reasoning += usage.reasoning or 0
-        if not counted:
-            return
+                usages.append(usage)
+        for same in alike.values():
+            self._count(*same)
+
+    def _count(self, marks: Marks, took: list[float], begun: list[float], usages: Sequence[Usage]) -> None:
+        values = self._values
+        values[marks.requests] += len(took)
+        for index in marks.lost:
+            values[index] += len(took)
+        if marks.seconds >= 0:
+            self._observe(marks.seconds, took)
+            if begun:
+                self._observe(marks.first_byte, begun)
+            if usages:
+                self._count_tokens(marks, usages)
+
+    def _observe(self, index: int, times: list[float]) -> None:
+        """Those of one bucket are counted together."""
+        values = self._values
+        values[index + _SUM] += sum(times)
+        times.sort()
+        told = 0
+        while told < len(times):
+            bucket = bisect_left(_BOUNDS, times[told])
+            here = bisect_right(times, _BOUNDS[bucket])
+            values[index + bucket] += here - told
+            told = here
+
+    def _count_tokens(self, marks: Marks, usages: Iterable[Usage]) -> None:
+        input = output = cache_read = cache_write = reasoning = 0
+        for usage in usages:
+            input += usage.input
+            output += usage.output
+            if usage.cache_read:
+                cache_read += usage.cache_read
+            if usage.cache_write:
+                cache_write += usage.cache_write
+            if usage.reasoning:
+                reasoning += usage.reasoning
         if not marks.tokens:
-            labels = same[0].provider, marks.model
-            marks.tokens = tuple(self._place(TOKENS, (*labels, kind)) for kind in _KINDS)
+            marks.tokens = tuple(self._place(TOKENS, (marks.provider, marks.model, kind)) for kind in _KINDS)
         values, places = self._values, marks.tokens
         for at, count in enumerate((input, output, cache_read, cache_write, reasoning)):
             if count:

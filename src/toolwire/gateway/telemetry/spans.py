@@ -19,7 +19,7 @@ from opentelemetry.util.types import AttributeValue
 
 from toolwire import __version__
 from toolwire.gateway.telemetry.clean import clean
-from toolwire.gateway.telemetry.log import level_of
+from toolwire.gateway.telemetry.lines import level_of
 from toolwire.gateway.telemetry.record import Record
 
 SHUTDOWN_SECONDS = 5.0
