@@ -216,10 +216,10 @@ class Metrics:
                 record.losses,
             )  # fmt: skip
             if kind != last:  # neighbours are mostly alike
-                last = kind
-                if kind not in alike:
-                    alike[kind] = self._marks.get(kind) or self._find(kind, record), [], [], []
-                _, took, begun, usages = alike[kind]
+                last, same = kind, alike.get(kind)
+                if same is None:
+                    same = alike[kind] = self._marks.get(kind) or self._find(kind, record), [], [], []
+                _, took, begun, usages = same
             started, usage = record.started, record.usage
             took.append(record.ended - started)
             if record.first_byte:
