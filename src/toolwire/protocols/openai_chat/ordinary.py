@@ -211,6 +211,7 @@ def _ending(word: bytes) -> bytes:
 
 _ENDINGS = {
     ("stop", False): _ending(b"stop"),
+    ("stop", True): _ending(b"tool_calls"),
     ("calls", True): _ending(b"tool_calls"),
     ("length", False): _ending(b"length"),
     ("length", True): _ending(b"length"),
