@@ -515,6 +515,13 @@ SHOWN: dict[str, tuple[bytes, int, dict[str, str], tuple[bytes, ...], bytes]] = 
         b"HTTP/1.1 200 OK\r\na: b c\r\nd: e f\r\ng: h i\r\ncontent-length: 0\r\n\r\n",
     ),
     "lines in a name": (GET, 200, {"a\r\nb": "c", "content-length": "0"}, (b"",), said(b"")),
+    "signs of a pattern": (
+        GET,
+        200,
+        {"a%s": "%d", "%": "100 %", "content-length": "0"},
+        (b"",),
+        b"HTTP/1.1 200 OK\r\na%s: %d\r\n%: 100 %\r\ncontent-length: 0\r\n\r\n",
+    ),
     "letters of the world": (
         GET,
         200,

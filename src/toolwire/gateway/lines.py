@@ -132,7 +132,6 @@ class State:
         maker = f"{room.name}/{provider.name}/{ids.digest(provider.api_key.reveal(), 8)}"
         stamps = room.name in self._stamped and not provider.embedded
         options = self._options(model, stream, limit, maker, stamps)
-        keeping = replace(options, keeps=True)
         guarded = provider.key_missing or provider.forward_auth
         if provider.embedded:
             address, peer, path, fixed = None, "", "", {}
@@ -140,26 +139,15 @@ class State:
             address = self.address(provider, room.name)
             peer, path, fixed = address.peer, room.http.path(model, stream), self.fixed(provider, room)
         return Line(
-            provider,
-            room,
-            model,
-            stream,
-            limit,
-            passes,
-            address,
-            peer,
-            path,
-            fixed,
-            maker,
-            stamps,
-            options,
-            keeping,
-            guarded,
+            provider, room, model, stream, limit, passes, address, peer, path, fixed, maker, stamps, *options, guarded
         )
 
-    def _options(self, model: str, stream: bool, limit: int | None, maker: str, stamps: bool) -> Options:
+    def _options(
+        self, model: str, stream: bool, limit: int | None, maker: str, stamps: bool
+    ) -> tuple[Options, Options]:
+        """Without and with something kept."""
         translate = self.config.translate
-        return Options(
+        options = Options(
             model=model,
             stream=stream,
             binary_results=translate.binary_results,
@@ -169,6 +157,7 @@ class State:
             maker=maker,
             stamps=stamps,
         )
+        return options, replace(options, keeps=True)
 
     def address(self, provider: Provider, protocol: str) -> Address:
         key = (provider, protocol)
