@@ -205,18 +205,46 @@ class _Used(Struct, gc=False, omit_defaults=True):
     completion_tokens_details: _Thought | None = None
 
 
-def _ending(word: bytes) -> bytes:
-    return b'},"logprobs":null,"finish_reason":"' + word + b'"}],"usage":'
+class _Made(Struct, gc=False):
+    id: str
+    type: str
+    function: _Function
 
 
-_ENDINGS = {
-    ("stop", False): _ending(b"stop"),
-    ("stop", True): _ending(b"tool_calls"),
-    ("calls", True): _ending(b"tool_calls"),
-    ("length", False): _ending(b"length"),
-    ("length", True): _ending(b"length"),
+class _Spoken(Struct, gc=False):
+    role: str
+    content: str | None
+    refusal: None
+    annotations: tuple[()]
+
+
+class _Calling(_Spoken, gc=False):
+    tool_calls: list[_Made]
+
+
+class _Ended(Struct, gc=False):
+    index: int
+    message: _Spoken
+    logprobs: None
+    finish_reason: str
+
+
+class _Told(Struct, gc=False):
+    id: str
+    object: str
+    created: int
+    model: str
+    choices: tuple[_Ended]
+    usage: _Used
+
+
+_WORDS = {
+    ("stop", False): "stop",
+    ("calls", True): "tool_calls",
+    ("length", False): "length",
+    ("length", True): "length",
 }
-"""How a choice goes on behind its message, without and with calls; other endings have no word of their own."""
+"""Endings, without and with calls; others have no word of their own."""
 
 
 def write_ordinary(response: Response, context: Context) -> bytes | None:
@@ -227,51 +255,34 @@ def write_ordinary(response: Response, context: Context) -> bytes | None:
     spoken, finish = _write_parts(choice.parts), choice.finish
     if spoken is None or finish is None or finish.detail or finish.raw == "function_call":
         return None
-    text, calls = spoken
-    ending = _ENDINGS.get((finish.kind, bool(calls)))
-    if ending is None or choice.index:
+    word = _WORDS.get((finish.kind, spoken.__class__ is _Calling))
+    if word is None or choice.index:
         return None
-    pieces = (
-        b'{"id":',
-        encode(response.id or ids.made("chatcmpl-", context.seed)),
-        b',"object":"chat.completion","created":',
-        encode(context.now if response.created is None else response.created),
-        b',"model":',
-        encode(response.model or (request.model if request is not None else "")),
-        b',"choices":[{"index":0,"message":{"role":"assistant","content":',
-        encode(text or None if calls else text),
-        b',"refusal":null,"annotations":[]',
-        *calls,
-        ending,
-        encode(_used(usage)),
-        b"}",
+    told = _Told(
+        response.id or ids.made("chatcmpl-", context.seed),
+        "chat.completion",
+        context.now if response.created is None else response.created,
+        response.model or (request.model if request is not None else ""),
+        (_Ended(0, spoken, None, word),),
+        _used(usage),
     )
-    return b"".join(pieces)
+    return encode(told)
 
 
-def _write_parts(parts: tuple[Part, ...]) -> tuple[str, list[bytes]] | None:
-    """The text, and the pieces of the calls behind it."""
+def _write_parts(parts: tuple[Part, ...]) -> _Spoken | None:
+    """A text, and the calls behind it."""
     text = ""
-    calls: list[bytes] = []
+    calls: list[_Made] = []
     for part in parts:
         if type(part) is Call:
             if not is_plain(part):
                 return None
-            calls += (
-                b'}},{"id":' if calls else b',"tool_calls":[{"id":',
-                encode(part.id),
-                b',"type":"function","function":{"name":',
-                encode(part.name),
-                b',"arguments":',
-                encode(part.arguments),
-            )
+            calls.append(_Made(part.id, "function", _Function(part.name, part.arguments)))
         elif calls or type(part) is not Text or part.seal is not None or part.citations:
             return None
         else:
             text += part.text
-    if calls:
-        calls.append(b"}}]")
-    return text, calls
+    return _Calling("assistant", text or None, None, (), calls) if calls else _Spoken("assistant", text, None, ())
 
 
 def _used(usage: Usage) -> _Used:
