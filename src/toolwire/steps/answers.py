@@ -397,6 +397,7 @@ STEPS: Mapping[type, Callable[[AnswerSteps, Any], list[Event]]] = {
 
 def added_id(call: Call, seed: str, number: int, ledger: Ledger) -> str:
     """An id for a call that has none; `number` others there are in the conversation."""
-    id = ids.made("call_", seed, number, call.name)
-    ledger.note("id-added", place(call), f"the call of `{call.name}` has the id `{id}`")
+    name = call.name
+    id = ids.made("call_", f"{seed}|{number}|{name}")
+    ledger.note("id-added", place(call), f"the call of `{name}` has the id `{id}`")
     return id

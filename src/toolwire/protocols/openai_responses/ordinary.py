@@ -19,7 +19,7 @@ from toolwire.protocols.openai_responses.response import PLAIN, answer_id, asks_
 from toolwire.reading import says_something
 from toolwire.resent import MEMORY
 from toolwire.room import Context
-from toolwire.wire import NOT_DECODED, Json, Path, encode
+from toolwire.wire import NOT_DECODED, Json, Object, Path, encode
 
 # --- reading --------------------------------------------------------------------------------------------------------
 
@@ -152,8 +152,8 @@ def _read_counts(counts: _Counts) -> Usage | None:
 
 # --- writing --------------------------------------------------------------------------------------------------------
 
-_OWN = ("id", "created_at", "completed_at", "model", "output", "usage")
-"""What an answer says for itself, in its order; all else is a constant, or repeats the request."""
+_OWN = frozenset({"id", "created_at", "completed_at", "model", "output", "usage"})
+"""What an answer says for itself; all else is a constant, or repeats the request."""
 _HEARD = REQUEST | ECHOED | {"include", "stream_options"}
 """Keys of requests for which forms are kept."""
 _MOST_FORMS = 64
@@ -162,13 +162,55 @@ _MOST_FORMS = 64
 class _Form(Struct, frozen=True):
     """How answers are told to requests that have certain keys."""
 
-    gaps: tuple[tuple[bytes, str], ...]
-    """What stands before each gap, and the key of the request that is repeated there, or "" for the answer's own."""
-    end: bytes
+    blank: Object
+    """Every key in its place. Constants that stand in a row ride in the first of them, spelled."""
+    repeats: tuple[str, ...]
+    """The keys of the request that are told back."""
 
 
 _FORMS: dict[tuple[str, ...], _Form] = {}
 """By the keys of a request: one kind of client says the same every time."""
+
+
+class _SaidText(Struct, gc=False):
+    type: str
+    text: str
+    annotations: tuple[()] = ()
+    logprobs: tuple[()] = ()
+
+
+class _SaidMessage(Struct, gc=False):
+    id: str
+    type: str
+    status: str
+    role: str
+    content: tuple[_SaidText]
+
+
+class _MadeCall(Struct, gc=False):
+    type: str
+    id: str
+    status: str
+    call_id: str
+    name: str
+    arguments: str
+
+
+class _Input(Struct, gc=False):
+    cached_tokens: int
+    cache_write_tokens: int
+
+
+class _Output(Struct, gc=False):
+    reasoning_tokens: int
+
+
+class _Used(Struct, gc=False):
+    input_tokens: int
+    input_tokens_details: _Input
+    output_tokens: int
+    output_tokens_details: _Output
+    total_tokens: int
 
 
 def write_ordinary(response: Response, context: Context) -> bytes | None:
@@ -179,106 +221,84 @@ def write_ordinary(response: Response, context: Context) -> bytes | None:
     if (finish is not None and finish.kind not in PLAIN) or (request is not None and asks_for_thought(request)):
         return None
     id = answer_id(response.id, context.seed)
-    output = _write_parts(choices[0].parts, stem(id))
-    if output is None:
+    items = _write_parts(choices[0].parts, stem(id))
+    origin = None if request is None else request.origin
+    out = _repeating(NOTHING if origin is None or origin.protocol != NAME else origin.wire)
+    if items is None or out is None:
         return None
-    now, created, model = context.now, response.created, response.model
+    created, done, model = response.created, context.now, response.model
     if created is None:
-        created = now
+        created = done
+    elif created > done:
+        done = created
     if not model and request is not None:
         model = request.model
-    own = (encode(id), encode(created), encode(max(now, created)), encode(model), output, _write_usage(usage))
-    origin = None if request is None else request.origin
-    return _put_together(own, NOTHING if origin is None or origin.protocol != NAME else origin.wire)
+    out["id"], out["created_at"], out["completed_at"], out["model"] = id, created, done, model
+    out["output"], out["usage"] = items, _write_usage(usage)
+    return encode(out)
 
 
-def _put_together(own: tuple[bytes, ...], wire: Mapping[str, Json]) -> bytes | None:
-    """The whole answer: what it says for itself, and what the request said."""
+def _repeating(wire: Mapping[str, Json]) -> Object | None:
+    """The whole answer but for what it says for itself."""
     keys = tuple(wire)
     form = _FORMS.get(keys) or _new_form(keys)
     if form is None:
         return None
-    ours = iter(own)
-    pieces: list[bytes] = []
-    for before, key in form.gaps:
-        pieces.append(before)
-        if not key:
-            pieces.append(next(ours))
-            continue
+    out = form.blank.copy()
+    for key in form.repeats:
         said = wire[key]
         if said is None:
             return None
-        if key == "tools" and said:
-            said = MEMORY.told(said, NAME, effective)
-        pieces.append(encode(said))
-    pieces.append(form.end)
-    return b"".join(pieces)
+        out[key] = MEMORY.told(said, NAME, effective) if said and key == "tools" else said
+    return out
 
 
 def _new_form(keys: tuple[str, ...]) -> _Form | None:
     if not _HEARD.issuperset(keys):
         return None
     said = ECHOED.intersection(keys)
-    gaps: list[tuple[bytes, str]] = []
-    before = b"{"
+    blank: Object = {}
+    ridden = ""
     for key, value in {**TEMPLATE, "status": "completed", **dict.fromkeys(said)}.items():
-        before += encode(key) + b":"
         if key in said or key in _OWN:
-            gaps.append((before, key if key in said else ""))
-            before = b","
+            blank[key], ridden = None, ""
+        elif ridden:
+            blank[ridden] = Raw(bytes(blank[ridden]) + b"," + encode({key: value})[1:-1])
         else:
-            before += encode(value) + b","
+            blank[key], ridden = Raw(encode(value)), key
     if len(_FORMS) >= _MOST_FORMS:
         _FORMS.clear()
-    _FORMS[keys] = form = _Form(tuple(gaps), before[:-1] + b"}")
+    _FORMS[keys] = form = _Form(blank, tuple(said))
     return form
 
 
-_TEXTS = [
-    b'_%d","type":"message","status":"completed","role":"assistant","content":[{"type":"output_text","text":' % number
-    for number in range(_MOST_ITEMS)
-]
-_CALLS = [b'_%d","status":"completed","call_id":' % number for number in range(_MOST_ITEMS)]
-"""What stands behind the stem of an item's id, by the number of the item."""
-
-
-def _write_parts(parts: tuple[Part, ...], within: str) -> bytes | None:
-    """The items of an answer. `within`: the stem of their ids, in which nothing needs to be escaped."""
-    if not within or len(parts) > _MOST_ITEMS:
+def _write_parts(parts: tuple[Part, ...], within: str) -> list[_SaidMessage | _MadeCall] | None:
+    """The items of an answer. `within`: the stem of their ids."""
+    if not within:
         return None
-    stem = within.encode()
-    pieces: list[bytes] = []
-    number, before = 0, b"["
+    items: list[_SaidMessage | _MadeCall] = []
     spoke = False
     for part in parts:
         if type(part) is Text:
             # Neighbouring texts share an item.
             if spoke or part.citations or part.seal is not None:
                 return None
-            pieces += (before, b'{"id":"msg_', stem, _TEXTS[number], encode(part.text), _END_OF_TEXT)
+            text = _SaidText("output_text", part.text)
+            id = f"msg_{within}_{len(items)}"
+            items.append(_SaidMessage(id, "message", "completed", "assistant", (text,)))
             spoke = True
         elif type(part) is Call and is_plain(part):
-            pieces += (before, b'{"type":"function_call","id":"fc_', stem, _CALLS[number], encode(part.id))
-            pieces += (b',"name":', encode(part.name), b',"arguments":', encode(part.arguments), b"}")
+            id = f"fc_{within}_{len(items)}"
+            items.append(_MadeCall("function_call", id, "completed", part.id, part.name, part.arguments))
             spoke = False
         else:
             return None
-        number += 1
-        before = b","
-    pieces.append(b"]")
-    return b"".join(pieces) if number else b"[]"
+    return items
 
 
-_END_OF_TEXT = b',"annotations":[],"logprobs":[]}]}'
-
-_USAGE = (
-    b'{"input_tokens":%d,"input_tokens_details":{"cached_tokens":%d,"cache_write_tokens":%d},'
-    b'"output_tokens":%d,"output_tokens_details":{"reasoning_tokens":%d},"total_tokens":%d}'
-)
-
-
-def _write_usage(usage: Usage) -> bytes:
+def _write_usage(usage: Usage) -> _Used:
     taken, given, total = usage.input, usage.output, usage.total
     if total is None:
         total = taken + given
-    return _USAGE % (taken, usage.cache_read or 0, usage.cache_write or 0, given, usage.reasoning or 0, total)
+    before = _Input(usage.cache_read or 0, usage.cache_write or 0)
+    return _Used(taken, before, given, _Output(usage.reasoning or 0), total)
