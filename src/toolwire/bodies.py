@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from toolwire import resent
 from toolwire.options import Options
-from toolwire.resent import MEMORY
 from toolwire.wire import NOT_DECODED, Json, Malformed, Object, Path, as_object, decode, decode_object, encode
 
 Body = bytes | bytearray | memoryview | str | dict[str, Any] | list[Any]
@@ -55,12 +55,12 @@ def object_of(body: Body, options: Options, tools: bytes = b"") -> Object:
 
 def _with_tools(body: bytes, tools: bytes) -> Object | None:
     """The object with a list of tools that may have come before; None where the list does not stand where it should."""
-    start = MEMORY.found(body, tools)
+    start = resent.found(body, tools)
     if start < 0:
         return None
     found = decode_object(body[:start] + b"0" + body[start + len(tools) :])
     # Something else than a list stands there now, so this was it.
-    listed = MEMORY.decoded(tools) if found.get("tools") == 0 else None
+    listed = resent.decoded(tools) if found.get("tools") == 0 else None
     if listed is None:
         return None
     found["tools"] = listed

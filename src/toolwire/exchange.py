@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolwire import memory, unseen
+from toolwire import memory, resent, unseen
 from toolwire.bodies import Body, object_of, parsed
 from toolwire.events import Checker, Event, ResponseFailed
 from toolwire.fold import fold, unfold
@@ -29,7 +29,6 @@ from toolwire.loss import Ledger, Loss
 from toolwire.options import Options
 from toolwire.policy.back import UNDONE
 from toolwire.policy.out import applied
-from toolwire.resent import MEMORY
 from toolwire.room import Context, Room
 from toolwire.rounds import Rounds
 from toolwire.steps import heeding, hosted, restoring, taking
@@ -148,7 +147,7 @@ class Exchange:
         self._sent, self.continues = request, request.continues
         self._may_pause = self.crossing and (runs_some if request.tools is arranged else _has_hosted(request))
         out = provider.write_request(request, ledger)
-        tools = MEMORY.spelled(out["tools"]) if self.tools and "tools" in out else None
+        tools = resent.spelled(out["tools"]) if self.tools and "tools" in out else None
         if tools is not None:
             out = out if self.crossing else out.copy()  # it may be what the client sent
             out["tools"] = tools

@@ -140,3 +140,5 @@ class Memory:
 
 
 MEMORY = Memory()
+found, decoded, read, fitting, fits = MEMORY.found, MEMORY.decoded, MEMORY.read, MEMORY.fitting, MEMORY.fits
+write, spelled, told = MEMORY.write, MEMORY.spelled, MEMORY.told

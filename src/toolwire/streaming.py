@@ -99,12 +99,13 @@ class StreamTranslation:
         return self.rounds is not None and self.rounds.paused
 
     def feed(self, data: bytes) -> bytes:
-        if self.again is not None:
-            text = self.again(data)
+        again, more = self.again, self._more
+        if again is not None:
+            text = again(data)
             if text is not None:
                 for take in self._takers:
                     take(text)
-                return self._more(text)
+                return more(text)
         events = self._reader.feed(data)
         alone = len(events) == 1 and self.failure is None and self.rounds is None
         out = self._one(events[0]) if alone else self._through(events)

@@ -11,16 +11,17 @@ Write = Callable[[bytes], None]
 class Outbox:
     """Writes that wait for the end of the round, in their order. One for all connections of a loop."""
 
-    __slots__ = ("_loop", "due")
+    __slots__ = ("_loop", "due", "later")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.due: list[tuple[Write, bytes]] = []
-        """Whoever adds the first one has `flush` called soon."""
+        """Whoever adds the first one has `later` called soon."""
+        self.later = self.flush  # a method that is asked for by its name is made anew each time
 
     def put(self, write: Write, data: bytes) -> None:
         if not self.due:
-            self._loop.call_soon(self.flush)
+            self._loop.call_soon(self.later)
         self.due.append((write, data))
 
     def drop(self, write: Write) -> None:

@@ -263,9 +263,10 @@ class Request(Incoming):
             return self._put_otherwise(data)
         line = self._line
         self.sent += size
-        due = line.outbox.due
+        outbox = line.outbox
+        due = outbox.due
         if not due:
-            line.loop.call_soon(line.outbox.flush)
+            line.loop.call_soon(outbox.later)
         due.append((write, head + data + b"\r\n"))
         return line.full is None
 

@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from toolwire import ids
+from toolwire import ids, resent
 from toolwire.ir import NOTHING, AnyTool, Call, Part, Request, Result, Tool, ToolChoice, ToolName, Turn, changed, place
 from toolwire.loss import Ledger
-from toolwire.resent import MEMORY
 from toolwire.room import Rules
 from toolwire.schema import Converted, applied
 from toolwire.steps.survey import Survey
@@ -125,12 +124,12 @@ def _all_stay(request: Request, rules: Rules, ledger: Ledger, survey: Survey, ma
     if choice is not None and choice.tools:
         return False
     fits, limit, target = rules.name_pattern.fullmatch, rules.name_limit, (ledger.target, request.model)
-    names = MEMORY.fitting(request.tools, target, rules)
+    names = resent.fitting(request.tools, target, rules)
     if names is None:
         names = _names_that_stay(request, rules, ledger, made)
         if names is None:
             return False
-        MEMORY.fits(request.tools, target, rules, names)
+        resent.fits(request.tools, target, rules, names)
     undeclared = survey.names - names if survey.names else ()
     return not undeclared or all(len(name) <= limit and fits(name) for name in undeclared)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
+from toolwire.protocols.anthropic.details.ordinary_answers import read_ordinary, write_ordinary
 from toolwire.protocols.anthropic.details.quirks import QUIRKS
 from toolwire.protocols.anthropic.details.schemas import rooted
 from toolwire.protocols.anthropic.errors import read_error, write_error
 from toolwire.protocols.anthropic.http import HTTP
 from toolwire.protocols.anthropic.models import MID_SYSTEM_MODELS, family, forces, hosts
 from toolwire.protocols.anthropic.names import NAME
-from toolwire.protocols.anthropic.ordinary import read_ordinary, write_ordinary
 from toolwire.protocols.anthropic.request import read_request, write_request
 from toolwire.protocols.anthropic.response import glance, read_response, write_response
 from toolwire.protocols.anthropic.stream_read import StreamReader

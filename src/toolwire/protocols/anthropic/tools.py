@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from operator import itemgetter
 from types import MappingProxyType
 
+from toolwire import resent
 from toolwire.ir import AnyTool, HostedTool, Opaque, Origin, Request, Tool, ToolChoice, ToolName, place
 from toolwire.loss import Ledger
 from toolwire.protocols.anthropic.details.cache import read_cache, write_cache
@@ -15,7 +16,6 @@ from toolwire.protocols.anthropic.details.stamp import is_foreign, is_own
 from toolwire.protocols.anthropic.models import Family
 from toolwire.protocols.anthropic.names import CHOICE, HOSTED_TOOL, LOCATION, NAME, OWN_TOOL, TOOL
 from toolwire.reading import Reading, finished, verbatim
-from toolwire.resent import MEMORY
 from toolwire.wire import (
     Json,
     Malformed,
@@ -54,7 +54,7 @@ _ordinary = itemgetter("name", "description", "input_schema")
 
 def read_tools(body: Object, reading: Reading) -> tuple[AnyTool, ...]:
     listed = take_list(body, "tools", None)
-    return MEMORY.read(listed, reading, _read_listed) if listed else ()
+    return resent.read(listed, reading, _read_listed) if listed else ()
 
 
 def _read_listed(listed: list[Json], reading: Reading) -> list[AnyTool]:
@@ -164,7 +164,7 @@ def _read_name(name: str, body: Object) -> ToolName:
 
 
 def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger) -> list[Object]:
-    return MEMORY.write(tools, NAME, ledger, lambda: _write_listed(tools, ledger)) if tools else []
+    return resent.write(tools, NAME, ledger, lambda: _write_listed(tools, ledger)) if tools else []
 
 
 def _write_listed(tools: tuple[AnyTool, ...], ledger: Ledger) -> list[Object]:

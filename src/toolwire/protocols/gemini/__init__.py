@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
+from toolwire.protocols.gemini.details.ordinary_answers import read_ordinary, write_ordinary
 from toolwire.protocols.gemini.details.quirks import QUIRKS
 from toolwire.protocols.gemini.details.schemas import argument_dialect
 from toolwire.protocols.gemini.errors import read_error, write_error
 from toolwire.protocols.gemini.http import HTTP
 from toolwire.protocols.gemini.models import hosts
 from toolwire.protocols.gemini.names import NAME
-from toolwire.protocols.gemini.ordinary import read_ordinary, write_ordinary
 from toolwire.protocols.gemini.request import read_request, write_request
 from toolwire.protocols.gemini.response import glance, read_response, write_response
 from toolwire.protocols.gemini.stream_read import StreamReader

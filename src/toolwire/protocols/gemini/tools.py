@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from toolwire import resent
 from toolwire.ir import AnyTool, HostedTool, Opaque, Origin, Tool, ToolChoice, ToolName, place
 from toolwire.loss import Ledger
 from toolwire.protocols.gemini.details.parts_write import foreign
@@ -19,7 +20,6 @@ from toolwire.protocols.gemini.names import (
 )
 from toolwire.protocols.gemini.parts import PartReading
 from toolwire.reading import finished, numbered, says_something, verbatim
-from toolwire.resent import MEMORY
 from toolwire.wire import Json, Malformed, Object, Path, as_list, as_object, as_text, need_text, take_object, take_text
 
 PARAMETERS = ("parameters", "parametersJsonSchema")
@@ -39,7 +39,7 @@ def read_tools(value: Json, path: Path, reading: PartReading) -> tuple[AnyTool, 
             tools.extend(_read_box(as_object(item, here), here, reading))
         return tools
 
-    return MEMORY.read(as_list(value, path), reading, read)
+    return resent.read(as_list(value, path), reading, read)
 
 
 def _read_box(box: Object, path: Path, reading: PartReading) -> list[AnyTool]:
@@ -115,7 +115,7 @@ def _read_names(value: Json, path: Path) -> tuple[ToolName, ...]:
 
 def write_tools(tools: tuple[AnyTool, ...], family: Family, ledger: Ledger) -> list[Object]:
     way = (NAME, family.major, family.minor, family.size)
-    return MEMORY.write(tools, way, ledger, lambda: _write_boxes(tools, family, ledger))
+    return resent.write(tools, way, ledger, lambda: _write_boxes(tools, family, ledger))
 
 
 def _write_boxes(tools: tuple[AnyTool, ...], family: Family, ledger: Ledger) -> list[Object]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
+from toolwire.protocols.openai_chat.details.ordinary_answers import read_ordinary, write_ordinary
 from toolwire.protocols.openai_chat.details.quirks import QUIRKS
 from toolwire.protocols.openai_chat.errors import read_error, write_error
 from toolwire.protocols.openai_chat.http import HTTP
 from toolwire.protocols.openai_chat.models import hosts, takes
 from toolwire.protocols.openai_chat.names import NAME
-from toolwire.protocols.openai_chat.ordinary import read_ordinary, write_ordinary
 from toolwire.protocols.openai_chat.request import read_request, write_request
 from toolwire.protocols.openai_chat.response import glance, read_response, write_response
 from toolwire.protocols.openai_chat.stream_read import StreamReader

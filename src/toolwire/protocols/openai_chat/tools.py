@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolwire import wire
+from toolwire import resent, wire
 from toolwire.ir import (
     AnyTool,
     Grammar,
@@ -21,7 +21,6 @@ from toolwire.protocols.openai_chat.models import Family
 from toolwire.protocols.openai_chat.names import NAME, kept, own, sub_keys
 from toolwire.protocols.openai_chat.parts import read_cache, write_cache
 from toolwire.reading import Reading, finished, numbered
-from toolwire.resent import MEMORY
 from toolwire.wire import Json, Object, Path
 
 _TOOLS: Path = (None, "tools")
@@ -41,7 +40,7 @@ def is_legacy(request: Request | None) -> bool:
 def read_tools(body: Object, reading: Reading) -> tuple[AnyTool, ...]:
     """`tools`, the old `functions`, and the hosted search, which has a key of its own."""
     listed = wire.take_list(body, "tools", None)
-    tools = MEMORY.read(listed, reading, _read_listed) if listed else ()
+    tools = resent.read(listed, reading, _read_listed) if listed else ()
     if "functions" not in body and "web_search_options" not in body:
         return tools
     found = list(tools)
@@ -140,7 +139,7 @@ def _read_search(node: Object, path: Path, reading: Reading) -> HostedTool:
 def write_tools(tools: tuple[AnyTool, ...], family: Family, ledger: Ledger) -> Object:
     """The keys of a request that declare its tools."""
     way = (NAME, family.native, family.breakpoint)
-    listed = MEMORY.write(tools, way, ledger, lambda: _write_listed(tools, family, ledger)) if tools else None
+    listed = resent.write(tools, way, ledger, lambda: _write_listed(tools, family, ledger)) if tools else None
     if listed is not None:
         return {"tools": listed}
     out: Object = {}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
+from toolwire.protocols.openai_responses.details.ordinary_answers import read_ordinary, write_ordinary
 from toolwire.protocols.openai_responses.details.state import KEEPING
 from toolwire.protocols.openai_responses.errors import read_error, write_error
 from toolwire.protocols.openai_responses.http import HTTP
 from toolwire.protocols.openai_responses.models import QUIRKS, hosts
 from toolwire.protocols.openai_responses.names import KINDS, NAME
-from toolwire.protocols.openai_responses.ordinary import read_ordinary, write_ordinary
 from toolwire.protocols.openai_responses.request import read_request, write_request
 from toolwire.protocols.openai_responses.response import glance, read_response, write_response
 from toolwire.protocols.openai_responses.stream_read import StreamReader

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Raw, Struct
 
+from toolwire import resent
 from toolwire.ids import legal, made
 from toolwire.ir import Call, Choice, Failure, Finish, Origin, Part, Refusal, Request, Response, Text, Usage, place
 from toolwire.loss import Ledger
@@ -25,7 +26,6 @@ from toolwire.protocols.openai_responses.names import (
 )
 from toolwire.protocols.openai_responses.parts import read_part, stamped
 from toolwire.reading import Reading, glancing, numbered, verbatim
-from toolwire.resent import MEMORY
 from toolwire.room import Context, Glance
 from toolwire.wire import (
     Json,
@@ -179,7 +179,7 @@ def begin(out: Object, id: str, model: str, created: int | None, context: Contex
             if said is not None and key in ECHOED:
                 out[key] = said
         if tools := out.get("tools"):
-            out["tools"] = MEMORY.told(tools, NAME, effective)
+            out["tools"] = resent.told(tools, NAME, effective)
     out["id"] = answer_id(id, "" if given and id else context.seed)
     out["created_at"] = context.now if created is None else created
     out["model"] = model or (request.model if request is not None else "")

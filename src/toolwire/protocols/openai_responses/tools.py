@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
+from toolwire import resent
 from toolwire.ir import AnyTool, Grammar, HostedTool, Opaque, Origin, Tool, ToolChoice, ToolName, place
 from toolwire.loss import Ledger
 from toolwire.protocols.openai_responses.details.client_tools import DESCRIPTIONS, SCHEMAS
@@ -19,7 +20,6 @@ from toolwire.protocols.openai_responses.details.hosted_tools import (
 from toolwire.protocols.openai_responses.details.ordinary import read_ordinary_tool
 from toolwire.protocols.openai_responses.names import CALLS, HOSTED_TOOLS, NAME, TOOL_TYPES
 from toolwire.reading import Reading, finished, numbered, verbatim
-from toolwire.resent import MEMORY
 from toolwire.wire import (
     Json,
     Malformed,
@@ -44,7 +44,7 @@ SEARCH = frozenset({"type", "execution", "description", "parameters"})
 
 
 def read_tools(tools: list[Json], path: Path, reading: Reading) -> tuple[AnyTool, ...]:
-    return MEMORY.read(tools, reading, lambda tools, reading: _read_listed(tools, path, reading))
+    return resent.read(tools, reading, lambda tools, reading: _read_listed(tools, path, reading))
 
 
 def _read_listed(tools: list[Json], path: Path, reading: Reading) -> list[AnyTool]:
@@ -169,7 +169,7 @@ READERS: Mapping[str, Callable[[Object, Path, Reading], AnyTool]] = MappingProxy
 def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger, origin: Origin | None = None) -> list[Object]:
     """The list of tools; `origin` is that of the list they were read from, for its namespaces."""
     if origin is None and tools:
-        return MEMORY.write(tools, (NAME, ledger.source), ledger, lambda: _write_listed(tools, ledger, None))
+        return resent.write(tools, (NAME, ledger.source), ledger, lambda: _write_listed(tools, ledger, None))
     return _write_listed(tools, ledger, origin)
 
 

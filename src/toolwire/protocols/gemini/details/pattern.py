@@ -61,7 +61,8 @@ class Counted:
             text = self._recounted(data)
         if not text:
             return None
-        self._take(text)
+        take = self._take
+        take(text)
         self.met += 1
         return text
 

@@ -11,13 +11,13 @@ from typing import Literal
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
+from toolwire import resent
 from toolwire.ir import NOTHING, Call, Choice, Finish, Origin, Part, Response, Stray, Text, Usage
 from toolwire.protocols.openai_responses.details.ordinary import is_plain
 from toolwire.protocols.openai_responses.details.output import stem
 from toolwire.protocols.openai_responses.names import ECHOED, NAME, REQUEST, RESPONSE, TEMPLATE
 from toolwire.protocols.openai_responses.response import PLAIN, answer_id, asks_for_thought, effective
 from toolwire.reading import says_something
-from toolwire.resent import MEMORY
 from toolwire.room import Context
 from toolwire.wire import NOT_DECODED, Json, Object, Path, encode
 
@@ -249,7 +249,7 @@ def _repeating(wire: Mapping[str, Json]) -> Object | None:
         said = wire[key]
         if said is None:
             return None
-        out[key] = MEMORY.told(said, NAME, effective) if said and key == "tools" else said
+        out[key] = resent.told(said, NAME, effective) if said and key == "tools" else said
     return out
 
 
