@@ -29,7 +29,7 @@ from toolwire.ir import Failure, Finish, Reasoning, Refusal, Usage, place
 from toolwire.loss import Ledger
 from toolwire.protocols.openai_responses.details.output import CUT, Names, empty_reasoning, joins, stem
 from toolwire.protocols.openai_responses.details.stream_answer import Form, form_of
-from toolwire.protocols.openai_responses.details.stream_frames import ADDED, ITEM_DONE, OpenItem, Sequence
+from toolwire.protocols.openai_responses.details.stream_frames import ADDED, ITEM_DONE, OpenItem, Sequence, grown
 from toolwire.protocols.openai_responses.details.stream_open import open_item
 from toolwire.protocols.openai_responses.errors import stream_error
 from toolwire.protocols.openai_responses.names import NAME, UNFINISHED
@@ -79,7 +79,7 @@ class StreamWriter(Struct, eq=False):
             # The short way for most events: more of what the open item tells as it comes.
             item.pieces.append(text)
             item.spelled = spelled = encode(text)
-            return item.form % (next(self._out.numbers), spelled)
+            return grown(item.form, next(self._out.numbers), spelled)
         if frame is not None and frame.protocol == NAME:
             return self._give_back(frame, event)
         return WRITERS[event.__class__](self, event)
@@ -92,7 +92,7 @@ class StreamWriter(Struct, eq=False):
         item = self._open
         assert item is not None
         item.pieces.append(text)
-        return item.form % (next(self._out.numbers), encode(text))
+        return grown(item.form, next(self._out.numbers), encode(text))
 
     def close(self) -> bytes:
         if self._ended:

@@ -31,10 +31,27 @@ def frame(kind: str, rest: str) -> bytes:
     return f'event: {kind}\ndata: {{"type":"{kind}","sequence_number":%d,{rest}}}\n\n'.encode()
 
 
+Form = tuple[bytes, bytes]
+"""What stands in a delta before its number, and between that and its text."""
+DIGITS = tuple([b"%d" % number for number in range(1000)])
+"""How numbers are spelled: few streams are so long, and formatting is dear where nothing else of a delta needs it."""
+TAIL = b"}\n\n"
+
+
 def growth(kind: str) -> bytes:
-    """The frame of a kind of delta with a gap for its place; when that is filled, those for its number and its text are
-    left."""
-    return frame(kind, '%b,"delta":%%b').replace(b"%d", b"%%d")
+    """What stands before the number of such a delta."""
+    return f'event: {kind}\ndata: {{"type":"{kind}","sequence_number":'.encode()
+
+
+def formed(kind: bytes, at: bytes) -> Form:
+    """The form of a kind of delta at a place."""
+    return kind, b"," + at + b',"delta":'
+
+
+def grown(form: Form, number: int, spelled: bytes) -> bytes:
+    before, place = form
+    digits = DIGITS[number] if number < 1000 else b"%d" % number
+    return b"".join((before, digits, place, spelled, TAIL))
 
 
 ADDED = frame("response.output_item.added", '"output_index":%d,"item":%b')
@@ -56,7 +73,7 @@ class OpenItem(Struct, eq=False):
     pieces: list[str] = []
     spelled: bytes = b""
     """The last piece as it was told; not one that came by the shortest way, as no first one does."""
-    form: bytes = b""
+    form: Form = (b"", b"")
     grows: type[TextDelta | ArgumentsDelta] | None = None
     """Deltas that are told as they come, in this form; all others go to `grow`."""
 
@@ -87,7 +104,7 @@ class OpenItem(Struct, eq=False):
         """More text in a frame of this form: only its number and its text are new."""
         self.spelled = encode(text)
         self.pieces.append(text)
-        return self.form % (next(out.numbers), self.spelled)
+        return grown(self.form, next(out.numbers), self.spelled)
 
     def added(self, item: bytes, out: Sequence) -> bytes:
         return ADDED % (next(out.numbers), self.number, item)

@@ -21,7 +21,16 @@ from toolwire.protocols.openai_responses.details.output import (
     said_beyond,
     write_picture,
 )
-from toolwire.protocols.openai_responses.details.stream_frames import ADDED, Closed, OpenItem, Sequence, frame, growth
+from toolwire.protocols.openai_responses.details.stream_frames import (
+    ADDED,
+    Closed,
+    OpenItem,
+    Sequence,
+    formed,
+    frame,
+    grown,
+    growth,
+)
 from toolwire.protocols.openai_responses.names import CALLS, NAME, CallShape
 from toolwire.protocols.openai_responses.parts import own, write_citation
 from toolwire.reading import finished
@@ -74,7 +83,7 @@ class OpenMessage(OpenItem):
             return self._carry(part, out)
         self.grows = TextDelta
         refused = part.__class__ is Refusal
-        self.form = (_REFUSAL_DELTA if refused else _TEXT_DELTA) % here.replace(b"%", b"%%")
+        self.form = formed(_REFUSAL_DELTA if refused else _TEXT_DELTA, here)
         begun = _PART_ADDED % (next(out.numbers), here, _REFUSAL_BEGUN if refused else _TEXT_BEGUN)
         if text := part.text:  # type: ignore[union-attr]
             begun += self.say(text, out)
@@ -163,7 +172,7 @@ class OpenReasoning(OpenItem):
         self.words = words = _RAW if part.form == "raw" else _SUMMARY
         self.located()
         self.at += words.index
-        self.form = words.delta % self.at.replace(b"%", b"%%")
+        self.form = formed(words.delta, self.at)
         bare = replace(part, text="", form="", seal=None)
         told = self.added(encode(write_reasoning(bare, self.ledger, self.id)), out)
         return told + self._say(part.text, out) if part.text else told
@@ -214,7 +223,7 @@ class OpenCall(OpenItem, kw_only=True):
         assert isinstance(part, Call)
         self.seal, self.incomplete = part.seal, part.incomplete
         self.located()
-        self.form = _GROWTH[shape.kind] % self.at.replace(b"%", b"%%")
+        self.form = formed(_GROWTH[shape.kind], self.at)
         self.grows = ArgumentsDelta
         item = call_item(part, shape, self.id, "in_progress")
         item[shape.payload] = ""
@@ -237,7 +246,7 @@ class OpenCall(OpenItem, kw_only=True):
         spelled = self._told()
         said = b""
         if not self.pieces and spelled != b'""':
-            said = self.form % (next(out.numbers), spelled)
+            said = grown(self.form, next(out.numbers), spelled)
         at = b'%b,"name":%b' % (self.at, encode(part.name)) if shape.kind == "function" else self.at
         said += _ARGUED[shape.kind] % (next(out.numbers), at, spelled)
         item["status"] = "incomplete" if self.incomplete else "completed"
