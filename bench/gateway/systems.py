@@ -81,7 +81,7 @@ SYSTEMS = {
         System("floor", floor, translates=False),
         System("toolwire", toolwire),
         System("litellm", litellm, rounds=3, patience=180.0),
-        System("rosetta", rosetta, rounds=3),
+        System("rosetta", rosetta),
     )
 }
 

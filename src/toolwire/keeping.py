@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal, Protocol
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from toolwire.ir import Failure
 from toolwire.wire import Json, Object
+
+_NONE = Raw(b"")
+
+
+class Peek(Struct, frozen=True, gc=False):
+    """The few keys of a request that routing asks for; the rest is skipped, not built."""
+
+    model: str = ""
+    stream: bool | None = None
+    tools: Raw = _NONE
 
 
 class Wants(Struct, frozen=True, kw_only=True):
@@ -69,8 +79,11 @@ class Keeping(Struct, frozen=True, kw_only=True):
     """What clients of this protocol may leave with whoever serves them, in its shapes: answers to go on from,
     conversations, answers that are made in the background, summaries. Bodies are JSON objects of this protocol."""
 
-    stateless: Callable[[bytes], bool]
-    """A quick look: does this body surely want nothing kept and refer to nothing? May say False too often."""
+    peek: Callable[[bytes], Peek | None]
+    """The look that routing takes at a body, and in the same pass at what `stateless` asks for. None where not all of
+    that is as it should be, so that others look."""
+    stateless: Callable[[Peek], bool]
+    """Does a body that was looked at so surely want nothing kept and refer to nothing? May say False too often."""
     errand: Callable[[str, str], Errand | None]
     """What a request with this method to this path is about; None when it is none of these."""
     wants: Callable[[Object], Wants | Failure]

@@ -12,7 +12,8 @@ from laws.test_acceptable import BODIES, MODELS
 from material import sample_streams
 from toolwire.bodies import object_of
 from toolwire.exchange import Exchange, Translation
-from toolwire.gateway.bodies import Peek, peeked
+from toolwire.gateway.bodies import peeked
+from toolwire.keeping import Peek
 from toolwire.options import Options
 from toolwire.protocols import ROOMS
 from toolwire.resent import LONGEST, MEMORY, MOST, Memory

@@ -22,6 +22,7 @@ from toolwire import envelopes, seals, translate
 from toolwire.conformance.strict import complaints
 from toolwire.exchange import Exchange
 from toolwire.fold import fold
+from toolwire.gateway.bodies import peeked
 from toolwire.ir import Failure, Origin, Request, Seal, Summary, Text, Turn, forget
 from toolwire.keeping import Errand, Page, Wants
 from toolwire.loss import Ledger
@@ -80,7 +81,12 @@ QUICK: list[tuple[bytes, bool]] = [
 
 @pytest.mark.parametrize(("body", "sure"), QUICK)
 def test_a_quick_look_is_never_wrong_about_what_wants_nothing(body: bytes, sure: bool) -> None:
-    assert KEEPING.stateless(body) is sure
+    found = KEEPING.peek(body)
+    assert (found is not None and KEEPING.stateless(found)) is sure
+    plain = peeked(body)
+    if found is not None and plain is not None:
+        assert (found.model, found.stream, bytes(found.tools)) == (plain.model, plain.stream, bytes(plain.tools))
+        assert not KEEPING.stateless(plain)  # nobody looked for it
 
 
 # --- errands ----------------------------------------------------------------------------------------------------------

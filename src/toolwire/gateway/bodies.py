@@ -11,22 +11,12 @@ import msgspec
 from msgspec import Raw
 
 from toolwire.ir import Failure
+from toolwire.keeping import Peek
 
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
-
-_NONE = Raw(b"")
-
-
-class Peek(msgspec.Struct, frozen=True, gc=False):
-    """The few keys of a request that routing asks for; the rest is skipped, not built."""
-
-    model: str = ""
-    stream: bool | None = None
-    tools: Raw = _NONE
-
 
 _peek = msgspec.json.Decoder(Peek).decode
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode

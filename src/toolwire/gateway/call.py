@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from toolwire.exchange import Exchange
 from toolwire.gateway.access import Visitor
-from toolwire.gateway.bodies import Peek, has_tools
+from toolwire.gateway.bodies import has_tools
 from toolwire.gateway.known import Sent
 from toolwire.gateway.lines import Line, State
 from toolwire.gateway.telemetry.record import Record
@@ -17,7 +17,7 @@ from toolwire.gateway.upstream.faults import Fault
 from toolwire.gateway.upstream.waiting import Sink
 from toolwire.ir import Call as ToolCall
 from toolwire.ir import Failure, Result, Tool, Usage
-from toolwire.keeping import Tap
+from toolwire.keeping import Peek, Tap
 from toolwire.loss import Ledger
 from toolwire.room import Room
 from toolwire.rounds import Rounds

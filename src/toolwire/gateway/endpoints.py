@@ -110,7 +110,7 @@ class Endpoints:
         client = call.client
         if client.name in self._sealed:
             call.sealing = self._desk.seals.of(owner_of(call.visitor))
-        wants = client.keeping is not None and not client.keeping.stateless(call.body)
+        wants = client.keeping is not None and not client.keeping.stateless(call.peek)
         begun = await self._begun(call, targets, wants) if wants or self._unseen else None
         got = await self._engine.ask(call, targets) if begun is None else begun
         if isinstance(got, Reply):
@@ -144,7 +144,8 @@ class Endpoints:
             record.request_body = body
         if telemetry.debug:
             record.heard = Overheard(body)
-        peek = peeked(body)
+        keeping = call.client.keeping
+        peek = (None if keeping is None else keeping.peek(body)) or peeked(body)
         if peek is None:
             return refusals.told(call, _malformed(call.client, body))
         call.body, call.peek = body, peek

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from toolwire.ids import digest
 from toolwire.ir import Failure
-from toolwire.keeping import Wants
+from toolwire.keeping import Peek, Wants
 from toolwire.protocols.openai_responses.errors import invalid, wrong_type
 from toolwire.protocols.openai_responses.names import CALL_ITEMS, HOSTED_ITEMS, OUTPUT_ITEMS
 from toolwire.reading import glancing
@@ -30,7 +30,7 @@ class _Item(Struct, gc=False):
     """False where there is none."""
 
 
-class _Top(Struct, gc=False):
+class _Top(Peek, frozen=True, gc=False):
     store: Json = None
     previous_response_id: Json = None
     conversation: Json = None
@@ -38,14 +38,15 @@ class _Top(Struct, gc=False):
     input: list[_Item] | str | None = None
 
 
-_top = glancing(_Top)
+peek = glancing(_Top)
+"""One look over the body, which builds only what is asked for here: long ones come with every turn."""
 _kind_of = attrgetter("type")
 
 
-def stateless(body: bytes) -> bool:
-    """One look over the body, which builds only what is asked for here: long ones come with every turn."""
-    top = _top(body)
-    if top is None or top.store is not False or top.previous_response_id or top.conversation or top.background:
+def stateless(top: Peek) -> bool:
+    if type(top) is not _Top or top.store is not False:
+        return False
+    if top.previous_response_id or top.conversation or top.background:
         return False
     if top.input.__class__ is not list:
         return True

@@ -7,6 +7,7 @@ from toolwire.protocols.openai_responses.details import kept_answers, kept_lists
 from toolwire.protocols.openai_responses.details.tap import StreamTap, numbered, renumbered
 
 KEEPING = Keeping(
+    peek=kept_requests.peek,
     stateless=kept_requests.stateless,
     errand=kept_lists.errand,
     wants=kept_requests.wants,
