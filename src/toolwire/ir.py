@@ -375,7 +375,7 @@ class Finish(Struct, frozen=True, gc=False):
 
 
 class Usage(Struct, frozen=True, gc=False):
-    """Token counts. `input` includes what was cached, `output` thinking; `origin.wire` is the wire's own, where kept."""
+    """Token counts. `input` includes what was cached, `output` thinking; `origin.wire` is the wire's own, if kept."""
 
     input: int = 0
     output: int = 0

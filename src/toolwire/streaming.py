@@ -98,6 +98,22 @@ class StreamTranslation:
         """Must the model be asked again? Then `go_on` is what to ask next, and its stream is fed here as well."""
         return self.rounds is not None and self.rounds.paused
 
+    def knowing(self, put: Callable[[bytes], bool], other: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
+        """Puts more of a text that is known by its bytes, and leaves the rest to the other, who feeds it."""
+
+        def hand_on(data: bytes) -> bool:
+            again, more = self.again, self._more
+            if again is not None:
+                text = again(data)
+                if text is not None:
+                    for take in self._takers:
+                        take(text)
+                    return put(more(text))
+                self.again = None  # it was looked at
+            return other(data)
+
+        return hand_on
+
     def feed(self, data: bytes) -> bytes:
         again, more = self.again, self._more
         if again is not None:

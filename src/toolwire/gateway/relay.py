@@ -10,7 +10,6 @@ from toolwire.gateway import refusals
 from toolwire.gateway.asking import Asking, scrubbed
 from toolwire.gateway.call import Call, Flow, Streaming
 from toolwire.gateway.incoming import Incoming
-from toolwire.gateway.passing import Passing
 from toolwire.gateway.rounding import results_of
 from toolwire.gateway.state.engine import Outflow
 from toolwire.gateway.state.gate import Gate
@@ -142,7 +141,7 @@ async def _poured(flow: Flow, put: Callable[[bytes], bool]) -> bytes | Fault | N
             out = scrubbed(out, line)
         return put(out)
 
-    return await flow.source.pour(stream.knowing(put, hand_on) if isinstance(stream, Passing) else hand_on)
+    return await flow.source.pour(stream.knowing(put, hand_on))
 
 
 async def _resumed(call: Call, flow: Flow, asking: Asking) -> Failure | None:

@@ -208,7 +208,7 @@ class Connection(Waiting):
         except (HttpParserError, HttpParserUpgrade) as error:
             self._garbled(error)
             return
-        self.heard_at = self._loop.time()
+        self._spoke = True
         pieces = self.pieces
         if not pieces:
             if self.phase == BODY:
@@ -325,6 +325,7 @@ class Connection(Waiting):
             if self._sink is not None:
                 # It still gets these last bytes: whoever waits goes on only after that.
                 self._sink = None
+                self.heard_at = self._loop.time()
                 self._wake()
 
     # --- what is rare -----------------------------------------------------------------------------------------------

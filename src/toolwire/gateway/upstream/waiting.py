@@ -18,6 +18,8 @@ IDLE, DONE, HEAD, BODY = range(4)
 BEGUN, WRITABLE = -1, -2
 """What may be waited for besides a number of bytes: the head alone, or, until it comes, that more can be written."""
 NEVER = math.inf
+LOOKS = 8
+"""How often in the time that a stream may be silent somebody looks whether it was: it ends up to one part later."""
 Sink = Callable[[bytes], bool]
 """Takes bytes; False when no more should come for now."""
 
@@ -31,6 +33,7 @@ class Waiting(asyncio.Protocol):
         "_due",
         "_loop",
         "_sink",
+        "_spoke",
         "_timer",
         "_timer_at",
         "_transport",
@@ -52,6 +55,8 @@ class Waiting(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         self._sink: Sink | None = None
         """There only while a body comes and nothing of it waits."""
+        self._spoke = False
+        """Did a piece of a stream come since the timer last looked? What the clock says is not asked for each."""
         self._cap = 0
         self._due = NEVER
         self._timer: asyncio.TimerHandle | None = None
@@ -84,11 +89,13 @@ class Waiting(asyncio.Protocol):
     def _awaited(self, cap: int, seconds: float) -> asyncio.Future[None]:
         """For the head and more than `cap` bytes of the body, its end, or a fault; 0 seconds are no limit. Whoever
         stops waiting has to `give_up`."""
-        self._cap = cap
+        self._cap, self._spoke = cap, False
         if seconds:
-            due = self._due = self._loop.time() + seconds
-            if self._timer is None or self._timer_at > due:
-                self._set_timer(seconds)
+            now = self._loop.time()
+            self._due = now + seconds
+            look = seconds if self._sink is None else seconds / LOOKS
+            if self._timer is None or self._timer_at > now + look:
+                self._set_timer(now, look)
         self._waiter = waiter = self._loop.create_future()
         return waiter
 
@@ -110,10 +117,10 @@ class Waiting(asyncio.Protocol):
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    def _set_timer(self, seconds: float) -> None:
+    def _set_timer(self, now: float, seconds: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer_at = self._due
+        self._timer_at = now + seconds
         self._timer = self._loop.call_later(seconds, self._ring)
 
     def _ring(self) -> None:
@@ -121,11 +128,14 @@ class Waiting(asyncio.Protocol):
         self._timer = None
         if self._due == NEVER:
             return
+        now, patience = self._loop.time(), self._deadlines.between_bytes
         if self.phase == BODY:
-            self._due = max(self._due, self.heard_at + self._deadlines.between_bytes)
-        left = self._due - self._loop.time()
+            if self._spoke:
+                self._spoke, self.heard_at = False, now
+            self._due = max(self._due, self.heard_at + patience)
+        left = self._due - now
         if left > 0:
-            self._set_timer(left)
+            self._set_timer(now, left if self._sink is None else min(left, patience / LOOKS))
         elif self.phase == HEAD:
             seconds = f"{self._deadlines.first_byte:g}"
             self.fail(Fault("first-byte-timeout", f"{self.peer} did not begin to answer within {seconds} seconds"))
