@@ -45,6 +45,11 @@ def says_something(value: Json) -> bool:
     return value is not None and value != [] and value != {}
 
 
+def placed(protocol: str, path: Path) -> Origin:
+    """An origin that only says where a thing stood."""
+    return Origin(protocol, path, None, NOTHING, False)
+
+
 def verbatim(origin: Origin | None, protocol: str) -> bool:
     """May the writer of `protocol` give back `origin.wire` as it stands?"""
     return origin is not None and origin.protocol == protocol and origin.intact
@@ -96,7 +101,17 @@ class Outside(Struct, frozen=True):
     stream: bool | None = None
 
 
-__all__ = ["NOTHING", "Outside", "Reading", "finished", "numbered", "says_something", "set_fields", "verbatim"]
+__all__ = [
+    "NOTHING",
+    "Outside",
+    "Reading",
+    "finished",
+    "numbered",
+    "placed",
+    "says_something",
+    "set_fields",
+    "verbatim",
+]
 
 
 Glanced = TypeVar("Glanced", bound=Struct)

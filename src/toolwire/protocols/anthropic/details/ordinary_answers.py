@@ -6,15 +6,16 @@ unusual block) does not fit, and goes the careful way.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.json import Decoder
 
-from toolwire.ir import NOTHING, Call, Choice, Finish, Origin, Part, Reasoning, Response, Seal, Stray, Text, Usage
+from toolwire.ir import Call, Choice, Finish, Part, Reasoning, Response, Seal, Stray, Text, Usage
 from toolwire.protocols.anthropic.names import COARSE, FINISHES, NAME, STOP_REASONS, UNKNOWN_MODEL, USAGE
 from toolwire.protocols.anthropic.response import counts_nothing, message_id, spelled_usage
-from toolwire.reading import says_something
+from toolwire.reading import placed, says_something
 from toolwire.room import Context
 from toolwire.wire import NOT_DECODED, Json, Object, Path, embedded, encode, encode_text, spelled
 
@@ -58,11 +59,7 @@ class _Answer(Struct, forbid_unknown_fields=True, gc=False):
 
 _decode = Decoder(_Answer, float_hook=spelled).decode
 
-
-def _at(path: Path) -> Origin:
-    return Origin(NAME, path, None, NOTHING, False)
-
-
+_at = partial(placed, NAME)
 _CONTENT: Path = (None, "content")
 _USAGE: Path = (None, "usage")
 _ANSWER_AT, _CONTENT_AT, _USAGE_AT = _at(None), _at(_CONTENT), _at(_USAGE)

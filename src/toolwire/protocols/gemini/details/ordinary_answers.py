@@ -6,13 +6,16 @@ another key, a second candidate) does not fit, and goes the careful way.
 
 from __future__ import annotations
 
+from functools import partial
+
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
-from toolwire.ir import NOTHING, Call, Choice, Finish, Origin, Part, Reasoning, Response, Seal, Stray, Text, Usage
+from toolwire.ir import Call, Choice, Finish, Part, Reasoning, Response, Seal, Stray, Text, Usage
 from toolwire.protocols.gemini.names import BROKEN, FINISH_WORDS, FINISHES, NAME
 from toolwire.protocols.gemini.parts import PartReading
 from toolwire.protocols.gemini.response import read_time, read_usage, write_heading
+from toolwire.reading import placed
 from toolwire.room import Context
 from toolwire.wire import NOT_DECODED, Json, Malformed, Path, decode_object, embedded, encode, spelled
 
@@ -69,11 +72,7 @@ _decode = Decoder(_Answer, float_hook=spelled).decode
 _decode_counts = Decoder(_Counts).decode
 _ENDINGS = {word: Finish(kind, word) for word, kind in FINISHES.items() if word not in BROKEN}
 
-
-def _at(path: Path) -> Origin:
-    return Origin(NAME, path, None, NOTHING, False)
-
-
+_at = partial(placed, NAME)
 _CHOICE: Path = ((None, "candidates"), 0)
 _PARTS: Path = ((_CHOICE, "content"), "parts")
 _USAGE: Path = (None, "usageMetadata")

@@ -5,17 +5,18 @@ None stands for every other answer: it goes the careful way. Both ways say the s
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from toolwire import ids
-from toolwire.ir import NOTHING, Call, Choice, Finish, Origin, Part, Response, Stray, Text, Usage
+from toolwire.ir import Call, Choice, Finish, Part, Response, Stray, Text, Usage
 from toolwire.protocols.openai_chat.details.calls import is_plain
 from toolwire.protocols.openai_chat.names import NAME
 from toolwire.protocols.openai_chat.response import BEYOND, FINISH_KINDS
 from toolwire.protocols.openai_chat.tools import is_legacy
-from toolwire.reading import glancing
+from toolwire.reading import glancing, placed
 from toolwire.room import Context
 from toolwire.wire import Path, encode
 
@@ -100,11 +101,7 @@ class _Answer(_Shape):
 
 # --- reading ----------------------------------------------------------------------------------------------------------
 
-
-def _at(path: Path) -> Origin:
-    return Origin(NAME, path, None, NOTHING, False)
-
-
+_at = partial(placed, NAME)
 _CHOICE: Path = ((None, "choices"), 0)
 _MESSAGE: Path = (_CHOICE, "message")
 _ANSWERED, _CHOSEN, _COUNTED, _SPOKEN = _at(None), _at(_CHOICE), _at((None, "usage")), _at((_MESSAGE, "content"))

@@ -6,20 +6,21 @@ For any other these functions say None, and the careful way, which they shorten 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Literal
 
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from toolwire import resent
-from toolwire.ir import NOTHING, Call, Choice, Finish, Origin, Part, Response, Stray, Text, Usage
+from toolwire.ir import NOTHING, Call, Choice, Finish, Part, Response, Stray, Text, Usage
 from toolwire.protocols.openai_responses.details.ordinary import is_plain
 from toolwire.protocols.openai_responses.details.output import stem
 from toolwire.protocols.openai_responses.names import ECHOED, NAME, REQUEST, RESPONSE, TEMPLATE
 from toolwire.protocols.openai_responses.response import PLAIN, answer_id, asks_for_thought, effective
-from toolwire.reading import says_something
+from toolwire.reading import placed, says_something
 from toolwire.room import Context
-from toolwire.wire import NOT_DECODED, Json, Object, Path, encode
+from toolwire.wire import NOT_DECODED, Json, Object, encode
 
 # --- reading --------------------------------------------------------------------------------------------------------
 
@@ -80,11 +81,7 @@ _TOLD = frozenset({"id", "model", "created_at", "status", "output", "usage"})
 _SHORT = 4096
 """A shorter body holds no number that is too long to be read."""
 
-
-def _at(path: Path) -> Origin:
-    return Origin(NAME, path, None, NOTHING, False)
-
-
+_at = partial(placed, NAME)
 _ANSWER_AT, _USAGE_AT = _at(None), _at((None, "usage"))
 _MOST_ITEMS = 32
 _ITEMS_AT = [_at(((None, "output"), number)) for number in range(_MOST_ITEMS)]
