@@ -37,7 +37,7 @@ from toolwire.steps.naming import AS_DECLARED
 from toolwire.steps.outward import NONE_TAKEN, outbound
 from toolwire.steps.slots import slots_between
 from toolwire.steps.way import Way
-from toolwire.steps.whole import answered, at_once
+from toolwire.steps.whole import answered
 from toolwire.streaming import StreamTranslation
 from toolwire.wire import Malformed, Object, decode, encode
 
@@ -270,10 +270,7 @@ class Exchange:
 
     def response(self, body: Body) -> Translation:
         """The provider's whole answer in the client's protocol."""
-        response = None
-        if self.crossing and type(body) is bytes and len(body) <= self.options.max_bytes:
-            response = self.provider.read_ordinary(body)
-        return self._answer(response or self.provider.read_response(object_of(body, self.options)))
+        return self._answer(self.provider.read_response(object_of(body, self.options)))
 
     def streamed_response(self, data: bytes) -> Translation:
         """A whole answer for the client where the provider sent a stream though none was asked for."""
@@ -302,15 +299,8 @@ class Exchange:
             return self._refused(response.failure, ledger)
         if rounds is not None and (rounds.taken or rounds.resumptions):
             response = fold(self._told)
-        steps, shown, seed, keeps = None, None, self.seed or response.id, self.keeps
-        renames = rounds is not None or self._plan is not AS_DECLARED or self._undo is not UNDONE
-        if crossing and not renames and self._request is not None:
-            shown = at_once(response, client.rules, self._taken, seed, ledger, not keeps)
-        if shown is not None:
-            keeps = False  # there is nothing in it that its client cannot carry
-        elif not crossing and not self.alters:
-            shown = response
-        else:
+        steps, shown, seed, keeps = None, response, self.seed or response.id, self.keeps
+        if self.alters:
             steps = self._steps(seed, ledger)
             shown = answered(response, steps)
             if steps.failure is not None:
@@ -320,19 +310,14 @@ class Exchange:
         if rounds is not None:
             self.forgets(rounds, ledger)
             seal = unseen.first_seal(shown)
-        context, status = Context(self._request, self.now, seed), 200
-        spelled = client.write_ordinary(shown, context) if crossing else None
-        if spelled is None:
-            wire = client.write_response(shown, ledger, context)
-            error = wire.get("error")
-            status = 502 if error and crossing and isinstance(error, dict) else 200
-            spelled = encode(wire)
+        wire = client.write_response(shown, ledger, Context(self._request, self.now, seed))
+        error = wire.get("error")
         return Translation(
-            spelled,
+            encode(wire),
             ledger,
             response.model,
             False,
-            status,
+            502 if error and crossing and isinstance(error, dict) else 200,
             NOTHING,
             response.usage,
             _endings(response),

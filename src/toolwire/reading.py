@@ -45,11 +45,6 @@ def says_something(value: Json) -> bool:
     return value is not None and value != [] and value != {}
 
 
-def placed(protocol: str, path: Path) -> Origin:
-    """An origin that only says where a thing stood."""
-    return Origin(protocol, path, None, NOTHING, False)
-
-
 def verbatim(origin: Origin | None, protocol: str) -> bool:
     """May the writer of `protocol` give back `origin.wire` as it stands?"""
     return origin is not None and origin.protocol == protocol and origin.intact
@@ -107,7 +102,6 @@ __all__ = [
     "Reading",
     "finished",
     "numbered",
-    "placed",
     "says_something",
     "set_fields",
     "verbatim",

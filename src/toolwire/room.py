@@ -265,12 +265,6 @@ class Room(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     stream_writer: Callable[[Ledger, Context], StreamWriter]
     glance: Callable[[bytes], Glance | None] = lambda data: None
     """The model and usage of an ordinary whole answer, without reading the rest of it; None for any other."""
-    read_ordinary: Callable[[bytes], Response | None] = lambda data: None
-    """An ordinary whole answer for a client of another protocol, straight from its bytes: what `read_response` tells,
-    but that its origins only say where things stood. None for any other."""
-    write_ordinary: Callable[[Response, Context], bytes | None] = lambda response, context: None
-    """The bytes that `write_response` would come to for an answer of another protocol, where it would note no loss and
-    the answer is an ordinary one; None for any other."""
     takes: Callable[[str, bool], bool] = lambda model, tools: True
     """Can this model be asked in this protocol (with tools)? Some vendors offer a model in one of theirs only."""
     keeping: Keeping | None = None

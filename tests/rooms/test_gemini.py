@@ -335,17 +335,25 @@ def _joined(response: Response) -> Any:
     return response.id, response.model, choices, response.usage
 
 
-def test_an_ordinary_answer_is_read_at_once_with_signatures_thoughts_and_finer_counts_in_their_order() -> None:
+def test_an_answer_is_read_with_signatures_thoughts_and_finer_counts_in_their_order() -> None:
     call = {"functionCall": {"name": "find", "args": {"at": [1, 2.0], "far": 7}}, "thoughtSignature": "c2lnbmVk"}
     parts = [{"text": "Hm.", "thought": True}, {"text": ""}, {"text": "So."}, call, {"functionCall": {"name": "look"}}]
     ended = {"finishReason": "STOP", "finishMessage": "Done.", "avgLogprobs": -0.125}
     counts = {"trafficType": "ON_DEMAND", "promptTokenCount": 3, "promptTokensDetails": [{"tokenCount": 3}]}
     body = {"candidates": [{"content": {"parts": parts, "role": "model"}} | ended], "usageMetadata": counts}
     data = json.dumps(body | {"createTime": "2026-11-01T00:00:00Z"}, indent=2).encode()
-    found, careful = ROOM.read_ordinary(data), ROOM.read_response(decode(data))
-    assert found is not None
-    assert forget(found) == forget(careful)
-    assert found.strays == careful.strays
+    found = ROOM.read_response(decode(data))
+    (choice,) = found.choices
+    assert forget(choice.parts) == (
+        Reasoning("Hm.", "summary"),
+        Text("So."),
+        Call("", "find", '{"at":[1,2.0],"far":7}', seal=Seal("gemini", "c2lnbmVk")),
+        Call("", "look", ""),
+    )
+    assert choice.finish is not None
+    assert (choice.finish.kind, choice.finish.detail) == ("stop", "Done.")
+    assert found.usage is not None
+    assert found.usage.input == 3
     assert [stray.key for stray in found.strays] == ["avgLogprobs", "trafficType", "promptTokensDetails"]
 
 

@@ -267,7 +267,8 @@ class AnswerSteps(Struct, eq=False):
         rules = way.client.rules
         known = id in way.taken or id in self.used
         if not id:
-            id = added_id(call, way.seed, len(way.taken.union(self.used)), self.ledger)
+            id = ids.made("call_", f"{way.seed}|{len(way.taken.union(self.used))}|{call.name}")
+            self.ledger.note("id-added", place(call), f"the call of `{call.name}` has the id `{id}`")
         elif known or not ids.legal(id, rules.id_pattern, rules.id_limit):
             self.renamed = True
             salt = f"#{len(way.taken.union(self.used))}" if known else ""
@@ -393,11 +394,3 @@ STEPS: Mapping[type, Callable[[AnswerSteps, Any], list[Event]]] = {
     Carried: AnswerSteps.onward,
 }
 """What is done to an event, as long as the answer has not failed."""
-
-
-def added_id(call: Call, seed: str, number: int, ledger: Ledger) -> str:
-    """An id for a call that has none; `number` others there are in the conversation."""
-    name = call.name
-    id = ids.made("call_", f"{seed}|{number}|{name}")
-    ledger.note("id-added", place(call), f"the call of `{name}` has the id `{id}`")
-    return id

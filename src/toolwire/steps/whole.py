@@ -5,12 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from toolwire.fold import fold, unfold
-from toolwire.ids import legal
 from toolwire.ir import Call, Choice, Finish, Origin, Part, Response, Text
-from toolwire.loss import Ledger
 from toolwire.policy.back import UNDONE
-from toolwire.room import Rules
-from toolwire.steps.answers import AnswerSteps, added_id
+from toolwire.steps.answers import AnswerSteps
 from toolwire.steps.naming import Plan
 from toolwire.steps.way import Way
 from toolwire.wire import is_object_text
@@ -19,56 +16,6 @@ _UNSAID = ("stop", "other")
 """Endings that do not say that there are calls."""
 _CUTS = ("length", "context")
 """Endings that may have cut a call off."""
-_TOLD_ANEW = frozenset({*_UNSAID, *_CUTS})
-
-
-def at_once(
-    response: Response, rules: Rules, taken: frozenset[str], seed: str, ledger: Ledger, adds: bool
-) -> Response | None:
-    """The answer for a client for whom names stay, if there is one of text and calls, whole and without seals: as it
-    came, or with an id for its call (where it `adds` one). None for any other. Most are such."""
-    choices = response.choices
-    called = _called(choices[0], rules, taken) if len(choices) == 1 else None
-    if not called:
-        return response if called is not None else None
-    finish = choices[0].finish
-    if called == _WITHOUT_ID:
-        uncut = finish is not None and finish.kind not in _CUTS
-        return _with_id(response, choices[0], taken, seed, ledger) if adds and uncut else None
-    if "" in called or (finish is not None and finish.kind in _TOLD_ANEW):
-        return None
-    return response if len(called) == 1 or len(set(called)) == len(called) else None
-
-
-_WITHOUT_ID = [""]
-
-
-def _called(choice: Choice, rules: Rules, taken: frozenset[str]) -> list[str] | None:
-    """The ids of its calls, each one that this client can have, or none; None where not all parts are so simple."""
-    called: list[str] = []
-    for part in choice.parts:
-        if type(part) is Call:
-            id = part.id
-            if part.kind != "function" or part.seal is not None or part.incomplete or id in taken:
-                return None
-            if id and not legal(id, rules.id_pattern, rules.id_limit):
-                return None
-            called.append(id)
-        elif type(part) is not Text or part.seal is not None:
-            return None
-    return called
-
-
-def _with_id(response: Response, choice: Choice, taken: frozenset[str], seed: str, ledger: Ledger) -> Response:
-    """An answer whose only call has no id."""
-    parts: list[Part] = []
-    for part in choice.parts:
-        if type(part) is Call:
-            id = added_id(part, seed, len(taken), ledger)
-            part = replace(part, id=id)
-        parts.append(part)
-    told = Choice(choice.index, tuple(parts), _told_of_calls(choice.finish), choice.origin)
-    return replace(response, choices=(told,))
 
 
 def answered(response: Response, steps: AnswerSteps) -> Response:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from toolwire.protocols.anthropic.details.ordinary_answers import read_ordinary, write_ordinary
 from toolwire.protocols.anthropic.details.quirks import QUIRKS
 from toolwire.protocols.anthropic.details.schemas import rooted
 from toolwire.protocols.anthropic.errors import read_error, write_error
@@ -54,8 +53,6 @@ ROOM = Room(
     stream_reader=StreamReader,
     stream_writer=StreamWriter,
     glance=glance,
-    read_ordinary=read_ordinary,
-    write_ordinary=write_ordinary,
     hosts=hosts,
     quirks=QUIRKS,
 )

@@ -213,14 +213,6 @@ def write_usage(usage: Usage | None, ledger: Ledger, used: Sequence[str] = ()) -
     if origin is not None and verbatim(origin, NAME):
         wire: Object = origin.wire
         return wire
-    out = spelled_usage(usage)
-    if used:
-        out |= counted(used)
-    return finished(out, origin, NAME)
-
-
-def spelled_usage(usage: Usage) -> Object:
-    """The counts anew, whoever told them."""
     fresh, read, written = usage.input, usage.cache_read, usage.cache_write
     if read or written or fresh < 0:
         fresh = max(0, fresh - (read or 0) - (written or 0))
@@ -232,7 +224,9 @@ def spelled_usage(usage: Usage) -> Object:
     out["output_tokens"] = usage.output
     if usage.reasoning is not None:
         out["output_tokens_details"] = {"thinking_tokens": usage.reasoning}
-    return out
+    if used:
+        out |= counted(used)
+    return finished(out, origin, NAME)
 
 
 # --- at a glance ------------------------------------------------------------------------------------------------------

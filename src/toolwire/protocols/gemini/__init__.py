@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from toolwire.protocols.gemini.details.ordinary_answers import read_ordinary, write_ordinary
 from toolwire.protocols.gemini.details.quirks import QUIRKS
 from toolwire.protocols.gemini.details.schemas import argument_dialect
 from toolwire.protocols.gemini.errors import read_error, write_error
@@ -49,8 +48,6 @@ ROOM = Room(
     stream_reader=StreamReader,
     stream_writer=StreamWriter,
     glance=glance,
-    read_ordinary=read_ordinary,
-    write_ordinary=write_ordinary,
     hosts=hosts,
     quirks=QUIRKS,
 )

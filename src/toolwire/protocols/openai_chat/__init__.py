@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from toolwire.protocols.openai_chat.details.ordinary_answers import read_ordinary, write_ordinary
 from toolwire.protocols.openai_chat.details.quirks import QUIRKS
 from toolwire.protocols.openai_chat.errors import read_error, write_error
 from toolwire.protocols.openai_chat.http import HTTP
@@ -53,8 +52,6 @@ ROOM = Room(
     stream_reader=StreamReader,
     stream_writer=StreamWriter,
     glance=glance,
-    read_ordinary=read_ordinary,
-    write_ordinary=write_ordinary,
     takes=takes,
     hosts=hosts,
     quirks=QUIRKS,

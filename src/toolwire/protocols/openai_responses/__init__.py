@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from toolwire.protocols.openai_responses.details.ordinary_answers import read_ordinary, write_ordinary
 from toolwire.protocols.openai_responses.details.state import KEEPING
 from toolwire.protocols.openai_responses.errors import read_error, write_error
 from toolwire.protocols.openai_responses.http import HTTP
@@ -52,8 +51,6 @@ ROOM = Room(
     stream_reader=StreamReader,
     stream_writer=StreamWriter,
     glance=glance,
-    read_ordinary=read_ordinary,
-    write_ordinary=write_ordinary,
     keeping=KEEPING,
     hosts=hosts,
     quirks=QUIRKS,
