@@ -20,7 +20,6 @@ from pathlib import Path
 from bench.gateway import canned
 from bench.gateway.__main__ import PAIRS
 from toolwire.exchange import Exchange
-from toolwire.gateway.bodies import peeked
 from toolwire.options import Options
 from toolwire.protocols import ROOMS
 
@@ -36,14 +35,9 @@ def repeat(client: str, target: str, part: str, times: int) -> None:
     options = Options(model=canned.MODELS[target], stream=False, now=1, seed="req_1", maker="bench")
     _, body = canned.asked(canned.requests("small")[client], client, canned.MODELS[target], False)
     answer = canned.whole(target)
-    peek = peeked(body)
-    tools = bytes(peek.tools) if peek is not None else b""
 
     def exchange() -> Exchange:
-        """As the gateway makes one, which knows where the tools are."""
-        made = Exchange(ROOMS[client], ROOMS[target], options)
-        made.tools = tools
-        return made
+        return Exchange(ROOMS[client], ROOMS[target], options)
 
     asked = exchange()
     asked.request(body)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolwire import resent
 from toolwire.options import Options
 from toolwire.wire import NOT_DECODED, Json, Malformed, Object, Path, as_object, decode, decode_object, encode
 
@@ -43,25 +42,11 @@ def _place(node: Json, text: str, path: Path) -> Path:
     return None
 
 
-def object_of(body: Body, options: Options, tools: bytes = b"") -> Object:
-    """The same, where only an object makes sense. `tools` are the bytes of its list of tools, where they are known."""
+def object_of(body: Body, options: Options) -> Object:
+    """The same, where only an object makes sense."""
     if type(body) is bytes and len(body) <= options.max_bytes:
         try:
-            return (_with_tools(body, tools) if tools else None) or decode_object(body)
+            return decode_object(body)
         except NOT_DECODED:
             pass  # said below, with its reason and its place
     return as_object(parsed(body, options), None)
-
-
-def _with_tools(body: bytes, tools: bytes) -> Object | None:
-    """The object with a list of tools that may have come before; None where the list does not stand where it should."""
-    start = resent.found(body, tools)
-    if start < 0:
-        return None
-    found = decode_object(body[:start] + b"0" + body[start + len(tools) :])
-    # Something else than a list stands there now, so this was it.
-    listed = resent.decoded(tools) if found.get("tools") == 0 else None
-    if listed is None:
-        return None
-    found["tools"] = listed
-    return found

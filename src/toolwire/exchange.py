@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolwire import memory, resent, unseen
+from toolwire import memory, unseen
 from toolwire.bodies import Body, object_of, parsed
 from toolwire.events import Checker, Event, ResponseFailed
 from toolwire.fold import fold, unfold
@@ -94,8 +94,6 @@ class Exchange:
     _told: tuple[Event, ...] = ()
     _left: tuple[Result, ...] = ()
     _standing: Mapping[str, str] = NOTHING
-    tools = b""
-    """The bytes of the request's list of tools, where somebody has found them: they tell one that came before."""
 
     def __init__(self, client: Room, provider: Room, options: Options | None = None) -> None:
         self.client = client
@@ -146,12 +144,7 @@ class Exchange:
         request, self._plan, self._taken = outbound(request, provider, ledger, options)
         self._sent, self.continues = request, request.continues
         self._may_pause = self.crossing and (runs_some if request.tools is arranged else _has_hosted(request))
-        out = provider.write_request(request, ledger)
-        tools = resent.spelled(out["tools"]) if self.tools and "tools" in out else None
-        if tools is not None:
-            out = out if self.crossing else out.copy()  # it may be what the client sent
-            out["tools"] = tools
-        return Translation(encode(out), ledger, request.model, bool(request.stream))
+        return Translation(encode(provider.write_request(request, ledger)), ledger, request.model, bool(request.stream))
 
     @property
     def _maker(self) -> str:
@@ -233,7 +226,7 @@ class Exchange:
     def _read(self, body: Body) -> Request:
         options = self.options
         try:
-            request = self.client.read_request(object_of(body, options, self.tools))
+            request = self.client.read_request(object_of(body, options))
         except RecursionError:
             raise Malformed(None, "the JSON is nested too deeply") from None
         self._request = request

@@ -129,8 +129,6 @@ CODES: Mapping[str, tuple[Severity, str]] = MappingProxyType(
 
 Noted: TypeAlias = tuple[str, Path, str]
 """A loss as it is written down: its code, its place, and what happened."""
-Notes: TypeAlias = tuple[tuple[Noted, str], ...]
-"""Several of them, each with the reason, where it is another than that of the code."""
 
 
 class Ledger(msgspec.Struct, eq=False):
@@ -148,19 +146,6 @@ class Ledger(msgspec.Struct, eq=False):
                 self.notes.setdefault((code, spot, what), why)
         else:
             self.notes.setdefault((code, where, what), why)
-
-    @property
-    def count(self) -> int:
-        return len(self.notes)
-
-    def after(self, count: int) -> Notes:
-        """What was noted after so many."""
-        return tuple(self.notes.items())[count:]
-
-    def again(self, notes: Notes) -> None:
-        """Note what was noted elsewhere."""
-        for noted, why in notes:
-            self.notes.setdefault(noted, why)
 
     @property
     def losses(self) -> tuple[Loss, ...]:

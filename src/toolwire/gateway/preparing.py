@@ -92,7 +92,6 @@ def _exchange(call: Call, line: Line) -> Exchange:
         options = replace(options, tools=tooling.tools, substitutes=tooling.substitutes, shown=shown)
     exchange = Exchange(call.client, line.room, options)
     exchange.now, exchange.seed = int(call.now), call.seed or call.record.request_id
-    exchange.tools = bytes(call.peek.tools)
     return exchange
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from toolwire import ids, resent
+from toolwire import ids
 from toolwire.ir import NOTHING, AnyTool, Call, Part, Request, Result, Tool, ToolChoice, ToolName, Turn, changed, place
 from toolwire.loss import Ledger
 from toolwire.room import Rules
@@ -123,20 +123,15 @@ def _all_stay(request: Request, rules: Rules, ledger: Ledger, survey: Survey, ma
         return False
     if choice is not None and choice.tools:
         return False
-    fits, limit, target = rules.name_pattern.fullmatch, rules.name_limit, (ledger.target, request.model)
-    names = resent.fitting(request.tools, target, rules)
+    names = _names_that_stay(request, rules, ledger, made)
     if names is None:
-        names = _names_that_stay(request, rules, ledger, made)
-        if names is None:
-            return False
-        resent.fits(request.tools, target, rules, names)
+        return False
+    fits, limit = rules.name_pattern.fullmatch, rules.name_limit
     undeclared = survey.names - names if survey.names else ()
     return not undeclared or all(len(name) <= limit and fits(name) for name in undeclared)
 
 
-def _names_that_stay(
-    request: Request, rules: Rules, ledger: Ledger, made: dict[int, Converted]
-) -> frozenset[str] | None:
+def _names_that_stay(request: Request, rules: Rules, ledger: Ledger, made: dict[int, Converted]) -> set[str] | None:
     """The names of its functions; None where one of them, or its schema, cannot stay as it is."""
     fits, limit, dialect, target = rules.name_pattern.fullmatch, rules.name_limit, rules.dialect, ledger.target
     names: set[str] = set()
@@ -153,7 +148,7 @@ def _names_that_stay(
             converted = made[id(schema)] = dialect(schema, request.model)
             if converted.schema is not schema:
                 return None
-    return frozenset(names)
+    return names
 
 
 def _once(request: Request, ledger: Ledger) -> Request:

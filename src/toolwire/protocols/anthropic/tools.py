@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from operator import itemgetter
 from types import MappingProxyType
 
-from toolwire import resent
 from toolwire.ir import AnyTool, HostedTool, Opaque, Origin, Request, Tool, ToolChoice, ToolName, place
 from toolwire.loss import Ledger
 from toolwire.protocols.anthropic.details.cache import read_cache, write_cache
@@ -53,15 +52,10 @@ _ordinary = itemgetter("name", "description", "input_schema")
 
 
 def read_tools(body: Object, reading: Reading) -> tuple[AnyTool, ...]:
-    listed = take_list(body, "tools", None)
-    return resent.read(listed, reading, _read_listed) if listed else ()
-
-
-def _read_listed(listed: list[Json], reading: Reading) -> list[AnyTool]:
     read: list[AnyTool] = []
-    for number, tool in enumerate(listed):
+    for number, tool in enumerate(take_list(body, "tools", None) or ()):
         read.append(_read_tool(tool, (_TOOLS, number), reading))
-    return read
+    return tuple(read)
 
 
 def _read_tool(value: Json, path: Path, reading: Reading) -> AnyTool:
@@ -164,10 +158,6 @@ def _read_name(name: str, body: Object) -> ToolName:
 
 
 def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger) -> list[Object]:
-    return resent.write(tools, NAME, ledger, lambda: _write_listed(tools, ledger)) if tools else []
-
-
-def _write_listed(tools: tuple[AnyTool, ...], ledger: Ledger) -> list[Object]:
     written: list[Object] = []
     for tool in tools:
         wire = _write_tool(tool, ledger)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from toolwire import resent
 from toolwire.ir import AnyTool, HostedTool, Opaque, Origin, Tool, ToolChoice, ToolName, place
 from toolwire.loss import Ledger
 from toolwire.protocols.gemini.details.parts_write import foreign
@@ -32,14 +31,10 @@ def read_tools(value: Json, path: Path, reading: PartReading) -> tuple[AnyTool, 
     """The tools of all boxes in one list; a single box without its array is accepted, as the servers do."""
     if isinstance(value, dict):
         return tuple(_read_box(value, path, reading))
-
-    def read(boxes: list[Json], reading: PartReading) -> list[AnyTool]:
-        tools: list[AnyTool] = []
-        for item, here in numbered(boxes, path):
-            tools.extend(_read_box(as_object(item, here), here, reading))
-        return tools
-
-    return resent.read(as_list(value, path), reading, read)
+    tools: list[AnyTool] = []
+    for item, here in numbered(as_list(value, path), path):
+        tools.extend(_read_box(as_object(item, here), here, reading))
+    return tuple(tools)
 
 
 def _read_box(box: Object, path: Path, reading: PartReading) -> list[AnyTool]:
@@ -114,11 +109,6 @@ def _read_names(value: Json, path: Path) -> tuple[ToolName, ...]:
 
 
 def write_tools(tools: tuple[AnyTool, ...], family: Family, ledger: Ledger) -> list[Object]:
-    way = (NAME, family.major, family.minor, family.size)
-    return resent.write(tools, way, ledger, lambda: _write_boxes(tools, family, ledger))
-
-
-def _write_boxes(tools: tuple[AnyTool, ...], family: Family, ledger: Ledger) -> list[Object]:
     """The boxes, functions at the place of the first of them."""
     boxes: list[Object] = []
     declarations: list[Object] = []

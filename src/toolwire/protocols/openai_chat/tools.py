@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolwire import resent, wire
+from toolwire import wire
 from toolwire.ir import (
     AnyTool,
     Grammar,
@@ -39,11 +39,10 @@ def is_legacy(request: Request | None) -> bool:
 
 def read_tools(body: Object, reading: Reading) -> tuple[AnyTool, ...]:
     """`tools`, the old `functions`, and the hosted search, which has a key of its own."""
-    listed = wire.take_list(body, "tools", None)
-    tools = resent.read(listed, reading, _read_listed) if listed else ()
-    if "functions" not in body and "web_search_options" not in body:
-        return tools
-    found = list(tools)
+    found: list[AnyTool] = []
+    for number, item in enumerate(wire.take_list(body, "tools", None) or ()):
+        path: Path = (_TOOLS, number)
+        found.append(_read_plain(item, path) or _read_tool(wire.as_object(item, path), path, reading))
     if "functions" in body:
         for item, path in numbered(wire.take_list(body, "functions", None) or [], (None, "functions")):
             node = wire.as_object(item, path)
@@ -52,14 +51,6 @@ def read_tools(body: Object, reading: Reading) -> tuple[AnyTool, ...]:
     if search is not None:
         found.append(_read_search(search, (None, "web_search_options"), reading))
     return tuple(found)
-
-
-def _read_listed(listed: list[Json], reading: Reading) -> list[AnyTool]:
-    found: list[AnyTool] = []
-    for number, item in enumerate(listed):
-        path: Path = (_TOOLS, number)
-        found.append(_read_plain(item, path) or _read_tool(wire.as_object(item, path), path, reading))
-    return found
 
 
 def _read_plain(node: Json, path: Path) -> Tool | None:
@@ -138,8 +129,7 @@ def _read_search(node: Object, path: Path, reading: Reading) -> HostedTool:
 
 def write_tools(tools: tuple[AnyTool, ...], family: Family, ledger: Ledger) -> Object:
     """The keys of a request that declare its tools."""
-    way = (NAME, family.native, family.breakpoint)
-    listed = resent.write(tools, way, ledger, lambda: _write_listed(tools, family, ledger)) if tools else None
+    listed = _write_listed(tools, family, ledger) if tools else None
     if listed is not None:
         return {"tools": listed}
     out: Object = {}

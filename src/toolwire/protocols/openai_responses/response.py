@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from msgspec import Raw, Struct
 
-from toolwire import resent
 from toolwire.ids import legal, made
 from toolwire.ir import Call, Choice, Failure, Finish, Origin, Part, Refusal, Request, Response, Text, Usage, place
 from toolwire.loss import Ledger
@@ -179,7 +178,7 @@ def begin(out: Object, id: str, model: str, created: int | None, context: Contex
             if said is not None and key in ECHOED:
                 out[key] = said
         if tools := out.get("tools"):
-            out["tools"] = resent.told(tools, NAME, effective)
+            out["tools"] = _effective(tools)
     out["id"] = answer_id(id, "" if given and id else context.seed)
     out["created_at"] = context.now if created is None else created
     out["model"] = model or (request.model if request is not None else "")
@@ -193,7 +192,7 @@ def answer_id(id: str, seed: str) -> str:
     return id if id.startswith("resp_") and legal(id, limit=64) else made("resp_", id)
 
 
-def effective(tools: list[Json]) -> list[Json]:
+def _effective(tools: list[Json]) -> list[Json]:
     """Functions are told back with the strictness they really have; most clients say it themselves."""
     for tool in tools:
         if tool.__class__ is dict and tool.get("strict") is None:

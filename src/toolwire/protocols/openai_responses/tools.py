@@ -7,7 +7,6 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from toolwire import resent
 from toolwire.ir import AnyTool, Grammar, HostedTool, Opaque, Origin, Tool, ToolChoice, ToolName, place
 from toolwire.loss import Ledger
 from toolwire.protocols.openai_responses.details.client_tools import DESCRIPTIONS, SCHEMAS
@@ -44,10 +43,6 @@ SEARCH = frozenset({"type", "execution", "description", "parameters"})
 
 
 def read_tools(tools: list[Json], path: Path, reading: Reading) -> tuple[AnyTool, ...]:
-    return resent.read(tools, reading, lambda tools, reading: _read_listed(tools, path, reading))
-
-
-def _read_listed(tools: list[Json], path: Path, reading: Reading) -> list[AnyTool]:
     read: list[AnyTool] = []
     for number, value in enumerate(tools):
         at = (path, number)
@@ -60,7 +55,7 @@ def _read_listed(tools: list[Json], path: Path, reading: Reading) -> list[AnyToo
             read += _read_namespace(node, at, reading)
         else:
             read.append(read_tool(node, at, reading))
-    return read
+    return tuple(read)
 
 
 def read_tool(node: Object, path: Path, reading: Reading) -> AnyTool:
@@ -168,12 +163,6 @@ READERS: Mapping[str, Callable[[Object, Path, Reading], AnyTool]] = MappingProxy
 
 def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger, origin: Origin | None = None) -> list[Object]:
     """The list of tools; `origin` is that of the list they were read from, for its namespaces."""
-    if origin is None and tools:
-        return resent.write(tools, (NAME, ledger.source), ledger, lambda: _write_listed(tools, ledger, None))
-    return _write_listed(tools, ledger, origin)
-
-
-def _write_listed(tools: tuple[AnyTool, ...], ledger: Ledger, origin: Origin | None) -> list[Object]:
     wire = origin.wire if origin is not None and origin.protocol == NAME and isinstance(origin.wire, list) else []
     if wire and _unchanged(tools, wire):
         return wire
