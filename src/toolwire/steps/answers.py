@@ -35,6 +35,14 @@ from toolwire.steps.naming import FREEFORM
 from toolwire.steps.slots import Slots
 from toolwire.steps.way import Way
 
+CUTS = ("length", "context")
+"""Endings that may have cut a call off."""
+
+
+def told_of_calls(finish: Finish) -> Finish:
+    """The ending of a choice that has calls says so: some providers call it `stop`, or by a word of their own."""
+    return Finish("calls", finish.raw, origin=finish.origin) if finish.kind in ("stop", "other") else finish
+
 
 class AnswerSteps(Struct, eq=False):
     """Takes the provider's events one by one and gives those that the client's writer shall write."""
@@ -353,12 +361,12 @@ class AnswerSteps(Struct, eq=False):
         finish = event.finish
         if self.unslotted:
             self._settle(event.choice)
-        out: list[Event] = [] if self.cut is None else self._uncut(self.cut, finish.kind in ("length", "context"))
+        out: list[Event] = [] if self.cut is None else self._uncut(self.cut, finish.kind in CUTS)
         if self.waiting:
             out += self._carrier(Text(""), self.waiting, event.choice)
             self.waiting = []
-        if self.slots.crossing and event.choice in self.called and finish.kind in ("stop", "other"):
-            finish = Finish("calls", finish.raw, origin=finish.origin)
+        if self.slots.crossing and event.choice in self.called:
+            finish = told_of_calls(finish)
         elif self.refused and event.choice not in self.called and finish.kind == "calls":
             finish = Finish("stop")
         out.append(ChoiceEnd(finish, event.choice))

@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
+from operator import is_
+
 from msgspec.structs import replace
 
 from toolwire.fold import fold, unfold
-from toolwire.ir import Call, Choice, Finish, Origin, Part, Response, Text
+from toolwire.ir import Call, Choice, Origin, Part, Response, Text
 from toolwire.policy.back import UNDONE
-from toolwire.steps.answers import AnswerSteps
+from toolwire.steps.answers import CUTS, AnswerSteps, told_of_calls
 from toolwire.steps.naming import Plan
 from toolwire.steps.way import Way
 from toolwire.wire import is_object_text
 
-_UNSAID = ("stop", "other")
-"""Endings that do not say that there are calls."""
-_CUTS = ("length", "context")
-"""Endings that may have cut a call off."""
-
 
 def answered(response: Response, steps: AnswerSteps) -> Response:
     """A whole answer as the client shall have it."""
-    if not steps.slots.crossing or not _is_plain(response, steps.way):
-        return _taken_apart(response, steps)
-    # Only names, ids and endings may differ.
-    choices: list[Choice] = []
-    alike = True
-    for choice in response.choices:
-        one = _recalled(choice, steps)
-        choices.append(one)
-        alike = alike and one is choice
-    return response if alike else replace(response, choices=tuple(choices))
-
-
-def _taken_apart(response: Response, steps: AnswerSteps) -> Response:
+    if steps.slots.crossing and _is_plain(response, steps.way):
+        # Only names, ids and endings may differ. As events the answer would take twice as long (15 µs more), and two
+        # choices with the same index, or one with neither parts nor a finish reason, would not stay as they are.
+        recalled = tuple([_recalled(choice, steps) for choice in response.choices])
+        alike = all(map(is_, recalled, response.choices))
+        return response if alike else replace(response, choices=recalled)
     events = [out for event in unfold(response) for out in steps.step(event)]
     folded = fold(events)
     origins = {choice.index: _loosened(choice.origin) for choice in response.choices}
@@ -46,7 +36,7 @@ def _is_plain(response: Response, way: Way) -> bool:
     choices, ruled = response.choices, way.undo is not UNDONE and bool(way.undo)
     for choice in choices:
         # Only an ending that cuts tells anything of arguments that are no object.
-        uncut = len(choices) == 1 and choice.finish is not None and choice.finish.kind not in _CUTS
+        uncut = len(choices) == 1 and choice.finish is not None and choice.finish.kind not in CUTS
         for part in choice.parts:
             if type(part) is Call:
                 if part.seal is not None or part.incomplete or not (uncut or is_object_text(part.arguments)):
@@ -77,17 +67,10 @@ def _recalled(choice: Choice, steps: AnswerSteps) -> Choice:
             called, alike = True, alike and call is part
             part = call
         parts.append(part)
-    finish = _told_of_calls(choice.finish) if called else choice.finish
+    finish = choice.finish if choice.finish is None or not called else told_of_calls(choice.finish)
     if alike and finish is choice.finish:
         return choice
     return Choice(choice.index, tuple(parts), finish, choice.origin)
-
-
-def _told_of_calls(finish: Finish | None) -> Finish | None:
-    """An ending with calls is told so, whatever the provider calls it."""
-    if finish is None or finish.kind not in _UNSAID:
-        return finish
-    return Finish("calls", finish.raw, "", "", finish.origin)
 
 
 def _loosened(origin: Origin | None) -> Origin | None:
