@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,16 @@ AGENTS = Path(__file__).parent / "agents"
 """The real agents have a command of their own, `make test-agents`."""
 
 
+XDIST_FRAMES = 5
+"""How much deeper the stack of a worker is than that of a single pytest process."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Recursive code has the same depth available in a worker as in a single process."""
+    if hasattr(config, "workerinput"):
+        sys.setrecursionlimit(sys.getrecursionlimit() + XDIST_FRAMES)
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     asked_for = any(Path(word.partition("::")[0]).resolve().is_relative_to(AGENTS) for word in config.args)
     return True if collection_path == AGENTS and not asked_for else None
@@ -34,5 +45,12 @@ def _state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """One line for each thing that is missing, however many tests need it.
+
+    It is here and not in `tests/gateway`, because with several workers only this file is loaded where reports arrive.
+    """
     if not CORPUS.exists():
         terminalreporter.write_line("The recorded corpus is not here: the tests that read it were left out.")
+    skipped = {str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", ()) if report.longrepr}
+    for reason in sorted(reason.removeprefix("Skipped: ") for reason in skipped if reason.endswith("left out")):
+        terminalreporter.write_line(f"Note: {reason}.")

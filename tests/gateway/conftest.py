@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 
@@ -80,10 +80,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _is_meant(item: pytest.Item) -> bool:
     meant = getattr(getattr(item, "function", None), "only", None)
     return meant is None or meant(**item.callspec.params)  # type: ignore[attr-defined]
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """One line for each thing that is not here, whatever number of tests need it."""
-    skipped = {str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", ()) if report.longrepr}
-    for reason in sorted(reason.removeprefix("Skipped: ") for reason in skipped if reason.endswith("left out")):
-        terminalreporter.write_line(f"Note: {reason}.")

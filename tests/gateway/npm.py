@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import os
 import shutil
 import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,15 +28,27 @@ def installed(config: pytest.Config) -> str:
         pytest.skip(f"node {version.strip()} is too old, 20 is needed: what is written in JavaScript is left out")
     lock = hashlib.sha256((HERE / "package-lock.json").read_bytes()).hexdigest()
     stamp = HERE / "node_modules" / ".toolwire"
-    if not stamp.exists() or stamp.read_text() != lock:
-        _install(npm, config)
-        stamp.write_text(lock)
+    with _one_worker_at_a_time():
+        if not stamp.exists() or stamp.read_text() != lock:
+            _install(npm, config)
+            stamp.write_text(lock)
     return found
+
+
+@contextmanager
+def _one_worker_at_a_time() -> Iterator[None]:
+    """The first worker installs; the others wait and then find the packages."""
+    folder = os.open(HERE, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def _install(npm: str, config: pytest.Config) -> None:
     with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
-        config.get_terminal_writer().line("\nInstalling packages of JavaScript into tests/js/node_modules, once …")
+        sys.stderr.write("\nInstalling the JavaScript packages into tests/js/node_modules, once …\n")
         command = [npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]
         done = subprocess.run(command, cwd=HERE, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode and any(word in done.stderr for word in OFFLINE):
