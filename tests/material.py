@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -76,3 +77,39 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 def sample_streams(folder: str) -> list[Path]:
     return sorted((SAMPLES / folder).glob("*.sse"))
+
+
+def pairwise(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """Few combinations in which every two values of different axes meet at least once.
+
+    For axes that do not interact: a fault that needs one value, or two together, is found; one that needs three together
+    may be missed. The choice is the same in every run: always the first combination with the most pairs not yet seen.
+    """
+    values = [tuple(axis) for axis in axes]
+    left = {row: _pairs_of(row) for row in product(*(range(len(axis)) for axis in values))}
+    missing = set().union(*left.values())
+    chosen = []
+    while missing:
+        best = max(left, key=lambda row: len(left[row] & missing))
+        missing -= left.pop(best)
+        chosen.append(best)
+    return [tuple(values[axis][number] for axis, number in enumerate(row)) for row in sorted(chosen)]
+
+
+def _pairs_of(row: tuple[int, ...]) -> set[tuple[tuple[int, int], ...]]:
+    return set(combinations(enumerate(row), min(2, len(row))))  # a single axis is taken in full
+
+
+def parametrize_pairwise(**axes: Iterable[Any]) -> pytest.MarkDecorator:
+    """Like one `parametrize` for each axis, but pairwise; a mapping names its values. List it in tests/README.md."""
+    named = {
+        name: [(str(key), axis[key]) for key in axis]
+        if isinstance(axis, Mapping)
+        else [(str(one), one) for one in axis]
+        for name, axis in axes.items()
+    }
+    rows = [
+        pytest.param(*(value for _, value in row), id="-".join(word for word, _ in row))
+        for row in pairwise(*named.values())
+    ]
+    return pytest.mark.parametrize(tuple(named), rows)
