@@ -19,7 +19,7 @@ from typing import Any
 
 from bench import bodies, clock, peers
 from toolwire import Stream, translate
-from toolwire.protocols import ROOMS
+from toolwire.protocols import CODECS
 
 PARTS = ("small", "agent", "dense", "huge", "stream", "memory")
 
@@ -60,7 +60,7 @@ def sizes(size: str, seconds: float) -> dict[str, Any]:
     out(f"\n{size} request, µs (bytes: {', '.join(f'{name} {len(body):,}' for name, body in made.items())})")
     out(f"{'from':17}{'to':17}{'toolwire':>10}{'json':>9}{'ratio':>7}{'rosetta':>10}{'×':>6}{'litellm':>10}{'×':>6}")
     rows = []
-    pairs = [(source, target) for source in ROOMS for target in ROOMS]
+    pairs = [(source, target) for source in CODECS for target in CODECS]
     for number, (source, target) in enumerate(pairs, 1):
         progress(f"{size} {number}/{len(pairs)}: {source} → {target}")
         rows.append(_row(source, target, made[source], seconds))
@@ -115,7 +115,7 @@ def streams(seconds: float) -> dict[str, Any]:
     for source, data in made.items():
         frames = [line[6:] for line in data.split(b"\n") if line.startswith(b"data: {")]
         chunks = [data[at : at + 1400] for at in range(0, len(data), 1400)]
-        for target in ROOMS:
+        for target in CODECS:
             progress(f"stream: {source} → {target}")
 
             def run(source: str = source, target: str = target, chunks: list[bytes] = chunks) -> None:
@@ -144,7 +144,7 @@ def memory() -> dict[str, Any]:
     rows = {}
     for source, body in made.items():
         line = f"{source:17}"
-        for target in ROOMS:
+        for target in CODECS:
             tracemalloc.start()
             translate(body, "request", source=source, target=target, model=bodies.MODELS[target])
             rows[f"{source} → {target}"] = tracemalloc.get_traced_memory()[1] / len(body)

@@ -6,8 +6,9 @@ import inspect
 import json
 from typing import Any
 
-from toolwire import Stream, events, ir, translate, wire
-from toolwire.protocols import ROOMS
+from toolwire import Stream, translate
+from toolwire.core import events, ir, json_values
+from toolwire.protocols import CODECS
 
 SIZES = {"small": (1, 2, 80, 0), "agent": (24, 60, 2_300, 1), "dense": (24, 120, 1_500, 0), "huge": (40, 400, 4_400, 1)}
 """Tools, rounds of call and result, characters of each result, and whether prompt and tools are as wordy as agents'.
@@ -24,7 +25,7 @@ MODELS = {
     "unified": "any/model",
 }
 
-CODE = "".join(inspect.getsource(module) for module in (ir, events, wire))
+CODE = "".join(inspect.getsource(module) for module in (ir, events, json_values))
 """What an agent reads: source code, with its indentation, quotes and newlines."""
 
 
@@ -94,7 +95,7 @@ def requests(size: str) -> dict[str, bytes]:
         name: translate(
             base, "request", source="openai-chat", target=name, model=MODELS[name], cache_breakpoints=False
         ).body
-        for name in ROOMS
+        for name in CODECS
     }
 
 
@@ -124,7 +125,7 @@ def stream(deltas: int = 400) -> dict[str, bytes]:
     pieces += [chunk({}, "tool_calls"), b"data: [DONE]\n\n"]
     whole = b"".join(pieces)
     found = {}
-    for name in ROOMS:
+    for name in CODECS:
         made = Stream(source="openai-chat", target=name)
         found[name] = made.feed(whole) + made.close()
     return found

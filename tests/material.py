@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from toolwire.protocols import ROOMS
+from toolwire.protocols import CODECS
 
 HERE = Path(__file__).parent
 SAMPLES = HERE / "samples"
 CORPUS = HERE.parent.parent / "shared" / "corpus"
-NAMES = tuple(ROOMS)
+NAMES = tuple(CODECS)
 PAIRS = [(source, target) for source in NAMES for target in NAMES]
 
 RECORDED = {

@@ -16,8 +16,8 @@ import uvloop
 from bench.gateway import canned, floor, load, processes, provider, report, systems
 from bench.gateway.measure import Case, Cell, Sample, _headers, fault
 
-from toolwire.conformance.dialects import DIALECTS
-from toolwire.conformance.frames import frames_of
+from toolwire.conformance.peers import PEERS
+from toolwire.conformance.wire_encoding import read_frames
 
 PROTOCOLS = list(canned.PATHS)
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
@@ -54,7 +54,7 @@ def test_canned_answers_are_what_real_clients_read_without_stumbling(protocol: s
     stream = b"".join(canned.events(protocol))
     assert canned.wrong(protocol, canned.whole(protocol), stream=False) is None
     assert canned.wrong(protocol, stream, stream=True) is None
-    assert DIALECTS[protocol].fold(frames_of(stream.decode())).complaints == ()
+    assert PEERS[protocol].fold_stream(read_frames(stream.decode())).violations == ()
     assert len(canned.events(protocol)) >= canned.DELTAS
 
 

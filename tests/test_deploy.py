@@ -24,9 +24,9 @@ from lightkube.models import apps_v1, core_v1, policy_v1
 from gateway.conftest import served
 from gateway.wire import ask
 from test_docs import blocks
-from toolwire.gateway.settings.config import Config
-from toolwire.gateway.settings.configfile import load
-from toolwire.gateway.store.postgres_pool import SIZE
+from toolwire.gateway.config.config import Config
+from toolwire.gateway.config.load import load_config
+from toolwire.gateway.store.postgres_pool import POOL_SIZE
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
@@ -53,14 +53,14 @@ def config() -> Config:
 def configured(file: Path) -> Config:
     """By the real reader, with what the examples of an environment set."""
     environ = dict.fromkeys(variables(), "x" * 32)
-    return load(file, {**environ, "TOOLWIRE_STORE_URL": "postgresql://toolwire@postgres/toolwire"})
+    return load_config(file, {**environ, "TOOLWIRE_STORE_URL": "postgresql://toolwire@postgres/toolwire"})
 
 
 # --- the configuration ------------------------------------------------------------------------------------------------
 
 
 def test_the_configuration_is_right(config: Config) -> None:
-    assert [problem.what for problem in config.warnings] == []
+    assert [problem.message for problem in config.warnings] == []
     assert {"openai", "anthropic", "gemini"} <= config.providers.keys()
     assert (config.store.url, config.store.url_env) == ("", "TOOLWIRE_STORE_URL")
 
@@ -352,7 +352,7 @@ def test_the_guides_figures_are_true(config: Config) -> None:
         f"`max_bytes` ({store.max_bytes / 1024**3:g} GiB,",
         f"`first_byte` ({deadlines.first_byte:g} s)",
         f"`[server.deadlines] shutdown` ({deadlines.shutdown:g} s)",
-        f"at most {SIZE} connections",
+        f"at most {POOL_SIZE} connections",
     ):
         assert words in text
 

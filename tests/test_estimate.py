@@ -9,20 +9,20 @@ import pytest
 from msgspec.structs import replace
 
 import material
-from toolwire import estimate
-from toolwire.fold import fold
-from toolwire.ir import (
+from toolwire.core import token_estimate
+from toolwire.core.fold import fold
+from toolwire.core.ir import (
     Call,
     Citation,
     Format,
     Grammar,
-    HostedCall,
-    HostedResult,
-    HostedTool,
     Media,
     Opaque,
     Origin,
     Part,
+    ProviderCall,
+    ProviderResult,
+    ProviderTool,
     Reasoning,
     Refusal,
     Request,
@@ -36,7 +36,7 @@ from toolwire.ir import (
     ToolsAdded,
     Turn,
 )
-from toolwire.protocols import ROOMS
+from toolwire.protocols import CODECS
 
 LONG = "A sentence about the weather, in plain words. " * 20
 WIRE = Origin("p", None, {"text": LONG})
@@ -46,8 +46,8 @@ def request(*parts: Part, **more: Any) -> Request:
     return Request("m", turns=(Turn("user", parts),), **more)
 
 
-BARE = estimate.tokens(request())
-WITH_TOOLS = estimate.tokens(request(tools=(Tool("t"),)))
+BARE = token_estimate.estimate_tokens(request())
+WITH_TOOLS = token_estimate.estimate_tokens(request(tools=(Tool("t"),)))
 
 COUNTED: dict[str, tuple[Request, int]] = {
     "text": (request(Text(LONG)), BARE),
@@ -58,9 +58,9 @@ COUNTED: dict[str, tuple[Request, int]] = {
     "arguments": (request(Call("c", "t", LONG)), BARE),
     "sealed call": (request(Call("c", "t", "", seal=Seal("m", LONG * 2))), BARE),
     "result": (request(Result("c", (Text(LONG),))), BARE),
-    "hosted call": (request(HostedCall("c", "web_search", LONG)), BARE),
-    "hosted result": (request(HostedResult("c", "web_search", (Citation(quote=LONG),))), BARE),
-    "sealed hosted result": (request(HostedResult("c", "web_search", origin=WIRE)), BARE),
+    "hosted call": (request(ProviderCall("c", "web_search", LONG)), BARE),
+    "hosted result": (request(ProviderResult("c", "web_search", (Citation(quote=LONG),))), BARE),
+    "sealed hosted result": (request(ProviderResult("c", "web_search", origin=WIRE)), BARE),
     "tools added": (request(ToolsAdded((Tool("t", LONG),))), BARE),
     "reference": (request(ToolReference(LONG)), BARE),
     "opaque part": (request(Opaque("x", WIRE)), BARE),
@@ -77,13 +77,13 @@ COUNTED: dict[str, tuple[Request, int]] = {
 @pytest.mark.parametrize("name", COUNTED)
 def test_nothing_is_left_out(name: str) -> None:
     counted, without = COUNTED[name]
-    assert estimate.tokens(counted) - without >= len(LONG) / 4
+    assert token_estimate.estimate_tokens(counted) - without >= len(LONG) / 4
 
 
 def test_what_is_told_without_words_counts_too() -> None:
-    assert estimate.tokens(request(tools=(HostedTool("web_search"),))) > WITH_TOOLS
+    assert token_estimate.estimate_tokens(request(tools=(ProviderTool("web_search"),))) > WITH_TOOLS
     assert WITH_TOOLS > BARE
-    assert estimate.tokens(request(settings=Settings(thinking=Thinking("on")))) > BARE
+    assert token_estimate.estimate_tokens(request(settings=Settings(thinking=Thinking("on")))) > BARE
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_what_is_told_without_words_counts_too() -> None:
     ],
 )
 def test_text_of_every_script(text: str, least: int, most: int) -> None:
-    assert least <= estimate.tokens(request(Text(text))) - BARE <= most
+    assert least <= token_estimate.estimate_tokens(request(Text(text))) - BARE <= most
 
 
 def data(size: int) -> str:
@@ -122,15 +122,17 @@ def data(size: int) -> str:
     ],
 )
 def test_media_by_their_kind_and_never_by_their_text(media: Media, least: int, most: int) -> None:
-    assert least <= estimate.tokens(request(media)) - BARE <= most
-    in_result = estimate.tokens(request(Result("c", (media,)))) - estimate.tokens(request(Result("c")))
+    assert least <= token_estimate.estimate_tokens(request(media)) - BARE <= most
+    in_result = token_estimate.estimate_tokens(request(Result("c", (media,)))) - token_estimate.estimate_tokens(
+        request(Result("c"))
+    )
     assert least <= in_result <= most
 
 
 def test_more_is_never_less() -> None:
     first = request(Text(LONG))
     more = replace(first, turns=(*first.turns, Turn("assistant", (Text("."),))))
-    assert estimate.tokens(more) > estimate.tokens(first)
+    assert token_estimate.estimate_tokens(more) > token_estimate.estimate_tokens(first)
 
 
 @material.needs_corpus
@@ -140,14 +142,14 @@ def test_it_is_seldom_below_what_providers_counted() -> None:
     for recorded in material.corpus():
         if recorded.status != 200 or not isinstance(recorded.request, dict):
             continue
-        room = ROOMS[recorded.protocol]
+        room = CODECS[recorded.protocol]
         asked = room.read_request(recorded.request)
         parts = [part for turn in asked.turns for part in turn.parts]
         plain = all(type(part) in (Text, Call, Result, Reasoning) for part in parts)
         if asked.continues or not plain or not all(isinstance(tool, Tool) for tool in asked.tools):
             continue
         if recorded.bytes is not None:
-            reader = room.stream_reader()
+            reader = room.make_stream_reader()
             usage = fold(reader.feed(recorded.bytes) + reader.close()).usage
         elif isinstance(recorded.response, dict):
             usage = room.read_response(recorded.response).usage
@@ -155,6 +157,6 @@ def test_it_is_seldom_below_what_providers_counted() -> None:
             continue
         if usage is not None and usage.input:
             seen += 1
-            below += estimate.tokens(asked) < usage.input
+            below += token_estimate.estimate_tokens(asked) < usage.input
     assert seen > 500
     assert below < seen * 0.1

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from toolwire.protocols import FOLDERS, ROOMS, UnknownProtocol, room
+from toolwire.protocols import CODECS, PACKAGES, UnknownProtocol, find_codec
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "toolwire"
 PROTOCOLS = SOURCE / "protocols"
 REGISTRY = PROTOCOLS / "__init__.py"
 MODULES = sorted(SOURCE.rglob("*.py"))
-EXISTING = [folder for folder in FOLDERS if (PROTOCOLS / folder).is_dir()]
+EXISTING = [folder for folder in PACKAGES if (PROTOCOLS / folder).is_dir()]
 
 FILE_LINES = 450
 LONGER = {"src/toolwire/ir.py": 500}
@@ -36,19 +36,19 @@ def shown(path: Path) -> str:
 
 def test_every_folder_is_registered() -> None:
     folders = {path.parent.name for path in PROTOCOLS.glob("*/__init__.py")}
-    assert folders == set(FOLDERS)
+    assert folders == set(PACKAGES)
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", PACKAGES)
 def test_a_room_is_found_by_its_name_with_hyphens_or_underscores(folder: str) -> None:
     name = folder.replace("_", "-")
-    assert room(name) is room(folder) is ROOMS[name]
-    assert room(name).name == name
+    assert find_codec(name) is find_codec(folder) is CODECS[name]
+    assert find_codec(name).name == name
 
 
 def test_an_unknown_protocol_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(UnknownProtocol, match="no protocol is called 'telex'; known are " + ", ".join(ROOMS)):
-        room("telex")
+    with pytest.raises(UnknownProtocol, match="no protocol is called 'telex'; known are " + ", ".join(CODECS)):
+        find_codec("telex")
 
 
 def test_rooms_have_the_same_files() -> None:
@@ -62,7 +62,7 @@ JUDGES = (SOURCE / "conformance" / "dialects", SOURCE / "conformance" / "strict"
 """These know the protocols on their own: a judge that read with a room's own eyes would not see its faults."""
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", PACKAGES)
 def test_a_room_is_named_only_in_its_own_room_and_in_one_line_of_the_registry(folder: str) -> None:
     word = re.compile(rf"(?<![A-Za-z0-9]){folder.replace('_', '[-_ ]?')}(?![A-Za-z0-9])", re.IGNORECASE)
     leaks = [

@@ -17,18 +17,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from toolwire.cli import VERBS, Parser, module, overview
-from toolwire.cli.tools import table, typed
-from toolwire.gateway.settings import config as gateway
-from toolwire.gateway.settings.catalogue import about_presets, catalogue, presets
-from toolwire.gateway.settings.mcps import McpTable
-from toolwire.gateway.settings.policies import Preset
-from toolwire.gateway.settings.providers import ProviderTable, rows
-from toolwire.loss import CODES
-from toolwire.options import Options
-from toolwire.policy.reshape import WAYS
+from toolwire.cli import COMMANDS, CommandParser, load_command_module, make_overview_parser
+from toolwire.cli.tools import tool_rows, type_text
+from toolwire.core.losses import LOSS_CODES
+from toolwire.gateway.config import config as gateway
+from toolwire.gateway.config.catalogue import load_catalogue, load_presets, preset_rules
+from toolwire.gateway.config.mcp_servers import McpTable
+from toolwire.gateway.config.policies import PolicyTable
+from toolwire.gateway.config.providers import ProviderTable, known_servers
+from toolwire.policy.reshape import CONVERSIONS
 from toolwire.policy.rules import Rule
-from toolwire.protocols import ROOMS
+from toolwire.protocols import CODECS
+from toolwire.translation.options import Options
 
 PAGES = Path(__file__).parent.parent / "docs" / "reference"
 
@@ -43,7 +43,7 @@ def losses() -> str:
     ]
     for severity in ("lost", "changed", "added"):
         lines += ["", f"## {severity}", "", "| code | why |", "|---|---|"]
-        rows = sorted((code, why) for code, (kind, why) in CODES.items() if kind == severity)
+        rows = sorted((code, why) for code, (kind, why) in LOSS_CODES.items() if kind == severity)
         lines += [f"| `{code}` | {why} |".format(source="the source", target="the target") for code, why in rows]
     return "\n".join(lines) + "\n"
 
@@ -70,14 +70,14 @@ def documented(shape: type[msgspec.Struct]) -> Iterator[tuple[str, object, str]]
 
 
 TABLES: tuple[tuple[str, type[msgspec.Struct], tuple[str, ...]], ...] = (
-    ("[server]", gateway.Server, ()),
+    ("[server]", gateway.ServerSettings, ()),
     ("[server.deadlines]", gateway.Deadlines, ()),
     ("[[server.keys]]", gateway.ClientKey, ()),
     ("[providers.NAME]", ProviderTable, ()),
     ("[models.NAME]", gateway.ModelRule, ("name",)),
-    ("[translate]", gateway.Translate, ()),
-    ("[store]", gateway.Store, ()),
-    ("[[policy]]", Preset, ("within",)),
+    ("[translate]", gateway.TranslateSettings, ()),
+    ("[store]", gateway.StoreSettings, ()),
+    ("[[policy]]", PolicyTable, ("within",)),
     ("[mcp.NAME]", McpTable, ()),
 )
 
@@ -116,20 +116,20 @@ def configuration() -> str:
         "",
         "| way | |",
         "|---|---|",
-        *(f"| `{name}` | {way.says} |" for name, way in WAYS.items()),
+        *(f"| `{name}` | {way.description} |" for name, way in CONVERSIONS.items()),
         "",
         "## Well-known servers",
         "",
         "| name | | speaks | key | address in the environment | quirks | models |",
         "|---|---|---|---|---|---|---|",
     ]
-    for name, row in rows().items():
+    for name, row in known_servers().items():
         cells = (row.protocols, row.key_env, row.base_url_env, row.quirks, row.models)
         lines.append(f"| `{name}` | {row.title} | " + " | ".join(map(listed, cells)) + " |")
-    lines += ["", *(f"- **{row.title}**: {row.docs}" for row in rows().values() if row.docs)]
+    lines += ["", *(f"- **{row.title}**: {row.docs}" for row in known_servers().values() if row.docs)]
     lines += ["", "## Quirks", "", "| protocol | quirk | |", "|---|---|---|"]
     lines += [
-        f"| `{place.name}` | `{name}` | {q.about} |" for place in ROOMS.values() for name, q in place.quirks.items()
+        f"| `{place.name}` | `{name}` | {q.about} |" for place in CODECS.values() for name, q in place.quirks.items()
     ]
     return "\n".join(lines) + "\n"
 
@@ -148,10 +148,10 @@ def spelled(default: object) -> str:
 
 
 def command_line() -> str:
-    pages = [("toolwire", overview())]
-    for verb, summary in VERBS.items():
-        parser = Parser(prog=f"toolwire {verb}", description=f"{summary}.")
-        module(verb).arguments(parser)
+    pages = [("toolwire", make_overview_parser())]
+    for verb, summary in COMMANDS.items():
+        parser = CommandParser(prog=f"toolwire {verb}", description=f"{summary}.")
+        load_command_module(verb).arguments(parser)
         pages.append((f"toolwire {verb}", parser))
     lines = [
         "# Command line",
@@ -169,7 +169,7 @@ def shown(parser: argparse.ArgumentParser) -> str:
 
 
 def tools() -> str:
-    known = catalogue()
+    known = load_catalogue()
     titles = [agent.title for agent in known.agents.values()]
     lines = [
         "# Tools and presets",
@@ -179,7 +179,7 @@ def tools() -> str:
         "",
         f"| tool | {' | '.join(titles)} |",
         "|---" * (len(titles) + 1) + "|",
-        *(f"| [`{row[0]}`](#{row[0]}) | {' | '.join(row[1:])} |" for row in table(known)),
+        *(f"| [`{row[0]}`](#{row[0]}) | {' | '.join(row[1:])} |" for row in tool_rows(known)),
     ]
     for name, entry in known.tools.items():
         lines += [
@@ -192,25 +192,27 @@ def tools() -> str:
             "|---" * 6 + "|",
         ]
         for agent, its in known.agents.items():
-            for row in entry.by(agent):
+            for row in entry.tools_of(agent):
                 kind = f" ({row.kind})" if row.kind != "function" else ""
                 first = f"{its.title} | `{row.name}`{kind}"
                 for one in row.parameters:
                     marks = (("required", one.required), ("older", one.older or row.older))
                     said = ", ".join(mark for mark, given in marks if given)
-                    lines.append(f"| {first} | `{one.name}` | {typed(one)} | {said} | {entry.said(one)} |")
+                    lines.append(
+                        f"| {first} | `{one.name}` | {type_text(one)} | {said} | {entry.parameter_meaning(one)} |"
+                    )
                     first = " | "
                 lines += [] if row.parameters else [f"| {first} | | | | |"]
     lines += ["", "## Presets", "", "[Presets](../guides/presets.md) says how to use them."]
-    for name, preset in about_presets().items():
+    for name, preset in load_presets().items():
         lines += ["", f"### {name}", "", preset.about, "", "| rule | does |", "|---|---|"]
-        lines += [f"| {rule.name} | {effects(rule)} |" for rule in presets()[name]]
+        lines += [f"| {rule.name} | {effects(rule)} |" for rule in preset_rules()[name]]
     return "\n".join(lines) + "\n"
 
 
 def effects(rule: Rule) -> str:
     """What a rule of a preset does, in a line."""
-    reshaped = {name: f"{one.to}` as `{one.way}" for name, one in rule.reshape.items()}
+    reshaped = {name: f"{one.to}` as `{one.conversion}" for name, one in rule.reshape.items()}
     said = [f"`{old}` is `{new}`" for old, new in (rule.parameters | reshaped).items()]
     said += [f"no {listed(rule.hide)}"] if rule.hide else []
     said += [f"`{name}` is filled in" for name in rule.defaults]

@@ -15,24 +15,24 @@ from msgspec import Raw
 
 from schemas import META_SCHEMA, subset_faults, with_plain_types
 from toolwire import schema as s
-from toolwire.schema.described import sentence_of
-from toolwire.schema.refs import BUDGET
-from toolwire.schema.valid import POINTS_NOWHERE
-from toolwire.wire import Malformed, encode
+from toolwire.core.json_values import Malformed, encode
+from toolwire.schema.descriptions import describe_name
+from toolwire.schema.references import COPY_BUDGET
+from toolwire.schema.validate_schema import POINTS_NOWHERE
 
-CONVERSIONS: dict[str, Callable[[Any], s.Converted]] = {
-    "object_root": s.object_root,
-    "subset": s.subset,
-    "subset of arguments": lambda schema: s.subset(schema, arguments=True),
-    "standard": s.standard,
-    "structured, full": s.structured,
-    "structured, closed": lambda schema: s.structured(schema, s.CLOSED),
-    "describe": s.describe,
+CONVERSIONS: dict[str, Callable[[Any], s.ConvertedSchema]] = {
+    "object_root": s.convert_to_object_root,
+    "subset": s.convert_to_openapi_subset,
+    "subset of arguments": lambda schema: s.convert_to_openapi_subset(schema, arguments=True),
+    "standard": s.convert_to_standard,
+    "structured, full": s.convert_to_strict,
+    "structured, closed": lambda schema: s.convert_to_strict(schema, s.STRICT_WITH_OPTIONAL),
+    "describe": s.add_descriptions,
 }
 every_conversion = pytest.mark.parametrize("convert", CONVERSIONS.values(), ids=CONVERSIONS)
 
 
-def texts(converted: s.Converted) -> list[str]:
+def texts(converted: s.ConvertedSchema) -> list[str]:
     return [f"{change.pointer}: {change.what}" for change in converted.changes]
 
 
@@ -128,20 +128,22 @@ ROOTS: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize(("given", "wanted"), ROOTS.values(), ids=ROOTS)
 def test_the_root_becomes_an_object(given: Any, wanted: Any) -> None:
-    assert s.object_root(given).schema == wanted
+    assert s.convert_to_object_root(given).schema == wanted
 
 
 def test_a_root_that_is_no_object_is_wrapped_and_arguments_are_unwrapped() -> None:
-    made = s.object_root({"type": "array", "items": {"$ref": "#/$defs/A"}, "$defs": {"A": {"items": {"$ref": "#"}}}})
+    made = s.convert_to_object_root(
+        {"type": "array", "items": {"$ref": "#/$defs/A"}, "$defs": {"A": {"items": {"$ref": "#"}}}}
+    )
     assert made.schema == {
         "$defs": {"A": {"items": {"$ref": "#/properties/value"}}},
         "type": "object",
         "properties": {"value": {"type": "array", "items": {"$ref": "#/$defs/A"}}},
         "required": ["value"],
     }
-    assert s.applied([1, 2], made) == {"value": [1, 2]}
-    assert s.restored({"value": [1, 2]}, made) == [1, 2]
-    assert s.restored({"other": 1}, made) == {"other": 1}
+    assert s.convert_arguments([1, 2], made) == {"value": [1, 2]}
+    assert s.restore_arguments({"value": [1, 2]}, made) == [1, 2]
+    assert s.restore_arguments({"other": 1}, made) == {"other": 1}
 
 
 def test_property_names_that_are_refused_get_others_and_arguments_get_them_back() -> None:
@@ -152,7 +154,7 @@ def test_property_names_that_are_refused_get_others_and_arguments_get_them_back(
         "dependentRequired": {"$top": ["filter[name]"]},
         "additionalProperties": {"$ref": "#/properties/filter[name]"},
     }
-    made = s.object_root(given)
+    made = s.convert_to_object_root(given)
     new = {old: name for name, old in made.renames.items()}
     assert new == {
         "$top": "top_81bf98",
@@ -165,19 +167,19 @@ def test_property_names_that_are_refused_get_others_and_arguments_get_them_back(
     assert made.schema["dependentRequired"] == {new["$top"]: [new["filter[name]"]]}
     assert made.schema["additionalProperties"] == {"$ref": f"#/properties/{new['filter[name]']}"}
     arguments = {"$top": 3, "a.b-c_1": "x", "filter[name]": {"deep": [1]}}
-    assert s.restored(s.applied(arguments, made), made) == arguments
+    assert s.restore_arguments(s.convert_arguments(arguments, made), made) == arguments
     assert [change.pointer for change in made.changes][:2] == ["/properties/$top", "/properties/filter[name]"]
 
 
 def test_a_new_name_that_is_taken_gets_another_mark() -> None:
-    taken = s.object_root({"type": "object", "properties": {"$top": NUMBER, "top_81bf98": STRING}})
+    taken = s.convert_to_object_root({"type": "object", "properties": {"$top": NUMBER, "top_81bf98": STRING}})
     assert len(taken.schema["properties"]) == 2
     assert set(taken.renames.values()) == {"$top"}
 
 
 def test_names_below_the_root_are_left_alone() -> None:
     given = {"type": "object", "properties": {"filter": {"type": "object", "properties": {"$eq": STRING}}}}
-    assert s.object_root(given).schema is given
+    assert s.convert_to_object_root(given).schema is given
 
 
 # --- the closed subset ----------------------------------------------------------------------------------------------
@@ -383,30 +385,32 @@ SUBSET: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize(("given", "wanted"), SUBSET.values(), ids=SUBSET)
 def test_the_subset(given: Any, wanted: Any) -> None:
-    made = s.subset(given)
+    made = s.convert_to_openapi_subset(given)
     assert made.schema == wanted
     assert not subset_faults(made.schema)
 
 
 def test_case_142_the_order_of_keywords_does_not_matter() -> None:
     node = {"enum": [1, 2], "description": "d", "type": "integer", "exclusiveMinimum": 0, "x-mine": 1, "minimum": 1}
-    forward = s.subset(node)
-    backward = s.subset(dict(reversed(node.items())))
+    forward = s.convert_to_openapi_subset(node)
+    backward = s.convert_to_openapi_subset(dict(reversed(node.items())))
     assert encode(forward.schema) == encode(backward.schema)
     assert {change.what for change in forward.changes} == {change.what for change in backward.changes}
 
 
 def test_a_property_called_like_a_reference_is_a_property() -> None:
-    made = s.subset({"type": "object", "properties": {"$ref": {"type": "string"}}, "required": ["$ref"]})
+    made = s.convert_to_openapi_subset(
+        {"type": "object", "properties": {"$ref": {"type": "string"}}, "required": ["$ref"]}
+    )
     (name,) = made.schema["properties"]
     assert made.renames == {name: "$ref"}
     assert made.schema["required"] == [name]
-    assert s.restored({name: "x"}, made) == {"$ref": "x"}
+    assert s.restore_arguments({name: "x"}, made) == {"$ref": "x"}
 
 
 def test_names_are_replaced_at_every_depth_and_come_back() -> None:
     headers = {"type": "object", "properties": {"Content-Type": STRING, "plain": STRING}, "required": ["Content-Type"]}
-    made = s.subset({"type": "object", "properties": {"list": {"type": "array", "items": headers}}})
+    made = s.convert_to_openapi_subset({"type": "object", "properties": {"list": {"type": "array", "items": headers}}})
     name = "Content_Type_85eb00"
     assert made.renames == {name: "Content-Type"}
     assert made.schema["properties"]["list"]["items"] == {
@@ -415,30 +419,30 @@ def test_names_are_replaced_at_every_depth_and_come_back() -> None:
         "required": [name],
     }
     arguments = {"list": [{"Content-Type": "a/b", "plain": "x"}]}
-    assert s.applied(arguments, made) == {"list": [{name: "a/b", "plain": "x"}]}
-    assert s.restored(s.applied(arguments, made), made) == arguments
+    assert s.convert_arguments(arguments, made) == {"list": [{name: "a/b", "plain": "x"}]}
+    assert s.restore_arguments(s.convert_arguments(arguments, made), made) == arguments
 
 
 def test_arguments_without_new_names_are_the_same_object() -> None:
-    made = s.Converted({}, (), {"a_1": "$a"})
+    made = s.ConvertedSchema({}, (), {"a_1": "$a"})
     arguments = {"x": [{"y": 1}]}
-    assert s.restored(arguments, made) is arguments
+    assert s.restore_arguments(arguments, made) is arguments
 
 
 def test_arguments_need_an_object_at_the_root() -> None:
-    assert s.subset({"anyOf": [STRING, NUMBER]}).schema == {"anyOf": [text(), {"type": "NUMBER"}]}
-    wrapped = s.subset({"anyOf": [STRING, NUMBER]}, arguments=True)
+    assert s.convert_to_openapi_subset({"anyOf": [STRING, NUMBER]}).schema == {"anyOf": [text(), {"type": "NUMBER"}]}
+    wrapped = s.convert_to_openapi_subset({"anyOf": [STRING, NUMBER]}, arguments=True)
     assert wrapped.schema["properties"] == {"value": {"anyOf": [text(), {"type": "NUMBER"}]}}
-    assert wrapped.wrapped == "value"
-    assert s.subset({"type": "STRING"}, arguments=True).wrapped == "value"
+    assert wrapped.wrapper_property == "value"
+    assert s.convert_to_openapi_subset({"type": "STRING"}, arguments=True).wrapper_property == "value"
     union = {
         "anyOf": [{"type": "object", "properties": {"a": STRING}}, {"type": "object", "properties": {"b": STRING}}]
     }
-    assert s.subset(union, arguments=True).schema["type"] == "OBJECT"
+    assert s.convert_to_openapi_subset(union, arguments=True).schema["type"] == "OBJECT"
 
 
 def test_changes_name_the_place_in_the_schema_that_was_given() -> None:
-    made = s.subset(
+    made = s.convert_to_openapi_subset(
         {
             "$schema": "x",
             "type": "object",
@@ -453,7 +457,7 @@ def test_changes_name_the_place_in_the_schema_that_was_given() -> None:
         f'/properties/a~1b: the property "a/b" is called `{next(iter(made.renames))}`',
         '/properties/b/$ref: "#/$defs/none" points nowhere and was left out',
     ]
-    assert made.changes[0].at(((None, "tools"), 3)) == (((None, "tools"), 3), "$schema")
+    assert made.changes[0].path_from(((None, "tools"), 3)) == (((None, "tools"), 3), "$schema")
 
 
 # --- bounds ---------------------------------------------------------------------------------------------------------
@@ -528,16 +532,16 @@ BOMBS: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("make", BOMBS.values(), ids=BOMBS)
 @every_conversion
-def test_nothing_small_becomes_huge(make: Callable[[], Any], convert: Callable[[Any], s.Converted]) -> None:
+def test_nothing_small_becomes_huge(make: Callable[[], Any], convert: Callable[[Any], s.ConvertedSchema]) -> None:
     schema = make()
     made = convert(schema)
-    assert len(encode(made.schema)) < 2 * BUDGET + 8 * len(encode(schema))
+    assert len(encode(made.schema)) < 2 * COPY_BUDGET + 8 * len(encode(schema))
     assert convert(made.schema).schema is made.schema
 
 
 def test_what_is_cut_off_is_said() -> None:
-    assert any("copy too much" in change.what for change in s.subset(bomb(40, 2)).changes)
-    assert not s.subset(bomb(3, 3)).changes
+    assert any("copy too much" in change.what for change in s.convert_to_openapi_subset(bomb(40, 2)).changes)
+    assert not s.convert_to_openapi_subset(bomb(3, 3)).changes
 
 
 def nested(levels: int, key: str) -> dict[str, Any]:
@@ -551,7 +555,7 @@ def nested(levels: int, key: str) -> dict[str, Any]:
 
 LOOKS: dict[str, Callable[[Any], Any]] = {
     **CONVERSIONS,
-    "problems": s.problems,
+    "problems": s.schema_problems,
     "strict_problems": s.strict_problems,
     "missing_descriptions": s.missing_descriptions,
 }
@@ -570,11 +574,11 @@ def test_absurd_nesting_is_refused_by_name(key: str, look: Callable[[Any], Any],
 
 
 def test_no_depth_of_arguments_is_too_much() -> None:
-    made = s.Converted({}, (), {"a_1": "$a"})
+    made = s.ConvertedSchema({}, (), {"a_1": "$a"})
     arguments: Any = {"a_1": 1}
     for _ in range(10_000):
         arguments = [{"a_1": arguments}]
-    back = s.restored(arguments, made)
+    back = s.restore_arguments(arguments, made)
     for _ in range(10_000):
         back = back[0]["$a"]
     assert back == {"$a": 1}
@@ -631,13 +635,13 @@ STANDARD: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize(("given", "wanted"), STANDARD.values(), ids=STANDARD)
 def test_plain_json_schema(given: Any, wanted: Any) -> None:
-    made = s.standard(given)
+    made = s.convert_to_standard(given)
     assert encode(made.schema) == encode(wanted)
     assert not made.changes
 
 
 def test_an_unknown_type_is_reported() -> None:
-    made = s.standard({"type": "object", "properties": {"a": {"type": "gizmo"}}})
+    made = s.convert_to_standard({"type": "object", "properties": {"a": {"type": "gizmo"}}})
     assert made.schema == {"type": "object", "properties": {"a": {}}}
     assert texts(made) == ['/properties/a/type: "gizmo" names no type; the name was left out']
 
@@ -664,19 +668,19 @@ STRICT = {
 }
 
 FAULTS: dict[str, tuple[Any, s.Strictness, list[str]]] = {
-    "none": (STRICT, s.FULL, []),
-    "recursion": (STRICT, s.CLOSED, [
+    "none": (STRICT, s.STRICT_ALL_REQUIRED, []),
+    "recursion": (STRICT, s.STRICT_WITH_OPTIONAL, [
         "/properties/c/anyOf/1/minimum: `minimum` cannot be enforced",
         "/$defs/B/properties/next/anyOf/0/$ref: a schema that contains itself cannot be enforced",
     ]),
-    "no object": ({"type": "array", "items": STRING}, s.FULL, [": the root must be an object, and no union"]),
-    "true": (True, s.FULL, [": the schema must be an object"]),
+    "no object": ({"type": "array", "items": STRING}, s.STRICT_ALL_REQUIRED, [": the root must be an object, and no union"]),
+    "true": (True, s.STRICT_ALL_REQUIRED, [": the schema must be an object"]),
     "open and optional": (
         {"type": "object", "properties": {"a": STRING}},
-        s.FULL,
+        s.STRICT_ALL_REQUIRED,
         [": `additionalProperties` must be false", "/properties/a: every property must be required"],
     ),
-    "optional": ({"type": "object", "properties": {"a": STRING}, "additionalProperties": False}, s.CLOSED, []),
+    "optional": ({"type": "object", "properties": {"a": STRING}, "additionalProperties": False}, s.STRICT_WITH_OPTIONAL, []),
     "keywords": (
         {
             "type": "object",
@@ -684,7 +688,7 @@ FAULTS: dict[str, tuple[Any, s.Strictness, list[str]]] = {
             "required": ["default"],
             "additionalProperties": False,
         },
-        s.FULL,
+        s.STRICT_ALL_REQUIRED,
         [
             "/properties/default/default: `default` cannot be enforced",
             "/properties/default/minLength: `minLength` cannot be enforced",
@@ -699,7 +703,7 @@ FAULTS: dict[str, tuple[Any, s.Strictness, list[str]]] = {
             "additionalProperties": False,
             "$defs": {"A": STRING},
         },
-        s.FULL,
+        s.STRICT_ALL_REQUIRED,
         ["/properties/a/$ref: a reference must stand alone"],
     ),
     "missing things": (
@@ -709,7 +713,7 @@ FAULTS: dict[str, tuple[Any, s.Strictness, list[str]]] = {
             "required": ["a", "b", "c", "d"],
             "additionalProperties": False,
         },
-        s.FULL,
+        s.STRICT_ALL_REQUIRED,
         [
             '/required: "d" is required but no property',
             "/properties/a: a type is missing",
@@ -719,12 +723,12 @@ FAULTS: dict[str, tuple[Any, s.Strictness, list[str]]] = {
     ),
     "look-around": (
         {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?=a)"}}, "additionalProperties": False},
-        s.CLOSED,
+        s.STRICT_WITH_OPTIONAL,
         ['/properties/a/pattern: `pattern` "(?=a)" cannot be enforced'],
     ),
     "a reference to nowhere": (
         {"type": "object", "properties": {"a": {"$ref": "#/x"}}, "additionalProperties": False},
-        s.CLOSED,
+        s.STRICT_WITH_OPTIONAL,
         ['/properties/a/$ref: "#/x" points nowhere'],
     ),
 }  # fmt: skip
@@ -761,41 +765,49 @@ STRUCTURED: dict[str, tuple[Any, Any, s.Strictness]] = {
             "properties": {"a": {"type": "object", "properties": {}, "additionalProperties": False}},
             "additionalProperties": False,
         },
-        s.FULL,
+        s.STRICT_ALL_REQUIRED,
     ),
     "open stays open": (
         {"type": "object", "additionalProperties": STRING},
         {"type": "object", "additionalProperties": STRING},
-        s.FULL,
+        s.STRICT_ALL_REQUIRED,
     ),
     "words for bounds": (
         {"type": "string", "minLength": 2, "description": "A name", "default": "x", "format": "uri"},
         {"type": "string", "description": "A name. At least 2 characters. In the format uri."},
-        s.FULL,
+        s.STRICT_ALL_REQUIRED,
     ),
     "bounds of numbers": (
         {"type": "integer", "minimum": 1, "exclusiveMaximum": 5},
         {"type": "integer", "description": "At least 1. Less than 5."},
-        s.CLOSED,
+        s.STRICT_WITH_OPTIONAL,
     ),
-    "one of": ({"oneOf": [STRING, NUMBER]}, {"anyOf": [STRING, NUMBER]}, s.FULL),
-    "all of one": ({"allOf": [STRING], "description": "d"}, {"description": "d", "type": "string"}, s.FULL),
+    "one of": ({"oneOf": [STRING, NUMBER]}, {"anyOf": [STRING, NUMBER]}, s.STRICT_ALL_REQUIRED),
+    "all of one": (
+        {"allOf": [STRING], "description": "d"},
+        {"description": "d", "type": "string"},
+        s.STRICT_ALL_REQUIRED,
+    ),
     "words beside a reference": (
         {"$ref": "#/$defs/A", "description": "d"},
         {"description": "d", "anyOf": [{"$ref": "#/$defs/A"}]},
-        s.FULL,
+        s.STRICT_ALL_REQUIRED,
     ),
-    "allowed there": ({"$ref": "#/$defs/A", "description": "d"}, {"$ref": "#/$defs/A", "description": "d"}, s.CLOSED),
+    "allowed there": (
+        {"$ref": "#/$defs/A", "description": "d"},
+        {"$ref": "#/$defs/A", "description": "d"},
+        s.STRICT_WITH_OPTIONAL,
+    ),
 }
 
 
 @pytest.mark.parametrize(("given", "wanted", "strictness"), STRUCTURED.values(), ids=STRUCTURED)
 def test_as_strict_as_the_meaning_allows(given: Any, wanted: Any, strictness: s.Strictness) -> None:
-    assert s.structured(given, strictness).schema == wanted
+    assert s.convert_to_strict(given, strictness).schema == wanted
 
 
 def test_an_optional_property_stays_optional_and_is_reported() -> None:
-    made = s.structured({"type": "object", "properties": {"a": STRING}})
+    made = s.convert_to_strict({"type": "object", "properties": {"a": STRING}})
     assert [fault.what for fault in s.strict_problems(made.schema)] == ["every property must be required"]
 
 
@@ -815,7 +827,7 @@ def test_an_optional_property_stays_optional_and_is_reported() -> None:
     ],
 )
 def test_a_sentence_made_of_a_name(name: str, wanted: str) -> None:
-    assert sentence_of(name) == wanted
+    assert describe_name(name) == wanted
 
 
 def test_missing_descriptions_are_found_and_filled() -> None:
@@ -836,7 +848,7 @@ def test_missing_descriptions_are_found_and_filled() -> None:
         "/properties/list/items/properties/x",
         "/$defs/D/properties/y",
     ]
-    made = s.describe(schema)
+    made = s.add_descriptions(schema)
     assert s.missing_descriptions(made.schema) == []
     assert made.schema["properties"]["blank"]["properties"]["in/ner"] == {"description": "The in ner."}
     assert len(made.changes) == 5
@@ -871,7 +883,7 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str]]]] = {
 
 @pytest.mark.parametrize(("schema", "wanted"), PROBLEMS.values(), ids=PROBLEMS)
 def test_problems_name_the_place(schema: Any, wanted: list[tuple[str, str]]) -> None:
-    assert s.problems(schema) == wanted
+    assert s.schema_problems(schema) == wanted
 
 
 # --- laws over generated schemas ------------------------------------------------------------------------------------
@@ -967,7 +979,7 @@ LAW = settings(max_examples=60, deadline=None, suppress_health_check=list(Health
 @LAW
 @given(schema=SCHEMAS)
 def test_a_conversion_is_idempotent_and_deterministic_and_leaves_its_input_alone(
-    convert: Callable[[Any], s.Converted], schema: Any
+    convert: Callable[[Any], s.ConvertedSchema], schema: Any
 ) -> None:
     before = encode(schema)
     once = convert(schema)
@@ -985,17 +997,19 @@ def test_a_conversion_is_idempotent_and_deterministic_and_leaves_its_input_alone
 @given(schema=SCHEMAS)
 def test_the_subset_holds_its_own_keywords_only(schema: Any) -> None:
     for arguments in (False, True):
-        made = s.subset(schema, arguments=arguments)
+        made = s.convert_to_openapi_subset(schema, arguments=arguments)
         assert not subset_faults(made.schema)
         # a pattern is carried as it is
-        assert not [where for where, _ in s.problems(with_plain_types(made.schema)) if not where.endswith("/pattern")]
+        assert not [
+            where for where, _ in s.schema_problems(with_plain_types(made.schema)) if not where.endswith("/pattern")
+        ]
         assert not arguments or made.schema["type"] == "OBJECT"
 
 
 @LAW
 @given(schema=SCHEMAS)
 def test_the_root_is_an_object_without_unions(schema: Any) -> None:
-    made = s.object_root(schema)
+    made = s.convert_to_object_root(schema)
     assert made.schema["type"] == "object"
     assert not {"anyOf", "oneOf", "allOf", "$ref"} & made.schema.keys()
     assert set(made.renames) <= made.schema.get("properties", {}).keys()
@@ -1013,16 +1027,18 @@ def as_json(value: Any) -> Any:
 @settings(LAW, max_examples=250)
 @given(schema=SCHEMAS)
 def test_the_verdict_is_that_of_the_meta_schema(schema: Any) -> None:
-    ours = [problem for problem in s.problems(schema) if POINTS_NOWHERE not in problem[1]]
+    ours = [problem for problem in s.schema_problems(schema) if POINTS_NOWHERE not in problem[1]]
     assert (not ours) == META_SCHEMA.is_valid(as_json(schema)), ours
 
 
 @settings(LAW, max_examples=25)
 @given(schema=near_schemas())
 def test_what_was_valid_stays_valid(schema: Any) -> None:
-    assume(not s.problems(schema) and b"_" not in encode(schema))  # words in snake case are none in plain JSON Schema
+    assume(
+        not s.schema_problems(schema) and b"_" not in encode(schema)
+    )  # words in snake case are none in plain JSON Schema
     for name in ("object_root", "standard", "structured, full", "structured, closed", "describe"):
-        assert s.problems(CONVERSIONS[name](schema).schema) == [], name
+        assert s.schema_problems(CONVERSIONS[name](schema).schema) == [], name
 
 
 # --- weakening only: what the schema accepts, the subset accepts ----------------------------------------------------
@@ -1080,18 +1096,21 @@ DEFINITIONS = {
 @given(schema=TYPED, instances=st.lists(INSTANCES, min_size=8, max_size=8))
 def test_the_subset_accepts_what_the_schema_accepts(schema: Any, instances: list[Any]) -> None:
     whole = {**schema, "$defs": DEFINITIONS}
-    made = s.subset(whole)
+    made = s.convert_to_openapi_subset(whole)
     before, after = Draft202012Validator(whole), Draft202012Validator(with_plain_types(made.schema))
     for instance in instances:
         if before.is_valid(instance):
-            assert after.is_valid(s.applied(instance, made)), instance
+            assert after.is_valid(s.convert_arguments(instance, made)), instance
 
 
 @LAW
 @given(schema=TYPED, instances=st.lists(INSTANCES, min_size=5, max_size=5))
 def test_plain_json_schema_out_of_the_subset_accepts_the_same(schema: Any, instances: list[Any]) -> None:
-    subset = s.subset({**schema, "$defs": DEFINITIONS}).schema
-    ours, judge = Draft202012Validator(s.standard(subset).schema), Draft202012Validator(with_plain_types(subset))
+    subset = s.convert_to_openapi_subset({**schema, "$defs": DEFINITIONS}).schema
+    ours, judge = (
+        Draft202012Validator(s.convert_to_standard(subset).schema),
+        Draft202012Validator(with_plain_types(subset)),
+    )
     for instance in instances:
         assert ours.is_valid(instance) == judge.is_valid(instance)
 
@@ -1101,5 +1120,5 @@ def test_numbers_that_are_no_numbers_do_no_harm() -> None:
     for convert in CONVERSIONS.values():
         made = convert(schema)
         assert convert(made.schema).schema is made.schema
-    s.problems(schema)
-    s.subset({"allOf": [schema, {"minimum": -(10**400), "maximum": 2}]})
+    s.schema_problems(schema)
+    s.convert_to_openapi_subset({"allOf": [schema, {"minimum": -(10**400), "maximum": 2}]})

@@ -7,8 +7,17 @@ from bench.gateway import canned
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.protocols import ROOMS
-from toolwire.sse import Alike, ArraySplitter, Frame, FrameTooLong, Splitter, alike, bare, named
+from toolwire.core.sse import (
+    Frame,
+    FrameTemplate,
+    FrameTooLong,
+    JsonArraySplitter,
+    SseSplitter,
+    make_frame_template,
+    write_data_frame,
+    write_event_frame,
+)
+from toolwire.protocols import CODECS
 
 CASES: list[tuple[bytes, list[Frame]]] = [
     (b"", []),
@@ -34,7 +43,7 @@ CASES: list[tuple[bytes, list[Frame]]] = [
 
 
 def split(data: bytes, size: int) -> list[Frame]:
-    splitter = Splitter()
+    splitter = SseSplitter()
     pieces = [data[at : at + size] for at in range(0, len(data), size)]
     return [frame for piece in pieces for frame in splitter.feed(piece)] + splitter.close()
 
@@ -84,26 +93,26 @@ PIECES = [
 
 @given(st.lists(st.sampled_from(PIECES), max_size=8))
 def test_frames_that_come_one_by_one_are_those_that_come_byte_by_byte(pieces: list[bytes]) -> None:
-    splitter = Splitter()
+    splitter = SseSplitter()
     frames = [frame for piece in pieces for frame in splitter.feed(piece)] + splitter.close()
     assert frames == split(b"".join(pieces), 1) == split(b"".join(pieces), 10_000)
 
 
 def test_a_frame_without_an_end_is_refused() -> None:
-    splitter = Splitter(max_frame=100)
+    splitter = SseSplitter(max_frame=100)
     splitter.feed(b"data: " + b"0" * 90)
     with pytest.raises(FrameTooLong):
         splitter.feed(b"0" * 90)
 
 
 def test_frames_are_written_as_they_are_read() -> None:
-    assert split(named("a", b"1") + bare(b"2"), 10_000) == [Frame("a", b"1"), Frame(None, b"2")]
+    assert split(write_event_frame("a", b"1") + write_data_frame(b"2"), 10_000) == [Frame("a", b"1"), Frame(None, b"2")]
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
 def test_an_array_is_split_into_its_elements(size: int) -> None:
     data = b'[{"a": "}]{\\""}\n,\r\n{"b": {"c": [1]}}]'
-    splitter = ArraySplitter()
+    splitter = JsonArraySplitter()
     pieces = [data[at : at + size] for at in range(0, len(data), size)]
     frames = [frame.data for piece in pieces for frame in splitter.feed(piece)]
     assert frames == [b'{"a": "}]{\\""}', b'{"b": {"c": [1]}}']
@@ -111,13 +120,13 @@ def test_an_array_is_split_into_its_elements(size: int) -> None:
 
 
 def test_a_cut_element_is_shown_at_the_end() -> None:
-    splitter = ArraySplitter()
+    splitter = JsonArraySplitter()
     assert splitter.feed(b'[{"a": 1},{"b"') == [Frame(None, b'{"a": 1}')]
     assert splitter.close() == [Frame(None, b'{"b"')]
 
 
-def alike_to(data: bytes, text: str) -> Alike | None:
-    return alike(Frame(None, data), text, lambda node: node["a"])
+def alike_to(data: bytes, text: str) -> FrameTemplate | None:
+    return make_frame_template(Frame(None, data), text, lambda node: node["a"])
 
 
 def test_a_frame_like_another_but_for_one_text_is_known_by_its_bytes() -> None:
@@ -125,32 +134,32 @@ def test_a_frame_like_another_but_for_one_text_is_known_by_its_bytes() -> None:
     assert known is not None
     around = b'data: {"b":"x","a":%b,"c":1}\n\n'
     for spelled, text in ((b'"y"', "y"), (b'"\\"\\u00e9\\n"', '"é\n'), ('"é"'.encode(), "é")):
-        assert known.text(around % spelled) == text
-    assert (known.met, known.size) == (3, 5)
+        assert known.match_text(around % spelled) == text
+    assert (known.match_count, known.text_length) == (3, 5)
     wrong = (b'"', b'""', b"", b"1", b'"y"z"', b' "y"', b'"y\n"', b'"\\ud800"', b'"\xff"', b'"y","c":2,"d":"e"')
     for spelled in wrong:
-        assert known.text(around % spelled) is None
+        assert known.match_text(around % spelled) is None
     for data in (b'data: {"b":"x","a":"y","c":1}', b'data: {"b":"x","a":"y","c":2}\n\n', around % b'"y"' * 2):
-        assert known.text(data) is None
+        assert known.match_text(data) is None
 
 
 def test_a_frame_is_known_by_its_name_too_and_its_text_is_kept_by_whoever_wants_it() -> None:
     kept: list[str] = []
-    known = alike(Frame("e", b'{"a":"x"}'), "x", lambda node: node["a"], kept.append, but="{")
+    known = make_frame_template(Frame("e", b'{"a":"x"}'), "x", lambda node: node["a"], kept.append, excluded_start="{")
     assert known is not None
-    assert known.text(b'event: e\ndata: {"a":"y"}\n\n') == "y"
-    assert known.text(b'event: f\ndata: {"a":"y"}\n\n') is None
-    assert known.text(b'event: e\ndata: {"a":"{y"}\n\n') is None
+    assert known.match_text(b'event: e\ndata: {"a":"y"}\n\n') == "y"
+    assert known.match_text(b'event: f\ndata: {"a":"y"}\n\n') is None
+    assert known.match_text(b'event: e\ndata: {"a":"{y"}\n\n') is None
     assert kept == ["y"]
 
 
-KNOWING = sorted(name for name, room in ROOMS.items() if hasattr(room.stream_reader(), "again"))
+KNOWING = sorted(name for name, room in CODECS.items() if hasattr(room.make_stream_reader(), "again"))
 """Rooms whose readers know a delta by its bytes."""
 
 
 @pytest.mark.parametrize("name", KNOWING)
 def test_nothing_is_known_by_its_bytes_while_a_frame_waits_for_its_rest(name: str) -> None:
-    reader = ROOMS[name].stream_reader()
+    reader = CODECS[name].make_stream_reader()
     delta = next(frame for frame in canned.events(name) if reader.feed(frame) and reader.again is not None)
     for start in range(1, len(delta)):
         reader.feed(delta[:start])

@@ -29,7 +29,7 @@ from bench.gateway import canned, load, provider, systems
 from bench.gateway.__main__ import PAIRS
 from bench.gateway.measure import _headers
 from toolwire.gateway.app import app
-from toolwire.gateway.server import Server
+from toolwire.gateway.server.server import HttpServer
 
 OURS = str(Path(toolwire.__file__).parent)
 TIMES = 10
@@ -73,14 +73,14 @@ async def _counted(folder: Path, client: str, target: str, stream: bool, times: 
     async with await provider.start(0) as behind:
         systems.toolwire(port, behind.sockets[0].getsockname()[1], folder)
         gateway = app(folder / "toolwire.toml")
-        server = Server(gateway.handle, gateway.broken)
+        server = HttpServer(gateway.handle_request, gateway.answer_internal_error)
         gateway.open()
         await server.listen(bound, 8)
         await load.run(job)  # the first find nothing ready
         with _counting() as counts:
             result = await load.run(job)
         await server.close(1.0)
-        await gateway.close(at_once=True)
+        await gateway.close(force=True)
     if result.wrong:
         raise RuntimeError(f"{result.wrong} wrong answers: {result.statuses}")
     return counts

@@ -10,8 +10,8 @@ from typing import Any
 
 from bench import bodies
 from toolwire import translate
-from toolwire.conformance.dialects import DIALECTS
-from toolwire.conformance.frames import compact, frame_text, frames_of
+from toolwire.conformance.peers import PEERS
+from toolwire.conformance.wire_encoding import encode_json, read_frames, write_frame
 
 Object = dict[str, Any]
 
@@ -47,7 +47,7 @@ def protocol_of(path: str) -> str | None:
 
 def whole(protocol: str) -> bytes:
     text = "I will edit the file."
-    spelled = compact(ARGUMENTS)
+    spelled = encode_json(ARGUMENTS)
     call = {"id": "call_bench0001", "type": "function", "function": {"name": TOOL, "arguments": spelled}}
     message = {"role": "assistant", "content": text, "tool_calls": [call]}
     made: dict[str, Object] = {
@@ -56,15 +56,15 @@ def whole(protocol: str) -> bytes:
         "anthropic": {"content": [{"type": "text", "text": text}, _used(ARGUMENTS)], "stop_reason": "tool_use"},
         "gemini": {"candidates": [{"content": {"parts": [{"text": text}, _asked()]}, "finishReason": "STOP"}]},
     }
-    return compact(DIALECTS[protocol].complete(made[protocol], MODELS[protocol])).encode()
+    return encode_json(PEERS[protocol].complete_answer(made[protocol], MODELS[protocol])).encode()
 
 
 def events(protocol: str) -> tuple[bytes, ...]:
     """The same as a stream of `DELTAS` deltas, half of them text and half arguments, and what frames them."""
     makers = {"openai-chat": _chat, "openai-responses": _responses, "anthropic": _messages, "gemini": _gemini}
-    frames = DIALECTS[protocol].complete_frames(makers[protocol](), MODELS[protocol])
+    frames = PEERS[protocol].complete_frames(makers[protocol](), MODELS[protocol])
     if protocol == "openai-chat":
-        frames.append(frame_text(None, "[DONE]"))
+        frames.append(write_frame(None, "[DONE]"))
     return tuple(frame.encode() for frame in frames)
 
 
@@ -96,7 +96,7 @@ def _chat() -> list[Any]:
     deltas: list[Object] = [{"role": "assistant", "content": ""}]
     deltas += [{"content": piece} for piece in _pieces(TEXT, DELTAS // 2)]
     deltas.append({"tool_calls": [first]})
-    for piece in _pieces(compact(ARGUMENTS), DELTAS // 2):
+    for piece in _pieces(encode_json(ARGUMENTS), DELTAS // 2):
         deltas.append({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]})
     ending = [{"delta": {}, "finish_reason": "tool_calls"}]
     usage = {"prompt_tokens": 25, "completion_tokens": 12, "total_tokens": 37}
@@ -104,7 +104,7 @@ def _chat() -> list[Any]:
 
 
 def _responses() -> list[Any]:
-    spelled = compact(ARGUMENTS)
+    spelled = encode_json(ARGUMENTS)
     said, called = _said(TEXT), _called(spelled)
     text = {"output_index": 0, "item_id": said["id"], "content_index": 0}
     call = {"output_index": 1, "item_id": called["id"]}
@@ -137,7 +137,7 @@ def _messages() -> list[Any]:
         return [start, *inside, {"type": "content_block_stop", "index": index}]
 
     text = [{"type": "text_delta", "text": piece} for piece in _pieces(TEXT, DELTAS // 2)]
-    pieces = _pieces(compact(ARGUMENTS), DELTAS // 2)
+    pieces = _pieces(encode_json(ARGUMENTS), DELTAS // 2)
     arguments = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
     return [
         {"type": "message_start"},
@@ -178,8 +178,8 @@ def asked(body: Object, protocol: str, model: str, stream: bool) -> tuple[str, b
     """The path and the body with which a client of this protocol asks for a model."""
     path = PATHS[protocol].format(model=model)
     if protocol == "gemini":
-        return path.replace(":generate", ":streamGenerate") + "?alt=sse" if stream else path, compact(body).encode()
-    return path, compact({**body, "model": model, **({"stream": True} if stream else {})}).encode()
+        return path.replace(":generate", ":streamGenerate") + "?alt=sse" if stream else path, encode_json(body).encode()
+    return path, encode_json({**body, "model": model, **({"stream": True} if stream else {})}).encode()
 
 
 # --- what came back -------------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def wrong(protocol: str, answer: bytes, stream: bool) -> str | None:
     """What is wrong with an answer: it must hold the canned call, name and arguments, in the client's protocol."""
     try:
         text = answer.decode()
-        body = DIALECTS[protocol].fold(frames_of(text)).body if stream else json.loads(text)
+        body = PEERS[protocol].fold_stream(read_frames(text)).body if stream else json.loads(text)
         calls = _calls(protocol, body)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         return f"not an answer of {protocol}: {type(error).__name__}: {error}"

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from bench.gateway import canned
 from bench.gateway.__main__ import PAIRS
-from toolwire.exchange import Exchange
-from toolwire.options import Options
-from toolwire.protocols import ROOMS
+from toolwire.protocols import CODECS
+from toolwire.translation.exchange import Exchange
+from toolwire.translation.options import Options
 
 TIMES = 200
 WARM = 60
@@ -37,7 +37,7 @@ def repeat(client: str, target: str, part: str, times: int) -> None:
     answer = canned.whole(target)
 
     def exchange() -> Exchange:
-        return Exchange(ROOMS[client], ROOMS[target], options)
+        return Exchange(CODECS[client], CODECS[target], options)
 
     asked = exchange()
     asked.request(body)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from toolwire.adapter import ToolCall, ToolOutput, build_tool_results, parse_tool_calls
-from toolwire.exchange import Exchange, Translation
-from toolwire.ir import Tool
-from toolwire.loss import Loss
-from toolwire.options import Options
-from toolwire.translate import Refused, Stream, translate
-from toolwire.wire import Malformed
+from toolwire.core.ir import Tool
+from toolwire.core.json_values import Malformed
+from toolwire.core.losses import Loss
+from toolwire.translation.exchange import Exchange, Translation
+from toolwire.translation.options import Options
+from toolwire.translation.tool_adapter import ToolCall, ToolOutput, build_tool_results, parse_tool_calls
+from toolwire.translation.translate import Refused, Stream, translate
 
 __all__ = [
     "Exchange",

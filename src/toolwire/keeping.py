@@ -7,8 +7,8 @@ from typing import Literal, Protocol
 
 from msgspec import Raw, Struct
 
-from toolwire.ir import Failure
-from toolwire.wire import Json, Object
+from toolwire.core.ir import Failure
+from toolwire.core.json_values import Json, Object
 
 _NONE = Raw(b"")
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from toolwire.cli import main
-from toolwire.gateway.settings.configfile import load
+from toolwire.gateway.config.load import load_config
 
 GOOD = """
 [[server.keys]]
@@ -109,7 +109,7 @@ def test_a_key_becomes_the_lines_to_paste(run: Any, tmp_path: Path) -> None:
     assert "a-long" not in out
     file = tmp_path / "toolwire.toml"
     file.write_text(out)
-    assert load(file, {}).server.keys[0].sha256 == hashlib.sha256(b"a-long-and-random-key").hexdigest()
+    assert load_config(file, {}).server.keys[0].sha256 == hashlib.sha256(b"a-long-and-random-key").hexdigest()
 
 
 def test_a_bad_key_is_said_to_be_one(run: Any) -> None:

@@ -16,14 +16,14 @@ import pytest
 
 from conformance.between import Between, between
 from toolwire.cli import main
-from toolwire.conformance.targets.starting import free_port
+from toolwire.conformance.targets.target import find_free_port
 
 CHAT = "grid:chat>chat:*"
 
 
 @pytest.fixture
 def port() -> int:
-    return free_port()
+    return find_free_port()
 
 
 @pytest.fixture

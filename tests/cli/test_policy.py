@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from toolwire.cli import main
-from toolwire.gateway.settings.catalogue import presets
+from toolwire.gateway.config.catalogue import preset_rules
 
 RULES = """
 [providers.anthropic]
@@ -185,7 +185,7 @@ def test_the_request_can_be_piped_in(run: Any) -> None:
 def test_presets_are_listed(run: Any) -> None:
     code, out, _ = run("presets")
     assert code == 0
-    assert [line.split()[0] for line in out.splitlines()] == list(presets())
+    assert [line.split()[0] for line in out.splitlines()] == list(preset_rules())
     listed = json.loads(run("presets", "--json")[1])
     assert [rule["tool"] for rule in listed["codex-on-anthropic"]["rules"]] == [["apply_patch"], ["update_plan"]]
 

@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from gateway.conftest import served
-from toolwire.agents.data import agents
-from toolwire.protocols import ROOMS
+from toolwire.agents.definitions import load_agents
+from toolwire.protocols import CODECS
 
 STANDIN = Path(__file__).with_name("standin.py")
 PATIENCE = 60
@@ -90,7 +90,7 @@ def place(tmp_path: Path) -> Place:
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A gateway that knows what the agents ask for."""
-    names = [*USUAL.values(), *(pattern for agent in agents().values() for pattern in agent.helpers)]
+    names = [*USUAL.values(), *(pattern for agent in load_agents().values() for pattern in agent.helpers)]
     file = tmp_path_factory.mktemp("running") / "toolwire.toml"
     rules = "".join(f'{json.dumps(name)} = "loopback/loopback"\n' for name in names)
     file.write_text(f'[server]\nlog = "none"\n[store]\nurl = "none"\n[models]\n{rules}')
@@ -112,12 +112,12 @@ def told(out: str) -> dict[str, Any]:
 
 
 def test_there_are_five() -> None:
-    assert list(agents()) == ["claude", "codex", "gemini", "opencode", "qwen"]
+    assert list(load_agents()) == ["claude", "codex", "gemini", "opencode", "qwen"]
 
 
-@pytest.mark.parametrize("name", agents())
+@pytest.mark.parametrize("name", load_agents())
 def test_an_agent_is_led_to_the_gateway_and_nowhere_else(name: str, place: Place, running: str) -> None:
-    agent = agents()[name]
+    agent = load_agents()[name]
     place.configure(at(running))
     place.install(name)
     (place.home / ".config" / "git").mkdir()
@@ -138,25 +138,25 @@ def test_an_agent_is_led_to_the_gateway_and_nowhere_else(name: str, place: Place
     assert place.kept() == before
 
 
-@pytest.mark.parametrize("name", agents())
+@pytest.mark.parametrize("name", load_agents())
 def test_what_an_agent_is_told_is_right(name: str) -> None:
-    agent = agents()[name]
-    assert agent.speaks.keys() <= ROOMS.keys()
+    agent = load_agents()[name]
+    assert agent.speaks.keys() <= CODECS.keys()
     assert not agent.environment.keys() & set(agent.removed)
     for pattern, sample in {**agent.helpers, **agent.seldom}.items():
         assert sample.startswith(pattern.rstrip("*"))
-    assert agent.install == f"npm install -g {agent.npm}@{agent.version}"
+    assert agent.install_command == f"npm install -g {agent.npm}@{agent.version}"
 
 
-@pytest.mark.parametrize("name", [name for name, agent in agents().items() if agent.files])
+@pytest.mark.parametrize("name", [name for name, agent in load_agents().items() if agent.files])
 def test_files_are_there_and_keep_what_else_stands_in_them(name: str, place: Place, running: str) -> None:
     place.configure(at(running))
     place.install(name)
     home = place.home / ".local" / "state" / "toolwire" / "agents" / name
     variables = {
-        text: f"${{{variable}}}" for variable, text in agents()[name].environment.items() if isinstance(text, str)
+        text: f"${{{variable}}}" for variable, text in load_agents()[name].environment.items() if isinstance(text, str)
     }
-    paths = {path: variables.get(path, path.replace("{home}", str(home))) for path in agents()[name].files}
+    paths = {path: variables.get(path, path.replace("{home}", str(home))) for path in load_agents()[name].files}
     for path in paths.values():
         if path.startswith("/"):
             Path(path).parent.mkdir(parents=True)
@@ -164,7 +164,7 @@ def test_files_are_there_and_keep_what_else_stands_in_them(name: str, place: Pla
     _, out, _ = place.run(name, "--model", "loopback", STANDIN_FILES=":".join(paths.values()))
     for path, seen in paths.items():
         text = told(out)["files"][seen]
-        wanted = json.loads(json.dumps(agents()[name].files[path]).replace("{model}", "loopback"))
+        wanted = json.loads(json.dumps(load_agents()[name].files[path]).replace("{model}", "loopback"))
         if seen.startswith("/"):
             wanted = {
                 **wanted,
@@ -284,7 +284,7 @@ def _gone(origin: str) -> bool:
 def test_an_agent_that_is_not_installed(place: Place) -> None:
     code, out, err = place.run("codex")
     assert (code, out) == (127, "")
-    assert err == f"error: Codex is not installed\nhint: {agents()['codex'].install} (Node 22 or newer)\n"
+    assert err == f"error: Codex is not installed\nhint: {load_agents()['codex'].install_command} (Node 22 or newer)\n"
 
 
 def test_an_agent_of_the_project_runs_with_the_node_beside_it(place: Place, running: str) -> None:
@@ -311,9 +311,9 @@ def test_the_list_says_where_each_is(place: Place) -> None:
     code, out, _ = place.run()
     assert code == 0
     rows = {row.split()[0]: row for row in out.splitlines()}
-    assert list(rows) == list(agents())
+    assert list(rows) == list(load_agents())
     assert rows["qwen"].endswith(str(program))
-    assert rows["codex"].endswith(f"not installed: {agents()['codex'].install}")
+    assert rows["codex"].endswith(f"not installed: {load_agents()['codex'].install_command}")
     assert place.run("--list", "codex")[1] == out
 
 

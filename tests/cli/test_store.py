@@ -15,15 +15,15 @@ import pytest
 
 from gateway.postgres import PASSWORD, free_port, schema_of, server
 from toolwire.cli import main
-from toolwire.gateway.access import Visitor
-from toolwire.gateway.settings.config import ClientKey
-from toolwire.gateway.settings.configfile import load
-from toolwire.gateway.state.book import owner_of
-from toolwire.gateway.store.opening import opened
-from toolwire.gateway.store.record import Entry
+from toolwire.gateway.config.config import ClientKey
+from toolwire.gateway.config.load import load_config
+from toolwire.gateway.responses_state.repository import owner_of
+from toolwire.gateway.server.access import Caller
+from toolwire.gateway.store.open_store import open_store
+from toolwire.gateway.store.store import Entry
 
 KEY = ClientKey(name="ci", sha256="e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
-OWNER = owner_of(Visitor(key=KEY))
+OWNER = owner_of(Caller(key=KEY))
 CLIENTS = f'[[server.keys]]\nname = "ci"\nsha256 = "{KEY.sha256}"\n'
 KEPT = (
     Entry(
@@ -63,7 +63,7 @@ def filled(request: pytest.FixtureRequest, tmp_path: Path, run: Any) -> str:
     """The kind of store that `toolwire.toml` names and that holds `KEPT`."""
     url = address(request.param, tmp_path)
     (tmp_path / "toolwire.toml").write_text(f'{CLIENTS}[store]\nurl = "{url}"\nmax_bytes = 2147483648\n')
-    store = opened(load(tmp_path / "toolwire.toml", os.environ).store, os.environ)
+    store = open_store(load_config(tmp_path / "toolwire.toml", os.environ).store, os.environ)
     assert store is not None
 
     async def fill() -> None:
@@ -196,7 +196,7 @@ def test_an_entry_that_cannot_be_read_ends_it_with_1(run: Any, tmp_path: Path, m
     file = tmp_path / "toolwire.toml"
     file.write_text('[store]\nkey_env = "STORE_KEY"\n')
     monkeypatch.setenv("STORE_KEY", "a-key-that-is-long-enough")
-    store = opened(load(file, os.environ).store, os.environ)
+    store = open_store(load_config(file, os.environ).store, os.environ)
     assert store is not None
 
     async def fill() -> None:

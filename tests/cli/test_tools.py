@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from toolwire.cli import main
-from toolwire.gateway.settings.catalogue import catalogue
+from toolwire.gateway.config.catalogue import load_catalogue
 
 
 @pytest.fixture
@@ -25,8 +25,8 @@ def test_the_table_has_a_row_a_tool_and_a_column_an_agent(run: Any) -> None:
     code, out, err = run()
     assert (code, err) == (0, "")
     head, *lines = out.splitlines()
-    starts = [head.index(agent.title) for agent in catalogue().agents.values()]
-    assert [line.split()[0] for line in lines] == list(catalogue().tools)
+    starts = [head.index(agent.title) for agent in load_catalogue().agents.values()]
+    assert [line.split()[0] for line in lines] == list(load_catalogue().tools)
     row = next(line for line in lines if line.startswith("shell "))
     cells = [row[start:end].strip() for start, end in zip(starts, [*starts[1:], None], strict=True)]
     assert cells == ["exec_command (shell, shell_command)", "Bash", "run_shell_command", "bash", "run_shell_command"]
@@ -53,7 +53,7 @@ def test_kinds_and_namespaces_are_told(run: Any) -> None:
 
 def test_as_json(run: Any) -> None:
     whole = json.loads(run("--json")[1])
-    assert list(whole) == list(catalogue().tools)
+    assert list(whole) == list(load_catalogue().tools)
     one = json.loads(run("google_web_search", "--json")[1])
     assert list(one) == ["web_search"]
     assert one["web_search"] == whole["web_search"]

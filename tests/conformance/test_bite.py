@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from toolwire.conformance.case import read_case, read_files
-from toolwire.conformance.frames import compact, frames_of
-from toolwire.conformance.inprocess import InProcess
-from toolwire.conformance.player import Answerer, Asked, Given, Received, Seen, play
+from toolwire.conformance.case import read_case, read_case_files
+from toolwire.conformance.player import AnswerCall, ClientCall, ClientView, ProviderAnswer, ReceivedCall, play_case
+from toolwire.conformance.transports import InProcessTransport
+from toolwire.conformance.wire_encoding import encode_json, read_frames
 
 Object = dict[str, Any]
-FILES = {data["id"]: data for _, data in read_files()}
+FILES = {data["id"]: data for _, data in read_case_files()}
 
 
 class Faulty:
@@ -25,16 +25,16 @@ class Faulty:
         self.there = there
         self.back = back
 
-    def send(self, asked: Asked, answer: Answerer) -> Seen:
-        def faulty(received: Received) -> Given:
+    def send(self, asked: ClientCall, answer: AnswerCall) -> ClientView:
+        def faulty(received: ReceivedCall) -> ProviderAnswer:
             if self.there is not None:
                 self.there(received.body)
             return answer(received)
 
-        seen = InProcess().send(asked, faulty)
+        seen = InProcessTransport().send_call(asked, faulty)
         if self.back is None:
             return seen
-        return Seen(seen.status, seen.headers, tuple(map(self.back, seen.pieces)), seen.losses)
+        return ClientView(seen.status, seen.headers, tuple(map(self.back, seen.pieces)), seen.losses)
 
 
 def swap(old: str, new: str) -> Callable[[str], str]:
@@ -50,7 +50,7 @@ def rewritten(old: str, new: str) -> Callable[[Object], None]:
     """The request with a pattern replaced in its JSON text."""
 
     def change(body: Object) -> None:
-        changed = json.loads(re.sub(old, new, compact(body)))
+        changed = json.loads(re.sub(old, new, encode_json(body)))
         body.clear()
         body.update(changed)
 
@@ -186,7 +186,7 @@ BACK: list[tuple[int, Callable[[str], str]]] = [
 
 def bitten(number: int, transport: Faulty) -> bool:
     cases = [case for case in read_case(FILES[number]) if not case.out_of_reach]
-    return any(not play(case, transport).passed for case in cases if play(case, InProcess()).passed)
+    return any(not play_case(case, transport).passed for case in cases if play_case(case, InProcessTransport()).passed)
 
 
 @pytest.mark.parametrize(("number", "fault"), THERE, ids=[f"{row[0]:03}" for row in THERE])
@@ -200,8 +200,8 @@ def test_a_fault_on_the_way_back_is_noticed(number: int, fault: Callable[[str], 
 
 
 def test_frames_are_cut_as_they_stand() -> None:
-    frames = frames_of(": hello\n\nevent: a\r\ndata: {}\r\n\r\ndata: x\ndata: y\n\ndata: [DONE]")
-    assert [(frame.event, frame.data, frame.lines) for frame in frames] == [
+    frames = read_frames(": hello\n\nevent: a\r\ndata: {}\r\n\r\ndata: x\ndata: y\n\ndata: [DONE]")
+    assert [(frame.event, frame.data, frame.other_lines) for frame in frames] == [
         (None, "", (": hello",)),
         ("a", {}, ()),
         (None, "x\ny", ()),

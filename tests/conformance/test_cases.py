@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from toolwire.conformance.case import BadCase, Case, read_case, read_files
-from toolwire.conformance.inprocess import InProcess
-from toolwire.conformance.player import play
+from toolwire.conformance.case import BadCase, Case, read_case, read_case_files
+from toolwire.conformance.player import play_case
+from toolwire.conformance.transports import InProcessTransport
 
 REPORTED = {
     "ids": (1, 2, 3, 5, 6, 7, 9, 10, 11),
@@ -29,7 +29,7 @@ REPORTED = {
     "errors and transport": (165, 166, 167, 169, 170, 171, 173, 174, 175, 177),
     "found by real agents": (301, 302, 303, 304, 305),
 }
-FILES = dict(read_files())
+FILES = dict(read_case_files())
 CASES = [case for data in FILES.values() for case in read_case(data)]
 
 
@@ -55,7 +55,7 @@ def test_names_are_unique() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
 def test_case(case: Case) -> None:
-    outcome = play(case, InProcess())
+    outcome = play_case(case, InProcessTransport())
     if outcome.out_of_reach:
         assert len(outcome.out_of_reach) > 40, "say why the library cannot do it"
         pytest.skip(outcome.out_of_reach)

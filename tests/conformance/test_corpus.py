@@ -12,11 +12,11 @@ import pytest
 
 from material import CORPUS, needs_corpus
 from toolwire import Malformed, Stream, translate
-from toolwire.conformance.dialects import DIALECTS
-from toolwire.conformance.frames import compact, frames_of
-from toolwire.conformance.strict import complaints
+from toolwire.conformance.peers import PEERS
+from toolwire.conformance.strict import find_violations
+from toolwire.conformance.wire_encoding import encode_json, read_frames
 
-PAIRS = list(permutations(DIALECTS, 2))
+PAIRS = list(permutations(PEERS, 2))
 MODELS = {
     "openai-chat": "gpt-4.1",
     "openai-responses": "gpt-5.5",
@@ -41,7 +41,7 @@ def recorded(protocol: str) -> list[tuple[str, dict[str, Any]]]:
 def requests(source: str, target: str) -> Iterator[tuple[str, bytes]]:
     for name, exchange in recorded(source):
         if exchange.get("request") and exchange.get("status") == 200:
-            body = compact(exchange["request"])
+            body = encode_json(exchange["request"])
             yield name, translate(body, "request", source=source, target=target, model=MODELS[target]).body
 
 
@@ -49,7 +49,7 @@ def requests(source: str, target: str) -> Iterator[tuple[str, bytes]]:
 def test_requests_are_taken(source: str, target: str) -> None:
     said = {}
     for name, body in requests(source, target):
-        lines = complaints(target, json.loads(body), MODELS[target])
+        lines = find_violations(target, json.loads(body), MODELS[target])
         if lines := [line for line in lines if not any(piece in line for piece in NOT_OURS)]:
             said[name] = lines
     assert said == {}
@@ -61,7 +61,7 @@ def client_request(exchange: dict[str, Any], source: str, target: str) -> bytes 
         return None
     try:
         model = exchange.get("model") or "model"
-        return translate(compact(exchange["request"]), "request", source=source, target=target, model=model).body
+        return translate(encode_json(exchange["request"]), "request", source=source, target=target, model=model).body
     except Malformed:
         return None
 
@@ -76,6 +76,6 @@ def test_streams_are_read(source: str, target: str) -> None:
         request = client_request(exchange, source, target)
         stream = Stream(source=source, target=target, request=request, model=model, stream=True)
         text = (stream.feed(exchange["sse"].encode()) + stream.close()).decode()
-        if lines := DIALECTS[target].fold(frames_of(text)).complaints:
+        if lines := PEERS[target].fold_stream(read_frames(text)).violations:
             said[name] = lines
     assert said == {}

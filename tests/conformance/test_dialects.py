@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from toolwire.conformance.dialects import DIALECTS
-from toolwire.conformance.frames import frame_text, frames_of
+from toolwire.conformance.peers import PEERS
+from toolwire.conformance.wire_encoding import read_frames, write_frame
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 
@@ -19,18 +19,18 @@ STUMBLING = {
     "gemini-error_midstream_bare_json": "no data",
     "gemini-interactions_function_call": "event line",
 }
-FILES = [(name, file) for name in DIALECTS for file in sorted((SAMPLES / name.replace("-", "_")).glob("*.sse"))]
+FILES = [(name, file) for name in PEERS for file in sorted((SAMPLES / name.replace("-", "_")).glob("*.sse"))]
 
 
 @pytest.mark.parametrize(("name", "file"), FILES, ids=[f"{name}-{file.stem}" for name, file in FILES])
 def test_samples(name: str, file: Path) -> None:
     """What the official SDKs take is taken here, but for the few that a real agent would stumble over."""
-    folded = DIALECTS[name].fold(frames_of(file.read_text("utf-8")))
+    folded = PEERS[name].fold_stream(read_frames(file.read_text("utf-8")))
     piece = STUMBLING.get(f"{name}-{file.stem}")
     if piece is None:
-        assert folded.complaints == ()
+        assert folded.violations == ()
     else:
-        assert any(piece in line for line in folded.complaints)
+        assert any(piece in line for line in folded.violations)
 
 
 WHOLE: dict[str, dict[str, Any]] = {
@@ -88,20 +88,20 @@ WHOLE: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", DIALECTS)
+@pytest.mark.parametrize("name", PEERS)
 def test_a_whole_answer_and_its_stream_are_the_same(name: str) -> None:
-    dialect = DIALECTS[name]
-    whole = dialect.complete(WHOLE[name], "model")
-    folded = dialect.fold(frames_of("".join(dialect.stream(whole))))
-    assert folded.complaints == ()
+    dialect = PEERS[name]
+    whole = dialect.complete_answer(WHOLE[name], "model")
+    folded = dialect.fold_stream(read_frames("".join(dialect.write_stream(whole))))
+    assert folded.violations == ()
     assert folded.body == whole
-    assert dialect.history(folded.body) == dialect.history(whole)
+    assert dialect.history_turns(folded.body) == dialect.history_turns(whole)
 
 
 def frames(name: str, *changes: Any) -> str:
     """The stream of the whole answer with some frames replaced (or left out, by None)."""
-    dialect = DIALECTS[name]
-    given = dialect.stream(dialect.complete(WHOLE[name], "model"))
+    dialect = PEERS[name]
+    given = dialect.write_stream(dialect.complete_answer(WHOLE[name], "model"))
     for index, text in changes:
         given[index] = text or ""
     return "".join(given)
@@ -116,17 +116,21 @@ BROKEN: list[tuple[str, str, str]] = [
     ("openai-responses", frames("openai-responses", (0, None)), "not response.created"),
     ("openai-responses", frames("openai-responses", (-1, None)), "ended without"),
     ("openai-responses", frames("openai-responses", (-2, None)), "never done"),
-    ("openai-responses", frame_text("error", {"type": "error", "message": "Flat, so no SDK raises it."}), "ended with"),
+    (
+        "openai-responses",
+        write_frame("error", {"type": "error", "message": "Flat, so no SDK raises it."}),
+        "ended with",
+    ),
     ("gemini", frames("gemini", (-1, None)), "no finishReason"),
     ("gemini", frames("gemini") + "data: [DONE]\n\n", "no JSON object"),
     ("gemini", ": hello\n\n" + frames("gemini"), "no data"),
-    ("gemini", frame_text("message", json.loads(frames("gemini").split("\n")[0][6:])), "event line"),
+    ("gemini", write_frame("message", json.loads(frames("gemini").split("\n")[0][6:])), "event line"),
 ]
 
 
 @pytest.mark.parametrize(("name", "text", "piece"), BROKEN, ids=[f"{row[0]}-{row[2]}" for row in BROKEN])
 def test_stumbles(name: str, text: str, piece: str) -> None:
-    said = DIALECTS[name].fold(frames_of(text)).complaints
+    said = PEERS[name].fold_stream(read_frames(text)).violations
     assert any(piece in line for line in said), said
 
 
@@ -136,13 +140,13 @@ UNUSUAL: list[tuple[str, str, str]] = [
     ("openai-responses", frames("openai-responses") + "data: [DONE]\n\n", "no event: [DONE]"),
     ("openai-responses", re.sub("(?m)^event: .*\n", "", frames("openai-responses")), "event line None"),
     ("openai-responses", re.sub('"sequence_number":', '"number":', frames("openai-responses")), "sequence_number None"),
-    ("openai-responses", frame_text("error", {"type": "error", "sequence_number": 0, "error": ERROR}), "is error"),
+    ("openai-responses", write_frame("error", {"type": "error", "sequence_number": 0, "error": ERROR}), "is error"),
 ]
 
 
 @pytest.mark.parametrize(("name", "text", "piece"), UNUSUAL, ids=[f"{row[0]}-{row[2]}" for row in UNUSUAL])
 def test_formalities(name: str, text: str, piece: str) -> None:
     """Codex and the SDKs of OpenAI and Vercel read these streams; a gateway is not to blame, but the library is."""
-    folded = DIALECTS[name].fold(frames_of(text))
-    assert folded.complaints == folded.formalities != ()
-    assert all(piece in line for line in folded.formalities)
+    folded = PEERS[name].fold_stream(read_frames(text))
+    assert folded.violations == folded.minor_violations != ()
+    assert all(piece in line for line in folded.minor_violations)

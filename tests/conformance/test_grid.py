@@ -10,28 +10,28 @@ from typing import Any
 import pytest
 
 from toolwire.conformance.case import Case
-from toolwire.conformance.dialects.talks import TALKS
-from toolwire.conformance.frames import compact
-from toolwire.conformance.grid import KINDS, grid
-from toolwire.conformance.inprocess import InProcess
-from toolwire.conformance.player import Answerer, Asked, Given, Received, Seen, play
-from toolwire.conformance.strict import complaints
+from toolwire.conformance.peers import TOOL_SCENARIOS
+from toolwire.conformance.player import AnswerCall, ClientCall, ClientView, ProviderAnswer, ReceivedCall, play_case
+from toolwire.conformance.strict import find_violations
+from toolwire.conformance.suite import GRID_KINDS, make_grid_cases
+from toolwire.conformance.transports import InProcessTransport
+from toolwire.conformance.wire_encoding import encode_json
 
 Object = dict[str, Any]
-GRID = {case.id: case for case in grid()}
+GRID = {case.id: case for case in make_grid_cases()}
 
 
 def test_every_pair_is_there_whole_and_streamed() -> None:
-    sealing = sum(talk.seals for talk in TALKS.values())
-    plain = sum(not kind.says.sealed for kind in KINDS)
-    sealed = len(KINDS) - plain
-    assert len(GRID) == 2 * len(TALKS) * (plain * len(TALKS) + sealed * sealing)
+    sealing = sum(talk.provider_seals for talk in TOOL_SCENARIOS.values())
+    plain = sum(not kind.answer.is_sealed for kind in GRID_KINDS)
+    sealed = len(GRID_KINDS) - plain
+    assert len(GRID) == 2 * len(TOOL_SCENARIOS) * (plain * len(TOOL_SCENARIOS) + sealed * sealing)
     assert "grid:chat>anthropic:two-calls:stream" in GRID
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=id) for id, case in GRID.items()])
 def test_the_grid(case: Case) -> None:
-    outcome = play(case, InProcess())
+    outcome = play_case(case, InProcessTransport())
     if outcome.out_of_reach:
         pytest.skip(outcome.out_of_reach)
     assert outcome.differences == ()
@@ -40,9 +40,9 @@ def test_the_grid(case: Case) -> None:
 @pytest.mark.parametrize("case", [pytest.param(case, id=id) for id, case in GRID.items() if ":echo" not in id])
 def test_what_a_client_asks_is_what_its_own_vendor_takes(case: Case) -> None:
     client = case.turns[0].client
-    model = TALKS[client.protocol].model
+    model = TOOL_SCENARIOS[client.protocol].model
     body = {**client.request, **({"model": model} if "model" in client.request else {})}
-    assert complaints(client.protocol, body, model) == []
+    assert find_violations(client.protocol, body, model) == []
 
 
 class Faulty:
@@ -51,13 +51,13 @@ class Faulty:
     def __init__(self, there: Callable[[str], str], back: Callable[[str], str]) -> None:
         self.there, self.back = there, back
 
-    def send(self, asked: Asked, answer: Answerer) -> Seen:
-        def faulty(received: Received) -> Given:
-            body = json.loads(self.there(compact(received.body)))
-            return answer(Received(body, received.model, received.stream))
+    def send(self, asked: ClientCall, answer: AnswerCall) -> ClientView:
+        def faulty(received: ReceivedCall) -> ProviderAnswer:
+            body = json.loads(self.there(encode_json(received.body)))
+            return answer(ReceivedCall(body, received.model, received.stream))
 
-        seen = InProcess().send(asked, faulty)
-        return Seen(seen.status, seen.headers, tuple(map(self.back, seen.pieces)), seen.losses)
+        seen = InProcessTransport().send_call(asked, faulty)
+        return ClientView(seen.status, seen.headers, tuple(map(self.back, seen.pieces)), seen.losses)
 
 
 def same(text: str) -> str:
@@ -104,6 +104,6 @@ def test_what_the_client_was_not_told_is_noticed(id: str, fault: Callable[[str],
 
 
 def _noticed(id: str, faulty: Faulty, piece: str) -> None:
-    outcome = play(GRID[f"grid:{id}"], faulty)
+    outcome = play_case(GRID[f"grid:{id}"], faulty)
     assert not outcome.passed
     assert any(piece in line for line in outcome.differences), outcome.differences

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolwire.conformance.fill import Unfilled, filled
-from toolwire.conformance.match import MISSING, differences, meets
+from toolwire.conformance.expectations import MISSING, MissingValue, fill_template, find_differences, meets_expectation
 
 MET: list[tuple[Any, Any]] = [
     ({"a": 1}, {"a": 1, "b": 2}),
@@ -75,37 +74,39 @@ NOT_MET: list[tuple[Any, Any]] = [
 
 @pytest.mark.parametrize(("expected", "actual"), MET)
 def test_met(expected: Any, actual: Any) -> None:
-    assert differences(expected, actual, {}) == []
+    assert find_differences(expected, actual, {}) == []
 
 
 @pytest.mark.parametrize(("expected", "actual"), NOT_MET)
 def test_not_met(expected: Any, actual: Any) -> None:
-    assert differences(expected, actual, {})
+    assert find_differences(expected, actual, {})
 
 
 def test_a_difference_names_its_place() -> None:
-    assert differences({"a": [{"b": 1}]}, {"a": [{"b": 2}]}, {}) == ["/a/0/b: expected 1, got 2"]
-    assert differences({"a": 1}, {}, {}) == ["/a: expected 1, got nothing"]
+    assert find_differences({"a": [{"b": 1}]}, {"a": [{"b": 2}]}, {}) == ["/a/0/b: expected 1, got 2"]
+    assert find_differences({"a": 1}, {}, {}) == ["/a: expected 1, got nothing"]
 
 
 def test_names_are_bound_only_when_met() -> None:
     bound: dict[str, Any] = {}
-    assert not meets(["$same:one", 2], [1, 3], bound)
+    assert not meets_expectation(["$same:one", 2], [1, 3], bound)
     assert bound == {}
-    assert meets({"$contains": [{"k": 2, "v": "$same:one"}]}, [{"k": 1, "v": "a"}, {"k": 2, "v": "b"}], bound)
+    assert meets_expectation(
+        {"$contains": [{"k": 2, "v": "$same:one"}]}, [{"k": 1, "v": "a"}, {"k": 2, "v": "b"}], bound
+    )
     assert bound == {"one": "b"}
 
 
 @pytest.mark.parametrize(("actual", "met"), [(4, True), (3, False), ("4", False), (None, False)])
 def test_more_than_before(actual: Any, met: bool) -> None:
-    assert meets({"$more_than": "bare"}, actual, {"bare": 3}) is met
-    assert not meets({"$more_than": "other"}, actual, {"bare": 3})
+    assert meets_expectation({"$more_than": "bare"}, actual, {"bare": 3}) is met
+    assert not meets_expectation({"$more_than": "other"}, actual, {"bare": 3})
 
 
 @pytest.mark.parametrize("expected", ["$nothing", {"$nothing": 1}])
 def test_a_misspelt_operator_is_an_error(expected: Any) -> None:
     with pytest.raises(ValueError, match="no operator"):
-        differences(expected, MISSING, {})
+        find_differences(expected, MISSING, {})
 
 
 def test_filling_in() -> None:
@@ -114,7 +115,7 @@ def test_filling_in() -> None:
         "list": [0, {"$echo": 1}, {"$repeat": 2, "of": {"name": "t{n}"}}],
         "raw": {"$is": "$x"},
     }
-    got = filled(template, {"id": 7}, lambda number, texts: [f"turn {number}", "more"])
+    got = fill_template(template, {"id": 7}, lambda number, texts: [f"turn {number}", "more"])
     assert got == {"id": 7, "list": [0, "turn 1", "more", {"name": "t0"}, {"name": "t1"}], "raw": "$x"}
-    with pytest.raises(Unfilled, match="id"):
-        filled("$same:id", {}, lambda number, texts: [])
+    with pytest.raises(MissingValue, match="id"):
+        fill_template("$same:id", {}, lambda number, texts: [])

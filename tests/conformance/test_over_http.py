@@ -13,10 +13,10 @@ import pytest
 
 from conformance.between import Between, Fault, between
 from toolwire.conformance.case import Case, read_case
-from toolwire.conformance.over_http import OverHttp
-from toolwire.conformance.player import Asked, Given, Received, play
-from toolwire.conformance.stage import Audience, Stage
+from toolwire.conformance.player import ClientCall, ProviderAnswer, ReceivedCall, play_case
+from toolwire.conformance.scripted_provider import ProviderServer, ReceivedText
 from toolwire.conformance.targets import Route
+from toolwire.conformance.transports import HttpTransport
 
 HELLO = {"model": "gpt-4.1", "messages": [{"role": "user", "content": "Hi"}]}
 FRAMES: list[Any] = [
@@ -43,39 +43,39 @@ def case(stream: bool = True, **sees: Any) -> Case:
 
 
 @pytest.fixture
-def stage() -> Iterator[Stage]:
-    stage = Stage(models=["gpt-4.1"])
+def stage() -> Iterator[ProviderServer]:
+    stage = ProviderServer(models=["gpt-4.1"])
     yield stage
     stage.close()
 
 
 @pytest.fixture
-def gateway(stage: Stage) -> Iterator[Between]:
+def gateway(stage: ProviderServer) -> Iterator[Between]:
     with between(stage.origin) as gateway:
         yield gateway
 
 
-def through(gateway: Between, stage: Stage, patience: float = 20) -> OverHttp:
-    return OverHttp(gateway.url, stage, lambda client, provider, model: Route(f"x/{model}"), patience=patience)
+def through(gateway: Between, stage: ProviderServer, patience: float = 20) -> HttpTransport:
+    return HttpTransport(gateway.url, stage, lambda client, provider, model: Route(f"x/{model}"), timeout=patience)
 
 
 AFTER = {"0": {"$contains": "Hé"}, "1": {"$contains": "llo."}}
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_all_well(gateway: Between, stage: Stage, stream: bool) -> None:
-    outcome = play(case(stream), through(gateway, stage))
+def test_all_well(gateway: Between, stage: ProviderServer, stream: bool) -> None:
+    outcome = play_case(case(stream), through(gateway, stage))
     assert outcome.differences == ()
-    assert stage.strays == []
+    assert stage.unexpected_calls == []
 
 
-def test_frame_by_frame(gateway: Between, stage: Stage) -> None:
-    assert play(case(after=AFTER), through(gateway, stage)).differences == ()
+def test_frame_by_frame(gateway: Between, stage: ProviderServer) -> None:
+    assert play_case(case(after=AFTER), through(gateway, stage)).differences == ()
 
 
-def test_what_is_held_back_is_seen(gateway: Between, stage: Stage) -> None:
+def test_what_is_held_back_is_seen(gateway: Between, stage: ProviderServer) -> None:
     gateway.fault = "holds back"
-    outcome = play(case(after=AFTER), through(gateway, stage))
+    outcome = play_case(case(after=AFTER), through(gateway, stage))
     assert outcome.differences[0].startswith("client after frame 0/: expected … Hé …, got")
 
 
@@ -83,7 +83,7 @@ def test_what_is_held_back_is_seen(gateway: Between, stage: Stage) -> None:
     ("fault", "found"), [("", ()), ("drains", ("the gateway still listens to the provider after its client has left",))]
 )
 def test_a_client_that_leaves(fault: Fault, found: tuple[str, ...]) -> None:
-    stage = Stage(leaving=0.5 if found else 20)
+    stage = ProviderServer(drain_timeout=0.5 if found else 20)
     with between(stage.origin) as gateway:
         gateway.fault = fault
         leaving = read_case(
@@ -95,47 +95,47 @@ def test_a_client_that_leaves(fault: Fault, found: tuple[str, ...]) -> None:
                 "provider": {"protocol": "openai-chat", "exchanges": [{"sse": FRAMES[:1], "fails": "endless"}]},
             }
         )[0]
-        assert play(leaving, through(gateway, stage)).differences == found
+        assert play_case(leaving, through(gateway, stage)).differences == found
     stage.close()
 
 
 @pytest.mark.parametrize("fault", ["hangs", "stops"])
-def test_a_gateway_that_hangs_is_left(gateway: Between, stage: Stage, fault: Fault) -> None:
+def test_a_gateway_that_hangs_is_left(gateway: Between, stage: ProviderServer, fault: Fault) -> None:
     gateway.fault = fault
-    outcome = play(case(), through(gateway, stage, patience=0.3))
+    outcome = play_case(case(), through(gateway, stage, patience=0.3))
     assert outcome.differences[0] == "the answer has no end within 0.3 seconds"
     assert not outcome.unsupported
     gateway.fault = ""
-    assert play(case(), through(gateway, stage)).passed
+    assert play_case(case(), through(gateway, stage)).passed
 
 
-def test_no_such_path_is_unsupported(gateway: Between, stage: Stage) -> None:
+def test_no_such_path_is_unsupported(gateway: Between, stage: ProviderServer) -> None:
     gateway.paths = ()
-    outcome = play(case(), through(gateway, stage))
+    outcome = play_case(case(), through(gateway, stage))
     assert outcome.unsupported.startswith("answered 404")
 
 
-def test_another_protocol_is_told(gateway: Between, stage: Stage) -> None:
+def test_another_protocol_is_told(gateway: Between, stage: ProviderServer) -> None:
     gateway.fault = "another path"
-    outcome = play(case(), through(gateway, stage))
+    outcome = play_case(case(), through(gateway, stage))
     assert outcome.differences[0] == "the gateway asked the provider at /v1/responses, which is another protocol's path"
     assert not outcome.unsupported
 
 
-def test_no_gateway_at_all(stage: Stage) -> None:
-    outcome = play(case(), OverHttp("http://127.0.0.1:9", stage, lambda *asked: Route("x")))
+def test_no_gateway_at_all(stage: ProviderServer) -> None:
+    outcome = play_case(case(), HttpTransport("http://127.0.0.1:9", stage, lambda *asked: Route("x")))
     assert outcome.differences[0].startswith("the connection to the gateway broke")
 
 
-def test_a_call_outside_of_a_play_is_refused_and_noted(gateway: Between, stage: Stage) -> None:
-    assert play(case(), through(gateway, stage)).passed
-    assert stage.strays == []
+def test_a_call_outside_of_a_play_is_refused_and_noted(gateway: Between, stage: ProviderServer) -> None:
+    assert play_case(case(), through(gateway, stage)).passed
+    assert stage.unexpected_calls == []
     status, _ = asked(stage, "POST", "/v1/chat/completions")
     assert status == 500
-    assert stage.strays == ["POST /v1/chat/completions"]
+    assert stage.unexpected_calls == ["POST /v1/chat/completions"]
 
 
-def asked(stage: Stage, method: str, path: str, more: str = "") -> tuple[int, Any]:
+def asked(stage: ProviderServer, method: str, path: str, more: str = "") -> tuple[int, Any]:
     connection = http.client.HTTPConnection(urlsplit(stage.origin).netloc)
     connection.request(method, path, b"{}" + more.encode() if method == "POST" else None)
     response = connection.getresponse()
@@ -144,10 +144,10 @@ def asked(stage: Stage, method: str, path: str, more: str = "") -> tuple[int, An
     return response.status, json.loads(text) if text else None
 
 
-def given(stage: Stage, answer: Given) -> bytes:
+def given(stage: ProviderServer, answer: ProviderAnswer) -> bytes:
     """All that comes of an answer, as it stands on the wire."""
     place = ("127.0.0.1", urlsplit(stage.origin).port or 0)
-    playing = stage.playing("openai-chat", lambda received: answer, Audience())
+    playing = stage.serve_play("openai-chat", lambda received: answer, ReceivedText())
     with playing, socket.create_connection(place) as line, line.makefile("rb") as heard:
         line.sendall(b"POST /chat/completions HTTP/1.1\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}")
         said = heard.read()
@@ -155,21 +155,21 @@ def given(stage: Stage, answer: Given) -> bytes:
 
 
 @pytest.mark.parametrize("cut", [False, True])
-def test_a_stream_byte_by_byte(stage: Stage, cut: bool) -> None:
-    said = given(stage, Given(200, {}, ("雪",), True, bytewise=True, cut=cut))
+def test_a_stream_byte_by_byte(stage: ProviderServer, cut: bool) -> None:
+    said = given(stage, ProviderAnswer(200, {}, ("雪",), True, bytewise=True, cut=cut))
     assert said == b"1\r\n\xe9\r\n1\r\n\x9b\r\n1\r\n\xaa\r\n" + (b"" if cut else b"0\r\n\r\n")
 
 
-def test_counts_grow(stage: Stage) -> None:
+def test_counts_grow(stage: ProviderServer) -> None:
     path = "/v1/messages/count_tokens"
     assert asked(stage, "POST", path)[1]["input_tokens"] < asked(stage, "POST", path, " " * 100)[1]["input_tokens"]
 
 
-def test_probes_are_answered(stage: Stage) -> None:
+def test_probes_are_answered(stage: ProviderServer) -> None:
     assert asked(stage, "HEAD", "/") == (200, None)
     assert [model["id"] for model in asked(stage, "GET", "/v1/models")[1]["data"]] == ["gpt-4.1"]
     assert asked(stage, "POST", "/v1/messages/count_tokens")[1]["input_tokens"]
-    assert stage.strays == []
+    assert stage.unexpected_calls == []
 
 
 @pytest.mark.parametrize(
@@ -183,11 +183,11 @@ def test_probes_are_answered(stage: Stage) -> None:
     ],
 )
 def test_the_provider_is_found_by_the_end_of_a_path(
-    stage: Stage, protocol: str, path: str, body: Any, wanted: tuple[str, bool]
+    stage: ProviderServer, protocol: str, path: str, body: Any, wanted: tuple[str, bool]
 ) -> None:
-    heard: list[Received] = []
+    heard: list[ReceivedCall] = []
 
-    with stage.playing(protocol, _noting(heard), Audience()):
+    with stage.serve_play(protocol, _noting(heard), ReceivedText()):
         connection = http.client.HTTPConnection(urlsplit(stage.origin).netloc)
         headers = {"content-type": "application/json", "transfer-encoding": "chunked"}
         connection.request("POST", path, iter([json.dumps(body).encode()]), headers, encode_chunked=True)
@@ -196,14 +196,14 @@ def test_the_provider_is_found_by_the_end_of_a_path(
     assert [(one.model, one.stream, one.body) for one in heard] == [(*wanted, body)]
 
 
-def _noting(heard: list[Received]) -> Any:
-    def answer(received: Received) -> Given:
+def _noting(heard: list[ReceivedCall]) -> Any:
+    def answer(received: ReceivedCall) -> ProviderAnswer:
         heard.append(received)
-        return Given(200, {}, ("{}",), False)
+        return ProviderAnswer(200, {}, ("{}",), False)
 
     return answer
 
 
-def test_a_pair_that_cannot_be_had_is_not_asked_for(gateway: Between, stage: Stage) -> None:
-    transport = OverHttp(gateway.url, stage, lambda *asked: "there is no such thing")
-    assert transport.send(Asked("openai-chat", "gemini", "m", False, {}), _noting([])).status == 501
+def test_a_pair_that_cannot_be_had_is_not_asked_for(gateway: Between, stage: ProviderServer) -> None:
+    transport = HttpTransport(gateway.url, stage, lambda *asked: "there is no such thing")
+    assert transport.send_call(ClientCall("openai-chat", "gemini", "m", False, {}), _noting([])).status == 501

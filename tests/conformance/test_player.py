@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from toolwire.conformance.case import Case, read_case
-from toolwire.conformance.player import Answerer, Asked, Received, Seen, play
+from toolwire.conformance.player import AnswerCall, ClientCall, ClientView, ReceivedCall, play_case
 
 Object = dict[str, Any]
 HELLO: Object = {"model": "claude-opus-5-5", "max_tokens": 10, "messages": [{"role": "user", "content": "Hi"}]}
@@ -21,16 +21,16 @@ ANSWER: Object = {"content": [{"type": "text", "text": "Hello."}], "stop_reason"
 class Through:
     """A gateway that passes everything on as it is, but for what `change` does to it."""
 
-    def __init__(self, change: Callable[[Seen], Seen] = lambda seen: seen, calls: int = 1) -> None:
+    def __init__(self, change: Callable[[ClientView], ClientView] = lambda seen: seen, calls: int = 1) -> None:
         self.change = change
         self.calls = calls
 
-    def send(self, asked: Asked, answer: Answerer) -> Seen:
-        seen = Seen(200, {}, ("{}",), [])
+    def send(self, asked: ClientCall, answer: AnswerCall) -> ClientView:
+        seen = ClientView(200, {}, ("{}",), [])
         for _ in range(self.calls):
-            given = answer(Received(asked.body, asked.model, asked.stream))
+            given = answer(ReceivedCall(asked.body, asked.model, asked.stream))
             pieces = (*given.pieces, "") if given.stream else given.pieces
-            seen = Seen(given.status, given.headers, pieces, [])
+            seen = ClientView(given.status, given.headers, pieces, [])
         return self.change(seen)
 
 
@@ -49,15 +49,15 @@ def case(stream: bool = False, sees: Object | None = None, **fields: Any) -> Cas
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_all_well(stream: bool) -> None:
-    assert play(case(stream), Through()).passed
+    assert play_case(case(stream), Through()).passed
 
 
 def provider(**exchange: Any) -> Object:
     return {"protocol": "anthropic", "exchanges": [{"body": ANSWER, **exchange}]}
 
 
-def text(change: Callable[[str], str]) -> Callable[[Seen], Seen]:
-    return lambda seen: Seen(seen.status, seen.headers, (change(seen.text),), seen.losses)
+def text(change: Callable[[str], str]) -> Callable[[ClientView], ClientView]:
+    return lambda seen: ClientView(seen.status, seen.headers, (change(seen.text),), seen.losses)
 
 
 WRONG: list[tuple[Case, Through, str]] = [
@@ -81,39 +81,39 @@ WRONG: list[tuple[Case, Through, str]] = [
 
 @pytest.mark.parametrize(("played", "transport", "piece"), WRONG, ids=[row[2] for row in WRONG])
 def test_a_mistake_is_found(played: Case, transport: Through, piece: str) -> None:
-    outcome = play(played, transport)
+    outcome = play_case(played, transport)
     assert not outcome.passed
     assert any(piece in line for line in outcome.differences), outcome.differences
 
 
 def test_nothing_lost_is_demanded_by_an_empty_list() -> None:
     lost = {"code": "tool-dropped", "path": "/tools/0", "severity": "lost"}
-    transport = Through(lambda seen: Seen(seen.status, seen.headers, seen.pieces, [lost]))
-    assert not play(case(losses=[]), transport).passed
-    assert play(case(losses=["tool-dropped"]), transport).passed
-    assert play(case(losses=[{"severity": "lost", "path": "/tools/0"}]), transport).passed
+    transport = Through(lambda seen: ClientView(seen.status, seen.headers, seen.pieces, [lost]))
+    assert not play_case(case(losses=[]), transport).passed
+    assert play_case(case(losses=["tool-dropped"]), transport).passed
+    assert play_case(case(losses=[{"severity": "lost", "path": "/tools/0"}]), transport).passed
 
 
 def test_the_answer_is_echoed() -> None:
     echoed = {**HELLO, "messages": [*HELLO["messages"], {"$echo": 0}, {"role": "user", "content": "And?"}]}
     wanted = {"messages": [{}, {"role": "assistant", "content": ANSWER["content"]}, {"content": "And?"}]}
     then = [{"client": {"request": echoed}, "provider": provider(expect=wanted)}]
-    assert play(case(then=then), Through()).passed
-    assert play(case(True, then=then), Through()).passed
+    assert play_case(case(then=then), Through()).passed
+    assert play_case(case(True, then=then), Through()).passed
 
 
 def test_an_error_is_passed_as_it_is() -> None:
     error = {"type": "error", "error": {"type": "overloaded_error", "message": "Busy."}}
     played = case(provider=provider(status=529, body=error), sees={"status": 529, "body": error})
-    assert play(played, Through()).passed
+    assert play_case(played, Through()).passed
 
 
 def test_out_of_reach_is_not_played() -> None:
     played = case(out_of_reach="A gateway's store is needed.", sees={"body": {"stop_reason": "x"}})
-    outcome = play(played, Through())
+    outcome = play_case(played, Through())
     assert (outcome.passed, outcome.out_of_reach) == (False, "A gateway's store is needed.")
     assert outcome.differences == ()
-    assert play(played, Through(), anyway=True).differences
+    assert play_case(played, Through(), include_out_of_reach=True).differences
     assert json.loads(json.dumps(list(outcome.differences))) == []
 
 
@@ -124,21 +124,21 @@ LATER: list[Object] = [{"client_sees": {"status": 200, "body": ANSWER}}]
 
 @pytest.mark.parametrize(("status", "body", "passed"), [(400, ERROR, True), (200, ANSWER, False)])
 def test_what_is_optional_may_be_refused_but_not_made_up(status: int, body: Object, passed: bool) -> None:
-    told = Through(lambda seen: Seen(status, {}, (json.dumps(body),)), calls=0)
-    outcome = play(case(provider=provider(optional=True), sees=EITHER, then=LATER), told)
+    told = Through(lambda seen: ClientView(status, {}, (json.dumps(body),)), calls=0)
+    outcome = play_case(case(provider=provider(optional=True), sees=EITHER, then=LATER), told)
     assert outcome.passed is passed
-    assert not play(case(provider=provider(), sees=EITHER, then=LATER), told).passed
+    assert not play_case(case(provider=provider(), sees=EITHER, then=LATER), told).passed
 
 
 def test_what_is_optional_leads_on_where_it_is_done() -> None:
-    assert play(case(provider=provider(optional=True), sees=EITHER, then=LATER), Through()).passed
+    assert play_case(case(provider=provider(optional=True), sees=EITHER, then=LATER), Through()).passed
 
 
 @pytest.mark.parametrize(("exchange", "passed"), [({"fails": "said"}, True), ({}, False)])
 def test_a_stream_that_fails_may_be_asked_for_again(exchange: Object, passed: bool) -> None:
     frames = [{"type": "message_start"}, ERROR]
     played = case(True, provider=provider(sse=frames, **exchange), sees={"body": {"error": ERROR["error"]}})
-    assert play(played, Through(calls=3)).passed is passed
+    assert play_case(played, Through(calls=3)).passed is passed
 
 
 NO_ZSTD = """

@@ -6,18 +6,25 @@ from pathlib import Path
 
 import pytest
 
-from toolwire.conformance import saved
-from toolwire.conformance.compared import compared
-from toolwire.conformance.report import mark, share, square
-from toolwire.conformance.saved import Gateway, Result, changes, settled
-from toolwire.conformance.suite import Play, Verdict
+from toolwire.conformance import reports
+from toolwire.conformance.reports import (
+    RunResult,
+    TestedGateway,
+    case_mark,
+    compare_plays,
+    grid_rows,
+    normalise_play,
+    pass_share,
+    write_comparison_page,
+)
+from toolwire.conformance.suite import PlayResult, Verdict
 from toolwire.conformance.targets import TARGETS
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def play(id: str, verdict: Verdict, *differences: str) -> Play:
-    return Play(
+def play(id: str, verdict: Verdict, *differences: str) -> PlayResult:
+    return PlayResult(
         id=id, title="T", client="chat", provider="gemini", stream=False, verdict=verdict, differences=differences
     )
 
@@ -26,18 +33,18 @@ def test_the_page_says_what_the_results_say() -> None:
     """Else `toolwire conformance --compare docs/conformance/*.json --markdown docs/conformance.md` makes it anew."""
     files = sorted((DOCS / "conformance").iterdir())
     assert {file.stem for file in files} <= TARGETS.keys()
-    assert (DOCS / "conformance.md").read_text() == compared([saved.read(file) for file in files])
+    assert (DOCS / "conformance.md").read_text() == write_comparison_page([reports.read_result(file) for file in files])
 
 
 def test_a_result_reads_back(tmp_path: Path) -> None:
     plays = (play("001", "wrong", "a", "b"), play("002", "pass"))
-    result = Result(gateway=Gateway("x", "X", "1"), suite="0", command="c", plays=plays)
+    result = RunResult(gateway=TestedGateway("x", "X", "1"), suite="0", command="c", plays=plays)
     file = tmp_path / "x.json"
-    file.write_bytes(saved.written(result))
-    assert saved.read(file) == result
+    file.write_bytes(reports.write_result(result))
+    assert reports.read_result(file) == result
     file.write_text("{")
-    with pytest.raises(saved.Unreadable):
-        saved.read(file)
+    with pytest.raises(reports.UnreadableResult):
+        reports.read_result(file)
 
 
 @pytest.mark.parametrize(
@@ -51,13 +58,13 @@ def test_a_result_reads_back(tmp_path: Path) -> None:
     ],
 )
 def test_what_every_run_makes_anew_is_left_out(line: str, kept: str) -> None:
-    assert settled(play("001", "wrong", line)).differences == (kept,)
+    assert normalise_play(play("001", "wrong", line)).differences == (kept,)
 
 
 def test_changes() -> None:
     before = [play("1", "pass"), play("2", "wrong"), play("3", "unsupported"), play("4", "pass"), play("5", "pass")]
     now = [play("1", "wrong"), play("2", "pass"), play("3", "pass"), play("4", "pass"), play("6", "wrong")]
-    worse, better = changes(before, now)
+    worse, better = compare_plays(before, now)
     assert [one.id for one in worse] == ["1"]
     assert [one.id for one in better] == ["2", "3"]
 
@@ -76,11 +83,13 @@ SHARES: list[tuple[list[Verdict], str, str]] = [
 @pytest.mark.parametrize(("verdicts", "said", "marked"), SHARES)
 def test_shares_and_marks(verdicts: list[Verdict], said: str, marked: str) -> None:
     plays = [play("001", verdict) for verdict in verdicts]
-    assert share(plays) == said
-    assert mark(plays) == marked
+    assert pass_share(plays) == said
+    assert case_mark(plays) == marked
 
 
 def test_the_square() -> None:
-    rows = square([play("grid:chat>gemini:text", "pass"), play("grid:chat>gemini:call", "wrong"), play("001", "pass")])
+    rows = grid_rows(
+        [play("grid:chat>gemini:text", "pass"), play("grid:chat>gemini:call", "wrong"), play("001", "pass")]
+    )
     assert rows[0] == ["client \\ provider", "chat", "responses", "anthropic", "gemini"]
     assert rows[1] == ["chat", "·", "·", "·", "1/2"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from material import CORPUS, needs_corpus
-from toolwire.conformance.strict import complaints
+from toolwire.conformance.strict import find_violations
 
 Object = dict[str, Any]
 SAMPLES = Path(__file__).parents[1] / "samples"
@@ -309,7 +309,7 @@ BAD = [
     ("protocol", "model", "body", "piece"), BAD, ids=[f"{n}-{row[0]}-{row[3]}" for n, row in enumerate(BAD)]
 )
 def test_fires(protocol: str, model: str, body: Object, piece: str) -> None:
-    said = complaints(protocol, body, model)
+    said = find_violations(protocol, body, model)
     assert any(piece in line for line in said), said
 
 
@@ -330,17 +330,17 @@ GOOD = [
 
 @pytest.mark.parametrize(("protocol", "model", "body"), GOOD)
 def test_is_silent(protocol: str, model: str, body: Object) -> None:
-    assert complaints(protocol, body, model) == []
+    assert find_violations(protocol, body, model) == []
 
 
 def test_a_body_that_is_no_object() -> None:
-    assert complaints("gemini", [1]) == ["the body is no JSON object"]
+    assert find_violations("gemini", [1]) == ["the body is no JSON object"]
 
 
 @pytest.mark.parametrize("file", sorted((SAMPLES / "requests").glob("*.json")), ids=lambda file: file.stem)
 def test_is_silent_on_the_samples(file: Path) -> None:
     protocol = "openai-chat" if file.stem.startswith("chat") else "openai-responses"
-    assert complaints(protocol, json.loads(file.read_text("utf-8"))) == []
+    assert find_violations(protocol, json.loads(file.read_text("utf-8"))) == []
 
 
 VENDORS = {
@@ -364,7 +364,7 @@ def recorded(folder: str) -> Iterator[tuple[str, Object]]:
 def test_is_silent_on_recorded_requests(folder: str) -> None:
     said = {}
     for name, exchange in recorded(folder):
-        lines = complaints(folder, exchange["request"], exchange.get("model") or "")
+        lines = find_violations(folder, exchange["request"], exchange.get("model") or "")
         if exchange["host"] == "aiplatform.googleapis.com":  # there the flag is not asked for
             lines = [line for line in lines if "include_server_side_tool_invocations" not in line]
         if lines:

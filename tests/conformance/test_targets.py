@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from toolwire.conformance.dialects import DIALECTS
-from toolwire.conformance.suite import all_cases, models
-from toolwire.conformance.targets import TARGETS, NotInstalled, Route, Sources, Target
-from toolwire.conformance.targets.starting import started
+from toolwire.conformance.peers import PEERS
+from toolwire.conformance.suite import asked_models, load_all_cases
+from toolwire.conformance.targets import TARGETS, NotInstalled, ProgramFolders, Route, Target
+from toolwire.conformance.targets.target import start_target
 
 ORIGIN = "http://127.0.0.1:9000"
 ASKED = [("openai-chat", "gpt-5.5"), ("openai-chat", "deepseek-chat"), ("openai-responses", "gpt-5.5"), ("gemini", "g")]
@@ -25,7 +25,7 @@ PORTKEY = "@portkey-ai/gateway"
 
 def written(name: str, folder: Path, asked: list[tuple[str, str]]) -> tuple[list[str], Any]:
     """The command line, and the configuration as the gateway reads it."""
-    command = [*TARGETS[name].command(8000, ORIGIN, folder, asked)]
+    command = [*TARGETS[name].make_command(8000, ORIGIN, folder, asked)]
     (file,) = folder.iterdir()
     return [word.replace(str(file), file.name) for word in command], json.loads(file.read_text())
 
@@ -58,8 +58,8 @@ def test_rosetta_is_told_of_every_model(tmp_path: Path) -> None:
 
 def test_portkey_is_told_by_every_request(tmp_path: Path) -> None:
     target = TARGETS["portkey"]
-    assert [*target.command(8000, ORIGIN, tmp_path, ASKED)] == ["gateway", "--port=8000", "--headless"]
-    route = target.route("openai-chat", "anthropic", "claude-opus-5-5", ORIGIN)
+    assert [*target.make_command(8000, ORIGIN, tmp_path, ASKED)] == ["gateway", "--port=8000", "--headless"]
+    route = target.find_route("openai-chat", "anthropic", "claude-opus-5-5", ORIGIN)
     assert isinstance(route, Route)
     assert (route.model, json.loads(route.headers["x-portkey-config"])) == (
         "claude-opus-5-5",
@@ -74,7 +74,7 @@ def test_portkey_is_told_by_every_request(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_every_pair_has_a_route_or_a_reason(name: str) -> None:
-    ways = [TARGETS[name].route(*pair, "gpt-5.5", ORIGIN) for pair in product(DIALECTS, repeat=2)]
+    ways = [TARGETS[name].find_route(*pair, "gpt-5.5", ORIGIN) for pair in product(PEERS, repeat=2)]
     reasons = [way for way in ways if isinstance(way, str)]
     assert all(" " in reason and "\n" not in reason for reason in reasons)
     assert len(reasons) == (11 if name == "portkey" else 0)
@@ -82,10 +82,10 @@ def test_every_pair_has_a_route_or_a_reason(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["litellm", "llm-rosetta"])
 def test_every_model_that_is_asked_is_there(name: str, tmp_path: Path) -> None:
-    asked = models(all_cases())
+    asked = asked_models(load_all_cases())
     _, config = written(name, tmp_path, asked)
     known = [one["model_name"] for one in config["model_list"]] if name == "litellm" else list(config["models"])
-    routes = [TARGETS[name].route("anthropic", *pair, ORIGIN) for pair in asked]
+    routes = [TARGETS[name].find_route("anthropic", *pair, ORIGIN) for pair in asked]
     assert known == [route.model for route in routes if isinstance(route, Route)]
     assert len(set(known)) == len(asked) > 10
 
@@ -100,22 +100,22 @@ def test_what_is_not_installed_says_how(name: str, tmp_path: Path) -> None:
     assert "make conformance" in hint
 
 
-def program(folder: Path, package: dict[str, str]) -> Sources:
+def program(folder: Path, package: dict[str, str]) -> ProgramFolders:
     """A program `gateway` that belongs to a package."""
     (folder / "package.json").write_text(json.dumps(package))
     file = folder / "gateway"
     file.write_text("#!/bin/sh\n")
     file.chmod(0o755)
-    return Sources((folder,))
+    return ProgramFolders((folder,))
 
 
 def test_portkey_says_its_version_by_its_package(tmp_path: Path) -> None:
-    assert TARGETS["portkey"].version(program(tmp_path, {"name": PORTKEY, "version": "1.2.3"})) == "1.2.3"
+    assert TARGETS["portkey"].read_version(program(tmp_path, {"name": PORTKEY, "version": "1.2.3"})) == "1.2.3"
 
 
 def test_another_program_named_gateway_is_not_portkey(tmp_path: Path) -> None:
     with pytest.raises(NotInstalled, match=PORTKEY):
-        TARGETS["portkey"].version(program(tmp_path, {"name": "another", "version": "1.2.3"}))
+        TARGETS["portkey"].read_version(program(tmp_path, {"name": "another", "version": "1.2.3"}))
 
 
 TELLS_ITS_ENVIRONMENT = """
@@ -134,13 +134,13 @@ def test_a_gateway_finds_nothing_of_the_user(monkeypatch: pytest.MonkeyPatch) ->
     target = Target(
         name="plain",
         title="Plain",
-        install="",
-        version=lambda _: "1",
-        command=lambda port, *_: [sys.executable, "-c", TELLS_ITS_ENVIRONMENT, str(port)],
-        route=lambda *_: "nowhere",
+        install_hint="",
+        read_version=lambda _: "1",
+        make_command=lambda port, *_: [sys.executable, "-c", TELLS_ITS_ENVIRONMENT, str(port)],
+        find_route=lambda *_: "nowhere",
         environment={"A_SWITCH": "on"},
     )
-    with started(target, ORIGIN, [], Sources()) as url, urllib.request.urlopen(url) as answer:
+    with start_target(target, ORIGIN, [], ProgramFolders()) as url, urllib.request.urlopen(url) as answer:
         seen = json.loads(answer.read())
     assert "SOME_API_KEY" not in seen
     assert seen["A_SWITCH"] == "on"

@@ -16,7 +16,7 @@ from gateway.clients import CITY, KEY, PATIENCE, TOOLS
 from gateway.conftest import MODELS, configuration, named, served
 from gateway.provider import Provider, Received, Talk
 from gateway.wire import Got, ask
-from toolwire.conformance.frames import compact
+from toolwire.conformance.wire_encoding import encode_json
 
 MODEL = {protocol: f"m-{named(protocol)}" for protocol in MODELS}
 THINKS = {**MODEL, "openai-chat": "chat/deepseek-reasoner"}
@@ -52,7 +52,7 @@ class Client:
             return events.get_final_response()
 
     def raw(self, method: str, path: str, body: Any = None, root: str = "/v1") -> Got:
-        data = body if isinstance(body, bytes) else b"" if body is None else compact(body).encode()
+        data = body if isinstance(body, bytes) else b"" if body is None else encode_json(body).encode()
         return ask(self._port, method, f"{root}{path}", data, self._headers)
 
     def close(self) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import uvloop
 
-from toolwire.gateway.settings.config import Deadlines
-from toolwire.gateway.upstream.client import Address, Answer, Client, Fault
+from toolwire.gateway.config.config import Deadlines
+from toolwire.gateway.upstream.client import Address, HttpResponse, TransportError, UpstreamClient
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
@@ -110,29 +110,29 @@ async def provider(
 
 
 @asynccontextmanager
-async def client(**deadlines: float) -> AsyncIterator[Client]:
-    made = Client(Deadlines(**deadlines))
+async def client(**deadlines: float) -> AsyncIterator[UpstreamClient]:
+    made = UpstreamClient(Deadlines(**deadlines))
     try:
         yield made
     finally:
         await made.close()
 
 
-async def asked(made: Client, address: Address, body: bytes = b"{}") -> Answer:
-    answer = await made.send(address, "POST", PATH, [("content-type", "application/json")], body)
-    assert isinstance(answer, Answer), answer
+async def asked(made: UpstreamClient, address: Address, body: bytes = b"{}") -> HttpResponse:
+    answer = await made.send_request(address, "POST", PATH, [("content-type", "application/json")], body)
+    assert isinstance(answer, HttpResponse), answer
     return answer
 
 
-async def refused(made: Client, address: Address, body: bytes = b"{}") -> Fault:
-    fault = await made.send(address, "POST", PATH, [], body)
-    assert isinstance(fault, Fault), fault
+async def refused(made: UpstreamClient, address: Address, body: bytes = b"{}") -> TransportError:
+    fault = await made.send_request(address, "POST", PATH, [], body)
+    assert isinstance(fault, TransportError), fault
     return fault
 
 
-async def drained(answer: Answer) -> list[bytes | Fault]:
+async def drained(answer: HttpResponse) -> list[bytes | TransportError]:
     """All chunks up to the end or the fault, which stands last."""
-    chunks: list[bytes | Fault] = []
-    while (chunk := await answer.chunk()) and not isinstance(chunk, Fault):
+    chunks: list[bytes | TransportError] = []
+    while (chunk := await answer.read_chunk()) and not isinstance(chunk, TransportError):
         chunks.append(chunk)
     return [*chunks, chunk] if chunk else chunks

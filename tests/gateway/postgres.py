@@ -21,8 +21,8 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from toolwire.gateway.store.postgres import Postgres
-from toolwire.gateway.store.record import Store
+from toolwire.gateway.store.postgres import PostgresStore
+from toolwire.gateway.store.store import Store
 
 UNPRIVILEGED = "nobody"
 """Who runs the server when the tests run as root, which PostgreSQL refuses to be."""
@@ -152,4 +152,4 @@ def schema_of(folder: Path) -> str:
 
 def postgres(folder: Path, **settings: Any) -> Store:
     """The store of a folder, for the laws that hold for all stores."""
-    return Postgres(server().fresh(schema_of(folder)), **settings)
+    return PostgresStore(server().fresh(schema_of(folder)), **settings)

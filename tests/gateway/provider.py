@@ -21,9 +21,9 @@ from typing import Any, Literal
 
 from gateway.notary import Notary
 from gateway.offered import Called, NotOffered, Use, called
-from toolwire.conformance.dialects import DIALECTS
-from toolwire.conformance.frames import compact, frame_text
-from toolwire.conformance.strict import complaints
+from toolwire.conformance.peers import PEERS
+from toolwire.conformance.strict import find_violations
+from toolwire.conformance.wire_encoding import encode_json, write_frame
 
 PROTOCOLS = ("openai-chat", "openai-responses", "anthropic", "gemini")
 KEYS = {protocol: f"key-of-the-{protocol}-account" for protocol in PROTOCOLS}
@@ -113,7 +113,7 @@ class Received:
     @property
     def text(self) -> str:
         """The body with every character as itself, however the client spelled it."""
-        return compact(self.body)
+        return encode_json(self.body)
 
 
 @dataclass
@@ -147,7 +147,11 @@ def _chat(says: Says, ids: list[str]) -> dict[str, Any]:
         message["tool_calls"] = [
             {"id": f"call.{id}:0", "type": "custom", "custom": {"name": name, "input": arguments}}
             if isinstance(arguments, str)
-            else {"id": f"call.{id}:0", "type": "function", "function": {"name": name, "arguments": compact(arguments)}}
+            else {
+                "id": f"call.{id}:0",
+                "type": "function",
+                "function": {"name": name, "arguments": encode_json(arguments)},
+            }
             for id, (name, arguments) in zip(ids, says.calls, strict=True)
         ]
     return {"choices": [{"message": message, "finish_reason": _ended(says, "length", "tool_calls", "stop")}]}
@@ -179,14 +183,14 @@ def _item(id: str, call: tuple[str, Any] | Called) -> dict[str, Any]:
     """A call as an item: its kind, and its namespace in a field of its own, are those of the declaration."""
     same = {"status": "completed", "call_id": f"call_{id}"}
     if isinstance(call, tuple):
-        return {"id": f"fc_{id}", "type": "function_call", **same, "name": call[0], "arguments": compact(call[1])}
+        return {"id": f"fc_{id}", "type": "function_call", **same, "name": call[0], "arguments": encode_json(call[1])}
     tool, arguments = call.tool, call.arguments
     named = {"name": tool.name, **({"namespace": tool.namespace} if tool.namespace else {})}
     if tool.kind == "custom":
         return {"id": f"ctc_{id}", "type": "custom_tool_call", **same, **named, "input": arguments}
     if tool.kind == "tool_search":
         return {"id": f"tsc_{id}", "type": "tool_search_call", **same, "execution": "client", "arguments": arguments}
-    return {"id": f"fc_{id}", "type": "function_call", **same, **named, "arguments": compact(arguments)}
+    return {"id": f"fc_{id}", "type": "function_call", **same, **named, "arguments": encode_json(arguments)}
 
 
 def _messages(says: Says, ids: list[str]) -> dict[str, Any]:
@@ -323,11 +327,11 @@ def _broken(protocol: str, model: str, number: int, step: Step) -> str:
             message = f"{message} Please try again in {step.wait}s."
         code = (step.fails and code) or "server_error"
         failed = {"status": "failed", "error": {"code": code, "message": message}, "usage": None}
-        response = DIALECTS[protocol].complete(failed, model)
-        return frame_text(
+        response = PEERS[protocol].complete_answer(failed, model)
+        return write_frame(
             "response.failed", {"type": "response.failed", "sequence_number": number, "response": response}
         )
-    return frame_text("error" if protocol == "anthropic" else None, body)
+    return write_frame("error" if protocol == "anthropic" else None, body)
 
 
 # --- the server ------------------------------------------------------------------------------------------------------
@@ -394,7 +398,7 @@ class _Handler(BaseHTTPRequestHandler):
         raw = self.rfile.read(int(self.headers.get("content-length", 0)))
         asked = self._read(raw.decode())
         if asked is None:
-            self._send(404, compact({"error": {"message": f"no such path: {self.path}"}}))
+            self._send(404, encode_json({"error": {"message": f"no such path: {self.path}"}}))
             return
         wrong = _wrong_head(asked)
         if wrong:
@@ -407,13 +411,13 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if self._counts:
             talk.counted.append(asked)
-            self._send(200, compact({"totalTokens" if asked.protocol == "gemini" else "input_tokens": TOKENS}))
+            self._send(200, encode_json({"totalTokens" if asked.protocol == "gemini" else "input_tokens": TOKENS}))
             return
         beside = talk.aside(asked)
         (talk.asked if beside is None else talk.asides).append(asked)
         if len(talk.asked) + len(talk.asides) > talk.limit:
             talk.looped()
-        talk.refused += complaints(asked.protocol, asked.body, asked.model)
+        talk.refused += find_violations(asked.protocol, asked.body, asked.model)
         if talk.notary and not talk.refused and beside is None:
             talk.refused += talk.notary.complaints(asked.account, asked.protocol, asked.model, asked.body)
         if talk.refused:
@@ -449,7 +453,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _refuse(self, asked: Received, status: int, message: str) -> None:
         kind = REFUSED[status].get(asked.protocol, "invalid_request_error")
-        self._send(status, compact(refusal(asked.protocol, status, kind, None, message)))
+        self._send(status, encode_json(refusal(asked.protocol, status, kind, None, message)))
 
     def _play(self, talk: Talk, asked: Received, step: Step) -> None:
         try:
@@ -468,23 +472,23 @@ class _Handler(BaseHTTPRequestHandler):
         if step.fails and not step.breaks:
             status, kind, code, message = FAULTS[step.fails][asked.protocol]
             waits = {"retry-after": str(step.wait)} if step.fails == "rate" and asked.protocol != "gemini" else {}
-            self._send(status, compact(refusal(asked.protocol, status, kind, code, message, step.wait)), waits)
+            self._send(status, encode_json(refusal(asked.protocol, status, kind, code, message, step.wait)), waits)
             return
         number = f"{talk.mark[3:-2]}x{len(talk.asked)}"
         says = step.says(asked) if callable(step.says) else step.says
         ids = [f"{number}x{at}" for at in range(len(says.calls))] or [number]
-        dialect = DIALECTS[asked.protocol]
+        dialect = PEERS[asked.protocol]
         calls = _native(asked, says)
         said = ANSWERS[asked.protocol](replace(says, calls=calls), ids)
-        body = dialect.complete(_compacted(number) if _wants_summary(asked) else said, asked.model)
+        body = dialect.complete_answer(_compacted(number) if _wants_summary(asked) else said, asked.model)
         if asked.protocol == "openai-responses":
             body |= {"store": asked.body.get("store") is not False, "metadata": asked.body.get("metadata") or {}}
         if talk.notary:
             talk.notary.sign(asked.account, asked.protocol, asked.model, asked.body, body)
         if asked.stream:
-            self._stream(dialect.stream(body), asked, step, number)
+            self._stream(dialect.write_stream(body), asked, step, number)
         else:
-            self._send(200, _named(asked, compact(body), number), cut=step.breaks == "cut")
+            self._send(200, _named(asked, encode_json(body), number), cut=step.breaks == "cut")
 
     def _send(self, status: int, body: str, headers: Mapping[str, str] | None = None, cut: bool = False) -> None:
         data = body.encode()

@@ -11,9 +11,9 @@ from typing import Any
 
 import uvloop
 
-from toolwire.gateway.accepted import Connection
-from toolwire.gateway.incoming import Incoming
-from toolwire.gateway.server import Server
+from toolwire.gateway.server.client_request import ClientRequest
+from toolwire.gateway.server.connection import ClientConnection
+from toolwire.gateway.server.server import HttpServer
 
 PATIENCE = 20.0
 """Seconds after which something that was waited for will not come any more."""
@@ -36,17 +36,17 @@ def run(name: str, test: Callable[[], Coroutine[Any, Any, None]]) -> None:
         runner.run(timed())
 
 
-async def echo(incoming: Incoming) -> None:
+async def echo(incoming: ClientRequest) -> None:
     """Says what it got."""
-    body = await incoming.read(LIMIT)
+    body = await incoming.read_raw_body(LIMIT)
     if body is None:
-        await incoming.start(413, {"content-length": "5"})
-        await incoming.write(b"large", more=False)
+        await incoming.start_response(413, {"content-length": "5"})
+        await incoming.send_body(b"large", more=False)
         return
     query = f"?{incoming.query}" if incoming.query else ""
     out = f"{incoming.method} {incoming.path}{query} ".encode() + body
-    await incoming.start(200, {"content-length": str(len(out))})
-    await incoming.write(out, more=False)
+    await incoming.start_response(200, {"content-length": str(len(out))})
+    await incoming.send_body(out, more=False)
 
 
 def line(status: int) -> bytes:
@@ -142,22 +142,22 @@ async def become(true: Callable[[], object]) -> None:
 class House:
     """A server on a port of its own."""
 
-    def __init__(self, handle: Callable[[Incoming], Coroutine[Any, Any, None]]) -> None:
+    def __init__(self, handle: Callable[[ClientRequest], Coroutine[Any, Any, None]]) -> None:
         self.loop = asyncio.get_running_loop()
         self.noise: list[dict[str, Any]] = []
         self.loop.set_exception_handler(lambda _loop, context: self.noise.append(context))
         self.faults: list[BaseException] = []
-        self.server = Server(handle, self._broken)
+        self.server = HttpServer(handle, self._broken)
         self.bound = socket.create_server(("127.0.0.1", 0))
         self.bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.bound.setblocking(False)
         self._talks: list[Talk] = []
         self.port: int = self.bound.getsockname()[1]
 
-    async def _broken(self, incoming: Incoming, error: BaseException) -> None:
+    async def _broken(self, incoming: ClientRequest, error: BaseException) -> None:
         self.faults.append(error)
-        await incoming.start(500, {"content-length": "6"})
-        await incoming.write(b"broken", more=False)
+        await incoming.start_response(500, {"content-length": "6"})
+        await incoming.send_body(b"broken", more=False)
 
     def talk(self, *, small: bool = False) -> Talk:
         made = Talk(self.port, small=small)
@@ -168,7 +168,7 @@ class House:
         for talk in self._talks:
             talk.leave()
 
-    async def connected(self) -> Connection:
+    async def connected(self) -> ClientConnection:
         """The server's side of the only connection."""
         await become(lambda: self.server.connections)
         (connection,) = self.server.connections
@@ -192,7 +192,7 @@ class House:
 
 
 @asynccontextmanager
-async def house(handle: Callable[[Incoming], Coroutine[Any, Any, None]] = echo) -> AsyncIterator[House]:
+async def house(handle: Callable[[ClientRequest], Coroutine[Any, Any, None]] = echo) -> AsyncIterator[House]:
     """Nothing may be left of its connections and tasks at the end, and nothing have been said on stderr."""
     made = House(handle)
     await made.server.listen(made.bound, 128)
@@ -211,10 +211,12 @@ async def house(handle: Callable[[Incoming], Coroutine[Any, Any, None]] = echo) 
     assert made.faults == []
 
 
-def by_path(table: dict[str, Callable[[Incoming], Awaitable[None]]]) -> Callable[[Incoming], Coroutine[Any, Any, None]]:
+def by_path(
+    table: dict[str, Callable[[ClientRequest], Awaitable[None]]],
+) -> Callable[[ClientRequest], Coroutine[Any, Any, None]]:
     """A handler for every path, and `echo` for the others."""
 
-    async def handle(incoming: Incoming) -> None:
+    async def handle(incoming: ClientRequest) -> None:
         await table.get(incoming.path, echo)(incoming)
 
     return handle

@@ -10,30 +10,32 @@ from typing import Any
 from gateway.conftest import named, served
 from gateway.provider import PROTOCOLS
 from toolwire.conformance.case import read_case
-from toolwire.conformance.over_http import OverHttp
-from toolwire.conformance.player import play
-from toolwire.conformance.stage import Stage
+from toolwire.conformance.player import play_case
+from toolwire.conformance.scripted_provider import ProviderServer
 from toolwire.conformance.targets import Route
+from toolwire.conformance.transports import HttpTransport
 
 Object = dict[str, Any]
 
 
 @contextmanager
-def staged(folder: Path) -> Iterator[OverHttp]:
+def staged(folder: Path) -> Iterator[HttpTransport]:
     """A gateway that tries nothing twice and keeps nothing, with a provider of every protocol."""
-    stage = Stage()
+    stage = ProviderServer()
     lines = ['[server]\nretries = 0\nrest_after = 1000000\nlog = "none"\n[store]\nurl = "none"']
     for protocol in PROTOCOLS:
         lines.append(f'[providers.p-{named(protocol)}]\nprotocols = ["{protocol}"]\nbase_url = "{stage.origin}"')
     file = folder / "toolwire.toml"
     file.write_text("\n".join(lines))
     with served(file) as url:
-        yield OverHttp(url, stage, lambda client, provider, model: Route(f"p-{named(provider)}/{model}"))
+        yield HttpTransport(url, stage, lambda client, provider, model: Route(f"p-{named(provider)}/{model}"))
     stage.close()
 
 
-def differences(client: Object, provider: str, exchanges: list[Object], sees: Object, through: OverHttp) -> list[str]:
+def differences(
+    client: Object, provider: str, exchanges: list[Object], sees: Object, through: HttpTransport
+) -> list[str]:
     """Play one conversation; what was not as it should be."""
     body = {"client": client, "provider": {"protocol": provider, "exchanges": exchanges}, "client_sees": sees}
     [case] = read_case({"id": 1, "title": "T", "source": ["x/y#1"], **body})
-    return list(play(case, through).differences)
+    return list(play_case(case, through).differences)

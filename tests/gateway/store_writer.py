@@ -11,8 +11,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from toolwire.gateway.store.record import Entry
-from toolwire.gateway.store.sqlite import Sqlite
+from toolwire.gateway.store.sqlite import SqliteStore
+from toolwire.gateway.store.store import Entry
 
 WRITERS = 4
 
@@ -22,7 +22,7 @@ def body(id: str) -> bytes:
     return id.encode() * (1 + 4000 * (len(id) % 3))
 
 
-async def write(store: Sqlite, name: str, numbers: Iterator[int]) -> None:
+async def write(store: SqliteStore, name: str, numbers: Iterator[int]) -> None:
     for number in numbers:
         id = f"{name}{'-' * (number % 3)}{number}"
         pair = [Entry(owner="", kind=kind, id=id, body=body(id)) for kind in ("one", "two")]
@@ -33,7 +33,7 @@ async def write(store: Sqlite, name: str, numbers: Iterator[int]) -> None:
 
 
 async def main(file: str, name: str, count: str) -> None:
-    store = Sqlite(Path(file))
+    store = SqliteStore(Path(file))
     numbers = iter(range(int(count))) if int(count) else itertools.count()
     await asyncio.gather(*(write(store, name, numbers) for _ in range(WRITERS)))
     await store.close()

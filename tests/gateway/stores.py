@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypedDict, Unpack
 
-from toolwire.gateway.store.record import Store
-from toolwire.gateway.store.sealed import Sealed
-from toolwire.gateway.store.sqlite import Sqlite
+from toolwire.gateway.store.encrypted_store import EncryptedStore
+from toolwire.gateway.store.sqlite import SqliteStore
+from toolwire.gateway.store.store import Store
 
 
 class Settings(TypedDict, total=False):
@@ -21,7 +21,7 @@ class Settings(TypedDict, total=False):
 
 
 def _sqlite(folder: Path, **settings: Unpack[Settings]) -> Store:
-    return Sqlite(folder / "state" / "store.db", **settings)
+    return SqliteStore(folder / "state" / "store.db", **settings)
 
 
 def _postgres(folder: Path, **settings: Unpack[Settings]) -> Store:
@@ -50,7 +50,7 @@ async def opened(
     backend: str, folder: Path, *, keys: tuple[str, ...] = (), **settings: Unpack[Settings]
 ) -> AsyncIterator[Store]:
     """A store of this kind, as the gateway has it (with the door of encryption before it), closed at the end."""
-    store = Sealed(MAKERS[backend](folder, **settings), keys, "STORE_KEY")
+    store = EncryptedStore(MAKERS[backend](folder, **settings), keys, "STORE_KEY")
     try:
         yield store
     finally:

@@ -36,7 +36,7 @@ from gateway.wire import (
     text_of,
     whole,
 )
-from toolwire.conformance.frames import compact
+from toolwire.conformance.wire_encoding import encode_json
 from toolwire.gateway import app
 
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
@@ -78,7 +78,7 @@ SHOWN = {
 
 def _asked(served: Served, client: str, model: str, headers: Mapping[str, str], query: str = "") -> Any:
     path = path_of(client, model, False)
-    body = compact(request_of(client, model, False)).encode()
+    body = encode_json(request_of(client, model, False)).encode()
     return ask(served.port, "POST", f"{path}?{query}" if query else path, body, headers)
 
 
@@ -188,7 +188,7 @@ def _drive(
             "client": client,
             "extensions": {"websocket.http.response": {}},
         }
-        body = compact(request_of("anthropic", "loopback", False)).encode()
+        body = encode_json(request_of("anthropic", "loopback", False)).encode()
 
         async def receive() -> dict[str, Any]:
             return {"type": "http.request", "body": body}
@@ -269,7 +269,7 @@ def test_pages_of_others_are_refused(open_: Served, origin: str, status: int) ->
 
 def _again(line: Line, model: str, key: str) -> int:
     """One more request with the same head, but for the length of its body."""
-    body = compact(request_of("openai-chat", model, False, user="u" * len(key))).encode()
+    body = encode_json(request_of("openai-chat", model, False, user="u" * len(key))).encode()
     line.send("POST", path_of("openai-chat", model, False), body, {"authorization": f"Bearer {key}"})
     response = line.start()
     response.read()
@@ -283,15 +283,15 @@ def test_what_is_known_of_a_head_ends_with_its_configuration(tmp_path: Path) -> 
         before = file.read_text()
         assert [_again(line, scene.model, CLIENT_KEY) for _ in range(3)] == [200] * 3
         file.write_text(before.replace(PROVIDER_KEY, "sk-another-0123456789"))
-        served.gateway.refresh(True)
+        served.gateway.reload_config(True)
         assert [_again(line, scene.model, CLIENT_KEY) for _ in range(3)] == [200] * 3
         shown = [asked.headers["authorization"] for asked in scene.asked]
         assert shown == [f"Bearer {PROVIDER_KEY}"] * 3 + ["Bearer sk-another-0123456789"] * 3
         file.write_text(before.replace(hashlib.sha256(CLIENT_KEY.encode()).hexdigest(), "0" * 64))
-        served.gateway.refresh(True)
+        served.gateway.reload_config(True)
         assert [_again(line, scene.model, CLIENT_KEY) for _ in range(3)] == [401] * 3
         file.write_text(before)
-        served.gateway.refresh(True)
+        served.gateway.reload_config(True)
         assert [_again(line, scene.model, CLIENT_KEY) for _ in range(2)] == [200] * 2
         line.connection.close()
     assert len({asked.headers["x-request-id"] for asked in scene.asked}) == len(scene.asked) == 8
@@ -391,7 +391,7 @@ def test_an_indecent_id_is_replaced(open_: Served, given: str) -> None:
         open_.port,
         "POST",
         "/v1/messages",
-        compact(request_of("anthropic", scene.model, False)).encode(),
+        encode_json(request_of("anthropic", scene.model, False)).encode(),
         {"x-request-id": given.encode().decode("latin-1")},
     )
     assert got.headers["x-request-id"] != given
@@ -486,7 +486,7 @@ def test_a_providers_key_stays_with_its_host(open_: Served) -> None:
         where = f"http://127.0.0.1:{elsewhere.getsockname()[1]}/v1/messages"
         scene = open_.scene("anthropic", answer(307, b"", location=where))
         for path, seen in (("/v1/messages", 502), ("/v1/messages/batches", 307)):
-            body = compact(request_of("anthropic", scene.model, False)).encode()
+            body = encode_json(request_of("anthropic", scene.model, False)).encode()
             got = ask(open_.port, "POST", path, body)
             assert got.status == seen
         elsewhere.setblocking(False)

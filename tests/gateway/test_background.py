@@ -27,7 +27,7 @@ from gateway.kept import (
 from gateway.provider import BUSY, PROTOCOLS, RATE, Hold, Provider, Says, Step
 from gateway.test_pairs import FIRST_PIECE
 from gateway.wire import Line
-from toolwire.conformance.dialects import DIALECTS
+from toolwire.conformance.peers import PEERS
 
 EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)
 STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
@@ -262,8 +262,8 @@ def test_its_stream_is_the_same_each_time(client: Client, provider: Provider, ta
     talk = provider.script(Says(WORDS, (PARIS,), "Paris, then."))
     sent = {"model": MODEL[target], "input": talk.mark, "background": True, "stream": True, "tools": FUNCTIONS}
     got = client.raw("POST", "/responses", sent)
-    folded = DIALECTS["openai-responses"].fold(got.frames)
-    assert folded.complaints == ()
+    folded = PEERS["openai-responses"].fold_stream(got.frames)
+    assert folded.violations == ()
     assert (folded.body["status"], folded.body["background"]) == ("completed", True)
     id = folded.body["id"]
     assert client.raw("GET", f"/responses/{id}").json() == folded.body
@@ -328,8 +328,8 @@ def test_one_that_was_begun_without_a_stream_may_be_read_as_one(
     talk = provider.script(Says(WORDS, (PARIS,)))
     done = ended(client, begun(client, MODEL[target], talk.mark, tools=FUNCTIONS).id)
     got = client.raw("GET", f"/responses/{done.id}?stream=true")
-    folded = DIALECTS["openai-responses"].fold(got.frames)
-    assert (folded.complaints, folded.body["id"], texts_of(spoken(folded.body["output"]))) == (
+    folded = PEERS["openai-responses"].fold_stream(got.frames)
+    assert (folded.violations, folded.body["id"], texts_of(spoken(folded.body["output"]))) == (
         (), done.id, [WORDS, calls_of(done)[0].arguments],
     )  # fmt: skip
 

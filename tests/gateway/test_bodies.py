@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from gateway.wire import CLIENTS, Line, Served, ask, error_of, path_of, request_of, stage, text_of, whole
-from toolwire.conformance.frames import compact
+from toolwire.conformance.wire_encoding import encode_json
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -41,7 +41,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.mark.parametrize(("client", "provider"), [("openai-responses", "openai-responses"), ("anthropic", "gemini")])
 def test_packed_requests_are_read(served: Served, client: str, provider: str, encoding: str) -> None:
     scene = served.scene(provider, whole(provider))
-    body = compact(request_of(client, scene.model, False)).encode()
+    body = encode_json(request_of(client, scene.model, False)).encode()
     got = ask(served.port, "POST", path_of(client, "", False), PACKED[encoding](body), {"content-encoding": encoding})
     assert (got.status, text_of(client, got, False)) == (200, "Hello there.")
     assert "content-encoding" not in scene.asked[0].headers
@@ -69,7 +69,7 @@ def test_bombs_are_too_large(served: Served, client: str, encoding: str) -> None
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "zstd", "gzip, zstd"])
 @pytest.mark.parametrize("client", CLIENTS)
 def test_what_is_not_packed_as_it_says(served: Served, client: str, encoding: str) -> None:
-    plain = compact(request_of(client, "m", False)).encode()
+    plain = encode_json(request_of(client, "m", False)).encode()
     path = path_of(client, "m", False)
     for body in (plain, PACKED[encoding](plain)[:-3]):
         got = ask(served.port, "POST", path, body, {"content-encoding": encoding})
@@ -109,7 +109,7 @@ def test_a_request_in_chunks_that_is_too_large(served: Served) -> None:
 
 def test_a_request_in_chunks(served: Served) -> None:
     scene = served.scene("anthropic", whole("anthropic"))
-    body = compact(request_of("anthropic", scene.model, False)).encode()
+    body = encode_json(request_of("anthropic", scene.model, False)).encode()
     line = Line(served.port)
     line.connection.request("POST", "/v1/messages", iter([body[:7], body[7:]]), {}, encode_chunked=True)
     assert line.start().status == 200
@@ -149,7 +149,7 @@ PLACES = {
 def test_what_is_wrong_is_told_with_its_place(served: Served, client: str) -> None:
     wrong, place = PLACES[client]
     model = "gemini/m" if client != "gemini" else "anthropic/m"
-    body = compact(request_of(client, model, False, **wrong)).encode()
+    body = encode_json(request_of(client, model, False, **wrong)).encode()
     got = ask(served.port, "POST", path_of(client, model, False), body)
     assert got.status == 400
     assert place in str(error_of(client, got))

@@ -11,15 +11,15 @@ import pytest
 from gateway.conftest import named, served
 from gateway.provider import PROTOCOLS
 from toolwire.conformance.case import Case, read_cases
-from toolwire.conformance.grid import grid
-from toolwire.conformance.over_http import OverHttp
-from toolwire.conformance.player import Answerer, Asked, Seen, play
-from toolwire.conformance.saved import read
-from toolwire.conformance.stage import Stage
+from toolwire.conformance.player import AnswerCall, ClientCall, ClientView, play_case
+from toolwire.conformance.reports import read_result
+from toolwire.conformance.scripted_provider import ProviderServer
+from toolwire.conformance.suite import make_grid_cases
 from toolwire.conformance.targets import Route
+from toolwire.conformance.transports import HttpTransport
 
 FOUND: dict[str, bool] = {}
-CASES = {case.id: case for case in (*grid(), *read_cases())}
+CASES = {case.id: case for case in (*make_grid_cases(), *read_cases())}
 UNREACHED = frozenset({"134"})
 """What neither the library nor this gateway does."""
 STATELESS = frozenset({"084:chat, without a store"})
@@ -40,8 +40,11 @@ RESERVED = 167
 class Through:
     """Carries the player's calls through a gateway, that which keeps things or the other one."""
 
-    def __init__(self, stage: Stage, keeping: str, stateless: str) -> None:
-        self._ways = {True: OverHttp(keeping, stage, self.route), False: OverHttp(stateless, stage, self.route)}
+    def __init__(self, stage: ProviderServer, keeping: str, stateless: str) -> None:
+        self._ways = {
+            True: HttpTransport(keeping, stage, self.route),
+            False: HttpTransport(stateless, stage, self.route),
+        }
         self.quirk = "p"
         self.kept = True
         self.reserved = False
@@ -51,13 +54,13 @@ class Through:
             return Route("reserved")
         return Route(f"{self.quirk}-{named(provider)}/{model or 'model'}")
 
-    def send(self, asked: Asked, answer: Answerer) -> Seen:
-        return self._ways[self.kept].send(asked, answer)
+    def send(self, asked: ClientCall, answer: AnswerCall) -> ClientView:
+        return self._ways[self.kept].send_call(asked, answer)
 
 
 @pytest.fixture(scope="module")
 def through(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Through]:
-    stage = Stage()
+    stage = ProviderServer()
     url = stage.origin
     lines = ['[server]\nretries = 0\nrest_after = 1000000\nlog = "none"']
     for protocol in PROTOCOLS:
@@ -73,7 +76,7 @@ def through(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Through]:
     with served(files[0]) as keeping, served(files[1]) as stateless:
         yield Through(stage, keeping, stateless)
     stage.close()
-    assert stage.strays == []
+    assert stage.unexpected_calls == []
 
 
 def _play(id: str) -> str:
@@ -89,7 +92,7 @@ def test_the_case_through_the_gateway(case: Case, through: Through) -> None:
     through.quirk = QUIRKS.get(_play(case.id)) or QUIRKS.get(case.id.partition(":")[0], "p") if quirky else "p"
     through.kept = _play(case.id) not in STATELESS
     through.reserved = case.number == RESERVED
-    outcome = play(case, through, anyway=True)
+    outcome = play_case(case, through, include_out_of_reach=True)
     FOUND[case.id] = outcome.passed
     assert outcome.passed, "\n".join(outcome.differences)
 
@@ -97,7 +100,8 @@ def test_the_case_through_the_gateway(case: Case, through: Through) -> None:
 def test_what_is_kept_of_a_run_is_still_so() -> None:
     """Else `toolwire conformance --target toolwire --json docs/conformance/toolwire.json` writes it anew."""
     kept = {
-        one.id: one.verdict for one in read(Path(__file__).parents[2] / "docs" / "conformance" / "toolwire.json").plays
+        one.id: one.verdict
+        for one in read_result(Path(__file__).parents[2] / "docs" / "conformance" / "toolwire.json").plays
     }
     assert FOUND
     assert kept.keys() == CASES.keys()

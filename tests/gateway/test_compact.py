@@ -27,7 +27,7 @@ from gateway.kept import (
 )
 from gateway.provider import PROTOCOLS, SEALS, Provider, Received, Says, Step, Talk
 from gateway.wire import Served, answer, ask, stage, streamed, whole
-from toolwire.conformance.frames import compact
+from toolwire.conformance.wire_encoding import encode_json
 
 STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)
@@ -260,11 +260,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def sent(served: Served, model: str, **more: Any) -> Any:
     body = {"model": model, "input": [{"role": "user", "content": "Hi"}], **more}
-    return ask(served.port, "POST", "/v1/responses/compact", compact(body).encode())
+    return ask(served.port, "POST", "/v1/responses/compact", encode_json(body).encode())
 
 
 def test_it_is_asked_first(served: Served) -> None:
-    scene = served.scene("openai-responses", answer(200, compact(OWN).encode()))
+    scene = served.scene("openai-responses", answer(200, encode_json(OWN).encode()))
     got = sent(served, scene.model, service_tier="flex", x_new=[1.50])
     assert (got.status, got.json()) == (200, OWN)
     (asked,) = scene.asked
@@ -276,7 +276,7 @@ def test_it_is_asked_first(served: Served) -> None:
 
 def test_what_it_refuses_is_refused(served: Served) -> None:
     error = {"error": {"message": "Too much.", "type": "invalid_request_error", "param": "input", "code": None}}
-    scene = served.scene("openai-responses", answer(400, compact(error).encode()))
+    scene = served.scene("openai-responses", answer(400, encode_json(error).encode()))
     got = sent(served, scene.model)
     assert (got.status, got.json()["error"]["message"]) == (400, "Too much.")
     assert len(scene.asked) == 1
@@ -294,7 +294,7 @@ def test_where_it_cannot_we_do(served: Served, status: int) -> None:
     envelope_of(got.json()["output"])
     assert [asked.target for asked in scene.asked] == ["/v1/responses/compact", "/v1/responses"]
     window = [*got.json()["output"], {"role": "user", "content": "And?"}]
-    body = compact({"model": scene.model, "input": window, "store": False}).encode()
+    body = encode_json({"model": scene.model, "input": window, "store": False}).encode()
     assert ask(served.port, "POST", "/v1/responses", body).status == 200
     told = scene.asked[2].json()["input"]
     assert SUMMARY in json.dumps(told, ensure_ascii=False)
@@ -314,7 +314,7 @@ def test_a_trigger_is_for_it(served: Served, stream: bool, ours: bool) -> None:
         window = [{"role": "user", "content": "Hi"}]
     scene = served.scene("openai-responses", play)
     body = {"model": scene.model, "input": [*window, {"type": "compaction_trigger"}], "store": False, "stream": stream}
-    got = ask(served.port, "POST", "/v1/responses", compact(body).encode())
+    got = ask(served.port, "POST", "/v1/responses", encode_json(body).encode())
     assert got.status == 200, got.data
     (asked,) = scene.asked
     if ours:

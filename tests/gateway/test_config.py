@@ -12,14 +12,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from toolwire.gateway.settings.addresses import completed, is_self, proxy_of
-from toolwire.gateway.settings.config import Config, Secret, Server
-from toolwire.gateway.settings.configfile import found, load
-from toolwire.gateway.settings.problems import Problem, Problems, said
-from toolwire.gateway.settings.providers import rows
-from toolwire.gateway.settings.reload import Live
-from toolwire.gateway.settings.toml_lines import Lines, Place
-from toolwire.protocols import ROOMS, room
+from toolwire.gateway.config.config import Config, Secret, ServerSettings
+from toolwire.gateway.config.load import LiveConfig, find_config_file, load_config
+from toolwire.gateway.config.problems import ConfigError, KeyPath, Problem, TomlLines, format_problem
+from toolwire.gateway.config.providers import known_servers
+from toolwire.gateway.config.urls import complete_base_url, is_own_address, proxy_from_environment
+from toolwire.protocols import CODECS, find_codec
 
 HASH = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 LAB = '[providers.lab]\nprotocols = ["openai-chat"]\nbase_url = "https://llm.example.com/v1"\n'
@@ -31,7 +29,7 @@ def read(tmp_path: Path) -> Any:
     def read(text: str, **environ: str) -> Config:
         file = tmp_path / "toolwire.toml"
         file.write_text(text, "utf-8")
-        return load(file, environ)
+        return load_config(file, environ)
 
     return read
 
@@ -41,15 +39,15 @@ def faults(read: Any) -> Any:
     """The problems of a file, as (line, what, hint)."""
 
     def faults(text: str, **environ: str) -> list[tuple[int, str, str]]:
-        with pytest.raises(Problems) as caught:
+        with pytest.raises(ConfigError) as caught:
             read(text, **environ)
-        return [(one.line, one.what, one.hint) for one in caught.value.found if one.severity == "error"]
+        return [(one.line, one.message, one.hint) for one in caught.value.problems if one.severity == "error"]
 
     return faults
 
 
 def warned(config: Config) -> list[tuple[int, str, str]]:
-    return [(one.line, one.where, one.what) for one in config.warnings]
+    return [(one.line, one.location, one.message) for one in config.warnings]
 
 
 # --- the environment alone ---
@@ -57,9 +55,9 @@ def warned(config: Config) -> list[tuple[int, str, str]]:
 
 def test_nothing_at_all_is_a_gateway_with_the_embedded_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    config = load(None, {})
+    config = load_config(None, {})
     assert list(config.providers) == ["loopback"]
-    assert config.providers["loopback"].protocols == tuple(ROOMS)
+    assert config.providers["loopback"].protocols == tuple(CODECS)
     assert config.file is None
     assert (config.server.host, config.server.port) == ("127.0.0.1", 8642)
 
@@ -91,7 +89,7 @@ def test_the_address_of_a_local_server_is_enough(read: Any, given: str, url: str
 def test_a_local_server_needs_no_key(read: Any) -> None:
     provider = read("[providers.ollama]").providers["ollama"]
     assert not provider.api_key
-    assert not provider.key_missing
+    assert not provider.is_key_missing
 
 
 def test_azure_needs_an_address_too(read: Any) -> None:
@@ -101,7 +99,7 @@ def test_azure_needs_an_address_too(read: Any) -> None:
     config = read("", AZURE_OPENAI_API_KEY="k", AZURE_OPENAI_ENDPOINT="https://me.openai.azure.com/")
     azure = config.providers["azure"]
     assert azure.base_urls["openai-responses"] == "https://me.openai.azure.com/openai/v1"
-    assert azure.credential(room("openai-responses").http) == ("api-key", "k")
+    assert azure.credential(find_codec("openai-responses").http) == ("api-key", "k")
 
 
 def test_a_base_url_of_the_environment_is_honoured(read: Any) -> None:
@@ -134,28 +132,28 @@ def test_the_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         place.parent.mkdir(parents=True)
         place.write_text("")
     environ = {"HOME": str(home)}
-    assert found(environ) == usual
+    assert find_config_file(environ) == usual
     environ["XDG_CONFIG_HOME"] = str(tmp_path / "xdg")
-    assert found(environ) == other
+    assert find_config_file(environ) == other
     (tmp_path / "toolwire.toml").write_text("")
-    assert found(environ) == Path("toolwire.toml")
+    assert find_config_file(environ) == Path("toolwire.toml")
     environ["TOOLWIRE_CONFIG"] = "named.toml"
-    assert found(environ) == Path("named.toml")
+    assert find_config_file(environ) == Path("named.toml")
 
 
 def test_a_named_file_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
-    with pytest.raises(Problems, match="cannot be read: No such file"):
-        load(tmp_path / "none.toml", {})
-    with pytest.raises(Problems, match="cannot be read"):
-        load(None, {"TOOLWIRE_CONFIG": str(tmp_path / "none.toml")})
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        load_config(tmp_path / "none.toml", {})
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(None, {"TOOLWIRE_CONFIG": str(tmp_path / "none.toml")})
 
 
 def test_the_command_line_stands_over_the_file(tmp_path: Path) -> None:
     file = tmp_path / "toolwire.toml"
     file.write_text('[server]\nport = 1\n[providers.me]\nprotocols = ["openai-chat"]\nbase_url = "http://localhost:7/"')
-    assert load(file, {}, {"port": 9}).server.port == 9
-    with pytest.raises(Problems, match="the gateway itself"):
-        load(file, {}, {"port": 7})
+    assert load_config(file, {}, {"port": 9}).server.port == 9
+    with pytest.raises(ConfigError, match="the gateway itself"):
+        load_config(file, {}, {"port": 7})
 
 
 # --- providers of the file ---
@@ -181,7 +179,7 @@ def test_an_address_for_each_protocol(read: Any) -> None:
 def test_a_missing_variable_is_a_warning_that_names_it(read: Any) -> None:
     config = read(LAB + 'api_key_env = "LAB_KEY"')
     assert warned(config) == [(4, "providers.lab.api_key_env", "the variable LAB_KEY is not set")]
-    assert config.providers["lab"].key_missing
+    assert config.providers["lab"].is_key_missing
 
 
 def test_a_provider_that_a_rule_names_is_there_without_its_key(read: Any) -> None:
@@ -191,11 +189,11 @@ def test_a_provider_that_a_rule_names_is_there_without_its_key(read: Any) -> Non
 
 
 def test_the_header_of_the_key(read: Any) -> None:
-    http = room("anthropic").http
+    http = find_codec("anthropic").http
     config = read(LAB + 'api_key_env = "K"\nauth_header = "Authorization"\n[providers.openrouter]', K="k")
     assert config.providers["lab"].credential(http) == ("authorization", "Bearer k")
     assert config.providers["openrouter"].credential(http) is None
-    assert read("", ANTHROPIC_API_KEY="k").providers["anthropic"].credential(http) == http.credential("k")
+    assert read("", ANTHROPIC_API_KEY="k").providers["anthropic"].credential(http) == http.write_credential("k")
 
 
 def test_no_key_is_ever_shown(read: Any) -> None:
@@ -235,8 +233,8 @@ def test_proxies_of_the_environment(read: Any) -> None:
 )
 def test_exceptions_from_the_proxy(excepted: str, proxied: bool) -> None:
     environ = {"HTTPS_PROXY": "http://p:1", "NO_PROXY": excepted}
-    assert bool(proxy_of("https://llm.example.com/v1", environ)[0]) is proxied
-    assert proxy_of("https://10.1.2.3/", {**environ, "no_proxy": "10.0.0.0/8"}) == ("", "")
+    assert bool(proxy_from_environment("https://llm.example.com/v1", environ)[0]) is proxied
+    assert proxy_from_environment("https://10.1.2.3/", {**environ, "no_proxy": "10.0.0.0/8"}) == ("", "")
 
 
 # --- mistakes ---
@@ -342,7 +340,7 @@ def test_beyond_this_machine_there_must_be_keys(read: Any, faults: Any) -> None:
     ],
 )
 def test_a_gateway_that_would_call_itself(url: str, host: str, here: bool) -> None:
-    assert is_self(url, Server(host=host, hosts=("gate.local",))) is here
+    assert is_own_address(url, ServerSettings(host=host, hosts=("gate.local",))) is here
 
 
 def test_a_provider_that_is_the_gateway_is_refused(faults: Any) -> None:
@@ -372,16 +370,16 @@ def test_every_mistake_is_told_at_once(faults: Any) -> None:
 
 
 def test_a_mistake_is_said_as_compilers_say_it() -> None:
-    assert said(Problem(where="a.b", what="no", line=3), "x.toml") == "x.toml:3: no"
-    assert said(Problem(where="VARIABLE", what="no"), "x.toml") == "VARIABLE: no"
+    assert format_problem(Problem(location="a.b", message="no", line=3), "x.toml") == "x.toml:3: no"
+    assert format_problem(Problem(location="VARIABLE", message="no"), "x.toml") == "VARIABLE: no"
 
 
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     file = tmp_path / "toolwire.toml"
     file.write_bytes(b"[server]\nhost = '\xff'")
-    with pytest.raises(Problems) as caught:
-        load(file, {})
-    assert [(one.line, one.what) for one in caught.value.found] == [(2, "not UTF-8")]
+    with pytest.raises(ConfigError) as caught:
+        load_config(file, {})
+    assert [(one.line, one.message) for one in caught.value.problems] == [(2, "not UTF-8")]
 
 
 # --- lines ---
@@ -417,7 +415,7 @@ provider = {x=1,"y.z"={q=2}}
 )
 
 
-def _places(value: Any, place: Place) -> Iterator[Place]:
+def _places(value: Any, place: KeyPath) -> Iterator[KeyPath]:
     """Every place of a document, as the standard reader sees it."""
     if place:
         yield place
@@ -426,8 +424,8 @@ def _places(value: Any, place: Place) -> Iterator[Place]:
 
 
 def test_where_keys_stand() -> None:
-    lines = Lines(TOML)
-    assert set(_places(tomllib.loads(TOML), ())) <= set(lines.found)
+    lines = TomlLines(TOML)
+    assert set(_places(tomllib.loads(TOML), ())) <= set(lines.line_numbers)
     expected = {
         ("title",): 2,
         ("server",): 3,
@@ -444,9 +442,9 @@ def test_where_keys_stand() -> None:
         ("server", "keys", 1, "more", "y"): 21,
         ("models", "claude-*[1m]", "provider", "y.z", "q"): 23,
     }
-    assert {place: lines.found.get(place) for place in expected} == expected
-    assert lines.of(("server", "keys", 1, "nothing")) == 16
-    assert lines.of(("nothing",)) == 0
+    assert {place: lines.line_numbers.get(place) for place in expected} == expected
+    assert lines.line_of(("server", "keys", 1, "nothing")) == 16
+    assert lines.line_of(("nothing",)) == 0
 
 
 # --- reading it again ---
@@ -469,60 +467,60 @@ def _write(file: Path, text: str, age: int) -> None:
 def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
     file, told = tmp_path / "toolwire.toml", Told()
     _write(file, "[server]\nport = 1", 1)
-    live = Live(file, {}, told)
+    live = LiveConfig(file, {}, told)
     first = live.current
-    assert not live.refresh()
+    assert not live.reload_if_changed()
     assert live.current is first
     _write(file, "[server]\nport = 2", 2)
-    assert live.refresh()
+    assert live.reload_if_changed()
     assert live.current.server.port == 2
-    assert not live.refresh()
-    assert live.refresh(force=True)
+    assert not live.reload_if_changed()
+    assert live.reload_if_changed(force=True)
     assert told.problems == []
 
 
 def test_a_bad_new_file_leaves_the_old_one_in_force(tmp_path: Path) -> None:
     file, told = tmp_path / "toolwire.toml", Told()
     _write(file, "[server]\nport = 1", 1)
-    live = Live(file, {}, told)
+    live = LiveConfig(file, {}, told)
     first = live.current
     _write(file, "[server]\nprot = 2", 2)
-    assert not live.refresh()
-    assert not live.refresh()
+    assert not live.reload_if_changed()
+    assert not live.reload_if_changed()
     assert live.current is first
     assert told.problems == ["unknown key `prot`"]
     file.unlink()
-    assert not live.refresh()
+    assert not live.reload_if_changed()
     assert live.current is first
     assert told.problems[1:] == ["cannot be read: No such file or directory"]
     _write(file, "[server]\nport = 3", 3)
-    assert live.refresh()
+    assert live.reload_if_changed()
     assert live.current.server.port == 3
 
 
 def test_warnings_are_reported_once_a_reading(tmp_path: Path) -> None:
     file, told = tmp_path / "toolwire.toml", Told()
     _write(file, LAB + 'api_key_env = "LAB_KEY"', 1)
-    live = Live(file, {}, told)
-    live.refresh()
+    live = LiveConfig(file, {}, told)
+    live.reload_if_changed()
     assert told.problems == ["the variable LAB_KEY is not set"]
 
 
 # --- the rows ---
 
 
-@pytest.mark.parametrize("name", rows())
+@pytest.mark.parametrize("name", known_servers())
 def test_a_row_is_right(name: str) -> None:
-    row = rows()[name]
-    assert set(row.protocols) <= set(ROOMS)
+    row = known_servers()[name]
+    assert set(row.protocols) <= set(CODECS)
     urls = row.base_url if isinstance(row.base_url, dict) else dict.fromkeys(row.protocols, row.base_url)
     assert set(urls) == set(row.protocols)
-    assert set(row.quirks) <= {quirk for protocol in row.protocols for quirk in room(protocol).quirks}
+    assert set(row.quirks) <= {quirk for protocol in row.protocols for quirk in find_codec(protocol).quirks}
     assert row.key_env
     assert not row.local or row.base_url_env
 
 
 def test_an_address_without_a_scheme_takes_what_is_usual() -> None:
-    assert completed("box", "http://127.0.0.1:8000/v1", "") == "http://box:8000"
-    assert completed("http://box", "http://127.0.0.1:8000/v1", "") == "http://box"
-    assert completed("https://box", "", "/openai/v1") == "https://box/openai/v1"
+    assert complete_base_url("box", "http://127.0.0.1:8000/v1", "") == "http://box:8000"
+    assert complete_base_url("http://box", "http://127.0.0.1:8000/v1", "") == "http://box"
+    assert complete_base_url("https://box", "", "/openai/v1") == "https://box/openai/v1"

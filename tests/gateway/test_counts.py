@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.wire import Got, Served, answer, ask, refusal, request_of, stage
-from toolwire.conformance.frames import compact
+from toolwire.conformance.wire_encoding import encode_json
 
 COUNTERS = ("openai-responses", "anthropic", "gemini")
 PATHS = {
@@ -39,7 +39,7 @@ def count(served: Served, client: str, model: str, **more: Any) -> Got:
     body.pop("store", None)
     if client == "gemini":
         body = {"generateContentRequest": {"model": f"models/{model}", **body}} if more else body
-    return ask(served.port, "POST", PATHS[client].format(model=model), compact(body).encode())
+    return ask(served.port, "POST", PATHS[client].format(model=model), encode_json(body).encode())
 
 
 def number(client: str, got: Got) -> int:
@@ -52,7 +52,7 @@ def number(client: str, got: Got) -> int:
 @pytest.mark.parametrize("provider", COUNTERS)
 @pytest.mark.parametrize("client", COUNTERS)
 def test_a_provider_that_counts_is_asked(served: Served, client: str, provider: str) -> None:
-    scene = served.scene(provider, answer(200, compact(COUNTED[provider]).encode()))
+    scene = served.scene(provider, answer(200, encode_json(COUNTED[provider]).encode()))
     got = count(served, client, scene.model)
     assert number(client, got) == 1234
     assert "x-toolwire-estimate" not in got.headers
@@ -76,7 +76,7 @@ TOOLS: dict[str, Any] = {
 @pytest.mark.parametrize("provider", COUNTERS)
 @pytest.mark.parametrize("client", COUNTERS)
 def test_tools_are_counted_too(served: Served, client: str, provider: str) -> None:
-    scene = served.scene(provider, answer(200, compact(COUNTED[provider]).encode()))
+    scene = served.scene(provider, answer(200, encode_json(COUNTED[provider]).encode()))
     number(client, count(served, client, scene.model, tools=TOOLS[client]))
     assert b"get_weather" in scene.asked[0].body
     assert b"A city, with its country" in scene.asked[0].body
@@ -84,7 +84,7 @@ def test_tools_are_counted_too(served: Served, client: str, provider: str) -> No
 
 @pytest.mark.parametrize("client", COUNTERS)
 def test_tools_are_counted_as_the_model_sees_them(served: Served, client: str) -> None:
-    scene = served.scene("anthropic", answer(200, compact(COUNTED["anthropic"]).encode()))
+    scene = served.scene("anthropic", answer(200, encode_json(COUNTED["anthropic"]).encode()))
     tools = json.loads(json.dumps(TOOLS[client]).replace("get_weather", "get_rain"))
     number(client, count(served, client, scene.model, tools=tools))
     assert b"rain_of" in scene.asked[0].body
@@ -174,6 +174,8 @@ def test_a_count_of_what_is_no_request(served: Served, client: str) -> None:
     path = PATHS[client].format(model="loopback")
     assert ask(served.port, "POST", path, b"{").status == 400
     assert (
-        ask(served.port, "POST", PATHS[client].format(model="nonesuch"), compact({"model": "nonesuch"}).encode()).status
+        ask(
+            served.port, "POST", PATHS[client].format(model="nonesuch"), encode_json({"model": "nonesuch"}).encode()
+        ).status
         == 404
     )

@@ -24,8 +24,8 @@ from gateway.wire import (
     path_of,
     stage,
 )
-from toolwire.conformance.dialects import DIALECTS
-from toolwire.conformance.frames import compact
+from toolwire.conformance.peers import PEERS
+from toolwire.conformance.wire_encoding import encode_json
 
 LONG = "mcp__" + "a-server-with-a-very-long-name__" * 2 + "and_its_tool"
 SECRET = "sk-live-0123456789abcdef0123"
@@ -52,7 +52,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def asked(served: Served, client: str, body: dict[str, Any]) -> Got:
-    return ask(served.port, "POST", path_of(client, "", False), compact(body).encode())
+    return ask(served.port, "POST", path_of(client, "", False), encode_json(body).encode())
 
 
 def steps_of(served: Served, request_id: str, last: str) -> list[dict[str, Any]]:
@@ -68,8 +68,8 @@ def steps_of(served: Served, request_id: str, last: str) -> list[dict[str, Any]]
 def played(says: Says, stream: bool) -> bytes:
     body = body_of("openai-chat", says)
     if stream:
-        return chunked(*(frame.encode() for frame in DIALECTS["openai-chat"].stream(body)))
-    return answer(200, compact(body).encode())
+        return chunked(*(frame.encode() for frame in PEERS["openai-chat"].write_stream(body)))
+    return answer(200, encode_json(body).encode())
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
@@ -159,7 +159,7 @@ def test_the_command_line_asks_for_it(tmp_path: Path) -> None:
     tool = {"type": "function", "function": {"name": "get_weather", "parameters": SCHEMA}}
     with serving(tmp_path, "--log", "text", "--log-level", "debug") as process:
         body = {"model": "loopback", "messages": [{"role": "user", "content": "How is it?"}], "tools": [tool]}
-        got = ask(process.port, "POST", path_of("openai-chat", "", False), compact(body).encode())
+        got = ask(process.port, "POST", path_of("openai-chat", "", False), encode_json(body).encode())
         came, went = process.says(" came "), process.says(" went ")
     for line in (came, went):
         assert "tools=[get_weather]" in line

@@ -40,8 +40,8 @@ from gateway.wire import (
     text_of,
     whole,
 )
-from toolwire.conformance.dialects import DIALECTS
-from toolwire.conformance.frames import compact
+from toolwire.conformance.peers import PEERS
+from toolwire.conformance.wire_encoding import encode_json
 
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 PAIRS = [pytest.mark.parametrize("provider", PROVIDERS), pytest.mark.parametrize("client", CLIENTS)]
@@ -119,7 +119,7 @@ def test_a_rate_limit_keeps_its_status_its_words_and_its_wait(
 def test_retry_info_becomes_a_header(served: Served, client: str) -> None:
     details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "12.5s"}]
     body = {"error": {"code": 429, "message": "Slow down.", "status": "RESOURCE_EXHAUSTED", "details": details}}
-    scene = served.scene("gemini", answer(429, compact(body).encode()))
+    scene = served.scene("gemini", answer(429, encode_json(body).encode()))
     got = call(served, client, scene.model, False)
     assert (got.status, got.headers["retry-after"]) == (429, "13")
 
@@ -309,7 +309,7 @@ def test_a_cut_stream_as_an_array_ends_in_its_failure(served: Served, provider: 
     more, end = CUTS["between-frames"]
     scene = served.scene(provider, lambda peer: _closed(peer, provider, more, end))
     path = path_of("gemini", scene.model, True).partition("?")[0]
-    body = compact(request_of("gemini", scene.model, True)).encode()
+    body = encode_json(request_of("gemini", scene.model, True)).encode()
     got = ask(served.port, "POST", path, body)
     chunks = json.loads(got.data)
     assert [("error" in chunk) for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
@@ -320,13 +320,13 @@ def test_a_cut_stream_as_an_array_ends_in_its_failure(served: Served, provider: 
 def test_a_failure_behind_a_whole_call_is_told_once(served: Served, provider: str) -> None:
     """Gemini CLI runs a call that has come, whatever follows: told twice, it would ask again and run it twice."""
     calls = tuple(("find", {"word": word}) for word in ("one", "two", "three"))
-    every = [frame.encode() for frame in DIALECTS[provider].stream(body_of(provider, Says("", calls)))]
+    every = [frame.encode() for frame in PEERS[provider].write_stream(body_of(provider, Says("", calls)))]
     scene = served.scene(provider, lambda peer: peer.say(chunked(*every[: len(every) // 2], end=False)))
     got = call(served, "gemini", scene.model, True)
     *_, before, last = got.frames
     assert "functionCall" in before.text
     assert "error" in last.data
-    assert not last.lines
+    assert not last.other_lines
 
 
 @pairs
@@ -473,7 +473,7 @@ def test_an_error_in_an_answer_that_says_200(served: Served, client: str) -> Non
 def test_answers_that_are_packed(served: Served, client: str, provider: str, stream: bool) -> None:
     import gzip
 
-    body = b"".join(frames(provider)) if stream else compact(body_of(provider, Says("Hello there."))).encode()
+    body = b"".join(frames(provider)) if stream else encode_json(body_of(provider, Says("Hello there."))).encode()
     kind = "text/event-stream" if stream else "application/json"
     scene = served.scene(provider, answer(200, gzip.compress(body), kind, content_encoding="gzip"))
     got = call(served, client, scene.model, stream)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.gateway.accepted import Connection
-from toolwire.gateway.heads import LONGEST
-from toolwire.gateway.outbox import Outbox
-from toolwire.gateway.request import Request
+from toolwire.gateway.server.connection import ClientConnection
+from toolwire.gateway.server.head_cache import MAX_CACHED_HEAD
+from toolwire.gateway.server.request import HttpRequest
+from toolwire.gateway.server.write_queue import WriteQueue
 
 Seen = tuple[str, str, str, dict[str, str], bytes | None, bool, bool]
 
@@ -44,15 +44,15 @@ class Desk:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.outbox = Outbox(loop)
-        self.started: list[Request] = []
+        self.outbox = WriteQueue(loop)
+        self.started: list[HttpRequest] = []
 
     def time(self) -> float:
         return 0.0
 
-    def came(self, connection: Connection) -> None: ...
-    def left(self, connection: Connection) -> None: ...
-    def start(self, request: Request) -> None:
+    def came(self, connection: ClientConnection) -> None: ...
+    def left(self, connection: ClientConnection) -> None: ...
+    def start(self, request: HttpRequest) -> None:
         self.started.append(request)
 
 
@@ -60,17 +60,27 @@ def understood(pieces: Iterable[bytes]) -> tuple[list[Seen], bytes]:
     """The requests in what a client sent piece by piece, and what it was told besides."""
     loop = asyncio.new_event_loop()
     desk, socket = Desk(loop), Socket()
-    connection = Connection(desk)
+    connection = ClientConnection(desk)
     connection.connection_made(socket)
     try:
         for piece in pieces:
             connection.data_received(piece)
-            while (request := connection.current) is not None and request.whole(LONGEST) is not None:
-                connection.answered(request)
+            while (request := connection.current_request) is not None and request.buffered_body(
+                MAX_CACHED_HEAD
+            ) is not None:
+                connection.finish_request(request)
     finally:
         loop.close()
     found = [
-        (one.method, one.path, one.query, one.headers, one.whole(LONGEST), one.keep, one.expects)
+        (
+            one.method,
+            one.path,
+            one.query,
+            one.headers,
+            one.buffered_body(MAX_CACHED_HEAD),
+            one.keep_alive,
+            one.expects_continue,
+        )
         for one in desk.started
     ]
     return found, socket.said
@@ -117,7 +127,7 @@ PIECES: dict[str, bytes] = {
     "half": USUAL[:40],
     "the other half": USUAL[40:],
     "a get": b"GET /v1/models HTTP/1.1\r\nHost: here\r\n\r\n",
-    "large head": request(b"abc", b"X: " + b"x" * LONGEST),
+    "large head": request(b"abc", b"X: " + b"x" * MAX_CACHED_HEAD),
 }
 
 
@@ -143,8 +153,8 @@ def test_behind_and_before_one_that_is_remembered(name: str) -> None:
 
 def test_the_parser_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[bytes] = []
-    parse = Connection._parse
-    monkeypatch.setattr(Connection, "_parse", lambda self, data: (parsed.append(data), parse(self, data)))
+    parse = ClientConnection._parse
+    monkeypatch.setattr(ClientConnection, "_parse", lambda self, data: (parsed.append(data), parse(self, data)))
     understood([USUAL, PIECES["longer"], PIECES["empty"], PIECES["another path"], PIECES["another path"]])
     assert parsed == [USUAL, PIECES["another path"]]
 

@@ -19,14 +19,14 @@ from google import genai
 from gateway.mcp_peers import COMMAND
 from gateway.provider import Says
 from gateway.wire import CLIENTS, PROVIDERS, Got, Scene, Served, answer, ask, body_of, call, chunked, path_of, stage
-from toolwire.conformance.dialects import DIALECTS
-from toolwire.conformance.frames import compact
-from toolwire.conformance.strict import complaints
-from toolwire.fold import fold
-from toolwire.gateway.settings.configfile import load
-from toolwire.gateway.settings.problems import Problems
-from toolwire.ir import Citation, HostedCall, HostedResult, Part, Text
-from toolwire.protocols import room
+from toolwire.conformance.peers import PEERS
+from toolwire.conformance.strict import find_violations
+from toolwire.conformance.wire_encoding import encode_json
+from toolwire.core.fold import fold
+from toolwire.core.ir import Citation, Part, ProviderCall, ProviderResult, Text
+from toolwire.gateway.config.load import load_config
+from toolwire.gateway.config.problems import ConfigError
+from toolwire.protocols import find_codec
 
 URL, TITLE, SAID, CITED = "https://example.com/paris", "Paris", "Höhe: Paris is large. More.", "Paris is large."
 FINDS = "mcp:test/echo"
@@ -162,24 +162,24 @@ def helped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def played(protocol: str, body: dict[str, Any], stream: bool) -> bytes:
-    whole = DIALECTS[protocol].complete(body, "the-model")
+    whole = PEERS[protocol].complete_answer(body, "the-model")
     if not stream:
-        return answer(200, compact(whole).encode())
-    return chunked(*(frame.encode() for frame in DIALECTS[protocol].stream(whole)))
+        return answer(200, encode_json(whole).encode())
+    return chunked(*(frame.encode() for frame in PEERS[protocol].write_stream(whole)))
 
 
 def said(protocol: str, says: Says, stream: bool) -> bytes:
     body = body_of(protocol, says)
-    return played(protocol, body, stream) if stream else answer(200, compact(body).encode())
+    return played(protocol, body, stream) if stream else answer(200, encode_json(body).encode())
 
 
 def parts_of(protocol: str, got: Got, stream: bool) -> tuple[Part, ...]:
     """What a client of this protocol makes of an answer."""
     assert got.status == 200, got.data
-    place = room(protocol)
+    place = find_codec(protocol)
     if not stream:
         return place.read_response(got.json()).choices[0].parts
-    reader = place.stream_reader()
+    reader = place.make_stream_reader()
     response = fold([*reader.feed(got.data), *reader.close()])
     assert response.failure is None
     return response.choices[0].parts
@@ -215,13 +215,13 @@ def test_a_search_comes_back_in_the_clients_shape(served: Served, provider: str,
     assert cited[1].title == TITLE
     assert CITED in (cited[0], cited[1].quote) or cited[1].quote == "Paris is very large."
     if client != "openai-chat" and (provider != "openai-chat" or client == "anthropic"):
-        results = hosted(parts, HostedResult, "web_search")
+        results = hosted(parts, ProviderResult, "web_search")
         assert [[source.url for source in result.sources] for result in results] == [[URL]]
-        (made,) = hosted(parts, HostedCall, "web_search")
+        (made,) = hosted(parts, ProviderCall, "web_search")
         assert made.id == results[0].id
         if provider != "openai-chat":
             assert json.loads(made.arguments)["query"] == "Paris"
-    assert not complaints(provider, scene.asked[0].json(), scene.name)
+    assert not find_violations(provider, scene.asked[0].json(), scene.name)
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
@@ -258,7 +258,7 @@ def test_the_official_sdks_know_all_of_it(served: Served, provider: str, client:
     TYPES[client].model_validate(call(served, client, scene.model, False, **ASKS[client]).json())
     scene = served.scene(provider, played(provider, ANSWERS[provider], True), model=MODELS[provider])
     got = call(served, client, scene.model, True, **ASKS[client])
-    assert DIALECTS[client].fold(got.frames).complaints == ()
+    assert PEERS[client].fold_stream(got.frames).violations == ()
 
 
 def test_sources_are_asked_for_where_they_do_not_come_by_themselves(served: Served) -> None:
@@ -277,7 +277,7 @@ def test_no_tool_is_nameless_or_empty(served: Served, client: str, provider: str
     got = call(served, client, scene.model, False, **ASKS[client])
     assert got.status == 200
     sent = scene.asked[0].json()
-    assert not complaints(provider, sent, scene.name)
+    assert not find_violations(provider, sent, scene.name)
     for tool in sent.get("tools", ()):
         assert tool
         assert "" not in (tool.get("name"), tool.get("type"))
@@ -332,11 +332,11 @@ def test_a_search_of_one_provider_goes_on_with_another(served: Served, client: s
     got = call(served, client, scene.model, False, **ASKS[client])
     later = served.scene(second, said(second, Says("Yes."), False), model=MODELS[second])
     body = {**replayed(client, later.model, got), **ASKS[client]}
-    again = ask(served.port, "POST", path_of(client, later.model, False), compact(body).encode())
+    again = ask(served.port, "POST", path_of(client, later.model, False), encode_json(body).encode())
     assert again.status == 200, again.data
     sent = later.asked[0].json()
-    assert not complaints(second, sent, later.name)
-    words = compact(sent)
+    assert not find_violations(second, sent, later.name)
+    words = encode_json(sent)
     assert CITED in words
     if second == "anthropic":
         assert ("encrypted_content" in words) == (client == "anthropic" and first == "anthropic")
@@ -371,9 +371,9 @@ def test_a_tool_of_a_server_searches_instead(helped: Served, client: str, provid
     assert search_of(provider, scene) == "test__echo"
     assert words in scene.asked[1].body.decode().replace("\\/", "/")
     for one in scene.asked:
-        assert not complaints(provider, one.json(), scene.name)
+        assert not find_violations(provider, one.json(), scene.name)
     if client != "openai-chat":
-        (made,), (found,) = hosted(parts, HostedCall, "web_search"), hosted(parts, HostedResult, "web_search")
+        (made,), (found,) = hosted(parts, ProviderCall, "web_search"), hosted(parts, ProviderResult, "web_search")
         assert made.id == found.id
         assert [source.url for source in found.sources] == [URL]
     assert "test__echo" not in got.data.decode()
@@ -390,10 +390,10 @@ def test_what_was_found_is_known_to_the_model_later(helped: Served, client: str)
     scene = helped.scene("openai-chat", first, rest, model=LACKING["openai-chat"])
     got = call(helped, client, scene.model, False, **ASKS[client])
     body = {**replayed(client, scene.model, got), **ASKS[client]}
-    again = ask(helped.port, "POST", path_of(client, scene.model, False), compact(body).encode())
+    again = ask(helped.port, "POST", path_of(client, scene.model, False), encode_json(body).encode())
     assert again.status == 200
     sent = scene.asked[2].json()
-    assert not complaints("openai-chat", sent, scene.name)
+    assert not find_violations("openai-chat", sent, scene.name)
     roles = [message["role"] for message in sent["messages"]]
     assert roles == ["user", "assistant", "tool", "assistant", "user"]
     assert sent["messages"][1]["tool_calls"][0]["function"]["name"] == "test__echo"
@@ -454,7 +454,7 @@ def test_a_server_without_tools_of_its_own_gets_none(tmp_path_factory: pytest.Te
         file = folder / "toolwire.toml"
         quirk = '[providers.anthropic]\nquirks = ["no-hosted-tools"]'
         file.write_text(file.read_text().replace("[providers.anthropic]", quirk))
-        served.gateway.refresh(True)
+        served.gateway.reload_config(True)
         scene = served.scene("anthropic", said("anthropic", Says("No."), False))
         got = call(served, "anthropic", scene.model, False, **ASKS["anthropic"])
     assert "tools" not in scene.asked[0].json()
@@ -473,18 +473,18 @@ def test_a_server_without_tools_of_its_own_gets_none(tmp_path_factory: pytest.Te
 def test_mistakes_are_told_with_their_line(tmp_path: Path, value: str, what: str, hint: str) -> None:
     file = tmp_path / "toolwire.toml"
     file.write_text(f'[mcp.test]\n{COMMAND}\nmodels = ["*"]\n[translate]\nweb_search = "{value}"\n')
-    with pytest.raises(Problems) as found:
-        load(file, {})
-    (problem,) = found.value.found
-    assert (problem.line, problem.where, problem.what, problem.hint) == (5, "translate.web_search", what, hint)
+    with pytest.raises(ConfigError) as found:
+        load_config(file, {})
+    (problem,) = found.value.problems
+    assert (problem.line, problem.location, problem.message, problem.hint) == (5, "translate.web_search", what, hint)
 
 
 def test_only_who_gives_tools_to_nobody_is_warned(tmp_path: Path) -> None:
     file = tmp_path / "toolwire.toml"
     servers = f"[mcp.test]\n{COMMAND}\n[mcp.idle]\n{COMMAND}\n"
     file.write_text(f'{servers}[translate]\nweb_fetch = "{FINDS}"\n')
-    config = load(file, {})
-    assert [problem.where for problem in config.warnings] == ["mcp.idle"]
+    config = load_config(file, {})
+    assert [problem.location for problem in config.warnings] == ["mcp.idle"]
     assert config.translate.substitutes == {"web_fetch": ("test", "echo")}
 
 
@@ -512,7 +512,7 @@ def test_mcp_servers_of_a_request_pass_or_are_named_losses(served: Served, clien
         assert {key: sent[key] for key in OWN[client]} == OWN[client]
         assert "x-toolwire-losses" not in got.headers
     else:
-        assert "example.com" not in compact(sent)
+        assert "example.com" not in encode_json(sent)
         assert "tools" not in sent
         lost = got.headers["x-toolwire-losses"]
         assert "tool-dropped" in lost or "opaque-dropped" in lost

@@ -10,9 +10,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from material import CORPUS, needs_corpus
-from toolwire.gateway.loopback.invented import arguments, value
-from toolwire.gateway.loopback.offered import heard
-from toolwire.schema import standard
+from toolwire.gateway.loopback.text_values import find_values
+from toolwire.gateway.loopback.tool_calls import make_arguments, make_value
+from toolwire.schema import convert_to_standard
 
 
 def schema(*required: str, **properties: Any) -> dict[str, Any]:
@@ -81,37 +81,37 @@ MADE: list[tuple[str, dict[str, Any], str, Any]] = [
 
 @pytest.mark.parametrize(("wanted", "text", "expected"), [row[1:] for row in MADE], ids=[row[0] for row in MADE])
 def test_arguments_are_made_of_the_text(wanted: dict[str, Any], text: str, expected: Any) -> None:
-    made = arguments(wanted, heard(text))
+    made = make_arguments(wanted, find_values(text))
     if expected is not None:
         assert made == expected
     if "INTEGER" not in str(wanted):
         Draft202012Validator({key: inner for key, inner in wanted.items() if key != "allOf"}).validate(made)
-    assert arguments(wanted, heard(text)) == made
+    assert make_arguments(wanted, find_values(text)) == made
 
 
 @pytest.mark.parametrize("schema", [None, True, False, 5, [], {"type": 7}, {"$ref": "#/nowhere"}, {"type": "string"}])
 def test_whatever_stands_for_a_schema_gives_an_object(schema: Any) -> None:
-    assert isinstance(arguments(schema, heard("Hello")), dict)
+    assert isinstance(make_arguments(schema, find_values("Hello")), dict)
 
 
 def test_a_schema_that_refers_to_itself_without_end_comes_to_one() -> None:
     endless = {"type": "object", "properties": {"next": {"$ref": "#"}}, "required": ["next"]}
-    assert arguments(endless, heard("next: x"))
+    assert make_arguments(endless, find_values("next: x"))
 
 
 def test_a_pattern_that_would_take_for_ever_is_not_tried() -> None:
     slow = {"type": "string", "pattern": "^(a+)+$"}
-    assert isinstance(value(slow, heard('"' + "a" * 200 + '!"')), str)
+    assert isinstance(make_value(slow, find_values('"' + "a" * 200 + '!"')), str)
 
 
 def test_any_value_can_be_made() -> None:
-    assert value({"type": "array", "items": {"type": "integer"}}, heard("1, 2 and 3")) == [1, 2, 3]
-    assert value({"enum": ["yes", "no"]}, heard("hmm")) == "yes"
+    assert make_value({"type": "array", "items": {"type": "integer"}}, find_values("1, 2 and 3")) == [1, 2, 3]
+    assert make_value({"enum": ["yes", "no"]}, find_values("hmm")) == "yes"
 
 
 def test_a_long_text_is_looked_at_in_reasonable_time() -> None:
     for piece in ("a", "a/", "A ", "<a>", '"', "{", "for "):
-        heard(piece * 200_000)
+        find_values(piece * 200_000)
 
 
 # --- real tools -------------------------------------------------------------------------------------------------------
@@ -137,10 +137,10 @@ def recorded() -> tuple[tuple[str, Any], ...]:
 def test_arguments_for_real_tools_are_valid(text: str) -> None:
     """All but a few, whose schemas nothing can satisfy or whose pattern is not one of ours."""
     assert len(recorded()) > 1_000
-    offer = heard(text)
+    offer = find_values(text)
     wrong = [
         name
         for name, wanted in recorded()
-        if not Draft202012Validator(standard(wanted).schema).is_valid(arguments(wanted, offer))
+        if not Draft202012Validator(convert_to_standard(wanted).schema).is_valid(make_arguments(wanted, offer))
     ]
     assert len(wrong) <= len(recorded()) // 200, wrong

@@ -10,11 +10,9 @@ from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
 from material import NAMES, corpus, needs_corpus
-from toolwire.events import Checker
-from toolwire.exchange import outbound
-from toolwire.fold import fold
-from toolwire.gateway.loopback.model import Answered, answer
-from toolwire.ir import (
+from toolwire.core.events import StreamChecker
+from toolwire.core.fold import fold
+from toolwire.core.ir import (
     Call,
     Format,
     Grammar,
@@ -32,13 +30,15 @@ from toolwire.ir import (
     ToolName,
     ToolsAdded,
     Turn,
-    forget,
     plain_text,
+    strip_origins,
 )
-from toolwire.loss import Ledger
-from toolwire.options import Options
-from toolwire.protocols import room
-from toolwire.wire import encode
+from toolwire.core.json_values import encode
+from toolwire.core.losses import Ledger
+from toolwire.gateway.loopback.model import LoopbackAnswer, answer_request
+from toolwire.protocols import find_codec
+from toolwire.translation.exchange import prepare_request
+from toolwire.translation.options import Options
 
 NOW = 1_790_000_000
 everywhere = pytest.mark.parametrize("name", NAMES)
@@ -65,31 +65,31 @@ def asks(*said: str | Part | Turn, tools: tuple[Tool, ...] = (WEATHER, TIME, REA
 
 
 def body_of(name: str, request: Request) -> bytes:
-    place = room(name)
+    place = find_codec(name)
     ledger = Ledger("elsewhere", name)
-    fitted, _, _ = outbound(request, place, ledger, Options())
+    fitted, _, _ = prepare_request(request, place, ledger, Options())
     return encode(place.write_request(fitted, ledger))
 
 
-def sent(name: str, request: Request, stream: bool = False) -> Answered:
+def sent(name: str, request: Request, stream: bool = False) -> LoopbackAnswer:
     body = body_of(name, request)
-    once = answer(room(name), body, "loopback", stream, NOW)
-    assert once == answer(room(name), body, "loopback", stream, NOW)
+    once = answer_request(find_codec(name), body, "loopback", stream, NOW)
+    assert once == answer_request(find_codec(name), body, "loopback", stream, NOW)
     return once
 
 
 def said(name: str, request: Request) -> Response:
     """What the model says; whole and streamed must mean the same."""
-    place = room(name)
+    place = find_codec(name)
     whole = sent(name, request)
     assert (whole.status, whole.content_type, len(whole.pieces)) == (200, "application/json", 1)
     response = place.read_response(json.loads(whole.pieces[0]))
     streamed = sent(name, request, stream=True)
-    assert (streamed.status, streamed.content_type) == (200, place.http.stream_type)
+    assert (streamed.status, streamed.content_type) == (200, place.http.stream_content_type)
     assert len(streamed.pieces) > 1
-    reader, checker = place.stream_reader(), Checker()
+    reader, checker = place.make_stream_reader(), StreamChecker()
     events = [event for piece in streamed.pieces for event in reader.feed(piece)] + reader.close()
-    assert not [fault for event in events if (fault := checker.check(event))]
+    assert not [fault for event in events if (fault := checker.check_event(event))]
     assert checker.state == "done"
     folded = fold(events)
     assert folded.failure is None
@@ -102,7 +102,7 @@ def said(name: str, request: Request) -> Response:
 def meant(response: Response) -> Any:
     """Parts, endings and counts; empty parts say nothing."""
     choices = [
-        (one.finish.kind if one.finish else None, [part for part in forget(one.parts) if part != Text("")])
+        (one.finish.kind if one.finish else None, [part for part in strip_origins(one.parts) if part != Text("")])
         for one in response.choices
     ]
     usage = response.usage
@@ -110,7 +110,7 @@ def meant(response: Response) -> Any:
 
 
 def parts_of(response: Response) -> tuple[Part, ...]:
-    return forget(response.choices[0].parts)
+    return strip_origins(response.choices[0].parts)
 
 
 def calls_of(response: Response) -> list[Call]:
@@ -152,7 +152,7 @@ def test_a_tool_is_called_and_its_result_is_told(name: str) -> None:
     request = asks("What is the weather in Paris?")
     response = said(name, request)
     assert made_calls(response) == PARIS
-    assert ending(response) in room(name).rules.call_finishes
+    assert ending(response) in find_codec(name).constraints.call_finish_kinds
     (call,) = calls_of(response)
     assert call.id
     result = Turn("tool", (Result(call.id, (Text("15 degrees and sunny"),), name="get_weather"),))
@@ -281,9 +281,9 @@ def test_media_are_told(name: str) -> None:
 @everywhere
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"messages": 1, "input": 1, "contents": 1}'])
 def test_a_body_that_cannot_be_read_is_an_error_of_the_protocol(name: str, body: bytes) -> None:
-    place = room(name)
+    place = find_codec(name)
     for stream in (False, True):
-        refused = answer(place, body, "loopback", stream, NOW)
+        refused = answer_request(place, body, "loopback", stream, NOW)
         assert (refused.status, refused.content_type) == (400, "application/json")
         assert place.read_error(json.loads(refused.pieces[0]), 400, {}).kind == "invalid"
 
@@ -300,7 +300,7 @@ def test_a_body_that_cannot_be_read_is_an_error_of_the_protocol(name: str, body:
     ],
 )
 def test_failures_are_rehearsed(name: str, order: str, kind: str, status: int | None) -> None:
-    place = room(name)
+    place = find_codec(name)
     failed = sent(name, asks(f"Please answer. {order}"))
     if status is not None:
         assert failed.status == status
@@ -311,10 +311,10 @@ def test_failures_are_rehearsed(name: str, order: str, kind: str, status: int | 
 
 @everywhere
 def test_a_stream_breaks_in_the_middle(name: str) -> None:
-    place = room(name)
+    place = find_codec(name)
     for order, message in (("break", "told to break"), ("cut", "")):
         streamed = sent(name, asks(f"Tell me something. loopback: {order}", tools=()), stream=True)
-        reader = place.stream_reader()
+        reader = place.make_stream_reader()
         folded = fold([event for piece in streamed.pieces for event in reader.feed(piece)] + reader.close())
         assert folded.failure is not None
         assert message in folded.failure.message
@@ -424,7 +424,9 @@ def test_a_deferred_tool_waits_until_it_is_loaded() -> None:
     body = {"model": "loopback", "max_tokens": 900, "messages": messages, "tools": [finder, weather]}
 
     def block() -> Any:
-        (one,) = json.loads(answer(room("anthropic"), encode(body), "loopback", False, NOW).pieces[0])["content"]
+        (one,) = json.loads(answer_request(find_codec("anthropic"), encode(body), "loopback", False, NOW).pieces[0])[
+            "content"
+        ]
         return one
 
     search = block()
@@ -439,7 +441,7 @@ def test_a_deferred_tool_waits_until_it_is_loaded() -> None:
 
 def test_the_tools_that_have_no_schema_on_the_wire() -> None:
     body = {"model": "loopback", "input": "run `ls -la`", "tools": [{"type": "local_shell"}]}
-    whole = answer(room("openai-responses"), json.dumps(body).encode(), "loopback", False, NOW)
+    whole = answer_request(find_codec("openai-responses"), json.dumps(body).encode(), "loopback", False, NOW)
     (item,) = json.loads(whole.pieces[0])["output"]
     assert item["type"] == "local_shell_call"
     assert item["action"]["command"] == ["ls", "-la"]
@@ -449,7 +451,7 @@ def test_the_tools_that_have_no_schema_on_the_wire() -> None:
         "messages": [{"role": "user", "content": "run `ls -la` in bash"}],
         "tools": [{"type": "bash_20250124", "name": "bash"}],
     }
-    whole = answer(room("anthropic"), json.dumps(body).encode(), "loopback", False, NOW)
+    whole = answer_request(find_codec("anthropic"), json.dumps(body).encode(), "loopback", False, NOW)
     (block,) = json.loads(whole.pieces[0])["content"]
     assert (block["type"], block["name"], block["input"]) == ("tool_use", "bash", {"command": "ls -la"})
 
@@ -472,17 +474,17 @@ def test_arguments_are_valid_in_every_protocol() -> None:
 @needs_corpus
 @everywhere
 def test_every_recorded_request_is_answered(name: str) -> None:
-    place = room(name)
+    place = find_codec(name)
     requests = [one for one in corpus() if one.protocol == name and isinstance(one.request, dict) and one.status < 400]
     assert len(requests) > 20 or name == "unified"
     for one in requests:
         for stream in (False, True):
-            given = answer(place, encode(one.request), one.model or "loopback", stream, NOW)
+            given = answer_request(place, encode(one.request), one.model or "loopback", stream, NOW)
             assert given.status == 200, one.name
             if not stream:
                 assert place.read_response(json.loads(given.pieces[0])).choices, one.name
                 continue
-            reader, checker = place.stream_reader(), Checker()
+            reader, checker = place.make_stream_reader(), StreamChecker()
             events = [event for piece in given.pieces for event in reader.feed(piece)] + reader.close()
-            assert not [fault for event in events if (fault := checker.check(event))], one.name
+            assert not [fault for event in events if (fault := checker.check_event(event))], one.name
             assert fold(events).failure is None, one.name

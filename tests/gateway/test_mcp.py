@@ -21,17 +21,17 @@ import uvloop
 from gateway.mcp_server import LONG, PIXEL, TOOLS
 from gateway.process import serving
 from gateway.wire import PATIENCE, ask
-from toolwire.gateway.mcp.link import Pace
-from toolwire.gateway.mcp.names import LONGEST, exposed
-from toolwire.gateway.mcp.servers import Interceptor, Servers
-from toolwire.gateway.settings.config import Config, McpServer
-from toolwire.gateway.settings.configfile import load
-from toolwire.gateway.settings.problems import Problems
-from toolwire.ir import Call, Media, Result, Text
+from toolwire.core.ir import Call, Media, Result, Text
+from toolwire.gateway.config.config import Config, McpServer
+from toolwire.gateway.config.load import load_config
+from toolwire.gateway.config.problems import ConfigError
+from toolwire.gateway.mcp.server_connection import ConnectionTiming
+from toolwire.gateway.mcp.servers import McpServers, ToolInterceptor
+from toolwire.gateway.mcp.tools import MAX_NAME_LENGTH, exposed_tool_name
 
 HERE = Path(__file__).parent
 GOOD = (sys.executable, str(HERE / "mcp_server.py"))
-QUICK = Pace(first=0.001, most=0.01, gap=0.0)
+QUICK = ConnectionTiming(first_retry_delay=0.001, max_retry_delay=0.01, min_list_interval=0.0)
 Test = Callable[[], Awaitable[None]]
 
 
@@ -48,9 +48,9 @@ def good(name: str = "docs", **more: Any) -> McpServer:
 class Talk:
     """Servers, and what they said of themselves."""
 
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, pace: ConnectionTiming) -> None:
         self.said: asyncio.Queue[tuple[str, str, str]] = asyncio.Queue()
-        self.servers = Servers(lambda *told: self.said.put_nowait(told), pace)
+        self.servers = McpServers(lambda *told: self.said.put_nowait(told), pace)
 
     async def until(self, state: str) -> str:
         """Until a server is in this state; gives what is wrong with it."""
@@ -59,8 +59,8 @@ class Talk:
             if now == state:
                 return why
 
-    def calls(self) -> Interceptor:
-        found = self.servers.interceptor(("m",), ("c",))
+    def calls(self) -> ToolInterceptor:
+        found = self.servers.make_interceptor(("m",), ("c",))
         assert found is not None
         return found
 
@@ -68,17 +68,17 @@ class Talk:
         return [tool.name for tool in self.servers.tools_for(("m",), ("c",))]
 
     async def call(self, name: str, arguments: str = "") -> Result:
-        (result,) = await asyncio.wait_for(self.calls().run([Call("1", name, arguments)]), PATIENCE)
+        (result,) = await asyncio.wait_for(self.calls().run_calls([Call("1", name, arguments)]), PATIENCE)
         assert (result.id, result.name) == ("1", name)
         return result
 
 
 @asynccontextmanager
-async def talking(*servers: McpServer, pace: Pace = QUICK) -> AsyncIterator[Talk]:
+async def talking(*servers: McpServer, pace: ConnectionTiming = QUICK) -> AsyncIterator[Talk]:
     talk = Talk(pace)
-    talk.servers.reload(configured(*servers))
+    talk.servers.apply_config(configured(*servers))
     try:
-        await asyncio.wait_for(talk.servers.ready(("m",), ("c",)), PATIENCE)
+        await asyncio.wait_for(talk.servers.start_servers(("m",), ("c",)), PATIENCE)
         yield talk
     finally:
         await talk.servers.close()
@@ -101,8 +101,8 @@ def words(result: Result) -> str:
 
 
 def test_plain_names_are_plain() -> None:
-    assert exposed("docs", "search") == "docs__search"
-    assert exposed("docs", "_a__b-c") == "docs___a__b-c"
+    assert exposed_tool_name("docs", "search") == "docs__search"
+    assert exposed_tool_name("docs", "_a__b-c") == "docs___a__b-c"
 
 
 ODD = ["a.b", "a b", "a/b", "имя", "", LONG, LONG[:-1] + "y", "x" * 64, "a_6aee76b7", "\ud800", "a\n"]
@@ -110,25 +110,35 @@ ODD = ["a.b", "a b", "a/b", "имя", "", LONG, LONG[:-1] + "y", "x" * 64, "a_6a
 
 @pytest.mark.parametrize("tool", ODD)
 def test_odd_names_are_legal_short_and_marked(tool: str) -> None:
-    name = exposed("docs", tool)
+    name = exposed_tool_name("docs", tool)
     assert re.fullmatch(r"docs__[A-Za-z0-9_-]*_[0-9a-f]{8}", name)
-    assert len(name) <= LONGEST
-    assert exposed("docs", tool) == name
+    assert len(name) <= MAX_NAME_LENGTH
+    assert exposed_tool_name("docs", tool) == name
 
 
 def test_no_two_tools_share_a_name() -> None:
-    tools = [*ODD, *TOOLS, "a_b", "a__b", "b", "_b", exposed("docs", "a.b").removeprefix("docs__"), "a:b", "y" * 300]
+    tools = [
+        *ODD,
+        *TOOLS,
+        "a_b",
+        "a__b",
+        "b",
+        "_b",
+        exposed_tool_name("docs", "a.b").removeprefix("docs__"),
+        "a:b",
+        "y" * 300,
+    ]
     servers = ["docs", "a", "a-b", "a_b", "s" * 31, "Docs"]
-    names = {exposed(server, tool) for server in servers for tool in set(tools)}
+    names = {exposed_tool_name(server, tool) for server in servers for tool in set(tools)}
     assert len(names) == len(servers) * len(set(tools))
 
 
 def test_the_names_of_one_server_do_not_depend_on_another() -> None:
     async def test() -> None:
         async with talking(rogue("plain", name="other"), good(), rogue("plain")) as talk:
-            mine = sorted(exposed("docs", tool) for tool in TOOLS)
+            mine = sorted(exposed_tool_name("docs", tool) for tool in TOOLS)
             assert talk.names() == ["other__echo", *mine, "rogue__echo"]
-            talk.servers.reload(configured(good()))
+            talk.servers.apply_config(configured(good()))
             assert talk.names() == mine
 
     run(test)
@@ -166,12 +176,12 @@ def at(url: str, **more: Any) -> McpServer:
 
 def read(table: dict[str, Any], **environ: str) -> McpServer:
     """A server as the file has it."""
-    from toolwire.gateway.settings.mcps import mcp_servers
-    from toolwire.gateway.settings.tables import Findings
+    from toolwire.gateway.config.mcp_servers import read_mcp_servers
+    from toolwire.gateway.config.problems import ProblemCollector
 
-    findings = Findings(None)
-    found = mcp_servers({"docs": table}, environ, findings, Path())
-    assert not findings.refused, findings.all
+    findings = ProblemCollector(None)
+    found = read_mcp_servers({"docs": table}, environ, findings, Path())
+    assert not findings.has_errors, findings.problems
     return found["docs"]
 
 
@@ -186,9 +196,9 @@ def test_results_of_every_kind(server: McpServer) -> None:
                 Call("5", "docs__resources"),
                 Call("6", "docs__mixed"),
                 Call("7", "docs__told_twice"),
-                Call("8", exposed("docs", "имя")),
+                Call("8", exposed_tool_name("docs", "имя")),
             ]
-            results = await talk.calls().run(calls)
+            results = await talk.calls().run_calls(calls)
             assert [result.id for result in results] == list("12345678")
             assert [result.name for result in results] == [call.name for call in calls]
             assert not any(result.error for result in results)
@@ -226,7 +236,7 @@ def test_failures_are_error_results(server: McpServer) -> None:
                 result = await talk.call(name, arguments)
                 assert result.error is True
                 assert re.search(said, words(result)), words(result)
-            cut = await talk.calls().run([Call("1", "docs__echo", '{"text": "x"}', incomplete=True)])
+            cut = await talk.calls().run_calls([Call("1", "docs__echo", '{"text": "x"}', incomplete=True)])
             assert cut[0].error
 
     run(test)
@@ -270,7 +280,7 @@ def test_calls_run_side_by_side() -> None:
     async def test() -> None:
         async with controlled() as (control, environ), talking(slow(environ)) as talk:
             calls = [Call(str(number), "docs__slow") for number in range(3)]
-            task = asyncio.create_task(talk.calls().run(calls))
+            task = asyncio.create_task(talk.calls().run_calls(calls))
             waiting = [await control.next() for _ in calls]
             for number, (_, writer, _) in enumerate(reversed(waiting)):
                 writer.write(f"done {number}\n".encode())
@@ -284,7 +294,7 @@ def test_calls_run_side_by_side() -> None:
 def test_more_calls_than_a_server_takes_wait() -> None:
     async def test() -> None:
         async with controlled() as (control, environ), talking(slow(environ, parallel=1)) as talk:
-            task = asyncio.create_task(talk.calls().run([Call("1", "docs__slow"), Call("2", "docs__slow")]))
+            task = asyncio.create_task(talk.calls().run_calls([Call("1", "docs__slow"), Call("2", "docs__slow")]))
             for _ in range(2):
                 _, writer, _ = await control.next()
                 assert control.waiting.empty()
@@ -309,7 +319,7 @@ def test_whoever_leaves_cancels_the_call_at_the_server(server: McpServer) -> Non
 
     async def cancelled(control: Control, server: McpServer) -> None:
         async with talking(server) as talk:
-            task = asyncio.create_task(talk.calls().run([Call("1", "docs__slow")]))
+            task = asyncio.create_task(talk.calls().run_calls([Call("1", "docs__slow")]))
             reader, _, _ = await control.next()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -336,11 +346,11 @@ def test_rounds_have_an_end() -> None:
     async def test() -> None:
         async with talking(rogue("plain", rounds=2)) as talk:
             calls = talk.calls()
-            assert calls.rounds == 2
+            assert calls.max_rounds == 2
             once = [Call("1", "rogue__echo", '{"x": 1}'), Call("2", "rogue__echo", '{"y": 2}')]
             for _ in range(2):
-                assert [words(result) for result in await calls.run(once)] == ['{"x": 1}', '{"y": 2}']
-            over = await calls.run(once)
+                assert [words(result) for result in await calls.run_calls(once)] == ['{"x": 1}', '{"y": 2}']
+            over = await calls.run_calls(once)
             assert [result.error for result in over] == [True, True]
             assert words(over[0]) == "the limit of 2 rounds of calls is reached: answer with what you have"
 
@@ -367,13 +377,13 @@ def test_tools_are_given_by_model_and_client(
     settings: dict[str, Any], models: list[str], clients: list[str], given: bool
 ) -> None:
     async def test() -> None:
-        servers = Servers()
-        servers.reload(configured(rogue("plain", **{"models": (), **settings})))
+        servers = McpServers()
+        servers.apply_config(configured(rogue("plain", **{"models": (), **settings})))
         try:
-            await servers.ready(models, clients)
+            await servers.start_servers(models, clients)
             assert bool(servers.tools_for(models, clients)) is given
-            assert (servers.interceptor(models, clients) is not None) is given
-            assert servers.status()[0].state == ("up" if given else "idle"), "nobody is started for nothing"
+            assert (servers.make_interceptor(models, clients) is not None) is given
+            assert servers.server_statuses()[0].state == ("up" if given else "idle"), "nobody is started for nothing"
         finally:
             await servers.close()
 
@@ -384,14 +394,14 @@ def test_only_allowed_tools_are_offered_and_none_that_the_client_has_itself() ->
     async def test() -> None:
         async with talking(good(tools=("e*", "docs__a[du]*"))) as talk:
             assert talk.names() == ["docs__add", "docs__audio", "docs__echo"]
-            found = talk.servers.interceptor(("m",), ("c",), taken={"docs__add"})
+            found = talk.servers.make_interceptor(("m",), ("c",), client_tool_names={"docs__add"})
             assert found is not None
             assert [tool.name for tool in found.tools] == ["docs__audio", "docs__echo"]
-            assert found.intercepts("docs__echo")
-            assert not found.intercepts("docs__add")
+            assert found.runs_tool("docs__echo")
+            assert not found.runs_tool("docs__add")
             echo = found.tools[1]
             assert (echo.description, echo.parameters) == ("Does echo.", TOOLS["echo"])
-            there = await talk.servers.standing({"web_search": ("docs", "add"), "web_fetch": ("docs", "fail")})
+            there = await talk.servers.find_substitutes({"web_search": ("docs", "add"), "web_fetch": ("docs", "fail")})
             assert list(there) == ["web_search"]
 
     run(test)
@@ -408,7 +418,7 @@ def test_a_server_of_2025_that_changes_its_tools() -> None:
             assert words(await talk.call("rogue__echo", '{"a": 1}')) == '{"a": 1}'
             await talk.until("up")
             assert talk.names() == ["rogue__echo", "rogue__more_1"]
-            assert not before.intercepts("rogue__more_1"), "an exchange keeps the tools that it began with"
+            assert not before.runs_tool("rogue__more_1"), "an exchange keeps the tools that it began with"
 
     run(test)
 
@@ -451,17 +461,17 @@ def test_what_a_program_said_last_is_told() -> None:
 
 def test_tools_of_a_server_that_stays_down_are_forgotten(tmp_path: Path) -> None:
     async def test() -> None:
-        pace = Pace(first=PATIENCE, keep=0.0)
+        pace = ConnectionTiming(first_retry_delay=PATIENCE, keep_lost_tools=0.0)
         async with talking(rogue("dies", str(tmp_path / "mark")), pace=pace) as talk:
             kept = talk.calls()
             await talk.call("rogue__echo")
             await talk.until("down")
             while talk.names():  # a timer of no time
                 await asyncio.sleep(0)
-            (result,) = await kept.run([Call("1", "rogue__echo")])
+            (result,) = await kept.run_calls([Call("1", "rogue__echo")])
             assert result.error
             assert "the connection ended" in words(result)
-            await asyncio.wait_for(talk.servers.ready(("m",), ("c",)), 1.0)  # nobody waits for it a second time
+            await asyncio.wait_for(talk.servers.start_servers(("m",), ("c",)), 1.0)  # nobody waits for it a second time
 
     run(test)
 
@@ -469,7 +479,9 @@ def test_tools_of_a_server_that_stays_down_are_forgotten(tmp_path: Path) -> None
 def test_a_server_that_says_nothing_holds_nobody_up() -> None:
     async def test() -> None:
         well = rogue("plain", name="well")
-        async with talking(rogue("silent", connect_timeout=0.2), well, pace=Pace(first=PATIENCE)) as talk:
+        async with talking(
+            rogue("silent", connect_timeout=0.2), well, pace=ConnectionTiming(first_retry_delay=PATIENCE)
+        ) as talk:
             assert talk.names() == ["well__echo"]
             assert "within 0.2 seconds" in await talk.until("down")
 
@@ -514,7 +526,7 @@ def test_a_program_that_will_not_end_is_killed(tmp_path: Path) -> None:
 def test_programs_end_with_the_gateway() -> None:
     async def test() -> None:
         async with controlled() as (control, environ), talking(slow(environ)) as talk:
-            task = asyncio.create_task(talk.calls().run([Call("1", "docs__slow")]))
+            task = asyncio.create_task(talk.calls().run_calls([Call("1", "docs__slow")]))
             _, _, pid = await control.next()
             await talk.servers.close()
             (result,) = await asyncio.wait_for(task, PATIENCE)
@@ -537,10 +549,12 @@ def test_programs_end_with_the_gateway() -> None:
 )
 def test_a_program_that_cannot_be_started(settings: dict[str, Any], why: str) -> None:
     async def test() -> None:
-        async with talking(McpServer(name="docs", models=("*",), **settings), pace=Pace(first=PATIENCE)) as talk:
+        async with talking(
+            McpServer(name="docs", models=("*",), **settings), pace=ConnectionTiming(first_retry_delay=PATIENCE)
+        ) as talk:
             assert why in await talk.until("down")
             assert talk.names() == []
-            assert talk.servers.interceptor(("m",), ("c",)) is None
+            assert talk.servers.make_interceptor(("m",), ("c",)) is None
 
     run(test)
 
@@ -593,7 +607,7 @@ def test_a_secret_is_not_told_with_a_failure() -> None:
     async def test() -> None:
         command = [sys.executable, "-c", "import os; raise SystemExit('bad token ' + os.environ['TOKEN'])"]
         server = read({"command": command, "env": {"TOKEN": "$T"}, "models": ["*"]}, T="geheim-0123456789")
-        async with talking(server, pace=Pace(first=PATIENCE)) as talk:
+        async with talking(server, pace=ConnectionTiming(first_retry_delay=PATIENCE)) as talk:
             assert (await talk.until("down")).endswith("it last said: bad token …")
 
     run(test)
@@ -617,16 +631,16 @@ def test_a_new_configuration_starts_stops_and_keeps() -> None:
         other = rogue("plain", name="other")
         async with controlled() as (control, environ), talking(slow(environ), other) as talk:
             old = talk.calls()
-            task = asyncio.create_task(talk.calls().run([Call("1", "docs__slow")]))
+            task = asyncio.create_task(talk.calls().run_calls([Call("1", "docs__slow")]))
             _, writer, _ = await control.next()
-            talk.servers.reload(configured(slow(environ, tools=["slow"]), rogue("plain", name="third")))
-            await talk.servers.ready(("m",), ("c",))
+            talk.servers.apply_config(configured(slow(environ, tools=["slow"]), rogue("plain", name="third")))
+            await talk.servers.start_servers(("m",), ("c",))
             assert [name for name in talk.names() if name.startswith("docs__")] == ["docs__slow"]
             assert "third__echo" in talk.names()
             assert not any(name.startswith("other__") for name in talk.names())
             writer.write(b"kept\n")
             assert words((await asyncio.wait_for(task, PATIENCE))[0]) == "kept"
-            (gone,) = await old.run([Call("1", "other__echo")])
+            (gone,) = await old.run_calls([Call("1", "other__echo")])
             assert gone.error
             assert "no longer configured" in words(gone)
 
@@ -683,21 +697,21 @@ MISTAKES = [
 def test_mistakes_have_a_line(tmp_path: Path, text: str, line: int, what: str) -> None:
     file = tmp_path / "toolwire.toml"
     file.write_text(text)
-    with pytest.raises(Problems) as problems:
-        load(file, {})
-    found = [problem for problem in problems.value.found if problem.severity == "error"]
-    assert [(problem.line, problem.what[: len(what)]) for problem in found] == [(line, what)]
+    with pytest.raises(ConfigError) as problems:
+        load_config(file, {})
+    found = [problem for problem in problems.value.problems if problem.severity == "error"]
+    assert [(problem.line, problem.message[: len(what)]) for problem in found] == [(line, what)]
 
 
 def test_what_is_only_a_warning(tmp_path: Path) -> None:
     file = tmp_path / "toolwire.toml"
     file.write_text('[mcp.a]\ncommand = "x"\nenv = {A = "$NOT_THERE"}\n')
-    config = load(file, {})
-    assert [(problem.line, problem.what) for problem in config.warnings] == [
+    config = load_config(file, {})
+    assert [(problem.line, problem.message) for problem in config.warnings] == [
         (3, "the variable NOT_THERE is not set"),
         (1, "nobody is given these tools"),
     ]
-    assert config.mcp["a"].missing == ("NOT_THERE",)
+    assert config.mcp["a"].missing_variables == ("NOT_THERE",)
 
 
 def test_a_command_is_a_list_or_a_text(tmp_path: Path) -> None:
@@ -705,12 +719,12 @@ def test_a_command_is_a_list_or_a_text(tmp_path: Path) -> None:
     file.write_text(
         '[mcp.a]\ncommand = "x \'y z\' $A"\ncwd = "sub"\nmodels = ["*"]\n[mcp.b]\ncommand = ["x", "y z"]\nmodels = ["*"]'
     )
-    found = load(file, {}).mcp
+    found = load_config(file, {}).mcp
     assert found["a"].command == ("x", "y z", "$A")
     assert found["a"].cwd == str(tmp_path / "sub")
     assert found["b"].command == ("x", "y z")
 
 
 def test_what_is_shown_of_a_server_hides_what_is_not_for_all() -> None:
-    assert read({"url": "https://$USER@x/$KEY/mcp?key=abc"}, KEY="k").shown == "https://$USER@x/$KEY/mcp"
-    assert read({"command": "x --api-key abc --token=def --port 1"}).shown == "x --api-key … --token=… --port 1"
+    assert read({"url": "https://$USER@x/$KEY/mcp?key=abc"}, KEY="k").display_name == "https://$USER@x/$KEY/mcp"
+    assert read({"command": "x --api-key abc --token=def --port 1"}).display_name == "x --api-key … --token=… --port 1"

@@ -15,8 +15,8 @@ import pytest
 from gateway.mcp_server import PIXEL
 from gateway.npm import HERE, installed
 from gateway.test_mcp import at, free_port, run, talking, words
-from toolwire.gateway.settings.config import McpServer
-from toolwire.ir import Media
+from toolwire.core.ir import Media
+from toolwire.gateway.config.config import McpServer
 
 PACKAGES = HERE / "node_modules" / "@modelcontextprotocol"
 EVERYTHING = str(PACKAGES / "server-everything" / "dist" / "index.js")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from toolwire.gateway.telemetry.cells import SIZE, Cells, Series
-from toolwire.gateway.telemetry.metrics import FAMILIES, MODEL_LIMIT, SERIES_LIMIT, Metrics
-from toolwire.gateway.telemetry.record import Record
-from toolwire.ir import Usage
+from toolwire.core.ir import Usage
+from toolwire.gateway.telemetry.metrics import FAMILIES, MAX_MODELS, MAX_SERIES, Metrics
+from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.shared_counters import SLOT_CELLS, Series, SharedCounters
 
 Sample = tuple[str, frozenset[tuple[str, str]]]
 
@@ -51,14 +51,14 @@ def parsed(text: bytes) -> dict[Sample, float]:
 
 
 def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
-    return parsed(metrics.text()).get((name, frozenset(labels.items())))
+    return parsed(metrics.write_text()).get((name, frozenset(labels.items())))
 
 
 def total(metrics: Metrics, name: str) -> float:
-    return sum(value for (found, _), value in parsed(metrics.text()).items() if found == name)
+    return sum(value for (found, _), value in parsed(metrics.write_text()).items() if found == name)
 
 
-def exchange(**changes: object) -> Record:
+def exchange(**changes: object) -> ExchangeRecord:
     told: dict[str, object] = {
         "request_id": "r",
         "started": 100.0,
@@ -74,7 +74,7 @@ def exchange(**changes: object) -> Record:
         "usage": Usage(input=500, output=30, cache_read=100, cache_write=7, reasoning=20),
         "losses": ("dropped-field", "added-id"),
     }
-    return Record(**(told | changes))  # type: ignore[arg-type]
+    return ExchangeRecord(**(told | changes))  # type: ignore[arg-type]
 
 
 ROUTE = {"source": "anthropic", "target": "gemini", "provider": "google", "stream": "true"}
@@ -82,8 +82,8 @@ ROUTE = {"source": "anthropic", "target": "gemini", "provider": "google", "strea
 
 def test_an_exchange_is_counted() -> None:
     metrics = Metrics()
-    metrics.exchanges([exchange()])
-    metrics.exchanges([exchange(first_byte=0.0, ended=100.05)])
+    metrics.count_exchanges([exchange()])
+    metrics.count_exchanges([exchange(first_byte=0.0, ended=100.05)])
     request = {**ROUTE, "verb": "chat", "model": "flash", "status": "200"}
     assert sample(metrics, "toolwire_requests_total", **request) == 2
     for kind, count in (("input", 1000), ("output", 60), ("cache_read", 200), ("cache_write", 14), ("reasoning", 40)):
@@ -97,16 +97,16 @@ def test_an_exchange_is_counted() -> None:
 def test_buckets_add_up() -> None:
     metrics = Metrics()
     for seconds in (0.0, 0.01, 0.02, 2.5, 3.0, 10_000.0):
-        metrics.exchanges([exchange(started=0.0, ended=seconds)])
+        metrics.count_exchanges([exchange(started=0.0, ended=seconds)])
     bounds = {"0.01": 2, "0.025": 3, "1": 3, "2.5": 4, "5": 5, "600": 5, "+Inf": 6}
     assert {bound: sample(metrics, "toolwire_request_seconds_bucket", **ROUTE, le=bound) for bound in bounds} == bounds
 
 
 def test_what_is_no_conversation_is_counted_without_times_and_tokens() -> None:
     metrics = Metrics()
-    metrics.exchanges([exchange(verb="count")])
-    metrics.exchanges([exchange(verb="models", provider="", model="", target="")])
-    metrics.exchanges([exchange(estimated=True)])
+    metrics.count_exchanges([exchange(verb="count")])
+    metrics.count_exchanges([exchange(verb="models", provider="", model="", target="")])
+    metrics.count_exchanges([exchange(estimated=True)])
     assert total(metrics, "toolwire_requests_total") == 3
     assert total(metrics, "toolwire_request_seconds_count") == 1
     assert total(metrics, "toolwire_tokens_total") == 0
@@ -114,28 +114,28 @@ def test_what_is_no_conversation_is_counted_without_times_and_tokens() -> None:
 
 def test_gauges_attempts_and_faults() -> None:
     metrics = Metrics()
-    metrics.running(1)
-    metrics.running(1)
-    metrics.running(-1)
-    metrics.attempt("google", "429")
-    metrics.fault("google", "refused")
-    metrics.resting("google", True)
+    metrics.add_in_flight(1)
+    metrics.add_in_flight(1)
+    metrics.add_in_flight(-1)
+    metrics.count_attempt("google", "429")
+    metrics.count_fault("google", "refused")
+    metrics.set_cooldown("google", True)
     assert sample(metrics, "toolwire_in_flight") == 1
     assert sample(metrics, "toolwire_attempts_total", provider="google", outcome="429") == 1
     assert sample(metrics, "toolwire_upstream_faults_total", provider="google", kind="refused") == 1
     assert sample(metrics, "toolwire_provider_resting", provider="google") == 1
-    metrics.resting("google", False)
+    metrics.set_cooldown("google", False)
     assert sample(metrics, "toolwire_provider_resting", provider="google") == 0
     assert total(metrics, "toolwire_build_info") == total(metrics, "toolwire_workers") == 1
 
 
 def test_every_family_is_told() -> None:
     metrics = Metrics()
-    metrics.exchanges([exchange()])
-    metrics.attempt("google", "ok")
-    metrics.fault("google", "dns")
-    metrics.resting("google", False)
-    assert {line.split()[2] for line in metrics.text().decode().splitlines() if line.startswith("# TYPE")} == set(
+    metrics.count_exchanges([exchange()])
+    metrics.count_attempt("google", "ok")
+    metrics.count_fault("google", "dns")
+    metrics.set_cooldown("google", False)
+    assert {line.split()[2] for line in metrics.write_text().decode().splitlines() if line.startswith("# TYPE")} == set(
         FAMILIES
     )
 
@@ -146,56 +146,56 @@ def test_every_family_is_told() -> None:
 def test_labels_are_escaped() -> None:
     metrics = Metrics()
     name = 'a"} 1\\'
-    metrics.resting(f"{name}\n", True)
-    metrics.exchanges([exchange(model=f"{name}\n")])
+    metrics.set_cooldown(f"{name}\n", True)
+    metrics.count_exchanges([exchange(model=f"{name}\n")])
     assert sample(metrics, "toolwire_provider_resting", provider=f"{name}\n") == 1
-    models = {value for _, labels in parsed(metrics.text()) for label, value in labels if label == "model"}
+    models = {value for _, labels in parsed(metrics.write_text()) for label, value in labels if label == "model"}
     assert models == {f"{name}\\n"}
 
 
 def models_of(metrics: Metrics) -> set[str]:
-    samples = (labels for name, labels in parsed(metrics.text()) if name == "toolwire_requests_total")
+    samples = (labels for name, labels in parsed(metrics.write_text()) if name == "toolwire_requests_total")
     return {value for labels in samples for label, value in labels if label == "model"}
 
 
 def test_a_model_that_never_worked_gets_no_label() -> None:
     metrics = Metrics()
     for number in range(50):
-        metrics.exchanges([exchange(model=f"made-up-{number}", status=404, usage=None)])
+        metrics.count_exchanges([exchange(model=f"made-up-{number}", status=404, usage=None)])
     assert models_of(metrics) == {"unknown"}
-    metrics.exchanges([exchange(model="made-up-0")])
-    metrics.exchanges([exchange(model="made-up-0", status=429)])
+    metrics.count_exchanges([exchange(model="made-up-0")])
+    metrics.count_exchanges([exchange(model="made-up-0", status=429)])
     assert models_of(metrics) == {"unknown", "made-up-0"}
 
 
 def test_models_are_bounded_even_if_all_of_them_work() -> None:
     metrics = Metrics()
-    for number in range(MODEL_LIMIT + 50):
-        metrics.exchanges([exchange(model=f"model-{number}")])
-    assert len(models_of(metrics)) == MODEL_LIMIT + 1
+    for number in range(MAX_MODELS + 50):
+        metrics.count_exchanges([exchange(model=f"model-{number}")])
+    assert len(models_of(metrics)) == MAX_MODELS + 1
     assert "other" in models_of(metrics)
-    assert total(metrics, "toolwire_requests_total") == MODEL_LIMIT + 50
+    assert total(metrics, "toolwire_requests_total") == MAX_MODELS + 50
 
 
 def test_series_are_bounded() -> None:
     metrics = Metrics()
-    for number in range(SERIES_LIMIT + 50):
-        metrics.attempt("p", f"outcome-{number}")
+    for number in range(MAX_SERIES + 50):
+        metrics.count_attempt("p", f"outcome-{number}")
     assert sample(metrics, "toolwire_attempts_total", provider="other", outcome="other") == 50
-    assert total(metrics, "toolwire_attempts_total") == SERIES_LIMIT + 50
+    assert total(metrics, "toolwire_attempts_total") == MAX_SERIES + 50
 
 
 def test_all_series_find_a_place() -> None:
-    assert sum(family.width * (SERIES_LIMIT + 1) for family in FAMILIES.values()) < SIZE - 64
+    assert sum(family.width * (MAX_SERIES + 1) for family in FAMILIES.values()) < SLOT_CELLS - 64
 
 
 def test_a_full_house_loses_numbers_but_breaks_nothing() -> None:
-    cells = Cells()
-    index = cells.place(Series("a", (), SIZE - 100))
-    beyond = cells.place(Series("b", (), 40))
-    assert (index, beyond) == (0, SIZE - 64)
+    cells = SharedCounters()
+    index = cells.add_series(Series("a", (), SLOT_CELLS - 100))
+    beyond = cells.add_series(Series("b", (), 40))
+    assert (index, beyond) == (0, SLOT_CELLS - 64)
     cells.values[beyond + 39] += 1.0
-    assert [found.series.family for found in cells.read()] == ["a"]
+    assert [found.series.family for found in cells.read_all()] == ["a"]
 
 
 # --- workers --------------------------------------------------------------------------------------------------------
@@ -226,8 +226,10 @@ def worker(directory: Path) -> subprocess.Popen[bytes]:
 
 def test_the_numbers_of_all_workers_are_seen_at_each(tmp_path: Path) -> None:
     metrics = Metrics(tmp_path / "shared")
-    metrics.running(1)
-    metrics.exchanges([Record(request_id="r", started=0.0, ended=1.0, wall=0.0, source="s", provider="p", status=200)])
+    metrics.add_in_flight(1)
+    metrics.count_exchanges(
+        [ExchangeRecord(request_id="r", started=0.0, ended=1.0, started_at=0.0, source="s", provider="p", status=200)]
+    )
     first = worker(tmp_path / "shared")
     try:
         assert total(metrics, "toolwire_requests_total") == 4
@@ -263,11 +265,11 @@ def test_a_worker_that_dies_leaves_its_counts_and_the_next_one_counts_on(tmp_pat
 
 def test_a_slot_that_was_left_is_taken_over(tmp_path: Path) -> None:
     first = Metrics(tmp_path)
-    first.attempt("p", "ok")
+    first.count_attempt("p", "ok")
     first.close()
-    first.attempt("p", "late")
+    first.count_attempt("p", "late")
     second = Metrics(tmp_path)
-    second.attempt("p", "ok")
+    second.count_attempt("p", "ok")
     assert sample(second, "toolwire_attempts_total", provider="p", outcome="ok") == 2
     assert total(second, "toolwire_workers") == len(list(tmp_path.glob("*.cells"))) == 1
 
@@ -279,7 +281,7 @@ def test_a_line_cut_by_death_does_not_swallow_the_next(tmp_path: Path) -> None:
     names = tmp_path / "0.names"
     names.write_bytes(names.read_bytes() + b'["toolwire_losses_to')
     metrics = Metrics(tmp_path)
-    metrics.exchanges([exchange()])
+    metrics.count_exchanges([exchange()])
     other = Metrics(tmp_path)
     assert total(other, "toolwire_requests_total") == 4
     assert sample(other, "toolwire_losses_total", code="added-id") == 1
@@ -288,7 +290,7 @@ def test_a_line_cut_by_death_does_not_swallow_the_next(tmp_path: Path) -> None:
 def test_slots_of_another_version_or_of_nobody_are_passed_over(tmp_path: Path) -> None:
     metrics = Metrics(tmp_path)
     (tmp_path / "7.cells").write_bytes(b"")
-    (tmp_path / "8.cells").write_bytes(bytes(SIZE * 8))
+    (tmp_path / "8.cells").write_bytes(bytes(SLOT_CELLS * 8))
     (tmp_path / "8.names").write_bytes(b'["toolwire_requests_total",["a"],3]\n["gone",[],1]\n["x",[],0]\n[]\n')
-    metrics.attempt("p", "ok")
+    metrics.count_attempt("p", "ok")
     assert total(metrics, "toolwire_attempts_total") == 1

@@ -37,12 +37,11 @@ from gateway.wire import (
     text_of,
     whole,
 )
-from toolwire.conformance.frames import compact
+from toolwire.conformance.wire_encoding import encode_json
 from toolwire.gateway import Gateway, app
-from toolwire.gateway.incoming import Incoming
-from toolwire.gateway.settings.configfile import load
-from toolwire.gateway.settings.reload import Live
-from toolwire.gateway.telemetry.watching import Telemetry
+from toolwire.gateway.config.load import LiveConfig, load_config
+from toolwire.gateway.server.client_request import ClientRequest
+from toolwire.gateway.telemetry.telemetry import Telemetry
 
 
 class Parent:
@@ -78,7 +77,7 @@ def test_it_serves_below_a_path(mounted: tuple[int, Wire], client: str, stream: 
     port, wire = mounted
     for provider in ("anthropic", "openai-chat"):
         scene = wire.scene(provider, played(provider, stream))
-        body = compact(request_of(client, scene.model, stream)).encode()
+        body = encode_json(request_of(client, scene.model, stream)).encode()
         got = ask(port, "POST", f"/llm{path_of(client, scene.model.replace('/', '%2F'), stream)}", body)
         assert got.status == 200, got.data
         assert text_of(client, got, stream) == "Hello there."
@@ -105,7 +104,7 @@ def test_a_client_that_leaves_is_noticed_there_too(mounted: tuple[int, Wire]) ->
     port, wire = mounted
     scene = wire.scene("anthropic", Peer.until_gone)
     line = Line(port)
-    line.send("POST", "/llm/v1/messages", compact(request_of("anthropic", scene.model, True)).encode())
+    line.send("POST", "/llm/v1/messages", encode_json(request_of("anthropic", scene.model, True)).encode())
     assert scene.reached.wait(PATIENCE)
     line.leave()
     assert scene.gone.wait(PATIENCE)
@@ -114,7 +113,7 @@ def test_a_client_that_leaves_is_noticed_there_too(mounted: tuple[int, Wire]) ->
 def test_a_cut_stream_is_a_failure_there_too(mounted: tuple[int, Wire]) -> None:
     port, wire = mounted
     scene = wire.scene("anthropic", lambda peer: peer.say(chunked(*begun("anthropic"), end=False)))
-    body = compact(request_of("openai-responses", scene.model, True)).encode()
+    body = encode_json(request_of("openai-responses", scene.model, True)).encode()
     got = ask(port, "POST", "/llm/v1/responses", body)
     assert failed("openai-responses", got.frames)
     assert not finished("openai-responses", got.frames)
@@ -134,9 +133,9 @@ def test_a_download_that_is_cut_has_no_end_there_too(mounted: tuple[int, Wire]) 
 
 
 def test_a_configuration_can_be_given_as_a_value() -> None:
-    config = load(None, {})
+    config = load_config(None, {})
     with hosted(app(config), "off") as port:
-        body = compact(request_of("anthropic", "loopback", False)).encode()
+        body = encode_json(request_of("anthropic", "loopback", False)).encode()
         assert ask(port, "POST", "/v1/messages", body).status == 200
 
 
@@ -148,7 +147,7 @@ def test_a_server_with_websockets_is_told_426(tmp_path: Path, extended: bool) ->
     sent: list[dict[str, Any]] = []
 
     async def run() -> None:
-        gateway = app(load(None, {}))
+        gateway = app(load_config(None, {}))
         extensions: dict[str, Any] = {"websocket.http.response": {}} if extended else {}
         scope = {
             "type": "websocket",
@@ -190,7 +189,7 @@ def _gateway(folder: Path, name: str, port: int) -> Counting:
         )
         lines.append(f'[models."round-{protocol}"]\nprovider = "{protocol}-next"')
     file.write_text("\n".join(lines))
-    live = Live(file, {}, lambda found: None)
+    live = LiveConfig(file, {}, lambda found: None)
     return Counting(live, Telemetry(live.current.server))
 
 
@@ -199,9 +198,9 @@ class Counting(Gateway):
 
     asked = 0
 
-    async def handle(self, incoming: Incoming) -> None:
+    async def handle(self, incoming: ClientRequest) -> None:
         self.asked += 1
-        await super().handle(incoming)
+        await super().handle_request(incoming)
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
@@ -216,7 +215,7 @@ def test_a_gateway_that_calls_itself_says_so(tmp_path: Path, many: int, protocol
             stack.enter_context(own(gateway, bound))
         for client in ("openai-chat", "anthropic", "gemini"):
             before = sum(gateway.asked for gateway in gateways)
-            body = compact(request_of(client, f"round-{protocol}", stream)).encode()
+            body = encode_json(request_of(client, f"round-{protocol}", stream)).encode()
             got = ask(ports[0], "POST", path_of(client, f"round-{protocol}", stream), body)
             assert got.status >= 400
             message = error_of(client, got)["message"]
@@ -232,7 +231,7 @@ def test_two_gateways_in_a_row_are_fine(tmp_path: Path) -> None:
         scene = wire.scene("openai-chat", whole("openai-chat"))
         name = f"anthropic-next/round-{scene.mark}"
         wire._scenes[scene.mark.encode()] = scene
-        body = compact(request_of("gemini", name, False)).encode()
+        body = encode_json(request_of("gemini", name, False)).encode()
         got = ask(front, "POST", path_of("gemini", name, False), body)
         assert text_of("gemini", got, False) == "Hello there."
         assert scene.asked[0].headers["x-toolwire-hops"].count(",") == 1

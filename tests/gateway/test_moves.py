@@ -15,8 +15,8 @@ import pytest
 from gateway.clients import CLIENTS, PNG, TOOLS, Conversation, Result, Task, Turn, close_all, losses
 from gateway.conftest import configuration, named, served
 from gateway.provider import KEYS, PROTOCOLS, SECOND_KEYS, Provider, Received, Says, Talk
-from toolwire.protocols import room
-from toolwire.seals import PREFIX
+from toolwire.protocols import find_codec
+from toolwire.translation.seals import ENVELOPE_PREFIX
 
 KEPT = True
 """Is there a store that keeps for Chat clients what they cannot carry?"""
@@ -160,7 +160,7 @@ def doubled(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-@pytest.mark.parametrize("target", [protocol for protocol in PROTOCOLS if room(protocol).rules.seals])
+@pytest.mark.parametrize("target", [protocol for protocol in PROTOCOLS if find_codec(protocol).constraints.seal_slots])
 @pytest.mark.parametrize("source", CLIENTS)
 def test_another_account_of_the_same_protocol(
     provider: Provider, doubled: str, source: str, target: str, stream: bool
@@ -194,7 +194,7 @@ def assert_sealed(talk: Talk, asked: Received, source: str) -> None:
     assert talk.notary is not None
     who = (asked.account, asked.protocol)
     assert talk.notary.strangers(*who, asked.raw) == []
-    assert PREFIX not in asked.raw
+    assert ENVELOPE_PREFIX not in asked.raw
     shown = talk.notary.shown(*who, asked.body)
     made = talk.notary.answers[: talk.asked.index(asked)]
     if source == "openai-chat" != asked.protocol:
@@ -216,7 +216,7 @@ def assert_steady(talk: Talk) -> None:
 def elements(asked: Received) -> list[str]:
     """The prefix of a request, one element after the other: tools and instructions first, then the turns."""
     body = {key: value for key, value in asked.body.items() if key != "stream"}
-    turns = body.pop(room(asked.protocol).rules.turns_key)
+    turns = body.pop(find_codec(asked.protocol).constraints.turns_key)
     return [json.dumps(body, sort_keys=True), *map(json.dumps, turns)]
 
 

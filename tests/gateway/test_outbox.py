@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from toolwire.gateway.outbox import Outbox
+from toolwire.gateway.server.write_queue import WriteQueue
 
 
 def told(faults: list[Any]) -> asyncio.AbstractEventLoop:
@@ -22,13 +22,13 @@ def rounds(loop: asyncio.AbstractEventLoop, count: int) -> None:
 
 def test_all_of_a_round_leaves_at_its_end_in_order() -> None:
     loop = asyncio.new_event_loop()
-    outbox, said = Outbox(loop), list[bytes]()
-    outbox.put(said.append, b"a")
-    outbox.put(said.append, b"b")
+    outbox, said = WriteQueue(loop), list[bytes]()
+    outbox.add(said.append, b"a")
+    outbox.add(said.append, b"b")
     assert said == []
     rounds(loop, 1)
     assert said == [b"a", b"b"]
-    outbox.put(said.append, b"c")
+    outbox.add(said.append, b"c")
     rounds(loop, 1)
     assert said == [b"a", b"b", b"c"]
     loop.close()
@@ -37,14 +37,14 @@ def test_all_of_a_round_leaves_at_its_end_in_order() -> None:
 def test_one_that_fails_takes_nothing_from_the_others() -> None:
     faults: list[Any] = []
     loop = told(faults)
-    outbox, said = Outbox(loop), list[bytes]()
+    outbox, said = WriteQueue(loop), list[bytes]()
 
     def fails(data: bytes) -> None:
-        outbox.put(said.append, b"later")
+        outbox.add(said.append, b"later")
         raise ValueError(data)
 
     for write, data in ((said.append, b"a"), (fails, b"x"), (fails, b"y"), (said.append, b"b")):
-        outbox.put(write, data)
+        outbox.add(write, data)
     rounds(loop, 5)
     assert said == [b"a", b"b", b"later", b"later"]
     assert [error.args for error in faults] == [(b"x",), (b"y",)]
@@ -53,15 +53,15 @@ def test_one_that_fails_takes_nothing_from_the_others() -> None:
 
 def test_what_waits_for_one_that_left_is_dropped() -> None:
     loop = asyncio.new_event_loop()
-    outbox, left, stays = Outbox(loop), list[bytes](), list[bytes]()
+    outbox, left, stays = WriteQueue(loop), list[bytes](), list[bytes]()
     for write, data in ((left.append, b"a"), (stays.append, b"b"), (left.append, b"c"), (stays.append, b"d")):
-        outbox.put(write, data)
-    outbox.drop(left.append)
+        outbox.add(write, data)
+    outbox.discard(left.append)
     rounds(loop, 1)
     assert (left, stays) == ([], [b"b", b"d"])
-    outbox.put(left.append, b"e")
-    outbox.drop(left.append)
-    outbox.put(stays.append, b"f")
+    outbox.add(left.append, b"e")
+    outbox.discard(left.append)
+    outbox.add(stays.append, b"f")
     rounds(loop, 2)
     assert (left, stays) == ([], [b"b", b"d", b"f"])
     loop.close()

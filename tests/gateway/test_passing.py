@@ -23,8 +23,8 @@ from gateway.wire import (
     text_of,
     whole,
 )
-from toolwire import seals
-from toolwire.conformance.frames import compact
+from toolwire.conformance.wire_encoding import encode_json
+from toolwire.translation import seals
 
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 SAME = pytest.mark.parametrize("protocol", PROVIDERS)
@@ -98,7 +98,7 @@ def test_an_escaped_key_and_a_name_that_stands_twice(served: Served) -> None:
 
 def test_our_own_envelope_is_opened_before_it_goes_anywhere(served: Served) -> None:
     scene = served.scene("anthropic", whole("anthropic"))
-    sealed = seals.envelope([seals.Entry("reasoning", "gemini/elsewhere", "c2VhbA==", "hm")])
+    sealed = seals.write_envelope([seals.EnvelopeEntry("reasoning", "gemini/elsewhere", "c2VhbA==", "hm")])
     thinking = {"type": "thinking", "thinking": "hm", "signature": sealed}
     turns = [
         {"role": "user", "content": "Hi"},
@@ -107,7 +107,7 @@ def test_our_own_envelope_is_opened_before_it_goes_anywhere(served: Served) -> N
     ]
     got = call(served, "anthropic", scene.model, False, messages=turns)
     assert got.status == 200
-    assert seals.PREFIX.encode() not in scene.asked[0].body
+    assert seals.ENVELOPE_PREFIX.encode() not in scene.asked[0].body
     assert "passed" not in served.line(got.id)
 
 
@@ -209,10 +209,10 @@ def _paused(text: str, reason: str, stream: bool) -> bytes:
         "usage": {"input_tokens": 25, "output_tokens": 12},
     }
     if not stream:
-        return answer(200, compact(body).encode())
-    from toolwire.conformance.dialects import DIALECTS
+        return answer(200, encode_json(body).encode())
+    from toolwire.conformance.peers import PEERS
 
-    return chunked(*(frame.encode() for frame in DIALECTS["anthropic"].stream(body)))
+    return chunked(*(frame.encode() for frame in PEERS["anthropic"].write_stream(body)))
 
 
 @STREAMS

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from material import SAMPLES
-from toolwire.gateway.passing import Passing
-from toolwire.ir import Failure
-from toolwire.protocols import ROOMS
+from toolwire.core.ir import Failure
+from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
+from toolwire.protocols import CODECS
 
 FRAMES = re.compile(rb".*?(?:\r?\n){2}|.+", re.DOTALL)
-PROTOCOLS = {folder: name for name in ROOMS if (SAMPLES / (folder := name.replace("-", "_"))).is_dir()}
+PROTOCOLS = {folder: name for name in CODECS if (SAMPLES / (folder := name.replace("-", "_"))).is_dir()}
 STREAMS = [(name, path) for folder, name in PROTOCOLS.items() for path in sorted((SAMPLES / folder).glob("*.sse"))]
 BROKEN = Failure("upstream", "it broke off", 502)
 
@@ -29,18 +29,26 @@ def grown(data: bytes, times: int = 12) -> bytes:
 
 
 def seen(name: str, pieces: list[bytes], ends: bool) -> list[object]:
-    passing = Passing(ROOMS[name])
+    passing = PassthroughStream(CODECS[name])
     said: list[bytes] = []
 
     def put(data: bytes) -> bool:
         said.append(data)
         return True
 
-    hand_on = passing.knowing(put, lambda data: put(passing.feed(data)))
+    hand_on = passing.make_sink(put, lambda data: put(passing.feed(data)))
     for piece in pieces:
         hand_on(piece)
     out = b"".join(said) + (passing.close() if ends else passing.fail(BROKEN))
-    return [out, passing.usage, passing.finishes, passing.failure, passing.begun, passing.ended, passing.called]
+    return [
+        out,
+        passing.usage,
+        passing.finishes,
+        passing.failure,
+        passing.has_content,
+        passing.ended,
+        passing.has_complete_call,
+    ]
 
 
 @pytest.mark.parametrize(("name", "path"), STREAMS, ids=[f"{name}/{path.stem}" for name, path in STREAMS])
@@ -69,8 +77,8 @@ ERROR = b'data: {"error":{"message":"sk-secret is not known","type":"server_erro
 @pytest.mark.parametrize(("last", "known"), [(MORE, True), (ERROR + MORE, False), (MORE + ERROR, False)])
 def test_nothing_behind_a_failure_is_known_by_its_bytes(last: bytes, known: bool) -> None:
     """Such a piece would not be searched for a key that the provider repeats."""
-    passing = Passing(ROOMS["openai-chat"])
+    passing = PassthroughStream(CODECS["openai-chat"])
     for piece in (MORE, MORE, MORE, last):
         passing.feed(piece)
-    assert (passing.again is not None) is known
+    assert (passing.read_repeat is not None) is known
     assert (passing.failure is None) is known

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from toolwire.gateway.agents import recognised
-from toolwire.gateway.settings.configfile import load
-from toolwire.gateway.settings.problems import Problems
-from toolwire.policy.match import in_force
-from toolwire.policy.rules import Match, Reshape, Rule, Subject
+from toolwire.gateway.config.load import load_config
+from toolwire.gateway.config.problems import ConfigError
+from toolwire.gateway.pipeline.headers import recognise_agent
+from toolwire.policy.rules import Match, Reshape, Rule, RuleSubject, rules_in_force
 
 P = "[[policy]]\n"
 
@@ -19,7 +18,7 @@ P = "[[policy]]\n"
 def read(text: str, tmp_path: Path) -> tuple[Rule, ...]:
     file = tmp_path / "toolwire.toml"
     file.write_text(text)
-    return load(file, {}).policy
+    return load_config(file, {}).policy
 
 
 def test_all_of_a_rule_is_read(tmp_path: Path) -> None:
@@ -62,7 +61,7 @@ keep = ["shell"]
         namespace=("mcp__*",),
         rename="Bash",
         parameters={"timeout_ms": "timeout"},
-        reshape={"command": Reshape(way="shell-text", to="cmd"), "paths": Reshape(way="csv")},
+        reshape={"command": Reshape(conversion="shell-text", to="cmd"), "paths": Reshape(conversion="csv")},
         description="Runs. {description}",
         describe_at_most=100,
         clean=True,
@@ -82,8 +81,8 @@ def test_a_preset_holds_where_the_rule_says(tmp_path: Path) -> None:
     for rule in rules:
         assert rule.name.startswith("mine: ")
         assert rule.within[-1] == Match(provider=("anthropic",), model=("claude-*",))
-    assert in_force(rules, Subject("telex", provider="anthropic", model="claude-9")) == rules
-    assert in_force(rules, Subject("telex", provider="anthropic", model="gpt-9")) == ()
+    assert rules_in_force(rules, RuleSubject("telex", provider="anthropic", model="claude-9")) == rules
+    assert rules_in_force(rules, RuleSubject("telex", provider="anthropic", model="gpt-9")) == ()
 
 
 MISTAKES = [
@@ -129,11 +128,11 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("text", "expected"), MISTAKES)
 def test_a_mistake_is_told_with_its_line(tmp_path: Path, text: str, expected: tuple[int, str, str]) -> None:
-    with pytest.raises(Problems) as raised:
+    with pytest.raises(ConfigError) as raised:
         read(P + text, tmp_path)
-    [found] = raised.value.found
+    [found] = raised.value.problems
     line, what, hint = expected
-    assert (found.line, found.what) == (line, what)
+    assert (found.line, found.message) == (line, what)
     assert found.hint.startswith(hint)
 
 
@@ -167,7 +166,7 @@ def test_what_only_looks_like_a_mistake_is_none(tmp_path: Path, text: str) -> No
     ],
 )
 def test_agents_are_known_by_their_user_agents(agent: str, known: tuple[str, str]) -> None:
-    assert recognised(agent) == known
+    assert recognise_agent(agent) == known
 
 
 # --- what the documentation shows -------------------------------------------------------------------------------------
@@ -177,7 +176,7 @@ BLOCK = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def test_the_example_is_a_configuration() -> None:
-    config = load(DOCS / "examples" / "toolwire.toml", {})
+    config = load_config(DOCS / "examples" / "toolwire.toml", {})
     assert config.warnings == ()
     assert config.policy[0].name == "no patching"
     assert [rule.max_tools for rule in config.policy[1:]] == [8]
@@ -192,6 +191,6 @@ def test_what_the_guides_show_is_read(page: str, tmp_path: Path) -> None:
     for number, block in enumerate(blocks):
         file = tmp_path / f"{number}.toml"
         file.write_text(block)
-        config = load(file, {"ISSUES_TOKEN": "x"})
+        config = load_config(file, {"ISSUES_TOKEN": "x"})
         assert config.warnings == ()
         assert config.policy or config.mcp

@@ -31,7 +31,7 @@ from gateway.process import serving
 from gateway.provider import KEYS, PROTOCOLS, Provider, Received, Says, Talk
 from gateway.test_pairs import exchanged
 from gateway.wire import answer, ask, stage
-from toolwire.conformance.frames import compact
+from toolwire.conformance.wire_encoding import encode_json
 
 STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)
@@ -309,9 +309,9 @@ def test_a_provider_that_makes_it_short_itself_sees_the_models_own_calls(tmp_pat
         {"type": "function_call_output", "call_id": "call_1", "output": "15 °C"},
     ]
     with stage(tmp_path, more=f'[store]\nurl = "{file_in(tmp_path)}"\n{RENAMED}') as served:
-        scene = served.scene("openai-responses", answer(200, compact(own).encode()))
+        scene = served.scene("openai-responses", answer(200, encode_json(own).encode()))
         body = {"model": scene.model, "input": items, "x_new": [1.50]}
-        got = ask(served.port, "POST", "/v1/responses/compact", compact(body).encode())
+        got = ask(served.port, "POST", "/v1/responses/compact", encode_json(body).encode())
     assert (got.status, got.json()) == (200, own)
     (asked,) = scene.asked
     seen = {**call, "name": "weather_of", "arguments": '{"town":"Paris"}'}

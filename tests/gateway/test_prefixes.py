@@ -19,7 +19,7 @@ from gateway.clients import CLIENTS, TOOLS, Task, close_all
 from gateway.conftest import configuration, served
 from gateway.provider import PROTOCOLS, Provider, Received, Talk
 from gateway.test_moves import MAPPED, MODELS, RESULTS, WHERE, rounds
-from toolwire.protocols import room
+from toolwire.protocols import find_codec
 
 TURNS = 4
 
@@ -39,7 +39,7 @@ def gateways(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> It
 
 def prefix(asked: Received) -> list[str]:
     """A request, element by element, as it was spelled: what stands before the turns, and each of these."""
-    turns = asked.body[room(asked.protocol).rules.turns_key]
+    turns = asked.body[find_codec(asked.protocol).constraints.turns_key]
     head = {key: value for key, value in asked.body.items() if key in HEAD}
     return [json.dumps(head), *map(json.dumps, turns)]
 

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from gateway.conftest import served
-from toolwire.fold import fold
-from toolwire.ir import Call, Request, Text, Tool, Turn
-from toolwire.loss import Ledger
-from toolwire.protocols import room
-from toolwire.wire import as_object, decode
+from toolwire.core.fold import fold
+from toolwire.core.ir import Call, Request, Text, Tool, Turn
+from toolwire.core.json_values import decode, expect_object
+from toolwire.core.losses import Ledger
+from toolwire.protocols import find_codec
 
 FILE = """
 [server]
@@ -70,7 +70,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def asked(gateway: str, agent: Agent, product: str, stream: bool) -> list[Call]:
     """The calls that the client gets for its words."""
-    place = room(agent.protocol)
+    place = find_codec(agent.protocol)
     properties = {name: {"type": kind} for name, kind in agent.parameters.items()}
     schema = {"type": "object", "properties": properties, "required": [*properties][:1]}
     tool = Tool(agent.own, "Does something.", schema)
@@ -81,10 +81,10 @@ def asked(gateway: str, agent: Agent, product: str, stream: bool) -> list[Call]:
     with urllib.request.urlopen(urllib.request.Request(gateway + path, body, headers)) as answer:
         data = answer.read()
     if stream:
-        reader = place.stream_reader()
+        reader = place.make_stream_reader()
         [choice] = fold([*reader.feed(data), *reader.close()]).choices
     else:
-        [choice] = place.read_response(as_object(decode(data), None)).choices
+        [choice] = place.read_response(expect_object(decode(data), None)).choices
     return [part for part in choice.parts if isinstance(part, Call)]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.provider import PROTOCOLS, refusal
 from gateway.staged import Object, differences, staged
-from toolwire.conformance.over_http import OverHttp
+from toolwire.conformance.transports import HttpTransport
 
 ASKED = 128_000
 WORDS = {
@@ -67,7 +67,7 @@ MODELS = {
 
 
 @pytest.fixture
-def through(tmp_path: Path) -> Iterator[OverHttp]:
+def through(tmp_path: Path) -> Iterator[HttpTransport]:
     """A gateway of its own for every test: what one has learnt would be known to the next."""
     with staged(tmp_path) as over_http:
         yield over_http
@@ -91,7 +91,7 @@ def refused(target: str, words: str) -> Object:
     return {"status": 400, "body": refusal(target, 400, kind, None, words)}
 
 
-def played(who: Object, target: str, exchanges: list[Object], through: OverHttp, status: int = 200) -> list[str]:
+def played(who: Object, target: str, exchanges: list[Object], through: HttpTransport, status: int = 200) -> list[str]:
     return differences(who, target, exchanges, {"status": status}, through)
 
 
@@ -99,14 +99,14 @@ def played(who: Object, target: str, exchanges: list[Object], through: OverHttp,
     ("target", "words"),
     [*WORDS.items(), *(("openai-chat", words) for words in (*OTHERS, *WINDOWS))],
 )
-def test_it_is_asked_for_what_it_can_give(target: str, words: str, through: OverHttp) -> None:
+def test_it_is_asked_for_what_it_can_give(target: str, words: str, through: HttpTransport) -> None:
     answer = {"expect": LIMIT[target](32_768), "body": ANSWERS[target]}
     first = {"expect": LIMIT[target](ASKED), **refused(target, words)}
     assert played(client(other(target), target), target, [first, answer], through) == []
 
 
 @pytest.mark.parametrize("target", PROTOCOLS)
-def test_it_is_known_from_then_on(target: str, through: OverHttp) -> None:
+def test_it_is_known_from_then_on(target: str, through: HttpTransport) -> None:
     who = client(other(target), target)
     answer = {"expect": LIMIT[target](32_768), "body": ANSWERS[target]}
     assert played(who, target, [refused(target, WORDS[target]), answer], through) == []
@@ -115,7 +115,7 @@ def test_it_is_known_from_then_on(target: str, through: OverHttp) -> None:
     assert played(client(other(target), target, 1_000), target, [less], through) == []
 
 
-def test_what_is_left_of_a_window_is_not_the_models_limit(through: OverHttp) -> None:
+def test_what_is_left_of_a_window_is_not_the_models_limit(through: HttpTransport) -> None:
     who = client("anthropic", "openai-chat")
     answer = {"expect": LIMIT["openai-chat"](32_768), "body": ANSWERS["openai-chat"]}
     full = {"expect": LIMIT["openai-chat"](ASKED), "body": ANSWERS["openai-chat"]}
@@ -124,17 +124,17 @@ def test_what_is_left_of_a_window_is_not_the_models_limit(through: OverHttp) -> 
 
 
 @pytest.mark.parametrize("target", PROTOCOLS)
-def test_not_a_third_time(target: str, through: OverHttp) -> None:
+def test_not_a_third_time(target: str, through: HttpTransport) -> None:
     no = refused(target, WORDS[target])
     assert played(client(other(target), target), target, [no, no], through, 400) == []
 
 
-def test_a_client_of_the_providers_own_protocol_is_told(through: OverHttp) -> None:
+def test_a_client_of_the_providers_own_protocol_is_told(through: HttpTransport) -> None:
     who = client("anthropic", "anthropic")
     assert played(who, "anthropic", [refused("anthropic", WORDS["anthropic"])], through, 400) == []
 
 
-def test_a_window_that_is_full_is_told_at_once(through: OverHttp) -> None:
+def test_a_window_that_is_full_is_told_at_once(through: HttpTransport) -> None:
     words = WINDOWS[0].replace("33268", "600")
     assert (
         played(client("anthropic", "openai-chat"), "openai-chat", [refused("openai-chat", words)], through, 400) == []

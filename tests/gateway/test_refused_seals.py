@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from gateway.staged import Object, differences, staged
-from toolwire.conformance.over_http import OverHttp
+from toolwire.conformance.transports import HttpTransport
 
 SEAL = "EqQBCkgIBRABGAIiQ3NpZ25hdHVyZQ=="
 SKIP = {"$not": SEAL}
@@ -65,18 +65,18 @@ WITHOUT: dict[str, Object] = {
 
 
 @pytest.fixture(scope="module")
-def through(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OverHttp]:
+def through(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpTransport]:
     with staged(tmp_path_factory.mktemp("seals")) as over_http:
         yield over_http
 
 
-def played(protocol: str, stream: bool, exchanges: list[Object], sees: Object, through: OverHttp) -> list[str]:
+def played(protocol: str, stream: bool, exchanges: list[Object], sees: Object, through: HttpTransport) -> list[str]:
     return differences({**ASKED[protocol][0], "stream": stream}, protocol, exchanges, sees, through)
 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("protocol", ASKED)
-def test_once_more_without_seals(protocol: str, stream: bool, through: OverHttp) -> None:
+def test_once_more_without_seals(protocol: str, stream: bool, through: HttpTransport) -> None:
     _, refusal, answer = ASKED[protocol]
     exchanges = [
         {"expect": WITH[protocol], "status": 400, "body": refusal},
@@ -86,12 +86,12 @@ def test_once_more_without_seals(protocol: str, stream: bool, through: OverHttp)
 
 
 @pytest.mark.parametrize("protocol", ASKED)
-def test_not_a_third_time(protocol: str, through: OverHttp) -> None:
+def test_not_a_third_time(protocol: str, through: HttpTransport) -> None:
     _, refusal, _ = ASKED[protocol]
     refused = {"status": 400, "body": refusal}
     assert played(protocol, False, [refused, refused], {"status": 400, "body": refusal}, through) == []
 
 
-def test_other_refusals_are_told_at_once(through: OverHttp) -> None:
+def test_other_refusals_are_told_at_once(through: HttpTransport) -> None:
     body = {"type": "error", "error": {"type": "invalid_request_error", "message": "max_tokens: too large"}}
     assert played("anthropic", False, [{"status": 400, "body": body}], {"status": 400, "body": body}, through) == []

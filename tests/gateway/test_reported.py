@@ -40,8 +40,8 @@ from gateway.wire import (
     text_of,
     whole,
 )
-from toolwire.conformance.dialects import DIALECTS
-from toolwire.conformance.frames import compact
+from toolwire.conformance.peers import PEERS
+from toolwire.conformance.wire_encoding import encode_json
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -197,7 +197,7 @@ def test_case_173_a_client_that_leaves_cancels_its_call(served: Served, provider
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_case_174_packed_requests_of_codex_are_read(served: Served, provider: str, encoding: str, pack: object) -> None:
     scene = served.scene(provider, played(provider, True))
-    body = compact(request_of("openai-responses", scene.model, True)).encode()
+    body = encode_json(request_of("openai-responses", scene.model, True)).encode()
     headers = {"content-encoding": encoding, "originator": "codex_cli_rs"}
     got = ask(served.port, "POST", "/v1/responses", pack(body), headers)  # type: ignore[operator]
     assert text_of("openai-responses", got, True) == "Hello there."
@@ -210,16 +210,20 @@ def test_case_175_compaction_works_whatever_the_provider_speaks(served: Served) 
     """The provider's own where it has one; elsewhere the model is asked for a summary, and its envelope leads back."""
     said = [{"role": "user", "content": "Remember the word plover."}]
     scene = served.scene("openai-responses", answer(200, b'{"object":"response.compaction"}'))
-    got = ask(served.port, "POST", "/v1/responses/compact", compact({"model": scene.model, "input": said}).encode())
+    got = ask(served.port, "POST", "/v1/responses/compact", encode_json({"model": scene.model, "input": said}).encode())
     assert got.json() == {"object": "response.compaction"}
     for provider in ("anthropic", "gemini", "openai-chat"):
         scene = served.scene(provider, whole(provider, "The word is plover."))
-        got = ask(served.port, "POST", "/v1/responses/compact", compact({"model": scene.model, "input": said}).encode())
+        got = ask(
+            served.port, "POST", "/v1/responses/compact", encode_json({"model": scene.model, "input": said}).encode()
+        )
         assert got.status == 200
         assert b"Remember the word plover." in scene.asked[0].body
         kept = got.json()["output"]
         assert kept[-1]["type"] == "compaction"
-        after = compact({"model": scene.model, "input": [*kept, {"role": "user", "content": "Which word?"}]}).encode()
+        after = encode_json(
+            {"model": scene.model, "input": [*kept, {"role": "user", "content": "Which word?"}]}
+        ).encode()
         assert ask(served.port, "POST", "/v1/responses", after).status == 200
         assert b"The word is plover." in scene.asked[1].body
 
@@ -234,7 +238,7 @@ ODD = 'Grüße 🌍 你好 "\\ ende'
 @pytest.mark.parametrize("client", CLIENTS)
 def test_case_177_letters_that_are_cut_in_two_stay_whole(served: Served, client: str, provider: str, size: int) -> None:
     says = Says(ODD, (("write_file", {"content": ODD}),))
-    data = b"".join(frame.encode() for frame in DIALECTS[provider].stream(body_of(provider, says)))
+    data = b"".join(frame.encode() for frame in PEERS[provider].write_stream(body_of(provider, says)))
     scene = served.scene(provider, chunked(*(data[at : at + size] for at in range(0, len(data), size))))
     tool = {"name": "write_file", "description": "Writes."}
     schema = {"type": "object", "properties": {"content": {"type": "string", "description": "All of it."}}}

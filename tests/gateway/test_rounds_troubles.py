@@ -18,9 +18,9 @@ from gateway.mcp_server import PIXEL
 from gateway.provider import PROTOCOLS, Hold, Provider, Says, Step, Talk
 from gateway.test_moves import elements
 from gateway.wire import answer, ask, body_of, chunked, stage
-from toolwire.conformance.dialects import DIALECTS
-from toolwire.gateway.mcp.names import exposed
-from toolwire.protocols import room
+from toolwire.conformance.peers import PEERS
+from toolwire.gateway.mcp.tools import exposed_tool_name
+from toolwire.protocols import find_codec
 
 PAIRS = [(source, target) for source in CLIENTS for target in PROTOCOLS]
 BACKUP = {"openai-chat": "anthropic", "openai-responses": "gemini", "anthropic": "openai-chat", "gemini": "openai-chat"}
@@ -63,7 +63,7 @@ def model(target: str) -> str:
 
 # --- results ----------------------------------------------------------------------------------------------------------
 
-ODD = exposed("test", "odd.name/with spaces").removeprefix("test__")
+ODD = exposed_tool_name("test", "odd.name/with spaces").removeprefix("test__")
 TOLD = {
     "fail": "the disk is full",
     "refuse": "",
@@ -241,7 +241,7 @@ def test_a_client_that_leaves_in_a_later_round(provider: Provider, tooled: str, 
     hold.close()
 
 
-@pytest.mark.parametrize("source", [source for source in CLIENTS if room(source).http.heartbeat])
+@pytest.mark.parametrize("source", [source for source in CLIENTS if find_codec(source).http.heartbeat])
 def test_signs_of_life(provider: Provider, control: Control, tmp_path: Path, source: str) -> None:
     """However long a tool takes, and though nothing was said before it, the connection of a stream is kept alive."""
     text = equipped(tmp_path, provider, control=control, server="heartbeat = 0.05")
@@ -277,7 +277,7 @@ def test_calls_are_in_the_log(tmp_path: Path, stream: bool) -> None:
     more = f'[mcp.test]\n{COMMAND}\nmodels = ["*"]\n[store]\nurl = "none"\n'
     said = [Says("", (("test__echo", {"text": "x"}), ("test__fail", {}))), Says("Done.")]
     bodies = [body_of("anthropic", says) for says in said]
-    frames = [[frame.encode() for frame in DIALECTS["anthropic"].stream(body)] for body in bodies]
+    frames = [[frame.encode() for frame in PEERS["anthropic"].write_stream(body)] for body in bodies]
     plays = [chunked(*one) for one in frames] if stream else [answer(200, json.dumps(body).encode()) for body in bodies]
     with stage(tmp_path, more=more) as gateway:
         scene = gateway.scene("anthropic", *plays)

@@ -9,15 +9,22 @@ import pytest
 from msgspec.structs import replace
 
 from toolwire import translate
-from toolwire.exchange import Exchange
-from toolwire.gateway.lines import State
-from toolwire.gateway.settings.config import ClientKey, Config, Provider
-from toolwire.gateway.settings.configfile import load
-from toolwire.gateway.settings.problems import Problems
-from toolwire.gateway.settings.reload import Live
-from toolwire.gateway.settings.routing import LISTED, REMEMBERED, Router, Target, Unroutable, chosen_room, variant
-from toolwire.options import Options
-from toolwire.protocols import ROOMS, room
+from toolwire.gateway.config.config import ClientKey, Config, Provider
+from toolwire.gateway.config.load import LiveConfig, load_config
+from toolwire.gateway.config.problems import ConfigError
+from toolwire.gateway.pipeline.route import (
+    MAX_CACHED_ROUTES,
+    MAX_SUGGESTIONS,
+    Router,
+    Target,
+    Unroutable,
+    choose_codec,
+    codec_with_quirks,
+)
+from toolwire.gateway.pipeline.runtime import Runtime
+from toolwire.protocols import CODECS, find_codec
+from toolwire.translation.exchange import Exchange
+from toolwire.translation.options import Options
 
 FILE = """
 [providers.work]
@@ -52,7 +59,7 @@ provider = "work"
 def config(tmp_path: Path) -> Config:
     file = tmp_path / "toolwire.toml"
     file.write_text(FILE)
-    return load(file, {"K": "k", "ANTHROPIC_API_KEY": "a", "GEMINI_API_KEY": "g", "OPENROUTER_API_KEY": "o"})
+    return load_config(file, {"K": "k", "ANTHROPIC_API_KEY": "a", "GEMINI_API_KEY": "g", "OPENROUTER_API_KEY": "o"})
 
 
 @pytest.fixture
@@ -100,15 +107,15 @@ def test_a_rule_says_how_to_ask(router: Router) -> None:
 def test_a_fallback_that_names_a_provider_is_not_caught_by_a_pattern(tmp_path: Path) -> None:
     file = tmp_path / "toolwire.toml"
     file.write_text('[models."*"]\nprovider = "loopback"\nmodel = "loopback"\nfallbacks = ["anthropic/claude-x"]')
-    router = Router(load(file, {"ANTHROPIC_API_KEY": "k"}))
+    router = Router(load_config(file, {"ANTHROPIC_API_KEY": "k"}))
     assert shown(router.route("anthropic/claude-y", None)) == ["loopback:loopback", "anthropic:claude-x"]
 
 
 def test_routes_are_remembered_within_bounds(router: Router) -> None:
     assert router.route("fast", None) is router.route("fast", None)
-    for number in range(REMEMBERED + 5):
+    for number in range(MAX_CACHED_ROUTES + 5):
         router.route(f"unknown-{number}", None)
-    assert len(router._found) <= REMEMBERED
+    assert len(router._route_cache) <= MAX_CACHED_ROUTES
     assert shown(router.route("fast", None)) == ["lab:tiny"]
 
 
@@ -128,7 +135,7 @@ def test_the_list_in_the_message_ends_somewhere(config: Config) -> None:
     many = replace(config, models=tuple(replace(rule, name=f"m{number}") for number in range(50)))
     found = Router(many).route("nothing", None)
     assert isinstance(found, Unroutable)
-    assert found.message.count(", ") == LISTED - 1
+    assert found.message.count(", ") == MAX_SUGGESTIONS - 1
     assert found.message.endswith(" more")
 
 
@@ -150,7 +157,7 @@ def test_a_key_limits_what_may_be_asked_for(router: Router) -> None:
 
 
 def test_models_are_listed_by_name(router: Router) -> None:
-    everything = {card.id: card.owner for card in router.cards(None)}
+    everything = {card.id: card.owner for card in router.list_models(None)}
     assert everything == {
         "fast": "lab",
         "work/renamed": "lab",
@@ -158,28 +165,28 @@ def test_models_are_listed_by_name(router: Router) -> None:
         "house-9": "work",
         "loopback": "loopback",
     }
-    some = router.cards(ClientKey(name="ci", sha256="", models=("house-*",)))
+    some = router.list_models(ClientKey(name="ci", sha256="", models=("house-*",)))
     assert [card.id for card in some] == ["house-9"]
 
 
 def test_the_embedded_model_can_be_taken_away(tmp_path: Path) -> None:
     file = tmp_path / "toolwire.toml"
     file.write_text("[server]\nloopback = false")
-    router = Router(load(file, {}))
-    assert router.cards(None) == ()
+    router = Router(load_config(file, {}))
+    assert router.list_models(None) == ()
     found = router.route("loopback", None)
     assert isinstance(found, Unroutable)
     assert found.message.endswith("No model is configured")
 
 
 def test_a_speaker_for_what_only_passes_through(router: Router, tmp_path: Path) -> None:
-    speaker = router.speaker("openai-chat")
+    speaker = router.find_speaker("openai-chat")
     assert speaker is not None
     assert speaker.name == "work"
-    assert router.speaker("unified") is None
+    assert router.find_speaker("unified") is None
     file = tmp_path / "other.toml"
     file.write_text("[providers.openai]")
-    assert Router(load(file, {})).speaker("openai-chat") is None
+    assert Router(load_config(file, {})).find_speaker("openai-chat") is None
 
 
 # --- rooms ---
@@ -199,57 +206,57 @@ def with_tools() -> bool:
 
 def test_the_clients_own_protocol_is_preferred() -> None:
     target = Target(spoken("openai-chat", "anthropic"), "m")
-    assert chosen_room(target, room("anthropic"), never) is room("anthropic")
-    assert chosen_room(target, room("gemini"), never) is room("openai-chat")
+    assert choose_codec(target, find_codec("anthropic"), never) is find_codec("anthropic")
+    assert choose_codec(target, find_codec("gemini"), never) is find_codec("openai-chat")
 
 
 def test_a_pin_wins() -> None:
     target = Target(spoken("openai-chat", "anthropic"), "m", "openai-chat")
-    assert chosen_room(target, room("anthropic"), never) is room("openai-chat")
+    assert choose_codec(target, find_codec("anthropic"), never) is find_codec("openai-chat")
 
 
 def test_a_room_that_does_not_take_the_model_is_passed_over() -> None:
-    client = replace(room("openai-chat"), takes=lambda model, tools: not (model == "new" and tools))
+    client = replace(find_codec("openai-chat"), supports_model=lambda model, tools: not (model == "new" and tools))
     provider = spoken("openai-responses", "openai-chat")
-    assert chosen_room(Target(provider, "new"), client, with_tools) is room("openai-responses")
-    assert chosen_room(Target(provider, "old"), client, never) is room("openai-chat")
-    assert chosen_room(Target(provider, "new"), client, lambda: False) is room("openai-chat")
+    assert choose_codec(Target(provider, "new"), client, with_tools) is find_codec("openai-responses")
+    assert choose_codec(Target(provider, "old"), client, never) is find_codec("openai-chat")
+    assert choose_codec(Target(provider, "new"), client, lambda: False) is find_codec("openai-chat")
 
 
 def test_newer_models_take_tools_on_responses_only() -> None:
     target = Target(spoken("openai-responses", "openai-chat"), "gpt-5.5")
-    takes = room("openai-chat").takes("gpt-5.5", True)
+    takes = find_codec("openai-chat").supports_model("gpt-5.5", True)
     expected = "openai-chat" if takes else "openai-responses"
-    assert chosen_room(target, room("openai-chat"), with_tools).name == expected
+    assert choose_codec(target, find_codec("openai-chat"), with_tools).name == expected
     alone = Target(spoken("openai-chat"), "gpt-5.5")
-    assert chosen_room(alone, room("openai-chat"), with_tools) is room("openai-chat")
+    assert choose_codec(alone, find_codec("openai-chat"), with_tools) is find_codec("openai-chat")
 
 
 def test_the_line_of_a_call_depends_on_its_tools_only_where_the_room_does(config: Config) -> None:
-    state, client = State(config), room("openai-chat")
-    assert not client.takes("gpt-5.5", True)
+    state, client = Runtime(config), find_codec("openai-chat")
+    assert not client.supports_model("gpt-5.5", True)
     work = config.providers["work"]
     newer, older = Target(work, "gpt-5.5"), Target(work, "gpt-4o")
     for _ in range(2):  # found, and remembered
-        assert state.between(client, newer, False, with_tools).room is room("openai-responses")
-        assert state.between(client, newer, False, lambda: False).room is client
-        assert state.between(client, older, False, never).room is client
-    line = state.between(client, older, True, never)
-    assert line is state.line(older, client, True)
-    assert (line.options.model, line.options.stream, line.guarded) == ("gpt-4o", True, False)
+        assert state.choose_upstream(client, newer, False, with_tools).codec is find_codec("openai-responses")
+        assert state.choose_upstream(client, newer, False, lambda: False).codec is client
+        assert state.choose_upstream(client, older, False, never).codec is client
+    line = state.choose_upstream(client, older, True, never)
+    assert line is state.upstream_for(older, client, True)
+    assert (line.options.model, line.options.stream, line.needs_credential_check) == ("gpt-4o", True, False)
 
 
 def test_quirks_make_another_room_once() -> None:
-    bent = chosen_room(Target(spoken("openai-chat", quirks=("nine-letter-ids", "max-tokens-key")), "m"), room("openai-chat"), with_tools)  # fmt: skip
-    assert bent is not room("openai-chat")
-    assert bent is variant("openai-chat", ("nine-letter-ids", "max-tokens-key"))
-    assert bent.rules.id_limit == 9
-    assert room("openai-chat").rules.id_limit != 9
-    assert variant("anthropic", ("nine-letter-ids",)) is room("anthropic")
+    bent = choose_codec(Target(spoken("openai-chat", quirks=("nine-letter-ids", "max-tokens-key")), "m"), find_codec("openai-chat"), with_tools)  # fmt: skip
+    assert bent is not find_codec("openai-chat")
+    assert bent is codec_with_quirks("openai-chat", ("nine-letter-ids", "max-tokens-key"))
+    assert bent.constraints.max_call_id_length == 9
+    assert find_codec("openai-chat").constraints.max_call_id_length != 9
+    assert codec_with_quirks("anthropic", ("nine-letter-ids",)) is find_codec("anthropic")
 
 
 def test_a_bent_room_writes_what_its_server_takes() -> None:
-    bent = variant("openai-chat", ("nine-letter-ids", "max-tokens-key"))
+    bent = codec_with_quirks("openai-chat", ("nine-letter-ids", "max-tokens-key"))
     body = {
         "model": "m",
         "max_tokens": 7,
@@ -262,7 +269,7 @@ def test_a_bent_room_writes_what_its_server_takes() -> None:
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_0123456789", "content": "x"}]},
         ],
     }
-    written = Exchange(room("anthropic"), bent, Options()).request(body).json()
+    written = Exchange(find_codec("anthropic"), bent, Options()).request(body).json()
     call = written["messages"][1]["tool_calls"][0]["id"]
     assert len(call) == 9
     assert written["messages"][2]["tool_call_id"] == call
@@ -274,8 +281,8 @@ def test_a_bent_room_writes_what_its_server_takes() -> None:
 def test_the_embedded_model_speaks_every_protocol(router: Router) -> None:
     found = router.route("loopback", None)
     assert isinstance(found, tuple)
-    for client in ROOMS.values():
-        assert chosen_room(found[0], client, with_tools) is client
+    for client in CODECS.values():
+        assert choose_codec(found[0], client, with_tools) is client
 
 
 # --- routes of the command line ---
@@ -287,7 +294,7 @@ def over(tmp_path: Path) -> Any:
         file = tmp_path / "toolwire.toml"
         file.write_text(FILE)
         environ = {"K": "k", "ANTHROPIC_API_KEY": "a", "GEMINI_API_KEY": "g"}
-        return load(file, environ, {}, routes)
+        return load_config(file, environ, {}, routes)
 
     return over
 
@@ -331,17 +338,17 @@ def test_a_route_to_itself_goes_where_the_file_leads(over: Any) -> None:
     ],
 )
 def test_a_route_to_nowhere(model: str, what: str, hint: str, over: Any) -> None:
-    with pytest.raises(Problems) as caught:
+    with pytest.raises(ConfigError) as caught:
         over(new=model)
-    assert [(one.where, one.what) for one in caught.value.found] == [("--route", what)]
-    assert caught.value.found[0].hint.startswith(hint)
+    assert [(one.location, one.message) for one in caught.value.problems] == [("--route", what)]
+    assert caught.value.problems[0].hint.startswith(hint)
 
 
 def test_routes_survive_a_new_file(tmp_path: Path) -> None:
     file = tmp_path / "toolwire.toml"
     file.write_text("")
-    live = Live(file, {}, lambda problems: None, {}, {"new": "loopback"})
+    live = LiveConfig(file, {}, lambda problems: None, {}, {"new": "loopback"})
     file.write_text("[server]\nport = 7\n")
-    assert live.refresh(force=True)
+    assert live.reload_if_changed(force=True)
     assert live.current.server.port == 7
     assert shown(Router(live.current).route("new", None)) == ["loopback:loopback"]

@@ -22,7 +22,7 @@ from gateway.kept import FUNCTIONS, THINKS
 from gateway.provider import PROTOCOLS, SEALS, Hold, Provider, Received, Says, Step, Talk
 from gateway.test_pairs import DONE, FIRST_PIECE, OSLO, PARIS, TIME, sealed
 from gateway.wire import PATIENCE, Got, Line, ask, finished, path_of, request_of, text_of
-from toolwire.conformance.frames import compact
+from toolwire.conformance.wire_encoding import encode_json
 
 # The SDK's parsed subclasses do not match the types of the fields that hold them when it sends them back.
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:UserWarning")
@@ -214,7 +214,7 @@ class Stream:
 
     def body(self, stream: bool) -> bytes:
         asked = request_of(self.source, MODEL, stream, **self.more)
-        return compact(asked).replace('"Hi"', json.dumps(f"Hi {self.talk.mark}")).encode()
+        return encode_json(asked).replace('"Hi"', json.dumps(f"Hi {self.talk.mark}")).encode()
 
     def rest(self) -> Got:
         """All of it, and whether it came to its end."""
@@ -296,7 +296,7 @@ class Background:
 def in_background(gateways: Fleet, provider: Provider, holds: list[Hold]) -> Background:
     talk = provider.script(held(holds, Says(LONG), FIRST_PIECE["anthropic"]))
     body = {"model": MODEL, "input": f"Hi {talk.mark}", "background": True}
-    got = ask(gateways.balancer.port, "POST", "/v1/responses", compact(body).encode())
+    got = ask(gateways.balancer.port, "POST", "/v1/responses", encode_json(body).encode())
     assert got.json()["status"] in ("queued", "in_progress")
     assert holds[-1].reached.wait(PATIENCE)
     made = Background(got.json()["id"], holds[-1], gateways.named(got.id))
@@ -364,7 +364,7 @@ class Worker:
         for number, text in enumerate(texts):
             stream = number == 1
             body = {"model": MODEL, "input": f"Hi {talk.mark}", "stream": stream, **previous}
-            got = ask(self.port, "POST", "/v1/responses", compact(body).encode())
+            got = ask(self.port, "POST", "/v1/responses", encode_json(body).encode())
             assert got.status == 200, (got.status, got.data)
             assert got.whole
             assert text_of("openai-responses", got, stream) == text, got.data

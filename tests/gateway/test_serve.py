@@ -32,7 +32,7 @@ from gateway.wire import (
     text_of,
     whole,
 )
-from toolwire.conformance.frames import compact
+from toolwire.conformance.wire_encoding import encode_json
 
 ENOUGH = 10_000
 """How often the same is asked until the answer changes, so that one that never changes fails."""
@@ -46,13 +46,13 @@ def wire() -> Iterator[Wire]:
 
 
 def _chat(port: int, model: str, stream: bool = False) -> Got:
-    body = compact(request_of("openai-chat", model, stream)).encode()
+    body = encode_json(request_of("openai-chat", model, stream)).encode()
     return ask(port, "POST", "/v1/chat/completions", body)
 
 
 def _opened(port: int, model: str) -> Line:
     line = Line(port)
-    line.send("POST", "/v1/chat/completions", compact(request_of("openai-chat", model, True)).encode())
+    line.send("POST", "/v1/chat/completions", encode_json(request_of("openai-chat", model, True)).encode())
     return line
 
 

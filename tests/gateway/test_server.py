@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from gateway.raw import BROKEN, CLOSE, LIMIT, LOOPS, become, by_path, echo, house, refused, run, said, splits, turn
-from toolwire.gateway import accepted
-from toolwire.gateway.incoming import Gone, Incoming
+from toolwire.gateway.server import connection as accepted
+from toolwire.gateway.server.client_request import ClientDisconnected, ClientRequest
 
 Test = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 
@@ -230,8 +230,8 @@ def test_what_comes_after_a_last_request_is_not_looked_at(play: Test) -> None:
 def test_headers_by_their_names_and_none_from_behind_the_body(play: Test) -> None:
     seen: list[dict[str, str]] = []
 
-    async def handle(incoming: Incoming) -> None:
-        await incoming.read(LIMIT)
+    async def handle(incoming: ClientRequest) -> None:
+        await incoming.read_raw_body(LIMIT)
         seen.append(dict(incoming.headers))
         await echo(incoming)
 
@@ -276,11 +276,11 @@ def test_the_word_to_go_on_waits_for_its_turn(play: Test) -> None:
     async def test() -> None:
         go = asyncio.Event()
 
-        async def slow(incoming: Incoming) -> None:
-            await incoming.start(200, {})
-            incoming.put(b"one")
+        async def slow(incoming: ClientRequest) -> None:
+            await incoming.start_response(200, {})
+            incoming.write_nowait(b"one")
             await go.wait()
-            await incoming.write(b"two", more=False)
+            await incoming.send_body(b"two", more=False)
 
         async with house(by_path({"/slow": slow})) as made:
             talk = made.talk()
@@ -295,10 +295,10 @@ def test_the_word_to_go_on_waits_for_its_turn(play: Test) -> None:
     play(test)
 
 
-async def unread(incoming: Incoming) -> None:
+async def unread(incoming: ClientRequest) -> None:
     """Answers without a look at the body."""
-    await incoming.start(401, {"content-length": "2"})
-    await incoming.write(b"no", more=False)
+    await incoming.start_response(401, {"content-length": "2"})
+    await incoming.send_body(b"no", more=False)
 
 
 def test_a_client_whose_body_is_not_wanted_is_not_told_to_go_on(play: Test) -> None:
@@ -373,13 +373,15 @@ def test_what_lingers_is_cut_in_the_end(silent: bool, play: Test) -> None:
             assert await talk.rest() == no_request(b"Invalid method encountered")
             connection = await made.connected()
             started = made.server.time()
-            made.server.swept(started + accepted.QUIET - 1)
+            made.server.sweep_connections(started + accepted.LINGER_SILENCE_SECONDS - 1)
             assert not connection.transport.is_closing()
             if not silent:
-                connection._since = started + accepted.LINGER
-                made.server.swept(started + accepted.LINGER - 1)
+                connection._last_activity = started + accepted.LINGER_SECONDS
+                made.server.sweep_connections(started + accepted.LINGER_SECONDS - 1)
                 assert not connection.transport.is_closing()
-            made.server.swept(started + (accepted.QUIET if silent else accepted.LINGER) + 1)
+            made.server.sweep_connections(
+                started + (accepted.LINGER_SILENCE_SECONDS if silent else accepted.LINGER_SECONDS) + 1
+            )
             await made.empty()
 
     play(test)
@@ -389,7 +391,7 @@ def test_what_lingers_is_cut_in_the_end(silent: bool, play: Test) -> None:
 
 
 def test_many_requests_ahead_of_their_answers(play: Test) -> None:
-    count = 40 * accepted.MAX_WAITING
+    count = 40 * accepted.MAX_PIPELINED
 
     async def test() -> None:
         async with house() as made:
@@ -425,7 +427,7 @@ def test_a_client_that_sends_ahead_for_ever_is_held_back(play: Test) -> None:
     async def test() -> None:
         go = asyncio.Event()
 
-        async def stuck(incoming: Incoming) -> None:
+        async def stuck(incoming: ClientRequest) -> None:
             await go.wait()
             await echo(incoming)
 
@@ -434,10 +436,10 @@ def test_a_client_that_sends_ahead_for_ever_is_held_back(play: Test) -> None:
             script = b"POST /a HTTP/1.1\r\nContent-Length: 900\r\n\r\n" + b"x" * 900
             sending = asyncio.ensure_future(talk.send(script * 20_000))
             connection = await made.connected()
-            await become(lambda: connection._held)
+            await become(lambda: connection._is_reading_paused)
             for _ in range(100):
                 await turn()
-            assert len(connection._waiting) < 1000
+            assert len(connection._pipelined) < 1000
             assert not sending.done()
             sending.cancel()
             await asyncio.wait((sending,))
@@ -450,12 +452,12 @@ def test_a_large_body_that_nobody_reads_yet_is_held_back(play: Test) -> None:
     async def test() -> None:
         go = asyncio.Event()
 
-        async def later(incoming: Incoming) -> None:
+        async def later(incoming: ClientRequest) -> None:
             await go.wait()
-            body = await incoming.read(1 << 30)
+            body = await incoming.read_raw_body(1 << 30)
             out = str(len(body or b"")).encode()
-            await incoming.start(200, {"content-length": str(len(out))})
-            await incoming.write(out, more=False)
+            await incoming.start_response(200, {"content-length": str(len(out))})
+            await incoming.send_body(out, more=False)
 
         async with house(later) as made:
             talk = made.talk()
@@ -464,11 +466,13 @@ def test_a_large_body_that_nobody_reads_yet_is_held_back(play: Test) -> None:
                 talk.send(b"POST /a HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % size, bytes(size))
             )
             connection = await made.connected()
-            await become(lambda: connection._held)
+            await become(lambda: connection._is_reading_paused)
             for _ in range(100):
                 await turn()
             assert not sending.done()
-            made.server.swept(made.server.time() + 10 * accepted.SLOW)  # it is not the client that is slow
+            made.server.sweep_connections(
+                made.server.time() + 10 * accepted.REQUEST_STALL_SECONDS
+            )  # it is not the client that is slow
             go.set()
             await talk.answer(said(b"67108864"))
             await sending
@@ -536,12 +540,12 @@ SHOWN: dict[str, tuple[bytes, int, dict[str, str], tuple[bytes, ...], bytes]] = 
 def test_an_answer_as_bytes(case: str, play: Test) -> None:
     asked, status, headers, pieces, expected = SHOWN[case]
 
-    async def answer(incoming: Incoming) -> None:
-        await incoming.read(LIMIT)
-        await incoming.start(status, headers)
+    async def answer(incoming: ClientRequest) -> None:
+        await incoming.read_raw_body(LIMIT)
+        await incoming.start_response(status, headers)
         for piece in pieces[:-1]:
-            await incoming.write(piece, more=True)
-        await incoming.write(pieces[-1], more=False)
+            await incoming.send_body(piece, more=True)
+        await incoming.send_body(pieces[-1], more=False)
 
     async def test() -> None:
         async with house(by_path({"/answer": answer})) as made:
@@ -559,9 +563,9 @@ def test_an_answer_as_bytes(case: str, play: Test) -> None:
 
 @pytest.mark.parametrize("length", ["5", "1"])
 def test_an_answer_of_another_length_than_it_promised_ends_the_connection(length: str, play: Test) -> None:
-    async def answer(incoming: Incoming) -> None:
-        await incoming.start(200, {"content-length": length})
-        await incoming.write(b"abc", more=False)
+    async def answer(incoming: ClientRequest) -> None:
+        await incoming.start_response(200, {"content-length": length})
+        await incoming.send_body(b"abc", more=False)
 
     async def test() -> None:
         async with house(answer) as made:
@@ -596,65 +600,65 @@ def test_a_body_that_nobody_looked_at_is_not_taken_for_a_request(play: Test) -> 
 # --- handlers that fail -----------------------------------------------------------------------------------------------
 
 
-async def raises(incoming: Incoming) -> None:
-    await incoming.read(LIMIT)
+async def raises(incoming: ClientRequest) -> None:
+    await incoming.read_raw_body(LIMIT)
     raise ValueError("before")
 
 
-async def raises_unread(incoming: Incoming) -> None:
+async def raises_unread(incoming: ClientRequest) -> None:
     raise ValueError("before")
 
 
-async def raises_with_head(incoming: Incoming) -> None:
-    await incoming.start(200, {})
+async def raises_with_head(incoming: ClientRequest) -> None:
+    await incoming.start_response(200, {})
     raise ValueError("before")
 
 
-async def raises_within(incoming: Incoming) -> None:
-    await incoming.start(200, {})
-    await incoming.write(b"part", more=True)
+async def raises_within(incoming: ClientRequest) -> None:
+    await incoming.start_response(200, {})
+    await incoming.send_body(b"part", more=True)
     raise ValueError("within")
 
 
-async def raises_after(incoming: Incoming) -> None:
+async def raises_after(incoming: ClientRequest) -> None:
     await echo(incoming)
     raise ValueError("after")
 
 
-async def says_nothing(incoming: Incoming) -> None:
+async def says_nothing(incoming: ClientRequest) -> None:
     pass
 
 
-async def stops_within(incoming: Incoming) -> None:
-    await incoming.start(200, {})
-    await incoming.write(b"part", more=True)
+async def stops_within(incoming: ClientRequest) -> None:
+    await incoming.start_response(200, {})
+    await incoming.send_body(b"part", more=True)
 
 
-async def gives_up(incoming: Incoming) -> None:
-    await incoming.start(200, {})
-    await incoming.write(b"part", more=True)
+async def gives_up(incoming: ClientRequest) -> None:
+    await incoming.start_response(200, {})
+    await incoming.send_body(b"part", more=True)
     incoming.abort()
 
 
-async def says_too_much(incoming: Incoming) -> None:
+async def says_too_much(incoming: ClientRequest) -> None:
     await echo(incoming)
-    await incoming.write(b"and", more=True)
-    await incoming.start(200, {})
-    await incoming.write(b"more", more=False)
+    await incoming.send_body(b"and", more=True)
+    await incoming.start_response(200, {})
+    await incoming.send_body(b"more", more=False)
     incoming.abort()
 
 
-async def is_cancelled(incoming: Incoming) -> None:
+async def is_cancelled(incoming: ClientRequest) -> None:
     raise asyncio.CancelledError
 
 
-async def takes_it_for_gone(incoming: Incoming) -> None:
-    raise Gone
+async def takes_it_for_gone(incoming: ClientRequest) -> None:
+    raise ClientDisconnected
 
 
 PART = CHUNKED + b"4\r\npart\r\n"
 LEFT = "RuntimeError: a request was left without an answer"
-FAILING: dict[str, tuple[Callable[[Incoming], Coroutine[Any, Any, None]], bytes, bool, list[str]]] = {
+FAILING: dict[str, tuple[Callable[[ClientRequest], Coroutine[Any, Any, None]], bytes, bool, list[str]]] = {
     "raises": (raises, BROKEN, True, ["ValueError: before"]),
     "raises without a look": (raises_unread, BROKEN, True, ["ValueError: before"]),
     "raises with the head ready": (raises_with_head, BROKEN, True, ["ValueError: before"]),
@@ -706,10 +710,10 @@ def test_a_fault_while_telling_of_a_fault(play: Test) -> None:
     async def test() -> None:
         async with house(raises) as made:
 
-            async def broken(incoming: Incoming, error: BaseException) -> None:
+            async def broken(incoming: ClientRequest, error: BaseException) -> None:
                 raise KeyError("again")
 
-            made.server._broken = broken
+            made.server._on_error = broken
             talk = made.talk()
             await talk.send(GET)
             assert await talk.cut() == b""
@@ -731,10 +735,10 @@ def test_a_client_that_leaves_before_its_request_is_whole(sent: bytes, play: Tes
     async def test() -> None:
         ended: list[str] = []
 
-        async def handle(incoming: Incoming) -> None:
+        async def handle(incoming: ClientRequest) -> None:
             try:
-                await incoming.read(LIMIT)
-            except Gone:
+                await incoming.read_raw_body(LIMIT)
+            except ClientDisconnected:
                 ended.append("gone")
                 raise
 
@@ -756,12 +760,12 @@ class Works:
         self._cancels, self._stream = cancels, stream
         self.waits, self.go, self.ended = asyncio.Event(), asyncio.Event(), ""
 
-    async def __call__(self, incoming: Incoming) -> None:
-        await incoming.read(LIMIT)
+    async def __call__(self, incoming: ClientRequest) -> None:
+        await incoming.read_raw_body(LIMIT)
         if self._stream:
-            await incoming.start(200, {})
-            await incoming.write(b"part", more=True)
-        incoming.watch(self._cancels)
+            await incoming.start_response(200, {})
+            await incoming.send_body(b"part", more=True)
+        incoming.watch_disconnect(self._cancels)
         try:
             self.waits.set()
             await self.go.wait()
@@ -770,8 +774,8 @@ class Works:
             self.ended = "cancelled"
             raise
         if not self._stream:
-            await incoming.start(200, {})
-        await incoming.write(b"rest", more=False)
+            await incoming.start_response(200, {})
+        await incoming.send_body(b"rest", more=False)
 
 
 @pytest.mark.parametrize("half", [False, True], ids=["closed", "half closed"])
@@ -805,10 +809,10 @@ def test_a_client_that_left_before_anybody_watched(play: Test) -> None:
     async def test() -> None:
         ended: list[str] = []
 
-        async def handle(incoming: Incoming) -> None:
-            while not incoming.gone:
+        async def handle(incoming: ClientRequest) -> None:
+            while not incoming.is_disconnected:
                 await asyncio.sleep(0)
-            incoming.watch(True)
+            incoming.watch_disconnect(True)
             try:
                 await asyncio.Event().wait()
             finally:
@@ -833,20 +837,20 @@ def test_a_client_that_does_not_read_holds_the_answer_back(leaves: bool, play: T
         full = asyncio.Event()
         largest = 0
 
-        async def handle(incoming: Incoming) -> None:
+        async def handle(incoming: ClientRequest) -> None:
             nonlocal largest
-            await incoming.start(200, {"content-length": str(count * len(piece))})
+            await incoming.start_response(200, {"content-length": str(count * len(piece))})
             for _ in range(count):
-                if not incoming.put(piece):
-                    other = asyncio.ensure_future(incoming.drained())
+                if not incoming.write_nowait(piece):
+                    other = asyncio.ensure_future(incoming.drain())
                     await turn()
                     held = sum(each.transport.get_write_buffer_size() for each in made.server.connections)
                     largest = max(largest, held)
                     if held:
                         full.set()
                     other.cancel()  # one that waits no more takes nothing from the other
-                    await incoming.drained()
-            await incoming.write(b"", more=False)
+                    await incoming.drain()
+            await incoming.send_body(b"", more=False)
 
         async with house(handle) as made:
             talk = made.talk(small=True)
@@ -874,10 +878,10 @@ def test_an_idle_connection_is_closed_in_the_end(play: Test) -> None:
             await used.send(b"GET /a HTTP/1.1\r\n\r\n")
             await used.answer(said(b"GET /a "))
             await become(lambda: len(made.server.connections) == 2)
-            made.server.swept(made.server.time() + accepted.IDLE - 5)
+            made.server.sweep_connections(made.server.time() + accepted.IDLE_SECONDS - 5)
             await used.send(b"GET /a HTTP/1.1\r\n\r\n")
             await used.answer(said(b"GET /a "))
-            made.server.swept(made.server.time() + accepted.IDLE + 5)
+            made.server.sweep_connections(made.server.time() + accepted.IDLE_SECONDS + 5)
             assert await fresh.rest() == b""
             assert await used.rest() == b""
 
@@ -902,8 +906,8 @@ def test_a_request_that_does_not_come_on_is_given_up(sent: bytes, play: Test) ->
             talk = made.talk()
             await talk.send(sent, b"")
             await made.connected()
-            made.server.swept(made.server.time() + accepted.SLOW - 5)
-            made.server.swept(made.server.time() + accepted.SLOW + 5)
+            made.server.sweep_connections(made.server.time() + accepted.REQUEST_STALL_SECONDS - 5)
+            made.server.sweep_connections(made.server.time() + accepted.REQUEST_STALL_SECONDS + 5)
             assert await talk.rest() == SLOWLY
 
     play(test)
@@ -915,10 +919,10 @@ def test_a_head_that_comes_in_drops_is_slow_too(play: Test) -> None:
             talk = made.talk()
             await talk.send(b"GET /a HTTP/1.1\r\n", b"")
             connection = await made.connected()
-            since = connection._since
+            since = connection._last_activity
             await talk.send(b"A: b\r\n", b"C")
-            assert connection._since == since
-            made.server.swept(since + accepted.SLOW + 1)
+            assert connection._last_activity == since
+            made.server.sweep_connections(since + accepted.REQUEST_STALL_SECONDS + 1)
             assert await talk.rest() == SLOWLY
 
     play(test)
@@ -931,7 +935,7 @@ def test_nobody_is_slow_while_the_work_is_ours(play: Test) -> None:
             talk = made.talk()
             await talk.send(GET + b"POST /b HTTP/1.1\r\nContent-Length: 3\r\n\r\na")
             await works.waits.wait()
-            made.server.swept(made.server.time() + 100 * accepted.IDLE)
+            made.server.sweep_connections(made.server.time() + 100 * accepted.IDLE_SECONDS)
             works.go.set()
             await talk.answer(CHUNKED + b"4\r\nrest\r\n0\r\n\r\n")
 
@@ -941,21 +945,21 @@ def test_nobody_is_slow_while_the_work_is_ours(play: Test) -> None:
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_client_that_never_reads_is_cut_in_the_end(whole: bool, play: Test) -> None:
     async def test() -> None:
-        async def handle(incoming: Incoming) -> None:
-            incoming.watch(True)
-            await incoming.start(200, {})
-            await incoming.write(bytes(16_000_000), more=not whole)
+        async def handle(incoming: ClientRequest) -> None:
+            incoming.watch_disconnect(True)
+            await incoming.start_response(200, {})
+            await incoming.send_body(bytes(16_000_000), more=not whole)
 
         async with house(handle) as made:
             talk = made.talk(small=True)
             await talk.send(GET)
             connection = await made.connected()
-            await become(lambda: connection.full is not None)
+            await become(lambda: connection.write_blocked is not None)
             now = made.server.time()
-            made.server.swept(now)
-            made.server.swept(now + accepted.UNREAD - 5)
+            made.server.sweep_connections(now)
+            made.server.sweep_connections(now + accepted.UNREAD_SECONDS - 5)
             assert not connection.transport.is_closing()
-            made.server.swept(now + 2 * accepted.UNREAD)
+            made.server.sweep_connections(now + 2 * accepted.UNREAD_SECONDS)
             await made.empty()
 
     play(test)

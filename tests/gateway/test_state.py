@@ -31,8 +31,8 @@ from gateway.kept import (
 from gateway.provider import PROTOCOLS, SEALS, Provider, Says, Step
 from gateway.test_pairs import exchanged, sealed
 from gateway.wire import Line, answer, ask, body_of, chunked, stage, whole
-from toolwire.conformance.dialects import DIALECTS
-from toolwire.conformance.frames import compact, frames_of
+from toolwire.conformance.peers import PEERS
+from toolwire.conformance.wire_encoding import encode_json, read_frames
 
 STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)
@@ -252,17 +252,17 @@ def test_what_the_provider_refused_is_not_kept(client: Client, provider: Provide
 def test_an_answer_that_was_too_long_is_kept_as_such(tmp_path: Path, stream: bool) -> None:
     cut = body_of("openai-chat", Says("As I was about to"))
     cut["choices"][0]["finish_reason"] = "length"
-    frames = [frame.encode() for frame in DIALECTS["openai-chat"].stream(cut)]
-    play = chunked(*frames) if stream else answer(200, compact(cut).encode())
+    frames = [frame.encode() for frame in PEERS["openai-chat"].write_stream(cut)]
+    play = chunked(*frames) if stream else answer(200, encode_json(cut).encode())
     with stage(tmp_path, more=f'[store]\nurl = "{file_in(tmp_path)}"\n') as served:
         scene = served.scene("openai-chat", play, whole("openai-chat"))
         body = {"model": scene.model, "input": "Go on.", "stream": stream}
-        got = ask(served.port, "POST", "/v1/responses", compact(body).encode())
+        got = ask(served.port, "POST", "/v1/responses", encode_json(body).encode())
         seen = got.frames[-1].data["response"] if stream else got.json()
         assert (seen["status"], seen["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
         assert ask(served.port, "GET", f"/v1/responses/{seen['id']}").json() == seen
         again = {"model": scene.model, "input": "And?", "previous_response_id": seen["id"]}
-        assert ask(served.port, "POST", "/v1/responses", compact(again).encode()).status == 200
+        assert ask(served.port, "POST", "/v1/responses", encode_json(again).encode()).status == 200
         said = [message["content"] for message in scene.asked[1].json()["messages"]]
         assert said == ["Go on.", "As I was about to", "And?"]
 
@@ -373,8 +373,8 @@ def test_it_is_read_again_as_a_stream(client: Client, provider: Provider, target
     seen = told(client, THINKS[target], talk.mark, stream, tools=FUNCTIONS)
     got = client.raw("GET", f"/responses/{seen['id']}?stream=true")
     assert got.headers["content-type"].startswith("text/event-stream")
-    folded = DIALECTS["openai-responses"].fold(got.frames)
-    assert (folded.complaints, folded.body) == ((), seen)
+    folded = PEERS["openai-responses"].fold_stream(got.frames)
+    assert (folded.violations, folded.body) == ((), seen)
     with client.sdk.responses.retrieve(seen["id"], stream=True, starting_after=3) as events:
         rest = list(events)
     assert [event.sequence_number for event in rest] == list(range(4, len(got.frames)))
@@ -533,11 +533,11 @@ def other(provider: Provider, base: str, folder: Path) -> Iterator[Client]:
 def test_it_is_kept_before_the_client_knows_its_end(base: str, other: Client, provider: Provider, target: str) -> None:
     talk = provider.script(Says("Hello."), Says("Hello again."))
     line = Line(int(base.rpartition(":")[2]))
-    body = compact({"model": MODEL[target], "input": talk.mark, "stream": True}).encode()
+    body = encode_json({"model": MODEL[target], "input": talk.mark, "stream": True}).encode()
     line.send("POST", "/v1/responses", body, {"authorization": f"Bearer {KEY}"})
     line.start()
     data = line.until(b"event: response.completed")
-    id = frames_of(data[: data.index(b"\n\n") + 2].decode())[0].data["response"]["id"]
+    id = read_frames(data[: data.index(b"\n\n") + 2].decode())[0].data["response"]["id"]
     again = other.turn(MODEL[target], "Hi", previous_response_id=id)
     line.leave()
     assert again.output_text == "Hello again."

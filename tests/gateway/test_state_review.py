@@ -25,13 +25,13 @@ from gateway.kept import MODEL, Client, client_of, error_in, file_in, heard, kee
 from gateway.process import TOOLWIRE, serving
 from gateway.provider import PROTOCOLS, Hold, Provider, Says, Step
 from gateway.wire import PROVIDER_KEY, Got, Line, answer, ask, body_of, chunked, frames, stage
-from toolwire.conformance.frames import compact, frames_of
-from toolwire.gateway.settings.config import Store as Settings
-from toolwire.gateway.state.book import LIVING, Book
-from toolwire.gateway.state.jobs import Job, ended
-from toolwire.gateway.state.keeper import Keeper
-from toolwire.gateway.store.record import Down, Entry
-from toolwire.gateway.store.sqlite import Sqlite
+from toolwire.conformance.wire_encoding import encode_json, read_frames
+from toolwire.gateway.config.config import StoreSettings as Settings
+from toolwire.gateway.responses_state.background import BackgroundJob, store_ending
+from toolwire.gateway.responses_state.recorder import StoringRecorder
+from toolwire.gateway.responses_state.repository import UNFINISHED_STATUSES, StateRepository
+from toolwire.gateway.store.sqlite import SqliteStore
+from toolwire.gateway.store.store import Entry, StoreDown
 from toolwire.keeping import Wants
 from toolwire.protocols.openai_responses.details.state import KEEPING
 
@@ -225,7 +225,7 @@ def test_no_way_round_to_what_others_left_with_the_provider(tmp_path: Path, meth
 def opened(base: str, method: str, path: str, body: Any = None) -> Line:
     """A stream that has begun."""
     line = Line(urlsplit(base).port or 0)
-    data = b"" if body is None else compact(body).encode()
+    data = b"" if body is None else encode_json(body).encode()
     line.send(method, f"/v1{path}", data, {"authorization": f"Bearer {KEY}"})
     assert line.start().status == 200
     return line
@@ -240,7 +240,7 @@ def rest(line: Line) -> bytes:
 
 
 def events(data: bytes) -> list[dict[str, Any]]:
-    return [frame.data for frame in frames_of(data.decode())]
+    return [frame.data for frame in read_frames(data.decode())]
 
 
 def begun(base: str, model: str, prompt: str, **more: Any) -> tuple[Line, bytes, str]:
@@ -304,7 +304,7 @@ def test_a_provider_that_does_not_count(tmp_path: Path) -> None:
     with stage(tmp_path, more=f'[store]\nurl = "{file_in(tmp_path)}"\n') as served:
         scene = served.scene("openai-responses", without_numbers(frames("openai-responses", "Words, and more words.")))
         body = {"model": scene.model, "input": "Hello", "background": True, "stream": True}
-        got = ask(served.port, "POST", "/v1/responses", compact(body).encode())
+        got = ask(served.port, "POST", "/v1/responses", encode_json(body).encode())
         told = events(got.data)
         assert [event["sequence_number"] for event in told] == list(range(len(told)))
         assert told[-1]["type"] == "response.completed", told[-1]
@@ -319,7 +319,7 @@ def fixed(text: str, number: int) -> bytes:
     """An answer of a server that gives its items always the same id."""
     body = body_of("openai-responses", Says(text)) | {"id": f"resp_fixed{number}"}
     body["output"] = [{**item, "id": "msg_1"} for item in body["output"]]
-    return answer(200, compact(body).encode())
+    return answer(200, encode_json(body).encode())
 
 
 def test_a_provider_whose_items_have_always_the_same_id(tmp_path: Path) -> None:
@@ -405,19 +405,19 @@ def test_an_answer_that_failed_is_kept_as_such(tmp_path: Path) -> None:
     body = body_of("openai-responses", Says("Half.")) | {"id": "resp_failed", "status": "failed"}
     body["error"] = {"code": "server_error", "message": "Something broke."}
     with stage(tmp_path, more=f'[store]\nurl = "{file_in(tmp_path)}"\n') as served:
-        scene = served.scene("openai-responses", answer(200, compact(body).encode()))
+        scene = served.scene("openai-responses", answer(200, encode_json(body).encode()))
         asked = {"model": scene.model, "input": "Hello"}
-        told = ask(served.port, "POST", "/v1/responses", compact(asked).encode()).json()
+        told = ask(served.port, "POST", "/v1/responses", encode_json(asked).encode()).json()
         assert (told["id"], told["status"]) == ("resp_failed", "failed")
         assert ask(served.port, "GET", "/v1/responses/resp_failed").json() == told
 
 
 def test_a_provider_that_repeats_our_key_when_it_is_to_sum_up(tmp_path: Path) -> None:
-    said = compact({"error": {"message": f"Incorrect API key provided: {PROVIDER_KEY}", "type": "x", "code": None}})
+    said = encode_json({"error": {"message": f"Incorrect API key provided: {PROVIDER_KEY}", "type": "x", "code": None}})
     with stage(tmp_path) as served:
         scene = served.scene("openai-responses", answer(401, said.encode()))
         asked = {"model": scene.model, "input": "Hello"}
-        got = ask(served.port, "POST", "/v1/responses/compact", compact(asked).encode())
+        got = ask(served.port, "POST", "/v1/responses/compact", encode_json(asked).encode())
     assert got.status == 401
     assert PROVIDER_KEY.encode() not in got.data
 
@@ -511,7 +511,7 @@ def test_a_gateway_that_is_stopped_says_what_becomes_of_its_work(
         assert (told.status, told.error.code) == ("failed", "server_error")
 
 
-class Slow(Sqlite):
+class Slow(SqliteStore):
     """A store that answers when the test lets it."""
 
     def __init__(self, path: Path) -> None:
@@ -521,22 +521,24 @@ class Slow(Sqlite):
 
     async def put(
         self, entries: Sequence[Entry], where: tuple[str, ...] = (), behind: Sequence[Entry] = ()
-    ) -> bool | Down:
+    ) -> bool | StoreDown:
         self.waiting.put_nowait(None)
         await self.go.wait()
         return await super().put(entries, where, behind)
 
 
-def a_job(book: Book, conversation: str = "") -> tuple[Job, Keeper]:
+def a_job(book: StateRepository, conversation: str = "") -> tuple[BackgroundJob, StoringRecorder]:
     wants = Wants(store=True, background=True, conversation=conversation)
     items: list[Any] = [{"role": "user", "content": "Hello", "id": "msg_asked"}]
-    keeper = Keeper(book, "me", KEEPING, wants, items, ("resp_job", 1))
-    queued, running = ({**KEEPING.begun({"model": "m"}, 1, status), **keeper.changes} for status in LIVING)
-    return Job(book, keeper, queued, running), keeper
+    keeper = StoringRecorder(book, "me", KEEPING, wants, items, ("resp_job", 1))
+    queued, running = (
+        {**KEEPING.begun({"model": "m"}, 1, status), **keeper.overrides} for status in UNFINISHED_STATUSES
+    )
+    return BackgroundJob(book, keeper, queued, running), keeper
 
 
 def word(text: str) -> bytes:
-    return b"data: " + compact({"type": "response.output_text.delta", "delta": text}).encode() + b"\n\n"
+    return b"data: " + encode_json({"type": "response.output_text.delta", "delta": text}).encode() + b"\n\n"
 
 
 def test_a_lease_that_is_renewed_while_a_piece_is_kept(tmp_path: Path) -> None:
@@ -544,19 +546,19 @@ def test_a_lease_that_is_renewed_while_a_piece_is_kept(tmp_path: Path) -> None:
 
     async def run() -> list[int]:
         store = Slow(tmp_path / "store.db")
-        job, _ = a_job(Book(store, Settings(), lambda kind, what: None))
-        assert await job.begin() is True
+        job, _ = a_job(StateRepository(store, Settings(), lambda kind, what: None))
+        assert await job.store_queued() is True
         store.go.clear()
-        job.add(word("one") + word("two"))
-        both = [asyncio.ensure_future(job.keep()) for _ in range(2)]
+        job.add_frames(word("one") + word("two"))
+        both = [asyncio.ensure_future(job.store_progress()) for _ in range(2)]
         await store.waiting.get()
         await store.waiting.get()
         store.go.set()
         assert await asyncio.gather(*both) == [True, True]
-        job.add(word("three") + word("four"))
-        assert await job.keep() is True
-        pieces = await store.children("me", "events", "resp_job")
-        assert not isinstance(pieces, Down)
+        job.add_frames(word("three") + word("four"))
+        assert await job.store_progress() is True
+        pieces = await store.get_children("me", "events", "resp_job")
+        assert not isinstance(pieces, StoreDown)
         await store.close()
         return [number for piece in pieces for number, _ in KEEPING.numbered(piece.body)]
 
@@ -568,18 +570,18 @@ def test_one_that_is_cancelled_at_its_very_end(tmp_path: Path) -> None:
 
     async def run() -> None:
         store = Slow(tmp_path / "store.db")
-        book = Book(store, Settings(), lambda kind, what: None)
+        book = StateRepository(store, Settings(), lambda kind, what: None)
         job, keeper = a_job(book, "conv_1")
-        assert await job.begin() is True
-        entry = await book.one("me", "response", "resp_job")
+        assert await job.store_queued() is True
+        entry = await book.get_one("me", "response", "resp_job")
         assert isinstance(entry, Entry)
         done = {**job.response, "status": "completed", "output": [{"type": "message", "id": "msg_1", "content": []}]}
-        parts = await keeper.parts(done)
-        assert not isinstance(parts, Down)
-        assert await ended(book, KEEPING, entry, "cancelled", None)
-        assert await job.end(done, KEEPING.last(done, 2), *parts) is False
-        assert await job.keep() is False
-        assert await book.children("me", "item", "conv_1") == []
+        parts = await keeper.linked_entries(done)
+        assert not isinstance(parts, StoreDown)
+        assert await store_ending(book, KEEPING, entry, "cancelled", None)
+        assert await job.store_end(done, KEEPING.last(done, 2), *parts) is False
+        assert await job.store_progress() is False
+        assert await book.get_children("me", "item", "conv_1") == []
         told = b"".join([frame async for frame in _until_done(job)])
         assert [event["type"] for event in events(told)][-1] == "response.failed"
         await store.close()
@@ -587,9 +589,9 @@ def test_one_that_is_cancelled_at_its_very_end(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-async def _until_done(job: Job) -> AsyncIterator[bytes]:
-    job.finish()
-    async for frame in job.followed(-1):
+async def _until_done(job: BackgroundJob) -> AsyncIterator[bytes]:
+    job.mark_done()
+    async for frame in job.follow_stream(-1):
         yield frame
 
 

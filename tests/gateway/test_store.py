@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gateway.stores import BACKENDS, MAKERS, Clock, opened
-from toolwire.gateway.store.record import FOREVER, Down, Entry, Kind, Stats, Store, Swept
+from toolwire.gateway.store.store import NEVER_EXPIRES, Entry, KindStats, Store, StoreDown, StoreStats, SweepResult
 
 NOW = Clock().time
 Law = Callable[[Store, Clock], Awaitable[None]]
@@ -34,8 +34,8 @@ def entry(id: str, kind: str = "response", owner: str = "me", **more: Any) -> En
     return Entry(owner=owner, kind=kind, id=id, **more)
 
 
-def ids(entries: Sequence[Entry] | Down) -> list[str]:
-    assert not isinstance(entries, Down), entries
+def ids(entries: Sequence[Entry] | StoreDown) -> list[str]:
+    assert not isinstance(entries, StoreDown), entries
     return [one.id for one in entries]
 
 
@@ -61,7 +61,7 @@ async def the_store_fills_in_the_times(store: Store, clock: Clock) -> None:
 async def a_time_to_live_of_0_is_for_ever(store: Store, clock: Clock) -> None:
     await store.put([entry("r"), entry("s", expires=NOW + 1)])
     await store.touch("me", "response", ["s"], 0)
-    clock.time = FOREVER - 1
+    clock.time = NEVER_EXPIRES - 1
     assert ids(await store.get("me", "response", ["r", "s"])) == ["r", "s"]
 
 
@@ -78,7 +78,7 @@ async def the_same_name_is_replaced_as_a_whole(store: Store, clock: Clock) -> No
     after = entry("r", body=b"two", created=2.0, expires=NOW + 3)
     await store.put([entry("r", body=b"between"), after])
     assert await store.get("me", "response", ["r"]) == [after]
-    assert await store.children("me", "response", "p") == []
+    assert await store.get_children("me", "response", "p") == []
 
 
 @law()
@@ -97,7 +97,7 @@ async def a_condition_is_the_mark_of_the_first(store: Store, clock: Clock) -> No
             await store.put([entry(id, mark=mark, body=b"old")])
         assert await store.put([entry(id, mark="new", body=b"new"), entry(other)], where) is written
         found = await store.get("me", "response", [id, other])
-        assert not isinstance(found, Down)
+        assert not isinstance(found, StoreDown)
         assert [one.body for one in found if one.id == id] == (
             [b"new"] if written else [b"old"] if mark is not None else []
         )
@@ -110,12 +110,12 @@ async def what_is_appended_with_others_is_there_with_them_or_not_at_all(store: S
     await store.append([entry("a", kind="item", parent="c")])
     behind = [entry("b", kind="item", parent="c"), entry("d", kind="item", parent="c")]
     assert await store.put([entry("r", mark="done")], ("running",), behind) is False
-    assert ids(await store.children("me", "item", "c")) == ["a"]
+    assert ids(await store.get_children("me", "item", "c")) == ["a"]
     assert await store.put([entry("r", mark="done")], ("queued",), behind) is True
-    assert ids(await store.children("me", "item", "c")) == ["a", "b", "d"]
+    assert ids(await store.get_children("me", "item", "c")) == ["a", "b", "d"]
     assert await store.put([], (), [entry("e", kind="item", parent="c")]) is True
-    found = await store.children("me", "item", "c")
-    assert not isinstance(found, Down)
+    found = await store.get_children("me", "item", "c")
+    assert not isinstance(found, StoreDown)
     assert [one.place for one in found] == [0, 1, 2, 3]
 
 
@@ -171,7 +171,7 @@ NAMES = [
 async def bodies_come_back_byte_for_byte(store: Store, clock: Clock) -> None:
     assert await store.put([entry(id, body=body) for id, body in BODIES.items()]) is True
     found = await store.get("me", "response", list(BODIES))
-    assert not isinstance(found, Down)
+    assert not isinstance(found, StoreDown)
     assert {one.id: one.body for one in found} == BODIES
 
 
@@ -182,8 +182,8 @@ async def a_name_can_be_any_text(store: Store, clock: Clock) -> None:
     for name in NAMES:
         found = await store.get(name[:50], name[:50], NAMES)
         assert ids(found) == [name]
-        assert found == await store.children(name[:50], name[:50], name)
-        assert await store.chain(name[:50], name[:50], name, 1) == found
+        assert found == await store.get_children(name[:50], name[:50], name)
+        assert await store.get_chain(name[:50], name[:50], name, 1) == found
 
 
 # --- append and children -------------------------------------------------------------------------------------------
@@ -194,18 +194,18 @@ async def what_is_appended_stands_behind_all_else(store: Store, clock: Clock) ->
     await store.put([entry("early", parent="c", place=40), entry("late", parent="c", place=41)])
     await store.append([entry("b", parent="c", place=3), entry("a", parent="c"), entry("elsewhere", parent="d")])
     await store.append([entry("z", parent="c")])
-    found = await store.children("me", "response", "c")
+    found = await store.get_children("me", "response", "c")
     assert ids(found) == ["early", "late", "b", "a", "z"]
-    assert not isinstance(found, Down)
+    assert not isinstance(found, StoreDown)
     assert [one.place for one in found] == [40, 41, 42, 43, 44]
-    assert ids(await store.children("me", "response", "d")) == ["elsewhere"]
+    assert ids(await store.get_children("me", "response", "d")) == ["elsewhere"]
 
 
 @law()
 async def what_is_appended_again_moves_behind(store: Store, clock: Clock) -> None:
     await store.append([entry(id, parent="c") for id in "abc"])
     await store.append([entry("a", parent="c", body=b"new")])
-    assert ids(await store.children("me", "response", "c")) == ["b", "c", "a"]
+    assert ids(await store.get_children("me", "response", "c")) == ["b", "c", "a"]
     assert [one.body for one in await store.get("me", "response", ["a"])] == [b"new"]
 
 
@@ -227,9 +227,9 @@ async def children_by_their_place(store: Store, clock: Clock) -> None:
         ({"most": 99}, "12345"),
     ]
     for asked, places in cases:
-        assert ids(await store.children("me", "item", "c", **asked)) == [f"i{place}" for place in places], asked
-    assert ids(await store.children("me", "item", "")) == ["z"]
-    assert await store.children("me", "item", "nobody") == []
+        assert ids(await store.get_children("me", "item", "c", **asked)) == [f"i{place}" for place in places], asked
+    assert ids(await store.get_children("me", "item", "")) == ["z"]
+    assert await store.get_children("me", "item", "nobody") == []
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -244,8 +244,8 @@ def test_places_are_given_once_when_two_gateways_append(backend: str, tmp_path: 
                 )
             )
             assert set(told) == {True}
-            found = await one.children("me", "item", "c")
-            assert not isinstance(found, Down)
+            found = await one.get_children("me", "item", "c")
+            assert not isinstance(found, StoreDown)
             assert [one.place for one in found] == list(range(90))
             order = ids(found)
             assert sorted(order) == sorted(itertools.chain(*bunches))
@@ -277,7 +277,7 @@ async def a_chain_leads_back_to_its_beginning(store: Store, clock: Clock) -> Non
         ("", 99, ""),
     ]
     for id, most, expected in cases:
-        assert ids(await store.chain("me", "response", id, most)) == expected.split(), (id, most)
+        assert ids(await store.get_chain("me", "response", id, most)) == expected.split(), (id, most)
 
 
 @law()
@@ -285,20 +285,20 @@ async def a_chain_ends_where_an_ancestor_has_gone(store: Store, clock: Clock) ->
     line = ["a", "b", "c", "d"]
     for before, id in zip(["", *line], line, strict=False):
         await store.put([entry(id, parent=before, expires=NOW + (1 if id == "b" else 9))])
-    assert ids(await store.chain("me", "response", "d", 9)) == line
+    assert ids(await store.get_chain("me", "response", "d", 9)) == line
     clock.time += 1
-    found = await store.chain("me", "response", "d", 9)
+    found = await store.get_chain("me", "response", "d", 9)
     assert ids(found) == ["c", "d"]
-    assert not isinstance(found, Down)
+    assert not isinstance(found, StoreDown)
     assert found[0].parent == "b"
     await store.delete("me", "response", ["c"])
-    assert ids(await store.chain("me", "response", "d", 9)) == ["d"]
+    assert ids(await store.get_chain("me", "response", "d", 9)) == ["d"]
 
 
 @law()
 async def a_long_chain(store: Store, clock: Clock) -> None:
     await store.put([entry(f"{number}", parent=f"{number - 1}" if number else "") for number in range(1500)])
-    assert ids(await store.chain("me", "response", "1499", 5000)) == [f"{number}" for number in range(1500)]
+    assert ids(await store.get_chain("me", "response", "1499", 5000)) == [f"{number}" for number in range(1500)]
 
 
 # --- delete and touch ----------------------------------------------------------------------------------------------
@@ -339,7 +339,7 @@ async def touching_lengthens_a_life_and_never_shortens_it(store: Store, clock: C
     clock.time += 1
     assert await store.touch("me", "response", ["a", "b", "dead", "unknown"], NOW + 50) is None
     found = await store.get("me", "response", ["a", "b", "dead"])
-    assert not isinstance(found, Down)
+    assert not isinstance(found, StoreDown)
     assert [(one.id, one.expires) for one in found] == [("a", NOW + 50), ("b", NOW + 100)]
 
 
@@ -358,8 +358,8 @@ async def seen(store: Store, owner: str) -> dict[str, object]:
     """What every verb that looks finds of one owner's things."""
     return {
         "get": ids(await store.get(owner, "response", ["r", "r2"])),
-        "chain": ids(await store.chain(owner, "response", "r2", 9)),
-        "children": ids(await store.children(owner, "item", "r")),
+        "chain": ids(await store.get_chain(owner, "response", "r2", 9)),
+        "children": ids(await store.get_children(owner, "item", "r")),
         "export": sorted([one.id async for one in store.export(owner) if isinstance(one, Entry)]),
     }
 
@@ -394,7 +394,7 @@ async def nobody_sees_or_changes_what_another_keeps(store: Store, clock: Clock) 
         assert await store.put([entry("r", owner=stranger, body=b"stolen")], ("m",)) is False
         await store.touch(stranger, "response", ["r"], NOW + 999)
         await store.append([entry("mine", "item", owner=stranger, parent="r")])
-        assert ids(await store.children(stranger, "item", "r")) == ["mine"]
+        assert ids(await store.get_children(stranger, "item", "r")) == ["mine"]
     assert await seen(store, "me") == EVERYTHING
     assert [(one.body, one.expires) for one in await store.get("me", "response", ["r"])] == [(b"", NOW + 5)]
 
@@ -407,13 +407,13 @@ async def a_sweep_removes_what_has_expired(store: Store, clock: Clock) -> None:
     await store.put([entry(f"r{number}", expires=NOW + number) for number in range(1, 1300)])
     clock.time += 1200
     before = await store.stats()
-    assert isinstance(before, Stats)
-    assert (before.expired, before.kinds) == (1200, (Kind("response", 99, 0),))
-    assert await store.sweep() == Swept(1200, 0)
-    assert await store.sweep() == Swept(0, 0)
+    assert isinstance(before, StoreStats)
+    assert (before.expired, before.kinds) == (1200, (KindStats("response", 99, 0),))
+    assert await store.sweep() == SweepResult(1200, 0)
+    assert await store.sweep() == SweepResult(0, 0)
     after = await store.stats()
-    assert isinstance(after, Stats)
-    assert (after.expired, after.kinds) == (0, (Kind("response", 99, 0),))
+    assert isinstance(after, StoreStats)
+    assert (after.expired, after.kinds) == (0, (KindStats("response", 99, 0),))
 
 
 LIMIT = 2_000_000
@@ -425,23 +425,23 @@ async def a_sweep_makes_room_by_removing_what_would_go_first(store: Store, clock
         body = Random(number).randbytes(50_000)  # nothing that a database could press together
         await store.put([entry(f"r{number:02}", body=body, expires=NOW + 1000 + (number * 7) % 60)])
     full = await store.stats()
-    assert isinstance(full, Stats)
+    assert isinstance(full, StoreStats)
     assert full.size > full.limit == LIMIT
     swept = await store.sweep()
-    assert isinstance(swept, Swept)
+    assert isinstance(swept, SweepResult)
     assert swept.expired == 0
     assert 20 < swept.crowded < 50
     left = [one async for one in store.export("me") if isinstance(one, Entry)]
     assert len(left) == 60 - swept.crowded
     assert {one.expires - NOW - 1000 for one in left} == set(range(swept.crowded, 60))
     assert LIMIT / 2 < sum(len(one.body) for one in left) <= LIMIT * 0.9
-    assert await store.sweep() == Swept(0, 0)
+    assert await store.sweep() == SweepResult(0, 0)
 
 
 @law(max_bytes=50_000_000)
 async def a_sweep_leaves_what_has_room(store: Store, clock: Clock) -> None:
     await store.put([entry(f"r{number}", body=bytes(1000)) for number in range(50)])
-    assert await store.sweep() == Swept(0, 0)
+    assert await store.sweep() == SweepResult(0, 0)
 
 
 @law(max_bytes=1000)
@@ -449,8 +449,8 @@ async def numbers_for_operators(store: Store, clock: Clock) -> None:
     await store.put([entry("r", created=NOW - 9, body=b"12345"), entry("s", owner="you", body=b"678")])
     await store.put([entry("i", "item"), entry("gone", expires=NOW - 1)])
     told = await store.stats()
-    assert isinstance(told, Stats)
-    assert told.kinds == (Kind("item", 1, 0), Kind("response", 2, 8))
+    assert isinstance(told, StoreStats)
+    assert told.kinds == (KindStats("item", 1, 0), KindStats("response", 2, 8))
     assert (told.owners, told.expired, told.oldest, told.limit, told.encrypted) == (2, 1, NOW - 9, 1000, False)
     assert told.version >= 1
     assert told.size > 0
@@ -459,7 +459,7 @@ async def numbers_for_operators(store: Store, clock: Clock) -> None:
 @law()
 async def an_empty_store_has_numbers_too(store: Store, clock: Clock) -> None:
     told = await store.stats()
-    assert isinstance(told, Stats)
+    assert isinstance(told, StoreStats)
     assert (told.kinds, told.owners, told.expired, told.oldest) == ((), 0, 0, None)
     assert [one async for one in store.export()] == []
 
@@ -522,8 +522,8 @@ def test_closing_finishes_what_was_accepted(backend: str, tmp_path: Path) -> Non
             accepted = [asyncio.create_task(store.put([entry(f"{number}")])) for number in range(50)]
             await asyncio.sleep(0)
         assert set(await asyncio.gather(*accepted)) == {True}
-        assert isinstance(await store.get("me", "response", ["1"]), Down)
-        assert isinstance(await store.put([entry("1")]), Down)
+        assert isinstance(await store.get("me", "response", ["1"]), StoreDown)
+        assert isinstance(await store.put([entry("1")]), StoreDown)
         async with opened(backend, tmp_path) as store:
             assert len(ids(await store.get("me", "response", [f"{number}" for number in range(50)]))) == 50
 
@@ -559,11 +559,11 @@ def test_what_is_encrypted_is_read_with_its_key_only(backend: str, tmp_path: Pat
             await store.put([entry("r", body=BODY, parent="p"), entry("empty")])
             await store.append([entry("i", "item", body=BODY, parent="r")])
             assert [one.body for one in await store.get("me", "response", ["r", "empty"])] == [BODY, b""]
-            assert [one.body for one in await store.children("me", "item", "r")] == [BODY]
-            assert [one.body for one in await store.chain("me", "response", "r", 9)] == [BODY]
+            assert [one.body for one in await store.get_children("me", "item", "r")] == [BODY]
+            assert [one.body for one in await store.get_chain("me", "response", "r", 9)] == [BODY]
             assert sorted([one.body async for one in store.export() if isinstance(one, Entry)]) == [b"", BODY, BODY]
             told = await store.stats()
-            assert isinstance(told, Stats)
+            assert isinstance(told, StoreStats)
             assert told.encrypted
         raw = MAKERS[backend](tmp_path)
         for one in await raw.get("me", "response", ["r"]):
@@ -573,16 +573,16 @@ def test_what_is_encrypted_is_read_with_its_key_only(backend: str, tmp_path: Pat
             async with opened(backend, tmp_path, keys=keys) as store:
                 found = [
                     await store.get("me", "response", ["r"]),
-                    await store.children("me", "item", "r"),
-                    await store.chain("me", "response", "r", 9),
+                    await store.get_children("me", "item", "r"),
+                    await store.get_chain("me", "response", "r", 9),
                     *[one async for one in store.export() if not isinstance(one, Entry) or one.body],
                 ]
                 assert len(found) == 5
                 for down in found:
-                    assert isinstance(down, Down)
-                    assert "is encrypted, and" in down.what
-                    assert said in down.what
-                    assert not any(key in down.what for key in keys)
+                    assert isinstance(down, StoreDown)
+                    assert "is encrypted, and" in down.reason
+                    assert said in down.reason
+                    assert not any(key in down.reason for key in keys)
 
     asyncio.run(run())
 
@@ -596,11 +596,11 @@ def test_keys_change_one_after_the_other(backend: str, tmp_path: Path) -> None:
             async with opened(backend, tmp_path, keys=keys) as store:
                 await store.put([entry(f"{number}", body=BODY)])
                 found = await store.get("me", "response", ["0", "1", "2"])
-                assert not isinstance(found, Down)
+                assert not isinstance(found, StoreDown)
                 assert [(one.id, one.body) for one in found] == [(f"{at}", BODY) for at in range(number + 1)]
         async with opened(backend, tmp_path, keys=("new",)) as store:
             assert [one.body for one in await store.get("me", "response", ["0", "2"])] == [BODY, BODY]
-            assert isinstance(await store.get("me", "response", ["0", "1"]), Down)
+            assert isinstance(await store.get("me", "response", ["0", "1"]), StoreDown)
 
     asyncio.run(run())
 
@@ -632,11 +632,11 @@ def test_an_encrypted_body_cannot_stand_in_for_another(backend: str, field: str,
                 ("me", "response", "x"),
             ):
                 down = await store.get(owner, kind, [id])
-                assert isinstance(down, Down)
-                assert "was changed in the store" in down.what
+                assert isinstance(down, StoreDown)
+                assert "was changed in the store" in down.reason
             down = await store.get("me", "response", ["newer"])
-            assert isinstance(down, Down)
-            assert "newer toolwire" in down.what
+            assert isinstance(down, StoreDown)
+            assert "newer toolwire" in down.reason
 
     asyncio.run(run())
 

@@ -16,7 +16,7 @@ from gateway.clients import PATIENCE
 from gateway.kept import ENOUGH, FOREIGN, FUNCTIONS, MODEL, Client, client_of, error_in, file_in, heard, keeping
 from gateway.provider import PROTOCOLS, Hold, Provider, Says, Step
 from gateway.wire import CLIENTS, error_of, path_of, text_of
-from toolwire.conformance.dialects import DIALECTS
+from toolwire.conformance.peers import PEERS
 
 STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)
@@ -259,7 +259,7 @@ def test_it_answers_and_says_that_nothing_is_kept(
     got = careless.raw("POST", "/responses", {"model": MODEL[target], "input": talk.mark, "stream": stream})
     assert got.status == 200, got.data
     if stream:
-        assert DIALECTS["openai-responses"].fold(got.frames).complaints == ()
+        assert PEERS["openai-responses"].fold_stream(got.frames).violations == ()
         told = [frame.data["response"] for frame in got.frames if "response" in frame.data]
     else:
         told = [got.json()]

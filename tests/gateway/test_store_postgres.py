@@ -14,9 +14,9 @@ import pytest
 
 from gateway.postgres import PASSWORD, Server, own_server, schema_of, server
 from gateway.stores import Clock
-from toolwire.gateway.store.postgres import Postgres
+from toolwire.gateway.store.postgres import PostgresStore
 from toolwire.gateway.store.postgres_sql import MIGRATIONS
-from toolwire.gateway.store.record import Down, Entry, Stats, Store, Swept
+from toolwire.gateway.store.store import Entry, Store, StoreDown, StoreStats, SweepResult
 
 Verb = Callable[[Store], Awaitable[Any]]
 
@@ -28,19 +28,19 @@ def entry(id: str, **more: Any) -> Entry:
 async def exported(store: Store) -> Any:
     """Everything, or why there is nothing."""
     found = [got async for got in store.export()]
-    return found[0] if found and isinstance(found[0], Down) else found
+    return found[0] if found and isinstance(found[0], StoreDown) else found
 
 
 VERBS: dict[str, tuple[Verb, Any]] = {
     "get": (lambda store: store.get("o", "response", ["a"]), ["a"]),
     "put": (lambda store: store.put([entry("b")]), True),
-    "put where": (lambda store: store.put([entry("a", mark="done")], where=("",)), True),
+    "put where": (lambda store: store.put([entry("a", mark="done")], required_marks=("",)), True),
     "append": (lambda store: store.append([entry("i", kind="item", parent="c")]), True),
-    "chain": (lambda store: store.chain("o", "response", "a", 9), ["a"]),
-    "children": (lambda store: store.children("o", "response", ""), ["a"]),
+    "chain": (lambda store: store.get_chain("o", "response", "a", 9), ["a"]),
+    "children": (lambda store: store.get_children("o", "response", ""), ["a"]),
     "delete": (lambda store: store.delete("o", "response", ["a"]), 1),
     "touch": (lambda store: store.touch("o", "response", ["a"], 0.0), None),
-    "sweep": (lambda store: store.sweep(), Swept(0, 0)),
+    "sweep": (lambda store: store.sweep(), SweepResult(0, 0)),
     "stats": (lambda store: store.stats(), 1),
     "export": (exported, ["a"]),
 }
@@ -51,15 +51,15 @@ DOUBTFUL = ("put where", "delete")
 
 
 def told(got: Any) -> Any:
-    if isinstance(got, Stats):
+    if isinstance(got, StoreStats):
         return sum(kind.entries for kind in got.kinds)
     return [each.id for each in got] if isinstance(got, list) else got
 
 
 @asynccontextmanager
-async def using(url: str, **settings: Any) -> AsyncIterator[Postgres]:
+async def using(url: str, **settings: Any) -> AsyncIterator[PostgresStore]:
     """A store that never rests, with `a` in it, if its server is there."""
-    store = Postgres(url, **{"rest": 0.0, **settings})
+    store = PostgresStore(url, **{"rest": 0.0, **settings})
     try:
         await store.put([entry("a")])
         yield store
@@ -73,7 +73,12 @@ def url(tmp_path: Path) -> str:
 
 
 def is_down(got: Any, words: str) -> bool:
-    return isinstance(got, Down) and words in got.what and PASSWORD not in got.what and "postgres:" not in got.what
+    return (
+        isinstance(got, StoreDown)
+        and words in got.reason
+        and PASSWORD not in got.reason
+        and "postgres:" not in got.reason
+    )
 
 
 # --- a server that goes and comes -----------------------------------------------------------------------------------
@@ -147,7 +152,7 @@ def test_a_server_that_does_not_answer_is_not_waited_for() -> None:
 
         async with await asyncio.start_server(keep_silent, "127.0.0.1", 0) as listener:
             port = listener.sockets[0].getsockname()[1]
-            store = Postgres(f"postgresql://postgres@127.0.0.1:{port}/x?sslmode=disable", deadline=0.1)
+            store = PostgresStore(f"postgresql://postgres@127.0.0.1:{port}/x?sslmode=disable", deadline=0.1)
             assert is_down(await store.get("o", "response", ["a"]), "it did not answer in time")
             await left.wait()
             await store.close()
@@ -284,7 +289,7 @@ def test_a_verb_that_waits_too_long_gives_up(url: str, tmp_path: Path) -> None:
 
 
 def test_each_event_loop_has_its_own_connections(url: str) -> None:
-    store = Postgres(url)
+    store = PostgresStore(url)
     with asyncio.Runner() as one, asyncio.Runner() as other:
         assert one.run(store.put([entry("a")])) is True
         assert told(other.run(store.get("o", "response", ["a"]))) == ["a"]
@@ -334,7 +339,7 @@ def test_two_gateways_that_append_at_once_give_no_place_twice(url: str) -> None:
 
     async def main() -> None:
         async with using(url) as store:
-            found = await store.children("o", "item", "c")
+            found = await store.get_children("o", "item", "c")
             assert isinstance(found, list)
             assert [each.place for each in found] == list(range(240))
             order = [each.id for each in found]
@@ -350,7 +355,7 @@ def test_two_gateways_that_append_at_once_give_no_place_twice(url: str) -> None:
 @pytest.mark.parametrize("number", range(3))
 def test_three_gateways_that_begin_at_once_make_the_tables_once(url: str, tmp_path: Path, number: int) -> None:
     async def main() -> None:
-        stores = [Postgres(url) for _ in range(3)]
+        stores = [PostgresStore(url) for _ in range(3)]
         gots = await asyncio.gather(*(store.put([entry(f"{number}")]) for store in stores))
         assert gots == [True, True, True]
         await asyncio.gather(*(store.close() for store in stores))
@@ -362,9 +367,9 @@ def test_three_gateways_that_begin_at_once_make_the_tables_once(url: str, tmp_pa
 
 def test_of_many_that_want_a_mark_one_gets_it(url: str) -> None:
     async def main() -> None:
-        stores = [Postgres(url) for _ in range(4)]
+        stores = [PostgresStore(url) for _ in range(4)]
         await stores[0].put([entry("a", mark="queued")])
-        takes = [store.put([entry("a", mark="taken"), entry("b")], where=("queued",)) for store in stores * 3]
+        takes = [store.put([entry("a", mark="taken"), entry("b")], required_marks=("queued",)) for store in stores * 3]
         assert sorted(map(bool, await asyncio.gather(*takes))) == [False] * 11 + [True]
         await asyncio.gather(*(store.close() for store in stores))
 
@@ -375,12 +380,12 @@ def test_gateways_that_sweep_at_once_remove_everything_once(url: str) -> None:
     clock = Clock()
 
     async def main() -> None:
-        stores = [Postgres(url, now=clock) for _ in range(3)]
+        stores = [PostgresStore(url, clock=clock) for _ in range(3)]
         await stores[0].put([entry(f"{n}", expires=clock() + 1) for n in range(3000)])
         clock.time += 1
         gots = await asyncio.gather(*(store.sweep() for store in stores))
-        assert sum(got.expired for got in gots if isinstance(got, Swept)) == 3000
-        assert all(got.crowded == 0 for got in gots if isinstance(got, Swept))
+        assert sum(got.expired for got in gots if isinstance(got, SweepResult)) == 3000
+        assert all(got.crowded == 0 for got in gots if isinstance(got, SweepResult))
         await asyncio.gather(*(store.close() for store in stores))
 
     asyncio.run(main())
@@ -410,7 +415,7 @@ def test_a_newer_version_brings_the_tables_up_to_date_and_an_older_one_says_so(u
             async with using(url, migrations=later) as after:
                 assert told(await after.get("o", "response", ["a"])) == ["a"]
                 got = await after.stats()
-                assert isinstance(got, Stats)
+                assert isinstance(got, StoreStats)
                 assert got.version == len(later)
                 assert told(await before.get("o", "response", ["a"])) == ["a"]  # it runs on
             async with using(url) as again:
@@ -439,7 +444,7 @@ def test_a_socket_file_will_do(url: str, tmp_path: Path) -> None:
         async with using(server().url(schema_of(tmp_path), tcp=False)) as store:
             assert told(await store.get("o", "response", ["a"])) == ["a"]
             got = await store.stats()
-            assert isinstance(got, Stats)
+            assert isinstance(got, StoreStats)
             assert got.where.startswith("PostgreSQL at /")
             assert got.where.endswith(", database postgres")
             assert PASSWORD not in got.where + repr(store)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from toolwire.gateway.settings import places
-from toolwire.gateway.settings.config import Config, Store
-from toolwire.gateway.settings.configfile import load
-from toolwire.gateway.settings.problems import Problems, said
-from toolwire.gateway.store.opening import opened
-from toolwire.gateway.store.record import Down, Entry, Stats
+from toolwire.gateway.config import store as places
+from toolwire.gateway.config.config import Config, StoreSettings
+from toolwire.gateway.config.load import load_config
+from toolwire.gateway.config.problems import ConfigError, format_problem
+from toolwire.gateway.store.open_store import open_store
+from toolwire.gateway.store.store import Entry, StoreDown, StoreStats
 
 PASSWORD = "sehr-geheim"
 URL = f"postgresql://user:{PASSWORD}@db.example.com:5433/kept?sslmode=require"
@@ -23,7 +23,7 @@ KEY = "0123456789abcdef0123456789abcdef"
 def read(tmp_path: Path, text: str, **environ: str) -> Config:
     file = tmp_path / "toolwire.toml"
     file.write_text(text)
-    return load(file, environ)
+    return load_config(file, environ)
 
 
 def test_what_is_left_out_is_as_documented(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ WHERE = [
 
 @pytest.mark.parametrize(("environ", "path"), WHERE)
 def test_the_usual_file(environ: dict[str, str], path: str) -> None:
-    assert places.file(places.address(Store(), environ)) == Path(path)
+    assert places.sqlite_path(places.store_url(StoreSettings(), environ)) == Path(path)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_the_usual_file(environ: dict[str, str], path: str) -> None:
     ],
 )
 def test_the_file_of_a_url(url: str, path: str | None) -> None:
-    assert places.file(url) == (path and Path(path))
+    assert places.sqlite_path(url) == (path and Path(path))
 
 
 FORMS = "there is: sqlite:///FOLDER/FILE, postgresql://USER@HOST/DATABASE, or none"
@@ -90,17 +90,17 @@ def test_a_mistake_is_told_with_its_line_and_without_the_password(
     line: str, what: str, hint: str, tmp_path: Path
 ) -> None:
     environ = {"WRONG": f"redis://:{PASSWORD}@x", "COMMAS": " , ,"}
-    with pytest.raises(Problems) as caught:
+    with pytest.raises(ConfigError) as caught:
         read(tmp_path, f"[server]\n[store]\n{line}", **environ)
-    (problem,) = caught.value.found
-    assert (problem.line, problem.what, problem.hint) == (3, what, hint)
+    (problem,) = caught.value.problems
+    assert (problem.line, problem.message, problem.hint) == (3, what, hint)
     assert PASSWORD not in f"{caught.value!s}{caught.value!r}{problem!r}"
 
 
 def test_a_url_stands_in_one_place(tmp_path: Path) -> None:
-    with pytest.raises(Problems) as caught:
+    with pytest.raises(ConfigError) as caught:
         read(tmp_path, f'[store]\nurl = "{URL}"\nurl_env = "X"', X=URL)
-    assert [(one.line, one.what) for one in caught.value.found] == [(3, "url and url_env exclude each other")]
+    assert [(one.line, one.message) for one in caught.value.problems] == [(3, "url and url_env exclude each other")]
 
 
 EXTRAS = [
@@ -114,35 +114,43 @@ def test_a_package_that_is_missing_is_named_by_how_to_get_it(
     line: str, package: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(Problems) as caught:
+    with pytest.raises(ConfigError) as caught:
         read(tmp_path, f"[store]\n{line}", KEY=KEY)
-    assert [(one.line, one.what, one.hint) for one in caught.value.found] == [
+    assert [(one.line, one.message, one.hint) for one in caught.value.problems] == [
         (2, what, "pip install 'toolwire[store]'")
     ]
 
 
 def test_a_key_that_can_be_guessed_is_a_warning(tmp_path: Path) -> None:
     config = read(tmp_path, '[store]\nkey_env = "KEY"', KEY=f"{KEY},short")
-    assert [said(one, "f") for one in config.warnings] == ["f:2: a key of fewer than 20 characters can be guessed"]
+    assert [format_problem(one, "f") for one in config.warnings] == [
+        "f:2: a key of fewer than 20 characters can be guessed"
+    ]
     assert not read(tmp_path, '[store]\nkey_env = "KEY"', KEY=f"{KEY}, {KEY[::-1]}").warnings
 
 
 SHOWN = [
-    (Store(url=URL), "postgresql://db.example.com:5433/kept, for 30 days, at most 1 GiB"),
+    (StoreSettings(url=URL), "postgresql://db.example.com:5433/kept, for 30 days, at most 1 GiB"),
     (
-        Store(url="postgresql://u:sehr-geheim@one:5432,two:5433/kept?target_session_attrs=primary"),
+        StoreSettings(url="postgresql://u:sehr-geheim@one:5432,two:5433/kept?target_session_attrs=primary"),
         "postgresql://one:5432,two:5433/kept, for 30 days, at most 1 GiB",
     ),
-    (Store(url_env="U", ttl=0, max_bytes=0), "postgresql://db.example.com:5433/kept, for ever"),
-    (Store(url="sqlite:///a/b.db", ttl=3600, key_env="K"), "/a/b.db, for 0.0416667 days, at most 1 GiB, encrypted"),
-    (Store(url=f"postgres:///kept?host=/run&password={PASSWORD}"), "postgres:///kept, for 30 days, at most 1 GiB"),
-    (Store(url="none"), "none: nothing is kept"),
+    (StoreSettings(url_env="U", ttl=0, max_bytes=0), "postgresql://db.example.com:5433/kept, for ever"),
+    (
+        StoreSettings(url="sqlite:///a/b.db", ttl=3600, key_env="K"),
+        "/a/b.db, for 0.0416667 days, at most 1 GiB, encrypted",
+    ),
+    (
+        StoreSettings(url=f"postgres:///kept?host=/run&password={PASSWORD}"),
+        "postgres:///kept, for 30 days, at most 1 GiB",
+    ),
+    (StoreSettings(url="none"), "none: nothing is kept"),
 ]
 
 
 @pytest.mark.parametrize(("store", "shown"), SHOWN)
-def test_where_it_is_is_shown_without_the_password(store: Store, shown: str) -> None:
-    assert places.shown(store, {"U": URL}) == shown
+def test_where_it_is_is_shown_without_the_password(store: StoreSettings, shown: str) -> None:
+    assert places.describe_store(store, {"U": URL}) == shown
     assert PASSWORD not in f"{store!r}{store!s}{store.__rich_repr__()}{Config(store=store)!r}"
 
 
@@ -150,28 +158,28 @@ def test_where_it_is_is_shown_without_the_password(store: Store, shown: str) -> 
 
 
 def test_nothing_is_kept_where_nothing_shall_be() -> None:
-    assert opened(Store(url="none"), {}) is None
-    assert opened(Store(url_env="U"), {"U": "none"}) is None
+    assert open_store(StoreSettings(url="none"), {}) is None
+    assert open_store(StoreSettings(url_env="U"), {"U": "none"}) is None
 
 
 def test_the_store_lives_by_its_settings(tmp_path: Path) -> None:
     async def run() -> None:
-        settings = Store(url=f"sqlite://{tmp_path}/a%20b/kept.db", ttl=60.0, max_bytes=77, key_env="K")
-        store = opened(settings, {"K": f"{KEY},other"})
+        settings = StoreSettings(url=f"sqlite://{tmp_path}/a%20b/kept.db", ttl=60.0, max_bytes=77, key_env="K")
+        store = open_store(settings, {"K": f"{KEY},other"})
         assert store is not None
         assert list(tmp_path.iterdir()) == []  # nothing is touched before the first use
         assert await store.put([Entry(owner="", kind="k", id="1", body=b"secret")]) is True
         (kept,) = await store.get("", "k", ["1"])  # type: ignore[misc]
         assert kept.expires - kept.created == pytest.approx(60)
         stats = await store.stats()
-        assert isinstance(stats, Stats)
+        assert isinstance(stats, StoreStats)
         assert (stats.where, stats.limit, stats.encrypted) == (str(tmp_path / "a b" / "kept.db"), 77, True)
         await store.close()
-        without = opened(Store(url=settings.url), {})
+        without = open_store(StoreSettings(url=settings.url), {})
         assert without is not None
         down = await without.get("", "k", ["1"])
-        assert isinstance(down, Down)
-        assert down.what.endswith("name the variable that holds it in [store] key_env")
+        assert isinstance(down, StoreDown)
+        assert down.reason.endswith("name the variable that holds it in [store] key_env")
         await without.close()
 
     asyncio.run(run())
@@ -179,12 +187,12 @@ def test_the_store_lives_by_its_settings(tmp_path: Path) -> None:
 
 def test_a_database_is_chosen_by_its_url() -> None:
     async def run() -> None:
-        store = opened(Store(url=f"postgresql://user:{PASSWORD}@127.0.0.1:1/kept"), {})
+        store = open_store(StoreSettings(url=f"postgresql://user:{PASSWORD}@127.0.0.1:1/kept"), {})
         assert store is not None
         down = await store.get("", "k", ["1"])
-        assert isinstance(down, Down)
-        assert "PostgreSQL at 127.0.0.1:1" in down.what
-        assert PASSWORD not in down.what
+        assert isinstance(down, StoreDown)
+        assert "PostgreSQL at 127.0.0.1:1" in down.reason
+        assert PASSWORD not in down.reason
         await store.close()
 
     asyncio.run(run())

@@ -18,10 +18,9 @@ import pytest
 
 from gateway import store_writer
 from gateway.stores import Clock
-from toolwire.gateway.store.record import Down, Entry, Stats, Store
-from toolwire.gateway.store.sqlite import Sqlite
-from toolwire.gateway.store.sqlite_file import PRAGMAS, STEPS, tables
-from toolwire.gateway.store.sqlite_line import PAUSE
+from toolwire.gateway.store.sqlite import SqliteStore
+from toolwire.gateway.store.sqlite_connection import MIGRATIONS, PRAGMAS, RETRY_DELAY, schema_version
+from toolwire.gateway.store.store import Entry, Store, StoreDown, StoreStats
 
 V1 = Path(__file__).with_name("store_v1.sql")
 
@@ -49,7 +48,7 @@ def sound(file: Path) -> bool:
 
 def test_the_file_is_its_owners_alone(file: Path) -> None:
     async def run() -> None:
-        store = Sqlite(file)
+        store = SqliteStore(file)
         assert not file.parent.exists()  # nothing is opened before the first use
         assert await store.put([entry("r")]) is True
         for path, mode in ((file.parent, 0o700), (file, 0o600), (file.with_name("store.db-wal"), 0o600)):
@@ -62,7 +61,7 @@ def test_the_file_is_its_owners_alone(file: Path) -> None:
 
 def test_closing_waits_for_what_was_accepted_and_leaves_nothing_open(file: Path) -> None:
     async def run() -> None:
-        store = Sqlite(file)
+        store = SqliteStore(file)
         accepted = []
         for wave in range(3):
             accepted += [asyncio.create_task(store.put([entry(f"{wave}{number}")])) for number in range(300)]
@@ -77,7 +76,7 @@ def test_closing_waits_for_what_was_accepted_and_leaves_nothing_open(file: Path)
 
 def test_a_file_that_is_taken_away_is_made_anew(file: Path) -> None:
     async def run() -> None:
-        store = Sqlite(file)
+        store = SqliteStore(file)
         await store.put([entry("r")])
         for path in list(file.parent.iterdir()):
             path.unlink()
@@ -92,7 +91,7 @@ def test_a_file_that_is_taken_away_is_made_anew(file: Path) -> None:
 def test_a_sweep_gives_back_what_the_disk_had_to_carry(file: Path) -> None:
     async def run() -> None:
         clock = Clock()
-        store = Sqlite(file, now=clock, max_bytes=2_000_000)
+        store = SqliteStore(file, clock=clock, max_bytes=2_000_000)
         await store.put([entry(f"{number}", bytes(50_000), expires=clock() + number) for number in range(1, 61)])
         sizes = [(await size(store), file.stat().st_size)]
         for _ in range(2):
@@ -109,7 +108,7 @@ def test_a_sweep_gives_back_what_the_disk_had_to_carry(file: Path) -> None:
 
 async def size(store: Store) -> int:
     stats = await store.stats()
-    assert isinstance(stats, Stats)
+    assert isinstance(stats, StoreStats)
     return stats.size
 
 
@@ -132,13 +131,13 @@ def test_what_was_acknowledged_survives_kill_9(acknowledged: int, file: Path) ->
     assert sound(file)
 
     async def run() -> None:
-        store = Sqlite(file)
+        store = SqliteStore(file)
         found = [await store.get("", kind, said) for kind in ("one", "two", "item")]
         for entries in found[:2]:
-            assert not isinstance(entries, Down)
+            assert not isinstance(entries, StoreDown)
             assert [(one.id, one.body) for one in entries] == [(id, store_writer.body(id)) for id in said]
         assert found[2] is not None
-        assert not isinstance(found[2], Down)
+        assert not isinstance(found[2], StoreDown)
         assert [one.id for one in found[2]] == said
         assert await store.put([entry("after")]) is True
         await store.close()
@@ -161,7 +160,7 @@ def test_processes_that_begin_at_once_share_one_new_file(file: Path) -> None:
     assert [place for _, place, _ in rows] == list(range(120))
     for name in names:
         assert sorted(id for id, _, _ in rows if id.startswith(name)) == sorted(said[name])
-    assert told(file, "PRAGMA user_version") == [(len(STEPS),)]
+    assert told(file, "PRAGMA user_version") == [(len(MIGRATIONS),)]
     assert told(file, "PRAGMA journal_mode") == [("wal",)]
     assert told(file, "PRAGMA auto_vacuum") == [(2,)]
 
@@ -178,7 +177,7 @@ def test_another_process_makes_the_tables_while_the_file_is_looked_at(file: Path
 
     with closing(sqlite3.connect(file)) as looking:
         looking.set_trace_callback(meanwhile)
-        assert tables(looking, len(STEPS)) in (0, 1)
+        assert schema_version(looking, len(MIGRATIONS)) in (0, 1)
         looking.set_trace_callback(None)
     assert next(begun) > 0
 
@@ -202,27 +201,27 @@ def test_a_file_of_version_1_is_still_read(file: Path) -> None:
     from_script(file, V1.read_text())
 
     async def run() -> None:
-        store = Sqlite(file)
+        store = SqliteStore(file)
         assert await store.get("me", "response", ["resp_1"]) == [KEPT]
-        assert [one.id for one in await store.children("me", "item", "resp_1")] == ["msg_1"]
+        assert [one.id for one in await store.get_children("me", "item", "resp_1")] == ["msg_1"]
         await store.close()
 
     asyncio.run(run())
-    assert told(file, "PRAGMA user_version") == [(len(STEPS),)]
+    assert told(file, "PRAGMA user_version") == [(len(MIGRATIONS),)]
 
 
-FURTHER = (*STEPS, ("ALTER TABLE entries ADD COLUMN colour TEXT NOT NULL DEFAULT 'blue'",))
+FURTHER = (*MIGRATIONS, ("ALTER TABLE entries ADD COLUMN colour TEXT NOT NULL DEFAULT 'blue'",))
 
 
 def test_tables_are_brought_to_the_newest_version_once(file: Path) -> None:
     from_script(file, V1.read_text())
 
     async def run() -> None:
-        stores = [Sqlite(file, steps=FURTHER) for _ in range(5)]
+        stores = [SqliteStore(file, migrations=FURTHER) for _ in range(5)]
         found = await asyncio.gather(*(store.get("me", "response", ["resp_1"]) for store in stores))
         assert found == [[KEPT]] * 5
         stats = await stores[0].stats()
-        assert isinstance(stats, Stats)
+        assert isinstance(stats, StoreStats)
         assert stats.version == len(FURTHER)
         for store in stores:
             await store.close()
@@ -235,8 +234,8 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(file: Path) -> None:
     from_script(file, V1.read_text())
 
     async def run() -> None:
-        store = Sqlite(file, steps=(*FURTHER, ("CREATE TABLE more (x)", "NO SQL AT ALL")))
-        assert isinstance(await store.get("me", "response", ["resp_1"]), Down)
+        store = SqliteStore(file, migrations=(*FURTHER, ("CREATE TABLE more (x)", "NO SQL AT ALL")))
+        assert isinstance(await store.get("me", "response", ["resp_1"]), StoreDown)
         await store.close()
 
     asyncio.run(run())
@@ -250,8 +249,8 @@ VERBS: dict[str, Callable[[Store], Any]] = {
     "get": lambda store: store.get("me", "response", ["r"]),
     "put": lambda store: store.put([entry("r")]),
     "append": lambda store: store.append([entry("r", parent="p")]),
-    "chain": lambda store: store.chain("me", "response", "r", 9),
-    "children": lambda store: store.children("me", "response", "r"),
+    "chain": lambda store: store.get_chain("me", "response", "r", 9),
+    "children": lambda store: store.get_children("me", "response", "r"),
     "delete": lambda store: store.delete("me", "response", ["r"]),
     "touch": lambda store: store.touch("me", "response", ["r"], 0),
     "sweep": lambda store: store.sweep(),
@@ -308,8 +307,8 @@ def test_a_file_that_cannot_be_used_is_said_by_every_verb(broken: Callable[[Path
 
     async def run() -> None:
         for verb, ask in VERBS.items():
-            store = Sqlite(file)
-            assert (verb, await ask(store)) == (verb, Down(f"the store {file} cannot be used: {FAULTS[broken]}"))
+            store = SqliteStore(file)
+            assert (verb, await ask(store)) == (verb, StoreDown(f"the store {file} cannot be used: {FAULTS[broken]}"))
             await store.close()
 
     asyncio.run(run())
@@ -321,13 +320,13 @@ def test_after_a_fault_it_rests_and_then_tries_again(file: Path) -> None:
 
     async def run() -> None:
         clock = Clock()
-        store = Sqlite(file, now=clock)
-        assert isinstance(await store.put([entry("r")]), Down)
+        store = SqliteStore(file, clock=clock)
+        assert isinstance(await store.put([entry("r")]), StoreDown)
         file.unlink()
-        clock.time += PAUSE * 0.9
-        assert isinstance(await store.put([entry("r")]), Down)
+        clock.time += RETRY_DELAY * 0.9
+        assert isinstance(await store.put([entry("r")]), StoreDown)
         assert not file.exists()
-        clock.time += PAUSE * 0.2
+        clock.time += RETRY_DELAY * 0.2
         assert await store.put([entry("r")]) is True
         assert [one.id for one in await store.get("me", "response", ["r"])] == ["r"]
         await store.close()
@@ -340,8 +339,8 @@ def test_a_clock_that_is_put_back_does_not_lengthen_the_rest(file: Path) -> None
 
     async def run() -> None:
         clock = Clock()
-        store = Sqlite(file, now=clock)
-        assert isinstance(await store.put([entry("r")]), Down)
+        store = SqliteStore(file, clock=clock)
+        assert isinstance(await store.put([entry("r")]), StoreDown)
         file.unlink()
         clock.time -= 1000
         assert await store.put([entry("r")]) is True
@@ -352,7 +351,7 @@ def test_a_clock_that_is_put_back_does_not_lengthen_the_rest(file: Path) -> None
 
 def test_a_full_disk_refuses_what_is_too_much_and_nothing_else(file: Path) -> None:
     async def run() -> None:
-        store = Sqlite(file, pragmas={**PRAGMAS, "max_page_count": 60})
+        store = SqliteStore(file, pragmas={**PRAGMAS, "max_page_count": 60})
         assert await store.put([entry("early", b"kept")]) is True
         results = await asyncio.gather(
             store.put([entry("before")]),
@@ -360,7 +359,7 @@ def test_a_full_disk_refuses_what_is_too_much_and_nothing_else(file: Path) -> No
             store.get("me", "response", ["early"]),
             store.put([entry("after")]),
         )
-        down = Down(
+        down = StoreDown(
             f"the store {file} cannot be used: the disk is full: make room, or lower [store] max_bytes and run `toolwire store gc`"
         )
         assert results[0] is results[3] is True
@@ -376,15 +375,15 @@ def test_a_full_disk_refuses_what_is_too_much_and_nothing_else(file: Path) -> No
 def test_a_file_that_is_held_for_too_long(file: Path) -> None:
     async def run() -> None:
         clock = Clock()
-        store = Sqlite(file, now=clock, pragmas={**PRAGMAS, "busy_timeout": 20})
+        store = SqliteStore(file, clock=clock, pragmas={**PRAGMAS, "busy_timeout": 20})
         await store.put([entry("r")])
         with closing(sqlite3.connect(file, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             assert [one.id for one in await store.get("me", "response", ["r"])] == ["r"]  # who reads need not wait
             down = await store.put([entry("s")])
-            assert isinstance(down, Down)
-            assert "another process holds it for too long" in down.what
-        clock.time += PAUSE
+            assert isinstance(down, StoreDown)
+            assert "another process holds it for too long" in down.reason
+        clock.time += RETRY_DELAY
         assert await store.put([entry("s")]) is True
         await store.close()
 
@@ -393,7 +392,7 @@ def test_a_file_that_is_held_for_too_long(file: Path) -> None:
 
 def test_a_mistake_of_ours_is_raised_and_spoils_nothing(file: Path) -> None:
     async def run() -> None:
-        store = Sqlite(file)
+        store = SqliteStore(file)
         results = await asyncio.gather(
             store.put([entry("before")]),
             store.put([entry("half"), entry("x", place=2**70)]),
@@ -414,9 +413,9 @@ def test_a_mistake_of_ours_is_raised_and_spoils_nothing(file: Path) -> None:
 @pytest.mark.parametrize("steps", range(5))
 def test_a_loop_that_ends_leaves_nobody_waiting(steps: int, file: Path) -> None:
     """Without `close`: whoever runs the gateway was in a hurry. Another loop can go on."""
-    store = Sqlite(file)
+    store = SqliteStore(file)
 
-    async def hurry() -> asyncio.Task[bool | Down]:
+    async def hurry() -> asyncio.Task[bool | StoreDown]:
         accepted = asyncio.create_task(store.put([entry("r")]))
         for _ in range(steps):
             await asyncio.sleep(0)

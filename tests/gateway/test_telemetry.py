@@ -11,17 +11,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from toolwire.gateway.telemetry.clean import BODY_LIMIT, HIDDEN, clean, redact
-from toolwire.gateway.telemetry.log import Log, to_stderr
-from toolwire.gateway.telemetry.watching import Record, Telemetry
-from toolwire.ir import Usage
+from toolwire.core.ir import Usage
+from toolwire.gateway.telemetry.log import Log, write_stderr
+from toolwire.gateway.telemetry.redact import MAX_BODY, REDACTED, printable_text, redact
+from toolwire.gateway.telemetry.telemetry import ExchangeRecord, Telemetry
 
 
 def settings(log: str = "json", log_bodies: bool = False) -> SimpleNamespace:
     return SimpleNamespace(log=log, log_level="info", log_bodies=log_bodies)
 
 
-def exchange(**changes: object) -> Record:
+def exchange(**changes: object) -> ExchangeRecord:
     told: dict[str, object] = {
         "request_id": "req_1",
         "started": 100.0,
@@ -45,21 +45,21 @@ def exchange(**changes: object) -> Record:
         "bytes_in": 10,
         "bytes_out": 20,
     }
-    return Record(**(told | changes))  # type: ignore[arg-type]
+    return ExchangeRecord(**(told | changes))  # type: ignore[arg-type]
 
 
-def written(record: Record, log: str = "json", bodies: bool = False, secrets: tuple[str, ...] = ()) -> str:
+def written(record: ExchangeRecord, log: str = "json", bodies: bool = False, secrets: tuple[str, ...] = ()) -> str:
     lines: list[str] = []
     telemetry = Telemetry(settings(log, bodies), lines.append)
     telemetry.configure(settings(log, bodies), secrets)
-    telemetry.finish(telemetry.begin(record), 101.5)
+    telemetry.finish_exchange(telemetry.start_exchange(record), 101.5)
     (line,) = lines
     assert line.endswith("\n")
     assert line.count("\n") == 1
     return line
 
 
-def told(record: Record, **how: object) -> dict[str, object]:
+def told(record: ExchangeRecord, **how: object) -> dict[str, object]:
     return json.loads(written(record, **how))  # type: ignore[arg-type]
 
 
@@ -116,8 +116,8 @@ def test_the_next_exchange_of_the_same_client_has_its_own_numbers() -> None:
     lines: list[str] = []
     telemetry = Telemetry(settings(), lines.append)
     for number in (1, 2):
-        record = telemetry.begin(exchange(request_id=f"req_{number}", usage=Usage(input=number, output=0)))
-        telemetry.finish(record, 100.0 + number)
+        record = telemetry.start_exchange(exchange(request_id=f"req_{number}", usage=Usage(input=number, output=0)))
+        telemetry.finish_exchange(record, 100.0 + number)
     assert [(line["id"], line["input"], line["ms"]) for line in map(json.loads, lines)] == [
         ("req_1", 1, 1000.0),
         ("req_2", 2, 2000.0),
@@ -128,10 +128,10 @@ def test_tries_are_told_when_the_first_was_not_the_last() -> None:
     record = exchange()
     lines: list[str] = []
     telemetry = Telemetry(settings(), lines.append)
-    telemetry.begin(record)
-    telemetry.attempt(record, "groq", "429", 0.25)
-    telemetry.attempt(record, "mistral", "ok", 0.5)
-    telemetry.finish(record, 101.0)
+    telemetry.start_exchange(record)
+    telemetry.record_attempt(record, "groq", "429", 0.25)
+    telemetry.record_attempt(record, "mistral", "ok", 0.5)
+    telemetry.finish_exchange(record, 101.0)
     assert json.loads(lines[0])["attempts"] == [["groq", "429", 250.0], ["mistral", "ok", 500.0]]
     assert "attempts" not in told(exchange(attempts=[("groq", "ok", 0.5)]))
 
@@ -162,23 +162,23 @@ def test_a_readable_line_stands_in_columns() -> None:
 def test_none_writes_no_exchanges_but_events() -> None:
     lines: list[str] = []
     telemetry = Telemetry(settings("none"), lines.append)
-    telemetry.finish(telemetry.begin(exchange()), 101.0)
+    telemetry.finish_exchange(telemetry.start_exchange(exchange()), 101.0)
     assert lines == []
-    telemetry.event("started", port=8642)
+    telemetry.log_event("started", port=8642)
     assert lines[0].endswith(" started  port=8642\n")
 
 
 def test_events_are_lines_too() -> None:
     lines: list[str] = []
     log = Log("json", lines.append, clock=lambda: 1_800_000_000.0)
-    log.event("provider-rests", {"provider": "groq", "seconds": 30.0, "why": "cut\nsk-abcdefghijklmnop"}, "warn")
+    log.log_event("provider-rests", {"provider": "groq", "seconds": 30.0, "why": "cut\nsk-abcdefghijklmnop"}, "warn")
     assert json.loads(lines[0]) == {
         "time": "2027-01-15T08:00:00.000Z",
         "event": "provider-rests",
         "level": "warn",
         "provider": "groq",
         "seconds": 30.0,
-        "why": f"cut\\n{HIDDEN}",
+        "why": f"cut\\n{REDACTED}",
     }
 
 
@@ -212,11 +212,11 @@ def test_what_peers_wrote_is_cut() -> None:
 
 def test_what_peers_wrote_is_not_kept_when_it_is_long() -> None:
     log = Log("json", lambda line: None)
-    log.exchanges([exchange(asked="m" * 10_000), exchange(losses=("a",) * 10_000)])
-    assert not log._repeated
+    log.log_exchanges([exchange(asked="m" * 10_000), exchange(losses=("a",) * 10_000)])
+    assert not log._line_heads
     for number in range(5000):
-        log.exchanges([exchange(asked=str(number))])
-    assert len(log._repeated) <= 1024
+        log.log_exchanges([exchange(asked=str(number))])
+    assert len(log._line_heads) <= 1024
 
 
 def test_half_a_character_does_not_break_a_line() -> None:
@@ -241,8 +241,8 @@ KEYS = [
 @pytest.mark.parametrize("key", KEYS)
 def test_keys_are_known_by_their_shape(key: str) -> None:
     assert redact(f"Incorrect API key provided: {key}.") in {
-        f"Incorrect API key provided: {HIDDEN}.",
-        f"Incorrect API key provided: {HIDDEN}",
+        f"Incorrect API key provided: {REDACTED}.",
+        f"Incorrect API key provided: {REDACTED}",
     }
     assert key not in written(exchange(note=f"said: {key}"))
 
@@ -250,12 +250,12 @@ def test_keys_are_known_by_their_shape(key: str) -> None:
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ('{"api_key": "abc", "a": 1}', f'{{"api_key": "{HIDDEN}", "a": 1}}'),
-        ('{"x-api-key":"abc"}', f'{{"x-api-key":"{HIDDEN}"}}'),
-        ('{"authorization_token":"abc"}', f'{{"authorization_token":"{HIDDEN}"}}'),
-        (r'{"arguments":"{\"password\": \"abc\"}"}', rf'{{"arguments":"{{\"password\": \"{HIDDEN}\"}}"}}'),
-        ("Authorization: Bearer abcdefgh.ijkl", f"Authorization: Bearer {HIDDEN}"),
-        ("-----BEGIN PRIVATE KEY-----\nabc\n-----END PRIVATE KEY-----\n", f"{HIDDEN}\n"),
+        ('{"api_key": "abc", "a": 1}', f'{{"api_key": "{REDACTED}", "a": 1}}'),
+        ('{"x-api-key":"abc"}', f'{{"x-api-key":"{REDACTED}"}}'),
+        ('{"authorization_token":"abc"}', f'{{"authorization_token":"{REDACTED}"}}'),
+        (r'{"arguments":"{\"password\": \"abc\"}"}', rf'{{"arguments":"{{\"password\": \"{REDACTED}\"}}"}}'),
+        ("Authorization: Bearer abcdefgh.ijkl", f"Authorization: Bearer {REDACTED}"),
+        ("-----BEGIN PRIVATE KEY-----\nabc\n-----END PRIVATE KEY-----\n", f"{REDACTED}\n"),
         ('{"token":"Hello","logprob":-0.1}', '{"token":"Hello","logprob":-0.1}'),
         ("a sk-it task-force and desk-abcdefghijklmnopq", "a sk-it task-force and desk-abcdefghijklmnopq"),
     ],
@@ -279,20 +279,20 @@ def test_bodies_are_logged_only_when_asked_for() -> None:
     record = exchange(request_body=b'{"api_key":"hush","q":"hi"}', response_body=b"\xff ok")
     assert not {"request", "response"} & told(record).keys()
     line = told(record, bodies=True)
-    assert line["request"] == f'{{"api_key":"{HIDDEN}","q":"hi"}}'
+    assert line["request"] == f'{{"api_key":"{REDACTED}","q":"hi"}}'
     assert line["response"] == "\ufffd ok"
     assert "hush" not in written(record, "text", bodies=True)
 
 
 def test_a_key_across_the_cut_of_a_body_is_hidden() -> None:
-    body = b" " * (BODY_LIMIT - 10) + KEYS[0].encode() + b" " * 1000
+    body = b" " * (MAX_BODY - 10) + KEYS[0].encode() + b" " * 1000
     line = told(exchange(request_body=body), bodies=True)
     assert "sk-proj" not in str(line["request"])
     assert str(line["request"]).endswith(f"… ({len(body)} bytes)")
 
 
 def test_clean_leaves_ordinary_names_alone() -> None:
-    assert clean("models/größe-7b:free") == "models/größe-7b:free"
+    assert printable_text("models/größe-7b:free") == "models/größe-7b:free"
 
 
 def test_a_record_shows_no_body_and_no_query() -> None:
@@ -308,8 +308,8 @@ def test_a_closed_stderr_does_not_break_requests(monkeypatch: pytest.MonkeyPatch
     closed.close()
     for stream in (closed, None):
         monkeypatch.setattr(sys, "stderr", stream)
-        telemetry = Telemetry(settings("text"), to_stderr)
-        telemetry.finish(telemetry.begin(exchange()), 101.0)
+        telemetry = Telemetry(settings("text"), write_stderr)
+        telemetry.finish_exchange(telemetry.start_exchange(exchange()), 101.0)
 
 
 SCRIPT = """

@@ -16,9 +16,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from toolwire.gateway.telemetry.traces import asked_for, tracer
-from toolwire.gateway.telemetry.watching import Record, Telemetry
-from toolwire.ir import Usage
+from toolwire.core.ir import Usage
+from toolwire.gateway.telemetry.telemetry import ExchangeRecord, Telemetry, is_tracing_requested, make_tracer
 
 
 class Collector(ThreadingHTTPServer):
@@ -73,7 +72,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
-def exchange(**changes: object) -> Record:
+def exchange(**changes: object) -> ExchangeRecord:
     told: dict[str, object] = {
         "request_id": "req_1",
         "started": 100.0,
@@ -100,7 +99,7 @@ def exchange(**changes: object) -> Record:
         "response_body": b"hush",
         "note": "hush",
     }
-    return Record(**(told | changes))  # type: ignore[arg-type]
+    return ExchangeRecord(**(told | changes))  # type: ignore[arg-type]
 
 
 def plain(value: AnyValue) -> object:
@@ -113,19 +112,19 @@ def attributes(span: Span) -> dict[str, object]:
     return {pair.key: plain(pair.value) for pair in span.attributes}
 
 
-def traced(*records: Record, headers: dict[str, str] | None = None) -> list[tuple[tuple[str, str], ...]]:
+def traced(*records: ExchangeRecord, headers: dict[str, str] | None = None) -> list[tuple[tuple[str, str], ...]]:
     """Runs the exchanges, gives the headers for their providers; all spans have arrived afterwards."""
     warnings: list[str] = []
     telemetry = Telemetry(
         SimpleNamespace(log="none", log_level="info", log_bodies=False),
         warnings.append,
-        tracer(os.environ, warnings.append),
+        make_tracer(os.environ, warnings.append),
     )
     passed_on = []
     for record in records:
-        telemetry.begin(record, headers or {})
+        telemetry.start_exchange(record, headers or {})
         passed_on.append(telemetry.upstream_headers(record))
-        telemetry.finish(record, 102.0)
+        telemetry.finish_exchange(record, 102.0)
     telemetry.close()
     assert warnings == []
     return passed_on
@@ -233,11 +232,11 @@ def test_a_collector_that_is_away_is_told_in_our_own_log(collector: Collector, m
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{closed.server_address[1]}")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     warnings: list[str] = []
-    spans = tracer(os.environ, warnings.append)
+    spans = make_tracer(os.environ, warnings.append)
     assert spans is not None
     record = exchange(ended=102.0)
-    spans.begin(record, {})
-    spans.finish(record)
+    spans.start_span(record, {})
+    spans.end_span(record)
     spans.close()
     assert warnings
     assert all(warning.startswith("traces: ") for warning in warnings)
@@ -260,7 +259,7 @@ HERE = "http://127.0.0.1:4318"
     ],
 )
 def test_the_environment_says_whether_there_are_traces(environ: dict[str, str], asked: bool) -> None:
-    assert asked_for(environ) is asked
+    assert is_tracing_requested(environ) is asked
 
 
 @pytest.mark.parametrize(
@@ -272,7 +271,7 @@ def test_the_environment_says_whether_there_are_traces(environ: dict[str, str], 
 )
 def test_what_cannot_be_done_is_told_once(environ: dict[str, str], words: str) -> None:
     warnings: list[str] = []
-    assert tracer(environ, warnings.append) is None
+    assert make_tracer(environ, warnings.append) is None
     assert len(warnings) == 1
     assert words in warnings[0]
 

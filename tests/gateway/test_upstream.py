@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gateway.peers import LOOPS, OK, PATH, Peer, asked, client, drained, on_loop, provider, refused
-from toolwire.gateway.upstream.client import Address, Answer, Client, Fault
+from toolwire.gateway.upstream.client import Address, HttpResponse, TransportError, UpstreamClient
 
 Test = Callable[[Coroutine[Any, Any, None]], None]
 LIMIT = 1 << 20
@@ -70,7 +70,7 @@ async def serving(peer: Peer) -> None:
     ],
 )
 def test_a_path_is_joined_to_the_base(base: str, path: str, target: str) -> None:
-    assert Address.parse(base).target(path) == target
+    assert Address.parse(base).request_target(path) == target
 
 
 @pytest.mark.parametrize(
@@ -182,8 +182,8 @@ def test_the_body_of_an_answer_is_read_whole(run: Test, name: str) -> None:
             answer = await asked(made, peer.address())
             assert answer.status == status
             read = await answer.read(LIMIT)
-            assert (read.kind if isinstance(read, Fault) else read) == body
-            assert await answer.chunk() == (read if isinstance(read, Fault) else b"")
+            assert (read.kind if isinstance(read, TransportError) else read) == body
+            assert await answer.read_chunk() == (read if isinstance(read, TransportError) else b"")
 
     run(test())
 
@@ -198,9 +198,9 @@ def test_an_answer_that_comes_byte_by_byte_is_the_same(run: Test, name: str) -> 
             assert answer.status == status
             chunks = await drained(answer)
             last = chunks[-1] if chunks else b""
-            if isinstance(last, Fault):
+            if isinstance(last, TransportError):
                 assert last.kind == body
-                assert await answer.chunk() == last
+                assert await answer.read_chunk() == last
             else:
                 assert b"".join(chunk for chunk in chunks if isinstance(chunk, bytes)) == body
 
@@ -254,8 +254,8 @@ def test_headers_have_lower_case_names_and_repeated_ones_are_joined(run: Test) -
 def test_the_answer_to_a_head_has_no_body(run: Test) -> None:
     async def test() -> None:
         async with provider(answering(lengthy(body=b"")[:-4] + b"5\r\n\r\n")) as peer, client() as made:
-            answer = await made.send(peer.address(), "HEAD", "/v1/models", [], b"")
-            assert isinstance(answer, Answer)
+            answer = await made.send_request(peer.address(), "HEAD", "/v1/models", [], b"")
+            assert isinstance(answer, HttpResponse)
             assert await answer.read(LIMIT) == b""
 
     run(test())
@@ -276,7 +276,7 @@ def test_a_request_is_one_head_and_its_body(run: Test) -> None:
     async def test() -> None:
         async with provider(script) as peer, client() as made:
             address = peer.address("/v1?api-version=2")
-            ask = partial(made.send, address)
+            ask = partial(made.send_request, address)
             theirs = [
                 ("authorization", "Bearer k"),
                 ("Host", "evil"),
@@ -289,7 +289,7 @@ def test_a_request_is_one_head_and_its_body(run: Test) -> None:
                 await ask("GET", "/v1/models", [("x", "é")], b""),
                 await ask("DELETE", "/v1/files/1", [], b"{}"),
             ]:
-                assert isinstance(answer, Answer)
+                assert isinstance(answer, HttpResponse)
                 assert await answer.read(LIMIT) == b"ok"
         host = f"host: 127.0.0.1:{peer.port}\r\n"
         assert heads == [
@@ -323,8 +323,8 @@ def test_nothing_can_be_smuggled_into_a_head(run: Test, method: str, path: str, 
     async def test() -> None:
         async with provider(serving) as peer, client() as made:
             for given, own in (headers, []), ([], headers):
-                fault = await made.send(peer.address(), method, path, given, b"", own)
-                assert isinstance(fault, Fault)
+                fault = await made.send_request(peer.address(), method, path, given, b"", own)
+                assert isinstance(fault, TransportError)
                 assert (fault.kind, peer.connections) == ("protocol", 0)
 
     run(test())
@@ -539,7 +539,7 @@ def test_a_provider_that_does_not_begin_to_answer_runs_out_of_time(run: Test) ->
     async def test() -> None:
         async with provider(script) as peer, client(first_byte=0.05) as made:
             fault = await refused(made, peer.address())
-            assert fault == Fault(
+            assert fault == TransportError(
                 "first-byte-timeout", f"127.0.0.1:{peer.port} did not begin to answer within 0.05 seconds"
             )
 
@@ -573,7 +573,7 @@ def test_an_answer_that_is_poured_is_the_same(run: Test, name: str, greedy: bool
             answer = await asked(made, peer.address())
             took: list[bytes] = []
             end = await poured(answer, took, greedy)
-            if isinstance(end, Fault):
+            if isinstance(end, TransportError):
                 assert end.kind == body
             else:
                 assert b"".join(took) == body
@@ -600,22 +600,22 @@ def test_no_more_is_poured_when_the_sink_fails(run: Test) -> None:
         async with provider(script) as peer, client() as made:
             answer = await asked(made, peer.address())
             asking.set()
-            fault = await answer.pour(sink)
-            assert isinstance(fault, Fault)
+            fault = await answer.pour_into(sink)
+            assert isinstance(fault, TransportError)
             assert fault.kind == "cut"
             assert [repr(failure) for failure in failures] == ["LookupError(b'hello')"]
 
     run(test())
 
 
-async def poured(answer: Answer, took: list[bytes], greedy: bool) -> bytes | Fault:
+async def poured(answer: HttpResponse, took: list[bytes], greedy: bool) -> bytes | TransportError:
     """To a sink that takes all, or always has had enough for now."""
 
     def sink(data: bytes) -> bool:
         took.append(data)
         return greedy
 
-    while (end := await answer.pour(sink)) is None:
+    while (end := await answer.pour_into(sink)) is None:
         pass
     return end
 
@@ -632,11 +632,11 @@ def test_a_provider_that_falls_silent_runs_out_of_time(run: Test, way: str) -> N
             answer = await asked(made, peer.address())
             took: list[bytes] = []
             if way == "poured":
-                fault: bytes | Fault = await poured(answer, took, greedy=True)
+                fault: bytes | TransportError = await poured(answer, took, greedy=True)
             else:
                 *rest, fault = [await answer.read(LIMIT)] if way == "whole" else await drained(answer)
                 took += [chunk for chunk in rest if isinstance(chunk, bytes)]
-            assert isinstance(fault, Fault)
+            assert isinstance(fault, TransportError)
             assert (fault.kind, took) == ("idle-timeout", [] if way == "whole" else [b"hello"])
 
     run(test())
@@ -663,10 +663,10 @@ def test_time_in_which_nobody_reads_is_not_the_providers(run: Test) -> None:
     async def test() -> None:
         async with provider(script) as peer, client(between_bytes=0.05) as made:
             answer = await asked(made, peer.address())
-            assert await answer.chunk() == b"hello"
+            assert await answer.read_chunk() == b"hello"
             asyncio.get_running_loop().call_later(0.15, rung.set)
             await rung.wait()
-            assert await answer.chunk() == b""
+            assert await answer.read_chunk() == b""
 
     run(test())
 
@@ -683,15 +683,15 @@ def test_what_does_not_come_in_time_can_still_be_taken_later(run: Test) -> None:
     async def test() -> None:
         async with provider(script) as peer, client() as made:
             answer = await asked(made, peer.address())
-            assert await answer.comes(600)
-            assert await answer.chunk() == b"hello"
-            assert not await answer.comes(0)
-            assert not await answer.comes(0.01)
+            assert await answer.wait_for_data(600)
+            assert await answer.read_chunk() == b"hello"
+            assert not await answer.wait_for_data(0)
+            assert not await answer.wait_for_data(0.01)
             asked_for.set()
-            assert await answer.comes(600)
-            assert await answer.comes(-1)
+            assert await answer.wait_for_data(600)
+            assert await answer.wait_for_data(-1)
             assert await answer.read(LIMIT) == b"world"
-            assert await answer.comes(0)
+            assert await answer.wait_for_data(0)
 
     run(test())
 
@@ -733,7 +733,7 @@ def test_the_rest_of_a_body_can_be_read_whole(run: Test) -> None:
     async def test() -> None:
         async with provider(answering(lengthy(b"content-encoding: gzip", body=packed))) as peer, client() as made:
             answer = await asked(made, peer.address())
-            first, rest = await answer.chunk(), await answer.read(LIMIT)
+            first, rest = await answer.read_chunk(), await answer.read(LIMIT)
             assert isinstance(first, bytes)
             assert isinstance(rest, bytes)
             assert first + rest == bytes(1 << 20)
@@ -744,39 +744,39 @@ def test_the_rest_of_a_body_can_be_read_whole(run: Test) -> None:
 # --- leaving --------------------------------------------------------------------------------------------------------
 
 
-async def leaves_in_send(made: Client, address: Address, begun: asyncio.Event) -> None:
+async def leaves_in_send(made: UpstreamClient, address: Address, begun: asyncio.Event) -> None:
     await asked(made, address)
 
 
-async def leaves_in_a_long_body(made: Client, address: Address, begun: asyncio.Event) -> None:
+async def leaves_in_a_long_body(made: UpstreamClient, address: Address, begun: asyncio.Event) -> None:
     await asked(made, address, bytes(64 << 20))
 
 
-async def leaves_in_read(made: Client, address: Address, begun: asyncio.Event) -> None:
+async def leaves_in_read(made: UpstreamClient, address: Address, begun: asyncio.Event) -> None:
     answer = await asked(made, address)
     begun.set()
     await answer.read(LIMIT)
 
 
-async def leaves_in_chunk(made: Client, address: Address, begun: asyncio.Event) -> None:
+async def leaves_in_chunk(made: UpstreamClient, address: Address, begun: asyncio.Event) -> None:
     answer = await asked(made, address)
-    assert await answer.chunk() == b"hello"
+    assert await answer.read_chunk() == b"hello"
     begun.set()
-    await answer.chunk()
+    await answer.read_chunk()
 
 
-async def leaves_before_more_comes(made: Client, address: Address, begun: asyncio.Event) -> None:
+async def leaves_before_more_comes(made: UpstreamClient, address: Address, begun: asyncio.Event) -> None:
     answer = await asked(made, address)
-    assert await answer.chunk() == b"hello"
+    assert await answer.read_chunk() == b"hello"
     begun.set()
-    await answer.comes(600)
+    await answer.wait_for_data(600)
 
 
 @pytest.mark.parametrize(
     "leaves", [leaves_in_send, leaves_in_a_long_body, leaves_in_read, leaves_in_chunk, leaves_before_more_comes]
 )
 def test_a_cancelled_call_is_seen_by_the_provider(
-    run: Test, leaves: Callable[[Client, Address, asyncio.Event], Awaitable[None]]
+    run: Test, leaves: Callable[[UpstreamClient, Address, asyncio.Event], Awaitable[None]]
 ) -> None:
     async def script(peer: Peer) -> None:
         await peer.head()
@@ -812,21 +812,21 @@ def test_an_answer_that_nobody_wants_is_seen_by_the_provider(run: Test, how: str
 
     async def test() -> None:
         async with provider(script) as peer, client() as made:
-            answer: Answer | None = await asked(made, peer.address())
+            answer: HttpResponse | None = await asked(made, peer.address())
             assert answer is not None
-            assert await answer.chunk() == b"hello"
+            assert await answer.read_chunk() == b"hello"
             if how == "abort":
                 answer.abort()
                 answer.abort()
-                fault = await answer.chunk()
-                assert isinstance(fault, Fault)
+                fault = await answer.read_chunk()
+                assert isinstance(fault, TransportError)
             elif how == "forget":
                 answer = None
                 gc.collect()
             else:
                 await made.close()
                 fault = await answer.read(LIMIT)
-                assert isinstance(fault, Fault)
+                assert isinstance(fault, TransportError)
                 assert fault.kind == "cut"
             await asyncio.gather(*peer.tasks)
 
@@ -852,10 +852,12 @@ def test_closing_ends_what_waits_and_what_is_idle(run: Test) -> None:
         async with provider(script) as peer, client() as made:
             one, two = await asyncio.gather(asked(made, peer.address()), asked(made, peer.address()))
             assert (await one.read(LIMIT), await two.read(LIMIT)) == (b"ok", b"ok")
-            waiting = [asyncio.ensure_future(made.send(peer.address(), "POST", PATH, [], b"{}")) for _ in range(2)]
+            waiting = [
+                asyncio.ensure_future(made.send_request(peer.address(), "POST", PATH, [], b"{}")) for _ in range(2)
+            ]
             await begun.wait()
             await made.close()
-            kinds = {answer.kind for answer in await asyncio.gather(*waiting) if isinstance(answer, Fault)}
+            kinds = {answer.kind for answer in await asyncio.gather(*waiting) if isinstance(answer, TransportError)}
             assert kinds == {"cut"}
             assert (await refused(made, peer.address())).kind == "cut"
 

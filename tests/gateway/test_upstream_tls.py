@@ -15,7 +15,7 @@ import pytest
 import trustme
 
 from gateway.peers import LOOPS, OK, PATH, Peer, asked, client, drained, on_loop, provider, refused
-from toolwire.gateway.upstream.client import Address, Answer, Fault
+from toolwire.gateway.upstream.client import Address, HttpResponse, TransportError
 
 Test = Callable[[Coroutine[Any, Any, None]], None]
 LIMIT = 1 << 20
@@ -165,11 +165,11 @@ def test_only_a_farewell_ends_a_body_without_a_length(
     async def test() -> None:
         async with provider(script, shown(authority, "127.0.0.1")) as peer, client() as made:
             answer = await asked(made, peer.address(scheme="https", ca_file=ca_file))
-            first = await answer.chunk()
+            first = await answer.read_chunk()
             read.set()
             chunks = [first, *await drained(answer)]
             assert first == b"hello"
-            kinds = [chunk.kind for chunk in chunks if isinstance(chunk, Fault)]
+            kinds = [chunk.kind for chunk in chunks if isinstance(chunk, TransportError)]
             assert kinds == ([] if polite else ["cut"])
 
     run(test())
@@ -200,8 +200,8 @@ def test_a_cancelled_call_in_tls_is_seen_by_the_provider(run: Test, authority: t
     async def test() -> None:
         async with provider(script, shown(authority, "127.0.0.1")) as peer, client() as made:
             answer = await asked(made, peer.address(scheme="https", ca_file=ca_file))
-            assert await answer.chunk() == b"hello"
-            reading = asyncio.ensure_future(answer.chunk())
+            assert await answer.read_chunk() == b"hello"
+            reading = asyncio.ensure_future(answer.read_chunk())
             await asyncio.sleep(0)
             reading.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -257,8 +257,8 @@ def test_tls_goes_by_a_tunnel_and_the_proxy_sees_no_key(
             way = f"{scheme}://me:ses%40me@127.0.0.1:{proxy.port}"
             address = peer.address(scheme="https", ca_file=ca_file, proxy=way)
             for body in (b"{}", bytes(1 << 20)):
-                answer = await made.send(address, "POST", PATH, [("authorization", "Bearer secret")], body)
-                assert isinstance(answer, Answer), answer
+                answer = await made.send_request(address, "POST", PATH, [("authorization", "Bearer secret")], body)
+                assert isinstance(answer, HttpResponse), answer
                 assert await answer.read(LIMIT) == b"ok"
             end = f"127.0.0.1:{peer.port}"
             assert relay.heads == [

@@ -24,12 +24,12 @@ import uvicorn
 import uvloop
 
 from gateway.provider import ANSWERS, Says
-from toolwire.conformance.dialects import DIALECTS
-from toolwire.conformance.frames import Frame, compact, frames_of
+from toolwire.conformance.peers import PEERS
+from toolwire.conformance.wire_encoding import SseFrame, encode_json, read_frames
 from toolwire.gateway.app import Gateway
-from toolwire.gateway.server import Server
-from toolwire.gateway.settings.reload import Live
-from toolwire.gateway.telemetry.watching import Telemetry
+from toolwire.gateway.config.load import LiveConfig
+from toolwire.gateway.server.server import HttpServer
+from toolwire.gateway.telemetry.telemetry import Telemetry
 
 PROVIDERS = ("openai-chat", "openai-responses", "anthropic", "gemini")
 CLIENTS = (*PROVIDERS, "unified")
@@ -216,16 +216,16 @@ def chunked(*pieces: bytes, end: bool = True) -> bytes:
 
 def body_of(protocol: str, says: Says, model: str = "the-model") -> dict[str, Any]:
     ids = [str(number) for number in range(len(says.calls))] or ["0"]
-    whole: dict[str, Any] = DIALECTS[protocol].complete(ANSWERS[protocol](says, ids), model)
+    whole: dict[str, Any] = PEERS[protocol].complete_answer(ANSWERS[protocol](says, ids), model)
     return whole
 
 
 def whole(protocol: str, text: str = "Hello there.", **headers: str) -> bytes:
-    return answer(200, compact(body_of(protocol, Says(text))).encode(), **headers)
+    return answer(200, encode_json(body_of(protocol, Says(text))).encode(), **headers)
 
 
 def frames(protocol: str, text: str = "Hello there.") -> list[bytes]:
-    return [frame.encode() for frame in DIALECTS[protocol].stream(body_of(protocol, Says(text)))]
+    return [frame.encode() for frame in PEERS[protocol].write_stream(body_of(protocol, Says(text)))]
 
 
 def streamed(protocol: str, text: str = "Hello there.") -> bytes:
@@ -255,10 +255,10 @@ def begun(protocol: str) -> list[bytes]:
 
 def refusal(protocol: str, status: int, kind: str, message: str, code: str | None = None) -> bytes:
     if protocol == "anthropic":
-        return compact({"type": "error", "error": {"type": kind, "message": message}}).encode()
+        return encode_json({"type": "error", "error": {"type": kind, "message": message}}).encode()
     if protocol == "gemini":
-        return compact({"error": {"code": status, "message": message, "status": kind}}).encode()
-    return compact({"error": {"message": message, "type": kind, "param": None, "code": code}}).encode()
+        return encode_json({"error": {"code": status, "message": message, "status": kind}}).encode()
+    return encode_json({"error": {"message": message, "type": kind, "param": None, "code": code}}).encode()
 
 
 BUSY = {
@@ -280,8 +280,8 @@ def failing(protocol: str) -> bytes:
     said = refusal(protocol, status, kind, "Too busy just now.")
     if protocol == "openai-responses":
         error = {"code": "server_is_overloaded", "message": "Too busy just now."}
-        response = DIALECTS[protocol].complete({"status": "failed", "error": error, "usage": None}, "m")
-        said = compact({"type": "response.failed", "sequence_number": 9, "response": response}).encode()
+        response = PEERS[protocol].complete_answer({"status": "failed", "error": error, "usage": None}, "m")
+        said = encode_json({"type": "response.failed", "sequence_number": 9, "response": response}).encode()
         return b"event: response.failed\ndata: " + said + b"\n\n"
     return (b"event: error\n" if protocol == "anthropic" else b"") + b"data: " + said + b"\n\n"
 
@@ -331,7 +331,7 @@ def stage(folder: Path, server: str = "", more: str = "", forward: bool = False,
     file = folder / "toolwire.toml"
     text = configuration(wire, server, more.replace("{secure}", wire.url.replace("http:", "https:")), forward)
     file.write_text(text)
-    live = Live(file, {"HOME": os.devnull}, lambda found: None)
+    live = LiveConfig(file, {"HOME": os.devnull}, lambda found: None)
     lines: queue.Queue[str] = queue.Queue()
 
     def log(text: str) -> None:
@@ -356,7 +356,7 @@ def own(gateway: Gateway, bound: socket.socket | None = None) -> Iterator[int]:
         async def run() -> None:
             loop, stopped = asyncio.get_running_loop(), asyncio.Event()
             stop.append(lambda: loop.call_soon_threadsafe(stopped.set))
-            made = Server(gateway.handle, gateway.broken)
+            made = HttpServer(gateway.handle_request, gateway.answer_internal_error)
             gateway.open()
             await made.listen(listening, 128)
             ready.set()
@@ -410,8 +410,8 @@ class Got:
         return json.loads(self.data)
 
     @property
-    def frames(self) -> list[Frame]:
-        return frames_of(self.data.decode())
+    def frames(self) -> list[SseFrame]:
+        return read_frames(self.data.decode())
 
     @property
     def id(self) -> str:
@@ -492,7 +492,7 @@ def request_of(protocol: str, model: str, stream: bool, **more: Any) -> dict[str
 def call(
     served: Served, protocol: str, model: str, stream: bool, headers: Mapping[str, str] | None = None, **more: Any
 ) -> Got:
-    body = compact(request_of(protocol, model, stream, **more)).encode()
+    body = encode_json(request_of(protocol, model, stream, **more)).encode()
     return ask(served.port, "POST", path_of(protocol, model, stream), body, headers)
 
 
@@ -500,7 +500,7 @@ def open_call(
     served: Served, protocol: str, model: str, stream: bool, headers: Mapping[str, str] | None = None, **more: Any
 ) -> Line:
     line = Line(served.port)
-    body = compact(request_of(protocol, model, stream, **more)).encode()
+    body = encode_json(request_of(protocol, model, stream, **more)).encode()
     line.send("POST", path_of(protocol, model, stream), body, headers)
     return line
 
@@ -538,11 +538,11 @@ def _texts(protocol: str, bodies: list[Any], stream: bool) -> Iterator[str]:
             yield content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
-def failed(protocol: str, seen: list[Frame]) -> bool:
+def failed(protocol: str, seen: list[SseFrame]) -> bool:
     """Does the stream end with this protocol's own failure, and nothing after it?"""
     if protocol == "gemini":
         *seen, behind = seen  # an older SDK of Google's passes over the frame; what is no frame it cannot pass over
-        if behind.text or len(behind.lines) != 1 or "error" not in json.loads(behind.lines[0]):
+        if behind.text or len(behind.other_lines) != 1 or "error" not in json.loads(behind.other_lines[0]):
             return False
     last = [frame for frame in seen if frame.text != "[DONE]"][-1]
     data = last.data
@@ -557,7 +557,7 @@ def failed(protocol: str, seen: list[Frame]) -> bool:
     return isinstance(data.get("error"), dict)
 
 
-def finished(protocol: str, seen: list[Frame]) -> bool:
+def finished(protocol: str, seen: list[SseFrame]) -> bool:
     """Is there a sign of success anywhere in the stream?"""
     for frame in seen:
         data = frame.data

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from toolwire.cli.matrix import Scenario, pieces, scenarios
-from toolwire.protocols import ROOMS
+from toolwire.cli.matrix import Scenario, load_scenarios, write_pieces
+from toolwire.protocols import CODECS
 
 FILES = Path(__file__).parent / "matrix"
-ALL = [(scenario, name) for scenario in scenarios() for name in ROOMS]
+ALL = [(scenario, name) for scenario in load_scenarios() for name in CODECS]
 
 
 def shown(scenario: Scenario, name: str) -> Any:
-    return pieces(scenario, ROOMS[name])
+    return write_pieces(scenario, CODECS[name])
 
 
 @pytest.mark.parametrize(("scenario", "name"), ALL, ids=[f"{scenario.scenario}-{name}" for scenario, name in ALL])
@@ -30,7 +30,7 @@ def test_scenario(scenario: Scenario, name: str) -> None:
 
 def test_every_scenario_of_the_seed_is_there() -> None:
     seed = "run_shell_command read_file read_many_files write_file replace search_file_content web_fetch web_search"
-    assert [scenario.scenario for scenario in scenarios()] == seed.split()
+    assert [scenario.scenario for scenario in load_scenarios()] == seed.split()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from toolwire import translate
-from toolwire.conformance.strict import complaints
+from toolwire.conformance.strict import find_violations
 
 BODIES = {path.stem: json.loads(path.read_text()) for path in sorted((Path(__file__).parent / "bodies").glob("*.json"))}
 
@@ -36,4 +36,4 @@ PAIRS = [
 @pytest.mark.parametrize(("source", "target", "model"), PAIRS)
 def test_the_provider_has_nothing_to_refuse(source: str, target: str, model: str) -> None:
     sent = translate(BODIES[source], "request", source=source, target=target, model=model)
-    assert complaints(target, sent.json(), model) == []
+    assert find_violations(target, sent.json(), model) == []

@@ -10,17 +10,17 @@ import pytest
 
 from material import NAMES, PAIRS, SAMPLES, corpus, needs_corpus
 from toolwire import Malformed, translate
-from toolwire.ir import forget
-from toolwire.loss import Ledger
-from toolwire.protocols import room
-from toolwire.room import Context
+from toolwire.core.codec import WriteContext
+from toolwire.core.ir import strip_origins
+from toolwire.core.losses import Ledger
+from toolwire.protocols import find_codec
 
 BODIES = {path.stem: json.loads(path.read_text()) for path in sorted((Path(__file__).parent / "bodies").glob("*.json"))}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_request_comes_back_as_it_was(name: str) -> None:
-    place = room(name)
+    place = find_codec(name)
     body = BODIES[name]
     assert json.dumps(place.write_request(place.read_request(body), Ledger(name, name))) == json.dumps(body)
     assert json.loads(translate(body, "request", source=name, target=name).body) == body
@@ -28,14 +28,14 @@ def test_a_request_comes_back_as_it_was(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_request_written_from_its_meaning_means_the_same(name: str) -> None:
-    place = room(name)
-    meant = forget(place.read_request(BODIES[name]))
+    place = find_codec(name)
+    meant = strip_origins(place.read_request(BODIES[name]))
     again = place.read_request(json.loads(_bytes(place.write_request(meant, Ledger(name, name)))))
-    assert forget(again) == meant
+    assert strip_origins(again) == meant
 
 
 def _bytes(value: Any) -> bytes:
-    from toolwire.wire import encode
+    from toolwire.core.json_values import encode
 
     return encode(value)
 
@@ -52,13 +52,13 @@ def test_a_request_survives_the_way_there_and_back(source: str, target: str) -> 
     """The calls, their arguments and their results are the same after a round trip through any other protocol."""
     there = translate(BODIES[source], "request", source=source, target=target)
     back = translate(there.body, "request", source=target, target=source, model=there.model)
-    first, second = (calls_in(room(source).read_request(body)) for body in (BODIES[source], back.json()))
+    first, second = (calls_in(find_codec(source).read_request(body)) for body in (BODIES[source], back.json()))
     assert [call[2:] for call in first] == [call[2:] for call in second]
 
 
 def calls_in(request: Any) -> list[tuple[Any, ...]]:
-    from toolwire.ir import Call
-    from toolwire.steps.naming import unwrapped
+    from toolwire.core.ir import Call
+    from toolwire.translation.request_steps.tool_names import unwrap_freeform_input
 
     found = []
     for turn in request.turns:
@@ -70,7 +70,11 @@ def calls_in(request: Any) -> list[tuple[Any, ...]]:
                     (
                         part.name,
                         part.kind,
-                        raw if raw is not None else loads if set(loads) != {"input"} else unwrapped(part.arguments),
+                        raw
+                        if raw is not None
+                        else loads
+                        if set(loads) != {"input"}
+                        else unwrap_freeform_input(part.arguments),
                     )
                 )
     return found
@@ -84,12 +88,12 @@ def test_recorded_bodies_come_back_as_they_were(kind: str) -> None:
         body = recorded.request if kind == "request" else recorded.response
         if not isinstance(body, dict) or (kind == "response" and recorded.status >= 400):
             continue
-        place = room(recorded.protocol)
+        place = find_codec(recorded.protocol)
         try:
             if kind == "request":
                 out = place.write_request(place.read_request(body), Ledger(place.name, place.name))
             else:
-                out = place.write_response(place.read_response(body), Ledger(place.name, place.name), Context())
+                out = place.write_response(place.read_response(body), Ledger(place.name, place.name), WriteContext())
         except Malformed as bad:
             if recorded.status < 400:
                 wrong.append((recorded.name, str(bad)))
@@ -113,7 +117,7 @@ def test_recorded_answers_come_out_in_every_protocol(target: str) -> None:
 
 
 def _is_failure(body: Any, protocol: str) -> bool:
-    return room(protocol).read_response(body).failure is not None
+    return find_codec(protocol).read_response(body).failure is not None
 
 
 @needs_corpus

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from toolwire import Stream, translate
-from toolwire.conformance.strict import complaints
-from toolwire.events import Checker, PartStart, ResponseStart
-from toolwire.ir import Text
-from toolwire.protocols import room
+from toolwire.conformance.strict import find_violations
+from toolwire.core.events import PartStart, ResponseStart, StreamChecker
+from toolwire.core.ir import Text
+from toolwire.protocols import find_codec
 
 CALL = {"functionCall": {"name": "f", "partialArgs": [{"jsonPath": "$", "stringValue": "x"}], "willContinue": True}}
 
@@ -74,7 +74,7 @@ def test_json_is_asked_for_by_its_name(target: str) -> None:
     config = {"generationConfig": {"responseMimeType": "application/json"}}
     body = {"contents": [{"role": "user", "parts": [{"text": "Three colours?"}]}], **config}
     sent = translate(body, "request", source="gemini", target=target, model="gpt-4o")
-    assert complaints(target, sent.json()) == []
+    assert find_violations(target, sent.json()) == []
     assert "turn-added" in {loss.code for loss in sent.losses}
 
 
@@ -89,7 +89,7 @@ def test_a_request_that_goes_to_a_newer_model_than_it_named_suits_it(model: str)
         "tools": [{"name": "f", "input_schema": {"type": "object"}}],
     }
     sent = translate(body, "request", source="anthropic", target="anthropic", model=model)
-    assert complaints("anthropic", sent.json()) == []
+    assert find_violations("anthropic", sent.json()) == []
     assert sent.json()["messages"] == body["messages"]
     assert translate(body, "request", source="anthropic", target="anthropic").json() == body
 
@@ -117,9 +117,9 @@ def test_a_choice_that_nobody_asked_for_ends_the_stream(target: str, index: int)
 @pytest.mark.parametrize("index", [127, 128, 1000])
 def test_no_reader_makes_a_choice_that_the_checker_refuses(index: int) -> None:
     chunk = {"choices": [{"index": index, "delta": {"content": "x"}, "finish_reason": "stop"}]}
-    reader, checker = room("openai-chat").stream_reader(), Checker()
+    reader, checker = find_codec("openai-chat").make_stream_reader(), StreamChecker()
     events = [*reader.feed(f"data: {json.dumps(chunk)}\n\n".encode()), *reader.close()]
-    assert [fault for event in events if (fault := checker.check(event))] == []
+    assert [fault for event in events if (fault := checker.check_event(event))] == []
 
 
 def test_white_space_that_is_cut_off_is_told() -> None:
@@ -136,9 +136,9 @@ def test_white_space_that_is_cut_off_is_told() -> None:
 
 
 def test_the_checker_refuses_such_a_choice_whoever_reads_it() -> None:
-    checker = Checker()
-    assert checker.check(ResponseStart()) is None
-    assert checker.check(PartStart(0, Text(""), 10**9)) is not None
+    checker = StreamChecker()
+    assert checker.check_event(ResponseStart()) is None
+    assert checker.check_event(PartStart(0, Text(""), 10**9)) is not None
 
 
 def test_a_time_without_end() -> None:
@@ -148,7 +148,7 @@ def test_a_time_without_end() -> None:
 
 def test_a_message_that_came_in_pieces_and_is_written_whole() -> None:
     """A stream where none was asked for, whose item never had a content of its own."""
-    from toolwire.exchange import Exchange
+    from toolwire.translation.exchange import Exchange
 
     item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "in_progress"}
     whole = {"id": "resp_1", "object": "response", "model": "m", "output": [], "status": "completed"}
@@ -172,6 +172,6 @@ def test_a_message_that_came_in_pieces_and_is_written_whole() -> None:
         {"type": "response.completed", "response": whole},
     ]
     sse = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
-    own = room("openai-responses")
-    seen = Exchange(own, own).streamed_response(sse.encode())
+    own = find_codec("openai-responses")
+    seen = Exchange(own, own).response_from_stream(sse.encode())
     assert seen.json()["output"][0]["content"][0]["text"] == "Hello"

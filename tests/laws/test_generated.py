@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from material import NAMES
-from toolwire.conformance.strict import complaints
-from toolwire.events import Checker
-from toolwire.exchange import outbound
-from toolwire.fold import fold, unfold
-from toolwire.ir import (
+from toolwire.conformance.strict import find_violations
+from toolwire.core.codec import WriteContext
+from toolwire.core.events import StreamChecker
+from toolwire.core.fold import fold, unfold
+from toolwire.core.ir import (
     Call,
     Choice,
     Finish,
@@ -27,13 +27,13 @@ from toolwire.ir import (
     Tool,
     Turn,
     Usage,
-    forget,
+    strip_origins,
 )
-from toolwire.loss import Ledger
-from toolwire.options import Options
-from toolwire.protocols import room
-from toolwire.room import Context
-from toolwire.wire import decode, encode, object_or_none
+from toolwire.core.json_values import decode, decode_object_or_none, encode
+from toolwire.core.losses import Ledger
+from toolwire.protocols import find_codec
+from toolwire.translation.exchange import prepare_request
+from toolwire.translation.options import Options
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=12).filter(
     str.strip
@@ -97,7 +97,7 @@ def essence(request: Request) -> list[tuple[Any, ...]]:
             if isinstance(part, Text):
                 found.append((turn.role, part.text))
             elif isinstance(part, Call):
-                found.append(("call", part.id, part.name, object_or_none(part.arguments)))
+                found.append(("call", part.id, part.name, decode_object_or_none(part.arguments)))
             elif isinstance(part, Result):
                 found.append(("result", part.id, "".join(item.text for item in part.content if isinstance(item, Text))))
     return found
@@ -107,9 +107,9 @@ def essence(request: Request) -> list[tuple[Any, ...]]:
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(request=conversations())
 def test_a_conversation_is_read_as_it_was_written(target: str, request: Request) -> None:
-    place = room(target)
+    place = find_codec(target)
     ledger = Ledger("generated", target)
-    adapted, _, _ = outbound(request, place, ledger, Options())
+    adapted, _, _ = prepare_request(request, place, ledger, Options())
     body = decode(encode(place.write_request(adapted, ledger)))
     again = place.read_request(body)
     assert essence(again) == essence(request)
@@ -117,15 +117,15 @@ def test_a_conversation_is_read_as_it_was_written(target: str, request: Request)
         tool.name for tool in request.tools if isinstance(tool, Tool)
     ]
     assert [loss for loss in ledger.losses if loss.severity == "lost"] == []
-    assert complaints(target, body) == []
+    assert find_violations(target, body) == []
 
 
 @settings(max_examples=100, deadline=None)
 @given(response=answers())
 def test_folding_undoes_unfolding(response: Response) -> None:
     events = list(unfold(response))
-    checker = Checker()
-    assert [fault for event in events if (fault := checker.check(event))] == []
+    checker = StreamChecker()
+    assert [fault for event in events if (fault := checker.check_event(event))] == []
     assert fold(events) == response
 
 
@@ -133,13 +133,13 @@ def test_folding_undoes_unfolding(response: Response) -> None:
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(response=answers())
 def test_an_answer_is_the_same_whole_and_streamed(target: str, response: Response) -> None:
-    place = room(target)
+    place = find_codec(target)
     whole = place.read_response(
-        decode(encode(place.write_response(response, Ledger("generated", target), Context(now=1))))
+        decode(encode(place.write_response(response, Ledger("generated", target), WriteContext(now=1))))
     )
-    writer = place.stream_writer(Ledger("generated", target), Context(now=1))
+    writer = place.make_stream_writer(Ledger("generated", target), WriteContext(now=1))
     data = b"".join(writer.write(event) for event in unfold(response)) + writer.close()
-    reader = place.stream_reader()
+    reader = place.make_stream_reader()
     streamed = fold([*reader.feed(data), *reader.close()])
     for answer in (whole, streamed):
         (choice,) = answer.choices
@@ -152,12 +152,12 @@ def test_an_answer_is_the_same_whole_and_streamed(target: str, response: Respons
 
 def said(choice: Choice) -> list[tuple[Any, ...]]:
     return [
-        (part.text,) if isinstance(part, Text) else (part.id, part.name, object_or_none(part.arguments))
+        (part.text,) if isinstance(part, Text) else (part.id, part.name, decode_object_or_none(part.arguments))
         for part in choice.parts
         if isinstance(part, (Text, Call))
     ]
 
 
 def meaning(response: Response) -> Any:
-    (choice,) = forget(response.choices)
+    (choice,) = strip_origins(response.choices)
     return choice.parts, choice.finish and choice.finish.kind

@@ -11,7 +11,7 @@ import pytest
 
 from material import NAMES, PAIRS, corpus, leaves, needs_corpus
 from toolwire import Malformed, Translation, translate
-from toolwire.protocols.unified.names import read_id
+from toolwire.protocols.unified.names import read_call_id
 
 BODIES = {path.stem: json.loads(path.read_text()) for path in sorted((Path(__file__).parent / "bodies").glob("*.json"))}
 
@@ -113,7 +113,7 @@ def _pieces(value: str) -> list[str]:
         except ValueError:
             return [value]
     if value.startswith("tw_"):
-        return [read_id(value)]
+        return [read_call_id(value)]
     if "-" in value or "_" in value:
         return [value.replace("-", "+").replace("_", "/")]
     if len(value) % 4 == 0 and value.isalnum():

@@ -11,18 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from toolwire import memory
-from toolwire.conformance.strict import complaints
-from toolwire.exchange import Exchange, Translation
-from toolwire.fold import unfold
-from toolwire.ir import Call, Choice, Finish, Part, Reasoning, Response, Seal, Text, forget
-from toolwire.loss import Ledger
-from toolwire.options import Options
-from toolwire.protocols import room
-from toolwire.room import Context, Room
-from toolwire.wire import decode, encode
+from toolwire.conformance.strict import find_violations
+from toolwire.core.codec import Codec, WriteContext
+from toolwire.core.fold import unfold
+from toolwire.core.ir import Call, Choice, Finish, Part, Reasoning, Response, Seal, Text, strip_origins
+from toolwire.core.json_values import decode, encode
+from toolwire.core.losses import Ledger
+from toolwire.protocols import find_codec
+from toolwire.translation import signature_memory
+from toolwire.translation.exchange import Exchange, Translation
+from toolwire.translation.options import Options
 
-CHAT = room("openai-chat")
+CHAT = find_codec("openai-chat")
 
 
 def by_id(kept: Iterable[str]) -> list[str]:
@@ -30,18 +30,18 @@ def by_id(kept: Iterable[str]) -> list[str]:
     return [id for id in kept if "#" not in id]
 
 
-def quirky(*names: str) -> Room:
+def quirky(*names: str) -> Codec:
     """A server of the client's own protocol that sends what its clients drop."""
-    rules = CHAT.rules
+    rules = CHAT.constraints
     for name in names:
-        rules = replace(rules, **CHAT.quirks[name].rules)
-    return replace(CHAT, rules=rules)
+        rules = replace(rules, **CHAT.quirks[name].constraints)
+    return replace(CHAT, constraints=rules)
 
 
-PROVIDERS: dict[str, Room] = {
-    "anthropic": room("anthropic"),
-    "gemini": room("gemini"),
-    "openai-responses": room("openai-responses"),
+PROVIDERS: dict[str, Codec] = {
+    "anthropic": find_codec("anthropic"),
+    "gemini": find_codec("gemini"),
+    "openai-responses": find_codec("openai-responses"),
     "details": quirky("sealed-reasoning"),
     "extras": quirky("sealed-calls"),
     "bare": quirky("reasoning-back"),
@@ -161,7 +161,7 @@ FIRST: Any = {
 def exchange(provider: str, account: str = "mine", keeps: bool = True) -> Exchange:
     target = PROVIDERS[provider]
     maker = f"{target.name}/{provider}/{account}"
-    return Exchange(CHAT, target, Options(model=MODELS.get(provider, "m"), maker=maker, keeps=keeps, seed="seed"))
+    return Exchange(CHAT, target, Options(model=MODELS.get(provider, "m"), maker=maker, has_memory=keeps, seed="seed"))
 
 
 def plain(message: Any) -> Any:
@@ -180,7 +180,7 @@ def following(*messages: Any) -> Any:
 
 def answered(provider: str, answer: Any, request: Any = FIRST) -> Translation:
     joined = exchange(provider)
-    assert joined.wanted(request) == ()
+    assert joined.memory_keys(request) == ()
     joined.request(request)
     return joined.response(answer)
 
@@ -188,7 +188,7 @@ def answered(provider: str, answer: Any, request: Any = FIRST) -> Translation:
 def asked(provider: str, request: Any, kept: Mapping[str, bytes], account: str = "mine") -> Translation:
     """The next request, served from what is kept under the ids that it wants."""
     joined = exchange(provider, account)
-    wanted = joined.wanted(request)
+    wanted = joined.memory_keys(request)
     return joined.request(request, {id: kept[id] for id in wanted if id in kept})
 
 
@@ -201,8 +201,8 @@ def wire_stream(provider: str, answer: Any) -> bytes:
         choices = [one | {"delta": _delta(one["message"])} for one in answer["choices"]]
         chunk = answer | {"object": "chat.completion.chunk", "choices": choices}
         return f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode()
-    writer = target.stream_writer(Ledger(target.name, target.name), Context(None, 1, "seed"))
-    events = list(unfold(forget(target.read_response(answer))))
+    writer = target.make_stream_writer(Ledger(target.name, target.name), WriteContext(None, 1, "seed"))
+    events = list(unfold(strip_origins(target.read_response(answer))))
     return b"".join(map(writer.write, events)) + writer.close()
 
 
@@ -222,7 +222,7 @@ def test_a_turn_comes_back_to_its_maker_as_it_was(provider: str) -> None:
     said = answered(provider, ANSWERS[provider])
     message = said.json()["choices"][0]["message"]
     request = following(plain(message), *results(message))
-    back = asked(provider, request, said.kept)
+    back = asked(provider, request, said.memory_records)
     assert turn_in(provider, back.json()) == OWN[provider]
     assert not codes(back) & {"seal-dropped", "reasoning-dropped", "signature-added"}
     assert turn_in(provider, asked(provider, request, {}).json()) != OWN[provider]
@@ -239,11 +239,11 @@ def test_a_stream_keeps_the_same_bytes_as_the_whole(provider: str, size: int) ->
         stream.feed(data[at : at + size])
     stream.close()
     whole = answered(provider, ANSWERS[provider])
-    assert stream.kept == whole.kept != {}
-    assert ("seal-kept" in codes(stream)) == ("seal-kept" in codes(whole)) == joined.crossing
+    assert stream.memory_records == whole.memory_records != {}
+    assert ("seal-kept" in codes(stream)) == ("seal-kept" in codes(whole)) == joined.is_cross_protocol
     refolded = exchange(provider)
     refolded.request(FIRST)
-    assert refolded.streamed_response(data).kept == whole.kept
+    assert refolded.response_from_stream(data).memory_records == whole.memory_records
 
 
 def test_a_stream_that_breaks_off_keeps_nothing() -> None:
@@ -254,7 +254,7 @@ def test_a_stream_that_breaks_off_keeps_nothing() -> None:
     stream.feed(data[: data.index(b"message_delta") - 10])
     stream.close()
     assert stream.failure is not None
-    assert stream.kept == {}
+    assert stream.memory_records == {}
     assert "seal-kept" not in codes(stream)
 
 
@@ -263,10 +263,10 @@ def test_nobody_else_gets_anything(provider: str) -> None:
     said = answered(provider, ANSWERS[provider])
     message = said.json()["choices"][0]["message"]
     request = following(plain(message), *results(message))
-    assert asked(provider, request, said.kept, "another account").body == asked(provider, request, {}).body
+    assert asked(provider, request, said.memory_records, "another account").body == asked(provider, request, {}).body
     for other in PROVIDERS:
         if other != provider:
-            back = asked(other, request, said.kept)
+            back = asked(other, request, said.memory_records)
             assert back.body == asked(other, request, {}).body, other
             assert "seal-dropped" in codes(back), other
 
@@ -280,11 +280,11 @@ def test_what_was_sent_once_stays_as_it_was(provider: str) -> None:
     for number in range(3):
         answer = _numbered(ANSWERS[provider], number)
         said = _answered_again(provider, messages, kept, answer)
-        kept |= said.kept
+        kept |= said.memory_records
         message = said.json()["choices"][0]["message"]
         messages += [plain(message), *results(message)]
         seen.append(asked(provider, following(*messages), kept).json())
-    key = PROVIDERS[provider].rules.turns_key
+    key = PROVIDERS[provider].constraints.turns_key
     assert len(by_id(kept)) == 3
     assert seen[1][key][: len(seen[0][key])] == seen[0][key]
     assert seen[2][key][: len(seen[1][key])] == seen[1][key]
@@ -303,7 +303,7 @@ def _numbered(answer: Any, number: int) -> Any:
 def _answered_again(provider: str, messages: list[Any], kept: dict[str, bytes], answer: Any) -> Translation:
     joined = exchange(provider)
     request = following(*messages)
-    joined.wanted(request)
+    joined.memory_keys(request)
     joined.request(request, kept)
     return joined.response(answer)
 
@@ -365,7 +365,7 @@ def test_details_in_pieces_are_whole_when_they_go_back(deltas: list[Any], detail
     stream.close()
     call = {"id": "call_x8Y7z6W5", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     message = {"role": "assistant", "content": None, "tool_calls": [call]}
-    back = asked("details", following(message, *results(message)), stream.kept)
+    back = asked("details", following(message, *results(message)), stream.memory_records)
     assert turn_in("details", back.json())[0]["reasoning_details"] == details
     assert not back.losses
 
@@ -377,9 +377,9 @@ def test_the_loss_says_what_became_of_a_seal() -> None:
     answer = ANSWERS["anthropic"]
     assert "seal-kept" in codes(answered("anthropic", answer))
     alone = exchange("anthropic", keeps=False)
-    assert alone.wanted(following(plain({"content": "x", "tool_calls": chat_calls()}))) == ()
+    assert alone.memory_keys(following(plain({"content": "x", "tool_calls": chat_calls()}))) == ()
     said = alone.response(answer)
-    assert said.kept == {}
+    assert said.memory_records == {}
     assert "seal-dropped" in codes(said)
     assert "seal-kept" not in codes(said)
 
@@ -387,24 +387,24 @@ def test_the_loss_says_what_became_of_a_seal() -> None:
 def test_a_turn_without_calls_is_not_kept() -> None:
     answer = ANSWERS["anthropic"] | {"content": CLAUDE[:3], "stop_reason": "end_turn"}
     said = answered("anthropic", answer)
-    assert said.kept == {}
+    assert said.memory_records == {}
     assert [loss.what for loss in said.losses if loss.code == "seal-dropped"]
     assert "seal-kept" not in codes(said)
 
 
 @pytest.mark.parametrize("client", ["anthropic", "gemini", "openai-responses", "unified"])
 def test_clients_with_slots_need_nothing_kept(client: str) -> None:
-    joined = Exchange(room(client), room("anthropic"), Options(keeps=True))
-    assert not joined.keeps
-    assert joined.response(ANSWERS["anthropic"]).kept == {}
+    joined = Exchange(find_codec(client), find_codec("anthropic"), Options(has_memory=True))
+    assert not joined.uses_memory
+    assert joined.response(ANSWERS["anthropic"]).memory_records == {}
 
 
 def test_ordinary_answers_are_not_kept() -> None:
     answer = ANSWERS["anthropic"] | {"content": [CLAUDE[2], CLAUDE[3]]}
-    assert answered("anthropic", answer).kept == {}
-    assert answered("extras", chat_answer(plain(EXTRAS))).kept == {}
-    joined = Exchange(CHAT, CHAT, Options(keeps=True))
-    assert joined.response(ANSWERS["extras"]).kept == {}
+    assert answered("anthropic", answer).memory_records == {}
+    assert answered("extras", chat_answer(plain(EXTRAS))).memory_records == {}
+    joined = Exchange(CHAT, CHAT, Options(has_memory=True))
+    assert joined.response(ANSWERS["extras"]).memory_records == {}
 
 
 # --- what clients do ----------------------------------------------------------------------------------------------------
@@ -428,9 +428,9 @@ def message(said: Translation) -> Any:
 
 def test_edited_text_stands_where_the_first_text_stood(said: Translation, message: Any) -> None:
     edited = message | {"content": "Another text."}
-    turn = claude(said.kept, edited, *results(message))
+    turn = claude(said.memory_records, edited, *results(message))
     assert turn == [*CLAUDE[:2], {"type": "text", "text": "Another text."}, CLAUDE[3], CLAUDE[4], CLAUDE[6]]
-    silent = claude(said.kept, message | {"content": None}, *results(message))
+    silent = claude(said.memory_records, message | {"content": None}, *results(message))
     assert silent == [block for block in CLAUDE if block["type"] != "text"]
 
 
@@ -443,44 +443,46 @@ def test_thinking_goes_with_the_words_it_led_to_where_it_must_lead_to_something(
     message = plain(said.json()["choices"][0]["message"])
     for words, thoughts in (("Both.", ["rs_1", "rs_2"]), ("Other words.", ["rs_1", "rs_2"]), (None, ["rs_2"])):
         edited = message | {"content": words}
-        back = asked("openai-responses", following(edited, *results(message)), said.kept)
+        back = asked("openai-responses", following(edited, *results(message)), said.memory_records)
         assert [item["id"] for item in back.json()["input"] if item.get("type") == "reasoning"] == thoughts
         assert ("reasoning-dropped" in codes(back)) == (words is None)
-        assert complaints("openai-responses", back.json()) == []
+        assert find_violations("openai-responses", back.json()) == []
 
 
 def test_thoughts_that_were_apart_do_not_become_one_row() -> None:
     answer = ANSWERS["anthropic"] | {"content": [*CLAUDE[:3], CLAUDE[4], CLAUDE[3]]}
     said = answered("anthropic", answer)
     message = plain(said.json()["choices"][0]["message"])
-    assert claude(said.kept, message, *results(message)) == answer["content"]
-    assert claude(said.kept, message | {"content": None}, *results(message)) == [CLAUDE[4], CLAUDE[3]]
+    assert claude(said.memory_records, message, *results(message)) == answer["content"]
+    assert claude(said.memory_records, message | {"content": None}, *results(message)) == [CLAUDE[4], CLAUDE[3]]
 
 
 def test_text_that_was_never_said_comes_before_the_calls(said: Translation) -> None:
     answer = ANSWERS["anthropic"] | {"content": [CLAUDE[0], CLAUDE[3]]}
     said = answered("anthropic", answer)
     message = plain(said.json()["choices"][0]["message"]) | {"content": "Made up."}
-    turn = claude(said.kept, message, *results(message))
+    turn = claude(said.memory_records, message, *results(message))
     assert turn == [CLAUDE[0], {"type": "text", "text": "Made up."}, CLAUDE[3]]
-    empty = claude(said.kept, message | {"content": ""}, *results(message))
+    empty = claude(said.memory_records, message | {"content": ""}, *results(message))
     assert empty == [CLAUDE[0], CLAUDE[3]]
 
 
 def test_a_call_that_is_gone_takes_its_thinking_with_it(said: Translation, message: Any) -> None:
     shorter = message | {"content": "First one.", "tool_calls": message["tool_calls"][:1]}
-    body = asked("anthropic", following(shorter, *results(shorter)), said.kept)
+    body = asked("anthropic", following(shorter, *results(shorter)), said.memory_records)
     assert turn_in("anthropic", body.json()) == CLAUDE[:4]
     without_text = message | {"tool_calls": message["tool_calls"][1:]}
-    assert all(block["type"] != "thinking" for block in claude(said.kept, without_text, *results(without_text)))
+    assert all(
+        block["type"] != "thinking" for block in claude(said.memory_records, without_text, *results(without_text))
+    )
 
 
 def test_calls_in_another_order_return_to_their_own(said: Translation, message: Any) -> None:
     turned = message | {"tool_calls": message["tool_calls"][::-1]}
-    assert claude(said.kept, turned, *results(message)) == CLAUDE
+    assert claude(said.memory_records, turned, *results(message)) == CLAUDE
     added = {"id": "call_added_by_the_client", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     more = message | {"tool_calls": [*message["tool_calls"], added]}
-    turn = claude(said.kept, more, *results(more))
+    turn = claude(said.memory_records, more, *results(more))
     assert turn[:-1] == CLAUDE
     assert turn[-1]["id"] == added["id"]
 
@@ -488,13 +490,13 @@ def test_calls_in_another_order_return_to_their_own(said: Translation, message: 
 def test_a_turn_in_several_messages_is_one_again(said: Translation, message: Any) -> None:
     one = {"role": "assistant", "content": message["content"]}
     calls = [{"role": "assistant", "content": None, "tool_calls": [call]} for call in message["tool_calls"]]
-    assert claude(said.kept, one, *calls, *results(message)) == CLAUDE
+    assert claude(said.memory_records, one, *calls, *results(message)) == CLAUDE
 
 
 def test_arguments_may_be_spelled_anew(said: Translation, message: Any) -> None:
     calls = [json.loads(json.dumps(call)) for call in message["tool_calls"]]
     calls[0]["function"]["arguments"] = '{ "a" : 1.0 }'
-    turn = claude(said.kept, message | {"tool_calls": calls}, *results(message))
+    turn = claude(said.memory_records, message | {"tool_calls": calls}, *results(message))
     assert turn == CLAUDE
 
 
@@ -503,18 +505,18 @@ def test_text_in_parts_keeps_its_marks(said: Translation, message: Any) -> None:
         {"type": "text", "text": "First one."},
         {"type": "text", "text": "Now the other ü.", "cache_control": {"type": "ephemeral"}},
     ]
-    turn = claude(said.kept, message | {"content": parts}, *results(message))
+    turn = claude(said.memory_records, message | {"content": parts}, *results(message))
     assert turn[:5] == CLAUDE[:5]
     assert turn[5] == CLAUDE[5] | {"cache_control": {"type": "ephemeral"}}
     whole = [{"type": "text", "text": message["content"], "cache_control": {"type": "ephemeral"}}]
-    assert claude(said.kept, message | {"content": whole}, *results(message)) == turn
+    assert claude(said.memory_records, message | {"content": whole}, *results(message)) == turn
 
 
 def test_thinking_that_the_client_echoes_is_not_doubled(said: Translation) -> None:
     whole = said.json()["choices"][0]["message"]
     assert whole["reasoning_content"] == "Need both."
     echoed = plain(whole) | {"reasoning_content": whole["reasoning_content"]}
-    assert claude(said.kept, echoed, *results(whole)) == CLAUDE
+    assert claude(said.memory_records, echoed, *results(whole)) == CLAUDE
 
 
 def test_a_client_that_echoes_seals_is_served_from_those() -> None:
@@ -522,14 +524,14 @@ def test_a_client_that_echoes_seals_is_served_from_those() -> None:
         said = answered(provider, ANSWERS[provider])
         echoed = json.loads(json.dumps(OWN[provider][0]).replace("gAAAdata", "theirs").replace("EpQB+/call=", "theirs"))
         request = following(echoed, *results(echoed))
-        assert exchange(provider).wanted(request) == ()
-        back = exchange(provider).request(request, said.kept)
+        assert exchange(provider).memory_keys(request) == ()
+        back = exchange(provider).request(request, said.memory_records)
         assert turn_in(provider, back.json()) == [echoed]
 
 
 def test_a_seal_that_the_client_brings_for_a_vendor_goes_to_that_vendor() -> None:
     request = following(EXTRAS, *results(EXTRAS))
-    assert exchange("gemini").wanted(request) == ()
+    assert exchange("gemini").memory_keys(request) == ()
     calls = turn_in("gemini", asked("gemini", request, {}).json())
     assert [part.get("thoughtSignature") for part in calls] == ["EpQB+/call=", None]
     for other in ("anthropic", "openai-responses"):
@@ -542,7 +544,7 @@ def test_a_client_that_echoes_plain_thinking_is_served_from_that() -> None:
     said = answered("bare", ANSWERS["bare"])
     echoed = BARE | {"reasoning_content": "Need both, of course."}
     request = following(echoed, *results(echoed))
-    assert turn_in("bare", asked("bare", request, said.kept).json()) == [echoed]
+    assert turn_in("bare", asked("bare", request, said.memory_records).json()) == [echoed]
 
 
 # --- ids ----------------------------------------------------------------------------------------------------------------
@@ -555,17 +557,17 @@ def test_ids_that_were_rewritten_come_back_as_their_own() -> None:
     message = plain(said.json()["choices"][0]["message"])
     assert len(message["tool_calls"][0]["id"]) <= 40
     request = following(message, *results(message))
-    body = asked("anthropic", request, said.kept).json()
+    body = asked("anthropic", request, said.memory_records).json()
     assert turn_in("anthropic", body) == answer["content"]
     assert [block["tool_use_id"] for block in body["messages"][-1]["content"]] == [long, "toolu_02ABCDEFGHIJKL"]
-    elsewhere = asked("anthropic", request, said.kept, "another account").json()
+    elsewhere = asked("anthropic", request, said.memory_records, "another account").json()
     assert elsewhere["messages"][-1]["content"][0]["tool_use_id"] == message["tool_calls"][0]["id"]
     twice = following(message, *results(message), message, *results(message))
-    again = asked("anthropic", twice, said.kept).json()
+    again = asked("anthropic", twice, said.memory_records).json()
     assert again["messages"][:3] == body["messages"]
     turns = [turn_in("anthropic", again, number) for number in (0, 1)]
     assert len({block["id"] for turn in turns for block in turn if block["type"] == "tool_use"}) == 4
-    assert complaints("anthropic", again) == []
+    assert find_violations("anthropic", again) == []
 
 
 def test_ids_alone_are_worth_keeping() -> None:
@@ -576,7 +578,9 @@ def test_ids_alone_are_worth_keeping() -> None:
     said = answered("anthropic", answer)
     message = plain(said.json()["choices"][0]["message"])
     assert (
-        turn_in("anthropic", asked("anthropic", following(message, *results(message)), said.kept).json())[0]["id"]
+        turn_in("anthropic", asked("anthropic", following(message, *results(message)), said.memory_records).json())[0][
+            "id"
+        ]
         == long
     )
 
@@ -587,11 +591,11 @@ def test_an_id_that_comes_up_often_must_be_of_the_same_turn() -> None:
     message = plain(said.json()["choices"][0]["message"])
     other = json.loads(json.dumps(message).replace('{\\"a\\": 2}', '{\\"a\\": 3}'))
     request = following(other, *results(other))
-    back = asked("extras", request, said.kept)
+    back = asked("extras", request, said.memory_records)
     assert "extra_content" not in back.body.decode()
     assert "seal-dropped" in codes(back)
     respelled = json.loads(json.dumps(message).replace('{\\"a\\": 2}', '{\\"a\\":2.0}'))
-    assert b"thought_signature" in asked("extras", following(respelled, *results(message)), said.kept).body
+    assert b"thought_signature" in asked("extras", following(respelled, *results(message)), said.memory_records).body
 
 
 @pytest.mark.parametrize(
@@ -614,14 +618,14 @@ def test_an_id_that_comes_up_often_must_be_of_the_same_turn() -> None:
 )
 def test_which_ids_come_up_often(id: str, common: bool) -> None:
     answer = json.loads(json.dumps(ANSWERS["extras"]).replace("call_1", id).replace('"f"', '"get_weather"'))
-    kept = memory.unpacked(answered("extras", answer).kept[id])
+    kept = signature_memory.decode_record(answered("extras", answer).memory_records[id])
     assert kept is not None
-    assert bool(kept.print) is common
+    assert bool(kept.fingerprint) is common
 
 
 def test_what_another_version_wrote_is_left_alone(said: Translation, message: Any) -> None:
     request = following(message, *results(message))
-    for data in (b"\x02" + bytes(said.kept["toolu_01ABCDEFGHIJKL"])[1:], b"", b"\x01\xc1", b"\x01\x93"):
+    for data in (b"\x02" + bytes(said.memory_records["toolu_01ABCDEFGHIJKL"])[1:], b"", b"\x01\xc1", b"\x01\x93"):
         back = asked("anthropic", request, {"toolu_01ABCDEFGHIJKL": data})
         assert back.body == asked("anthropic", request, {}).body
         assert [loss.what for loss in back.losses if loss.code == "seal-dropped"]
@@ -634,8 +638,8 @@ def test_two_turns_with_the_same_id_are_kept_apart() -> None:
     """Servers that count the calls of each conversation give one id to many turns."""
     other = json.loads(json.dumps(EXTRAS).replace("EpQB+/call=", "EpQBother").replace('\\"a\\": 1', '\\"a\\": 9'))
     first, second = (answered("extras", chat_answer(turn)) for turn in (EXTRAS, other))
-    kept = {**first.kept, **second.kept}
-    assert by_id(first.kept) == by_id(second.kept)
+    kept = {**first.memory_records, **second.memory_records}
+    assert by_id(first.memory_records) == by_id(second.memory_records)
     for said, turn in ((first, EXTRAS), (second, other)):
         message = plain(said.json()["choices"][0]["message"])
         assert turn_in("extras", asked("extras", following(message, *results(message)), kept).json()) == [turn]
@@ -644,12 +648,14 @@ def test_two_turns_with_the_same_id_are_kept_apart() -> None:
 def test_every_choice_is_kept_for_itself() -> None:
     second = json.loads(json.dumps(EXTRAS).replace("call_", "other_").replace("EpQB+/call=", "EpQBsecond"))
     said = answered("extras", chat_answer(EXTRAS, second))
-    assert set(by_id(said.kept)) == {"call_1", "other_1"}
+    assert set(by_id(said.memory_records)) == {"call_1", "other_1"}
     message = plain(said.json()["choices"][1]["message"])
-    assert turn_in("extras", asked("extras", following(message, *results(message)), said.kept).json()) == [second]
+    assert turn_in("extras", asked("extras", following(message, *results(message)), said.memory_records).json()) == [
+        second
+    ]
     content = {"role": "model", "parts": json.loads(json.dumps(GEMINI).replace('"c', '"d'))}
     two = [*ANSWERS["gemini"]["candidates"], {"index": 1, "finishReason": "STOP", "content": content}]
-    kept = answered("gemini", ANSWERS["gemini"] | {"candidates": two}).kept
+    kept = answered("gemini", ANSWERS["gemini"] | {"candidates": two}).memory_records
     assert set(by_id(kept)) == {"c1", "d1"}
 
 
@@ -658,7 +664,7 @@ def test_calls_without_ids_are_kept_by_the_ids_they_are_given() -> None:
     answer = ANSWERS["gemini"] | {"candidates": [{"index": 0, "finishReason": "STOP", "content": {"parts": parts}}]}
     said = answered("gemini", answer)
     message = plain(said.json()["choices"][0]["message"])
-    back = turn_in("gemini", asked("gemini", following(message, *results(message)), said.kept).json())
+    back = turn_in("gemini", asked("gemini", following(message, *results(message)), said.memory_records).json())
     assert [part.get("thoughtSignature") for part in back] == [part.get("thoughtSignature") for part in parts]
 
 
@@ -673,7 +679,7 @@ def test_a_freeform_call_is_sealed_like_any_other() -> None:
     message = plain(said.json()["choices"][0]["message"])
     assert message["tool_calls"][0]["custom"]["input"] == "*** x"
     request = {**first, "messages": [*first["messages"], message, *results(message)]}
-    assert turn_in("gemini", asked("gemini", request, said.kept).json()) == [call]
+    assert turn_in("gemini", asked("gemini", request, said.memory_records).json()) == [call]
 
 
 def test_the_body_is_read_once() -> None:
@@ -683,13 +689,13 @@ def test_the_body_is_read_once() -> None:
         seen.append(body)
         return CHAT.read_request(body)
 
-    joined = Exchange(replace(CHAT, read_request=counted), PROVIDERS["anthropic"], Options(model="m", keeps=True))
+    joined = Exchange(replace(CHAT, read_request=counted), PROVIDERS["anthropic"], Options(model="m", has_memory=True))
     body = json.dumps(following(plain(EXTRAS), *results(EXTRAS))).encode()
-    assert tuple(by_id(joined.wanted(body))) == ("call_1", "call_2")
+    assert tuple(by_id(joined.memory_keys(body))) == ("call_1", "call_2")
     first = joined.request(body)
     assert len(seen) == 1
     assert joined.request(body).body == first.body
-    joined.wanted(body)
+    joined.memory_keys(body)
     other = json.dumps(following({"role": "user", "content": "another"})).encode()
     assert b"another" in joined.request(other).body
 
@@ -707,7 +713,7 @@ def test_a_conversation_goes_away_and_comes_home(home: str, there: str) -> None:
     messages: list[Any] = []
     for number, provider in enumerate((home, there)):
         said = _answered_again(provider, messages, kept, _numbered(ANSWERS[provider], number))
-        kept |= said.kept
+        kept |= said.memory_records
         message = said.json()["choices"][0]["message"]
         messages += [plain(message), *results(message)]
     request = following(*messages, {"role": "user", "content": "and?"})
@@ -718,7 +724,7 @@ def test_a_conversation_goes_away_and_comes_home(home: str, there: str) -> None:
             alone = asked(provider, request, {id: kept[id] for id in [by_id(kept)[at]]})
             assert alone.body == back.body
         if provider in STRICT:
-            assert complaints(STRICT[provider], back.json(), MODELS[provider]) == []
+            assert find_violations(STRICT[provider], back.json(), MODELS[provider]) == []
 
 
 def _own(provider: str, number: int) -> Any:
@@ -785,16 +791,18 @@ def test_every_turn_comes_back_whole(provider: str, data: st.DataObject) -> None
     parts = data.draw(turns(provider))
     target = PROVIDERS[provider]
     response = Response("r", MODELS[provider], 1, (Choice(0, parts, Finish("calls")),))
-    wire = decode(encode(target.write_response(response, Ledger(target.name, target.name), Context(None, 1, "seed"))))
+    wire = decode(
+        encode(target.write_response(response, Ledger(target.name, target.name), WriteContext(None, 1, "seed")))
+    )
     said = answered(provider, wire)
     streamed = exchange(provider)
     streamed.request(FIRST)
     stream = streamed.stream()
     stream.feed(wire_stream(provider, wire))
     stream.close()
-    assert stream.kept == said.kept
+    assert stream.memory_records == said.memory_records
     message = plain(said.json()["choices"][0]["message"])
-    back = asked(provider, following(message, *results(message)), said.kept).json()
+    back = asked(provider, following(message, *results(message)), said.memory_records).json()
     again = target.read_request(back)
     mine = [part for turn in again.turns if turn.role == "assistant" for part in turn.parts]
     assert list(map(_comparable, mine)) == list(map(_comparable, parts))
@@ -805,13 +813,13 @@ def _comparable(part: Part) -> Part:
         part = replace(part, item="", arguments=json.dumps(json.loads(part.arguments)))
         if part.seal is not None and part.seal.value == "skip_thought_signature_validator":
             part = replace(part, seal=None)
-    return forget(part)  # type: ignore[no-any-return]
+    return strip_origins(part)  # type: ignore[no-any-return]
 
 
 def test_a_turn_is_kept_in_few_bytes() -> None:
-    kept = answered("anthropic", ANSWERS["anthropic"]).kept["toolu_01ABCDEFGHIJKL"]
+    kept = answered("anthropic", ANSWERS["anthropic"]).memory_records["toolu_01ABCDEFGHIJKL"]
     text = "".join(
         str(value) for block in CLAUDE for key, value in block.items() if key in ("thinking", "signature", "data", "id")
     )
     assert len(kept) < len(text) + 100
-    assert memory.unpacked(kept) is not None
+    assert signature_memory.decode_record(kept) is not None

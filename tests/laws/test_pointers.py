@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from toolwire import wire
-from toolwire.wire import Path, pointer
+from toolwire.core import json_values
+from toolwire.core.json_values import Path, json_pointer
 
 
 def place(*keys: str | int) -> Path:
@@ -28,12 +28,12 @@ SPELLED: tuple[tuple[Path, str], ...] = (
 
 @pytest.mark.parametrize(("path", "text"), SPELLED, ids=range(len(SPELLED)))
 def test_a_place_is_spelled_alike_every_time(path: Path, text: str) -> None:
-    assert [pointer(path), pointer(path)] == [text, text]
+    assert [json_pointer(path), json_pointer(path)] == [text, text]
 
 
 def test_what_is_remembered_of_places_is_bounded() -> None:
     for number in range(5000):
-        assert pointer(place("input", number)) == f"/input/{number}"
-    pointer(place("x" * 1000))
-    assert len(wire._POINTERS) <= wire._MOST_POINTERS
-    assert max(map(len, wire._POINTERS.values())) <= wire._LONGEST_POINTER
+        assert json_pointer(place("input", number)) == f"/input/{number}"
+    json_pointer(place("x" * 1000))
+    assert len(json_values._POINTER_CACHE) <= json_values._MAX_CACHED_POINTERS
+    assert max(map(len, json_values._POINTER_CACHE.values())) <= json_values._MAX_CACHED_POINTER_LENGTH

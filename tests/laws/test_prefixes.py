@@ -22,12 +22,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from material import NAMES
-from toolwire.exchange import Exchange, outbound
-from toolwire.ir import Call, Media, Origin, Reasoning, Request, Result, Seal, Text, Tool, ToolsAdded, Turn
-from toolwire.loss import Ledger
-from toolwire.options import Options
-from toolwire.protocols import room
-from toolwire.wire import Malformed, decode, encode
+from toolwire.core.ir import Call, Media, Origin, Reasoning, Request, Result, Seal, Text, Tool, ToolsAdded, Turn
+from toolwire.core.json_values import Malformed, decode, encode
+from toolwire.core.losses import Ledger
+from toolwire.protocols import find_codec
+from toolwire.translation.exchange import Exchange, prepare_request
+from toolwire.translation.options import Options
 
 MODELS = {
     "openai-chat": "deepseek-reasoner",
@@ -108,7 +108,7 @@ def asking(rounds: list[list[Turn]], model: str) -> Request:
 
 
 def elements(target: str, body: dict[str, Any]) -> tuple[str, list[str]]:
-    turns = body[room(target).rules.turns_key]
+    turns = body[find_codec(target).constraints.turns_key]
     rest = {
         key: value for key, value in body.items() if key in ("tools", "system", "systemInstruction", "instructions")
     }
@@ -117,8 +117,8 @@ def elements(target: str, body: dict[str, Any]) -> tuple[str, list[str]]:
 
 def written(source: str, target: str, request: Request) -> dict[str, Any]:
     ledger = Ledger(source, target)
-    adapted, _, _ = outbound(request, room(target), ledger, Options())
-    body: dict[str, Any] = decode(encode(room(target).write_request(adapted, ledger)))
+    adapted, _, _ = prepare_request(request, find_codec(target), ledger, Options())
+    body: dict[str, Any] = decode(encode(find_codec(target).write_request(adapted, ledger)))
     return body
 
 
@@ -135,7 +135,7 @@ def test_what_was_sent_stays_when_a_conversation_goes_on(target: str, rounds: li
 
 def untidy(source: str, request: Request) -> dict[str, Any]:
     """A client's body just as the conversation is, with nothing repaired."""
-    body: dict[str, Any] = decode(encode(room(source).write_request(request, Ledger("generated", source))))
+    body: dict[str, Any] = decode(encode(find_codec(source).write_request(request, Ledger("generated", source))))
     return body
 
 
@@ -149,7 +149,9 @@ def test_in_every_pair_of_rooms(source: str, target: str, rounds: list[list[Turn
     for number, kept in enumerate((rounds[:-1], rounds)):
         request = asking(kept, MODELS[source])
         body = written("generated", source, request) if tidy else untidy(source, request)
-        exchange = Exchange(room(source), room(target), Options(model=MODELS[target], now=number, seed=str(number)))
+        exchange = Exchange(
+            find_codec(source), find_codec(target), Options(model=MODELS[target], now=number, seed=str(number))
+        )
         try:
             made.append(elements(target, exchange.request(body).json()))
         except Malformed:
@@ -190,7 +192,7 @@ def test_in_the_middle_of_a_round(source: str, target: str, rounds: list[list[Tu
         if source == "generated":
             made.append(elements(target, written(source, target, request)))
             continue
-        exchange = Exchange(room(source), room(target), Options(model=MODELS[target]))
+        exchange = Exchange(find_codec(source), find_codec(target), Options(model=MODELS[target]))
         made.append(elements(target, exchange.request(written("generated", source, request)).json()))
     shorter, longer = made
     assert longer[0] == shorter[0]

@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from toolwire.events import (
+from toolwire.core.events import (
     ArgumentsDelta,
-    Checker,
     ChoiceEnd,
     Event,
     PartEnd,
@@ -24,16 +23,17 @@ from toolwire.events import (
     ResponseFailed,
     ResponseStart,
     SealDelta,
+    StreamChecker,
     TextDelta,
     UsageUpdate,
 )
-from toolwire.exchange import Exchange
-from toolwire.fold import fold, unfold
-from toolwire.ir import Call, Choice, Failure, Finish, Part, Reasoning, Response, Result, Seal, Text, Tool, Usage
-from toolwire.options import Options
-from toolwire.protocols import room
-from toolwire.rounds import PAUSE, Rounds
-from toolwire.wire import decode, encode
+from toolwire.core.fold import fold, unfold
+from toolwire.core.ir import Call, Choice, Failure, Finish, Part, Reasoning, Response, Result, Seal, Text, Tool, Usage
+from toolwire.core.json_values import decode, encode
+from toolwire.protocols import find_codec
+from toolwire.translation.exchange import Exchange
+from toolwire.translation.options import Options
+from toolwire.translation.tool_rounds import PAUSE, Rounds
 
 TAKEN = {"hidden", "other"}
 
@@ -116,13 +116,13 @@ def play(
     for row in events:
         row = list(row)
         for cut in cuts:
-            out += taking.through(row[:cut])
+            out += taking.join_events(row[:cut])
             row = row[cut:]
-        out += taking.through(row)
-        if not taking.paused:
+        out += taking.join_events(row)
+        if not taking.is_paused:
             break
-        ran = [Result(call.id, (Text(f"did {call.name}"),)) for call in taking.to_run()]
-        taking.resumed(taking.answered(ran))
+        ran = [Result(call.id, (Text(f"did {call.name}"),)) for call in taking.calls_to_run()]
+        taking.resume(taking.complete_results(ran))
     return taking, out
 
 
@@ -144,8 +144,8 @@ def test_one_answer(data: st.DataObject, said: list[list[Part]], cuts: list[int]
     streams = [shuffled(parts, 10 + number, data.draw) for number, parts in enumerate(said)]
     wholes = [list(unfold(whole(parts, 10 + number))) for number, parts in enumerate(said)]
     taking, out = play(said, streams, cuts)
-    checker = Checker()
-    assert [fault for event in out if (fault := checker.check(event)) is not None] == []
+    checker = StreamChecker()
+    assert [fault for event in out if (fault := checker.check_event(event)) is not None] == []
     goes_on = [
         all(is_taken(part) for part in parts if isinstance(part, Call)) and any(map(is_taken, parts)) for parts in said
     ]
@@ -157,7 +157,7 @@ def test_one_answer(data: st.DataObject, said: list[list[Part]], cuts: list[int]
     assert told_of(got) == told_of(expected)
     assert shown.usage is not None
     assert shown.usage.input == sum(10 + number for number in range(played))
-    ids = [part.id for part in got if isinstance(part, Call)] + [call.id for call in taking.hidden]
+    ids = [part.id for part in got if isinstance(part, Call)] + [call.id for call in taking.hidden_calls]
     assert "" not in ids
     assert len(set(ids)) == len(ids)
     _, again = play(said, wholes, ())
@@ -170,15 +170,15 @@ def test_one_answer(data: st.DataObject, said: list[list[Part]], cuts: list[int]
 def test_every_call_has_its_result(data: st.DataObject, said: list[list[Part]]) -> None:
     """What the model is asked next tells all that it said, and one result for each call, in their order."""
     taking, _ = play(said, [shuffled(parts, 1, data.draw) for parts in said], ())
-    for one in taking.done:
+    for one in taking.finished_rounds:
         asked = [part.id for part in one.parts if isinstance(part, Call)]
         assert sorted(asked) == sorted(result.id for result in one.results)
     turns = taking.turns()
-    assert sum(turn.role == "assistant" for turn in turns) >= len(taking.done)
+    assert sum(turn.role == "assistant" for turn in turns) >= len(taking.finished_rounds)
 
 
 def test_a_pause_goes_on_in_the_same_turn() -> None:
-    taking = Rounds(None, pauses=True)
+    taking = Rounds(None, provider_pauses=True)
     numbers = count()
     first = [
         ResponseStart("r"),
@@ -188,9 +188,9 @@ def test_a_pause_goes_on_in_the_same_turn() -> None:
         ChoiceEnd(Finish(PAUSE)),
         ResponseEnd(),
     ]
-    assert not any(isinstance(event, (ChoiceEnd, ResponseEnd)) for event in taking.through(first))
-    assert taking.paused
-    taking.resumed()
+    assert not any(isinstance(event, (ChoiceEnd, ResponseEnd)) for event in taking.join_events(first))
+    assert taking.is_paused
+    taking.resume()
     second = [
         ResponseStart("r2"),
         PartStart(0, Text("")),
@@ -199,7 +199,7 @@ def test_a_pause_goes_on_in_the_same_turn() -> None:
         ChoiceEnd(Finish("stop")),
         ResponseEnd(),
     ]
-    out = taking.through(second)
+    out = taking.join_events(second)
     assert [event.index for event in out if isinstance(event, PartStart)] == [next(numbers) + 1]
     assert [part.text for part in taking.parts if isinstance(part, Text)] == ["One, ", "two."]
     assert len(taking.turns()) == 1
@@ -212,19 +212,19 @@ def test_a_failure_ends_it() -> None:
         ResponseStart("r"),
         *(e for e in unfold(whole([Call("c", "hidden", "{}")], 1)) if hasattr(e, "index")),
     ]
-    taking.through([*events, ChoiceEnd(Finish("calls"))])
-    assert taking.paused
-    taking.through([ResponseFailed(Failure("upstream", "cut"))])
-    assert not taking.paused
+    taking.join_events([*events, ChoiceEnd(Finish("calls"))])
+    assert taking.is_paused
+    taking.join_events([ResponseFailed(Failure("upstream", "cut"))])
+    assert not taking.is_paused
 
 
 @given(st.data(), rounds)
 @settings(max_examples=100, deadline=None)
 def test_without_seals(data: st.DataObject, said: list[list[Part]]) -> None:
-    taking = Rounds(Takes(), sealed=False)
+    taking = Rounds(Takes(), keep_seals=False)
     out: list[Event] = []
     for parts in said[:1]:
-        out += taking.through(shuffled(parts, 1, data.draw))
+        out += taking.join_events(shuffled(parts, 1, data.draw))
     assert not any(isinstance(event, SealDelta) for event in out)
     seals = [part.seal for part in said[0] if isinstance(part, Reasoning) and part.seal is not None]
     assert [part.seal for part in taking.parts if isinstance(part, Reasoning) and part.seal is not None] == seals
@@ -233,18 +233,18 @@ def test_without_seals(data: st.DataObject, said: list[list[Part]]) -> None:
 @pytest.mark.parametrize("client", ["openai-chat", "anthropic", "gemini"])
 def test_a_stream_that_nobody_asked_for_is_heard_as_a_whole_answer(client: str) -> None:
     """Some servers always stream: a call that is not the client's must not reach it for that."""
-    provider = room("openai-chat")
+    provider = find_codec("openai-chat")
     called = {"index": 0, "id": "call_a1B2c3D4", "function": {"name": "files__read", "arguments": "{}"}}
     chunks = [{"delta": {"role": "assistant", "tool_calls": [called]}}, {"delta": {}, "finish_reason": "tool_calls"}]
     frames = [{"id": "c", "model": "m", "choices": [{"index": 0, **chunk}]} for chunk in chunks]
     stream = b"".join(b"data: " + encode(frame) + b"\n\n" for frame in frames) + b"data: [DONE]\n\n"
-    exchange = Exchange(room(client), provider, Options(model="m", tools=(Tool("files__read", "Reads."),)))
+    exchange = Exchange(find_codec(client), provider, Options(model="m", tools=(Tool("files__read", "Reads."),)))
     exchange.request(MINIMAL[client])
-    heard = exchange.hears(stream, streamed=True)
+    heard = exchange.add_round(stream, is_stream=True)
     assert heard is not None
-    assert heard.paused
-    assert [call.name for call in heard.to_run()] == ["files__read"]
-    asked = decode(exchange.go_on(heard, heard.answered([Result("", (Text("found"),))])))
+    assert heard.is_paused
+    assert [call.name for call in heard.calls_to_run()] == ["files__read"]
+    asked = decode(exchange.next_request(heard, heard.complete_results([Result("", (Text("found"),))])))
     assert asked["messages"][-1] == {"role": "tool", "tool_call_id": "call_a1B2c3D4", "content": "found"}
 
 

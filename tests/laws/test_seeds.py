@@ -18,7 +18,7 @@ stream.close()
 print([loss.what for loss in stream.losses])
 """
 TEXT = f"""
-from toolwire.loss import Ledger
+from toolwire.core.losses import Ledger
 from toolwire.protocols.openai_chat.details.quirks import plain_text_content
 ledger = Ledger("anthropic", "openai-chat")
 part = {{"type": "text", "text": "a", {KEYS}}}

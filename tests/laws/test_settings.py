@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from toolwire.exchange import Exchange
-from toolwire.options import Options
-from toolwire.protocols import ROOMS
+from toolwire.protocols import CODECS
+from toolwire.translation.exchange import Exchange
+from toolwire.translation.options import Options
 
 KEEPING = ("openai-responses", "openai-chat")
 """Protocols that can keep an answer, and are told whether to."""
-OTHERS = sorted(set(ROOMS) - set(KEEPING) - {"unified"})
+OTHERS = sorted(set(CODECS) - set(KEEPING) - {"unified"})
 
 
 @pytest.mark.parametrize("target", OTHERS)
 @pytest.mark.parametrize(("store", "lost"), [(b"false", []), (b"true", ["/store"])])
 def test_who_keeps_nothing_does_as_it_was_told(target: str, store: bytes, lost: list[str]) -> None:
     body = b'{"model": "m", "input": "Hi.", "store": %b}' % store
-    said = Exchange(ROOMS["openai-responses"], ROOMS[target], Options(model="m")).request(body)
+    said = Exchange(CODECS["openai-responses"], CODECS[target], Options(model="m")).request(body)
     assert [loss.path for loss in said.ledger.losses if "store" in loss.what] == lost

@@ -16,25 +16,24 @@ from msgspec.structs import replace
 
 from material import NAMES, PAIRS, SAMPLES, corpus, needs_corpus, sample_streams
 from toolwire import Stream
-from toolwire.events import (
+from toolwire.core.events import (
     ArgumentsDelta,
-    Carried,
-    Checker,
     ChoiceEnd,
     CitationDelta,
     Event,
+    OpaqueEvent,
     PartEnd,
     PartStart,
     ResponseEnd,
     ResponseFailed,
     ResponseStart,
     SealDelta,
+    StreamChecker,
     TextDelta,
     UsageUpdate,
 )
-from toolwire.exchange import Exchange
-from toolwire.fold import fold, unfold
-from toolwire.ir import (
+from toolwire.core.fold import fold, unfold
+from toolwire.core.ir import (
     Call,
     Choice,
     Citation,
@@ -48,11 +47,12 @@ from toolwire.ir import (
     Seal,
     Text,
     Usage,
-    forget,
+    strip_origins,
 )
-from toolwire.options import Options
-from toolwire.protocols import room
-from toolwire.wire import object_or_none
+from toolwire.core.json_values import decode_object_or_none
+from toolwire.protocols import find_codec
+from toolwire.translation.exchange import Exchange
+from toolwire.translation.options import Options
 
 FOLDERS = {
     "openai_chat": "openai-chat",
@@ -73,7 +73,7 @@ ids = [f"{path.parent.name}/{path.stem}" for _, path in ALL]
 
 
 def events_of(protocol: str, data: bytes, size: int = 0) -> list[Event]:
-    reader = room(protocol).stream_reader()
+    reader = find_codec(protocol).make_stream_reader()
     pieces = [data[at : at + size] for at in range(0, len(data), size)] if size else [data]
     return [event for piece in pieces for event in reader.feed(piece)] + reader.close()
 
@@ -96,11 +96,11 @@ def failed(target: str, out: bytes) -> bool:
 def test_readers_keep_the_grammar_and_do_not_mind_how_bytes_are_cut(protocol: str, path: Path) -> None:
     data = path.read_bytes()
     events = events_of(protocol, data)
-    checker = Checker()
-    assert [fault for event in events if (fault := checker.check(event))] == []
+    checker = StreamChecker()
+    assert [fault for event in events if (fault := checker.check_event(event))] == []
     assert isinstance(events[-1], (ResponseEnd, ResponseFailed)) or checker.state == "done"
     for size in (1, 2, 7):
-        assert forget(tuple(events_of(protocol, data, size))) == forget(tuple(events))
+        assert strip_origins(tuple(events_of(protocol, data, size))) == strip_origins(tuple(events))
 
 
 @pytest.mark.parametrize("target", NAMES)
@@ -112,7 +112,9 @@ def test_every_sample_comes_out_in_every_protocol(protocol: str, path: Path, tar
     calls = [
         part for choice in fold(events_of(protocol, data)).choices for part in choice.parts if isinstance(part, Call)
     ]
-    cut = target == "unified" and any(object_or_none(call.arguments) is None for call in calls if call.kind != "custom")
+    cut = target == "unified" and any(
+        decode_object_or_none(call.arguments) is None for call in calls if call.kind != "custom"
+    )
     assert failed(target, out) == (failed(protocol, data) or cut)
     assert (stream.failure is not None) == failed(protocol, data)
 
@@ -134,9 +136,9 @@ def test_a_stream_comes_back_as_it_was_in_its_own_protocol(protocol: str, path: 
     out, _ = through(protocol, protocol, data)
 
     def frames(raw: bytes) -> list[object]:
-        from toolwire.sse import Splitter
+        from toolwire.core.sse import SseSplitter
 
-        splitter = Splitter()
+        splitter = SseSplitter()
         found = [*splitter.feed(raw), *splitter.close()]
         return [(frame.event, json.loads(frame.data) if frame.data[:1] == b"{" else frame.data) for frame in found]
 
@@ -149,16 +151,16 @@ def test_a_stream_comes_back_as_it_was_in_its_own_protocol(protocol: str, path: 
 @pytest.mark.parametrize(("protocol", "path"), ALL, ids=ids)
 def test_what_is_written_from_meaning_alone_means_the_same(protocol: str, path: Path) -> None:
     """Law 2 for streams: without its frames, a stream is written anew and read again."""
-    place = room(protocol)
-    response = forget(fold(events_of(protocol, path.read_bytes())))
+    place = find_codec(protocol)
+    response = strip_origins(fold(events_of(protocol, path.read_bytes())))
     if response.failure is not None:
         return
-    from toolwire.loss import Ledger
-    from toolwire.room import Context
+    from toolwire.core.codec import WriteContext
+    from toolwire.core.losses import Ledger
 
-    writer = place.stream_writer(Ledger(protocol, protocol), Context())
+    writer = place.make_stream_writer(Ledger(protocol, protocol), WriteContext())
     out = b"".join(writer.write(event) for event in unfold(response)) + writer.close()
-    again = forget(fold(events_of(protocol, out)))
+    again = strip_origins(fold(events_of(protocol, out)))
     if path.stem == "legacy_function_call":  # without the client's request nobody knows that it was a legacy one
         again = Response(choices=(Choice(0, (replace(again.choices[0].parts[0], id=""),), again.choices[0].finish),))
     assert [choice.parts for choice in again.choices] == [choice.parts for choice in response.choices]
@@ -265,7 +267,7 @@ def any_event(chance: random.Random, parts: list[PartStart]) -> Event:
 def test_what_goes_the_short_way_comes_out_as_if_it_were_looked_at(source: str, target: str) -> None:
     """A delta like the one before goes straight to the writer; something in between has every one looked at."""
     chance = random.Random(f"{source} {target}")
-    between = Carried("ping", Origin(source, None, {}), quiet=True)
+    between = OpaqueEvent("ping", Origin(source, None, {}), is_ignorable=True)
     for _ in range(100):
         parts = [PartStart(index, chance.choice(PARTS)) for index in range(chance.randrange(1, 4))]
         events = [ResponseStart("id", "model"), *parts, *(any_event(chance, parts) for _ in range(30))]
@@ -273,9 +275,16 @@ def test_what_goes_the_short_way_comes_out_as_if_it_were_looked_at(source: str, 
             events += [*(PartEnd(part.index) for part in parts), ChoiceEnd(Finish("stop")), ResponseEnd()]
         found = []
         for script in (events, [one for event in events for one in (event, between)]):
-            provider = replace(room(source), stream_reader=lambda script=script: Scripted(script))
-            stream = Exchange(room(target), provider, Options(keeps=True)).stream()
+            provider = replace(find_codec(source), make_stream_reader=lambda script=script: Scripted(script))
+            stream = Exchange(find_codec(target), provider, Options(has_memory=True)).stream()
             out = b"".join(stream.feed(b"") for _ in script) + stream.close()
-            told = (stream.losses, stream.failure, stream.usage, stream.finishes, stream.called, stream.kept)
+            told = (
+                stream.losses,
+                stream.failure,
+                stream.usage,
+                stream.finishes,
+                stream.has_complete_call,
+                stream.memory_records,
+            )
             found.append((out, told))
         assert found[0] == found[1]

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from toolwire.events import ArgumentsDelta
-from toolwire.exchange import Exchange
-from toolwire.fold import fold, unfold
-from toolwire.ir import Call, Choice, Finish, Request, Response, Text, Tool, Turn
-from toolwire.loss import Ledger
-from toolwire.options import Options
-from toolwire.policy.back import Refused, Undo, Undone
+from toolwire.core.codec import WriteContext
+from toolwire.core.events import ArgumentsDelta
+from toolwire.core.fold import fold, unfold
+from toolwire.core.ir import Call, Choice, Finish, Request, Response, Text, Tool, Turn
+from toolwire.core.json_values import encode, expect_object
+from toolwire.core.losses import Ledger
 from toolwire.policy.rules import Reshape, Rule
-from toolwire.protocols import ROOMS, room
-from toolwire.room import Context
-from toolwire.wire import as_object, encode
+from toolwire.policy.undo import PolicyUndo, RefusedCall, ToolUndo
+from toolwire.protocols import CODECS, find_codec
+from toolwire.translation.exchange import Exchange
+from toolwire.translation.options import Options
 
 SCHEMA = {
     "type": "object",
@@ -29,8 +29,10 @@ SCHEMA = {
 # --- one call ---------------------------------------------------------------------------------------------------------
 
 
-def undo(validate: str) -> Undo:
-    return Undo({("", "sh"): Undone("shell", None, SCHEMA, validate, "the rule `r`")}, {("", "gone"): "It is gone."})
+def undo(validate: str) -> PolicyUndo:
+    return PolicyUndo(
+        {("", "sh"): ToolUndo("shell", None, SCHEMA, validate, "the rule `r`")}, {("", "gone"): "It is gone."}
+    )
 
 
 @pytest.mark.parametrize(
@@ -50,7 +52,7 @@ def test_arguments_are_held_to_what_the_client_declared(
     validate: str, arguments: str, fixed: str | None, wrong: str
 ) -> None:
     ledger = Ledger("", "")
-    found = undo(validate).back(Call("c", "sh", arguments), ledger)
+    found = undo(validate).restore_call(Call("c", "sh", arguments), ledger)
     if not wrong:
         assert found == Call("c", "shell", fixed or "")
         assert ledger.codes == (("policy-arguments-fixed",) if fixed != arguments else ())
@@ -64,19 +66,19 @@ def test_arguments_are_held_to_what_the_client_declared(
     if validate == "report":
         assert found == Call("c", "shell", arguments)
     else:
-        assert isinstance(found, Refused)
-        assert wrong in found.why
+        assert isinstance(found, RefusedCall)
+        assert wrong in found.reason
         assert found.fatal == (validate == "refuse")
 
 
 def test_a_call_that_was_cut_off_is_not_judged() -> None:
-    found = undo("retry").back(Call("c", "sh", '{"comm'), Ledger("", ""), cut=True)
+    found = undo("retry").restore_call(Call("c", "sh", '{"comm'), Ledger("", ""), incomplete=True)
     assert found == Call("c", "shell", '{"comm')
 
 
 def test_a_call_of_what_was_taken_away_does_not_reach_the_client() -> None:
-    found = undo("off").back(Call("c", "gone", "{}"), Ledger("", ""))
-    assert found == Refused(Call("c", "gone", "{}"), "It is gone.")
+    found = undo("off").restore_call(Call("c", "gone", "{}"), Ledger("", ""))
+    assert found == RefusedCall(Call("c", "gone", "{}"), "It is gone.")
 
 
 # --- whole exchanges --------------------------------------------------------------------------------------------------
@@ -86,7 +88,7 @@ RULES = (
         name="sh",
         tool=("shell",),
         rename="run",
-        reshape={"command": Reshape(way="shell-text", to="line")},
+        reshape={"command": Reshape(conversion="shell-text", to="line")},
     ),
     Rule(name="gone", tool=("patch",), drop=True, guidance="Use {shell}."),
     Rule(name="plain", tool=("look",), rename="see"),
@@ -96,17 +98,17 @@ TOOLS = (
     Tool("patch", "Changes.", {"type": "object", "properties": {}}),
     Tool("look", "Looks.", {"type": "object", "properties": {"at": {"type": "string"}}}),
 )
-PAIRS = [(client, provider) for client in ROOMS for provider in ROOMS]
+PAIRS = [(client, provider) for client in CODECS for provider in CODECS]
 
 
 def asked(client: str, provider: str, rules: tuple[Rule, ...] = RULES) -> Exchange:
-    exchange = Exchange(room(client), room(provider), Options(policy=rules, model="m", seed="s"))
+    exchange = Exchange(find_codec(client), find_codec(provider), Options(policy=rules, model="m", seed="s"))
     request = Request("m", turns=(Turn("user", (Text("Hello"),)),), tools=TOOLS)
-    exchange.request(encode(room(client).write_request(request, Ledger(client, client))))
+    exchange.request(encode(find_codec(client).write_request(request, Ledger(client, client))))
     return exchange
 
 
-CONTEXT = Context(now=1, seed="s")
+CONTEXT = WriteContext(now=1, seed="s")
 
 
 def answer(*calls: Call) -> Response:
@@ -114,12 +116,12 @@ def answer(*calls: Call) -> Response:
 
 
 def says(provider: str, *calls: Call) -> bytes:
-    return encode(room(provider).write_response(answer(*calls), Ledger(provider, provider), CONTEXT))
+    return encode(find_codec(provider).write_response(answer(*calls), Ledger(provider, provider), CONTEXT))
 
 
 def frames(provider: str, *calls: Call) -> list[bytes]:
     """The same as a stream, its arguments in pieces."""
-    writer = room(provider).stream_writer(Ledger(provider, provider), CONTEXT)
+    writer = find_codec(provider).make_stream_writer(Ledger(provider, provider), CONTEXT)
     out: list[bytes] = []
     for event in unfold(answer(*calls)):
         if isinstance(event, ArgumentsDelta):
@@ -131,7 +133,7 @@ def frames(provider: str, *calls: Call) -> list[bytes]:
 
 
 def heard(client: str, data: bytes) -> Response:
-    reader = room(client).stream_reader()
+    reader = find_codec(client).make_stream_reader()
     return fold([*reader.feed(data), *reader.close()])
 
 
@@ -151,7 +153,7 @@ MEANT = [("shell", {"command": ["bash", "-lc", "ls -l"], "lines": 3}), ("look", 
 @pytest.mark.parametrize(("client", "provider"), PAIRS)
 def test_a_whole_answer_comes_back_in_the_clients_names_and_shapes(client: str, provider: str) -> None:
     translation = asked(client, provider).response(says(provider, *MADE))
-    response = room(client).read_response(as_object(translation.json(), None))
+    response = find_codec(client).read_response(expect_object(translation.json(), None))
     assert calls_of(response) == MEANT
     assert response.choices[0].finish is not None
     assert response.choices[0].finish.kind in ("calls", "stop")
@@ -168,7 +170,7 @@ def test_a_stream_comes_back_in_the_clients_names_and_shapes(client: str, provid
 @pytest.mark.parametrize(("client", "provider"), PAIRS)
 def test_a_dropped_tool_that_is_called_anyway_does_not_reach_the_client(client: str, provider: str) -> None:
     translation = asked(client, provider).response(says(provider, Call("c1", "patch", "{}")))
-    response = room(client).read_response(as_object(translation.json(), None))
+    response = find_codec(client).read_response(expect_object(translation.json(), None))
     assert calls_of(response) == []
     assert response.choices[0].finish is not None
     assert response.choices[0].finish.kind == "stop"
@@ -179,9 +181,9 @@ def test_a_dropped_tool_that_is_called_anyway_does_not_reach_the_client(client: 
 def test_a_stream_that_calls_a_dropped_tool_waits_until_the_model_was_told(client: str, provider: str) -> None:
     stream = asked(client, provider).stream()
     data = b"".join(map(stream.feed, frames(provider, Call("c1", "patch", "{}")))) + stream.close()
-    assert stream.paused
+    assert stream.is_paused
     assert stream.rounds is not None
-    assert [one.why for one in stream.rounds.taken] == ["The tool `patch` is not available. Use run."]
+    assert [one.refusal for one in stream.rounds.intercepted] == ["The tool `patch` is not available. Use run."]
     assert calls_of(heard(client, data)) == []
 
 
@@ -211,7 +213,7 @@ def test_an_answer_with_bad_arguments_is_refused_in_the_clients_shape(client: st
     translation = asked(client, provider, REFUSING).response(says(provider, BAD))
     assert translation.status == 502
     assert translation.failure is not None
-    failure = room(client).read_error(translation.json(), 502, {})
+    failure = find_codec(client).read_error(translation.json(), 502, {})
     assert "the model's call of `shell` was refused" in failure.message
     stream = asked(client, provider, REFUSING).stream()
     data = b"".join(map(stream.feed, frames(provider, BAD))) + stream.close()
@@ -219,12 +221,12 @@ def test_an_answer_with_bad_arguments_is_refused_in_the_clients_shape(client: st
     assert heard(client, data).failure is not None
 
 
-@pytest.mark.parametrize("client", ROOMS)
+@pytest.mark.parametrize("client", CODECS)
 def test_whole_numbers_are_put_right_in_streams_and_whole_answers(client: str) -> None:
     rules = (Rule(tool=("shell",), validate="report"),)
     call = Call("c1", "shell", '{"command":["ls"],"lines":2.0}')
     exchange = asked(client, "openai-chat", rules)
-    whole = room(client).read_response(as_object(exchange.response(says("openai-chat", call)).json(), None))
+    whole = find_codec(client).read_response(expect_object(exchange.response(says("openai-chat", call)).json(), None))
     stream = exchange.stream()
     data = b"".join(map(stream.feed, frames("openai-chat", call))) + stream.close()
     for response in (whole, heard(client, data)):
@@ -233,9 +235,9 @@ def test_whole_numbers_are_put_right_in_streams_and_whole_answers(client: str) -
         assert json.loads(part.arguments) == {"command": ["ls"], "lines": 2}
 
 
-@pytest.mark.parametrize("protocol", ROOMS)
+@pytest.mark.parametrize("protocol", CODECS)
 def test_rules_that_say_nothing_here_leave_the_same_protocol_as_it_is(protocol: str) -> None:
     exchange = asked(protocol, protocol, (Rule(tool=("telegraph",), drop=True),))
-    assert not exchange.undoes
+    assert not exchange.has_policy_undo
     body = says(protocol, Call("c1", "look", "{}"))
     assert exchange.response(body).body == body

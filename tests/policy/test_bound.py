@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 
-from toolwire.envelopes import Entry, envelope
-from toolwire.exchange import Exchange
-from toolwire.ir import Call, Reasoning, Request, Seal, Text, Tool, Turn
-from toolwire.loss import Ledger
-from toolwire.options import Options
-from toolwire.policy.match import Policy, mark_of
-from toolwire.policy.out import applied
-from toolwire.policy.rules import Reshape, Rule, Subject
-from toolwire.protocols import room
-from toolwire.seals import made_by
+from toolwire.core.envelopes import EnvelopeEntry, write_envelope
+from toolwire.core.ir import Call, Reasoning, Request, Seal, Text, Tool, Turn
+from toolwire.core.losses import Ledger
+from toolwire.policy.apply_rules import apply_rules
+from toolwire.policy.rules import Policy, Reshape, Rule, RuleSubject, rules_digest
+from toolwire.protocols import find_codec
+from toolwire.translation.exchange import Exchange
+from toolwire.translation.options import Options
+from toolwire.translation.seals import is_made_by
 
 RENAME = Rule(name="r", tool=("f",), rename="g")
 MAKER = "telex/acme/12345678~abcdef01"
@@ -33,8 +32,8 @@ MAKER = "telex/acme/12345678~abcdef01"
     ],
 )
 def test_what_the_model_does_not_see_leaves_no_mark(rule: Rule) -> None:
-    assert mark_of((rule,)) == ""
-    assert mark_of((RENAME, rule)) == mark_of((RENAME,)) != ""
+    assert rules_digest((rule,)) == ""
+    assert rules_digest((RENAME, rule)) == rules_digest((RENAME,)) != ""
 
 
 @pytest.mark.parametrize(
@@ -44,24 +43,24 @@ def test_what_the_model_does_not_see_leaves_no_mark(rule: Rule) -> None:
         Rule(tool=("e",), rename="g"),
         Rule(tool=("f",), rename="g", description="Other."),
         Rule(tool=("f",), drop=True),
-        Rule(tool=("f",), reshape={"a": Reshape(way="csv")}),
+        Rule(tool=("f",), reshape={"a": Reshape(conversion="csv")}),
         Rule(tool=("f",), schema={"type": "object"}),
         Rule(max_tools=2),
         Rule(strict=True),
     ],
 )
 def test_what_it_sees_leaves_another(rule: Rule) -> None:
-    assert mark_of((rule,)) not in ("", mark_of((RENAME,)))
-    assert mark_of((RENAME, rule)) != mark_of((RENAME,))
+    assert rules_digest((rule,)) not in ("", rules_digest((RENAME,)))
+    assert rules_digest((RENAME, rule)) != rules_digest((RENAME,))
 
 
 def test_the_mark_is_of_the_rules_in_force() -> None:
     policy = Policy(
         [Rule(model=("a",), tool=("f",), rename="g", name="one"), Rule(model=("b",), tool=("f",), rename="g")]
     )
-    marks = [policy.mark(Subject(model=model)) for model in "abc"]
-    assert marks == [mark_of((RENAME,)), mark_of((RENAME,)), ""]  # neither names nor whom they are for matter
-    assert Policy(()).mark(Subject(model="a")) == ""
+    marks = [policy.active_digest(RuleSubject(model=model)) for model in "abc"]
+    assert marks == [rules_digest((RENAME,)), rules_digest((RENAME,)), ""]  # neither names nor whom they are for matter
+    assert Policy(()).active_digest(RuleSubject(model="a")) == ""
 
 
 SEALED = [
@@ -73,14 +72,14 @@ SEALED = [
 
 def turned(*rules: Rule, parts: Any = SEALED, tool: str = "f") -> tuple[Any, ...]:
     request = Request("m", turns=(Turn("assistant", tuple(parts)),), tools=(Tool(tool, "", {"type": "object"}),))
-    return applied(request, rules, Ledger("telex", "telex"))[0].turns[0].parts
+    return apply_rules(request, rules, Ledger("telex", "telex"))[0].turns[0].parts
 
 
 def test_seals_that_name_no_maker_were_made_without_rules() -> None:
     parts = turned(RENAME)
     assert [part.seal.value for part in parts] == ["s1", "s2", "s3"]
-    assert not any(made_by(part.seal, MAKER) for part in parts)
-    assert all(made_by(part.seal, "telex") for part in parts)
+    assert not any(is_made_by(part.seal, MAKER) for part in parts)
+    assert all(is_made_by(part.seal, "telex") for part in parts)
 
 
 def test_where_a_rule_does_nothing_they_are_whose_they_were() -> None:
@@ -93,7 +92,7 @@ def test_where_a_rule_does_nothing_they_are_whose_they_were() -> None:
     [
         Seal(MAKER, "s"),
         Seal("morse@telex", "s"),
-        Seal("telex", envelope([Entry("next", MAKER, "s")])),
+        Seal("telex", write_envelope([EnvelopeEntry("next", MAKER, "s")])),
         Seal("telex", ""),
     ],
 )
@@ -104,7 +103,7 @@ def test_seals_of_known_makers_stay_theirs(seal: Seal) -> None:
 
 def test_without_a_gateway_clients_carry_their_seals_themselves() -> None:
     """Nobody puts them into envelopes then, so they are believed."""
-    place = room("anthropic")
+    place = find_codec("anthropic")
     body = {
         "model": "claude-opus-5-5",
         "max_tokens": 100,

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from material import CORPUS, needs_corpus
-from toolwire.gateway.agents import agents
-from toolwire.gateway.settings.catalogue import Entry, Known, catalogue
+from toolwire.gateway.config.catalogue import AgentTool, CatalogueTool, load_catalogue
+from toolwire.gateway.pipeline.headers import load_agents
 
-TOOLS = catalogue().tools
+TOOLS = load_catalogue().tools
 ROWS = [(name, row) for name, entry in TOOLS.items() for row in entry.known]
 SOURCES = {"opencode": "opencode", "gemini": "gemini-cli"}
 """Agents whose own schemas the corpus has, and how it names where they are from."""
@@ -25,11 +25,11 @@ SOURCES = {"opencode": "opencode", "gemini": "gemini-cli"}
     ],
 )
 def test_what_the_seeds_name_is_there(name: str) -> None:
-    assert [*catalogue().named(name)]
+    assert [*load_catalogue().find_tools(name)]
 
 
 def test_the_search_of_one_agent_has_a_query_and_nothing_else() -> None:
-    [(name, entry)] = catalogue().named("google_web_search")
+    [(name, entry)] = load_catalogue().find_tools("google_web_search")
     [row] = [row for row in entry.known if row.name == "google_web_search"]
     assert name == "web_search"
     assert [(one.name, one.type, one.required) for one in row.parameters] == [("query", "string", True)]
@@ -43,13 +43,13 @@ def test_every_meaning_is_said_and_used(name: str) -> None:
     for row in entry.known:
         for one in row.parameters:
             assert one.meaning or one.means, f"{row.name}.{one.name} means nothing"
-    said = [entry.about, *(entry.said(one) for row in entry.known for one in row.parameters)]
+    said = [entry.about, *(entry.parameter_meaning(one) for row in entry.known for one in row.parameters)]
     assert all(text.endswith(".") and text[0].isupper() for text in said)
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=f"{row.agent}-{row.name}") for _, row in ROWS])
-def test_rows_are_whole(row: Known) -> None:
-    assert row.agent in catalogue().agents
+def test_rows_are_whole(row: AgentTool) -> None:
+    assert row.agent in load_catalogue().agents
     names = [one.name for one in row.parameters]
     assert len(names) == len(set(names))
     today = [one.meaning for one in row.parameters if one.meaning and not one.older]
@@ -59,7 +59,7 @@ def test_rows_are_whole(row: Known) -> None:
 
 
 def test_agents_are_called_as_rules_call_them() -> None:
-    assert set(catalogue().agents) <= set(agents())
+    assert set(load_catalogue().agents) <= set(load_agents())
 
 
 def test_an_agent_has_no_name_twice() -> None:
@@ -68,9 +68,9 @@ def test_an_agent_has_no_name_twice() -> None:
 
 
 def test_todays_name_comes_first() -> None:
-    entry: Entry = TOOLS["shell"]
-    assert [row.name for row in entry.by("codex")] == ["exec_command", "shell", "shell_command"]
-    assert [row.name for row in entry.by("nobody")] == []
+    entry: CatalogueTool = TOOLS["shell"]
+    assert [row.name for row in entry.tools_of("codex")] == ["exec_command", "shell", "shell_command"]
+    assert [row.name for row in entry.tools_of("nobody")] == []
 
 
 # --- against the agents ---------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from toolwire.schema.fits import faults, righted
-from toolwire.wire import decode, encode
+from toolwire.core.json_values import decode, encode
+from toolwire.schema.validate_value import fix_whole_numbers, value_problems
 
 NAMES = st.sampled_from(["a", "b", "c"])
 SCALARS = st.one_of(
@@ -57,7 +57,7 @@ SCHEMAS = st.recursive(st.booleans() | st.just({}), _objects, max_leaves=8)
 @given(VALUES, SCHEMAS)
 def test_the_verdict_is_that_of_another_validator(value: Any, schema: Any) -> None:
     value = decode(encode(value))
-    assert (not faults(value, schema)) == Draft202012Validator(schema).is_valid(value)
+    assert (not value_problems(value, schema)) == Draft202012Validator(schema).is_valid(value)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_the_verdict_is_that_of_another_validator(value: Any, schema: Any) -> No
     ],
 )
 def test_what_does_not_fit_is_said_with_its_place(value: Any, schema: Any, said: str) -> None:
-    assert "|".join(faults(value, schema)) == said
+    assert "|".join(value_problems(value, schema)) == said
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_what_does_not_fit_is_said_with_its_place(value: Any, schema: Any, said:
     ],
 )
 def test_whole_numbers_lose_their_fraction(text: str, schema: Any, fixed: Any) -> None:
-    made, changed = righted(decode(text), schema)
+    made, changed = fix_whole_numbers(decode(text), schema)
     assert changed
     assert encode(made) == encode(fixed)
 
@@ -113,7 +113,7 @@ def test_whole_numbers_lose_their_fraction(text: str, schema: Any, fixed: Any) -
 @pytest.mark.parametrize("text", ['{"n":2}', '{"n":2.5}', '{"n":"2.0"}', '{"m":2.0}', "[]", "2.0"])
 def test_all_else_stays_the_very_same(text: str) -> None:
     value = decode(text)
-    made, changed = righted(value, {"properties": {"n": {"type": "integer"}}})
+    made, changed = fix_whole_numbers(value, {"properties": {"n": {"type": "integer"}}})
     assert made is value
     assert not changed
 
@@ -121,5 +121,5 @@ def test_all_else_stays_the_very_same(text: str) -> None:
 @given(VALUES, SCHEMAS)
 def test_putting_numbers_right_never_makes_a_value_worse(value: Any, schema: Any) -> None:
     value = decode(encode(value))
-    if not faults(value, schema):
-        assert not faults(righted(value, schema)[0], schema)
+    if not value_problems(value, schema):
+        assert not value_problems(fix_whole_numbers(value, schema)[0], schema)

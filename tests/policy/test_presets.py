@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from toolwire.exchange import Exchange
-from toolwire.fold import fold
-from toolwire.gateway.settings.catalogue import Known, Parameter, catalogue, presets
-from toolwire.ir import Call, Request, Result, Role, Text, Tool, Turn
-from toolwire.loss import Ledger
-from toolwire.options import Options
-from toolwire.protocols import room
-from toolwire.wire import as_object, decode
+from toolwire.core.fold import fold
+from toolwire.core.ir import Call, Request, Result, Role, Text, Tool, Turn
+from toolwire.core.json_values import decode, expect_object
+from toolwire.core.losses import Ledger
+from toolwire.gateway.config.catalogue import AgentTool, Parameter, load_catalogue, preset_rules
+from toolwire.protocols import find_codec
+from toolwire.translation.exchange import Exchange
+from toolwire.translation.options import Options
 
 SPEAKS = {"codex": "openai-responses", "claude": "anthropic", "gemini": "gemini"}
 """What the agents speak. The model is asked in another protocol, so that all of it is written anew."""
@@ -24,12 +24,12 @@ MODEL = "openai-chat"
 
 
 def exchange(preset: str, client: str, provider: str = MODEL) -> Exchange:
-    return Exchange(room(client), room(provider), Options(policy=presets()[preset], model="m"))
+    return Exchange(find_codec(client), find_codec(provider), Options(policy=preset_rules()[preset], model="m"))
 
 
 def wire(client: str, request: Request) -> dict[str, Any]:
     """A request as a client would send it."""
-    return room(client).write_request(request, Ledger(client, client))
+    return find_codec(client).write_request(request, Ledger(client, client))
 
 
 def offered(body: dict[str, Any]) -> dict[str, Any]:
@@ -64,13 +64,13 @@ def chunks(name: str, arguments: str) -> Iterator[bytes]:
 
 def called(body: Any, client: str) -> Call:
     """The one call of an answer, read as the client would."""
-    [choice] = room(client).read_response(as_object(body, None)).choices
+    [choice] = find_codec(client).read_response(expect_object(body, None)).choices
     [call] = [part for part in choice.parts if isinstance(part, Call)]
     return call
 
 
 def streamed(data: bytes, client: str) -> Call:
-    reader = room(client).stream_reader()
+    reader = find_codec(client).make_stream_reader()
     [choice] = fold([*reader.feed(data), *reader.close()]).choices
     [call] = [part for part in choice.parts if isinstance(part, Call)]
     return call
@@ -110,8 +110,8 @@ def replayed(preset: str, client: str, tool: Tool, call: Call) -> tuple[str, Any
 class Case(NamedTuple):
     preset: str
     client: str
-    own: Known
-    seen: Known
+    own: AgentTool
+    seen: AgentTool
     parameters: tuple[Parameter, ...]
 
     @property
@@ -132,7 +132,7 @@ def typed(one: Parameter) -> dict[str, Any]:
     return {"type": one.type, **({"items": {"type": one.of}} if one.of else {})}
 
 
-def spellings(row: Known) -> Iterator[tuple[str, tuple[Parameter, ...]]]:
+def spellings(row: AgentTool) -> Iterator[tuple[str, tuple[Parameter, ...]]]:
     """The parameters of today, and those of older versions in the places of what replaced them."""
     today = tuple(one for one in row.parameters if not one.older)
     older = {one.meaning: one for one in row.parameters if one.older}
@@ -144,11 +144,11 @@ def spellings(row: Known) -> Iterator[tuple[str, tuple[Parameter, ...]]]:
 def cases() -> Iterator[Any]:
     for client, model in permutations(SPEAKS, 2):
         preset = f"{model}-tools-for-{client}"
-        mapped = {tool for rule in presets()[preset] for tool in rule.tool}
-        for name, entry in catalogue().tools.items():
-            for own in entry.by(client):
+        mapped = {tool for rule in preset_rules()[preset] for tool in rule.tool}
+        for name, entry in load_catalogue().tools.items():
+            for own in entry.tools_of(client):
                 if own.name in mapped:
-                    seen = entry.by(model)[0]
+                    seen = entry.tools_of(model)[0]
                     for when, parameters in spellings(own):
                         case = Case(preset, client, own, seen, parameters)
                         yield pytest.param(case, id=f"{preset}-{name}-{own.name}-{when}")
@@ -239,7 +239,9 @@ TOLD = [
     "told", [pytest.param(told, id=f"{told.preset}-{told.own}-{number}") for number, told in enumerate(TOLD)]
 )
 def test_calls_mean_the_same_on_both_sides(told: Told) -> None:
-    [row] = [row for entry in catalogue().tools.values() for row in entry.by(told.client) if row.name == told.own]
+    [row] = [
+        row for entry in load_catalogue().tools.values() for row in entry.tools_of(told.client) if row.name == told.own
+    ]
     parameters = dict(spellings(row))["older" if told.older else "today"]
     tool = Tool(told.own, "Does something.", declared(parameters))
     assert round_trip(told.preset, SPEAKS[told.client], tool, told.name, told.said) == told.got
@@ -372,7 +374,7 @@ def test_codex_on_claude_gets_its_calls() -> None:
 
 
 def test_without_the_preset_codex_keeps_its_tools_on_claude() -> None:
-    this = Exchange(room("openai-responses"), room("anthropic"), Options(model="m"))
+    this = Exchange(find_codec("openai-responses"), find_codec("anthropic"), Options(model="m"))
     body = this.request(codex("shell")).json()
     assert [tool["name"] for tool in body["tools"]] == ["apply_patch", "update_plan", "shell"]
     assert system_of(body) == SAID

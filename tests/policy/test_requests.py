@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.ir import (
+from toolwire.core.ir import (
     Call,
-    HostedTool,
+    ProviderTool,
     Request,
     Result,
     Settings,
@@ -23,12 +23,11 @@ from toolwire.ir import (
     Turn,
     plain_text,
 )
-from toolwire.loss import CODES, Ledger
-from toolwire.policy.back import Undo
-from toolwire.policy.match import in_force
-from toolwire.policy.out import applied
-from toolwire.policy.rules import Match, Reshape, Rule, Subject
-from toolwire.wire import Malformed, decode, encode_text
+from toolwire.core.json_values import Malformed, decode, encode_text
+from toolwire.core.losses import LOSS_CODES, Ledger
+from toolwire.policy.apply_rules import apply_rules
+from toolwire.policy.rules import Match, Reshape, Rule, RuleSubject, rules_in_force
+from toolwire.policy.undo import PolicyUndo
 
 ARGV = {"type": "array", "items": {"type": "string"}}
 SHELL = Tool(
@@ -43,26 +42,26 @@ SHELL = Tool(
 PATCH = Tool("apply_patch", "Changes files.", kind="custom")
 READ = Tool("read_file", "Reads.", {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]})
 SEARCH = Tool("search", "Looks.", {"type": "object"}, namespace="mcp__docs__")
-WEB = HostedTool("web_search")
+WEB = ProviderTool("web_search")
 ALL = (SHELL, PATCH, READ, SEARCH, WEB)
 HELLO = Turn("user", (Text("Hello"),))
 
 
-def done(*rules: Rule, **fields: Any) -> tuple[Request, Undo, list[str]]:
+def done(*rules: Rule, **fields: Any) -> tuple[Request, PolicyUndo, list[str]]:
     request = Request(**{"model": "m", "turns": (HELLO,), "tools": ALL, **fields})
     ledger = Ledger("telex", "morse")
-    made, undo = applied(request, rules, ledger)
-    assert {loss.code for loss in ledger.losses} <= CODES.keys()
+    made, undo = apply_rules(request, rules, ledger)
+    assert {loss.code for loss in ledger.losses} <= LOSS_CODES.keys()
     return made, undo, [loss.code for loss in ledger.losses]
 
 
 def names(request: Request) -> list[str]:
-    return [tool.name or tool.tool if isinstance(tool, HostedTool) else tool.name for tool in request.tools]  # type: ignore[union-attr]
+    return [tool.name or tool.tool if isinstance(tool, ProviderTool) else tool.name for tool in request.tools]  # type: ignore[union-attr]
 
 
 # --- which rules ------------------------------------------------------------------------------------------------------
 
-WHO = Subject("telex", "codex", "acme", "claude-9", "best", "codex_exec")
+WHO = RuleSubject("telex", "codex", "acme", "claude-9", "best", "codex_exec")
 
 
 @pytest.mark.parametrize(
@@ -83,16 +82,16 @@ WHO = Subject("telex", "codex", "acme", "claude-9", "best", "codex_exec")
     ],
 )
 def test_a_rule_holds_for_what_it_speaks_of(rule: Rule, holds: bool) -> None:
-    assert in_force((rule,), WHO) == ((rule,) if holds else ())
+    assert rules_in_force((rule,), WHO) == ((rule,) if holds else ())
 
 
 def test_nobody_known_is_no_name() -> None:
-    assert in_force((Rule(agent=("*",)),), Subject("telex")) == ()
+    assert rules_in_force((Rule(agent=("*",)),), RuleSubject("telex")) == ()
 
 
 def test_without_rules_nothing_is_touched() -> None:
     request = Request("m", tools=ALL, turns=(HELLO,))
-    made, undo = applied(request, (), Ledger("a", "b"))
+    made, undo = apply_rules(request, (), Ledger("a", "b"))
     assert made is request
     assert not undo
 
@@ -100,7 +99,7 @@ def test_without_rules_nothing_is_touched() -> None:
 def test_rules_that_speak_of_nothing_here_leave_the_request_as_it_is() -> None:
     request = Request("m", tools=ALL, turns=(HELLO,))
     ledger = Ledger("a", "b")
-    made, undo = applied(request, (Rule(tool=("telegraph",), drop=True, guidance="{tool}", clean=True),), ledger)
+    made, undo = apply_rules(request, (Rule(tool=("telegraph",), drop=True, guidance="{tool}", clean=True),), ledger)
     assert made is request
     assert not undo
     assert not ledger.codes
@@ -136,7 +135,7 @@ def test_what_was_called_before_stays_in_the_history() -> None:
     made, undo, codes = done(Rule(tool=("apply_patch",), drop=True), turns=turns)
     assert made.turns is turns
     assert codes == ["policy-dropped"]
-    assert undo.holds(Call("d", "apply_patch"))
+    assert undo.needs_whole_call(Call("d", "apply_patch"))
 
 
 def test_tools_that_come_in_the_middle_are_ruled_too() -> None:
@@ -148,7 +147,7 @@ def test_tools_that_come_in_the_middle_are_ruled_too() -> None:
     assert isinstance(added, ToolsAdded)
     assert [tool.name for tool in added.tools if isinstance(tool, Tool)] == ["sh"]
     assert made.turns[2].parts == ()
-    assert undo.named(Call("c", "sh")).name == "shell"
+    assert undo.restore_name(Call("c", "sh")).name == "shell"
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -167,8 +166,8 @@ def test_a_tool_is_renamed_everywhere() -> None:
     assert [part.name for turn in made.turns for part in turn.parts if isinstance(part, (Call, Result))] == [
         "my_shell"
     ] * 2
-    assert undo.named(Call("d", "my_shell")) == Call("d", "shell")
-    assert not undo.holds(Call("d", "my_shell"))
+    assert undo.restore_name(Call("d", "my_shell")) == Call("d", "shell")
+    assert not undo.needs_whole_call(Call("d", "my_shell"))
     assert set(codes) == {"policy-renamed", "policy-choice"}
 
 
@@ -199,7 +198,7 @@ def test_names_stay_apart_whatever_the_rules_say(declared: list[str], renames: d
     made, undo, _ = done(*rules, tools=tuple(Tool(name) for name in declared))
     shown = names(made)
     assert len(set(shown)) == len(shown)
-    assert [undo.named(Call("c", name)).name for name in shown] == declared
+    assert [undo.restore_name(Call("c", name)).name for name in shown] == declared
 
 
 # --- parameters -------------------------------------------------------------------------------------------------------
@@ -209,7 +208,7 @@ def test_parameters_are_renamed_and_reshaped_in_schema_and_history() -> None:
     rule = Rule(
         tool=("shell",),
         parameters={"timeout_ms": "timeout"},
-        reshape={"command": Reshape(way="shell-text", to="cmd")},
+        reshape={"command": Reshape(conversion="shell-text", to="cmd")},
     )
     turns = (HELLO, Turn("assistant", (Call("c", "shell", '{"command":["bash","-lc","ls | wc"],"timeout_ms":1.50}'),)))
     made, undo, codes = done(rule, turns=turns)
@@ -223,7 +222,7 @@ def test_parameters_are_renamed_and_reshaped_in_schema_and_history() -> None:
     [call] = made.turns[1].parts
     assert isinstance(call, Call)
     assert call.arguments == '{"cmd":"ls | wc","timeout":1.50}'
-    assert undo.back(call, Ledger("", "")) == turns[1].parts[0]
+    assert undo.restore_call(call, Ledger("", "")) == turns[1].parts[0]
     assert codes == ["policy-reshaped"]
 
 
@@ -251,10 +250,10 @@ def test_the_last_rule_counts_for_each_effect_by_itself() -> None:
 
 def test_a_schema_is_replaced_and_calls_still_find_back() -> None:
     schema = {"type": "object", "properties": {"line": {"type": "string"}}}
-    rule = Rule(tool=("shell",), schema=schema, reshape={"command": Reshape(way="shell-text", to="line")})
+    rule = Rule(tool=("shell",), schema=schema, reshape={"command": Reshape(conversion="shell-text", to="line")})
     made, undo, _ = done(rule)
     assert made.tools[0].parameters == schema  # type: ignore[union-attr]
-    back = undo.back(Call("c", "shell", '{"line":"ls"}'), Ledger("", ""))
+    back = undo.restore_call(Call("c", "shell", '{"line":"ls"}'), Ledger("", ""))
     assert back == Call("c", "shell", '{"command":["bash","-lc","ls"]}')
 
 
@@ -354,12 +353,12 @@ def unless_it_thinks(model: str, thinks: bool | None) -> bool:
 def test_a_demand_that_cannot_be_made_is_weakened_or_refused_as_the_rule_says() -> None:
     request = Request("m", tools=(SHELL,), choice=ToolChoice("required"))
     ledger = Ledger("", "")
-    made, _ = applied(request, (Rule(choice="weaken"),), ledger, never)
+    made, _ = apply_rules(request, (Rule(choice="weaken"),), ledger, never)
     assert made.choice == ToolChoice("auto")
     assert ledger.codes == ("policy-choice",)
     with pytest.raises(Malformed, match="cannot be made to call a tool; the rule `r` refuses"):
-        applied(request, (Rule(name="r", choice="refuse"),), Ledger("", ""), never)
-    kept, _ = applied(request, (Rule(choice="weaken"),), Ledger("", ""), lambda model, thinks: True)
+        apply_rules(request, (Rule(name="r", choice="refuse"),), Ledger("", ""), never)
+    kept, _ = apply_rules(request, (Rule(choice="weaken"),), Ledger("", ""), lambda model, thinks: True)
     assert kept is request
 
 
@@ -371,7 +370,7 @@ def test_a_demand_gives_way_to_thinking_where_both_cannot_be(thinking: Thinking 
     request = Request(
         "m", tools=(SHELL,), choice=ToolChoice("one", (ToolName("shell"),)), settings=Settings(thinking=thinking)
     )
-    made, _ = applied(request, (Rule(choice="weaken"),), Ledger("", ""), unless_it_thinks)
+    made, _ = apply_rules(request, (Rule(choice="weaken"),), Ledger("", ""), unless_it_thinks)
     assert made.choice is not None
     assert made.choice.mode == mode
 
@@ -484,7 +483,7 @@ def test_a_call_that_goes_out_and_comes_back_is_the_same(given_arguments: dict[s
         tool=("shell",),
         rename="Bash",
         parameters={"timeout_ms": "timeout"},
-        reshape={"command": Reshape(way="shell-text", to="cmd")},
+        reshape={"command": Reshape(conversion="shell-text", to="cmd")},
         validate="retry",
     )
     call = Call("c", "shell", encode_text(given_arguments))
@@ -493,4 +492,4 @@ def test_a_call_that_goes_out_and_comes_back_is_the_same(given_arguments: dict[s
     assert isinstance(out, Call)
     assert out.name == "Bash"
     assert decode(out.arguments)["cmd"] == given_arguments["command"][2]
-    assert undo.back(out, Ledger("", "")) == call
+    assert undo.restore_call(out, Ledger("", "")) == call

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.policy.effects import Shape
-from toolwire.policy.reshape import WAYS
+from toolwire.policy.effects import ParameterShape
+from toolwire.policy.reshape import CONVERSIONS
 
 LINE = (
     st.text(st.characters(codec="utf-8", exclude_characters="\n,"), min_size=1, max_size=8).map(str.strip).filter(bool)
@@ -37,15 +37,15 @@ ANYTHING = st.recursive(
 @given(data=st.data())
 def test_what_goes_out_comes_back(name: str, data: st.DataObject) -> None:
     value = data.draw(PLAIN[name])
-    assert WAYS[name].back(WAYS[name].out(value)) == value
+    assert CONVERSIONS[name].to_client(CONVERSIONS[name].to_model(value)) == value
 
 
 @given(value=ANYTHING)
 def test_nothing_that_a_model_writes_is_too_strange(value: Any) -> None:
-    for way in WAYS.values():
-        if not way.joins and not way.splits:
-            way.back(value)
-            way.out(value)
+    for way in CONVERSIONS.values():
+        if not way.joined_parameter and not way.split_parameter:
+            way.to_client(value)
+            way.to_model(value)
 
 
 @pytest.mark.parametrize(
@@ -58,10 +58,10 @@ def test_nothing_that_a_model_writes_is_too_strange(value: Any) -> None:
     ],
 )
 def test_an_argument_vector_becomes_what_a_shell_would_read(value: Any, made: Any) -> None:
-    assert WAYS["shell-text"].out(value) == made
+    assert CONVERSIONS["shell-text"].to_model(value) == made
 
 
 def test_a_model_that_uses_the_clients_own_name_is_understood() -> None:
-    shape = Shape({"command": "cmd"}, {"command": WAYS["shell-text"]}, ("secret",), {"cwd": "."})
-    assert shape.back({"command": ["ls"], "secret": 1, "more": 2}) == {"command": ["ls"], "more": 2, "cwd": "."}
-    assert shape.out({"command": ["ls"], "secret": 1, "cwd": "x"}) == {"cmd": "ls", "cwd": "x"}
+    shape = ParameterShape({"command": "cmd"}, {"command": CONVERSIONS["shell-text"]}, ("secret",), {"cwd": "."})
+    assert shape.to_client({"command": ["ls"], "secret": 1, "more": 2}) == {"command": ["ls"], "more": 2, "cwd": "."}
+    assert shape.to_model({"command": ["ls"], "secret": 1, "cwd": "x"}) == {"cmd": "ls", "cwd": "x"}

@@ -11,37 +11,38 @@ from typing import Any
 import pytest
 
 import material
-from toolwire.events import (
+from toolwire.core.codec import WriteContext
+from toolwire.core.events import (
     ArgumentsDelta,
-    Carried,
-    Checker,
     ChoiceEnd,
     CitationDelta,
     Event,
+    OpaqueEvent,
     PartEnd,
     PartStart,
     ResponseEnd,
     ResponseFailed,
     ResponseStart,
     SealDelta,
+    StreamChecker,
     TextDelta,
     UsageUpdate,
 )
-from toolwire.fold import fold, unfold
-from toolwire.ids import made
-from toolwire.ir import (
+from toolwire.core.fold import fold, unfold
+from toolwire.core.ids import derive_id
+from toolwire.core.ir import (
     Call,
     Choice,
     Citation,
     Failure,
     Finish,
     Format,
-    HostedCall,
-    HostedResult,
-    HostedTool,
     Media,
     Opaque,
     Origin,
+    ProviderCall,
+    ProviderResult,
+    ProviderTool,
     Reasoning,
     Refusal,
     Request,
@@ -57,17 +58,16 @@ from toolwire.ir import (
     ToolReference,
     Turn,
     Usage,
-    changed,
-    forget,
+    replace_fields,
+    strip_origins,
 )
-from toolwire.loss import Ledger
-from toolwire.protocols.anthropic import ROOM, RULES
-from toolwire.protocols.anthropic.models import UNKNOWN, family
+from toolwire.core.json_values import Malformed, decode, encode
+from toolwire.core.losses import Ledger
+from toolwire.core.sse import SseSplitter
+from toolwire.protocols.anthropic import CODEC, CONSTRAINTS
+from toolwire.protocols.anthropic.models import UNKNOWN_FAMILY, family
 from toolwire.protocols.anthropic.names import NAME
-from toolwire.room import Context
-from toolwire.schema import object_root, standard
-from toolwire.sse import Splitter
-from toolwire.wire import Malformed, decode, encode
+from toolwire.schema import convert_to_object_root, convert_to_standard
 
 HERE = Path(__file__).parents[1]
 SAMPLES = sorted((HERE / "samples" / "anthropic").glob("*.sse"))
@@ -102,25 +102,25 @@ def codes(book: Ledger) -> list[str]:
 
 
 def events_of(data: bytes, size: int = 0) -> list[Event]:
-    reader = ROOM.stream_reader()
+    reader = CODEC.make_stream_reader()
     pieces = [data[at : at + size] for at in range(0, len(data), size)] if size else [data]
     return [event for piece in pieces for event in reader.feed(piece)] + reader.close()
 
 
-def written(events: Iterable[Event], book: Ledger | None = None, context: Context | None = None) -> bytes:
-    writer = ROOM.stream_writer(book or ledger(), context or Context())
+def written(events: Iterable[Event], book: Ledger | None = None, context: WriteContext | None = None) -> bytes:
+    writer = CODEC.make_stream_writer(book or ledger(), context or WriteContext())
     return b"".join([writer.write(event) for event in events]) + writer.close()
 
 
 def frames(data: bytes) -> list[tuple[str | None, Any]]:
-    splitter = Splitter()
+    splitter = SseSplitter()
     found = [*splitter.feed(data), *splitter.close()]
     return [(frame.event, json.loads(frame.data) if frame.data[:1] == b"{" else frame.data) for frame in found]
 
 
 def faults(events: list[Event]) -> list[str]:
-    checker = Checker()
-    return [fault.message for event in events if (fault := checker.check(event))]
+    checker = StreamChecker()
+    return [fault.message for event in events if (fault := checker.check_event(event))]
 
 
 def body(**more: Any) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def asked(*turns: Turn, model: str = "claude-opus-4-5", **fields: Any) -> Reques
 
 def sent(request: Request) -> tuple[dict[str, Any], list[str]]:
     book = ledger()
-    return plain(ROOM.write_request(request, book)), codes(book)
+    return plain(CODEC.write_request(request, book)), codes(book)
 
 
 def answer(*parts: Any, finish: Finish | None = None, usage: Usage | None = None) -> Response:
@@ -164,19 +164,19 @@ def test_a_sample_comes_back_as_it_was(path: Path) -> None:
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
 def test_a_sample_written_from_its_meaning_means_the_same(path: Path) -> None:
-    meant = forget(fold(events_of(path.read_bytes())))
+    meant = strip_origins(fold(events_of(path.read_bytes())))
     again = events_of(written(unfold(meant)))
     assert faults(again) == []
     if meant.failure is None:
-        assert forget(fold(again)) == meant
+        assert strip_origins(fold(again)) == meant
     else:
         assert isinstance(again[-1], ResponseFailed)
 
 
 def test_folding_a_stream_gives_what_reading_the_whole_gives() -> None:
     message = decode((HERE / "samples" / "anthropic" / "message_tool_use.json").read_bytes())
-    whole = ROOM.read_response(message)
-    assert forget(fold(events_of(written(unfold(forget(whole)))))) == forget(whole)
+    whole = CODEC.read_response(message)
+    assert strip_origins(fold(events_of(written(unfold(strip_origins(whole)))))) == strip_origins(whole)
     assert whole.choices[0].parts[2].arguments == '{"location":"Paris"}'  # type: ignore[union-attr]
 
 
@@ -186,12 +186,12 @@ def test_recorded_requests_keep_the_laws(corpus: list[tuple[str, dict[str, Any]]
         wire = record.get("request")
         if not wire or (record["status"] == 400 and name == "0028.json"):
             continue
-        request = ROOM.read_request(wire)
-        assert ROOM.write_request(request, ledger()) is wire, name
-        moved = plain(ROOM.write_request(changed(request, model="another"), book := ledger()))
+        request = CODEC.read_request(wire)
+        assert CODEC.write_request(request, ledger()) is wire, name
+        moved = plain(CODEC.write_request(replace_fields(request, model="another"), book := ledger()))
         assert (moved, codes(book)) == ({**plain(wire), "model": "another"}, []), name
-        meant = forget(request)
-        again = forget(ROOM.read_request(decode(encode(ROOM.write_request(meant, book := ledger())))))
+        meant = strip_origins(request)
+        again = strip_origins(CODEC.read_request(decode(encode(CODEC.write_request(meant, book := ledger())))))
         assert again == meant or lossy[name] in codes(book), name
 
 
@@ -200,13 +200,14 @@ def test_recorded_answers_keep_the_laws(corpus: list[tuple[str, dict[str, Any]]]
         wire = record.get("response")
         if not isinstance(wire, dict) or "content" not in wire:
             continue
-        response = ROOM.read_response(wire)
-        assert ROOM.write_response(response, ledger(), Context()) is wire, name
-        meant = forget(response)
-        assert forget(ROOM.read_response(decode(encode(ROOM.write_response(meant, ledger(), Context()))))) == meant, (
-            name
-        )
-        assert forget(fold(events_of(written(unfold(meant))))) == meant, name
+        response = CODEC.read_response(wire)
+        assert CODEC.write_response(response, ledger(), WriteContext()) is wire, name
+        meant = strip_origins(response)
+        assert (
+            strip_origins(CODEC.read_response(decode(encode(CODEC.write_response(meant, ledger(), WriteContext())))))
+            == meant
+        ), name
+        assert strip_origins(fold(events_of(written(unfold(meant))))) == meant, name
 
 
 def test_recorded_streams_keep_the_laws(corpus: list[tuple[str, dict[str, Any]]]) -> None:
@@ -222,17 +223,17 @@ def test_recorded_streams_keep_the_laws(corpus: list[tuple[str, dict[str, Any]]]
             assert isinstance(events[-1], ResponseFailed)
             continue
         assert frames(written(events)) == frames(data), name
-        meant = forget(fold(events))
-        assert forget(fold(events_of(written(unfold(meant))))) == meant, name
+        meant = strip_origins(fold(events))
+        assert strip_origins(fold(events_of(written(unfold(meant))))) == meant, name
 
 
 def test_recorded_errors_are_read(corpus: list[tuple[str, dict[str, Any]]]) -> None:
     kinds = {400: "invalid", 401: "authentication", 404: "not_found"}
     for name, record in corpus:
         if record["status"] >= 400 and "error" in (record["response"] or {}):
-            failure = ROOM.read_error(record["response"], record["status"], {})
+            failure = CODEC.read_error(record["response"], record["status"], {})
             assert failure.kind == kinds[record["status"]], name
-            assert ROOM.write_error(failure).body is record["response"]
+            assert CODEC.write_error(failure).body is record["response"]
 
 
 # --- streams: what the reader makes of deviations ---------------------------------------------------------------------
@@ -283,9 +284,11 @@ def test_broken_arguments_are_marked() -> None:
 
 def test_an_unknown_event_is_carried_and_a_ping_is_quiet() -> None:
     events = events_of((HERE / "samples/negative/anthropic_unknown_event.sse").read_bytes())
-    assert [(event.kind, event.quiet) for event in events if isinstance(event, Carried)] == [("brand_new_event", False)]
+    assert [(event.kind, event.is_ignorable) for event in events if isinstance(event, OpaqueEvent)] == [
+        ("brand_new_event", False)
+    ]
     events = events_of((HERE / "samples/anthropic/text.sse").read_bytes())
-    assert [(event.kind, event.quiet) for event in events if isinstance(event, Carried)] == [("ping", True)]
+    assert [(event.kind, event.is_ignorable) for event in events if isinstance(event, OpaqueEvent)] == [("ping", True)]
 
 
 def sse(*nodes: dict[str, Any]) -> bytes:
@@ -362,7 +365,7 @@ def test_a_block_that_is_not_open_is_named_as_it_was_spelled(number: str) -> Non
 
 
 def test_more_of_a_delta_is_known_by_its_bytes_until_something_else_comes() -> None:
-    reader = ROOM.stream_reader()
+    reader = CODEC.make_stream_reader()
     more = [sse(delta(0, type="text_delta", text=text)) for text in ("a", "b", "", "c")]
     reader.feed(sse(START, TEXT_0))
     assert reader.again is None
@@ -393,7 +396,7 @@ def test_the_only_open_block_is_meant_when_no_number_is_given() -> None:
         {"type": "message_delta", "delta": {"stop_reason": "tool_use"}},
     ]
     response = fold(events_of(sse(*nodes)))
-    assert forget(response.choices[0].parts) == (Call("call_123", "run", '{"command":"ls -la"}'),)
+    assert strip_origins(response.choices[0].parts) == (Call("call_123", "run", '{"command":"ls -la"}'),)
 
 
 def test_strays_of_a_stream_are_told_once() -> None:
@@ -406,29 +409,29 @@ def test_strays_of_a_stream_are_told_once() -> None:
     ]
     events = events_of(sse(*nodes))
     assert isinstance(events[-1], ResponseEnd)
-    assert sorted(stray.key for stray in events[-1].strays) == ["mood", "more"]
+    assert sorted(stray.key for stray in events[-1].unknown_fields) == ["mood", "more"]
 
 
 WORD: dict[str, Any] = delta(0, type="text_delta", text="so")
 UNLIKE: dict[str, tuple[dict[str, Any], type[Event]]] = {
     "the same": (WORD, TextDelta),
     "another text": (delta(0, type="text_delta", text="é"), TextDelta),
-    "no text": (delta(0, type="text_delta", text=""), Carried),
+    "no text": (delta(0, type="text_delta", text=""), OpaqueEvent),
     "no string": (delta(0, type="text_delta", text=None), ResponseFailed),
     "a number with a point": ({**WORD, "index": 0.0}, ResponseFailed),
     "another number": ({**WORD, "index": 1}, ResponseFailed),
     "another kind of the wire": (delta(0, type="thinking_delta", thinking="so"), ResponseFailed),
-    "a kind that nobody knows": (delta(0, type="voice_delta", text="so"), Carried),
+    "a kind that nobody knows": (delta(0, type="voice_delta", text="so"), OpaqueEvent),
     "a second key": (delta(0, type="text_delta", text="so", mood="calm"), TextDelta),
     "a key beside": ({**WORD, "mood": "calm"}, TextDelta),
-    "another frame": ({**WORD, "type": "content_block_noise"}, Carried),
+    "another frame": ({**WORD, "type": "content_block_noise"}, OpaqueEvent),
 }
 
 
 @pytest.mark.parametrize("name", UNLIKE)
 def test_a_delta_is_looked_at_also_after_others_like_it(name: str) -> None:
     node, kind = UNLIKE[name]
-    reader = ROOM.stream_reader()
+    reader = CODEC.make_stream_reader()
     before = reader.feed(sse(START, TEXT_0, WORD, WORD))
     assert [type(event) for event in before[-2:]] == [TextDelta, TextDelta]
     (event,) = reader.feed(sse(node))
@@ -567,9 +570,9 @@ WRITTEN: dict[str, tuple[list[Event], list[dict[str, Any]]]] = {
     ),
     "a search": (
         [
-            PartStart(0, HostedCall("ws_1", "web_search", '{"query":"x"}')),
+            PartStart(0, ProviderCall("ws_1", "web_search", '{"query":"x"}')),
             PartEnd(0),
-            PartStart(1, HostedResult("ws_1", "web_search", (Citation("https://a", "A"),))),
+            PartStart(1, ProviderResult("ws_1", "web_search", (Citation("https://a", "A"),))),
             PartEnd(1),
             PartStart(2, Text("")),
             TextDelta(2, "Sunny"),
@@ -633,7 +636,7 @@ def test_blocks_come_one_at_a_time(name: str) -> None:
 
 
 def test_an_answer_ends_with_one_delta_that_has_reason_and_usage() -> None:
-    data = written(told(PartStart(0, HostedCall("w", "web_search")), PartEnd(0), finish="calls"))
+    data = written(told(PartStart(0, ProviderCall("w", "web_search")), PartEnd(0), finish="calls"))
     assert frames(data)[-2][1] == {
         "type": "message_delta",
         "delta": {"stop_reason": "tool_use", "stop_sequence": None},
@@ -646,7 +649,7 @@ def test_an_answer_ends_with_one_delta_that_has_reason_and_usage() -> None:
 
 
 def test_text_is_not_held_back() -> None:
-    writer = ROOM.stream_writer(ledger(), Context())
+    writer = CODEC.make_stream_writer(ledger(), WriteContext())
     events: list[Event] = [
         ResponseStart("r", "m"),
         PartStart(0, Text("")),
@@ -666,11 +669,11 @@ def test_a_refusal_is_text_with_its_own_reason() -> None:
 
 
 def test_the_prompt_is_estimated_until_it_is_counted() -> None:
-    request = ROOM.read_request(body(messages=[{"role": "user", "content": "x" * 4000}]))
-    start = frames(written(told(), context=Context(request)))[0][1]
+    request = CODEC.read_request(body(messages=[{"role": "user", "content": "x" * 4000}]))
+    start = frames(written(told(), context=WriteContext(request)))[0][1]
     assert 1000 < start["message"]["usage"]["input_tokens"] < 1200
     known = [ResponseStart("r", "m", usage=Usage(70, 0, cache_read=20)), *told()[1:]]
-    usage = frames(written(known, context=Context(request)))[0][1]["message"]["usage"]
+    usage = frames(written(known, context=WriteContext(request)))[0][1]["message"]["usage"]
     assert usage == {"input_tokens": 50, "cache_read_input_tokens": 20, "output_tokens": 0}
 
 
@@ -699,8 +702,8 @@ def test_a_failure_can_follow_frames_that_went_through() -> None:
 
 def test_events_of_others_are_told_and_own_ones_written() -> None:
     book = ledger()
-    foreign = Carried("keepalive.odd", Origin("elsewhere", None, {}))
-    own = Carried("brand_new", Origin(NAME, None, {"type": "brand_new"}))
+    foreign = OpaqueEvent("keepalive.odd", Origin("elsewhere", None, {}))
+    own = OpaqueEvent("brand_new", Origin(NAME, None, {"type": "brand_new"}))
     data = written([ResponseStart("r", "m"), foreign, own, *told()[1:]], book)
     assert [event for event, _ in frames(data)] == ["message_start", "brand_new", "message_delta", "message_stop"]
     assert codes(book) == ["event-dropped"]
@@ -749,21 +752,24 @@ def test_a_request_of_an_agent_is_read_whole() -> None:
         context_management={"edits": []},
         stream=True,
     )
-    request = ROOM.read_request(wire)
+    request = CODEC.read_request(wire)
     assert isinstance(request.system[0], Opaque)
-    assert forget(request.system[1]) == Text("Be terse.", cache="1h")
+    assert strip_origins(request.system[1]) == Text("Be terse.", cache="1h")
     assert [turn.role for turn in request.turns] == ["user", "system", "assistant", "user"]
-    assert forget(request.turns[2].parts) == (Reasoning(seal=Seal(NAME, "sig")), Call("t1", "Find", '{"q":100000.0}'))
-    assert forget(request.turns[3].parts) == (Result("t1", (ToolReference("Later"),), False),)
+    assert strip_origins(request.turns[2].parts) == (
+        Reasoning(seal=Seal(NAME, "sig")),
+        Call("t1", "Find", '{"q":100000.0}'),
+    )
+    assert strip_origins(request.turns[3].parts) == (Result("t1", (ToolReference("Later"),), False),)
     assert [tool.defer for tool in request.tools if isinstance(tool, Tool)] == [None, True]
-    assert forget(request.settings.thinking) == Thinking("auto", "high", show="updates")
-    assert sorted(stray.key for stray in request.strays) == [
+    assert strip_origins(request.settings.thinking) == Thinking("auto", "high", show="updates")
+    assert sorted(stray.key for stray in request.unknown_fields) == [
         "context_management",
         "more",
         "output_config",
         "task_budget",
     ]
-    changed_model = plain(ROOM.write_request(changed(request, model="m"), book := ledger()))
+    changed_model = plain(CODEC.write_request(replace_fields(request, model="m"), book := ledger()))
     assert changed_model == {**plain(wire), "model": "m"}
     assert codes(book) == []
 
@@ -832,7 +838,7 @@ MALFORMED: dict[str, tuple[dict[str, Any], str, str]] = {
 def test_what_cannot_be_read_is_named(name: str) -> None:
     wire, place, problem = MALFORMED[name]
     with pytest.raises(Malformed) as caught:
-        ROOM.read_request(wire)
+        CODEC.read_request(wire)
     assert (caught.value.path or "the body") == place
     assert problem in caught.value.problem
 
@@ -872,7 +878,7 @@ PARTS: dict[str, tuple[dict[str, Any], Any]] = {
     "redacted thinking": ({"type": "redacted_thinking", "data": "d"}, Reasoning(hidden=True, seal=Seal(NAME, "d"))),
     "code": (
         {"type": "server_tool_use", "id": "srvtoolu_1", "name": "code_execution", "input": {"code": "1"}},
-        HostedCall("srvtoolu_1", "code_execution", '{"code":"1"}'),
+        ProviderCall("srvtoolu_1", "code_execution", '{"code":"1"}'),
     ),
     "output": (
         {
@@ -880,7 +886,7 @@ PARTS: dict[str, tuple[dict[str, Any], Any]] = {
             "tool_use_id": "srvtoolu_1",
             "content": {"type": "code_execution_result", "stdout": "2", "stderr": "", "return_code": 0, "content": []},
         },
-        HostedResult("srvtoolu_1", "code_execution", text="2"),
+        ProviderResult("srvtoolu_1", "code_execution", text="2"),
     ),
     "failed search": (
         {
@@ -888,7 +894,7 @@ PARTS: dict[str, tuple[dict[str, Any], Any]] = {
             "tool_use_id": "srvtoolu_1",
             "content": {"type": "web_search_tool_result_error", "error_code": "max_uses_exceeded"},
         },
-        HostedResult("srvtoolu_1", "web_search", error="max_uses_exceeded"),
+        ProviderResult("srvtoolu_1", "web_search", error="max_uses_exceeded"),
     ),
 }
 
@@ -896,11 +902,11 @@ PARTS: dict[str, tuple[dict[str, Any], Any]] = {
 @pytest.mark.parametrize("name", PARTS)
 def test_a_block_and_its_meaning_stand_for_each_other(name: str) -> None:
     wire, part = PARTS[name]
-    request = ROOM.read_request(content(wire))
-    assert forget(request.turns[0].parts) == (part,)
+    request = CODEC.read_request(content(wire))
+    assert strip_origins(request.turns[0].parts) == (part,)
     other = {"type": "text", "text": "y"}
     meant = Request("m", turns=(Turn("user", (part, Text("y"))),), settings=Settings(max_tokens=1000))
-    assert plain(ROOM.write_request(meant, ledger()))["messages"][0]["content"] == [wire, other]
+    assert plain(CODEC.write_request(meant, ledger()))["messages"][0]["content"] == [wire, other]
 
 
 def test_blocks_that_mean_text_to_others() -> None:
@@ -912,12 +918,12 @@ def test_blocks_that_mean_text_to_others() -> None:
         "citations": {"enabled": True},
     }
     pieces = {"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "piece"}]}}
-    request = ROOM.read_request(content(found, pieces))
+    request = CODEC.read_request(content(found, pieces))
     text, document = request.turns[0].parts
-    assert forget(text) == Text("A\nhttps://a\none\ntwo")
+    assert strip_origins(text) == Text("A\nhttps://a\none\ntwo")
     assert isinstance(document, Media)
     assert base64.b64decode(document.data) == b"piece"
-    assert [stray.key for stray in request.strays] == ["citations"]
+    assert [stray.key for stray in request.unknown_fields] == ["citations"]
 
 
 def test_what_only_this_wire_knows_is_carried() -> None:
@@ -927,7 +933,7 @@ def test_what_only_this_wire_knows_is_carried() -> None:
         {"type": "server_tool_use", "id": "srvtoolu_1", "name": "tool_search_tool_bm25", "input": {}},
         {"type": "from_the_future", "x": 1},
     ]
-    parts = ROOM.read_request(content(*blocks)).turns[0].parts
+    parts = CODEC.read_request(content(*blocks)).turns[0].parts
     assert [part.kind for part in parts if isinstance(part, Opaque)] == [block["type"] for block in blocks]
     out, lost = sent(asked(Turn("assistant", (Text("x"), Opaque("odd", Origin("elsewhere", None, {"type": "odd"}))))))
     assert out["messages"] == [{"role": "assistant", "content": "x"}]
@@ -948,7 +954,7 @@ def test_an_ordinary_request_of_another_wire() -> None:
         stream=True,
     )
     book = ledger()
-    data = encode(ROOM.write_request(request, book))
+    data = encode(CODEC.write_request(request, book))
     assert b'"input":{"city":"Paris","n":1.50}' in data
     assert json.loads(data) == {
         "model": "claude-opus-4-5",
@@ -1005,9 +1011,9 @@ FOREIGN: dict[str, tuple[Any, list[Any], list[str]]] = {
         [{"type": "tool_use", "id": "c", "name": "f", "input": {}}],
         ["seal-dropped"],
     ),
-    "a search of another provider": (HostedCall("w", "web_search", "{}", ELSEWHERE), [], ["part-dropped"]),
+    "a search of another provider": (ProviderCall("w", "web_search", "{}", ELSEWHERE), [], ["part-dropped"]),
     "what it found": (
-        HostedResult("w", "web_search", (Citation("https://a", "A"),), origin=ELSEWHERE),
+        ProviderResult("w", "web_search", (Citation("https://a", "A"),), origin=ELSEWHERE),
         [{"type": "text", "text": "[web_search found]\nA https://a"}],
         ["hosted-as-text"],
     ),
@@ -1077,8 +1083,8 @@ def test_no_more_tools_are_strict_than_can_be() -> None:
 
 
 def test_a_thread_that_goes_on_is_known() -> None:
-    assert ROOM.read_request(body(thread={"type": "continue", "previous_message_id": "msg_1"})).continues
-    assert not ROOM.read_request(body(thread={"type": "create"})).continues
+    assert CODEC.read_request(body(thread={"type": "continue", "previous_message_id": "msg_1"})).continues
+    assert not CODEC.read_request(body(thread={"type": "create"})).continues
 
 
 THINKING: list[tuple[str, Thinking, Any, Any, list[str]]] = [
@@ -1352,7 +1358,7 @@ TOOLS: dict[str, tuple[Any, Any, list[str]]] = {
         ["no-counterpart"],
     ),
     "search": (
-        HostedTool(
+        ProviderTool(
             "web_search",
             max_uses=3,
             blocked_domains=("a",),
@@ -1369,8 +1375,8 @@ TOOLS: dict[str, tuple[Any, Any, list[str]]] = {
         },
         ["no-counterpart"],
     ),
-    "code": (HostedTool("code_execution"), {"type": "code_execution_20250825", "name": "code_execution"}, []),
-    "images": (HostedTool("image_generation"), None, ["tool-dropped"]),
+    "code": (ProviderTool("code_execution"), {"type": "code_execution_20250825", "name": "code_execution"}, []),
+    "images": (ProviderTool("image_generation"), None, ["tool-dropped"]),
 }
 
 
@@ -1396,12 +1402,12 @@ OWN_TOOLS: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", OWN_TOOLS)
 def test_tools_that_the_provider_defines_have_a_schema_for_others(name: str) -> None:
     wire, kind = OWN_TOOLS[name]
-    request = ROOM.read_request(body(tools=[wire]))
+    request = CODEC.read_request(body(tools=[wire]))
     (tool,) = request.tools
     assert isinstance(tool, Tool)
     assert (tool.kind, tool.parameters["type"]) == (kind, "object")
     assert tool.parameters["properties"]
-    assert plain(ROOM.write_request(forget(request), ledger()))["tools"] == [wire]
+    assert plain(CODEC.write_request(strip_origins(request), ledger()))["tools"] == [wire]
 
 
 def test_server_tools_are_known_by_their_prefix() -> None:
@@ -1416,11 +1422,11 @@ def test_server_tools_are_known_by_their_prefix() -> None:
         {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"},
         {"type": "mcp_toolset", "mcp_server_name": "m"},
     ]
-    request = ROOM.read_request(body(tools=tools))
-    assert forget(request.tools[0]) == HostedTool("web_search", "web_search", location={"country": "FR"})
+    request = CODEC.read_request(body(tools=tools))
+    assert strip_origins(request.tools[0]) == ProviderTool("web_search", "web_search", location={"country": "FR"})
     assert [type(tool).__name__ for tool in request.tools[1:]] == ["HostedTool", "Opaque", "Opaque", "Opaque"]
-    first = changed(request.tools[0], max_uses=2)
-    again = plain(ROOM.write_request(changed(request, tools=(first, *request.tools[1:])), ledger()))["tools"]
+    first = replace_fields(request.tools[0], max_uses=2)
+    again = plain(CODEC.write_request(replace_fields(request, tools=(first, *request.tools[1:])), ledger()))["tools"]
     assert again == [{**tools[0], "max_uses": 2}, *tools[1:]]
 
 
@@ -1429,7 +1435,7 @@ def test_server_tools_are_known_by_their_prefix() -> None:
 
 def test_a_turn_that_was_made_for_this_wire_has_no_json_of_its_own() -> None:
     made = Turn("user", (Result("t", (Text("r"),)),), origin=Origin(NAME, None, None, intact=False))
-    wire = ROOM.write_request(asked(made), ledger())
+    wire = CODEC.write_request(asked(made), ledger())
     assert wire["messages"] == [
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "r"}]}
     ]
@@ -1451,11 +1457,11 @@ NEAR_ORDINARY: list[Any] = [
 
 @pytest.mark.parametrize("schema", NEAR_ORDINARY, ids=str)
 def test_the_glance_at_a_schema_sees_what_the_full_look_sees(schema: Any) -> None:
-    made, known = RULES.dialect, standard(schema)
+    made, known = CONSTRAINTS.convert_tool_schema, convert_to_standard(schema)
     assert made is not None
-    full = object_root(known.schema)
+    full = convert_to_object_root(known.schema)
     short = made(schema, "")
-    assert (short.schema, short.renames, short.wrapped) == (full.schema, full.renames, full.wrapped)
+    assert (short.schema, short.renames, short.wrapper_property) == (full.schema, full.renames, full.wrapper_property)
     assert short.changes == (*known.changes, *full.changes)
     assert (short.schema is schema) == (full.schema is schema)
 
@@ -1477,22 +1483,22 @@ def test_breakpoints_are_set_at_steady_places() -> None:
 
 
 def test_long_prompts_of_other_wires_are_marked_and_short_ones_are_not() -> None:
-    long = changed(asked(Turn("user", (Text("x" * 5000),))), model="claude-opus-5-5")
+    long = replace_fields(asked(Turn("user", (Text("x" * 5000),))), model="claude-opus-5-5")
     out, lost = sent(long)
     assert lost == ["breakpoint-added"]
     assert (out["cache_control"], json.dumps(out).count("ephemeral")) == (MARK, 1)
     assert sent(asked())[1] == []
-    assert sent(changed(long, settings=Settings(max_tokens=9, cache="off")))[1] == []
-    own = ROOM.read_request(body(messages=[{"role": "user", "content": "x" * 5000}]))
-    assert "ephemeral" not in json.dumps(plain(ROOM.write_request(changed(own, model="m"), ledger())))
+    assert sent(replace_fields(long, settings=Settings(max_tokens=9, cache="off")))[1] == []
+    own = CODEC.read_request(body(messages=[{"role": "user", "content": "x" * 5000}]))
+    assert "ephemeral" not in json.dumps(plain(CODEC.write_request(replace_fields(own, model="m"), ledger())))
 
 
 def test_servers_of_other_models_may_not_know_a_mark_for_the_whole() -> None:
-    assert sent(changed(asked(Turn("user", (Text("x" * 5000),))), model="deepseek-chat"))[1] == []
+    assert sent(replace_fields(asked(Turn("user", (Text("x" * 5000),))), model="deepseek-chat"))[1] == []
 
 
 def test_a_mark_for_the_whole_can_be_put_on_the_last_block() -> None:
-    bent = ROOM.quirks["block-cache"].body
+    bent = CODEC.quirks["block-cache"].rewrite_body
     assert bent is not None
     turns = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
     marked = {"role": "user", "content": [{"type": "text", "text": "one", "cache_control": {**MARK, "ttl": "1h"}}]}
@@ -1519,8 +1525,8 @@ def test_an_answer_of_another_wire() -> None:
     response = answer(
         *parts, finish=Finish("calls", "tool_calls"), usage=Usage(100, 20, cache_read=60, cache_write=10, reasoning=5)
     )
-    wire = plain(ROOM.write_response(response, book, Context()))
-    assert wire.pop("id") == made("msg_", "resp_1")
+    wire = plain(CODEC.write_response(response, book, WriteContext()))
+    assert wire.pop("id") == derive_id("msg_", "resp_1")
     assert wire == {
         "type": "message",
         "role": "assistant",
@@ -1572,10 +1578,10 @@ ENDINGS: list[tuple[Finish, str, Any, list[str]]] = [
 @pytest.mark.parametrize(("finish", "reason", "details", "lost"), ENDINGS)
 def test_endings(finish: Finish, reason: str, details: Any, lost: list[str]) -> None:
     book = ledger()
-    wire = plain(ROOM.write_response(answer(Text("x"), finish=finish), book, Context()))
+    wire = plain(CODEC.write_response(answer(Text("x"), finish=finish), book, WriteContext()))
     assert (wire["stop_reason"], wire["stop_details"], codes(book)) == (reason, details, lost)
     assert wire["stop_sequence"] == (finish.sequence or None)
-    read = ROOM.read_response(wire).choices[0].finish
+    read = CODEC.read_response(wire).choices[0].finish
     assert read is not None
     assert read.kind == {"filter": "refusal", "malformed": "refusal"}.get(finish.kind, "stop" if lost else finish.kind)
 
@@ -1583,10 +1589,10 @@ def test_endings(finish: Finish, reason: str, details: Any, lost: list[str]) -> 
 def test_what_an_answer_cannot_hold_is_told() -> None:
     book = ledger()
     second = Choice(1, (Text("two"),), Finish("stop"))
-    parts = (Media("image", "image/png", "iVBO"), HostedResult("x", "file_search", text="…"), Refusal("No."))
+    parts = (Media("image", "image/png", "iVBO"), ProviderResult("x", "file_search", text="…"), Refusal("No."))
     response = answer(*parts)
     both = Response("r", "m", None, (*response.choices, second), None)
-    wire = plain(ROOM.write_response(both, book, Context()))
+    wire = plain(CODEC.write_response(both, book, WriteContext()))
     assert wire["content"] == [{"type": "text", "text": "No."}]
     assert wire["stop_reason"] == "refusal"
     assert codes(book) == ["no-counterpart", "media-dropped", "part-dropped", "refusal-as-text", "default-added"]
@@ -1604,23 +1610,25 @@ def test_what_an_answer_cannot_hold_is_told() -> None:
 )
 def test_a_count_that_cannot_be_read_is_named(key: str, value: Any) -> None:
     with pytest.raises(Malformed) as caught:
-        ROOM.read_response({"content": [], "usage": {"input_tokens": 1, "output_tokens": 2, key: value}})
+        CODEC.read_response({"content": [], "usage": {"input_tokens": 1, "output_tokens": 2, key: value}})
     assert caught.value.path == f"/usage/{key}"
 
 
 def test_usage_adds_up_and_comes_apart_again() -> None:
     wire = {"input_tokens": 10, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 20, "output_tokens": 7}
-    response = ROOM.read_response({"id": "msg_1", "content": [], "usage": {**wire, "service_tier": "standard"}})
-    assert forget(response.usage) == Usage(35, 7, 20, 5)
-    assert plain(ROOM.write_response(forget(response), ledger(), Context()))["usage"] == wire
-    assert [stray.key for stray in response.strays] == ["service_tier"]
+    response = CODEC.read_response({"id": "msg_1", "content": [], "usage": {**wire, "service_tier": "standard"}})
+    assert strip_origins(response.usage) == Usage(35, 7, 20, 5)
+    assert plain(CODEC.write_response(strip_origins(response), ledger(), WriteContext()))["usage"] == wire
+    assert [stray.key for stray in response.unknown_fields] == ["service_tier"]
 
 
 def test_a_whole_answer_can_be_a_failure() -> None:
-    response = ROOM.read_response({"type": "error", "error": {"type": "overloaded_error", "message": "busy"}})
+    response = CODEC.read_response({"type": "error", "error": {"type": "overloaded_error", "message": "busy"}})
     assert response.failure is not None
     assert (response.failure.kind, response.failure.status) == ("overloaded", 529)
-    assert ROOM.write_response(forget(response), ledger(), Context())["error"]["type"] == "overloaded_error"
+    assert (
+        CODEC.write_response(strip_origins(response), ledger(), WriteContext())["error"]["type"] == "overloaded_error"
+    )
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
@@ -1666,16 +1674,16 @@ READ_ERRORS: list[tuple[Any, int, str, int, str]] = [
 
 @pytest.mark.parametrize(("wire", "status", "kind", "told_status", "code"), READ_ERRORS)
 def test_errors_are_read(wire: Any, status: int, kind: str, told_status: int, code: str) -> None:
-    failure = ROOM.read_error(wire, status, {})
+    failure = CODEC.read_error(wire, status, {})
     assert (failure.kind, failure.status, failure.code) == (kind, told_status, code)
     assert failure.message
 
 
 def test_the_time_to_wait_is_read_and_written() -> None:
-    assert ROOM.read_error(None, 429, {"retry-after": "7"}).retry_after == 7
-    assert ROOM.read_error(None, 429, {"retry-after-ms": "1500"}).retry_after == 1.5
-    assert ROOM.read_error(None, 429, {"retry-after": "Sun, 06 Nov 1994 08:49:37 GMT"}).retry_after is None
-    assert ROOM.write_error(Failure("rate", "m", retry_after=1.5)).headers == {
+    assert CODEC.read_error(None, 429, {"retry-after": "7"}).retry_after == 7
+    assert CODEC.read_error(None, 429, {"retry-after-ms": "1500"}).retry_after == 1.5
+    assert CODEC.read_error(None, 429, {"retry-after": "Sun, 06 Nov 1994 08:49:37 GMT"}).retry_after is None
+    assert CODEC.write_error(Failure("rate", "m", retry_after=1.5)).headers == {
         "retry-after": "2",
         "retry-after-ms": "1500",
     }
@@ -1697,7 +1705,7 @@ WRITTEN_ERRORS: list[tuple[Failure, int, str, str]] = [
 
 @pytest.mark.parametrize(("failure", "status", "word", "message"), WRITTEN_ERRORS)
 def test_errors_are_written(failure: Failure, status: int, word: str, message: str) -> None:
-    out = ROOM.write_error(failure)
+    out = CODEC.write_error(failure)
     assert out.status == status
     assert out.body == {"type": "error", "error": {"type": word, "message": message}}
 
@@ -1708,7 +1716,7 @@ def test_errors_are_written(failure: Failure, status: int, word: str, message: s
 def test_sampled_errors_come_back(path: Path) -> None:
     status = int(path.stem.removeprefix("error_"))
     wire = json.loads(path.read_bytes())
-    out = ROOM.write_error(ROOM.read_error(wire, status, {}))
+    out = CODEC.write_error(CODEC.read_error(wire, status, {}))
     assert (out.status, out.body) == (status, wire)
 
 
@@ -1740,13 +1748,13 @@ FAMILIES: list[tuple[str, int, bool, str, bool, bool]] = [
 def test_families(model: str, limit: int, sampling: bool, thinking: str, forcing: bool, mid_system: bool) -> None:
     facts = family(model)
     assert (facts.default_tokens, facts.sampling, facts.thinking, facts.forcing) == (limit, sampling, thinking, forcing)
-    assert (RULES.mid_system_models.search(model) is not None) == mid_system
+    assert (CONSTRAINTS.mid_system_turn_models.search(model) is not None) == mid_system
 
 
 @pytest.mark.parametrize("model", ["", "gpt-5.5", "claude-latest", "claude-instant", "kimi-k3", "my-claude-model"])
 def test_an_unknown_model_is_taken_as_an_older_one(model: str) -> None:
-    assert family(model) is UNKNOWN
+    assert family(model) is UNKNOWN_FAMILY
 
 
 def test_one_path_for_every_call() -> None:
-    assert ROOM.http.path("m", True) == ROOM.http.path("m", False) == "/v1/messages"
+    assert CODEC.http.request_path("m", True) == CODEC.http.request_path("m", False) == "/v1/messages"

@@ -10,32 +10,33 @@ import pytest
 from msgspec.structs import replace
 
 from material import SAMPLES, Recorded, corpus, needs_corpus
-from toolwire.events import (
+from toolwire.core.codec import WriteContext
+from toolwire.core.events import (
     ArgumentsDelta,
-    Checker,
     ChoiceEnd,
     Event,
-    Frame,
     PartEnd,
     PartStart,
     ResponseEnd,
     ResponseFailed,
     ResponseStart,
+    SourceFrame,
+    StreamChecker,
     TextDelta,
     UsageUpdate,
 )
-from toolwire.fold import fold, unfold
-from toolwire.ir import (
+from toolwire.core.fold import fold, unfold
+from toolwire.core.ir import (
     Call,
     Choice,
     Citation,
     Failure,
     Finish,
-    HostedCall,
-    HostedResult,
-    HostedTool,
     Media,
     Opaque,
+    ProviderCall,
+    ProviderResult,
+    ProviderTool,
     Reasoning,
     Request,
     Response,
@@ -45,13 +46,12 @@ from toolwire.ir import (
     Text,
     Turn,
     Usage,
-    changed,
-    forget,
+    replace_fields,
+    strip_origins,
 )
-from toolwire.loss import Ledger
-from toolwire.protocols.gemini import ROOM
-from toolwire.room import Context
-from toolwire.wire import Malformed, decode, encode
+from toolwire.core.json_values import Malformed, decode, encode
+from toolwire.core.losses import Ledger
+from toolwire.protocols.gemini import CODEC
 
 STREAMS = sorted((SAMPLES / "gemini").glob("*.sse")) + sorted((SAMPLES / "gemini").glob("[tf]*.array.json"))
 NEGATIVE = sorted((SAMPLES / "negative").glob("gemini_*.sse"))
@@ -67,13 +67,13 @@ def codes(book: Ledger) -> list[str]:
 
 
 def events_of(data: bytes, size: int = 0) -> list[Event]:
-    reader = ROOM.stream_reader()
+    reader = CODEC.make_stream_reader()
     pieces = [data[at : at + size] for at in range(0, len(data), size)] if size else [data]
     return [event for piece in pieces for event in reader.feed(piece)] + reader.close()
 
 
 def written(events: Any, book: Ledger | None = None) -> bytes:
-    writer = ROOM.stream_writer(book or ledger(), Context())
+    writer = CODEC.make_stream_writer(book or ledger(), WriteContext())
     return b"".join(writer.write(event) for event in events) + writer.close()
 
 
@@ -93,11 +93,11 @@ def plain(value: Any) -> Any:
 
 
 def write(request: Request, book: Ledger | None = None) -> Any:
-    return plain(ROOM.write_request(request, book or ledger()))
+    return plain(CODEC.write_request(request, book or ledger()))
 
 
 def read(body: Any) -> Request:
-    return ROOM.read_request(decode(json.dumps(body)))
+    return CODEC.read_request(decode(json.dumps(body)))
 
 
 def recorded(kind: str) -> list[Recorded]:
@@ -131,7 +131,7 @@ def settled(value: Any) -> Any:
 
 
 def meaning(value: Any) -> Any:
-    return settled(forget(value))
+    return settled(strip_origins(value))
 
 
 # --- requests: laws -------------------------------------------------------------------------------------------------
@@ -146,9 +146,9 @@ REQUESTS: dict[str, Any] = {
 @pytest.mark.parametrize("name", REQUESTS)
 def test_sdk_requests_come_back_as_they_were_and_mean_the_same_rewritten(name: str) -> None:
     body = decode(json.dumps(REQUESTS[name]))
-    request = ROOM.read_request(body)
-    assert ROOM.write_request(request, ledger("gemini")) is body
-    again = read(write(replace(forget(request), model="gemini-3.8-flash")))
+    request = CODEC.read_request(body)
+    assert CODEC.write_request(request, ledger("gemini")) is body
+    again = read(write(replace(strip_origins(request), model="gemini-3.8-flash")))
     assert meaning(again) == meaning(request)
 
 
@@ -162,7 +162,7 @@ def test_sdk_request_is_read_in_both_spellings() -> None:
     result = request.turns[2].parts[0]
     assert isinstance(result, Result)
     assert result.content[1:] == (replace(result.content[1], kind="image", name="i.png"),)
-    assert [tool.tool for tool in request.tools if isinstance(tool, HostedTool)] == [
+    assert [tool.tool for tool in request.tools if isinstance(tool, ProviderTool)] == [
         "web_search",
         "web_fetch",
         "code_execution",
@@ -178,7 +178,7 @@ def test_recorded_requests_come_back_as_they_were() -> None:
     for one in recorded("request"):
         body = decode(json.dumps(one.request))
         try:
-            assert ROOM.write_request(ROOM.read_request(body), ledger("gemini")) is body
+            assert CODEC.write_request(CODEC.read_request(body), ledger("gemini")) is body
         except Malformed as bad:
             refused.append((one.status, bad.path))
     assert refused == [(400, "/contents/0/role")]
@@ -191,7 +191,7 @@ def test_recorded_requests_survive_node_by_node() -> None:
         if one.status >= 400:
             continue
         request = read(one.request)
-        body = write(changed(request, model=one.model), ledger("gemini"))
+        body = write(replace_fields(request, model=one.model), ledger("gemini"))
         wanted = {**one.request}
         if isinstance(wanted.get("tools"), dict):
             wanted["tools"] = [wanted["tools"]]
@@ -239,7 +239,7 @@ def test_recorded_requests_mean_the_same_when_written_from_their_meaning() -> No
     for one in recorded("request"):
         if one.status >= 400:
             continue
-        request = replace(forget(read(one.request)), model=one.model)
+        request = replace(strip_origins(read(one.request)), model=one.model)
         book = ledger()
         again = read(write(request, book))
         wanted = meaning(request)
@@ -279,9 +279,11 @@ def _without_ids(request: Request) -> Request:
 def test_recorded_answers_come_back_and_mean_the_same_when_written_from_their_meaning() -> None:
     for one in recorded("response"):
         body = decode(json.dumps(one.response))
-        response = ROOM.read_response(body)
-        assert ROOM.write_response(response, ledger("gemini"), Context()) is body
-        again = ROOM.read_response(decode(encode(ROOM.write_response(forget(response), ledger(), Context()))))
+        response = CODEC.read_response(body)
+        assert CODEC.write_response(response, ledger("gemini"), WriteContext()) is body
+        again = CODEC.read_response(
+            decode(encode(CODEC.write_response(strip_origins(response), ledger(), WriteContext())))
+        )
         assert meaning(again) == meaning(response), one.name
 
 
@@ -289,11 +291,11 @@ def test_recorded_answers_come_back_and_mean_the_same_when_written_from_their_me
 def test_streams_keep_the_grammar_however_they_are_cut(path: Path) -> None:
     data = path.read_bytes()
     events = events_of(data)
-    checker = Checker()
-    assert [fault for event in events if (fault := checker.check(event))] == []
+    checker = StreamChecker()
+    assert [fault for event in events if (fault := checker.check_event(event))] == []
     assert checker.state == "done"
     for size in (1, 3, 11, 64):
-        assert forget(tuple(events_of(data, size))) == forget(tuple(events))
+        assert strip_origins(tuple(events_of(data, size))) == strip_origins(tuple(events))
 
 
 @needs_corpus
@@ -301,15 +303,15 @@ def test_recorded_streams_keep_the_grammar_come_back_and_mean_the_same() -> None
     for one in recorded("stream"):
         data = one.bytes or b""
         events = events_of(data)
-        checker = Checker()
-        assert [fault for event in events if (fault := checker.check(event))] == [], one.name
+        checker = StreamChecker()
+        assert [fault for event in events if (fault := checker.check_event(event))] == [], one.name
         seen = [event.frame.json for event in events if event.frame is not None and not event.frame.silent]
         unique = [json for number, json in enumerate(seen) if number == 0 or json is not seen[number - 1]]
         assert frames(written(events)) == plain(unique), one.name
         if isinstance(events[-1], ResponseFailed):
             continue
         folded = fold(events)
-        again = fold(events_of(written(unfold(forget(folded)))))
+        again = fold(events_of(written(unfold(strip_origins(folded)))))
         assert again.usage is not None or folded.usage is None
         assert _joined(meaning(again)) == _joined(meaning(folded)), one.name
 
@@ -342,9 +344,9 @@ def test_an_answer_is_read_with_signatures_thoughts_and_finer_counts_in_their_or
     counts = {"trafficType": "ON_DEMAND", "promptTokenCount": 3, "promptTokensDetails": [{"tokenCount": 3}]}
     body = {"candidates": [{"content": {"parts": parts, "role": "model"}} | ended], "usageMetadata": counts}
     data = json.dumps(body | {"createTime": "2026-11-01T00:00:00Z"}, indent=2).encode()
-    found = ROOM.read_response(decode(data))
+    found = CODEC.read_response(decode(data))
     (choice,) = found.choices
-    assert forget(choice.parts) == (
+    assert strip_origins(choice.parts) == (
         Reasoning("Hm.", "summary"),
         Text("So."),
         Call("", "find", '{"at":[1,2.0],"far":7}', seal=Seal("gemini", "c2lnbmVk")),
@@ -354,7 +356,7 @@ def test_an_answer_is_read_with_signatures_thoughts_and_finer_counts_in_their_or
     assert (choice.finish.kind, choice.finish.detail) == ("stop", "Done.")
     assert found.usage is not None
     assert found.usage.input == 3
-    assert [stray.key for stray in found.strays] == ["avgLogprobs", "trafficType", "promptTokensDetails"]
+    assert [stray.key for stray in found.unknown_fields] == ["avgLogprobs", "trafficType", "promptTokensDetails"]
 
 
 @needs_corpus
@@ -362,11 +364,11 @@ def test_a_stream_folds_to_what_the_whole_answer_would_say() -> None:
     """Every recorded whole answer, sent as one chunk, folds to itself."""
     for one in recorded("response"):
         body = decode(json.dumps(one.response))
-        whole = ROOM.read_response(body)
+        whole = CODEC.read_response(body)
         folded = fold(events_of(b"data: " + encode(body) + b"\r\n\r\n"))
         assert folded.failure is None or whole.failure is not None
-        if whole.failure is None and not any(isinstance(part, HostedCall) for part in whole.choices[0].parts):
-            assert _joined(forget(folded)) == _joined(forget(whole)), one.name
+        if whole.failure is None and not any(isinstance(part, ProviderCall) for part in whole.choices[0].parts):
+            assert _joined(strip_origins(folded)) == _joined(strip_origins(whole)), one.name
 
 
 # --- streams: what each sample means --------------------------------------------------------------------------------
@@ -400,13 +402,13 @@ OUTCOMES: dict[str, Any] = {
     "safety_stop_no_content": (Text("Well"),),
     "continuation": (Text("part one part two"),),
     "code_execution": (
-        HostedCall("e1", "code_execution", '{"language":"PYTHON","code":"print(1+1)"}'),
-        HostedResult("e1", "code_execution", text="2\n"),
+        ProviderCall("e1", "code_execution", '{"language":"PYTHON","code":"print(1+1)"}'),
+        ProviderResult("e1", "code_execution", text="2\n"),
         Text("2"),
     ),
     "server_side_tool_invocations": (
-        HostedCall("t1", "web_search", '{"queries":["northernmost us city"]}'),
-        HostedResult("t1", "web_search", text='{"search_suggestions":"<html>"}'),
+        ProviderCall("t1", "web_search", '{"queries":["northernmost us city"]}'),
+        ProviderResult("t1", "web_search", text='{"search_suggestions":"<html>"}'),
         Call("c9", "getWeather", '{"city":"Utqiagvik"}', seal=SIG),
     ),
     "vertex_partial_args": (Call("v1", "get_weather", '{"location":"Paris","days":3}', seal=SIG),),
@@ -441,7 +443,7 @@ FINISHED = {
 def test_what_each_sample_means(path: Path) -> None:
     name = path.name.rpartition(".")[0]
     events = events_of(path.read_bytes())
-    response = forget(fold(events))
+    response = strip_origins(fold(events))
     wanted = OUTCOMES[name]
     if wanted and isinstance(wanted[0], str):
         assert (response.failure.kind, response.failure.code) == wanted
@@ -454,9 +456,9 @@ def test_what_each_sample_means(path: Path) -> None:
 
 
 def test_the_whole_sample_and_its_stream_agree() -> None:
-    whole = ROOM.read_response(decode((SAMPLES / "gemini" / "generate_content.json").read_bytes()))
+    whole = CODEC.read_response(decode((SAMPLES / "gemini" / "generate_content.json").read_bytes()))
     stream = fold(events_of((SAMPLES / "gemini" / "parallel_same_function_one_chunk.sse").read_bytes()))
-    assert forget(stream) == forget(whole)
+    assert strip_origins(stream) == strip_origins(whole)
 
 
 @pytest.mark.parametrize("path", STREAMS, ids=ids[: len(STREAMS)])
@@ -541,7 +543,7 @@ def test_a_chunk_that_is_nearly_like_the_last_is_still_looked_at(odd: Any, code:
 def test_an_error_without_its_data_is_found_behind_many_chunks(size: int) -> None:
     chunk = b"data: %b\n\n" % encode(_chunk({"text": "a"}))
     bare = b'{"error": {"code": 503, "message": "m",\n "status": "UNAVAILABLE"}}\n'
-    reader = ROOM.stream_reader()
+    reader = CODEC.make_stream_reader()
     for _ in range(40):
         reader.feed(chunk)
     pieces = [bare[at : at + size] for at in range(0, len(bare), size)] if size else [bare]
@@ -574,16 +576,16 @@ def test_citations_reach_the_text_and_the_search_is_told() -> None:
         ]
     }
     data = b"".join(b"data: %b\n\n" % json.dumps(chunk).encode() for chunk in (first, last))
-    response = forget(fold(events_of(data)))
+    response = strip_origins(fold(events_of(data)))
     source = Citation("https://a", "A")
     assert response.choices[0].parts == (
         Text("Zürich is dry.", (replace(source, start=7, end=14),)),
-        HostedCall(response.choices[0].parts[1].id, "web_search", '{"query":"weather"}'),
-        HostedResult(response.choices[0].parts[1].id, "web_search", (source,)),
+        ProviderCall(response.choices[0].parts[1].id, "web_search", '{"query":"weather"}'),
+        ProviderResult(response.choices[0].parts[1].id, "web_search", (source,)),
     )
     for out in (
         frames(written(unfold(response)))[-1],
-        plain(ROOM.write_response(response, ledger(), Context())),
+        plain(CODEC.write_response(response, ledger(), WriteContext())),
     ):
         assert out["candidates"][0]["groundingMetadata"] == last["candidates"][0]["groundingMetadata"]
 
@@ -658,7 +660,10 @@ def test_interleaved_parts_are_put_in_line() -> None:
 def test_a_call_that_was_cut_is_not_sent_as_a_call() -> None:
     response = Response(choices=(Choice(0, (Call("c", "f", '{"a": ', incomplete=True),), Finish("calls")),))
     streamed, whole = ledger(), ledger()
-    outs = (frames(written(unfold(response), streamed))[-1], plain(ROOM.write_response(response, whole, Context())))
+    outs = (
+        frames(written(unfold(response), streamed))[-1],
+        plain(CODEC.write_response(response, whole, WriteContext())),
+    )
     for book, out in zip((streamed, whole), outs, strict=True):
         assert out["candidates"][0]["finishReason"] == "MAX_TOKENS"
         assert out["candidates"][0]["content"]["parts"] == [{"text": ""}]
@@ -691,13 +696,15 @@ def test_an_end_without_its_frame_is_told_all_the_same() -> None:
 def test_no_sentinel_reaches_a_client() -> None:
     out = written(events_of((SAMPLES / "negative" / "gemini_done_sentinel.sse").read_bytes()))
     assert b"DONE" not in out
-    assert isinstance(events_of((SAMPLES / "negative" / "gemini_done_sentinel.sse").read_bytes())[-2].frame, Frame)
+    assert isinstance(
+        events_of((SAMPLES / "negative" / "gemini_done_sentinel.sse").read_bytes())[-2].frame, SourceFrame
+    )
 
 
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
 @pytest.mark.parametrize("text_first", [True, False])
 def test_more_of_a_text_is_known_by_its_bytes_whatever_its_counts(end: bytes, text_first: bool) -> None:
-    reader = ROOM.stream_reader()
+    reader = CODEC.make_stream_reader()
 
     def chunk(text: bytes, counts: bytes) -> bytes:
         said = b'"candidates":[{"content":{"parts":[{"text":%b}],"role":"model"}}]' % text

@@ -9,21 +9,22 @@ import pytest
 from msgspec.structs import replace
 
 from material import SAMPLES, corpus, needs_corpus
-from toolwire.ir import (
-    FAILURES,
-    FINISHES,
+from toolwire.core.codec import WriteContext
+from toolwire.core.ir import (
+    FINISH_KINDS,
+    STATUS_BY_FAILURE_KIND,
     Call,
     Choice,
     Failure,
     Finish,
     Format,
-    HostedCall,
-    HostedResult,
-    HostedTool,
     Media,
     Opaque,
     Origin,
     Part,
+    ProviderCall,
+    ProviderResult,
+    ProviderTool,
     Reasoning,
     Refusal,
     Request,
@@ -39,14 +40,13 @@ from toolwire.ir import (
     ToolReference,
     Turn,
     Usage,
-    changed,
-    forget,
+    replace_fields,
+    strip_origins,
 )
-from toolwire.loss import Ledger
-from toolwire.protocols.gemini import ROOM
+from toolwire.core.json_values import Malformed, decode, encode
+from toolwire.core.losses import Ledger
+from toolwire.protocols.gemini import CODEC
 from toolwire.protocols.gemini.models import family
-from toolwire.room import Context
-from toolwire.wire import Malformed, decode, encode
 
 ELSEWHERE = Origin("elsewhere", (None, "there"), {})
 """What was read from another protocol."""
@@ -63,15 +63,15 @@ def codes(book: Ledger) -> list[str]:
 
 
 def read(body: Any) -> Request:
-    return ROOM.read_request(decode(json.dumps(body)))
+    return CODEC.read_request(decode(json.dumps(body)))
 
 
 def write(request: Request, book: Ledger | None = None) -> Any:
-    return json.loads(encode(ROOM.write_request(request, book or ledger())))
+    return json.loads(encode(CODEC.write_request(request, book or ledger())))
 
 
 def read_part(part: Any, role: str = "user") -> Part:
-    return forget(read({"contents": [{"parts": [part], "role": role}]}).turns[0].parts[0])  # type: ignore[no-any-return]
+    return strip_origins(read({"contents": [{"parts": [part], "role": role}]}).turns[0].parts[0])  # type: ignore[no-any-return]
 
 
 def write_parts(*parts: Part, model: str = "", role: Any = "user", book: Ledger | None = None) -> Any:
@@ -124,19 +124,19 @@ BOTH_WAYS: list[tuple[Any, Part]] = [
     ({"fileData": {"fileUri": "https://youtu.be/x"}}, Media("video", url="https://youtu.be/x")),
     (
         {"executableCode": {"language": "PYTHON", "code": "1", "id": "e"}},
-        HostedCall("e", "code_execution", '{"language":"PYTHON","code":"1"}'),
+        ProviderCall("e", "code_execution", '{"language":"PYTHON","code":"1"}'),
     ),
     (
         {"codeExecutionResult": {"outcome": "OUTCOME_FAILED", "output": "no", "id": "e"}},
-        HostedResult("e", "code_execution", text="no", error="OUTCOME_FAILED"),
+        ProviderResult("e", "code_execution", text="no", error="OUTCOME_FAILED"),
     ),
     (
         {"toolCall": {"id": "t", "toolType": "URL_CONTEXT", "args": {"url": "u"}}},
-        HostedCall("t", "web_fetch", '{"url":"u"}'),
+        ProviderCall("t", "web_fetch", '{"url":"u"}'),
     ),
     (
         {"toolResponse": {"id": "t", "toolType": "FILE_SEARCH", "response": {"a": 1}}},
-        HostedResult("t", "file_search", text='{"a":1}'),
+        ProviderResult("t", "file_search", text='{"a":1}'),
     ),
 ]
 
@@ -167,7 +167,7 @@ READ_ONLY: list[tuple[Any, Part]] = [
     ({"functionResponse": {"name": "f"}}, Result("", (), name="f")),
     ({"inline_data": {"mime_type": "image/png", "data": "-_8"}}, Media("image", "image/png", data="+/8=")),
     ({"thoughtSignature": "QQ=="}, Text("", seal=Seal("gemini", "QQ=="))),
-    ({"executable_code": {"code": "1"}}, HostedCall("", "code_execution", '{"code":"1"}')),
+    ({"executable_code": {"code": "1"}}, ProviderCall("", "code_execution", '{"code":"1"}')),
 ]  # fmt: skip
 
 
@@ -198,7 +198,7 @@ def test_what_nobody_knows_is_carried() -> None:
     request = read(body)
     assert request.continues
     assert [part.kind for part in request.turns[0].parts if isinstance(part, Opaque)] == ["hologram", "toolCall"]
-    assert sorted(stray.key for stray in request.strays) == [
+    assert sorted(stray.key for stray in request.unknown_fields) == [
         "cachedContent",
         "mood",
         "partMetadata",
@@ -208,8 +208,8 @@ def test_what_nobody_knows_is_carried() -> None:
         "tone",
     ]
     turn = request.turns[0]
-    parts = tuple(part if isinstance(part, Opaque) else changed(part) for part in turn.parts)
-    rewritten = changed(request, turns=(changed(turn, parts=parts),))
+    parts = tuple(part if isinstance(part, Opaque) else replace_fields(part) for part in turn.parts)
+    rewritten = replace_fields(request, turns=(replace_fields(turn, parts=parts),))
     assert write(rewritten, ledger("gemini")) == body
 
 
@@ -249,8 +249,8 @@ def test_what_cannot_be_said_is_noted() -> None:
         (Text("a", cache=""), "cache-dropped"),
         (Text("a", seal=Seal("elsewhere", "x")), "seal-dropped"),
         (Opaque("thing", ELSEWHERE), "opaque-dropped"),
-        (HostedCall("h", "web_search", origin=ELSEWHERE), "part-dropped"),
-        (HostedResult("h", "web_search", origin=ELSEWHERE), "part-dropped"),
+        (ProviderCall("h", "web_search", origin=ELSEWHERE), "part-dropped"),
+        (ProviderResult("h", "web_search", origin=ELSEWHERE), "part-dropped"),
         (ToolReference("f"), "part-dropped"),
         (Media("file", file="file-1", origin=ELSEWHERE), "media-dropped"),
         (Media("image"), "media-dropped"),
@@ -294,8 +294,8 @@ def test_pieces_of_a_call_in_the_history_are_one_call() -> None:
     request = read(body)
     assert [turn.role for turn in request.turns] == ["user", "assistant", "user"]
     arguments = '{"dish":{"steps":[null,"stir"]},"odd key":false,"n":null}'
-    assert forget(request.turns[1].parts) == (Call("v", "cook", arguments),)
-    assert ROOM.write_request(request, ledger("gemini")) is request.origin.wire  # type: ignore[union-attr]
+    assert strip_origins(request.turns[1].parts) == (Call("v", "cook", arguments),)
+    assert CODEC.write_request(request, ledger("gemini")) is request.origin.wire  # type: ignore[union-attr]
     rewritten = write(replace(request, origin=None))
     assert rewritten["contents"][1]["parts"] == [
         {"functionCall": {"id": "v", "name": "cook", "args": json.loads(arguments)}}
@@ -304,7 +304,7 @@ def test_pieces_of_a_call_in_the_history_are_one_call() -> None:
 
 def test_a_call_whose_last_piece_never_came_is_incomplete() -> None:
     request = read({"contents": [{"role": "model", "parts": [{"functionCall": {"name": "f", "willContinue": True}}]}]})
-    assert forget(request.turns[0].parts) == (Call("", "f", "", incomplete=True),)
+    assert strip_origins(request.turns[0].parts) == (Call("", "f", "", incomplete=True),)
 
 
 # --- tools and choices ----------------------------------------------------------------------------------------------
@@ -321,7 +321,7 @@ def test_declarations_are_read_from_either_slot_and_written_into_the_plain_one()
             {"functionDeclarations": [{"name": "h", "parametersJsonSchema": own}, {"name": "i"}]},
         ],
     }
-    tools = forget(read(body).tools)
+    tools = strip_origins(read(body).tools)
     assert tools == (
         Tool("f", "d", plain),
         Tool("g", None, plain, output={"type": "string"}),
@@ -378,14 +378,14 @@ FUNCTION = Tool("f")
 @pytest.mark.parametrize(
     ("model", "tools", "boxes", "noted"),
     [
-        ("", (HostedTool("web_search", origin=ELSEWHERE),), ["googleSearch"], ["tool-mapped"]),
-        ("", (HostedTool("web_search"), HostedTool("code_execution")), ["googleSearch", "codeExecution"], []),
-        ("gemini-2.5-flash", (FUNCTION, HostedTool("web_search")), ["functionDeclarations"], ["tool-dropped"]),
-        ("", (FUNCTION, HostedTool("web_fetch")), ["functionDeclarations"], ["tool-dropped"]),
-        ("gemini-3-pro", (FUNCTION, HostedTool("web_fetch"), Tool("g")), ["functionDeclarations", "urlContext"], ["default-added"]),
-        ("gemini-3-pro", (HostedTool("mcp", origin=ELSEWHERE),), [], ["tool-dropped"]),
-        ("gemini-3-pro", (HostedTool("file_search", origin=ELSEWHERE),), [], ["tool-dropped"]),
-        ("gemini-3-pro", (HostedTool("web_search", max_uses=3),), ["googleSearch"], ["tool-mapped", "no-counterpart"]),
+        ("", (ProviderTool("web_search", origin=ELSEWHERE),), ["googleSearch"], ["tool-mapped"]),
+        ("", (ProviderTool("web_search"), ProviderTool("code_execution")), ["googleSearch", "codeExecution"], []),
+        ("gemini-2.5-flash", (FUNCTION, ProviderTool("web_search")), ["functionDeclarations"], ["tool-dropped"]),
+        ("", (FUNCTION, ProviderTool("web_fetch")), ["functionDeclarations"], ["tool-dropped"]),
+        ("gemini-3-pro", (FUNCTION, ProviderTool("web_fetch"), Tool("g")), ["functionDeclarations", "urlContext"], ["default-added"]),
+        ("gemini-3-pro", (ProviderTool("mcp", origin=ELSEWHERE),), [], ["tool-dropped"]),
+        ("gemini-3-pro", (ProviderTool("file_search", origin=ELSEWHERE),), [], ["tool-dropped"]),
+        ("gemini-3-pro", (ProviderTool("web_search", max_uses=3),), ["googleSearch"], ["tool-mapped", "no-counterpart"]),
         ("gemini-3-pro", (Opaque("shell", ELSEWHERE),), [], ["tool-dropped"]),
         ("", (replace(FUNCTION, strict=True, defer=True, cache=""),), ["functionDeclarations"], ["no-counterpart", "no-counterpart", "cache-dropped"]),
     ],
@@ -412,7 +412,7 @@ CHOICES: list[tuple[Any, ToolChoice]] = [
 @pytest.mark.parametrize(("wire", "choice"), CHOICES)
 def test_choices(wire: Any, choice: ToolChoice) -> None:
     config = {"functionCallingConfig": wire}
-    assert forget(read({"contents": WORLD, "toolConfig": config}).choice) == choice
+    assert strip_origins(read({"contents": WORLD, "toolConfig": config}).choice) == choice
     assert write(Request(tools=(FUNCTION,), choice=choice))["toolConfig"] == config
 
 
@@ -439,7 +439,9 @@ def test_choices_that_cannot_be_told(choice: ToolChoice, tools: Any, wire: Any, 
 
 def test_lower_case_and_numbers_are_read() -> None:
     def mode(word: Any) -> ToolChoice | None:
-        return forget(read({"contents": WORLD, "tool_config": {"function_calling_config": {"mode": word}}}).choice)  # type: ignore[no-any-return]
+        return strip_origins(
+            read({"contents": WORLD, "tool_config": {"function_calling_config": {"mode": word}}}).choice
+        )  # type: ignore[no-any-return]
 
     assert [mode(word) for word in ("any", 2, "Validated")] == [
         ToolChoice("required"),
@@ -469,7 +471,7 @@ def test_settings_are_only_spelled_otherwise() -> None:
         "thinkingConfig": {"includeThoughts": True, "thinkingLevel": "LOW"},
     }
     body = {"contents": WORLD, "serviceTier": "flex", "generationConfig": generation}
-    settings = forget(read(body).settings)
+    settings = strip_origins(read(body).settings)
     assert settings == Settings(
         5, 0.5, 0.9, 3.0, ("a",), 7, 2, 0.1, 0.2, True, 3, None,
         Thinking(effort="low", show="auto"), Format("schema", {"type": "object"}), tier="flex",
@@ -495,10 +497,10 @@ def test_the_config_of_the_sdks_is_unwrapped() -> None:
     }
     request = read(body)
     assert request.model == "models/gemini-2.5-pro"
-    assert forget(request.system) == (Text("Be brief."),)
+    assert strip_origins(request.system) == (Text("Be brief."),)
     assert (request.settings.temperature, request.settings.max_tokens) == (0, 9)
-    assert forget(request.tools) == (Tool("f"),)
-    assert write(changed(request, model="gemini-3-pro"), ledger("gemini")) == {
+    assert strip_origins(request.tools) == (Tool("f"),)
+    assert write(replace_fields(request, model="gemini-3-pro"), ledger("gemini")) == {
         "model": "models/gemini-3-pro",
         "contents": WORLD,
         "systemInstruction": {"parts": [{"text": "Be brief."}]},
@@ -599,7 +601,7 @@ def test_a_client_of_our_own_that_lost_its_signatures_is_helped_too() -> None:
         "labels": {"a": "b"},
     }
     request = read(body)
-    assert ROOM.write_request(replace(request, model="gemini-2.5-pro"), ledger()) is request.origin.wire  # type: ignore[union-attr]
+    assert CODEC.write_request(replace(request, model="gemini-2.5-pro"), ledger()) is request.origin.wire  # type: ignore[union-attr]
     written = write(replace(request, model="gemini-3-pro"))
     assert written["contents"][1]["parts"][0]["thoughtSignature"] == PLACEHOLDER
     assert written["labels"] == {"a": "b"}
@@ -612,7 +614,7 @@ def test_an_answer_is_written_in_camel_case() -> None:
     parts: tuple[Part, ...] = (Reasoning("hm", "raw"), Text("a"), Refusal("no"), Call("c", "f", '{"x": 1}'))
     response = Response("id", "m", 1700000000, (Choice(0, parts, Finish("calls", "tool_use")),), Usage(3, 4, total=7))
     book = ledger()
-    assert json.loads(encode(ROOM.write_response(response, book, Context()))) == {
+    assert json.loads(encode(CODEC.write_response(response, book, WriteContext()))) == {
         "candidates": [
             {
                 "content": {
@@ -636,12 +638,12 @@ def test_an_answer_is_written_in_camel_case() -> None:
     assert codes(book) == ["refusal-as-text"]
 
 
-@pytest.mark.parametrize("kind", FINISHES)
+@pytest.mark.parametrize("kind", FINISH_KINDS)
 def test_every_ending_has_a_word(kind: Any) -> None:
     response = Response(choices=(Choice(0, (Text("a"),), Finish(kind, "elsewhere")),))
     book = ledger()
-    out: Any = ROOM.write_response(response, book, Context())
-    again = ROOM.read_response(out).choices[0].finish
+    out: Any = CODEC.write_response(response, book, WriteContext())
+    again = CODEC.read_response(out).choices[0].finish
     assert again is not None
     exact = kind in ("stop", "length", "filter", "malformed", "other")
     assert (again.kind == kind) == exact
@@ -663,7 +665,7 @@ def test_every_ending_has_a_word(kind: Any) -> None:
     ],
 )
 def test_endings(reason: Any, finish: Finish) -> None:
-    response = ROOM.read_response({"candidates": [{"content": {"parts": [{"text": "a"}]}, "finishReason": reason}]})
+    response = CODEC.read_response({"candidates": [{"content": {"parts": [{"text": "a"}]}, "finishReason": reason}]})
     assert response.choices[0].finish == finish
     assert response.failure is None
 
@@ -674,14 +676,14 @@ def test_endings(reason: Any, finish: Finish) -> None:
 )  # fmt: skip
 def test_a_broken_answer_is_a_failure(reason: Any) -> None:
     body = {"candidates": [{"finishReason": reason, "finishMessage": "print(", "index": 0}]}
-    response = ROOM.read_response(body)
+    response = CODEC.read_response(body)
     assert response.failure is not None
     assert response.failure.kind == "upstream"
     assert response.failure.code == ("malformed_function_call" if reason == 9 else reason.lower())
     assert "print(" in response.failure.message
-    assert ROOM.write_response(response, ledger("gemini"), Context()) is body
-    again = ROOM.read_response(ROOM.write_response(forget(response), ledger(), Context()))
-    assert forget(again) == forget(response)
+    assert CODEC.write_response(response, ledger("gemini"), WriteContext()) is body
+    again = CODEC.read_response(CODEC.write_response(strip_origins(response), ledger(), WriteContext()))
+    assert strip_origins(again) == strip_origins(response)
 
 
 def test_a_blocked_prompt_is_an_answer_without_parts() -> None:
@@ -689,10 +691,10 @@ def test_a_blocked_prompt_is_an_answer_without_parts() -> None:
         "promptFeedback": {"blockReason": "SAFETY", "blockReasonMessage": "why"},
         "usageMetadata": {"promptTokenCount": 4},
     }
-    response = ROOM.read_response(body)
-    assert forget(response.choices) == (Choice(0, (), Finish("filter", "SAFETY", detail="why")),)
-    assert forget(response.usage) == Usage(4)
-    assert ROOM.write_response(response, ledger("gemini"), Context()) is body
+    response = CODEC.read_response(body)
+    assert strip_origins(response.choices) == (Choice(0, (), Finish("filter", "SAFETY", detail="why")),)
+    assert strip_origins(response.usage) == Usage(4)
+    assert CODEC.write_response(response, ledger("gemini"), WriteContext()) is body
 
 
 def test_usage_arithmetic() -> None:
@@ -705,9 +707,9 @@ def test_usage_arithmetic() -> None:
         "totalTokenCount": 38,
         "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 10}],
     }
-    response = ROOM.read_response({"candidates": [], "usageMetadata": wire})
-    assert forget(response.usage) == Usage(15, 23, 6, None, 20, 38)
-    assert [(stray.key, stray.code) for stray in response.strays] == [("promptTokensDetails", "usage-mapped")]
+    response = CODEC.read_response({"candidates": [], "usageMetadata": wire})
+    assert strip_origins(response.usage) == Usage(15, 23, 6, None, 20, 38)
+    assert [(stray.key, stray.code) for stray in response.unknown_fields] == [("promptTokensDetails", "usage-mapped")]
 
 
 def test_several_candidates_are_several_choices() -> None:
@@ -715,9 +717,9 @@ def test_several_candidates_are_several_choices() -> None:
     body["candidates"].append(
         {"content": {"parts": [{"text": "b"}], "role": "model"}, "finishReason": "STOP", "index": 1}
     )
-    response = ROOM.read_response(decode(json.dumps(body)))
+    response = CODEC.read_response(decode(json.dumps(body)))
     assert [choice.index for choice in response.choices] == [0, 1]
-    assert len(ROOM.write_response(forget(response), ledger(), Context())["candidates"]) == 2
+    assert len(CODEC.write_response(strip_origins(response), ledger(), WriteContext())["candidates"]) == 2
 
 
 # --- malformed input ------------------------------------------------------------------------------------------------
@@ -755,7 +757,7 @@ def test_several_candidates_are_several_choices() -> None:
 )  # fmt: skip
 def test_malformed_requests_name_the_place(body: Any, path: str) -> None:
     with pytest.raises(Malformed) as caught:
-        ROOM.read_request(body)
+        CODEC.read_request(body)
     assert caught.value.path == path
 
 
@@ -763,7 +765,7 @@ def test_malformed_requests_name_the_place(body: Any, path: str) -> None:
 
 
 def failure(body: Any, status: int = 0, **headers: str) -> Failure:
-    return forget(ROOM.read_error(body, status, headers))  # type: ignore[no-any-return]
+    return strip_origins(CODEC.read_error(body, status, headers))  # type: ignore[no-any-return]
 
 
 def error(code: int, status: str, message: str = "m", *details: Any) -> Any:
@@ -791,9 +793,9 @@ def error(code: int, status: str, message: str = "m", *details: Any) -> Any:
     ],
 )  # fmt: skip
 def test_errors_have_kinds_and_come_back_as_they_were(body: Any, kind: str) -> None:
-    read = ROOM.read_error(body, 0, {})
+    read = CODEC.read_error(body, 0, {})
     assert read.kind == kind
-    sent = ROOM.write_error(read)
+    sent = CODEC.write_error(read)
     assert sent.body is body
     assert sent.status == (body[0] if isinstance(body, list) else body)["error"]["code"]
 
@@ -815,13 +817,13 @@ def test_any_error_body_is_a_failure(body: Any) -> None:
     read = failure(body, 502, **{"Retry-After": "3"})
     assert (read.kind, read.status, read.retry_after) == ("upstream", 502, 3.0)
     assert read.message
-    assert set(ROOM.write_error(read).body) == {"error"}
+    assert set(CODEC.write_error(read).body) == {"error"}
 
 
-@pytest.mark.parametrize("kind", FAILURES)
+@pytest.mark.parametrize("kind", STATUS_BY_FAILURE_KIND)
 def test_every_kind_of_failure_is_written_and_read_again(kind: str) -> None:
-    given = Failure(kind, "it failed", FAILURES[kind], retry_after=2.5, param="contents")
-    sent = ROOM.write_error(given)
+    given = Failure(kind, "it failed", STATUS_BY_FAILURE_KIND[kind], retry_after=2.5, param="contents")
+    sent = CODEC.write_error(given)
     assert sent.headers == {"retry-after": "3", "retry-after-ms": "2500"}
     again = failure(sent.body, sent.status)
     coarser = {"billing": "permission", "timeout": "deadline", "unprocessable": "invalid", "upstream": "server"}
@@ -834,19 +836,19 @@ def test_every_kind_of_failure_is_written_and_read_again(kind: str) -> None:
 def test_recorded_errors() -> None:
     for one in corpus():
         if one.protocol == "gemini" and one.status >= 400:
-            read = ROOM.read_error(one.response, one.status, {})
+            read = CODEC.read_error(one.response, one.status, {})
             assert read.status == one.status
             assert read.code
-            assert ROOM.write_error(read).body is one.response
+            assert CODEC.write_error(read).body is one.response
 
 
 # --- outside --------------------------------------------------------------------------------------------------------
 
 
 def test_paths() -> None:
-    assert ROOM.http.path("gemini-3-pro", False) == "/v1beta/models/gemini-3-pro:generateContent"
-    assert ROOM.http.path("models/m", True) == "/v1beta/models/m:streamGenerateContent?alt=sse"
-    assert ROOM.http.path("tunedModels/t", True) == "/v1beta/tunedModels/t:streamGenerateContent?alt=sse"
+    assert CODEC.http.request_path("gemini-3-pro", False) == "/v1beta/models/gemini-3-pro:generateContent"
+    assert CODEC.http.request_path("models/m", True) == "/v1beta/models/m:streamGenerateContent?alt=sse"
+    assert CODEC.http.request_path("tunedModels/t", True) == "/v1beta/tunedModels/t:streamGenerateContent?alt=sse"
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 
-from toolwire.exchange import Exchange
-from toolwire.hosted import asked, queries_of, shown, sources_in, url_of
-from toolwire.ir import (
+from toolwire.core.ir import (
     Call,
     Citation,
-    HostedCall,
-    HostedResult,
-    HostedTool,
+    ProviderCall,
+    ProviderResult,
+    ProviderTool,
     Request,
     Result,
     Text,
@@ -22,13 +20,15 @@ from toolwire.ir import (
     ToolChoice,
     ToolName,
     Turn,
-    forget,
+    strip_origins,
 )
-from toolwire.loss import Ledger
-from toolwire.options import Options
-from toolwire.protocols import room
-from toolwire.steps.hosted import substituted
-from toolwire.translate import translate
+from toolwire.core.losses import Ledger
+from toolwire.core.provider_tools import as_provider_call, fetched_url, find_sources, provider_arguments, search_queries
+from toolwire.protocols import find_codec
+from toolwire.translation.exchange import Exchange
+from toolwire.translation.options import Options
+from toolwire.translation.request_steps.tool_substitutes import substitute_provider_tools
+from toolwire.translation.translate import translate
 
 LOOK = Tool("docs__look", "Searches.", {"type": "object", "properties": {"q": {"type": "string"}}})
 URL = "https://example.com/a"
@@ -48,15 +48,15 @@ URL = "https://example.com/a"
     ],
 )
 def test_what_was_looked_for(arguments: str, queries: list[str]) -> None:
-    assert queries_of(arguments) == queries
+    assert search_queries(arguments) == queries
 
 
 def test_a_function_is_asked_in_its_own_words() -> None:
-    assert asked("web_search", '{"q":"a","count":3}') == '{"query":"a"}'
-    assert asked("web_search", '{"queries":["a","b"]}') == '{"queries":["a","b"]}'
-    assert asked("web_search", '{"depth":3}') == '{"depth":3}'
-    assert asked("web_fetch", '{"uri":"https://a"}') == '{"url":"https://a"}'
-    assert url_of('{"urls":["https://a","https://b"]}') == "https://a"
+    assert provider_arguments("web_search", '{"q":"a","count":3}') == '{"query":"a"}'
+    assert provider_arguments("web_search", '{"queries":["a","b"]}') == '{"queries":["a","b"]}'
+    assert provider_arguments("web_search", '{"depth":3}') == '{"depth":3}'
+    assert provider_arguments("web_fetch", '{"uri":"https://a"}') == '{"url":"https://a"}'
+    assert fetched_url('{"urls":["https://a","https://b"]}') == "https://a"
 
 
 @pytest.mark.parametrize(
@@ -74,24 +74,24 @@ def test_a_function_is_asked_in_its_own_words() -> None:
     ],
 )  # fmt: skip
 def test_pages_that_a_result_names(text: str, found: list[tuple[str, str]]) -> None:
-    assert [(page.url, page.title) for page in sources_in(text)] == found
+    assert [(page.url, page.title) for page in find_sources(text)] == found
 
 
 def test_a_result_has_no_end_of_pages() -> None:
-    assert len(sources_in(" ".join(f"https://e.example/{number}" for number in range(200)))) == 50
+    assert len(find_sources(" ".join(f"https://e.example/{number}" for number in range(200)))) == 50
 
 
 def test_a_call_of_a_function_shown_as_a_search() -> None:
     call = Call("c1", "docs__look", '{"q":"a"}')
-    made, found = forget(shown(call, Result("c1", (Text(f"[A]({URL}) is old."),)), "web_search"))
-    assert made == HostedCall("c1", "web_search", '{"query":"a"}')
-    assert found == HostedResult("c1", "web_search", (Citation(URL, "A"),))
-    _, bare = forget(shown(call, Result("c1", (Text("It is old."),)), "web_search"))
-    assert bare == HostedResult("c1", "web_search", text="It is old.")
-    _, failed = shown(call, Result("c1", (Text("no"),), True), "web_search")
+    made, found = strip_origins(as_provider_call(call, Result("c1", (Text(f"[A]({URL}) is old."),)), "web_search"))
+    assert made == ProviderCall("c1", "web_search", '{"query":"a"}')
+    assert found == ProviderResult("c1", "web_search", (Citation(URL, "A"),))
+    _, bare = strip_origins(as_provider_call(call, Result("c1", (Text("It is old."),)), "web_search"))
+    assert bare == ProviderResult("c1", "web_search", text="It is old.")
+    _, failed = as_provider_call(call, Result("c1", (Text("no"),), True), "web_search")
     assert failed.error == "unavailable"
-    fetched = shown(Call("c2", "f", f'{{"url":"{URL}"}}'), Result("c2", (Text("Words."),)), "web_fetch")
-    assert forget(fetched[1]) == HostedResult("c2", "web_fetch", (Citation(URL),), "Words.")
+    fetched = as_provider_call(Call("c2", "f", f'{{"url":"{URL}"}}'), Result("c2", (Text("Words."),)), "web_fetch")
+    assert strip_origins(fetched[1]) == ProviderResult("c2", "web_fetch", (Citation(URL),), "Words.")
 
 
 # --- a function stands in ---
@@ -101,22 +101,22 @@ def stood_in(
     request: Request, provider: str = "openai-chat", **tools: Tool
 ) -> tuple[Request, dict[str, str], list[str]]:
     book = Ledger("anthropic", provider)
-    found = substituted(request, tools, room(provider), book)
+    found = substitute_provider_tools(request, tools, find_codec(provider), book)
     return found.request, dict(found.names), [loss.code for loss in book.losses]
 
 
 def test_the_tool_the_choice_and_the_past_become_the_functions() -> None:
     said = (
         Text("I look."),
-        HostedCall("s1", "web_search", '{"query":"a"}'),
-        HostedCall("s2", "web_search", '{"query":"b"}'),
-        HostedResult("s1", "web_search", (Citation(URL, "A"),)),
-        HostedResult("s2", "web_search", error="unavailable"),
+        ProviderCall("s1", "web_search", '{"query":"a"}'),
+        ProviderCall("s2", "web_search", '{"query":"b"}'),
+        ProviderResult("s1", "web_search", (Citation(URL, "A"),)),
+        ProviderResult("s2", "web_search", error="unavailable"),
         Text("Done."),
     )
     request = Request(
         "gpt-4.1",
-        tools=(HostedTool("web_search", "web_search", max_uses=2), Tool("own")),
+        tools=(ProviderTool("web_search", "web_search", max_uses=2), Tool("own")),
         turns=(Turn("user", (Text("Hi"),)), Turn("assistant", said)),
         choice=ToolChoice("one", (ToolName("web_search", "web_search"),)),
     )
@@ -133,9 +133,9 @@ def test_the_tool_the_choice_and_the_past_become_the_functions() -> None:
 
 
 def test_nothing_stands_in_where_the_provider_can_or_nothing_is_named() -> None:
-    searching = Request("gpt-4o-search-preview", tools=(HostedTool("web_search"),))
+    searching = Request("gpt-4o-search-preview", tools=(ProviderTool("web_search"),))
     assert stood_in(searching, web_search=LOOK) == (searching, {}, [])
-    fetching = Request("gpt-4.1", tools=(HostedTool("web_fetch"),))
+    fetching = Request("gpt-4.1", tools=(ProviderTool("web_fetch"),))
     assert stood_in(fetching, web_search=LOOK) == (fetching, {}, [])
     plain = Request("gpt-4.1", tools=(Tool("own"),))
     assert stood_in(plain, web_search=LOOK) == (plain, {}, [])
@@ -143,9 +143,9 @@ def test_nothing_stands_in_where_the_provider_can_or_nothing_is_named() -> None:
 
 def test_a_function_of_the_client_stays_the_clients() -> None:
     theirs = Tool("docs__look", "Another.")
-    request = Request("gpt-4.1", tools=(HostedTool("web_search"), theirs))
+    request = Request("gpt-4.1", tools=(ProviderTool("web_search"), theirs))
     assert stood_in(request, web_search=LOOK)[1] == {}
-    ours = Request("gpt-4.1", tools=(HostedTool("web_search"), LOOK))
+    ours = Request("gpt-4.1", tools=(ProviderTool("web_search"), LOOK))
     made, names, _ = stood_in(ours, web_search=LOOK)
     assert names == {"docs__look": "web_search"}
     assert made.tools == (LOOK,)
@@ -169,14 +169,14 @@ def test_a_function_of_the_client_stays_the_clients() -> None:
     ],
 )
 def test_who_runs_what(provider: str, tool: str, model: str, functions: bool, there: bool) -> None:
-    assert room(provider).hosts(tool, model, functions) is there
+    assert find_codec(provider).supports_provider_tool(tool, model, functions) is there
 
 
 def test_only_one_answer_can_be_searched_for() -> None:
-    exchange = Exchange(room("openai-chat"), room("openai-chat"), Options(substitutes={"web_search": LOOK}))
+    exchange = Exchange(find_codec("openai-chat"), find_codec("openai-chat"), Options(substitutes={"web_search": LOOK}))
     body = {"model": "gpt-4.1", "n": 2, "messages": [{"role": "user", "content": "Hi"}], "web_search_options": {}}
     assert "tools" not in exchange.request(body).json()
-    assert not exchange.goes_on
+    assert not exchange.can_take_rounds
 
 
 # --- requests ---
@@ -268,9 +268,9 @@ def test_a_search_can_be_chosen(target: str, choice: dict[str, str]) -> None:
 def test_a_search_of_any_version_is_known() -> None:
     for kind in ("web_search_preview", "web_search_2027_01_01"):
         body = {"model": "m", "input": "Hi", "tools": [{"type": kind}], "tool_choice": {"type": kind}}
-        request = room("openai-responses").read_request(body)
-        assert [tool.tool for tool in request.tools if isinstance(tool, HostedTool)] == ["web_search"]
-        assert forget(request.choice) == ToolChoice("one", (ToolName("web_search", "web_search"),))
+        request = find_codec("openai-responses").read_request(body)
+        assert [tool.tool for tool in request.tools if isinstance(tool, ProviderTool)] == ["web_search"]
+        assert strip_origins(request.choice) == ToolChoice("one", (ToolName("web_search", "web_search"),))
         assert sent(body, "openai-responses", "openai-responses")[0] == body
 
 

@@ -15,18 +15,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import material
-from toolwire import sse
-from toolwire.protocols import ROOMS, room
-from toolwire.room import Asked, Card, Limit
+from toolwire.core import sse
+from toolwire.core.codec import EndpointMatch, ModelInfo, RateLimit
+from toolwire.protocols import CODECS, find_codec
 
-CHAT, RESPONSES, MESSAGES, GEMINI, UNIFIED = (room(name).http for name in ROOMS)
+CHAT, RESPONSES, MESSAGES, GEMINI, UNIFIED = (find_codec(name).http for name in CODECS)
 NOW = 1795176000.0  # 2026-11-20T12:00:00Z
 
 # --- paths ----------------------------------------------------------------------------------------------------------
 
 
 def test_paths_that_never_vary() -> None:
-    posts = {path: (name, asked.verb) for name in ROOMS for path, asked in room(name).http.posts.items()}
+    posts = {
+        path: (name, asked.operation)
+        for name in CODECS
+        for path, asked in find_codec(name).http.fixed_endpoints.items()
+    }
     assert posts == {
         "/v1/chat/completions": ("openai-chat", "generate"),
         "/v1/responses": ("openai-responses", "generate"),
@@ -37,26 +41,26 @@ def test_paths_that_never_vary() -> None:
     }
 
 
-ASKED: list[tuple[str, str, Asked | None]] = [
-    ("/v1beta/models/gemini-3-pro:generateContent", "", Asked("generate", "gemini-3-pro", False)),
-    ("/v1/models/gemini-3-pro:generateContent", "key=k", Asked("generate", "gemini-3-pro", False)),
-    ("/v1alpha/models/m:countTokens", "", Asked("count", "m")),
-    ("/v1beta/models/m:streamGenerateContent", "alt=sse", Asked("generate", "m", True)),
-    ("/v1beta/models/m:streamGenerateContent", "key=k&alt=sse", Asked("generate", "m", True)),
-    ("/v1beta/models/m:streamGenerateContent", "%24alt=sse", Asked("generate", "m", True)),
-    ("/v1beta/models/m:streamGenerateContent", "", Asked("generate", "m", True, "array")),
-    ("/v1beta/models/m:streamGenerateContent", "alt=json", Asked("generate", "m", True, "array")),
-    ("/v1beta/models/m:streamGenerateContent", "salt=sse", Asked("generate", "m", True, "array")),
-    ("/v1beta/models/openai/gpt-5.5:generateContent", "", Asked("generate", "openai/gpt-5.5", False)),
-    ("/v1beta/models/openai%2Fgpt-5.5:generateContent", "", Asked("generate", "openai/gpt-5.5", False)),
-    ("/v1beta/models%2Fm:generateContent", "", Asked("generate", "m", False)),
-    ("/v1beta/models/llama3%3A8b:generateContent", "", Asked("generate", "llama3:8b", False)),
-    ("/v1beta/models/llama3:8b:generateContent", "", Asked("generate", "llama3:8b", False)),
-    ("/v1beta/models/m%C3%BC:generateContent", "", Asked("generate", "mü", False)),
-    ("/v1beta/models/100%:generateContent", "", Asked("generate", "100%", False)),
-    ("/v1beta/tunedModels/x:generateContent", "", Asked("generate", "tunedModels/x", False)),
-    ("/v1beta1/publishers/google/models/m:generateContent", "", Asked("generate", "m", False)),
-    ("/v1/projects/p/locations/l/publishers/google/models/m:countTokens", "", Asked("count", "m")),
+ASKED: list[tuple[str, str, EndpointMatch | None]] = [
+    ("/v1beta/models/gemini-3-pro:generateContent", "", EndpointMatch("generate", "gemini-3-pro", False)),
+    ("/v1/models/gemini-3-pro:generateContent", "key=k", EndpointMatch("generate", "gemini-3-pro", False)),
+    ("/v1alpha/models/m:countTokens", "", EndpointMatch("count", "m")),
+    ("/v1beta/models/m:streamGenerateContent", "alt=sse", EndpointMatch("generate", "m", True)),
+    ("/v1beta/models/m:streamGenerateContent", "key=k&alt=sse", EndpointMatch("generate", "m", True)),
+    ("/v1beta/models/m:streamGenerateContent", "%24alt=sse", EndpointMatch("generate", "m", True)),
+    ("/v1beta/models/m:streamGenerateContent", "", EndpointMatch("generate", "m", True, "array")),
+    ("/v1beta/models/m:streamGenerateContent", "alt=json", EndpointMatch("generate", "m", True, "array")),
+    ("/v1beta/models/m:streamGenerateContent", "salt=sse", EndpointMatch("generate", "m", True, "array")),
+    ("/v1beta/models/openai/gpt-5.5:generateContent", "", EndpointMatch("generate", "openai/gpt-5.5", False)),
+    ("/v1beta/models/openai%2Fgpt-5.5:generateContent", "", EndpointMatch("generate", "openai/gpt-5.5", False)),
+    ("/v1beta/models%2Fm:generateContent", "", EndpointMatch("generate", "m", False)),
+    ("/v1beta/models/llama3%3A8b:generateContent", "", EndpointMatch("generate", "llama3:8b", False)),
+    ("/v1beta/models/llama3:8b:generateContent", "", EndpointMatch("generate", "llama3:8b", False)),
+    ("/v1beta/models/m%C3%BC:generateContent", "", EndpointMatch("generate", "mü", False)),
+    ("/v1beta/models/100%:generateContent", "", EndpointMatch("generate", "100%", False)),
+    ("/v1beta/tunedModels/x:generateContent", "", EndpointMatch("generate", "tunedModels/x", False)),
+    ("/v1beta1/publishers/google/models/m:generateContent", "", EndpointMatch("generate", "m", False)),
+    ("/v1/projects/p/locations/l/publishers/google/models/m:countTokens", "", EndpointMatch("count", "m")),
     ("/v1beta/models/m:embedContent", "", None),
     ("/v1beta/models/:generateContent", "", None),
     ("/v1beta/cachedContents/m:generateContent", "", None),
@@ -66,30 +70,30 @@ ASKED: list[tuple[str, str, Asked | None]] = [
 
 
 @pytest.mark.parametrize(("path", "query", "asked"), ASKED)
-def test_a_path_with_the_model_in_it(path: str, query: str, asked: Asked | None) -> None:
-    assert GEMINI.asked is not None
-    assert GEMINI.asked(path, query) == asked
+def test_a_path_with_the_model_in_it(path: str, query: str, asked: EndpointMatch | None) -> None:
+    assert GEMINI.match_endpoint is not None
+    assert GEMINI.match_endpoint(path, query) == asked
 
 
 @given(st.text(min_size=1), st.booleans())
 def test_a_model_in_a_path_is_read_back_and_stays_in_its_place(model: str, stream: bool) -> None:
-    assert GEMINI.asked is not None
+    assert GEMINI.match_endpoint is not None
     model = model.encode("utf-8", "replace").decode()
-    path, _, query = GEMINI.path(model, stream).partition("?")
+    path, _, query = GEMINI.request_path(model, stream).partition("?")
     assert path.isascii()
     assert not set(path) & set(' ?#\r\n\\"<>')
-    asked = GEMINI.asked(path, query)
+    asked = GEMINI.match_endpoint(path, query)
     if model.startswith("models/"):
         model = model.removeprefix("models/")
     if model and not model.startswith(("models/", "publishers/", "projects/", "tunedModels/")):
-        assert asked == Asked("generate", model, stream)
+        assert asked == EndpointMatch("generate", model, stream)
 
 
 def test_every_post_is_of_a_family_of_its_room() -> None:
-    for name in ROOMS:
-        http = room(name).http
-        assert all(path.startswith(http.families) for path in http.posts)
-        assert "/v1beta/models/m:generateContent".startswith(GEMINI.families)
+    for name in CODECS:
+        http = find_codec(name).http
+        assert all(path.startswith(http.path_prefixes) for path in http.fixed_endpoints)
+        assert "/v1beta/models/m:generateContent".startswith(GEMINI.path_prefixes)
 
 
 FAMILY = {
@@ -108,7 +112,7 @@ FAMILY = {
 
 @pytest.mark.parametrize("path", FAMILY)
 def test_a_path_that_is_only_passed_through_has_its_family(path: str) -> None:
-    assert " ".join(name for name in ROOMS if path.startswith(room(name).http.families)) == FAMILY[path]
+    assert " ".join(name for name in CODECS if path.startswith(find_codec(name).http.path_prefixes)) == FAMILY[path]
 
 
 # --- headers --------------------------------------------------------------------------------------------------------
@@ -118,30 +122,39 @@ def matches(patterns: tuple[str, ...], name: str) -> bool:
     return any(name.startswith(one[:-1]) if one.endswith("*") else name == one for one in patterns)
 
 
-@pytest.mark.parametrize("name", ROOMS)
+@pytest.mark.parametrize("name", CODECS)
 def test_no_key_is_ever_forwarded_or_answered(name: str) -> None:
-    http = room(name).http
-    keys = {key for other in ROOMS for key in room(other).http.credential_headers} | {"cookie", "proxy-authorization"}
-    assert not {key for key in keys if matches(http.forwarded, key) or matches(http.answered, key)}
-    assert http.credential("secret")[0] in http.credential_headers
+    http = find_codec(name).http
+    keys = {key for other in CODECS for key in find_codec(other).http.credential_headers} | {
+        "cookie",
+        "proxy-authorization",
+    }
+    assert not {key for key in keys if matches(http.forwarded_headers, key) or matches(http.returned_headers, key)}
+    assert http.write_credential("secret")[0] in http.credential_headers
 
 
-@pytest.mark.parametrize("name", ROOMS)
+@pytest.mark.parametrize("name", CODECS)
 def test_headers_are_in_lower_case_and_made_in_one_place_only(name: str) -> None:
-    http = room(name).http
-    for header in (*http.forwarded, *http.answered, *http.signs, *http.credential_headers, http.request_id):
+    http = find_codec(name).http
+    for header in (
+        *http.forwarded_headers,
+        *http.returned_headers,
+        *http.identifying_names,
+        *http.credential_headers,
+        http.request_id_header,
+    ):
         assert header == header.lower()
-    made = {header for header, _ in http.headers("m", b"{}", {"anthropic-beta": "a"})}
-    assert not {header for header in made if matches(http.forwarded, header)}
+    made = {header for header, _ in http.extra_headers("m", b"{}", {"anthropic-beta": "a"})}
+    assert not {header for header in made if matches(http.forwarded_headers, header)}
 
 
 def test_signs_tell_clients_apart() -> None:
-    signs = [room(name).http.signs for name in ROOMS]
+    signs = [find_codec(name).http.identifying_names for name in CODECS]
     assert sum(map(len, signs)) == len(frozenset().union(*signs))
-    assert not CHAT.signs
-    assert {"anthropic-version", "anthropic-beta"} <= MESSAGES.signs
-    assert {"x-goog-api-key", "x-goog-api-client", "key"} <= GEMINI.signs
-    assert {"originator", "x-codex-window-id"} <= RESPONSES.signs
+    assert not CHAT.identifying_names
+    assert {"anthropic-version", "anthropic-beta"} <= MESSAGES.identifying_names
+    assert {"x-goog-api-key", "x-goog-api-client", "key"} <= GEMINI.identifying_names
+    assert {"originator", "x-codex-window-id"} <= RESPONSES.identifying_names
 
 
 CREDENTIALS = {
@@ -155,11 +168,11 @@ CREDENTIALS = {
 
 @pytest.mark.parametrize("name", CREDENTIALS)
 def test_a_key_is_shown_as_the_protocol_wants(name: str) -> None:
-    assert room(name).http.credential("k") == CREDENTIALS[name]
+    assert find_codec(name).http.write_credential("k") == CREDENTIALS[name]
 
 
 def test_a_persons_token_is_no_key() -> None:
-    assert MESSAGES.credential("sk-ant-oat01-x") == ("authorization", "Bearer sk-ant-oat01-x")
+    assert MESSAGES.write_credential("sk-ant-oat01-x") == ("authorization", "Bearer sk-ant-oat01-x")
 
 
 OLD, NEW = "2023-06-01", "2026-10-21"
@@ -188,12 +201,12 @@ PLAIN = b'{"messages":[]}'
 )
 def test_the_version_fits_the_model_and_the_body(model: str, body: bytes, given: str, version: str) -> None:
     headers = {"anthropic-version": given} if given else {}
-    assert MESSAGES.headers(model, body, headers) == (("anthropic-version", version),)
+    assert MESSAGES.extra_headers(model, body, headers) == (("anthropic-version", version),)
 
 
 def test_betas_of_the_client_pass() -> None:
     given = {"anthropic-version": NEW, "anthropic-beta": "files-api-2025-04-14,future-2030-01-01", "x-api-key": "k"}
-    assert dict(MESSAGES.headers("m", PLAIN, given)) == {
+    assert dict(MESSAGES.extra_headers("m", PLAIN, given)) == {
         "anthropic-version": NEW,
         "anthropic-beta": "files-api-2025-04-14,future-2030-01-01",
     }
@@ -210,8 +223,8 @@ def test_betas_of_the_client_pass() -> None:
     ],
 )
 def test_a_heartbeat_says_nothing(name: str, beat: bytes) -> None:
-    assert room(name).http.heartbeat == beat
-    reader = room(name).stream_reader()
+    assert find_codec(name).http.heartbeat == beat
+    reader = find_codec(name).make_stream_reader()
     assert not [event for event in reader.feed(beat) if type(event).__name__ != "Carried"]
 
 
@@ -233,25 +246,29 @@ ANTHROPIC_LIMITS = {
     "anthropic-ratelimit-input-tokens-remaining": "0",
     "anthropic-ratelimit-input-tokens-reset": "2026-11-20T12:01:00Z",
 }
-READ: list[tuple[str, Mapping[str, str], tuple[Limit, ...]]] = [
-    ("openai-chat", OPENAI_LIMITS, (Limit("requests", 60, 59, 0.12), Limit("tokens", 150000, 149984, 360.0))),
-    ("openai-responses", OPENAI_LIMITS, (Limit("requests", 60, 59, 0.12), Limit("tokens", 150000, 149984, 360.0))),
-    ("anthropic", ANTHROPIC_LIMITS, (Limit("requests", 50, 49, 1.0), Limit("input-tokens", 30000, 0, 60.0))),
+READ: list[tuple[str, Mapping[str, str], tuple[RateLimit, ...]]] = [
+    ("openai-chat", OPENAI_LIMITS, (RateLimit("requests", 60, 59, 0.12), RateLimit("tokens", 150000, 149984, 360.0))),
+    (
+        "openai-responses",
+        OPENAI_LIMITS,
+        (RateLimit("requests", 60, 59, 0.12), RateLimit("tokens", 150000, 149984, 360.0)),
+    ),
+    ("anthropic", ANTHROPIC_LIMITS, (RateLimit("requests", 50, 49, 1.0), RateLimit("input-tokens", 30000, 0, 60.0))),
     ("gemini", OPENAI_LIMITS, ()),
-    ("unified", OPENAI_LIMITS, (Limit("requests", 60, 59, 0.12), Limit("tokens", 150000, 149984, 360.0))),
+    ("unified", OPENAI_LIMITS, (RateLimit("requests", 60, 59, 0.12), RateLimit("tokens", 150000, 149984, 360.0))),
 ]
 
 
 @pytest.mark.parametrize(("name", "headers", "limits"), READ)
-def test_limits_are_read_and_written_back(name: str, headers: Mapping[str, str], limits: tuple[Limit, ...]) -> None:
-    http = room(name).http
-    assert http.read_limits(headers, NOW) == limits
-    assert http.write_limits(limits, NOW) == (headers if limits else {})
+def test_limits_are_read_and_written_back(name: str, headers: Mapping[str, str], limits: tuple[RateLimit, ...]) -> None:
+    http = find_codec(name).http
+    assert http.read_rate_limits(headers, NOW) == limits
+    assert http.write_rate_limits(limits, NOW) == (headers if limits else {})
 
 
 def test_limits_cross_from_spans_to_times_of_day() -> None:
-    limits = CHAT.read_limits(OPENAI_LIMITS, NOW)
-    assert MESSAGES.write_limits(limits, NOW) == {
+    limits = CHAT.read_rate_limits(OPENAI_LIMITS, NOW)
+    assert MESSAGES.write_rate_limits(limits, NOW) == {
         "anthropic-ratelimit-requests-limit": "60",
         "anthropic-ratelimit-requests-remaining": "59",
         "anthropic-ratelimit-requests-reset": "2026-11-20T12:00:01Z",
@@ -259,46 +276,46 @@ def test_limits_cross_from_spans_to_times_of_day() -> None:
         "anthropic-ratelimit-tokens-remaining": "149984",
         "anthropic-ratelimit-tokens-reset": "2026-11-20T12:06:00Z",
     }
-    back = MESSAGES.read_limits(ANTHROPIC_LIMITS, NOW)
-    assert set(CHAT.write_limits(back, NOW)) == {name for name in OPENAI_LIMITS if name.endswith("requests")}
+    back = MESSAGES.read_rate_limits(ANTHROPIC_LIMITS, NOW)
+    assert set(CHAT.write_rate_limits(back, NOW)) == {name for name in OPENAI_LIMITS if name.endswith("requests")}
 
 
 @pytest.mark.parametrize("value", ["", "many", "-1", "9" * 5000, "٣"])
 def test_a_limit_that_cannot_be_read_is_not_known(value: str) -> None:
     headers = {"x-ratelimit-limit-requests": value, "x-ratelimit-reset-requests": value}
-    assert CHAT.read_limits(headers, NOW) == (Limit("requests"),)
+    assert CHAT.read_rate_limits(headers, NOW) == (RateLimit("requests"),)
     late = {"anthropic-ratelimit-tokens-limit": "1", "anthropic-ratelimit-tokens-reset": value}
-    assert MESSAGES.read_limits(late, NOW) == (Limit("tokens", 1),)
+    assert MESSAGES.read_rate_limits(late, NOW) == (RateLimit("tokens", 1),)
 
 
 def test_a_reset_in_the_past_is_now() -> None:
-    assert MESSAGES.read_limits(ANTHROPIC_LIMITS, NOW + 3600)[0].reset == 0.0
+    assert MESSAGES.read_rate_limits(ANTHROPIC_LIMITS, NOW + 3600)[0].reset_after == 0.0
 
 
 # --- models ---------------------------------------------------------------------------------------------------------
 
-CARDS = tuple(Card(f"m{number}", "p", 1767225600) for number in range(5))
-FULL = Card("openai/gpt-5.5", "openai", 1767225600, 400_000, 128_000)
+CARDS = tuple(ModelInfo(f"m{number}", "p", 1767225600) for number in range(5))
+FULL = ModelInfo("openai/gpt-5.5", "openai", 1767225600, 400_000, 128_000)
 
 
 @pytest.mark.parametrize("http", [CHAT, RESPONSES])
 def test_an_openai_list(http: Any) -> None:
-    body = http.write_models((FULL,), {"client_version": "0.166.0"})
+    body = http.write_model_list((FULL,), {"client_version": "0.166.0"})
     assert body == {
         "object": "list",
         "data": [{"id": "openai/gpt-5.5", "object": "model", "created": 1767225600, "owned_by": "openai"}],
         "models": [],
     }
-    assert openai.types.Model.model_validate(http.write_model(FULL)).owned_by == "openai"
-    assert openai.types.Model.model_validate(http.write_model(Card("m"))).created == 0
+    assert openai.types.Model.model_validate(http.write_model_entry(FULL)).owned_by == "openai"
+    assert openai.types.Model.model_validate(http.write_model_entry(ModelInfo("m"))).created == 0
 
 
 def test_an_anthropic_list() -> None:
-    body = MESSAGES.write_models((FULL,), {})
+    body = MESSAGES.write_model_list((FULL,), {})
     sample = json.loads((material.SAMPLES / "anthropic" / "models_list.json").read_text())
     assert body.keys() == sample.keys()
     assert body["data"][0].keys() == sample["data"][0].keys()
-    info = anthropic.types.ModelInfo.model_validate(MESSAGES.write_model(FULL))
+    info = anthropic.types.ModelInfo.model_validate(MESSAGES.write_model_entry(FULL))
     assert (info.id, info.created_at.isoformat()) == ("openai/gpt-5.5", "2026-01-01T00:00:00+00:00")
     assert (info.max_input_tokens, info.max_tokens) == (400_000, 128_000)
 
@@ -320,14 +337,14 @@ def test_an_anthropic_list() -> None:
     ],
 )
 def test_an_anthropic_page(query: dict[str, str], ids: str, more: bool) -> None:
-    body = MESSAGES.write_models(CARDS, query)
+    body = MESSAGES.write_model_list(CARDS, query)
     listed = [entry["id"] for entry in body["data"]]
     assert (listed, body["has_more"]) == (ids.split(), more)
     assert (body["first_id"], body["last_id"]) == ((listed[0], listed[-1]) if listed else (None, None))
 
 
 def test_a_gemini_list() -> None:
-    assert GEMINI.write_models((FULL,), {}) == {
+    assert GEMINI.write_model_list((FULL,), {}) == {
         "models": [
             {
                 "name": "models/openai/gpt-5.5",
@@ -339,7 +356,7 @@ def test_a_gemini_list() -> None:
             }
         ]
     }
-    listed = google.Model.model_validate({"name": GEMINI.write_model(Card("m"))["name"]})
+    listed = google.Model.model_validate({"name": GEMINI.write_model_entry(ModelInfo("m"))["name"]})
     assert listed.name == "models/m"
 
 
@@ -347,18 +364,18 @@ def test_gemini_pages_follow_their_tokens() -> None:
     seen: list[str] = []
     query = {"pageSize": "2"}
     for _ in range(9):
-        body = GEMINI.write_models(CARDS, query)
+        body = GEMINI.write_model_list(CARDS, query)
         seen += [entry["displayName"] for entry in body["models"]]
         if "nextPageToken" not in body:
             break
         query["pageToken"] = body["nextPageToken"]
     assert seen == [card.id for card in CARDS]
     for token in ("x", "9" * 5000, "-1"):
-        assert GEMINI.write_models(CARDS, {"pageToken": token})["models"]
+        assert GEMINI.write_model_list(CARDS, {"pageToken": token})["models"]
 
 
 def test_a_unified_list() -> None:
-    assert UNIFIED.write_models((FULL, Card("m")), {}) == {
+    assert UNIFIED.write_model_list((FULL, ModelInfo("m")), {}) == {
         "models": [
             {
                 "id": "openai/gpt-5.5",
@@ -383,31 +400,31 @@ COUNTS: list[tuple[str, str, Any]] = [
 
 @pytest.mark.parametrize(("name", "path", "answer"), COUNTS)
 def test_a_count_is_asked_for_and_answered(name: str, path: str, answer: Any) -> None:
-    count = room(name).http.count
+    count = find_codec(name).http.token_count
     assert count is not None
     assert count.path("m") == path
-    assert count.write(7) == answer
-    assert count.read(answer) == 7
+    assert count.write_count(7) == answer
+    assert count.read_count(answer) == 7
     for wrong in (None, [], {}, "7", dict.fromkeys(answer, "7"), dict.fromkeys(answer, True)):
-        assert count.read(wrong) is None
+        assert count.read_count(wrong) is None
 
 
 def test_there_is_no_count_in_the_others() -> None:
-    assert CHAT.count is None
-    assert UNIFIED.count is None
+    assert CHAT.token_count is None
+    assert UNIFIED.token_count is None
 
 
 def test_the_body_of_a_count_holds_what_the_endpoint_takes() -> None:
-    assert MESSAGES.count is not None
-    assert RESPONSES.count is not None
+    assert MESSAGES.token_count is not None
+    assert RESPONSES.token_count is not None
     body = {"model": "a", "max_tokens": 5, "messages": [], "tools": [], "stream": True, "temperature": 1}
-    assert MESSAGES.count.write_body(body, "b") == {"model": "b", "messages": [], "tools": []}
+    assert MESSAGES.token_count.write_body(body, "b") == {"model": "b", "messages": [], "tools": []}
     items = {"model": "a", "input": "x", "store": False, "max_output_tokens": 5, "tools": []}
-    assert RESPONSES.count.write_body(items, "b") == {"model": "b", "input": "x", "tools": []}
+    assert RESPONSES.token_count.write_body(items, "b") == {"model": "b", "input": "x", "tools": []}
 
 
 def test_a_gemini_count_asks_for_contents_or_for_a_whole_request() -> None:
-    count = GEMINI.count
+    count = GEMINI.token_count
     assert count is not None
     contents = [{"role": "user", "parts": [{"text": "x"}]}]
     whole = {"contents": contents, "systemInstruction": {"parts": [{"text": "y"}]}, "tools": []}
@@ -424,7 +441,7 @@ STREAMS = [path for path in material.sample_streams("gemini") if not path.stem.s
 
 
 def array(data: bytes, size: int) -> bytes:
-    framing = GEMINI.framing("array")
+    framing = GEMINI.make_framing_converter("array")
     assert framing is not None
     assert framing.content_type == "application/json"
     pieces = [framing.feed(data[at : at + size]) for at in range(0, len(data), size)]
@@ -434,7 +451,7 @@ def array(data: bytes, size: int) -> bytes:
 @pytest.mark.parametrize("path", STREAMS, ids=lambda path: path.stem)
 def test_events_become_one_array_however_they_are_cut(path: Path) -> None:
     data = path.read_bytes()
-    splitter = sse.Splitter()
+    splitter = sse.SseSplitter()
     chunks = [json.loads(frame.data) for frame in (*splitter.feed(data), *splitter.close())]
     whole = array(data, len(data))
     assert json.loads(whole) == chunks
@@ -444,7 +461,7 @@ def test_events_become_one_array_however_they_are_cut(path: Path) -> None:
 
 
 def test_each_chunk_goes_out_as_it_comes() -> None:
-    framing = GEMINI.framing("array")
+    framing = GEMINI.make_framing_converter("array")
     assert framing is not None
     assert framing.feed(b'data: {"a":1}\r\n\r\n') == b'[{"a":1}'
     assert framing.feed(b'data: {"b":') == b""
@@ -454,13 +471,13 @@ def test_each_chunk_goes_out_as_it_comes() -> None:
 
 def test_an_error_is_an_element_and_nothing_is_an_empty_array() -> None:
     sample = json.loads((material.SAMPLES / "gemini" / "error_400.array.json").read_text())
-    assert json.loads(array(sse.bare(json.dumps(sample[0]).encode()), 10)) == sample
+    assert json.loads(array(sse.write_data_frame(json.dumps(sample[0]).encode()), 10)) == sample
     assert array(b"", 1) == b"[]"
 
 
 def test_the_array_is_read_as_the_events_are() -> None:
     data = (material.SAMPLES / "gemini" / "function_call.sse").read_bytes()
-    readers = [room("gemini").stream_reader(), room("gemini").stream_reader()]
+    readers = [find_codec("gemini").make_stream_reader(), find_codec("gemini").make_stream_reader()]
     events, elements = (
         list(reader.feed(given) + reader.close()) for reader, given in zip(readers, (data, array(data, 3)), strict=True)
     )
@@ -468,10 +485,10 @@ def test_the_array_is_read_as_the_events_are() -> None:
     assert [type(event) for event in events] == [type(event) for event in elements]
 
 
-@pytest.mark.parametrize("name", [name for name in ROOMS if name != "gemini"])
+@pytest.mark.parametrize("name", [name for name in CODECS if name != "gemini"])
 def test_others_have_one_framing(name: str) -> None:
-    assert room(name).http.framing("array") is None
-    assert GEMINI.framing("") is None
+    assert find_codec(name).http.make_framing_converter("array") is None
+    assert GEMINI.make_framing_converter("") is None
 
 
 # --- what a model can be asked --------------------------------------------------------------------------------------
@@ -498,6 +515,6 @@ def test_others_have_one_framing(name: str) -> None:
     ],
 )
 def test_newer_models_take_tools_elsewhere(model: str, with_tools: bool) -> None:
-    assert room("openai-chat").takes(model, True) is with_tools
-    assert room("openai-chat").takes(model, False) is True
-    assert all(room(name).takes(model, True) for name in ROOMS if name != "openai-chat")
+    assert find_codec("openai-chat").supports_model(model, True) is with_tools
+    assert find_codec("openai-chat").supports_model(model, False) is True
+    assert all(find_codec(name).supports_model(model, True) for name in CODECS if name != "openai-chat")

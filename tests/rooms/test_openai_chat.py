@@ -12,25 +12,26 @@ import pytest
 from msgspec.structs import replace
 
 import material
-from toolwire import sse, wire
-from toolwire.events import (
+from toolwire.core import json_values, sse
+from toolwire.core.codec import WriteContext
+from toolwire.core.events import (
     ArgumentsDelta,
-    Carried,
-    Checker,
     ChoiceEnd,
     CitationDelta,
     Event,
+    OpaqueEvent,
     PartEnd,
     PartStart,
     ResponseEnd,
     ResponseFailed,
     ResponseStart,
     SealDelta,
+    StreamChecker,
     TextDelta,
     UsageUpdate,
 )
-from toolwire.fold import fold, unfold
-from toolwire.ir import (
+from toolwire.core.fold import fold, unfold
+from toolwire.core.ir import (
     Call,
     Choice,
     Citation,
@@ -38,10 +39,10 @@ from toolwire.ir import (
     Finish,
     Format,
     Grammar,
-    HostedTool,
     Media,
     Opaque,
     Origin,
+    ProviderTool,
     Reasoning,
     Refusal,
     Request,
@@ -56,13 +57,12 @@ from toolwire.ir import (
     ToolName,
     Turn,
     Usage,
-    changed,
-    forget,
+    replace_fields,
+    strip_origins,
 )
-from toolwire.loss import Ledger
-from toolwire.protocols.openai_chat import ROOM
+from toolwire.core.losses import Ledger
+from toolwire.protocols.openai_chat import CODEC
 from toolwire.protocols.openai_chat.models import family
-from toolwire.room import Context
 
 NAME = "openai-chat"
 TESTS = Path(__file__).parents[1]
@@ -77,32 +77,32 @@ def ledger() -> Ledger:
 
 
 def load(path: Path) -> Any:
-    return wire.decode(path.read_bytes())
+    return json_values.decode(path.read_bytes())
 
 
 def read_all(data: bytes, step: int = 0) -> list[Event]:
-    reader = ROOM.stream_reader()
+    reader = CODEC.make_stream_reader()
     pieces = [data[at : at + step] for at in range(0, len(data), step)] if step else [data]
     events = [event for piece in pieces for event in reader.feed(piece)]
     events += reader.close()
     return events
 
 
-def write_all(events: Iterable[Event], context: Context | None = None, book: Ledger | None = None) -> bytes:
-    writer = ROOM.stream_writer(book or ledger(), context or Context())
+def write_all(events: Iterable[Event], context: WriteContext | None = None, book: Ledger | None = None) -> bytes:
+    writer = CODEC.make_stream_writer(book or ledger(), context or WriteContext())
     return b"".join([writer.write(event) for event in events]) + writer.close()
 
 
 def frames(data: bytes) -> list[tuple[str | None, Any]]:
-    splitter = sse.Splitter()
+    splitter = sse.SseSplitter()
     found = splitter.feed(data) + splitter.close()
-    return [(frame.event, None if frame.data == b"[DONE]" else wire.decode(frame.data)) for frame in found]
+    return [(frame.event, None if frame.data == b"[DONE]" else json_values.decode(frame.data)) for frame in found]
 
 
 def lawful(events: list[Event]) -> list[Event]:
-    checker = Checker()
+    checker = StreamChecker()
     for event in events:
-        assert checker.check(event) is None
+        assert checker.check_event(event) is None
     assert checker.state == "done"
     return events
 
@@ -114,8 +114,8 @@ def stream(*chunks: dict[str, Any] | str, done: bool = True) -> bytes:
         delta, finish = ({}, chunk) if isinstance(chunk, str) else (chunk, None)
         body = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
         body["choices"] = [{"index": 0, "delta": delta, "finish_reason": finish}]
-        out += sse.bare(wire.encode(body))
-    return out + (sse.bare(b"[DONE]") if done else b"")
+        out += sse.write_data_frame(json_values.encode(body))
+    return out + (sse.write_data_frame(b"[DONE]") if done else b"")
 
 
 def calls_of(response: Response, choice: int = 0) -> list[tuple[str, str, str]]:
@@ -154,10 +154,10 @@ def blurred(value: Any) -> Any:
 @pytest.mark.parametrize("path", REQUESTS, ids=lambda path: path.stem)
 def test_requests_come_back(path: Path) -> None:
     body = load(path)
-    request = ROOM.read_request(body)
-    assert ROOM.write_request(request, ledger()) == body
+    request = CODEC.read_request(body)
+    assert CODEC.write_request(request, ledger()) == body
     # Another model's name is the smallest change: everything else stays as it was.
-    renamed = ROOM.write_request(changed(request, model="gpt-5.4-mini"), ledger())
+    renamed = CODEC.write_request(replace_fields(request, model="gpt-5.4-mini"), ledger())
     assert renamed == {**body, "model": "gpt-5.4-mini"}
     assert list(renamed) == list(body)
 
@@ -165,9 +165,9 @@ def test_requests_come_back(path: Path) -> None:
 @pytest.mark.parametrize("path", [path for path in REQUESTS if "legacy" not in path.stem], ids=lambda path: path.stem)
 def test_requests_are_said_again_from_their_meaning(path: Path) -> None:
     body = load(path)
-    meant = forget(ROOM.read_request(body))
-    said = ROOM.write_request(meant, book := ledger())
-    assert forget(ROOM.read_request(said)) == meant
+    meant = strip_origins(CODEC.read_request(body))
+    said = CODEC.write_request(meant, book := ledger())
+    assert strip_origins(CODEC.read_request(said)) == meant
     assert not book.losses
     del body["stream_options" if "stream" in body else "model"]
     parts_as_text = said["messages"][-1]["content"] == "1 row"
@@ -177,13 +177,13 @@ def test_requests_are_said_again_from_their_meaning(path: Path) -> None:
 
 
 def test_legacy_requests_keep_their_meaning() -> None:
-    meant = forget(ROOM.read_request(load(SAMPLES / "requests" / "chat_legacy.json")))
+    meant = strip_origins(CODEC.read_request(load(SAMPLES / "requests" / "chat_legacy.json")))
     assert meant.turns[1].parts == (Call("", "get_weather", "{}"),)
     assert meant.turns[2] == Turn("tool", (Result("", (Text("22C"),), name="get_weather"),))
-    said = ROOM.write_request(meant, ledger())
+    said = CODEC.write_request(meant, ledger())
     assert said["messages"][1]["function_call"] == {"name": "get_weather", "arguments": "{}"}
     assert said["messages"][2] == {"role": "function", "name": "get_weather", "content": "22C"}
-    assert forget(ROOM.read_request(said)) == meant
+    assert strip_origins(CODEC.read_request(said)) == meant
 
 
 @pytest.mark.parametrize("path", STREAMS, ids=lambda path: path.stem)
@@ -198,35 +198,35 @@ def test_streams_come_back(path: Path) -> None:
 
 @pytest.mark.parametrize("path", STREAMS, ids=lambda path: path.stem)
 def test_a_stream_folds_to_what_the_whole_answer_reads(path: Path) -> None:
-    whole = ROOM.read_response(load(path.with_suffix(".json")))
+    whole = CODEC.read_response(load(path.with_suffix(".json")))
     folded = fold(read_all(path.read_bytes()))
     if path.stem == "error_midstream":
         assert whole.failure is not None
         assert folded.failure is not None
-        assert forget(folded.failure) == forget(whole.failure)
+        assert strip_origins(folded.failure) == strip_origins(whole.failure)
         return
-    expected = forget(whole) if folded.usage else replace(forget(whole), usage=None)
-    assert forget(folded) == expected
+    expected = strip_origins(whole) if folded.usage else replace(strip_origins(whole), usage=None)
+    assert strip_origins(folded) == expected
 
 
 @pytest.mark.parametrize("path", [p for p in STREAMS if p.stem != "error_midstream"], ids=lambda path: path.stem)
 def test_answers_are_said_again_from_their_meaning(path: Path) -> None:
     body = load(path.with_suffix(".json"))
-    response = ROOM.read_response(body)
-    assert ROOM.write_response(response, ledger(), Context()) is body
-    meant = forget(response)
-    said = ROOM.write_response(meant, book := ledger(), Context())
+    response = CODEC.read_response(body)
+    assert CODEC.write_response(response, ledger(), WriteContext()) is body
+    meant = strip_origins(response)
+    said = CODEC.write_response(meant, book := ledger(), WriteContext())
     assert not book.losses
-    assert forget(ROOM.read_response(said)) == meant
+    assert strip_origins(CODEC.read_response(said)) == meant
     for key in ("id", "object", "created", "model", "choices"):
         assert said[key] == body[key]
-    legacy = Context(ROOM.read_request(load(SAMPLES / "requests" / "chat_legacy.json")))
-    context = legacy if path.stem.startswith("legacy") else Context()
+    legacy = WriteContext(CODEC.read_request(load(SAMPLES / "requests" / "chat_legacy.json")))
+    context = legacy if path.stem.startswith("legacy") else WriteContext()
     streamed = lawful(read_all(write_all(unfold(meant), context)))
     if not context.request:
-        assert forget(fold(streamed)) == meant
+        assert strip_origins(fold(streamed)) == meant
     else:
-        assert forget(fold(streamed)) == replace(meant, usage=None)
+        assert strip_origins(fold(streamed)) == replace(meant, usage=None)
 
 
 # --- laws over the recorded corpus ------------------------------------------------------------------------------------
@@ -255,16 +255,16 @@ def test_recorded_requests(corpus: list[tuple[str, dict[str, Any]]]) -> None:
         if body is None:
             continue
         if name in UNREADABLE:
-            with pytest.raises(wire.Malformed, match=UNREADABLE[name]):
-                ROOM.read_request(body)
+            with pytest.raises(json_values.Malformed, match=UNREADABLE[name]):
+                CODEC.read_request(body)
             continue
-        request = ROOM.read_request(body)
-        assert ROOM.write_request(request, ledger()) is body, name
-        touched = ROOM.write_request(changed(request), ledger())
+        request = CODEC.read_request(body)
+        assert CODEC.write_request(request, ledger()) is body, name
+        touched = CODEC.write_request(replace_fields(request), ledger())
         assert _said(touched) == _said({"model": "", **body}), name
-        meant = forget(request)
-        said = ROOM.write_request(meant, book := Ledger(NAME, NAME))
-        again = forget(ROOM.read_request(wire.decode(wire.encode(said))))
+        meant = strip_origins(request)
+        said = CODEC.write_request(meant, book := Ledger(NAME, NAME))
+        again = strip_origins(CODEC.read_request(json_values.decode(json_values.encode(said))))
         assert blurred(again) == blurred(meant) or book.losses, name
         seen += 1
     assert seen > 200
@@ -276,16 +276,16 @@ def test_recorded_answers(corpus: list[tuple[str, dict[str, Any]]]) -> None:
         body = record.get("response")
         if body is None:
             continue
-        response = ROOM.read_response(body)
-        assert ROOM.write_response(response, ledger(), Context()) is body, name
+        response = CODEC.read_response(body)
+        assert CODEC.write_response(response, ledger(), WriteContext()) is body, name
         assert (response.failure is not None) == ("error" in body), name
         if response.failure is not None:
             continue
-        meant = forget(response)
-        said = ROOM.write_response(meant, ledger(), Context())
-        again = forget(ROOM.read_response(wire.decode(wire.encode(said))))
+        meant = strip_origins(response)
+        said = CODEC.write_response(meant, ledger(), WriteContext())
+        again = strip_origins(CODEC.read_response(json_values.decode(json_values.encode(said))))
         assert blurred(again) == blurred(meant), name
-        streamed = forget(fold(lawful(read_all(write_all(unfold(meant))))))
+        streamed = strip_origins(fold(lawful(read_all(write_all(unfold(meant))))))
         assert blurred(streamed) == blurred(meant), name
         seen += 1
     assert seen > 140
@@ -318,8 +318,8 @@ def test_recorded_streams(corpus: list[tuple[str, dict[str, Any]]]) -> None:
             continue
         assert isinstance(last, ResponseEnd), name
         assert frames(write_all(events)) == indexed(frames(data)), name
-        meant = forget(fold(events))
-        again = forget(fold(lawful(read_all(write_all(unfold(meant))))))
+        meant = strip_origins(fold(events))
+        again = strip_origins(fold(lawful(read_all(write_all(unfold(meant))))))
         assert blurred(again) == blurred(meant), name
         seen += 1
     assert seen > 50
@@ -362,8 +362,8 @@ MALFORMED = [
 
 @pytest.mark.parametrize(("body", "problem"), MALFORMED, ids=[problem for _, problem in MALFORMED])
 def test_malformed_requests_name_the_place(body: dict[str, Any], problem: str) -> None:
-    with pytest.raises(wire.Malformed) as caught:
-        ROOM.read_request(body)
+    with pytest.raises(json_values.Malformed) as caught:
+        CODEC.read_request(body)
     assert str(caught.value).startswith(problem)
 
 
@@ -371,7 +371,7 @@ def test_malformed_requests_name_the_place(body: dict[str, Any], problem: str) -
 @pytest.mark.parametrize("spelled", ["1000", "1e3", "1000.0"])
 def test_a_limit_is_a_whole_number_however_it_is_spelled(key: str, spelled: str) -> None:
     text = json.dumps(asked(**{key: "N"})).replace('"N"', spelled)
-    request = ROOM.read_request(wire.as_object(wire.decode(text.encode()), None))
+    request = CODEC.read_request(json_values.expect_object(json_values.decode(text.encode()), None))
     assert request.settings.max_tokens == 1000
     assert type(request.settings.max_tokens) is int
 
@@ -401,14 +401,14 @@ PARTS: list[tuple[dict[str, Any], Any]] = [
 @pytest.mark.parametrize(("node", "part"), PARTS, ids=[str(node) for node, _ in PARTS])
 def test_content_parts(node: dict[str, Any], part: Any) -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": [{"type": "text", "text": "t"}, node]}]}
-    meant = forget(ROOM.read_request(body))
+    meant = strip_origins(CODEC.read_request(body))
     assert meant.turns[0].parts == (Text("t"), part)
-    assert ROOM.write_request(meant, ledger()) == body
+    assert CODEC.write_request(meant, ledger()) == body
 
 
 def test_an_image_url_may_be_a_bare_text() -> None:
     body = asked(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": "https://x/a.png"}]}])
-    assert forget(ROOM.read_request(body)).turns[0].parts == (Media("image", url="https://x/a.png"),)
+    assert strip_origins(CODEC.read_request(body)).turns[0].parts == (Media("image", url="https://x/a.png"),)
 
 
 CHOICES: list[tuple[Any, ToolChoice]] = [
@@ -433,30 +433,32 @@ CHOICES: list[tuple[Any, ToolChoice]] = [
 @pytest.mark.parametrize(("value", "choice"), CHOICES, ids=[str(value) for value, _ in CHOICES])
 def test_tool_choice(value: Any, choice: ToolChoice) -> None:
     body = asked(tools=[{"type": "function", "function": {"name": "f"}}], tool_choice=value)
-    meant = forget(ROOM.read_request(body))
+    meant = strip_origins(CODEC.read_request(body))
     assert meant.choice == choice
-    assert ROOM.write_request(meant, ledger()) == body
+    assert CODEC.write_request(meant, ledger()) == body
 
 
 def test_choices_that_others_write() -> None:
-    assert forget(ROOM.read_request(asked(tool_choice="any")).choice) == ToolChoice("required")
-    assert forget(ROOM.read_request(asked(tool_choice={"type": "function", "name": "f"})).choice) == CHOICES[3][1]
-    unknown = ROOM.read_request(
+    assert strip_origins(CODEC.read_request(asked(tool_choice="any")).choice) == ToolChoice("required")
+    assert (
+        strip_origins(CODEC.read_request(asked(tool_choice={"type": "function", "name": "f"})).choice) == CHOICES[3][1]
+    )
+    unknown = CODEC.read_request(
         asked(tool_choice={"type": "oracle"}, tools=[{"type": "function", "function": {"name": "f"}}])
     )
     assert unknown.choice is None
-    assert [stray.key for stray in unknown.strays] == ["tool_choice"]
-    assert ROOM.write_request(changed(unknown, model="x"), ledger())["tool_choice"] == {"type": "oracle"}
+    assert [stray.key for stray in unknown.unknown_fields] == ["tool_choice"]
+    assert CODEC.write_request(replace_fields(unknown, model="x"), ledger())["tool_choice"] == {"type": "oracle"}
 
 
 def test_functions_beside_tools_and_the_old_choice() -> None:
     tool = {"type": "function", "function": {"name": "new"}}
     body = asked(tools=[tool], functions=[{"name": "old", "parameters": {}}], function_call={"name": "old"})
-    request = ROOM.read_request(body)
+    request = CODEC.read_request(body)
     assert [tool.name for tool in request.tools if isinstance(tool, Tool)] == ["new", "old"]
     assert request.choice is not None
-    assert forget(request.choice) == ToolChoice("one", (ToolName("old"),))
-    assert ROOM.write_request(changed(request, model="x"), ledger()) == {**body, "model": "x"}
+    assert strip_origins(request.choice) == ToolChoice("one", (ToolName("old"),))
+    assert CODEC.write_request(replace_fields(request, model="x"), ledger()) == {**body, "model": "x"}
 
 
 def test_custom_tools_and_unknown_ones() -> None:
@@ -464,12 +466,12 @@ def test_custom_tools_and_unknown_ones() -> None:
     body = asked(
         tools=[{"type": "custom", "custom": custom}, {"type": "openrouter:web_search", "parameters": {"n": 1}}]
     )
-    meant = ROOM.read_request(body)
-    assert forget(meant.tools[0]) == Tool("sql", kind="custom", grammar=Grammar("lark", "x"))
+    meant = CODEC.read_request(body)
+    assert strip_origins(meant.tools[0]) == Tool("sql", kind="custom", grammar=Grammar("lark", "x"))
     assert isinstance(meant.tools[1], Opaque)
-    assert ROOM.write_request(forget(meant), ledger())["tools"] == body["tools"]
+    assert CODEC.write_request(strip_origins(meant), ledger())["tools"] == body["tools"]
     foreign = Opaque("thing", Origin("other", (None, "tools"), {"type": "thing"}))
-    assert "tools" not in ROOM.write_request(Request("m", tools=(foreign,)), book := ledger())
+    assert "tools" not in CODEC.write_request(Request("m", tools=(foreign,)), book := ledger())
     assert [loss.code for loss in book.losses] == ["tool-dropped"]
 
 
@@ -477,13 +479,13 @@ def test_custom_tools_and_unknown_ones() -> None:
 def test_hosted_search(model: str, written: bool) -> None:
     options = {"search_context_size": "low", "user_location": {"type": "approximate", "approximate": {"city": "Paris"}}}
     body = {**asked(web_search_options=options), "model": model}
-    meant = forget(ROOM.read_request(body))
-    assert meant.tools == (HostedTool("web_search", location={"city": "Paris"}, context_size="low"),)
-    said = ROOM.write_request(meant, book := ledger())
+    meant = strip_origins(CODEC.read_request(body))
+    assert meant.tools == (ProviderTool("web_search", location={"city": "Paris"}, context_size="low"),)
+    said = CODEC.write_request(meant, book := ledger())
     assert said.get("web_search_options") == (options if written else None)
     assert [loss.code for loss in book.losses] == ([] if written else ["tool-dropped"])
-    other = Request(model, tools=(HostedTool("code_execution"),))
-    ROOM.write_request(other, book := ledger())
+    other = Request(model, tools=(ProviderTool("code_execution"),))
+    CODEC.write_request(other, book := ledger())
     assert [loss.code for loss in book.losses] == ["tool-dropped"]
 
 
@@ -511,8 +513,8 @@ def test_settings_stand_where_they_were_read() -> None:
         stream_options={"include_usage": True, "include_obfuscation": False},
         logit_bias={"5": 1},
     )
-    request = ROOM.read_request(body)
-    assert forget(request.settings) == Settings(
+    request = CODEC.read_request(body)
+    assert strip_origins(request.settings) == Settings(
         max_tokens=5,
         temperature=0.5,
         top_p=1,
@@ -533,13 +535,13 @@ def test_settings_stand_where_they_were_read() -> None:
         stream_usage=True,
     )
     assert request.settings.where["count"] == (None, "n")
-    assert {wire.pointer((stray.path, stray.key)) for stray in request.strays} == {
+    assert {json_values.json_pointer((stray.path, stray.key)) for stray in request.unknown_fields} == {
         "/logit_bias",
         "/stream_options/include_obfuscation",
     }
     # What only this protocol knows stays when the request is rewritten within it.
-    assert ROOM.write_request(changed(request, model="x"), ledger()) == {**body, "model": "x"}
-    said = ROOM.write_request(forget(request), ledger())
+    assert CODEC.write_request(replace_fields(request, model="x"), ledger()) == {**body, "model": "x"}
+    said = CODEC.write_request(strip_origins(request), ledger())
     del body["logit_bias"], body["stream_options"]["include_obfuscation"]
     assert said == body
 
@@ -561,30 +563,30 @@ def test_settings_stand_where_they_were_read() -> None:
 def test_families_of_models(model: str, limit: str, user: str, roles: str) -> None:
     turn = Turn("developer", (Text("be brief"),))
     request = Request(model, turns=(turn,), settings=Settings(max_tokens=9, user="u"))
-    said = ROOM.write_request(request, ledger())
+    said = CODEC.write_request(request, ledger())
     assert (said[limit], said[user], said["messages"][0]["role"]) == (9, "u", roles)
 
 
 def test_a_spelling_is_kept_for_its_own_model_only() -> None:
-    request = ROOM.read_request(asked(max_tokens=5) | {"model": "gpt-5"})
-    assert ROOM.write_request(changed(request, stream=True), ledger())["max_tokens"] == 5
-    assert ROOM.write_request(changed(request, model="gpt-5.1"), ledger())["max_completion_tokens"] == 5
+    request = CODEC.read_request(asked(max_tokens=5) | {"model": "gpt-5"})
+    assert CODEC.write_request(replace_fields(request, stream=True), ledger())["max_tokens"] == 5
+    assert CODEC.write_request(replace_fields(request, model="gpt-5.1"), ledger())["max_completion_tokens"] == 5
 
 
 def test_two_spellings_of_one_setting() -> None:
-    request = ROOM.read_request(asked(max_tokens=5, max_completion_tokens=6, user="u", safety_identifier="u"))
+    request = CODEC.read_request(asked(max_tokens=5, max_completion_tokens=6, user="u", safety_identifier="u"))
     assert request.settings.max_tokens == 6
-    assert [stray.key for stray in request.strays] == ["max_tokens"]
+    assert [stray.key for stray in request.unknown_fields] == ["max_tokens"]
 
 
 def test_what_a_model_refuses_is_left_out_and_told() -> None:
     settings = Settings(stop=("x",), temperature=1, parallel=True, user="u" * 200, thinking=Thinking(budget=5000))
-    said = ROOM.write_request(Request("gpt-6-luna", settings=settings), book := ledger())
+    said = CODEC.write_request(Request("gpt-6-luna", settings=settings), book := ledger())
     assert set(said) == {"model", "messages", "safety_identifier", "reasoning_effort"}
     assert len(said["safety_identifier"]) == 64
     assert said["reasoning_effort"] == "low"
     assert sorted(loss.code for loss in book.losses) == ["no-counterpart"] * 3 + ["setting-clamped", "thinking-mapped"]
-    many = ROOM.write_request(Request("gpt-4o", settings=Settings(stop=tuple("abcde"), top_k=3)), book := ledger())
+    many = CODEC.write_request(Request("gpt-4o", settings=Settings(stop=tuple("abcde"), top_k=3)), book := ledger())
     assert many["stop"] == ["a", "b", "c", "d"]
     assert [loss.code for loss in book.losses] == ["setting-clamped", "no-counterpart"]
 
@@ -609,30 +611,30 @@ TOOLS = (Tool("f"),)
 )
 def test_thinking(model: str, thinking: Thinking | None, tools: Any, effort: str | None, codes: list[str]) -> None:
     request = Request(model, tools=tools, settings=Settings(thinking=thinking))
-    said = ROOM.write_request(request, book := ledger())
+    said = CODEC.write_request(request, book := ledger())
     assert said.get("reasoning_effort") == effort
     assert [loss.code for loss in book.losses] == codes
 
 
 def test_usage_is_asked_for_in_a_stream_of_another_protocol() -> None:
-    said = ROOM.write_request(Request("m", stream=True), book := ledger())
+    said = CODEC.write_request(Request("m", stream=True), book := ledger())
     assert said["stream_options"] == {"include_usage": True}
     assert [loss.code for loss in book.losses] == ["default-added"]
-    own = ROOM.read_request(asked(stream=True))
-    assert "stream_options" not in ROOM.write_request(changed(own, model="x"), ledger())
+    own = CODEC.read_request(asked(stream=True))
+    assert "stream_options" not in CODEC.write_request(replace_fields(own, model="x"), ledger())
 
 
 def test_cache_breakpoints() -> None:
     part = {"type": "text", "text": "a", "prompt_cache_breakpoint": {"mode": "explicit", "ttl": "12h"}}
     body = {"model": "gpt-5.6", "messages": [{"role": "user", "content": [part]}]}
-    meant = forget(ROOM.read_request(body))
+    meant = strip_origins(CODEC.read_request(body))
     assert meant.turns[0].parts == (Text("a", cache="12h"),)
-    assert ROOM.write_request(meant, ledger()) == body
+    assert CODEC.write_request(meant, ledger()) == body
     for model, key, code in (
         ("vendor/claude-opus", "cache_control", "setting-mapped"),
         ("gpt-4o", "", "cache-dropped"),
     ):
-        said = ROOM.write_request(replace(meant, model=model), book := ledger())
+        said = CODEC.write_request(replace(meant, model=model), book := ledger())
         content = said["messages"][0]["content"]
         assert [loss.code for loss in book.losses] == [code]
         assert (key in content[0]) == bool(key)
@@ -651,23 +653,23 @@ def test_what_sdk_clients_replay_is_absence() -> None:
         "function_call": None,
         "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": {"x": 1}}, "index": 0}],
     }
-    request = ROOM.read_request(asked(messages=[message]))
-    assert forget(request.turns[0]) == Turn("assistant", (Call("a", "f", '{"x":1}'),))
-    assert not request.strays
+    request = CODEC.read_request(asked(messages=[message]))
+    assert strip_origins(request.turns[0]) == Turn("assistant", (Call("a", "f", '{"x":1}'),))
+    assert not request.unknown_fields
 
 
 def test_content_null_and_empty_are_told_apart_in_a_history() -> None:
     call_ = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     for content, parts in ((None, ()), ("", (Text(""),))):
         body = asked(messages=[{"role": "assistant", "content": content, "tool_calls": [call_]}])
-        meant = forget(ROOM.read_request(body))
+        meant = strip_origins(CODEC.read_request(body))
         assert meant.turns[0].parts == (*parts, Call("a", "f", "{}"))
-        assert ROOM.write_request(meant, ledger()) == body
+        assert CODEC.write_request(meant, ledger()) == body
 
 
 def test_a_call_without_arguments_is_written_as_an_empty_object() -> None:
     turn = Turn("assistant", (Call("a", "f"), Call("b", "g", "  "), Call("c", "h", kind="custom")))
-    calls = ROOM.write_request(Request("m", turns=(turn,)), ledger())["messages"][0]["tool_calls"]
+    calls = CODEC.write_request(Request("m", turns=(turn,)), ledger())["messages"][0]["tool_calls"]
     assert [entry[entry["type"]].get("arguments", entry[entry["type"]].get("input")) for entry in calls] == [
         "{}",
         "{}",
@@ -678,23 +680,23 @@ def test_a_call_without_arguments_is_written_as_an_empty_object() -> None:
 def test_arguments_are_never_rewritten() -> None:
     odd = '{ "b":1.50, "a" : 1e5 '
     turn = Turn("assistant", (Call("a", "f", odd, incomplete=True),))
-    message = ROOM.write_request(Request("m", turns=(turn,)), ledger())["messages"][0]
+    message = CODEC.write_request(Request("m", turns=(turn,)), ledger())["messages"][0]
     assert message["tool_calls"][0]["function"]["arguments"] == odd
 
 
 @pytest.mark.parametrize(("model", "kept"), [("deepseek-reasoner", True), ("kimi-k2", True), ("gpt-4o", False)])
 def test_reasoning_goes_back_to_those_who_want_it(model: str, kept: bool) -> None:
     turn = Turn("assistant", (Reasoning("hm", "summary"), Call("a", "f", "{}")))
-    message = ROOM.write_request(Request(model, turns=(turn,)), book := ledger())["messages"][0]
+    message = CODEC.write_request(Request(model, turns=(turn,)), book := ledger())["messages"][0]
     assert message.get("reasoning_content") == ("hm" if kept else None)
     assert [loss.code for loss in book.losses] == ([] if kept else ["reasoning-dropped"])
 
 
 def test_reasoning_of_one_message_stays_with_it() -> None:
     body = {"model": "deepseek-chat", "messages": [{"role": "assistant", "content": "x", "reasoning_content": "hm"}]}
-    meant = forget(ROOM.read_request(body))
+    meant = strip_origins(CODEC.read_request(body))
     assert meant.turns[0].parts == (Reasoning("hm", "raw"), Text("x"))
-    assert ROOM.write_request(meant, ledger()) == body
+    assert CODEC.write_request(meant, ledger()) == body
 
 
 def test_reasoning_details_carry_their_seals() -> None:
@@ -703,16 +705,16 @@ def test_reasoning_details_carry_their_seals() -> None:
         {"type": "reasoning.encrypted", "data": "xyz", "id": "r1", "format": "f1", "index": 1},
     ]
     message = {"role": "assistant", "content": "x", "reasoning": "hm", "reasoning_details": details}
-    request = ROOM.read_request({"model": "octopus", "messages": [message]})
+    request = CODEC.read_request({"model": "octopus", "messages": [message]})
     first, second, text = request.turns[0].parts
     assert isinstance(first, Reasoning)
     assert isinstance(second, Reasoning)
-    assert (first.text, second.hidden, second.id, forget(text)) == ("hm", True, "r1", Text("x"))
-    assert not request.strays
-    said = ROOM.write_request(forget(request), ledger())["messages"][0]
+    assert (first.text, second.hidden, second.id, strip_origins(text)) == ("hm", True, "r1", Text("x"))
+    assert not request.unknown_fields
+    said = CODEC.write_request(strip_origins(request), ledger())["messages"][0]
     assert said["reasoning_details"] == details
     foreign = Turn("assistant", (Reasoning("", hidden=True, seal=Seal("other", "v")), Text("x")))
-    said = ROOM.write_request(Request("deepseek", turns=(foreign,)), book := ledger())["messages"][0]
+    said = CODEC.write_request(Request("deepseek", turns=(foreign,)), book := ledger())["messages"][0]
     assert "reasoning_details" not in said
     assert [loss.code for loss in book.losses] == ["seal-dropped"]
 
@@ -725,17 +727,17 @@ def test_the_seal_of_a_call_comes_back_in_its_box() -> None:
         "extra_content": {"google": {"thought_signature": "sig"}},
     }
     body = asked(messages=[{"role": "assistant", "content": None, "tool_calls": [call_]}])
-    meant = forget(ROOM.read_request(body))
+    meant = strip_origins(CODEC.read_request(body))
     assert meant.turns[0].parts[0].seal == Seal(f"{NAME}@google", "sig")
-    assert ROOM.write_request(meant, ledger()) == body
+    assert CODEC.write_request(meant, ledger()) == body
     deep = replace(meant.turns[0].parts[0], seal=Seal(NAME + "/vendor/account", "sig"))
     turn = replace(meant.turns[0], parts=(deep,))
-    assert ROOM.write_request(replace(meant, turns=(turn,)), ledger()) == body
+    assert CODEC.write_request(replace(meant, turns=(turn,)), ledger()) == body
 
 
 def test_order_that_the_wire_cannot_say_is_told() -> None:
     turn = Turn("assistant", (Text("a"), Call("1", "f", "{}"), Text("b")))
-    message = ROOM.write_request(Request("m", turns=(turn,)), book := ledger())["messages"][0]
+    message = CODEC.write_request(Request("m", turns=(turn,)), book := ledger())["messages"][0]
     assert [part["text"] for part in message["content"]] == ["a", "b"]
     assert [loss.code for loss in book.losses] == ["order-changed"]
 
@@ -743,7 +745,7 @@ def test_order_that_the_wire_cannot_say_is_told() -> None:
 def test_results_and_system_from_other_protocols() -> None:
     results = Turn("user", (Result("a", (Text("1"),)), Result("b", (Text("2"), Text("3")), name="g"), Text("go on")))
     request = Request("m", system=(Text("be"), Text("brief")), turns=(results,))
-    assert ROOM.write_request(request, ledger())["messages"] == [
+    assert CODEC.write_request(request, ledger())["messages"] == [
         {"role": "system", "content": [{"type": "text", "text": "be"}, {"type": "text", "text": "brief"}]},
         {"role": "tool", "tool_call_id": "a", "content": "1"},
         {
@@ -763,7 +765,7 @@ def test_media_that_have_no_place_are_told() -> None:
         Media("audio", url="https://x/a.mp3"),
         Media("file", "application/pdf", "AA=="),
     )
-    said = ROOM.write_request(Request("m", turns=(Turn("user", parts),)), book := ledger())["messages"][0]["content"]
+    said = CODEC.write_request(Request("m", turns=(Turn("user", parts),)), book := ledger())["messages"][0]["content"]
     assert said == [
         {"type": "file", "file": {"filename": "file.pdf", "file_data": "data:application/pdf;base64,AA=="}},
     ]
@@ -802,7 +804,7 @@ def test_endings_read(raw: str | None, calls: bool, kind: str) -> None:
     message: dict[str, Any] = {"role": "assistant", "content": "x"}
     if calls:
         message["tool_calls"] = [{"id": "a", "function": {"name": "f", "arguments": "{}"}}]
-    finish = ROOM.read_response(answer(message, raw)).choices[0].finish
+    finish = CODEC.read_response(answer(message, raw)).choices[0].finish
     assert finish is not None
     assert (finish.kind, finish.raw) == (kind, raw or "")
 
@@ -826,7 +828,7 @@ def test_endings_read(raw: str | None, calls: bool, kind: str) -> None:
 )
 def test_endings_written(finish: Finish | None, parts: Any, word: str, codes: list[str]) -> None:
     response = Response("r", "m", 1, (Choice(0, parts, finish),))
-    said = ROOM.write_response(response, book := ledger(), Context())
+    said = CODEC.write_response(response, book := ledger(), WriteContext())
     assert said["choices"][0]["finish_reason"] == word
     assert [loss.code for loss in book.losses] == codes
     data = write_all(unfold(response), book=(book := ledger()))
@@ -839,20 +841,20 @@ def test_endings_written(finish: Finish | None, parts: Any, word: str, codes: li
 def test_a_stop_sequence_that_a_server_names() -> None:
     body = answer({"role": "assistant", "content": "x"})
     body["choices"][0]["stop_reason"] = "END"
-    response = ROOM.read_response(body)
-    assert forget(response.choices[0].finish) == Finish("sequence", "stop", "END")
-    assert not response.strays
+    response = CODEC.read_response(body)
+    assert strip_origins(response.choices[0].finish) == Finish("sequence", "stop", "END")
+    assert not response.unknown_fields
 
 
 def test_usage_with_and_without_thinking() -> None:
     counted = {"prompt_tokens": 12, "completion_tokens": 1, "total_tokens": 241}
     counted["completion_tokens_details"] = {"reasoning_tokens": 228}  # type: ignore[assignment]
-    usage = ROOM.read_response(answer({"content": "x"}, usage=counted)).usage
-    assert forget(usage) == Usage(12, 229, reasoning=228, total=241)
+    usage = CODEC.read_response(answer({"content": "x"}, usage=counted)).usage
+    assert strip_origins(usage) == Usage(12, 229, reasoning=228, total=241)
     hit = {"prompt_tokens": 9, "completion_tokens": 1, "total_tokens": 10, "prompt_cache_hit_tokens": 4, "cost": 0.1}
-    response = ROOM.read_response(answer({"content": "x"}, usage=hit))
-    assert forget(response.usage) == Usage(9, 1, 4, total=10)
-    assert [stray.key for stray in response.strays] == ["cost"]
+    response = CODEC.read_response(answer({"content": "x"}, usage=hit))
+    assert strip_origins(response.usage) == Usage(9, 1, 4, total=10)
+    assert [stray.key for stray in response.unknown_fields] == ["cost"]
 
 
 def test_citations_both_ways() -> None:
@@ -860,11 +862,11 @@ def test_citations_both_ways() -> None:
     body = answer(
         {"role": "assistant", "content": "ab", "annotations": [{"type": "url_citation", "url_citation": cited}]}
     )
-    meant = forget(ROOM.read_response(body))
+    meant = strip_origins(CODEC.read_response(body))
     assert meant.choices[0].parts == (Text("ab", (Citation("https://x", "X", "", 0, 2),)),)
     two = Text("cd", (Citation("https://y", "Y", "q", 0, 2),))
     both = replace(meant, choices=(replace(meant.choices[0], parts=(*meant.choices[0].parts, two)),))
-    said = ROOM.write_response(both, ledger(), Context())["choices"][0]["message"]
+    said = CODEC.write_response(both, ledger(), WriteContext())["choices"][0]["message"]
     assert said["content"] == "abcd"
     assert [note["url_citation"]["start_index"] for note in said["annotations"]] == [0, 2]
     streamed = fold(lawful(read_all(write_all(unfold(both)))))
@@ -874,26 +876,28 @@ def test_citations_both_ways() -> None:
 
 
 def test_an_empty_answer_and_its_ids() -> None:
-    said = ROOM.write_response(Response(choices=(Choice(0, (), Finish("stop")),)), ledger(), Context(now=7, seed="s"))
+    said = CODEC.write_response(
+        Response(choices=(Choice(0, (), Finish("stop")),)), ledger(), WriteContext(now=7, seed="s")
+    )
     assert said["id"].startswith("chatcmpl-")
     assert (said["created"], said["choices"][0]["message"]["content"]) == (7, "")
-    assert said == ROOM.write_response(
-        Response(choices=(Choice(0, (), Finish("stop")),)), ledger(), Context(now=7, seed="s")
+    assert said == CODEC.write_response(
+        Response(choices=(Choice(0, (), Finish("stop")),)), ledger(), WriteContext(now=7, seed="s")
     )
 
 
 def test_legacy_clients_get_legacy_answers() -> None:
-    request = ROOM.read_request(load(SAMPLES / "requests" / "chat_legacy.json"))
+    request = CODEC.read_request(load(SAMPLES / "requests" / "chat_legacy.json"))
     response = Response("r", "m", 1, (Choice(0, (Call("a", "f"), Call("b", "g", "{}")), Finish("calls")),))
-    said = ROOM.write_response(response, book := ledger(), Context(request))["choices"][0]
+    said = CODEC.write_response(response, book := ledger(), WriteContext(request))["choices"][0]
     assert said["message"]["function_call"] == {"name": "f", "arguments": "{}"}
     assert "tool_calls" not in said["message"]
     assert said["finish_reason"] == "function_call"
     assert [loss.code for loss in book.losses] == ["part-dropped"]
-    data = write_all(unfold(response), Context(request), book := ledger())
+    data = write_all(unfold(response), WriteContext(request), book := ledger())
     assert b"tool_calls" not in data
     assert b"usage" not in data
-    folded = forget(fold(lawful(read_all(data))))
+    folded = strip_origins(fold(lawful(read_all(data))))
     assert folded.choices[0] == Choice(0, (Call("", "f", "{}"),), Finish("calls", "function_call"))
     assert [loss.code for loss in book.losses] == ["part-dropped"]
 
@@ -902,12 +906,12 @@ def test_legacy_clients_get_legacy_answers() -> None:
     "body", [{"error": {"message": "no", "code": 429}}, {"object": "error", "message": "no", "code": 429}]
 )
 def test_a_failure_in_a_whole_answer(body: dict[str, Any]) -> None:
-    response = ROOM.read_response(body)
+    response = CODEC.read_response(body)
     assert response.failure is not None
     assert (response.failure.kind, response.failure.message, response.failure.status) == ("rate", "no", 429)
-    assert ROOM.write_response(response, ledger(), Context()) is body
-    with pytest.raises(wire.Malformed, match="`choices` is missing"):
-        ROOM.read_response({})
+    assert CODEC.write_response(response, ledger(), WriteContext()) is body
+    with pytest.raises(json_values.Malformed, match="`choices` is missing"):
+        CODEC.read_response({})
 
 
 # --- streams read -----------------------------------------------------------------------------------------------------
@@ -1131,10 +1135,14 @@ def test_a_chunk_like_the_one_before_says_what_it_says_alone(before: Any, odd: d
     runs = []
     for between in ([], [apart]):
         chunks = [item for one in (*before, odd, odd, before[-1]) for item in (one, *between)]
-        data = b"".join(sse.bare(wire.encode(item)) for item in chunks) + sse.bare(b"[DONE]")
-        events = [event for event in read_all(data) if not isinstance(event, Carried) or event.frame.json != apart]
-        strays = [stray.key for event in events if isinstance(event, ResponseEnd) for stray in event.strays]
-        runs.append(([re.sub(r"event/\d+", "", repr(forget(event))) for event in events], strays, frames_of(events)))
+        data = b"".join(sse.write_data_frame(json_values.encode(item)) for item in chunks) + sse.write_data_frame(
+            b"[DONE]"
+        )
+        events = [event for event in read_all(data) if not isinstance(event, OpaqueEvent) or event.frame.json != apart]
+        strays = [stray.key for event in events if isinstance(event, ResponseEnd) for stray in event.unknown_fields]
+        runs.append(
+            ([re.sub(r"event/\d+", "", repr(strip_origins(event))) for event in events], strays, frames_of(events))
+        )
     assert runs[0] == runs[1]
 
 
@@ -1157,7 +1165,7 @@ def test_channels_make_parts() -> None:
         {"refusal": "no"},
         "tool_calls",
     )
-    assert forget(fold(lawful(read_all(data)))).choices[0].parts == (
+    assert strip_origins(fold(lawful(read_all(data)))).choices[0].parts == (
         Reasoning("hm", "raw"),
         Text("a"),
         Call("1", "f", "{}"),
@@ -1176,7 +1184,7 @@ def test_details_and_their_copy_count_once() -> None:
         {"content": "x"},
         "stop",
     )
-    parts = forget(fold(lawful(read_all(data)))).choices[0].parts
+    parts = strip_origins(fold(lawful(read_all(data)))).choices[0].parts
     assert parts == (
         Reasoning("hm", "raw", seal=Seal(NAME, '{"format":"f1","index":0,"signature":"s"}')),
         Reasoning("", "raw", True, Seal(NAME, '{"data":"d","index":1}')),
@@ -1187,21 +1195,23 @@ def test_details_and_their_copy_count_once() -> None:
 def test_content_as_a_list_of_parts() -> None:
     thought = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
     data = stream({"content": [thought]}, {"content": [{"type": "text", "text": "x"}]}, "stop")
-    assert forget(fold(lawful(read_all(data)))).choices[0].parts == (Reasoning("hm", "raw"), Text("x"))
+    assert strip_origins(fold(lawful(read_all(data)))).choices[0].parts == (Reasoning("hm", "raw"), Text("x"))
 
 
 def test_a_first_chunk_without_an_answer_and_padding() -> None:
-    first = sse.bare(b'{"id":"","object":"","created":0,"model":"","choices":[],"prompt_filter_results":[{"x":1}]}')
+    first = sse.write_data_frame(
+        b'{"id":"","object":"","created":0,"model":"","choices":[],"prompt_filter_results":[{"x":1}]}'
+    )
     padded = stream({"content": "x"}, "stop").replace(
         b'"model":"m"', b'"model":"m","obfuscation":"zzz","service_tier":"t"'
     )
     events = lawful(read_all(b": comment\n\n" + first + b"event: ping\ndata:\n\n" + padded))
-    assert isinstance(events[0], Carried)
-    assert events[0].quiet
+    assert isinstance(events[0], OpaqueEvent)
+    assert events[0].is_ignorable
     assert fold(events).id == "c1"
     last = events[-1]
     assert isinstance(last, ResponseEnd)
-    assert [stray.key for stray in last.strays] == ["prompt_filter_results", "service_tier"]
+    assert [stray.key for stray in last.unknown_fields] == ["prompt_filter_results", "service_tier"]
 
 
 FAILURES: list[tuple[str, bytes, str, str]] = [
@@ -1267,8 +1277,8 @@ def test_streams_that_fail(name: str, data: bytes, kind: str, code: str) -> None
 
 
 def test_a_frame_without_an_end_fails() -> None:
-    reader = ROOM.stream_reader()
-    reader._splitter = sse.Splitter(100)  # type: ignore[attr-defined]
+    reader = CODEC.make_stream_reader()
+    reader._splitter = sse.SseSplitter(100)  # type: ignore[attr-defined]
     events = reader.feed(b"data: " + b"x" * 200)
     assert isinstance(events[-1], ResponseFailed)
     assert reader.feed(b"data: {}\n\n") == reader.close() == []
@@ -1283,7 +1293,7 @@ def test_done_is_an_end_and_a_finish_reason_is_one() -> None:
         (stream(call(0, "a", "f", "{}")), "calls"),
         (stream(call(0, "a", "f", '{"x')), "length"),
     ):
-        assert forget(fold(lawful(read_all(data)))).choices[0].finish == Finish(kind)  # type: ignore[arg-type]
+        assert strip_origins(fold(lawful(read_all(data)))).choices[0].finish == Finish(kind)  # type: ignore[arg-type]
 
 
 def test_a_call_that_was_cut_is_marked() -> None:
@@ -1293,7 +1303,7 @@ def test_a_call_that_was_cut_is_marked() -> None:
     assert isinstance(second, Call)
     assert (first.incomplete, second.incomplete) == (False, True)
     whole = answer({"tool_calls": [{"id": "b", "function": {"name": "g", "arguments": '{"x":"'}}]}, "length")
-    assert ROOM.read_response(whole).choices[0].parts[0].incomplete  # type: ignore[union-attr]
+    assert CODEC.read_response(whole).choices[0].parts[0].incomplete  # type: ignore[union-attr]
 
 
 # --- streams written --------------------------------------------------------------------------------------------------
@@ -1356,7 +1366,7 @@ def test_a_call_without_arguments_ends_as_an_empty_object() -> None:
 @pytest.mark.parametrize("asked_for", [None, True, False])
 def test_usage_is_given_to_those_who_ask(asked_for: bool | None) -> None:
     options = {} if asked_for is None else {"stream_options": {"include_usage": asked_for}}
-    request = ROOM.read_request(asked(stream=True, **options))
+    request = CODEC.read_request(asked(stream=True, **options))
     events: list[Event] = [
         START,
         PartStart(0, Text("")),
@@ -1366,7 +1376,7 @@ def test_usage_is_given_to_those_who_ask(asked_for: bool | None) -> None:
         UsageUpdate(Usage(3, 4)),
         END[1],
     ]
-    bodies = [body for _, body in frames(write_all(events, Context(request))) if body]
+    bodies = [body for _, body in frames(write_all(events, WriteContext(request))) if body]
     if asked_for:
         assert bodies[-1]["choices"] == []
         assert bodies[-1]["usage"] == {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
@@ -1392,7 +1402,7 @@ def test_choices_appear_in_order() -> None:
     data = write_all(lawful(events))
     seen = [body["choices"][0]["index"] for _, body in frames(data) if body and body["choices"]]
     assert seen == [0, 1, 1, 0, 1, 0]
-    assert [choice.parts for choice in forget(fold(read_all(data))).choices] == [(Text("a"),), (Text("b"),)]
+    assert [choice.parts for choice in strip_origins(fold(read_all(data))).choices] == [(Text("a"),), (Text("b"),)]
 
 
 def test_failures_are_never_a_success() -> None:
@@ -1410,7 +1420,7 @@ def chunks_of(*deltas: dict[str, Any]) -> list[bytes]:
 
 
 def test_more_of_a_delta_is_known_by_its_bytes_until_something_else_comes() -> None:
-    reader = ROOM.stream_reader()
+    reader = CODEC.make_stream_reader()
     more = chunks_of({"content": "a"}, {"content": "b"}, {"content": ""}, {"content": "c"})
     reader.feed(b"".join(more[:2]))
     assert [reader.again(data) for data in more] == ["a", "b", None, "c"]
@@ -1423,7 +1433,7 @@ def test_more_of_a_delta_is_known_by_its_bytes_until_something_else_comes() -> N
 
 
 def test_a_padding_does_not_hide_what_is_alike() -> None:
-    reader = ROOM.stream_reader()
+    reader = CODEC.make_stream_reader()
     around = b'data: {"choices":[{"index":0,"delta":{"content":"%b"}}],"usage":null,"obfuscation":"%b"}\n\n'
     reader.feed(around % (b"a", b"xyz") + around % (b"b", b"xy"))
     assert [reader.again(around % pair) for pair in ((b"c", b"x"), (b"d", b"x1Y"))] == ["c", "d"]
@@ -1437,7 +1447,7 @@ def test_a_padding_does_not_hide_what_is_alike() -> None:
 
 @pytest.mark.parametrize(("count", "again"), [(7, "a"), (20, None)])
 def test_a_stream_that_never_repeats_itself_is_no_longer_searched_for_patterns(count: int, again: str | None) -> None:
-    reader = ROOM.stream_reader()
+    reader = CODEC.make_stream_reader()
     data = chunks_of({"content": "a"})[0]
     for number in range(count):
         made = reader.feed(data.replace(b'"finish_reason"', b'"logprobs":{"n":%d},"finish_reason"' % number))
@@ -1448,7 +1458,7 @@ def test_a_stream_that_never_repeats_itself_is_no_longer_searched_for_patterns(c
 
 
 def test_a_pattern_that_was_met_again_lets_others_be_looked_for() -> None:
-    reader = ROOM.stream_reader()
+    reader = CODEC.make_stream_reader()
     for number in range(40):
         (data,) = chunks_of({("content", "refusal")[number % 2]: "a"})
         reader.feed(data * 2)
@@ -1469,8 +1479,8 @@ def test_what_a_stream_cannot_say_is_told() -> None:
         CitationDelta(2, Citation("https://x", start=0, end=1)),
         TextDelta(2, "x"),
         PartEnd(2),
-        Carried("ping", Origin("other", None, {}), quiet=True),
-        Carried("thing", Origin("other", None, {})),
+        OpaqueEvent("ping", Origin("other", None, {}), is_ignorable=True),
+        OpaqueEvent("thing", Origin("other", None, {})),
         *END,
     ]
     data = write_all(lawful(events), book=(book := ledger()))
@@ -1480,9 +1490,11 @@ def test_what_a_stream_cannot_say_is_told() -> None:
 
 def test_media_in_an_answer_travel_as_images() -> None:
     response = Response("r", "m", 1, (Choice(0, (Text("x"), Media("image", "image/png", "AA==")), Finish("stop")),))
-    said = ROOM.write_response(response, ledger(), Context())
-    assert forget(ROOM.read_response(said)).choices[0].parts == response.choices[0].parts
-    assert forget(fold(lawful(read_all(write_all(unfold(response)))))).choices[0].parts == response.choices[0].parts
+    said = CODEC.write_response(response, ledger(), WriteContext())
+    assert strip_origins(CODEC.read_response(said)).choices[0].parts == response.choices[0].parts
+    assert (
+        strip_origins(fold(lawful(read_all(write_all(unfold(response)))))).choices[0].parts == response.choices[0].parts
+    )
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
@@ -1520,15 +1532,15 @@ ERRORS: list[tuple[Any, int, str]] = [
 
 @pytest.mark.parametrize(("body", "status", "kind"), ERRORS, ids=[f"{status} {body}" for body, status, _ in ERRORS])
 def test_errors_read(body: Any, status: int, kind: str) -> None:
-    failure = ROOM.read_error(body, status, {})
+    failure = CODEC.read_error(body, status, {})
     assert failure.kind == kind
     assert failure.message
-    sent = ROOM.write_error(failure)
+    sent = CODEC.write_error(failure)
     if isinstance(body, dict) and "error" in body:
         assert sent.body is body
-    again = ROOM.write_error(forget(failure))
+    again = CODEC.write_error(strip_origins(failure))
     assert isinstance(again.body["error"]["message"], str)
-    assert ROOM.read_error(again.body, again.status, again.headers).kind == kind
+    assert CODEC.read_error(again.body, again.status, again.headers).kind == kind
 
 
 @pytest.mark.parametrize(
@@ -1543,17 +1555,17 @@ def test_errors_read(body: Any, status: int, kind: str) -> None:
     ],
 )
 def test_when_to_try_again(headers: dict[str, str], message: str, seconds: float | None) -> None:
-    failure = ROOM.read_error(error(message), 429, headers)
+    failure = CODEC.read_error(error(message), 429, headers)
     assert failure.retry_after == (pytest.approx(seconds) if seconds is not None else None)
-    sent = ROOM.write_error(failure)
+    sent = CODEC.write_error(failure)
     assert ("retry-after" in sent.headers) == (seconds is not None)
 
 
 def test_errors_of_other_protocols_have_the_words_agents_look_for() -> None:
-    sent = ROOM.write_error(Failure("context", "prompt is too long", 400, "theirs", origin=Origin("other", None, {})))
+    sent = CODEC.write_error(Failure("context", "prompt is too long", 400, "theirs", origin=Origin("other", None, {})))
     assert (sent.status, sent.body["error"]["code"]) == (400, "context_length_exceeded")
-    assert ROOM.write_error(Failure("overloaded", "busy", 529)).status == 503
-    assert ROOM.write_error(Failure("rate", "slow", 429, retry_after=0.5)).headers == {
+    assert CODEC.write_error(Failure("overloaded", "busy", 529)).status == 503
+    assert CODEC.write_error(Failure("rate", "slow", 429, retry_after=0.5)).headers == {
         "retry-after": "1",
         "retry-after-ms": "500",
     }
@@ -1563,12 +1575,14 @@ def test_errors_of_other_protocols_have_the_words_agents_look_for() -> None:
 
 
 def test_the_room_is_what_it_says() -> None:
-    assert ROOM.http.path("any", True) == ROOM.http.path("any", False) == "/v1/chat/completions"
-    assert ROOM.rules.name_pattern.fullmatch("a-b_C9")
-    assert not ROOM.rules.name_pattern.fullmatch("a.b")
+    assert CODEC.http.request_path("any", True) == CODEC.http.request_path("any", False) == "/v1/chat/completions"
+    assert CODEC.constraints.tool_name_pattern.fullmatch("a-b_C9")
+    assert not CODEC.constraints.tool_name_pattern.fullmatch("a.b")
     assert family("openai/gpt-5.5") != family("gpt-5.5")
 
 
 def test_bodies_are_plain_json() -> None:
     turn = Turn("assistant", (Text("x"), Call("a", "f", "{}")))
-    json.loads(wire.encode(ROOM.write_request(Request("m", turns=(turn,), tools=(Tool("f", "d", {}),)), ledger())))
+    json.loads(
+        json_values.encode(CODEC.write_request(Request("m", turns=(turn,), tools=(Tool("f", "d", {}),)), ledger()))
+    )

@@ -13,36 +13,37 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import material
-from toolwire.events import (
+from toolwire.core.codec import WriteContext
+from toolwire.core.events import (
     ArgumentsDelta,
-    Carried,
-    Checker,
     ChoiceEnd,
     CitationDelta,
     Event,
+    OpaqueEvent,
     PartEnd,
     PartStart,
     ResponseEnd,
     ResponseFailed,
     ResponseStart,
     SealDelta,
+    StreamChecker,
     TextDelta,
     UsageUpdate,
 )
-from toolwire.fold import fold, unfold
-from toolwire.ir import (
+from toolwire.core.fold import fold, unfold
+from toolwire.core.ir import (
     Call,
     Choice,
     Citation,
     Failure,
     Finish,
     Format,
-    HostedCall,
-    HostedResult,
-    HostedTool,
     Media,
     Opaque,
     Origin,
+    ProviderCall,
+    ProviderResult,
+    ProviderTool,
     Reasoning,
     Refusal,
     Request,
@@ -58,15 +59,14 @@ from toolwire.ir import (
     ToolsAdded,
     Turn,
     Usage,
-    changed,
-    forget,
+    replace_fields,
+    strip_origins,
 )
-from toolwire.loss import Ledger
-from toolwire.protocols.openai_responses import ROOM
-from toolwire.protocols.openai_responses.models import family_of
+from toolwire.core.json_values import Malformed, decode, encode
+from toolwire.core.losses import Ledger
+from toolwire.protocols.openai_responses import CODEC
+from toolwire.protocols.openai_responses.models import family
 from toolwire.protocols.openai_responses.names import NAME
-from toolwire.room import Context
-from toolwire.wire import Malformed, decode, encode
 
 HERE = Path(__file__).parent
 SAMPLES = HERE.parent / "samples"
@@ -102,19 +102,19 @@ def again(body: Any) -> Any:
 
 
 def read_stream(data: bytes, size: int = 0) -> list[Event]:
-    reader, checker = ROOM.stream_reader(), Checker()
+    reader, checker = CODEC.make_stream_reader(), StreamChecker()
     events: list[Event] = []
     for start in range(0, len(data), size or max(1, len(data))):
         events += reader.feed(data[start : start + (size or len(data))])
     events += reader.close()
     for event in events:
-        fault = checker.check(event)
+        fault = checker.check_event(event)
         assert fault is None, fault
     return events
 
 
-def write_stream(events: Any, ledger: Ledger | None = None, context: Context | None = None) -> bytes:
-    writer = ROOM.stream_writer(ledger or own_ledger(), context or Context(now=1_767_225_601, seed="seed"))
+def write_stream(events: Any, ledger: Ledger | None = None, context: WriteContext | None = None) -> bytes:
+    writer = CODEC.make_stream_writer(ledger or own_ledger(), context or WriteContext(now=1_767_225_601, seed="seed"))
     return b"".join([*(writer.write(event) for event in events), writer.close()])
 
 
@@ -133,7 +133,7 @@ def types(data: bytes) -> list[str]:
 
 
 def meaning(response: Response) -> Response:
-    bare: Response = forget(response)
+    bare: Response = strip_origins(response)
     return bare
 
 
@@ -147,13 +147,13 @@ def sse(*nodes: Any) -> bytes:
 @pytest.mark.parametrize("path", REQUESTS, ids=lambda path: path.stem)
 def test_a_request_comes_back_as_it_was_and_means_the_same_when_written_anew(path: Path) -> None:
     body = decode(path.read_bytes())
-    request = ROOM.read_request(body)
-    assert ROOM.write_request(request, own_ledger()) is body
-    renamed = ROOM.write_request(changed(request, model="other"), own_ledger())
+    request = CODEC.read_request(body)
+    assert CODEC.write_request(request, own_ledger()) is body
+    renamed = CODEC.write_request(replace_fields(request, model="other"), own_ledger())
     assert renamed == {**body, "model": "other"}
     assert list(renamed) == list(body)
-    anew = again(ROOM.write_request(forget(request), own_ledger()))
-    assert known_ids(forget(ROOM.read_request(anew))) == known_ids(forget(request))
+    anew = again(CODEC.write_request(strip_origins(request), own_ledger()))
+    assert known_ids(strip_origins(CODEC.read_request(anew))) == known_ids(strip_origins(request))
 
 
 ORDINARY: dict[str, Any] = {
@@ -297,13 +297,13 @@ ORDINARY: dict[str, Any] = {
 
 
 def test_an_ordinary_request_written_from_its_meaning_is_the_same_json() -> None:
-    request = ROOM.read_request(ORDINARY)
-    assert {(stray.key, stray.code) for stray in request.strays} == {("id", "id-rewritten")}
-    assert again(ROOM.write_request(forget(request), own_ledger())) == ORDINARY
+    request = CODEC.read_request(ORDINARY)
+    assert {(stray.key, stray.code) for stray in request.unknown_fields} == {("id", "id-rewritten")}
+    assert again(CODEC.write_request(strip_origins(request), own_ledger())) == ORDINARY
 
 
 def test_what_a_request_means() -> None:
-    request = ROOM.read_request(ORDINARY)
+    request = CODEC.read_request(ORDINARY)
     assert [turn.role for turn in request.turns] == [
         "developer", "user", "assistant", "assistant", "assistant", "assistant", "assistant", "tool", "tool", "tool",
         "developer",
@@ -334,15 +334,16 @@ def test_a_call_with_nulls_and_strays_as_sdks_replay_them() -> None:
         "async": True, "async_": True, "namespace": None, "caller": None, "created_by": None,
     }  # fmt: skip
     message = {"role": "assistant", "content": None, "phase": None, "status": None}
-    request = ROOM.read_request(
+    request = CODEC.read_request(
         {"model": "m", "input": [item, message], "tools": None, "reasoning": None, "text": None}
     )
     call = request.turns[0].parts[0]
     assert isinstance(call, Call)
     assert call.later
-    assert request.strays == ()
-    anew = ROOM.write_request(
-        changed(request, turns=(changed(request.turns[0], parts=(changed(call, id="d"),)),)), own_ledger()
+    assert request.unknown_fields == ()
+    anew = CODEC.write_request(
+        replace_fields(request, turns=(replace_fields(request.turns[0], parts=(replace_fields(call, id="d"),)),)),
+        own_ledger(),
     )
     assert "async_" not in anew["input"][0]
     assert anew["input"][0]["call_id"] == "d"
@@ -362,18 +363,18 @@ STRAYS = {
 @pytest.mark.parametrize("key", STRAYS)
 def test_what_only_this_protocol_knows_is_a_stray(key: str) -> None:
     body = {"model": "m", "input": "x", key: STRAYS[key]}
-    request = ROOM.read_request(body)
-    assert [stray.key for stray in request.strays] == [key]
-    assert ROOM.write_request(changed(request, model="n"), own_ledger())[key] == STRAYS[key]
+    request = CODEC.read_request(body)
+    assert [stray.key for stray in request.unknown_fields] == [key]
+    assert CODEC.write_request(replace_fields(request, model="n"), own_ledger())[key] == STRAYS[key]
     assert request.continues is (key == "previous_response_id")
 
 
 def test_the_wish_for_sealed_reasoning_is_no_loss_and_is_kept() -> None:
     body = {"model": "m", "input": "x", "include": ["reasoning.encrypted_content"], "user": "u"}
-    request = ROOM.read_request(body)
-    assert [(stray.key, stray.code) for stray in request.strays] == [("include", "setting-mapped")]
+    request = CODEC.read_request(body)
+    assert [(stray.key, stray.code) for stray in request.unknown_fields] == [("include", "setting-mapped")]
     assert request.settings.user == "u"
-    assert ROOM.write_request(changed(request, model="n"), own_ledger()) == {**body, "model": "n"}
+    assert CODEC.write_request(replace_fields(request, model="n"), own_ledger()) == {**body, "model": "n"}
 
 
 OWN_ITEMS: dict[str, Any] = {
@@ -425,20 +426,20 @@ OWN_ITEMS: dict[str, Any] = {
 @pytest.mark.parametrize("kind", OWN_ITEMS)
 def test_calls_of_our_own_kinds_are_written_back_as_their_own_items(kind: str) -> None:
     body = {"model": "m", "input": list(OWN_ITEMS[kind])}
-    request = ROOM.read_request(body)
+    request = CODEC.read_request(body)
     call, result = request.turns[0].parts[0], request.turns[1].parts[0]
     assert isinstance(call, Call)
     assert isinstance(result, Result)
     assert call.kind == result.kind == kind
     assert call.id == result.id == "c"
-    assert again(ROOM.write_request(forget(request), own_ledger())) == body
+    assert again(CODEC.write_request(strip_origins(request), own_ledger())) == body
 
 
 def test_a_computer_call_with_several_actions() -> None:
     item = {**OWN_ITEMS["computer"][0], "actions": [{"type": "wait"}, {"type": "screenshot"}]}
     del item["action"]
     body = {"model": "m", "input": [item]}
-    assert again(ROOM.write_request(forget(ROOM.read_request(body)), own_ledger())) == body
+    assert again(CODEC.write_request(strip_origins(CODEC.read_request(body)), own_ledger())) == body
 
 
 CARRIED_ITEMS = [
@@ -460,20 +461,20 @@ CARRIED_ITEMS = [
 @pytest.mark.parametrize(("item", "role"), CARRIED_ITEMS)
 def test_items_that_only_this_protocol_knows_are_carried_whole(item: Any, role: str) -> None:
     body = {"model": "m", "input": [{"role": "user", "content": "x"}, item]}
-    request = ROOM.read_request(body)
+    request = CODEC.read_request(body)
     turn = request.turns[1]
     assert turn.role == role
     assert isinstance(turn.parts[0], Opaque)
-    assert ROOM.write_request(forget(request), own_ledger())["input"][1] == item
+    assert CODEC.write_request(strip_origins(request), own_ledger())["input"][1] == item
     ledger = foreign_ledger()
     stranger = Opaque("thing", Origin("elsewhere", None, item))
-    assert ROOM.write_request(Request(turns=(Turn("assistant", (stranger,)),)), ledger)["input"] == []
+    assert CODEC.write_request(Request(turns=(Turn("assistant", (stranger,)),)), ledger)["input"] == []
     assert [loss.code for loss in ledger.losses if loss.severity == "lost"] == ["opaque-dropped"]
 
 
 def test_a_result_of_a_shell_that_the_provider_ran_is_its_own() -> None:
     call = {"type": "shell_call", "call_id": "c", "action": {}, "environment": {"type": "container_auto"}}
-    request = ROOM.read_request({"input": [call, {"type": "shell_call_output", "call_id": "c", "output": []}]})
+    request = CODEC.read_request({"input": [call, {"type": "shell_call_output", "call_id": "c", "output": []}]})
     assert [type(turn.parts[0]) for turn in request.turns] == [Opaque, Opaque]
 
 
@@ -508,7 +509,7 @@ MALFORMED: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(("body", "told"), MALFORMED)
 def test_what_cannot_be_read_is_named_with_its_place(body: Any, told: str) -> None:
     with pytest.raises(Malformed) as bad:
-        ROOM.read_request(body)
+        CODEC.read_request(body)
     assert str(bad.value).startswith(told)
 
 
@@ -525,19 +526,19 @@ CHOICES: list[tuple[Any, ToolChoice]] = [
 
 @pytest.mark.parametrize(("wire", "choice"), CHOICES)
 def test_choices(wire: Any, choice: ToolChoice) -> None:
-    request = ROOM.read_request({"input": "x", "tool_choice": wire})
-    assert forget(request.choice) == choice
-    assert ROOM.write_request(forget(request), own_ledger())["tool_choice"] == wire
+    request = CODEC.read_request({"input": "x", "tool_choice": wire})
+    assert strip_origins(request.choice) == choice
+    assert CODEC.write_request(strip_origins(request), own_ledger())["tool_choice"] == wire
 
 
 def test_an_answer_goes_back_into_the_conversation_as_it_was() -> None:
     body = decode((SAMPLES / "openai_responses" / "commentary_then_call.json").read_bytes())
-    parts = ROOM.read_response(body).choices[0].parts
+    parts = CODEC.read_response(body).choices[0].parts
     two = {**body["output"][1], "id": "msg_2", "phase": "final_answer"}
-    parts += ROOM.read_response({**body, "output": [two]}).choices[0].parts
-    written_back = ROOM.write_request(Request(turns=(Turn("assistant", parts),)), own_ledger())
+    parts += CODEC.read_response({**body, "output": [two]}).choices[0].parts
+    written_back = CODEC.write_request(Request(turns=(Turn("assistant", parts),)), own_ledger())
     assert written_back["input"] == [*body["output"], two]
-    moved = ROOM.write_request(Request(turns=(Turn("user", (parts[1],)),)), own_ledger())
+    moved = CODEC.write_request(Request(turns=(Turn("user", (parts[1],)),)), own_ledger())
     assert moved["input"][0]["content"] == [{"type": "input_text", "text": "I'll check the weather."}]
 
 
@@ -546,7 +547,7 @@ def test_an_answer_goes_back_into_the_conversation_as_it_was() -> None:
 
 def written(request: Request) -> tuple[Any, dict[str, list[str]]]:
     ledger = foreign_ledger()
-    body = again(ROOM.write_request(request, ledger))
+    body = again(CODEC.write_request(request, ledger))
     notes: dict[str, list[str]] = {}
     for loss in ledger.losses:
         notes.setdefault(loss.code, []).append(loss.what)
@@ -661,15 +662,15 @@ def test_models_that_refuse_a_setting_do_not_get_it() -> None:
     body, notes = written(Request("gpt-4o", settings=Settings(temperature=1, thinking=Thinking(budget=1024))))
     assert "reasoning" not in body
     assert body["temperature"] == 1
-    assert family_of("some-model").sampling
+    assert family("some-model").sampling
 
 
 def test_hosted_tools_of_other_providers() -> None:
     tools = (
-        HostedTool("web_search", max_uses=8, blocked_domains=("x",), allowed_domains=("y",)),
-        HostedTool("web_fetch"),
-        HostedTool("code_execution"),
-        HostedTool("maps"),
+        ProviderTool("web_search", max_uses=8, blocked_domains=("x",), allowed_domains=("y",)),
+        ProviderTool("web_fetch"),
+        ProviderTool("code_execution"),
+        ProviderTool("maps"),
     )
     body, notes = written(Request("m", tools=tools))
     assert [tool["type"] for tool in body["tools"]] == ["web_search", "code_interpreter"]
@@ -678,11 +679,11 @@ def test_hosted_tools_of_other_providers() -> None:
 
 def test_what_another_providers_tool_found_stays_visible() -> None:
     parts = (
-        HostedCall("srv_1", "web_search", '{"query":"x"}'),
-        HostedResult("srv_1", "web_search", (Citation("https://e.example"),)),
-        HostedCall("srv_2", "web_fetch", '{"url":"https://f.example"}'),
-        HostedCall("srv_3", "maps"),
-        HostedResult("srv_3", "maps", text="a map"),
+        ProviderCall("srv_1", "web_search", '{"query":"x"}'),
+        ProviderResult("srv_1", "web_search", (Citation("https://e.example"),)),
+        ProviderCall("srv_2", "web_fetch", '{"url":"https://f.example"}'),
+        ProviderCall("srv_3", "maps"),
+        ProviderResult("srv_3", "maps", text="a map"),
     )
     body, notes = written(Request("m", turns=(Turn("assistant", parts),)))
     search, fetch, text = body["input"]
@@ -724,18 +725,20 @@ def test_an_image_that_the_model_made_goes_back_as_the_users() -> None:
 @pytest.mark.parametrize("path", ANSWERS, ids=lambda path: path.stem)
 def test_an_answer_comes_back_as_it_was_and_means_the_same_when_written_anew(path: Path) -> None:
     body = decode(path.read_bytes())
-    response = ROOM.read_response(body)
-    assert ROOM.write_response(response, own_ledger(), Context()) is body
-    anew = again(ROOM.write_response(meaning(response), own_ledger(), Context(now=body["created_at"] + 1)))
+    response = CODEC.read_response(body)
+    assert CODEC.write_response(response, own_ledger(), WriteContext()) is body
+    anew = again(CODEC.write_response(meaning(response), own_ledger(), WriteContext(now=body["created_at"] + 1)))
     assert set(body) - {"tool_usage"} <= set(anew)
-    assert meaning(ROOM.read_response(anew)) == meaning(response)
+    assert meaning(CODEC.read_response(anew)) == meaning(response)
 
 
 @pytest.mark.parametrize("name", ["text", "function_call", "refusal", "custom_tool_call", "incomplete_function_call"])
 def test_an_ordinary_answer_written_from_its_meaning_is_the_same_json(name: str) -> None:
     body = decode((SAMPLES / "openai_responses" / f"{name}.json").read_bytes())
-    asked = ROOM.read_request({"input": "x", "tools": body["tools"], "max_output_tokens": body["max_output_tokens"]})
-    anew = again(ROOM.write_response(meaning(ROOM.read_response(body)), own_ledger(), Context(asked, 1767225601)))
+    asked = CODEC.read_request({"input": "x", "tools": body["tools"], "max_output_tokens": body["max_output_tokens"]})
+    anew = again(
+        CODEC.write_response(meaning(CODEC.read_response(body)), own_ledger(), WriteContext(asked, 1767225601))
+    )
     for item in (*anew["output"], *body["output"]):
         del item["id"]
     assert {**anew, "reasoning": body["reasoning"]} == body
@@ -743,17 +746,21 @@ def test_an_ordinary_answer_written_from_its_meaning_is_the_same_json(name: str)
 
 def test_a_changed_part_keeps_its_items_phase_and_id() -> None:
     body = decode((SAMPLES / "openai_responses" / "commentary_then_call.json").read_bytes())
-    response = ROOM.read_response(body)
+    response = CODEC.read_response(body)
     thought, text, call = response.choices[0].parts
-    parts = (thought, text, changed(call, name="other"))
-    anew = ROOM.write_response(
-        changed(response, choices=(changed(response.choices[0], parts=parts),)), own_ledger(), Context()
+    parts = (thought, text, replace_fields(call, name="other"))
+    anew = CODEC.write_response(
+        replace_fields(response, choices=(replace_fields(response.choices[0], parts=parts),)),
+        own_ledger(),
+        WriteContext(),
     )
     assert anew["output"][:2] == body["output"][:2]
     assert anew["output"][2] == {**body["output"][2], "name": "other"}
-    parts = (thought, changed(text, text="Aha."), call)
-    anew = ROOM.write_response(
-        changed(response, choices=(changed(response.choices[0], parts=parts),)), own_ledger(), Context()
+    parts = (thought, replace_fields(text, text="Aha."), call)
+    anew = CODEC.write_response(
+        replace_fields(response, choices=(replace_fields(response.choices[0], parts=parts),)),
+        own_ledger(),
+        WriteContext(),
     )
     assert (anew["output"][1]["id"], anew["output"][1]["phase"]) == ("msg_1", "commentary")
     assert anew["output"][1]["content"][0]["text"] == "Aha."
@@ -774,7 +781,7 @@ ENDINGS: list[tuple[Finish, str, Any]] = [
 @pytest.mark.parametrize(("finish", "status", "details"), ENDINGS)
 def test_endings(finish: Finish, status: str, details: Any) -> None:
     response = Response("msg_01", "m", 5, (Choice(0, (Text("x"),), finish),), Usage(3, 4, cache_read=1))
-    body = ROOM.write_response(response, foreign_ledger(), Context(seed="seed"))
+    body = CODEC.write_response(response, foreign_ledger(), WriteContext(seed="seed"))
     assert (body["status"], body["incomplete_details"]) == (status, details)
     assert body["id"].startswith("resp_")
     assert body["output"][0]["status"] == ("incomplete" if status == "incomplete" else "completed")
@@ -786,17 +793,17 @@ def test_endings(finish: Finish, status: str, details: Any) -> None:
 
 
 def test_the_request_is_echoed_and_its_namespace_given_back() -> None:
-    asked = ROOM.read_request(ORDINARY)
+    asked = CODEC.read_request(ORDINARY)
     call = Call("call_9", "f", "{}", namespace="crm")
     response = Response("x", "m", 5, (Choice(0, (Reasoning("hm"), call), Finish("calls")),))
-    body = ROOM.write_response(response, foreign_ledger(), Context(asked, 7, "s"))
+    body = CODEC.write_response(response, foreign_ledger(), WriteContext(asked, 7, "s"))
     assert body["instructions"] == "Be brief."
     assert body["tool_choice"] == ORDINARY["tool_choice"]
     assert body["tools"][0]["strict"] is True
     assert body["output"][1]["namespace"] == "crm"
     assert body["output"][0]["summary"] == [{"type": "summary_text", "text": "hm"}]
     events = list(unfold(response))
-    nodes = [node for _, node in frames(write_stream(events, foreign_ledger(), Context(asked, 7, "s")))]
+    nodes = [node for _, node in frames(write_stream(events, foreign_ledger(), WriteContext(asked, 7, "s")))]
     assert all(
         node["item"]["namespace"] == "crm" for node in nodes if node.get("item", {}).get("type") == "function_call"
     )
@@ -813,8 +820,8 @@ def test_an_empty_reasoning_item_comes_only_when_reasoning_was_asked_for() -> No
         ({"input": "x"}, False),
     ):
         ledger = foreign_ledger()
-        context = Context(ROOM.read_request(body), 7, "s")
-        whole = ROOM.write_response(response, ledger, context)
+        context = WriteContext(CODEC.read_request(body), 7, "s")
+        whole = CODEC.write_response(response, ledger, context)
         assert [item["type"] for item in whole["output"]] == ["reasoning", "message"][not wanted :]
         assert [loss.code for loss in ledger.losses] == [*["reasoning-added"] * wanted, "default-added"]
         assert whole["usage"]["total_tokens"] == 0
@@ -823,23 +830,23 @@ def test_an_empty_reasoning_item_comes_only_when_reasoning_was_asked_for() -> No
 
 
 def test_an_error_body_with_status_200_is_a_failure() -> None:
-    response = ROOM.read_response({"error": {"message": "quota", "type": "insufficient_quota", "code": None}})
+    response = CODEC.read_response({"error": {"message": "quota", "type": "insufficient_quota", "code": None}})
     assert response.failure is not None
     assert response.failure.kind == "quota"
     with pytest.raises(Malformed, match="`output` is missing"):
-        ROOM.read_response({"id": "x"})
+        CODEC.read_response({"id": "x"})
 
 
 def test_pictures_and_what_tools_found_in_an_answer() -> None:
     parts = (
         Media("image", "image/webp", "AA=="),
-        HostedCall("s1", "code_execution", '{"code":"1+1"}'),
-        HostedResult("s1", "code_execution", text="2"),
+        ProviderCall("s1", "code_execution", '{"code":"1+1"}'),
+        ProviderResult("s1", "code_execution", text="2"),
         Text("Two.", (Citation("https://e.example", "E"),)),
     )
     response = Response("x", "m", 5, (Choice(0, parts, Finish("stop")),), Usage(1, 1))
     ledger = foreign_ledger()
-    body = again(ROOM.write_response(response, ledger, Context()))
+    body = again(CODEC.write_response(response, ledger, WriteContext()))
     picture, code, text = body["output"]
     assert (picture["type"], picture["result"], picture["output_format"]) == ("image_generation_call", "AA==", "webp")
     assert (code["code"], code["outputs"]) == ("1+1", [{"type": "logs", "logs": "2"}])
@@ -848,7 +855,7 @@ def test_pictures_and_what_tools_found_in_an_answer() -> None:
     ]
     assert ledger.losses == ()
     assert (
-        frames(write_stream(unfold(response), foreign_ledger(), Context()))[-1][1]["response"]["output"]
+        frames(write_stream(unfold(response), foreign_ledger(), WriteContext()))[-1][1]["response"]["output"]
         == body["output"]
     )
 
@@ -867,7 +874,7 @@ def test_a_stream_comes_back_as_it_was(path: Path) -> None:
 
 @pytest.mark.parametrize("path", STREAMS, ids=lambda path: path.stem)
 def test_folding_a_stream_gives_what_the_whole_answer_says(path: Path) -> None:
-    whole = meaning(ROOM.read_response(decode(path.with_suffix(".json").read_bytes())))
+    whole = meaning(CODEC.read_response(decode(path.with_suffix(".json").read_bytes())))
     folded = meaning(fold(read_stream(path.read_bytes())))
     if whole.failure is not None:
         assert folded.failure is not None
@@ -879,7 +886,7 @@ def test_folding_a_stream_gives_what_the_whole_answer_says(path: Path) -> None:
 
 def lean(events: list[Event]) -> list[Event]:
     """Events without their frames, as another protocol would have made them."""
-    return [replace(event, frame=None) for event in events if not isinstance(event, Carried)]
+    return [replace(event, frame=None) for event in events if not isinstance(event, OpaqueEvent)]
 
 
 @pytest.mark.parametrize("path", STREAMS, ids=lambda path: path.stem)
@@ -908,7 +915,7 @@ def _plain(response: Response) -> Response:
                 part = replace(part, item="")
             case Reasoning():
                 part = replace(part, id="")
-            case HostedCall() | HostedResult():
+            case ProviderCall() | ProviderResult():
                 part = replace(part, id="")
         parts.append(part)
     usage = response.usage
@@ -1072,8 +1079,8 @@ def test_choices_beyond_the_first_and_foreign_events_are_noted() -> None:
         PartStart(1, Text(""), 1),
         TextDelta(1, "other"),
         TextDelta(0, "first"),
-        Carried("ping", Origin("elsewhere", None, {}), quiet=True),
-        Carried("thing", Origin("elsewhere", None, {})),
+        OpaqueEvent("ping", Origin("elsewhere", None, {}), is_ignorable=True),
+        OpaqueEvent("thing", Origin("elsewhere", None, {})),
         PartEnd(1),
         PartEnd(0),
         ChoiceEnd(Finish("stop")),
@@ -1162,10 +1169,10 @@ def test_dialects_of_streams(name: str) -> None:
     nodes, parts = DIALECTS[name]
     response = fold(read_stream(sse(*nodes)))
     assert response.failure is None
-    assert list(forget(response.choices[0].parts)) == parts
+    assert list(strip_origins(response.choices[0].parts)) == parts
     assert response.choices[0].finish == Finish("calls" if parts is ONE_CALL else "stop", "completed")
     bare = b"".join(b"data: %b\n\n" % encode(node) for node in nodes) + b"data: [DONE]\n\n"
-    assert forget(fold(read_stream(bare))) == forget(response)
+    assert strip_origins(fold(read_stream(bare))) == strip_origins(response)
     assert frames(write_stream(read_stream(bare))) == frames(bare)
     untyped = sse(*nodes).replace(b'"type":"response.', b'"typ":"response.')
     assert [type(event) for event in read_stream(untyped)] == [type(event) for event in read_stream(sse(*nodes))]
@@ -1205,7 +1212,7 @@ def test_broken_streams_become_failures(name: str) -> None:
 def test_an_unknown_key_of_a_delta_is_noted_wherever_it_stands() -> None:
     end = read_stream(sse(created(), added(HOLLOW), text("Hel"), text("l"), text("o", new=1), completed(MESSAGE)))[-1]
     assert isinstance(end, ResponseEnd)
-    assert [stray.key for stray in end.strays if stray.key == "new"] == ["new"]
+    assert [stray.key for stray in end.unknown_fields if stray.key == "new"] == ["new"]
 
 
 def test_both_namings_of_raw_reasoning_and_several_summaries() -> None:
@@ -1218,7 +1225,7 @@ def test_both_namings_of_raw_reasoning_and_several_summaries() -> None:
         parts = (
             fold(read_stream(sse(created(), added(item), *deltas, ended, done(raw), completed(raw)))).choices[0].parts
         )
-        assert forget(parts) == (Reasoning("abc", "raw", id="rs_1"),)
+        assert strip_origins(parts) == (Reasoning("abc", "raw", id="rs_1"),)
     whole = {**item, "summary": [{"type": "summary_text", "text": one} for one in ("A", "B")], "encrypted_content": "g"}
     stem = "response.reasoning_summary_text"
     said = [
@@ -1228,7 +1235,7 @@ def test_both_namings_of_raw_reasoning_and_several_summaries() -> None:
     ]
     for nodes in (said, said[:1], []):
         parts = fold(read_stream(sse(created(), added(item), *nodes, done(whole), completed(whole)))).choices[0].parts
-        assert forget(parts) == (Reasoning("A\n\nB", "summary", seal=Seal(NAME, "g"), id="rs_1"),)
+        assert strip_origins(parts) == (Reasoning("A\n\nB", "summary", seal=Seal(NAME, "g"), id="rs_1"),)
 
 
 def test_annotations_are_told_once() -> None:
@@ -1239,7 +1246,7 @@ def test_annotations_are_told_once() -> None:
     for nodes in ([text("Hello"), event], [text("Hello")], []):
         events = read_stream(sse(created(), added(HOLLOW), *nodes, done(item), completed(item)))
         assert sum(isinstance(one, CitationDelta) for one in events) == 1
-        assert meaning(fold(events)) == meaning(ROOM.read_response({**RESPONSE, "output": [item]}))
+        assert meaning(fold(events)) == meaning(CODEC.read_response({**RESPONSE, "output": [item]}))
 
 
 def test_quiet_and_strange_events() -> None:
@@ -1251,17 +1258,17 @@ def test_quiet_and_strange_events() -> None:
         {**text(""), "novel": 2},
     ]
     events = read_stream(sse(created(), added(HOLLOW), *nodes, done(MESSAGE), completed(MESSAGE)))
-    told = {event.kind: event.quiet for event in events if isinstance(event, Carried)}
+    told = {event.kind: event.is_ignorable for event in events if isinstance(event, OpaqueEvent)}
     assert told["keepalive"] is True
     assert told["ping"] is False
     assert told["response.audio.delta"] is False
     end = next(event for event in events if isinstance(event, ResponseEnd))
-    assert [stray.key for stray in end.strays] == ["cost", "novel"]
+    assert [stray.key for stray in end.unknown_fields] == ["cost", "novel"]
 
 
 def test_the_start_of_a_stream_never_passes_for_the_whole_answer() -> None:
     response = fold(read_stream(sse(created(), added(BARE), arguments('{"a":1}'), done(CALL), completed(CALL))))
-    body = ROOM.write_response(response, own_ledger(), Context())
+    body = CODEC.write_response(response, own_ledger(), WriteContext())
     assert body["status"] == "completed"
     assert body["output"][0]["arguments"] == '{"a":1}'
 
@@ -1271,7 +1278,7 @@ def test_seals_of_others_are_not_written() -> None:
     response = Response(
         "x", "m", 5, (Choice(0, (Reasoning("t", seal=Seal("elsewhere", "s")), Text("x")), Finish("stop")),)
     )
-    body = ROOM.write_response(response, ledger, Context())
+    body = CODEC.write_response(response, ledger, WriteContext())
     assert "encrypted_content" not in body["output"][0]
     assert [loss.code for loss in ledger.losses if loss.severity == "lost"] == ["seal-dropped"]
     sealed = [
@@ -1306,9 +1313,9 @@ ERRORS: list[tuple[Any, int, str, str]] = [
 
 @pytest.mark.parametrize(("body", "status", "kind", "message"), ERRORS)
 def test_errors_are_read(body: Any, status: int, kind: str, message: str) -> None:
-    failure = ROOM.read_error(body, status, {"Retry-After": "3"})
+    failure = CODEC.read_error(body, status, {"Retry-After": "3"})
     assert (failure.kind, failure.message, failure.status, failure.retry_after) == (kind, message, status, 3.0)
-    sent = ROOM.write_error(failure)
+    sent = CODEC.write_error(failure)
     if isinstance(body, dict) and "error" in body:
         assert sent.body is body
         assert sent.status == status
@@ -1329,13 +1336,13 @@ WORDS: list[tuple[Failure, int, str, str | None]] = [
 def test_errors_are_written_in_the_words_that_clients_know(
     failure: Failure, status: int, kind: str, code: str | None
 ) -> None:
-    sent = ROOM.write_error(replace(failure, retry_after=0.2))
+    sent = CODEC.write_error(replace(failure, retry_after=0.2))
     assert (sent.status, sent.body["error"]["type"], sent.body["error"]["code"]) == (status, kind, code)
     assert sent.headers == {"retry-after": "1", "retry-after-ms": "200"}
 
 
 def test_the_door() -> None:
-    assert ROOM.http.path("m", True) == ROOM.http.path("m", False) == "/v1/responses"
+    assert CODEC.http.request_path("m", True) == CODEC.http.request_path("m", False) == "/v1/responses"
 
 
 # --- any input ------------------------------------------------------------------------------------------------------
@@ -1372,12 +1379,12 @@ def test_any_value_anywhere_in_a_request_is_read_or_named(data: st.DataObject) -
     body = data.draw(st.sampled_from(BODIES))
     body = put(body, data.draw(st.sampled_from(places(body)[1:])), data.draw(ANY))
     try:
-        request = ROOM.read_request(body)
+        request = CODEC.read_request(body)
     except Malformed:
         return
-    assert ROOM.write_request(request, own_ledger()) == body
-    encode(ROOM.write_request(changed(request, model="m"), own_ledger()))
-    encode(ROOM.write_request(forget(request), foreign_ledger()))
+    assert CODEC.write_request(request, own_ledger()) == body
+    encode(CODEC.write_request(replace_fields(request, model="m"), own_ledger()))
+    encode(CODEC.write_request(strip_origins(request), foreign_ledger()))
 
 
 SHORT_WAYS = {"request.read_ordinary": None, "request.write_ordinary": False, "tools.read_ordinary_tool": None}
@@ -1386,13 +1393,13 @@ SHORT_WAYS = {"request.read_ordinary": None, "request.write_ordinary": False, "t
 def told(body: Any) -> Any:
     """Everything that reading and writing a request give, or why it cannot be read."""
     try:
-        request = ROOM.read_request(body)
+        request = CODEC.read_request(body)
     except Malformed as bad:
         return str(bad)
     said = [request]
     for source in (own_ledger(), foreign_ledger()):
-        elsewhere = replace(request, turns=forget(request.turns), origin=None)
-        said += [encode(ROOM.write_request(elsewhere, source)), source.losses]
+        elsewhere = replace(request, turns=strip_origins(request.turns), origin=None)
+        said += [encode(CODEC.write_request(elsewhere, source)), source.losses]
     return said
 
 
@@ -1414,10 +1421,10 @@ def test_any_value_anywhere_in_an_answer_is_read_or_named(data: st.DataObject) -
     body = decode(data.draw(st.sampled_from(ANSWERS)).read_bytes())
     body = put(body, data.draw(st.sampled_from(places(body)[1:])), data.draw(ANY))
     try:
-        response = ROOM.read_response(body)
+        response = CODEC.read_response(body)
     except Malformed:
         return
-    encode(ROOM.write_response(forget(response), foreign_ledger(), Context()))
+    encode(CODEC.write_response(strip_origins(response), foreign_ledger(), WriteContext()))
 
 
 @settings(max_examples=300, deadline=None)
@@ -1442,12 +1449,12 @@ def test_recorded_requests() -> None:
         if record.get("request") is None:
             continue
         body = decode(encode(record["request"]))
-        request = ROOM.read_request(body)
-        assert ROOM.write_request(request, own_ledger()) is body, name
-        assert ROOM.write_request(changed(request, model="x"), own_ledger()) == {**body, "model": "x"}, name
+        request = CODEC.read_request(body)
+        assert CODEC.write_request(request, own_ledger()) is body, name
+        assert CODEC.write_request(replace_fields(request, model="x"), own_ledger()) == {**body, "model": "x"}, name
         ledger = own_ledger()
-        meant = forget(request)
-        second = forget(ROOM.read_request(again(ROOM.write_request(meant, ledger))))
+        meant = strip_origins(request)
+        second = strip_origins(CODEC.read_request(again(CODEC.write_request(meant, ledger))))
         assert known_ids(second) == known_ids(meant) or _reported(ledger), name
 
 
@@ -1477,15 +1484,15 @@ def test_recorded_answers() -> None:
         body = record.get("response")
         if not isinstance(body, dict) or "output" not in body:
             if isinstance(body, dict):
-                failure = ROOM.read_error(body, record["status"], {})
+                failure = CODEC.read_error(body, record["status"], {})
                 assert failure.message, name
             continue
         body = decode(encode(body))
-        response = ROOM.read_response(body)
-        assert ROOM.write_response(response, own_ledger(), Context()) is body, name
+        response = CODEC.read_response(body)
+        assert CODEC.write_response(response, own_ledger(), WriteContext()) is body, name
         ledger = own_ledger()
-        anew = again(ROOM.write_response(meaning(response), ledger, Context(now=5)))
-        second = meaning(ROOM.read_response(anew))
+        anew = again(CODEC.write_response(meaning(response), ledger, WriteContext(now=5)))
+        second = meaning(CODEC.read_response(anew))
         if response.choices and {loss.code for loss in ledger.losses} <= {"citation-dropped"}:
             assert uncited(second) == uncited(meaning(response)), name
         else:
@@ -1516,7 +1523,7 @@ def test_recorded_streams() -> None:
         folded = fold(events)
         ends = [node for _, node in frames(data) if isinstance(node, dict) and node["type"] == "response.completed"]
         if folded.failure is None and record["kind"] == "recorded" and ends and ends[0]["response"].get("output"):
-            whole = meaning(ROOM.read_response(decode(encode(ends[0]["response"]))))
+            whole = meaning(CODEC.read_response(decode(encode(ends[0]["response"]))))
             assert unsealed(meaning(folded)) == unsealed(whole), name
             assert folded.id == whole.id, name
         out = write_stream(lean(events))

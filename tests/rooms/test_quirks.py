@@ -11,32 +11,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from toolwire import ids
-from toolwire.exchange import Exchange, outbound
-from toolwire.ir import Call, Request, Result, Text, Turn
-from toolwire.loss import CODES, Ledger
-from toolwire.options import Options
-from toolwire.protocols import ROOMS, room
-from toolwire.room import Room, Rules
-from toolwire.steps.identity import identified
-from toolwire.steps.survey import surveyed
+from toolwire.core import ids
+from toolwire.core.codec import Codec, Constraints
+from toolwire.core.ir import Call, Request, Result, Text, Turn
+from toolwire.core.losses import LOSS_CODES, Ledger
+from toolwire.protocols import CODECS, find_codec
+from toolwire.translation.exchange import Exchange, prepare_request
+from toolwire.translation.options import Options
+from toolwire.translation.request_steps.call_ids import normalise_call_ids
+from toolwire.translation.request_steps.request_features import request_features
 
-CHAT = room("openai-chat")
+CHAT = find_codec("openai-chat")
 NINE = re.compile(r"[A-Za-z0-9]{9}")
 
 
-def variant(plain: Room, *names: str) -> Room:
-    rules = plain.rules
+def variant(plain: Codec, *names: str) -> Codec:
+    rules = plain.constraints
     for name in names:
-        rules = replace(rules, **plain.quirks[name].rules)
-    return replace(plain, rules=rules)
+        rules = replace(rules, **plain.quirks[name].constraints)
+    return replace(plain, constraints=rules)
 
 
 def bent(protocol: str, name: str, body: Any, source: str = "") -> tuple[Any, Ledger]:
     """The body as a quirk leaves it, and what it noted; the given body must not change."""
-    plain = room(protocol)
+    plain = find_codec(protocol)
     ledger = Ledger(source or plain.name, plain.name)
-    door = plain.quirks[name].body
+    door = plain.quirks[name].rewrite_body
     assert door is not None
     before = copy.deepcopy(body)
     out = door(body, "m", ledger)
@@ -169,7 +169,7 @@ ORDINARY = {
 ODD: list[Any] = [{}, {"messages": None, "tools": {}}, {"messages": [None, 1], "tools": [None, {"function": 1}]}]
 
 
-@pytest.mark.parametrize("name", [name for name, quirk in CHAT.quirks.items() if quirk.body is not None])
+@pytest.mark.parametrize("name", [name for name, quirk in CHAT.quirks.items() if quirk.rewrite_body is not None])
 def test_nothing_to_do_gives_the_very_same_body(name: str) -> None:
     for body in (ORDINARY, *ODD):
         out, ledger = bent("openai-chat", name, body)
@@ -177,12 +177,14 @@ def test_nothing_to_do_gives_the_very_same_body(name: str) -> None:
         assert not ledger.losses
 
 
-@pytest.mark.parametrize("protocol", ROOMS)
+@pytest.mark.parametrize("protocol", CODECS)
 def test_a_quirk_says_what_it_is_about_and_names_real_rules(protocol: str) -> None:
-    for name, quirk in room(protocol).quirks.items():
+    for name, quirk in find_codec(protocol).quirks.items():
         assert quirk.about
-        assert quirk.rules or quirk.body or name == "repeated-deltas"  # that one only keeps streams from passing
-        assert set(quirk.rules) <= set(Rules.__struct_fields__)
+        assert (
+            quirk.constraints or quirk.rewrite_body or name == "repeated-deltas"
+        )  # that one only keeps streams from passing
+        assert set(quirk.constraints) <= set(Constraints.__struct_fields__)
 
 
 def test_the_quirks_there_are() -> None:
@@ -206,10 +208,10 @@ def test_the_quirks_there_are() -> None:
         "no-parallel-flag",
         "no-store-fields",
     }
-    assert set(room("gemini").quirks) == {"no-ids", "no-hosted-tools"}
-    assert set(room("anthropic").quirks) == {"block-cache", "no-hosted-tools"}
-    assert set(room("openai-responses").quirks) == {"no-hosted-tools"}
-    assert CODES["description-cut"][0] == "lost"
+    assert set(find_codec("gemini").quirks) == {"no-ids", "no-hosted-tools"}
+    assert set(find_codec("anthropic").quirks) == {"block-cache", "no-hosted-tools"}
+    assert set(find_codec("openai-responses").quirks) == {"no-hosted-tools"}
+    assert LOSS_CODES["description-cut"][0] == "lost"
 
 
 # --- ids of nine letters --------------------------------------------------------------------------------------------
@@ -243,7 +245,7 @@ def paired(request: Request) -> list[tuple[str, str, str, str]]:
 
 
 def sent(request: Request, source: str = "anthropic") -> Request:
-    return outbound(request, variant(CHAT, "nine-letter-ids"), Ledger(source, CHAT.name), Options())[0]
+    return prepare_request(request, variant(CHAT, "nine-letter-ids"), Ledger(source, CHAT.name), Options())[0]
 
 
 @pytest.mark.parametrize(
@@ -289,25 +291,25 @@ def test_the_ids_of_a_history_do_not_change_as_it_grows() -> None:
 
 @pytest.mark.parametrize("name", ["a", "_", "Z9_a", "_0", "x" * 64])
 def test_every_identifier_is_a_name_of_a_tool_in_every_room(name: str) -> None:
-    for plain in ROOMS.values():
-        for rules in (plain.rules, *(variant(plain, quirk).rules for quirk in plain.quirks)):
-            assert len(name) > rules.name_limit or rules.name_pattern.fullmatch(name)
+    for plain in CODECS.values():
+        for rules in (plain.constraints, *(variant(plain, quirk).constraints for quirk in plain.quirks)):
+            assert len(name) > rules.max_tool_name_length or rules.tool_name_pattern.fullmatch(name)
 
 
 def test_a_result_without_its_call_has_a_legal_id_too() -> None:
     lone = Request("m", turns=(Turn("user", (Text("a"),)), Turn("tool", (Result("toolu_1", (Text("r"),)),))))
-    rules = variant(CHAT, "nine-letter-ids").rules
-    made = ids.rewritten("toolu_1", rules.id_pattern, rules.id_limit)
+    rules = variant(CHAT, "nine-letter-ids").constraints
+    made = ids.make_legal_id("toolu_1", rules.call_id_pattern, rules.max_call_id_length)
     assert NINE.fullmatch(made)
-    out = identified(lone, rules, Ledger("a", "b"), surveyed(lone)).request
+    out = normalise_call_ids(lone, rules, Ledger("a", "b"), request_features(lone)).request
     results = [part for turn in out.turns for part in turn.parts if isinstance(part, Result)]
     assert [result.id for result in results] == [made]
 
 
 @pytest.mark.parametrize("limit", [1, 5, 9, 12, 13, 14, 40])
 def test_a_rewritten_id_is_never_longer_than_it_may_be(limit: int) -> None:
-    made = {ids.rewritten(f"call {number}", ids.SAFE, limit) for number in range(10)}
-    assert all(ids.legal(id, ids.SAFE, limit) for id in made)
+    made = {ids.make_legal_id(f"call {number}", ids.SAFE_ID_PATTERN, limit) for number in range(10)}
+    assert all(ids.is_legal_id(id, ids.SAFE_ID_PATTERN, limit) for id in made)
     assert limit < 5 or len(made) == 10
 
 
@@ -334,7 +336,7 @@ def test_a_whole_exchange_with_such_a_server() -> None:
         ],
         "tools": [{"name": "f", "input_schema": {"type": "object"}}],
     }
-    messages = Exchange(room("anthropic"), variant(CHAT, "nine-letter-ids")).request(body).json()["messages"]
+    messages = Exchange(find_codec("anthropic"), variant(CHAT, "nine-letter-ids")).request(body).json()["messages"]
     said = {call["function"]["arguments"]: call["id"] for call in messages[1]["tool_calls"]}
     told = {message["content"]: message["tool_call_id"] for message in messages[2:]}
     assert all(NINE.fullmatch(id) for id in said.values())
@@ -347,7 +349,7 @@ def test_custom_tools_are_wrapped_for_servers_that_know_only_functions() -> None
         "input": "x",
         "tools": [{"type": "custom", "name": "apply_patch", "format": {"type": "text"}}],
     }
-    responses = room("openai-responses")
+    responses = find_codec("openai-responses")
     plain = Exchange(responses, CHAT).request(body).json()["tools"]
     wrapped = Exchange(responses, variant(CHAT, "function-tools-only")).request(body).json()["tools"]
     assert [tool["type"] for tool in plain] == ["custom"]

@@ -18,21 +18,23 @@ from openai.types.responses.response_item_list import ResponseItemList
 from pydantic import TypeAdapter
 
 from material import NAMES
-from toolwire import envelopes, seals, translate
-from toolwire.conformance.strict import complaints
-from toolwire.exchange import Exchange
-from toolwire.fold import fold
-from toolwire.gateway.bodies import peeked
-from toolwire.ir import Failure, Origin, Request, Seal, Summary, Text, Turn, forget
+from toolwire import translate
+from toolwire.conformance.strict import find_violations
+from toolwire.core import envelopes
+from toolwire.core.codec import WriteContext
+from toolwire.core.fold import fold
+from toolwire.core.ir import Failure, Origin, Request, Seal, Summary, Text, Turn, strip_origins
+from toolwire.core.json_values import encode
+from toolwire.core.losses import Ledger
+from toolwire.gateway.server.request_body import peek_body
 from toolwire.keeping import Errand, Page, Wants
-from toolwire.loss import Ledger
-from toolwire.options import Options
-from toolwire.protocols import room
-from toolwire.room import Context
-from toolwire.wire import encode
+from toolwire.protocols import find_codec
+from toolwire.translation import seals
+from toolwire.translation.exchange import Exchange
+from toolwire.translation.options import Options
 
 NAME = "openai-responses"
-ROOM = room(NAME)
+ROOM = find_codec(NAME)
 assert ROOM.keeping is not None
 KEEPING = ROOM.keeping
 SAMPLES = Path(__file__).parent.parent / "samples" / "openai_responses"
@@ -83,7 +85,7 @@ QUICK: list[tuple[bytes, bool]] = [
 def test_a_quick_look_is_never_wrong_about_what_wants_nothing(body: bytes, sure: bool) -> None:
     found = KEEPING.peek(body)
     assert (found is not None and KEEPING.stateless(found)) is sure
-    plain = peeked(body)
+    plain = peek_body(body)
     if found is not None and plain is not None:
         assert (found.model, found.stream, bytes(found.tools)) == (plain.model, plain.stream, bytes(plain.tools))
         assert not KEEPING.stateless(plain)  # nobody looked for it
@@ -250,7 +252,7 @@ def test_the_provider_sees_the_same_beginning_in_every_turn_and_takes_it() -> No
         body = {"model": "gpt-6", "input": asked, "tools": tools, "previous_response_id": f"resp_{number}"}
         sent, history = turn(body, history, answer, f"seed{number}")
         assert json.dumps(sent).startswith(json.dumps(before)[:-1])
-        assert complaints(NAME, {"model": "gpt-6", "input": sent, "tools": tools}) == []
+        assert find_violations(NAME, {"model": "gpt-6", "input": sent, "tools": tools}) == []
         assert "_tw" not in json.dumps(sent)
         assert "null" not in json.dumps(sent)
         before = sent
@@ -444,13 +446,13 @@ def test_a_whole_answer_as_a_stream(name: str) -> None:
     added_up = ResponseStreamState(text_format=omit, input_tools=omit)
     for event in told:
         added_up.handle_event(EVENT.validate_python(event))
-    reader = ROOM.stream_reader()
+    reader = ROOM.make_stream_reader()
     read = fold([*reader.feed(data), *reader.close()])
     whole = ROOM.read_response(answer)
-    assert (forget(read.choices), forget(read.usage), forget(read.failure)) == (
-        forget(whole.choices),
-        forget(whole.usage),
-        forget(whole.failure),
+    assert (strip_origins(read.choices), strip_origins(read.usage), strip_origins(read.failure)) == (
+        strip_origins(whole.choices),
+        strip_origins(whole.usage),
+        strip_origins(whole.failure),
     )
     assert [number for number, _ in KEEPING.numbered(data)] == list(range(len(told)))
     assert b"".join(frame for _, frame in KEEPING.numbered(data)) == data
@@ -600,7 +602,7 @@ def test_the_request_for_a_summary_keeps_what_is_cached_and_asks_for_nothing_els
     }  # fmt: skip
     items = KEEPING.items({"input": [user("a"), CALL, RESULT, {"type": "compaction_trigger"}]}, "s")
     got = KEEPING.summons(body, items)
-    assert complaints(NAME, got) == []
+    assert find_violations(NAME, got) == []
     asked = got.pop("input")
     assert asked[:-1] == [user("a"), CALL, RESULT]
     assert asked[-1]["role"] == "user"
@@ -627,8 +629,8 @@ def test_a_compacted_conversation() -> None:
     assert [list(item) for item in got["output"][1:]] == [list(item) for item in sample["output"]]
     assert [item["type"] for item in got["output"]] == ["message", "message", "compaction"]
     assert [item["content"] for item in got["output"][:2]] == [user("a")["content"], user("c")["content"]]
-    (entry,) = envelopes.entries_in(got["output"][2]["encrypted_content"]) or []
-    assert (entry.place, entry.maker, entry.text) == ("summary", "toolwire", "What \n\nwas done.")
+    (entry,) = envelopes.read_envelope(got["output"][2]["encrypted_content"]) or []
+    assert (entry.position, entry.maker, entry.text) == ("summary", "toolwire", "What \n\nwas done.")
 
 
 def test_a_summary_in_place_of_an_answer() -> None:
@@ -660,12 +662,12 @@ def test_our_summary_becomes_text_for_every_provider(target: str) -> None:
     got = translate(body, "request", source=NAME, target=target)
     text = got.body.decode()
     assert "was done." in text
-    assert seals.PREFIX not in text
-    assert seals.RETOLD.split("\n")[0] in text
+    assert seals.ENVELOPE_PREFIX not in text
+    assert seals.SUMMARY_INTRO.split("\n")[0] in text
     assert "summary-as-text" in got.ledger.codes
     assert [loss for loss in got.losses if loss.severity == "lost"] == []
     if target != "unified":
-        assert complaints(target, got.json(), "gpt-6") == []
+        assert find_violations(target, got.json(), "gpt-6") == []
     again = translate(body, "request", source=NAME, target=target)
     assert again.body == got.body
 
@@ -676,13 +678,13 @@ THEIRS = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAAA"}
 @pytest.mark.parametrize("target", NAMES)
 def test_the_vendors_summary_goes_to_its_maker_as_it_is_and_to_nobody_else(target: str) -> None:
     body = {"model": "m", "input": [user("a"), THEIRS, user("b")]}
-    exchange = Exchange(ROOM, room(target), Options())
+    exchange = Exchange(ROOM, find_codec(target), Options())
     got = exchange.request(body)
     if target == NAME:
         assert got.json() == body
-        assert (exchange.continues, exchange.unread, got.losses) == (False, False, ())
+        assert (exchange.needs_provider_state, exchange.has_unreadable_summary, got.losses) == (False, False, ())
     else:
-        assert (exchange.continues, exchange.unread) == (True, True)
+        assert (exchange.needs_provider_state, exchange.has_unreadable_summary) == (True, True)
         assert "gAAAA" not in got.body.decode()
         assert "seal-dropped" in got.ledger.codes
 
@@ -691,14 +693,14 @@ def test_the_vendors_summary_goes_to_its_maker_as_it_is_and_to_nobody_else(targe
 def test_a_summary_item_is_read_and_written(item: dict[str, Any]) -> None:
     body = {"model": "m", "input": [user("a"), item]}
     request = ROOM.read_request(body)
-    assert forget(request.turns[1].parts[0]) == Summary(
+    assert strip_origins(request.turns[1].parts[0]) == Summary(
         seal=Seal(NAME, item["encrypted_content"]), id=item.get("id", "")
     )
     assert request.turns[1].role == "user"
     assert ROOM.write_request(request, Ledger(NAME, NAME)) is body
-    anew = ROOM.write_request(forget(request), Ledger(NAME, NAME))
+    anew = ROOM.write_request(strip_origins(request), Ledger(NAME, NAME))
     assert anew["input"][1] == {key: value for key, value in item.items() if key != "x"}
-    assert not Exchange(ROOM, ROOM).continues
+    assert not Exchange(ROOM, ROOM).needs_provider_state
 
 
 BLOCKS: list[tuple[dict[str, Any], bool]] = [
@@ -717,12 +719,12 @@ def test_a_summary_block_is_told_where_it_can_be_read(block: dict[str, Any], rea
         {"role": "user", "content": "c"},
     ]
     body = {"model": "m", "max_tokens": 99, "messages": messages}
-    exchange = Exchange(room("anthropic"), room(target), Options())
+    exchange = Exchange(find_codec("anthropic"), find_codec(target), Options())
     got = exchange.request(body)
     if target == "anthropic":
         assert got.json() == body
         return
-    assert exchange.unread is not readable
+    assert exchange.has_unreadable_summary is not readable
     assert ("So far." in got.body.decode()) is readable
     assert ("summary-as-text" in got.ledger.codes) is readable
 
@@ -730,10 +732,10 @@ def test_a_summary_block_is_told_where_it_can_be_read(block: dict[str, Any], rea
 def test_a_summary_block_is_read_and_written() -> None:
     block = {"type": "compaction", "content": "So far.", "encrypted_content": "e"}
     body = {"model": "m", "max_tokens": 9, "messages": [{"role": "assistant", "content": [block]}]}
-    there = room("anthropic")
+    there = find_codec("anthropic")
     request = there.read_request(body)
-    assert forget(request.turns[0].parts) == (Summary("So far.", Seal("anthropic", "e")),)
-    assert there.write_request(forget(request), Ledger("anthropic", "anthropic"))["messages"] == body["messages"]
+    assert strip_origins(request.turns[0].parts) == (Summary("So far.", Seal("anthropic", "e")),)
+    assert there.write_request(strip_origins(request), Ledger("anthropic", "anthropic"))["messages"] == body["messages"]
 
 
 @pytest.mark.parametrize("target", NAMES)
@@ -741,7 +743,7 @@ def test_a_writer_that_meets_a_foreign_summary_leaves_it_out_and_says_so(target:
     stranger = Summary(seal=Seal("elsewhere", "x"), origin=Origin("elsewhere", None, {}))
     request = Request("m", turns=(Turn("user", (Text("a"), stranger)), Turn("assistant", (stranger, Text("b")))))
     ledger = Ledger("elsewhere", target)
-    assert "elsewhere" not in json.dumps(room(target).write_request(request, ledger), default=str)
+    assert "elsewhere" not in json.dumps(find_codec(target).write_request(request, ledger), default=str)
     assert set(ledger.codes) & {"part-dropped", "seal-dropped"}
 
 
@@ -753,5 +755,8 @@ def test_translated_answers_never_share_an_id() -> None:
     ids = {translate(answer, "response", source="openai-chat", target=NAME, seed=seed).json()["id"] for seed in "abc"}
     assert len(ids) == 3
     response = ROOM.read_response({"id": "resp_1", "output": [], "status": "completed"})
-    assert ROOM.write_response(forget(response), Ledger(NAME, NAME), Context(seed="s"))["id"] == "resp_1"
-    assert ROOM.write_response(forget(response), Ledger("openai-chat", NAME), Context(seed="s"))["id"] != "resp_1"
+    assert ROOM.write_response(strip_origins(response), Ledger(NAME, NAME), WriteContext(seed="s"))["id"] == "resp_1"
+    assert (
+        ROOM.write_response(strip_origins(response), Ledger("openai-chat", NAME), WriteContext(seed="s"))["id"]
+        != "resp_1"
+    )

@@ -17,40 +17,41 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
-from toolwire.events import (
+from toolwire.core.codec import WriteContext
+from toolwire.core.events import (
     ArgumentsDelta,
-    Carried,
-    Checker,
     ChoiceEnd,
     CitationDelta,
     Event,
+    OpaqueEvent,
     PartEnd,
     PartStart,
     ResponseEnd,
     ResponseFailed,
     ResponseStart,
     SealDelta,
+    StreamChecker,
     TextDelta,
     UsageUpdate,
 )
-from toolwire.fold import fold, unfold
-from toolwire.ir import (
-    FAILURES,
-    FINISHES,
-    HOSTED,
+from toolwire.core.fold import fold, unfold
+from toolwire.core.ir import (
+    FINISH_KINDS,
+    PROVIDER_TOOLS,
+    STATUS_BY_FAILURE_KIND,
     Call,
     Choice,
     Citation,
     Failure,
     Finish,
     Format,
-    HostedCall,
-    HostedResult,
-    HostedTool,
     Media,
     Opaque,
     Origin,
     Part,
+    ProviderCall,
+    ProviderResult,
+    ProviderTool,
     Reasoning,
     Refusal,
     Request,
@@ -65,17 +66,16 @@ from toolwire.ir import (
     ToolName,
     Turn,
     Usage,
-    changed,
-    forget,
+    replace_fields,
+    strip_origins,
 )
-from toolwire.loss import Ledger
-from toolwire.protocols.unified import ROOM
+from toolwire.core.json_values import Malformed, decode, encode, encode_text
+from toolwire.core.losses import Ledger
+from toolwire.core.reasoning_effort import EFFORTS
+from toolwire.protocols.unified import CODEC
 from toolwire.protocols.unified.errors import HINTS, read_error, write_error
-from toolwire.protocols.unified.names import ERROR_TYPES, NAME, STOP_REASONS, read_id, write_id
-from toolwire.protocols.unified.response import failed
-from toolwire.room import Context
-from toolwire.thinking import EFFORTS
-from toolwire.wire import Malformed, decode, encode, encode_text
+from toolwire.protocols.unified.names import ERROR_TYPE_BY_KIND, NAME, STOP_REASON_BY_KIND, read_call_id, write_call_id
+from toolwire.protocols.unified.response import has_error
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "src/toolwire/protocols/unified/unified.schema.json").read_text())
@@ -166,8 +166,8 @@ def asked(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
 
 
 def test_the_room_is_the_one_that_is_asked_for() -> None:
-    assert ROOM.name == "unified"
-    assert ROOM.http.path("any/model", True) == "/v1/unified"
+    assert CODEC.name == "unified"
+    assert CODEC.http.request_path("any/model", True) == "/v1/unified"
 
 
 def documented() -> Iterator[tuple[str, str]]:
@@ -192,8 +192,8 @@ def test_the_documentation_is_true(kind: str, text: str) -> None:
         assert isinstance(events[-1], ResponseEnd)
         for frame in filter(None, text.split("\n\n")):
             valid("event", json.loads(frame.removeprefix("data: ")))
-        whole = ROOM.read_response(events[-1].frame.json["response"])  # type: ignore[union-attr]
-        assert forget(fold(events)) == forget(whole)
+        whole = CODEC.read_response(events[-1].frame.json["response"])  # type: ignore[union-attr]
+        assert strip_origins(fold(events)) == strip_origins(whole)
         return
     value = decode(text)
     match kind.removeprefix("json "):
@@ -218,29 +218,29 @@ def test_the_documentation_is_true(kind: str, text: str) -> None:
 def check_request(body: dict[str, Any]) -> None:
     """Valid by the schema; given back as it is; and, forgetting where it came from, written with the same meaning."""
     valid("request", body)
-    request = ROOM.read_request(body)
-    assert ROOM.write_request(request, ledger()) is body
+    request = CODEC.read_request(body)
+    assert CODEC.write_request(request, ledger()) is body
     losses = ledger()
-    again = wired(ROOM.write_request(forget(request), losses))
+    again = wired(CODEC.write_request(strip_origins(request), losses))
     assert not lost(losses)
     valid("request", again)
-    assert forget(ROOM.read_request(again)) == forget(request)
+    assert strip_origins(CODEC.read_request(again)) == strip_origins(request)
     assert again == body
 
 
 def check_answer(body: dict[str, Any]) -> None:
     valid("answer", body)
-    response = ROOM.read_response(body)
-    assert ROOM.write_response(response, ledger(), Context()) is body
+    response = CODEC.read_response(body)
+    assert CODEC.write_response(response, ledger(), WriteContext()) is body
     losses = ledger()
-    again = wired(ROOM.write_response(forget(response), losses, Context()))
+    again = wired(CODEC.write_response(strip_origins(response), losses, WriteContext()))
     assert not lost(losses)
-    assert forget(ROOM.read_response(again)) == forget(response)
+    assert strip_origins(CODEC.read_response(again)) == strip_origins(response)
     assert again == body | {"losses": []}
 
 
 def test_tables_of_the_documentation_name_every_word() -> None:
-    for word in (*STOP_REASONS.values(), *ERROR_TYPES.values(), *HOSTED, *EFFORTS):
+    for word in (*STOP_REASON_BY_KIND.values(), *ERROR_TYPE_BY_KIND.values(), *PROVIDER_TOOLS, *EFFORTS):
         assert f"`{word}`" in DOCS, word
     for key in SCHEMA["$defs"]["request"]["properties"]:
         assert f"`{key}`" in DOCS, key
@@ -248,11 +248,11 @@ def test_tables_of_the_documentation_name_every_word() -> None:
 
 def test_the_schema_knows_the_words_of_the_tables() -> None:
     defs = SCHEMA["$defs"]
-    assert set(STOP_REASONS) == set(FINISHES)
-    assert set(ERROR_TYPES) == set(FAILURES)
-    assert set(defs["answer"]["properties"]["stop_reason"]["anyOf"][0]["enum"]) == set(STOP_REASONS.values())
-    assert set(defs["error"]["properties"]["type"]["enum"]) == set(ERROR_TYPES.values())
-    assert set(defs["hosted_tool"]["properties"]["hosted"]["enum"]) == set(HOSTED)
+    assert set(STOP_REASON_BY_KIND) == set(FINISH_KINDS)
+    assert set(ERROR_TYPE_BY_KIND) == set(STATUS_BY_FAILURE_KIND)
+    assert set(defs["answer"]["properties"]["stop_reason"]["anyOf"][0]["enum"]) == set(STOP_REASON_BY_KIND.values())
+    assert set(defs["error"]["properties"]["type"]["enum"]) == set(ERROR_TYPE_BY_KIND.values())
+    assert set(defs["hosted_tool"]["properties"]["hosted"]["enum"]) == set(PROVIDER_TOOLS)
 
 
 @pytest.mark.parametrize("body", [ASKED, {"messages": []}, {"messages": [{"role": "user", "content": []}]}])
@@ -268,8 +268,8 @@ def test_a_changed_request_keeps_what_was_not_touched() -> None:
     spelled = asked(
         lambda body: body["messages"].__setitem__(0, {"role": "user", "content": [{"type": "text", "text": "x"}]})
     )
-    request = ROOM.read_request(spelled)
-    out = ROOM.write_request(changed(request, model="other"), ledger())
+    request = CODEC.read_request(spelled)
+    out = CODEC.write_request(replace_fields(request, model="other"), ledger())
     assert out == spelled | {"model": "other"}
     assert list(out) == list(spelled)
     assert out["messages"][0] is spelled["messages"][0]
@@ -281,10 +281,10 @@ def test_an_answer_of_a_newer_gateway_is_carried() -> None:
         "role": "assistant",
         "content": [{"type": "hologram", "data": "x"}, {"type": "text", "text": "x", "hue": 1}],
     }
-    response = ROOM.read_response(newer)
+    response = CODEC.read_response(newer)
     assert isinstance(response.choices[0].parts[0], Opaque)
-    assert {stray.key for stray in response.strays} == {"mood", "losses", "hue"}
-    assert ROOM.write_response(response, ledger(), Context()) is newer
+    assert {stray.key for stray in response.unknown_fields} == {"mood", "losses", "hue"}
+    assert CODEC.write_response(response, ledger(), WriteContext()) is newer
 
 
 # --- strictness -----------------------------------------------------------------------------------------------------
@@ -497,7 +497,7 @@ REFUSED: list[tuple[str, Callable[[dict[str, Any]], Any], str, str]] = [
 @pytest.mark.parametrize(("change", "path", "problem"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
 def test_clients_are_held_to_the_rules(change: Callable[[dict[str, Any]], Any], path: str, problem: str) -> None:
     with pytest.raises(Malformed) as caught:
-        ROOM.read_request(asked(change))
+        CODEC.read_request(asked(change))
     assert caught.value.path == path
     assert re.search(problem, caught.value.problem), caught.value.problem
 
@@ -524,10 +524,10 @@ ACCEPTED: dict[str, Callable[[dict[str, Any]], Any]] = {
 def test_other_spellings_mean_the_same_when_rewritten(change: Callable[[dict[str, Any]], Any]) -> None:
     body = asked(change)
     valid("request", body)
-    request = ROOM.read_request(body)
-    assert ROOM.write_request(request, ledger()) is body
-    again = wired(ROOM.write_request(forget(request), ledger()))
-    assert forget(ROOM.read_request(again)) == forget(request)
+    request = CODEC.read_request(body)
+    assert CODEC.write_request(request, ledger()) is body
+    again = wired(CODEC.write_request(strip_origins(request), ledger()))
+    assert strip_origins(CODEC.read_request(again)) == strip_origins(request)
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
@@ -564,14 +564,14 @@ def damaged(draw: st.DrawFn, whole: Any) -> Any:
 def test_whatever_a_peer_sends_is_read_or_refused(data: st.DataObject) -> None:
     """Malformed, or a value that can be written; never another exception."""
     for read, write, whole in (
-        (ROOM.read_request, lambda value: ROOM.write_request(value, ledger()), FULL),
-        (ROOM.read_response, lambda value: ROOM.write_response(value, ledger(), Context()), ANSWERED),
+        (CODEC.read_request, lambda value: CODEC.write_request(value, ledger()), FULL),
+        (CODEC.read_response, lambda value: CODEC.write_response(value, ledger(), WriteContext()), ANSWERED),
     ):
         body = data.draw(damaged(whole))
         with contextlib.suppress(Malformed):
             value = read(body)
             assert write(value) is body
-            wired(write(forget(value)))
+            wired(write(strip_origins(value)))
 
 
 # --- results: data or parts -----------------------------------------------------------------------------------------
@@ -596,13 +596,13 @@ RESULTS: list[tuple[Any, tuple[str, ...], Any]] = [
 @pytest.mark.parametrize(("content", "texts", "value"), RESULTS)
 def test_results_hold_text_data_or_parts(content: Any, texts: tuple[str, ...], value: Any) -> None:
     body = asked(_result(content=content))
-    request = ROOM.read_request(body)
+    request = CODEC.read_request(body)
     result = request.turns[2].parts[0]
     assert isinstance(result, Result)
     assert tuple(part.text for part in result.content if isinstance(part, Text)) == texts
     assert result.value == (content if value is ... else value)
-    out = wired(ROOM.write_request(forget(request), ledger()))
-    assert forget(ROOM.read_request(out)) == forget(request)
+    out = wired(CODEC.write_request(strip_origins(request), ledger()))
+    assert strip_origins(CODEC.read_request(out)) == strip_origins(request)
     if content != [PART]:
         assert out == body
 
@@ -611,9 +611,9 @@ def test_a_text_value_and_values_like_parts_stay_values() -> None:
     for value in ("text", [PART]):
         result = Result("c", (Text(encode_text(value)),), value=value)
         turns = (Turn("assistant", (Call("c", "f", "{}"),)), Turn("tool", (result,)))
-        out = wired(ROOM.write_request(Request(turns=turns), ledger()))
+        out = wired(CODEC.write_request(Request(turns=turns), ledger()))
         assert out["messages"][1]["results"][0]["content"] == [{"type": "json", "value": value}]
-        assert forget(ROOM.read_request(out)).turns == turns
+        assert strip_origins(CODEC.read_request(out)).turns == turns
 
 
 # --- from other protocols -------------------------------------------------------------------------------------------
@@ -627,9 +627,9 @@ def test_missing_descriptions_are_filled_in_and_reported() -> None:
         Tool("h", "x", {"type": "OBJECT"}),
     )
     losses = ledger()
-    body = wired(ROOM.write_request(Request(turns=(Turn("user", (Text("x"),)),), tools=tools), losses))
+    body = wired(CODEC.write_request(Request(turns=(Turn("user", (Text("x"),)),), tools=tools), losses))
     valid("request", body)
-    assert ROOM.read_request(body).tools[0].parameters["properties"]["c"] == {"description": "there"}  # type: ignore[union-attr]
+    assert CODEC.read_request(body).tools[0].parameters["properties"]["c"] == {"description": "there"}  # type: ignore[union-attr]
     assert [tool["parameters"]["type"] for tool in body["tools"]] == ["object"] * 3
     assert parameters["properties"]["b"] is True, "the client's own schema is not touched"
     found = [code for code, _ in codes(losses)]
@@ -646,10 +646,10 @@ def test_neighbouring_results_share_a_message_and_strangers_stand_apart() -> Non
         Turn("tool", (Result("b", (Text("2"),)), Text("and this"))),
         Turn("user", (Result("c", ()), Text("x"))),
     )
-    out = wired(ROOM.write_request(Request(turns=turns), ledger()))
+    out = wired(CODEC.write_request(Request(turns=turns), ledger()))
     assert [message["role"] for message in out["messages"]] == ["assistant", "tool", "user", "tool", "user"]
     assert [item["tool_call_id"] for item in out["messages"][1]["results"]] == ["tw_a", "tw_b"]
-    ROOM.read_request(out)
+    CODEC.read_request(out)
 
 
 def test_what_cannot_be_said_is_reported() -> None:
@@ -669,9 +669,9 @@ def test_what_cannot_be_said_is_reported() -> None:
         settings=Settings(count=2, logprobs=True, stream_usage=True, format=Format("json", strict=True)),
     )
     losses = ledger()
-    body = wired(ROOM.write_request(request, losses))
+    body = wired(CODEC.write_request(request, losses))
     valid("request", body)
-    ROOM.read_request(body)
+    CODEC.read_request(body)
     assert body["messages"][1]["tool_calls"][0]["arguments"] == {"_raw": "[1]"}
     assert {loss.code for loss in losses.losses} >= {
         "opaque-dropped", "arguments-wrapped", "tool-wrapped", "namespace-flattened", "id-added", "seal-dropped",
@@ -694,19 +694,19 @@ IDS = [
 
 @pytest.mark.parametrize(("theirs", "ours"), IDS)
 def test_ids_lead_back(theirs: str, ours: str) -> None:
-    assert (write_id(theirs), read_id(ours)) == (ours, theirs)
+    assert (write_call_id(theirs), read_call_id(ours)) == (ours, theirs)
 
 
 @given(st.text(min_size=1) | st.text("ab_.-0f", min_size=1))
 def test_any_id_leads_back_and_is_legal_on_the_way(id: str) -> None:
-    ours = write_id(id)
-    assert read_id(ours) == id
+    ours = write_call_id(id)
+    assert read_call_id(ours) == id
     assert re.fullmatch(r"tw_[A-Za-z0-9_-]+", ours)
 
 
 @given(st.text("tw_ab_.0f", min_size=1) | st.text("ab_0f").map("tw_".__add__))
 def test_an_id_of_the_clients_own_means_the_same_when_rewritten(id: str) -> None:
-    assert read_id(write_id(read_id(id))) == read_id(id)
+    assert read_call_id(write_call_id(read_call_id(id))) == read_call_id(id)
 
 
 # --- generated ------------------------------------------------------------------------------------------------------
@@ -736,8 +736,8 @@ spoken_parts = (
     | st.builds(Refusal, words)
     | st.builds(Reasoning, words, st.sampled_from(["", "summary", "raw"]), st.booleans(), seals, words)
     | media.flatmap(lambda part: seals.map(lambda seal: replace(part, seal=seal)))
-    | st.builds(HostedCall, words, st.sampled_from(HOSTED), st.just("") | argument_texts)
-    | st.builds(HostedResult, words, st.sampled_from(HOSTED), sources, words, words)
+    | st.builds(ProviderCall, words, st.sampled_from(PROVIDER_TOOLS), st.just("") | argument_texts)
+    | st.builds(ProviderResult, words, st.sampled_from(PROVIDER_TOOLS), sources, words, words)
     | st.builds(Call, some, names, argument_texts, item=words, seal=seals, later=st.booleans())
 )
 schemas = st.dictionaries(names, st.sampled_from(["string", "integer"]), max_size=3).map(
@@ -751,7 +751,15 @@ function_tools = st.builds(
 )
 domains = st.lists(words, max_size=2).map(tuple)
 hosted_tools = st.builds(
-    HostedTool, st.sampled_from(HOSTED), some, st.none() | counts, domains, domains, st.none() | objects, words, caches
+    ProviderTool,
+    st.sampled_from(PROVIDER_TOOLS),
+    some,
+    st.none() | counts,
+    domains,
+    domains,
+    st.none() | objects,
+    words,
+    caches,
 )
 tool_lists = st.lists(function_tools | hosted_tools, max_size=4, unique_by=lambda tool: tool.name).map(tuple)
 
@@ -789,7 +797,7 @@ def results(draw: st.DrawFn, id: str) -> Result:
 
 
 @st.composite
-def choices(draw: st.DrawFn, tools: tuple[Tool | HostedTool, ...]) -> ToolChoice | None:
+def choices(draw: st.DrawFn, tools: tuple[Tool | ProviderTool, ...]) -> ToolChoice | None:
     named = [ToolName(tool.name) if isinstance(tool, Tool) else ToolName(tool.tool, tool.tool) for tool in tools]
     if not named or draw(st.booleans()):
         return draw(st.none() | st.sampled_from([ToolChoice("auto"), ToolChoice("none"), ToolChoice("required")]))
@@ -844,19 +852,25 @@ def requests(draw: st.DrawFn) -> Request:
 @settings(deadline=None)
 def test_every_request_survives(request: Request) -> None:
     losses = ledger()
-    body = wired(ROOM.write_request(request, losses))
+    body = wired(CODEC.write_request(request, losses))
     assert not lost(losses)
     valid("request", body)
-    read = ROOM.read_request(body)
-    assert forget(read) == request
-    assert wired(ROOM.write_request(read, losses)) == body
+    read = CODEC.read_request(body)
+    assert strip_origins(read) == request
+    assert wired(CODEC.write_request(read, losses)) == body
 
 
-finishes = st.builds(Finish, st.sampled_from(FINISHES), words, words, words)
+finishes = st.builds(Finish, st.sampled_from(FINISH_KINDS), words, words, words)
 usages = st.builds(Usage, counts, counts, *[st.none() | counts] * 4)
 messages = st.lists(spoken_parts, max_size=6).map(tuple)
 failures = st.builds(
-    Failure, st.sampled_from(list(FAILURES)), some, st.integers(400, 599), some, words, st.none() | st.floats(0, 99)
+    Failure,
+    st.sampled_from(list(STATUS_BY_FAILURE_KIND)),
+    some,
+    st.integers(400, 599),
+    some,
+    words,
+    st.none() | st.floats(0, 99),
 )
 answers = st.builds(
     Response,
@@ -881,13 +895,13 @@ streamed = st.builds(
 @settings(deadline=None)
 def test_every_answer_survives(response: Response) -> None:
     losses = ledger()
-    body = wired(ROOM.write_response(response, losses, Context()))
+    body = wired(CODEC.write_response(response, losses, WriteContext()))
     assert not lost(losses)
     valid("error_answer" if response.failure else "answer", body)
-    assert failed(body) is (response.failure is not None)
-    read = ROOM.read_response(body)
-    assert forget(read) == response
-    assert ROOM.write_response(read, losses, Context()) is body
+    assert has_error(body) is (response.failure is not None)
+    read = CODEC.read_response(body)
+    assert strip_origins(read) == response
+    assert CODEC.write_response(read, losses, WriteContext()) is body
 
 
 # --- streams --------------------------------------------------------------------------------------------------------
@@ -899,18 +913,18 @@ def sse(*events: dict[str, Any]) -> bytes:
 
 def read_stream(data: bytes, size: int = 0) -> list[Event]:
     """The events of a stream, fed whole or in pieces, held to the grammar."""
-    reader = ROOM.stream_reader()
+    reader = CODEC.make_stream_reader()
     pieces = [data[at : at + size] for at in range(0, len(data), size)] if size else [data]
     events = [event for piece in pieces for event in reader.feed(piece)] + reader.close()
-    checker = Checker()
-    assert [fault for event in events if (fault := checker.check(event))] == []
+    checker = StreamChecker()
+    assert [fault for event in events if (fault := checker.check_event(event))] == []
     assert checker.state == "done"
-    assert not reader.close() or isinstance(events[-1], ResponseEnd | Carried)
+    assert not reader.close() or isinstance(events[-1], ResponseEnd | OpaqueEvent)
     return events
 
 
-def write_stream(events: list[Event], losses: Ledger | None = None, context: Context | None = None) -> bytes:
-    writer = ROOM.stream_writer(losses or ledger(), context or Context())
+def write_stream(events: list[Event], losses: Ledger | None = None, context: WriteContext | None = None) -> bytes:
+    writer = CODEC.make_stream_writer(losses or ledger(), context or WriteContext())
     return b"".join(map(writer.write, events)) + writer.close()
 
 
@@ -926,8 +940,8 @@ def test_every_stream_survives(response: Response) -> None:
         valid("event", frame)
     events = read_stream(data)
     assert isinstance(events[-1], ResponseEnd)
-    assert forget(fold(events)) == response
-    assert forget(ROOM.read_response(frames(data)[-1]["response"])) == response
+    assert strip_origins(fold(events)) == response
+    assert strip_origins(CODEC.read_response(frames(data)[-1]["response"])) == response
     assert write_stream(events) == data
     again = [replace(event, frame=None) for event in events]
     rewritten, first = frames(write_stream(again))[-1]["response"], frames(data)[-1]["response"]
@@ -955,7 +969,7 @@ def test_no_stream_makes_the_reader_raise(data: st.DataObject) -> None:
     read = read_stream(sse(*stream))
     assert any(isinstance(event, ResponseEnd | ResponseFailed) for event in read)
     assert frames(write_stream(read))
-    again = frames(write_stream([replace(event, frame=None) for event in read if not isinstance(event, Carried)]))
+    again = frames(write_stream([replace(event, frame=None) for event in read if not isinstance(event, OpaqueEvent)]))
     assert again[-1]["type"] in ("end", "error")
 
 
@@ -970,7 +984,7 @@ RICH = Response(
                 Text("x", (Citation("u"),)),
                 Call("c", "f", '{"a":1}'),
                 Media("image", data="d", seal=Seal(NAME, "s")),
-                HostedResult("h", "maps", (Citation("u"),), "t"),
+                ProviderResult("h", "maps", (Citation("u"),), "t"),
             ),
             Finish("calls"),
         ),
@@ -1041,20 +1055,20 @@ def test_a_writer_that_is_closed_early_says_so() -> None:
 def test_a_stream_may_leave_out_parts_and_deltas() -> None:
     data = sse(START, {"type": "text", "delta": "Let me "}, {"type": "ping"}, {"type": "text", "delta": "look."}, END)
     events = read_stream(data)
-    whole = forget(ROOM.read_response(ANSWERED))
-    assert forget(fold(events)).choices == whole.choices, "the call that was not streamed is in the whole answer"
+    whole = strip_origins(CODEC.read_response(ANSWERED))
+    assert strip_origins(fold(events)).choices == whole.choices, "the call that was not streamed is in the whole answer"
     assert write_stream(events) == data
-    assert [event.quiet for event in events if isinstance(event, Carried)] == [True]
+    assert [event.is_ignorable for event in events if isinstance(event, OpaqueEvent)] == [True]
 
 
 def test_unknown_events_and_keys_are_carried_and_reported_once() -> None:
     text = {"type": "text", "part": 0, "delta": "x", "mood": 1}
     data = sse(START, text, text, {"type": "weather"}, END, {"type": "late"})
     events = read_stream(data)
-    carried = [event for event in events if isinstance(event, Carried)]
-    assert [(event.kind, event.quiet) for event in carried] == [("weather", False), ("late", False)]
+    carried = [event for event in events if isinstance(event, OpaqueEvent)]
+    assert [(event.kind, event.is_ignorable) for event in carried] == [("weather", False), ("late", False)]
     (end,) = (event for event in events if isinstance(event, ResponseEnd))
-    assert [stray.key for stray in end.strays] == ["mood"]
+    assert [stray.key for stray in end.unknown_fields] == ["mood"]
     assert write_stream(events) == data
 
 
@@ -1094,7 +1108,7 @@ def test_interleaved_parts_go_out_one_after_the_other() -> None:
         ("end", None, None),
     ]
     read = [replace(event, frame=None) for event in read_stream(written)]
-    assert forget(fold(read)) == forget(fold(events))
+    assert strip_origins(fold(read)) == strip_origins(fold(events))
 
 
 def test_a_failure_lets_out_what_was_held_back() -> None:
@@ -1128,12 +1142,12 @@ def test_what_the_stream_cannot_say_is_reported() -> None:
         PartStart(3, Call("", "f")),
         *(PartEnd(index) for index in range(4)),
         ChoiceEnd(Finish("stop"), 1),
-        Carried("odd", Origin("elsewhere", None, {})),
-        Carried("ping", Origin("elsewhere", None, {}), quiet=True),
+        OpaqueEvent("odd", Origin("elsewhere", None, {})),
+        OpaqueEvent("ping", Origin("elsewhere", None, {}), is_ignorable=True),
         ChoiceEnd(Finish("stop")),
         ResponseEnd(),
     ]
-    written = frames(write_stream(events, losses, Context(Request("asked/for"), seed="s")))
+    written = frames(write_stream(events, losses, WriteContext(Request("asked/for"), seed="s")))
     assert written[0]["id"].startswith("answer_")
     assert written[0]["model"] == "asked/for"
     whole = written[-1]["response"]
@@ -1159,9 +1173,9 @@ def test_arguments_that_do_not_parse_are_an_error(arguments: str, finish: Finish
     parts = (Text("x"), Call("c0", "g", '{"ok":1}'), Call("c1", "f", arguments), Call("c2", "f", "{"))
     response = Response("a", "m", choices=(Choice(0, parts, finish),), usage=Usage(1, 2))
     losses = ledger()
-    body = wired(ROOM.write_response(response, losses, Context()))
+    body = wired(CODEC.write_response(response, losses, WriteContext()))
     valid("error_answer", body)
-    assert failed(body)
+    assert has_error(body)
     error = body["error"]
     assert (error["raw_arguments"], error["name"], error["tool_call_id"], error["status"]) == (
         arguments,
@@ -1172,7 +1186,7 @@ def test_arguments_that_do_not_parse_are_an_error(arguments: str, finish: Finish
     assert re.search(problem, error["message"]), error["message"]
     assert [call["id"] for call in body["message"]["tool_calls"]] == ["tw_c0"]
     assert [loss["code"] for loss in body["losses"]] == ["arguments-dropped"]
-    read = ROOM.read_response(body)
+    read = CODEC.read_response(body)
     assert read.failure is not None
     assert (read.failure.kind, read.failure.code) == ("upstream", "malformed_arguments")
 
@@ -1185,7 +1199,7 @@ def test_arguments_that_do_not_parse_are_an_error(arguments: str, finish: Finish
 def test_several_answers_leave_the_first() -> None:
     losses = ledger()
     choices = (Choice(0, (Text("a"),), Finish("stop")), Choice(1, (Text("b"),), Finish("stop")))
-    body = ROOM.write_response(Response("a", "m", choices=choices), losses, Context())
+    body = CODEC.write_response(Response("a", "m", choices=choices), losses, WriteContext())
     assert body["message"]["content"] == "a"
     assert codes(losses) == [("no-counterpart", "")]
 
@@ -1223,18 +1237,18 @@ ERRORS: list[tuple[Any, int, dict[str, str], Failure]] = [
 @pytest.mark.parametrize(("body", "status", "headers", "failure"), ERRORS)
 def test_errors_are_read(body: Any, status: int, headers: dict[str, str], failure: Failure) -> None:
     read = read_error(body, status, headers)
-    assert forget(read) == failure
+    assert strip_origins(read) == failure
     sent = write_error(read)
     assert isinstance(sent.body["error"], dict)
     if isinstance(body, dict) and isinstance(body.get("error"), dict):
         assert sent.body is body
 
 
-@pytest.mark.parametrize("kind", FAILURES)
+@pytest.mark.parametrize("kind", STATUS_BY_FAILURE_KIND)
 def test_every_kind_of_failure_is_written_and_read_back(kind: str) -> None:
     sent = write_error(Failure(kind, "m"))
     valid("error_answer", sent.body)
-    assert sent.status == sent.body["error"]["status"] == FAILURES[kind]
+    assert sent.status == sent.body["error"]["status"] == STATUS_BY_FAILURE_KIND[kind]
     assert read_error(sent.body, sent.status, sent.headers).kind == kind
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import anthropic
 import pytest
 
-from toolwire.events import (
+from toolwire.core.codec import WriteContext
+from toolwire.core.events import (
     ArgumentsDelta,
     ChoiceEnd,
     CitationDelta,
@@ -24,13 +25,24 @@ from toolwire.events import (
     TextDelta,
     UsageUpdate,
 )
-from toolwire.fold import fold, unfold
-from toolwire.ir import Call, Citation, Failure, Finish, HostedCall, HostedResult, Reasoning, Seal, Text, Usage, forget
-from toolwire.loss import Ledger
-from toolwire.protocols.anthropic import ROOM
+from toolwire.core.fold import fold, unfold
+from toolwire.core.ir import (
+    Call,
+    Citation,
+    Failure,
+    Finish,
+    ProviderCall,
+    ProviderResult,
+    Reasoning,
+    Seal,
+    Text,
+    Usage,
+    strip_origins,
+)
+from toolwire.core.json_values import encode
+from toolwire.core.losses import Ledger
+from toolwire.protocols.anthropic import CODEC
 from toolwire.protocols.anthropic.names import NAME
-from toolwire.room import Context
-from toolwire.wire import encode
 
 HERE = Path(__file__).parents[1] / "samples"
 SAMPLES = [path for path in sorted((HERE / "anthropic").glob("*.sse")) if path.stem != "error_midstream"]
@@ -52,12 +64,12 @@ def final(serve: Serve, data: bytes) -> Any:
 
 
 def events_of(data: bytes) -> list[Event]:
-    reader = ROOM.stream_reader()
+    reader = CODEC.make_stream_reader()
     return [*reader.feed(data), *reader.close()]
 
 
 def written(events: Any) -> bytes:
-    writer = ROOM.stream_writer(Ledger("elsewhere", NAME), Context())
+    writer = CODEC.make_stream_writer(Ledger("elsewhere", NAME), WriteContext())
     return b"".join([writer.write(event) for event in events]) + writer.close()
 
 
@@ -77,7 +89,7 @@ def meaning(message: Any) -> list[dict[str, Any]]:
 def test_a_stream_written_from_meaning_accumulates_to_the_same_message(path: Path, serve: Serve) -> None:
     """Sample → events → meaning alone → our bytes → the SDK: as from the sample itself."""
     data = path.read_bytes()
-    ours, theirs = (final(serve, stream) for stream in (written(unfold(forget(fold(events_of(data))))), data))
+    ours, theirs = (final(serve, stream) for stream in (written(unfold(strip_origins(fold(events_of(data))))), data))
     if path.stem != "web_search_with_citation":
         assert meaning(ours) == meaning(theirs)
     else:
@@ -133,10 +145,10 @@ def test_a_search_of_another_provider(serve: Serve) -> None:
     source = Citation("https://a", "A", "sunny")
     events: list[Event] = [
         ResponseStart("resp_1", "gpt"),
-        PartStart(0, HostedCall("ws_1", "web_search")),
+        PartStart(0, ProviderCall("ws_1", "web_search")),
         ArgumentsDelta(0, '{"query":"weather"}'),
         PartEnd(0),
-        PartStart(1, HostedResult("ws_1", "web_search")),
+        PartStart(1, ProviderResult("ws_1", "web_search")),
         CitationDelta(1, source),
         PartEnd(1),
         PartStart(2, Text("")),
@@ -156,8 +168,8 @@ def test_a_search_of_another_provider(serve: Serve) -> None:
 
 
 def test_a_whole_answer(serve: Serve) -> None:
-    response = ROOM.read_response(json.loads((HERE / "anthropic" / "message_tool_use.json").read_bytes()))
-    body = encode(ROOM.write_response(forget(response), Ledger("elsewhere", NAME), Context()))
+    response = CODEC.read_response(json.loads((HERE / "anthropic" / "message_tool_use.json").read_bytes()))
+    body = encode(CODEC.write_response(strip_origins(response), Ledger("elsewhere", NAME), WriteContext()))
     url = serve(200, {"content-type": "application/json"}, body)
     with client(url) as caller:
         message = caller.messages.create(max_tokens=9, messages=[{"role": "user", "content": "x"}], model="m")
@@ -181,7 +193,7 @@ FAILURES: list[tuple[str, int, type[anthropic.APIError]]] = [
 
 @pytest.mark.parametrize(("kind", "status", "raised"), FAILURES)
 def test_errors_raise_what_the_sdk_has_for_them(kind: str, status: int, raised: type[Exception], serve: Serve) -> None:
-    sent = ROOM.write_error(Failure(kind, "no", code="some_code"))
+    sent = CODEC.write_error(Failure(kind, "no", code="some_code"))
     url = serve(sent.status, {"content-type": "application/json", **sent.headers}, encode(sent.body))
     with client(url) as caller, pytest.raises(raised) as caught:
         caller.messages.create(max_tokens=9, messages=[{"role": "user", "content": "x"}], model="m")

@@ -12,18 +12,30 @@ from google import genai
 from google.genai import errors, types
 
 from material import SAMPLES
-from toolwire.fold import fold, unfold
-from toolwire.ir import Call, Choice, Failure, Finish, Reasoning, Refusal, Response, Seal, Text, Usage, forget
-from toolwire.loss import Ledger
-from toolwire.protocols import ROOMS, room
-from toolwire.protocols.gemini import ROOM
-from toolwire.room import Context
-from toolwire.wire import decode, encode
+from toolwire.core.codec import WriteContext
+from toolwire.core.fold import fold, unfold
+from toolwire.core.ir import (
+    Call,
+    Choice,
+    Failure,
+    Finish,
+    Reasoning,
+    Refusal,
+    Response,
+    Seal,
+    Text,
+    Usage,
+    strip_origins,
+)
+from toolwire.core.json_values import decode, encode
+from toolwire.core.losses import Ledger
+from toolwire.protocols import CODECS, find_codec
+from toolwire.protocols.gemini import CODEC
 
 Serve = Callable[[int, Mapping[str, str], bytes], str]
 SSE = {"content-type": "text/event-stream"}
 
-FOLDERS = {name.replace("-", "_"): name for name in ROOMS}
+FOLDERS = {name.replace("-", "_"): name for name in CODECS}
 STREAMS = [path for folder in FOLDERS for path in sorted((SAMPLES / folder).glob("*.sse"))]
 ids = [f"{path.parent.name}/{path.stem}" for path in STREAMS]
 
@@ -47,13 +59,13 @@ def ask(serve: Serve) -> Iterator[Ask]:
 
 
 def folded(path: Path) -> Response:
-    reader = room(FOLDERS[path.parent.name]).stream_reader()
-    response: Response = forget(fold([*reader.feed(path.read_bytes()), *reader.close()]))
+    reader = find_codec(FOLDERS[path.parent.name]).make_stream_reader()
+    response: Response = strip_origins(fold([*reader.feed(path.read_bytes()), *reader.close()]))
     return response
 
 
 def rewritten(response: Response) -> bytes:
-    writer = ROOM.stream_writer(Ledger("elsewhere", ROOM.name), Context(seed="s"))
+    writer = CODEC.make_stream_writer(Ledger("elsewhere", CODEC.name), WriteContext(seed="s"))
     return b"".join(writer.write(event) for event in unfold(response)) + writer.close()
 
 
@@ -130,8 +142,8 @@ def test_what_a_chat_sends_back_is_what_we_wrote(ask: Ask) -> None:
     chat = ask(200, SSE, rewritten(ANSWER)).chats.create(model="m")
     list(chat.send_message_stream("hi"))
     history = [content.model_dump(mode="json", by_alias=True, exclude_none=True) for content in chat.get_history()]
-    request = ROOM.read_request(decode(json.dumps({"contents": history})))
-    parts = [part for turn in request.turns[1:] for part in forget(turn.parts)]
+    request = CODEC.read_request(decode(json.dumps({"contents": history})))
+    parts = [part for turn in request.turns[1:] for part in strip_origins(turn.parts)]
     assert parts[:4] == [
         Reasoning("Hm.", "summary"),
         Reasoning("", "summary", seal=Seal("gemini", "QUJD")),
@@ -141,7 +153,7 @@ def test_what_a_chat_sends_back_is_what_we_wrote(ask: Ask) -> None:
 
 
 def test_a_whole_answer_is_understood(ask: Ask) -> None:
-    body = encode(ROOM.write_response(ANSWER, Ledger("elsewhere", ROOM.name), Context()))
+    body = encode(CODEC.write_response(ANSWER, Ledger("elsewhere", CODEC.name), WriteContext()))
     answer = ask(200, {"content-type": "application/json"}, body).models.generate_content(model="m", contents="hi")
     assert answer.text == "Looking."
     assert answer.function_calls
@@ -161,7 +173,7 @@ def test_a_whole_answer_is_understood(ask: Ask) -> None:
     ],
 )
 def test_errors_raise_what_they_should(failure: Failure, kind: type[errors.APIError], code: int, ask: Ask) -> None:
-    sent = ROOM.write_error(failure)
+    sent = CODEC.write_error(failure)
     caller = ask(sent.status, {"content-type": "application/json", **sent.headers}, encode(sent.body))
     with pytest.raises(kind) as caught:
         caller.models.generate_content(model="m", contents="hi")

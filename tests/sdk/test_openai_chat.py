@@ -10,8 +10,9 @@ from typing import Any
 import openai
 import pytest
 
-from toolwire import wire
-from toolwire.events import (
+from toolwire.core import json_values
+from toolwire.core.codec import WriteContext
+from toolwire.core.events import (
     ArgumentsDelta,
     ChoiceEnd,
     CitationDelta,
@@ -24,11 +25,23 @@ from toolwire.events import (
     TextDelta,
     UsageUpdate,
 )
-from toolwire.fold import unfold
-from toolwire.ir import Call, Choice, Citation, Failure, Finish, Reasoning, Refusal, Response, Seal, Text, Usage, forget
-from toolwire.loss import Ledger
-from toolwire.protocols.openai_chat import ROOM
-from toolwire.room import Context
+from toolwire.core.fold import unfold
+from toolwire.core.ir import (
+    Call,
+    Choice,
+    Citation,
+    Failure,
+    Finish,
+    Reasoning,
+    Refusal,
+    Response,
+    Seal,
+    Text,
+    Usage,
+    strip_origins,
+)
+from toolwire.core.losses import Ledger
+from toolwire.protocols.openai_chat import CODEC
 
 Serve = Callable[[int, Mapping[str, str], bytes], str]
 SAMPLES = Path(__file__).parents[1] / "samples"
@@ -55,13 +68,13 @@ def client(serve: Serve) -> Iterator[Callable[..., openai.OpenAI]]:
         one.close()
 
 
-def written(events: Iterator[Event] | list[Event], context: Context | None = None) -> bytes:
-    writer = ROOM.stream_writer(Ledger("other", "openai-chat"), context or Context())
+def written(events: Iterator[Event] | list[Event], context: WriteContext | None = None) -> bytes:
+    writer = CODEC.make_stream_writer(Ledger("other", "openai-chat"), context or WriteContext())
     return b"".join([writer.write(event) for event in events]) + writer.close()
 
 
 def meant(path: Path) -> Response:
-    found: Response = forget(ROOM.read_response(wire.decode(path.read_bytes())))
+    found: Response = strip_origins(CODEC.read_response(json_values.decode(path.read_bytes())))
     return found
 
 
@@ -73,29 +86,29 @@ def added_up(client: openai.OpenAI, **asked: Any) -> Response:
         # The SDK's parsed subclasses do not match the types of the fields that hold them.
         warnings.simplefilter("ignore")
         body = whole.model_dump(mode="json", exclude_unset=True)
-    read: Response = forget(ROOM.read_response(body))
+    read: Response = strip_origins(CODEC.read_response(body))
     return read
 
 
 @pytest.mark.parametrize("path", STREAMED, ids=lambda path: path.stem)
 def test_samples_add_up_to_what_they_mean(path: Path, client: Callable[..., openai.OpenAI]) -> None:
     response = meant(path)
-    context = Context()
+    context = WriteContext()
     if path.stem.startswith("legacy"):
-        asked = {**wire.decode((SAMPLES / "requests" / "chat_legacy.json").read_bytes())}
+        asked = {**json_values.decode((SAMPLES / "requests" / "chat_legacy.json").read_bytes())}
         asked |= {"stream": True, "stream_options": {"include_usage": True}}
-        context = Context(ROOM.read_request(asked))
+        context = WriteContext(CODEC.read_request(asked))
     assert added_up(client(written(unfold(response), context)), tools=[STRICT]) == response
 
 
 @pytest.mark.parametrize("path", [p for p in WHOLE if p.stem != "error_midstream"], ids=lambda path: path.stem)
 def test_whole_answers_are_read_by_the_sdk(path: Path, client: Callable[..., openai.OpenAI]) -> None:
     response = meant(path)
-    body = wire.encode(ROOM.write_response(response, Ledger("other", "openai-chat"), Context()))
+    body = json_values.encode(CODEC.write_response(response, Ledger("other", "openai-chat"), WriteContext()))
     reply = client(body, headers={"content-type": "application/json"}).chat.completions.create(
         model="m", messages=[{"role": "user", "content": "hi"}]
     )
-    assert forget(ROOM.read_response(reply.model_dump(mode="json", exclude_unset=True))) == response
+    assert strip_origins(CODEC.read_response(reply.model_dump(mode="json", exclude_unset=True))) == response
 
 
 START = ResponseStart("chatcmpl-1", "m", 1)
@@ -218,9 +231,9 @@ def test_a_failure_in_the_stream_is_raised(client: Callable[..., openai.OpenAI])
 def test_errors_are_raised_as_their_own_class(
     kind: str, raised: type[Exception], client: Callable[..., openai.OpenAI]
 ) -> None:
-    sent = ROOM.write_error(Failure(kind, "why", 0, retry_after=2))
+    sent = CODEC.write_error(Failure(kind, "why", 0, retry_after=2))
     headers = {"content-type": "application/json", **sent.headers}
     with pytest.raises(raised, match="why"):
-        client(wire.encode(sent.body), sent.status, headers).chat.completions.create(
+        client(json_values.encode(sent.body), sent.status, headers).chat.completions.create(
             model="m", messages=[{"role": "user", "content": "hi"}]
         )

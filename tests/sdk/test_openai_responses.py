@@ -12,12 +12,13 @@ import openai
 import pytest
 from msgspec.structs import replace
 
-from toolwire import wire
-from toolwire.events import (
+from toolwire.core import json_values
+from toolwire.core.codec import WriteContext
+from toolwire.core.events import (
     ArgumentsDelta,
-    Carried,
     ChoiceEnd,
     Event,
+    OpaqueEvent,
     PartEnd,
     PartStart,
     ResponseEnd,
@@ -26,28 +27,27 @@ from toolwire.events import (
     SealDelta,
     TextDelta,
 )
-from toolwire.fold import fold, unfold
-from toolwire.ir import (
+from toolwire.core.fold import fold, unfold
+from toolwire.core.ir import (
     Call,
     Choice,
     Citation,
     Failure,
     Finish,
-    HostedCall,
-    HostedResult,
     Media,
+    ProviderCall,
+    ProviderResult,
     Reasoning,
     Refusal,
     Response,
     Seal,
     Text,
     Usage,
-    forget,
+    strip_origins,
 )
-from toolwire.loss import Ledger
-from toolwire.protocols.openai_responses import ROOM
+from toolwire.core.losses import Ledger
+from toolwire.protocols.openai_responses import CODEC
 from toolwire.protocols.openai_responses.names import NAME
-from toolwire.room import Context
 
 Serve = Callable[[int, Mapping[str, str], bytes], str]
 Connect = Callable[..., openai.OpenAI]
@@ -73,18 +73,18 @@ def client(serve: Serve, sdk: openai.OpenAI) -> Connect:
     return connect
 
 
-def written(events: Any, source: str = "other", context: Context | None = None) -> bytes:
-    writer = ROOM.stream_writer(Ledger(source, NAME), context or Context(now=1_767_225_601, seed="s"))
+def written(events: Any, source: str = "other", context: WriteContext | None = None) -> bytes:
+    writer = CODEC.make_stream_writer(Ledger(source, NAME), context or WriteContext(now=1_767_225_601, seed="s"))
     return b"".join([*(writer.write(event) for event in events), writer.close()])
 
 
 def read(data: bytes) -> list[Event]:
-    reader = ROOM.stream_reader()
+    reader = CODEC.make_stream_reader()
     return [*reader.feed(data), *reader.close()]
 
 
 def lean(events: list[Event]) -> list[Event]:
-    return [replace(event, frame=None) for event in events if not isinstance(event, Carried)]
+    return [replace(event, frame=None) for event in events if not isinstance(event, OpaqueEvent)]
 
 
 def final(one: openai.OpenAI, **options: Any) -> Any:
@@ -118,7 +118,7 @@ def told(answer: Any) -> list[Any]:
 def test_the_sdk_makes_of_our_streams_what_it_makes_of_the_samples(path: Path, form: str, client: Connect) -> None:
     data = path.read_bytes()
     events = read(data)
-    ours = lean(events) if form == "lean" else unfold(forget(fold(events)))
+    ours = lean(events) if form == "lean" else unfold(strip_origins(fold(events)))
     first, second = final(client(data)), final(client(written(ours, NAME)))
     if isinstance(first, Exception):
         assert isinstance(second, RuntimeError)
@@ -138,8 +138,8 @@ EVERYTHING = Response(
         Reasoning("Hm.", seal=Seal(NAME, "gAAA")),
         Text("Look: ", (Citation("https://e.example", "E", start=0, end=4),)),
         Text("here."),
-        HostedCall("srv", "web_search", '{"query":"x"}'),
-        HostedResult("srv", "web_search", (Citation("https://e.example"),)),
+        ProviderCall("srv", "web_search", '{"query":"x"}'),
+        ProviderResult("srv", "web_search", (Citation("https://e.example"),)),
         Call("c1", "get_weather", '{"city":"Paris"}', namespace="crm"),
         Call("c2", "ping"),
         Call("c3", "patch", "*** Begin Patch", "custom"),
@@ -159,8 +159,8 @@ EVERYTHING = Response(
 def test_everything_that_an_answer_can_hold_arrives_streamed_and_whole(client: Connect) -> None:
     streamed = final(client(written(unfold(EVERYTHING))), tools=[STRICT])
     assert not isinstance(streamed, Exception), streamed
-    body = ROOM.write_response(EVERYTHING, Ledger("other", NAME), Context(now=1_767_225_601, seed="s"))
-    whole = client(wire.encode(body), headers=JSON).responses.create(model="m", input="x")
+    body = CODEC.write_response(EVERYTHING, Ledger("other", NAME), WriteContext(now=1_767_225_601, seed="s"))
+    whole = client(json_values.encode(body), headers=JSON).responses.create(model="m", input="x")
     assert told(streamed) == told(whole)
     assert [item.type for item in whole.output] == [
         "reasoning", "message", "web_search_call", "function_call", "function_call", "custom_tool_call",
@@ -182,7 +182,7 @@ def test_a_first_and_second_turn_through_the_types_of_the_sdk(client: Connect) -
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         replayed = [item.model_dump(mode="json") for item in streamed.output]
-    request = ROOM.read_request(wire.decode(wire.encode({"model": "m", "input": replayed})))
+    request = CODEC.read_request(json_values.decode(json_values.encode({"model": "m", "input": replayed})))
     calls = [part for turn in request.turns for part in turn.parts if isinstance(part, Call)]
     assert [(call.kind, call.id, call.name) for call in calls] == [
         (part.kind, part.id, part.name) for part in EVERYTHING.choices[0].parts if isinstance(part, Call)
@@ -223,12 +223,14 @@ def test_failures_reach_the_client(client: Connect) -> None:
             last = list(stream)[-1]
         assert last.type == "response.failed"
         assert last.response.error is not None
-    sent = ROOM.write_error(Failure("rate", "Slow down.", 429, retry_after=7))
+    sent = CODEC.write_error(Failure("rate", "Slow down.", 429, retry_after=7))
     with pytest.raises(openai.RateLimitError) as raised:
-        client(wire.encode(sent.body), sent.status, {**JSON, **sent.headers}).responses.create(model="m", input="x")
+        client(json_values.encode(sent.body), sent.status, {**JSON, **sent.headers}).responses.create(
+            model="m", input="x"
+        )
     assert raised.value.code == "rate_limit_exceeded"
     assert raised.value.response.headers["retry-after"] == "7"
-    sent = ROOM.write_error(Failure("context", "Too long.", 400))
+    sent = CODEC.write_error(Failure("context", "Too long.", 400))
     with pytest.raises(openai.BadRequestError) as too_long:
-        client(wire.encode(sent.body), sent.status, JSON).responses.create(model="m", input="x")
+        client(json_values.encode(sent.body), sent.status, JSON).responses.create(model="m", input="x")
     assert too_long.value.code == "context_length_exceeded"

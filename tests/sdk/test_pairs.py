@@ -20,10 +20,10 @@ from google.genai import errors as gemini_errors
 
 from material import SAMPLES, sample_streams
 from toolwire import Stream
-from toolwire.fold import fold
-from toolwire.ir import Call, Finish, Response, Text
-from toolwire.protocols import room
-from toolwire.wire import object_or_none
+from toolwire.core.fold import fold
+from toolwire.core.ir import Call, Finish, Response, Text
+from toolwire.core.json_values import decode_object_or_none
+from toolwire.protocols import find_codec
 
 Serve = Callable[[int, Mapping[str, str], bytes], str]
 
@@ -42,7 +42,7 @@ SOURCES = [
 
 
 def meant(protocol: str, data: bytes) -> Response:
-    reader = room(protocol).stream_reader()
+    reader = find_codec(protocol).make_stream_reader()
     return fold([*reader.feed(data), *reader.close()])
 
 
@@ -51,7 +51,7 @@ def told(response: Response) -> tuple[str, list[tuple[str, Any]]]:
     parts = response.choices[0].parts if response.choices else ()
     text = "".join(part.text for part in parts if isinstance(part, Text))
     whole = [part for part in parts if isinstance(part, Call) and part.kind == "function" and not part.namespace]
-    return text, [(part.name, read) for part in whole if (read := object_or_none(part.arguments)) is not None]
+    return text, [(part.name, read) for part in whole if (read := decode_object_or_none(part.arguments)) is not None]
 
 
 def chat(url: str) -> tuple[str, list[tuple[str, Any]]]:

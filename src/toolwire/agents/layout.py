@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
-from toolwire.agents.data import Agent, Mirror
+from toolwire.agents.definitions import Agent, Mirror
 
-PLACE = re.compile(r"\{(\w+)(:quoted)?\}")
-PROXIES = ("http_proxy", "https_proxy", "all_proxy")
-HERE = "127.0.0.1,localhost,::1"
-PRIVATE = 0o700
+PLACEHOLDER = re.compile(r"\{(\w+)(:quoted)?\}")
+PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
+LOCAL_HOSTS = "127.0.0.1,localhost,::1"
+PRIVATE_MODE = 0o700
 
 
 class Layout(Struct, frozen=True, kw_only=True):
@@ -35,13 +36,13 @@ class Layout(Struct, frozen=True, kw_only=True):
     """By path, where they lead."""
     home: str
 
-    def changed(self, environ: Mapping[str, str]) -> dict[str, str]:
+    def apply_to_environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The environment that the agent gets."""
         kept = {name: value for name, value in environ.items() if name not in self.removed}
         return {**kept, **self.environment}
 
 
-def home_of(agent: Agent, environ: Mapping[str, str]) -> str:
+def agent_home(agent: Agent, environ: Mapping[str, str]) -> str:
     """Where an agent keeps what it keeps: beside the gateway's store."""
     state = environ.get("XDG_STATE_HOME", "")
     if not state.startswith("/"):  # the specification wants others passed over
@@ -49,53 +50,53 @@ def home_of(agent: Agent, environ: Mapping[str, str]) -> str:
     return str(Path(state, "toolwire", "agents", agent.name))
 
 
-def laid_out(
+def plan_layout(
     agent: Agent, environ: Mapping[str, str], *, protocol: str, origin: str, key: str, model: str, run: str
 ) -> Layout:
     """What this agent is given to ask the gateway at `origin` for `model`; `run` is the folder that goes."""
     spoken = agent.speaks[protocol]
-    home = home_of(agent, environ)
+    home = agent_home(agent, environ)
     texts = {**spoken, "origin": origin, "key": key, "model": model, "home": home, "run": run}
     texts["base"] = origin + spoken.get("path", "")
     links = {
         path: target
         for variable, mirror in agent.mirrors.items()
-        for path, target in _mirrored(variable, mirror, environ, home, run)
+        for path, target in _mirror_links(variable, mirror, environ, home, run)
     }
     environment = {variable: f"{run}/{mirror.usual}" for variable, mirror in agent.mirrors.items()}
-    environment |= {name: _text(_filled(value, texts)) for name, value in agent.environment.items()}
+    environment |= {name: _to_text(_fill_placeholders(value, texts)) for name, value in agent.environment.items()}
     return Layout(
-        command=(agent.command, *(_filled(text, texts) for text in agent.arguments)),
-        environment={**environment, **_direct(environ)},
+        command=(agent.command, *(_fill_placeholders(text, texts) for text in agent.arguments)),
+        environment={**environment, **_no_proxy_variables(environ)},
         removed=agent.removed,
-        files={_filled(path, texts): _filled(body, texts) for path, body in agent.files.items()},
+        files={_fill_placeholders(path, texts): _fill_placeholders(body, texts) for path, body in agent.files.items()},
         links=links,
         home=home,
     )
 
 
-def _text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _filled(value: Any, texts: Mapping[str, str]) -> Any:
+def _fill_placeholders(value: Any, texts: Mapping[str, str]) -> Any:
     """With the texts in their places; braces that name none of them stay."""
     if isinstance(value, dict):
-        return {_filled(key, texts): _filled(one, texts) for key, one in value.items()}
+        return {_fill_placeholders(key, texts): _fill_placeholders(one, texts) for key, one in value.items()}
     if isinstance(value, list):
-        return [_filled(one, texts) for one in value]
+        return [_fill_placeholders(one, texts) for one in value]
     if not isinstance(value, str):
         return value
 
-    def text(found: re.Match[str]) -> str:
+    def replacement(found: re.Match[str]) -> str:
         if found[1] not in texts:
             return found[0]
         return json.dumps(texts[found[1]], ensure_ascii=False) if found[2] else texts[found[1]]
 
-    return PLACE.sub(text, value)
+    return PLACEHOLDER.sub(replacement, value)
 
 
-def _mirrored(
+def _mirror_links(
     variable: str, mirror: Mirror, environ: Mapping[str, str], home: str, run: str
 ) -> Iterator[tuple[str, str]]:
     theirs = Path(environ.get(variable) or Path(environ.get("HOME") or "/", mirror.usual))
@@ -106,44 +107,88 @@ def _mirrored(
         yield f"{run}/{mirror.usual}/{name}", f"{home}/{mirror.usual}/{name}"
 
 
-def _direct(environ: Mapping[str, str]) -> dict[str, str]:
+def _no_proxy_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """No proxy is asked for what is on this machine."""
-    if not any(environ.get(name) or environ.get(name.upper()) for name in PROXIES):
+    if not any(environ.get(name) or environ.get(name.upper()) for name in PROXY_VARIABLES):
         return {}
     excepted = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
-    both = f"{excepted},{HERE}" if excepted else HERE
+    both = f"{excepted},{LOCAL_HOSTS}" if excepted else LOCAL_HOSTS
     return {"no_proxy": both, "NO_PROXY": both}
 
 
 # --- to the disk --------------------------------------------------------------------------------------------------
 
 
-def written(layout: Layout) -> None:
+def write_layout(layout: Layout) -> None:
     """Make the files and links. Raises OSError."""
-    Path(layout.home).mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+    Path(layout.home).mkdir(mode=PRIVATE_MODE, parents=True, exist_ok=True)
     for name, target in layout.links.items():
         link = Path(name)
-        link.parent.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+        link.parent.mkdir(mode=PRIVATE_MODE, parents=True, exist_ok=True)
         if target.startswith(f"{layout.home}/"):
-            Path(target).mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+            Path(target).mkdir(mode=PRIVATE_MODE, parents=True, exist_ok=True)
         link.symlink_to(target)
     for name, body in layout.files.items():
         path = Path(name)
-        path.parent.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
-        text = json.dumps(_merged(_there(path), body), indent=2, ensure_ascii=False) + "\n"
+        path.parent.mkdir(mode=PRIVATE_MODE, parents=True, exist_ok=True)
+        text = json.dumps(_merge_json(_read_json_file(path), body), indent=2, ensure_ascii=False) + "\n"
         fresh = path.with_name(f"{path.name}.toolwire")
         fresh.write_text(text, "utf-8")
         fresh.replace(path)  # another run of the agent may be reading it
 
 
-def _there(path: Path) -> Any:
+def _read_json_file(path: Path) -> Any:
     try:
         return json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         return {}
 
 
-def _merged(old: Any, new: Any) -> Any:
+def _merge_json(old: Any, new: Any) -> Any:
     if not isinstance(old, dict) or not isinstance(new, dict):
         return new
-    return {**old, **{key: _merged(old.get(key), value) for key, value in new.items()}}
+    return {**old, **{key: _merge_json(old.get(key), value) for key, value in new.items()}}
+
+
+# --- What a run would do, as lines for a shell: to be read, or to be taken over by hand ---
+
+
+RUN_FOLDER_VARIABLE = "$TOOLWIRE_RUN"
+"""The folder that goes with a run."""
+
+
+def write_shell_script(
+    layout: Layout, routes: Mapping[str, str], file: str | None, agent_arguments: Sequence[str]
+) -> str:
+    """Environment, files and command. Of folders that are shown through, only what is the agent's own."""
+    return "\n".join(_script_lines(layout, routes, file, agent_arguments)) + "\n"
+
+
+def _script_lines(
+    layout: Layout, routes: Mapping[str, str], file: str | None, agent_arguments: Sequence[str]
+) -> Iterator[str]:
+    yield "# the gateway, where none is running"
+    serve = ["toolwire", "serve", *(["--config", file] if file else [])]
+    for name, model in routes.items():
+        serve += ["--route", f"{name}={model}"]
+    yield shlex.join(serve)
+    yield "\n# the environment"
+    if layout.removed:
+        yield f"unset {' '.join(layout.removed)}"
+    yield from (
+        f"export {name}={_quote_value(value)}" for name, value in layout.environment.items() if value != f"${name}"
+    )
+    for path, body in layout.files.items():
+        yield f"\n# {path}{', besides what stands in it' if path.startswith(layout.home) else ''}"
+        yield json.dumps(body, indent=2, ensure_ascii=False)
+    own = {path: target for path, target in layout.links.items() if target.startswith(f"{layout.home}/")}
+    if own:
+        yield "\n# links; everything else beside them leads to your own folders"
+        yield from (f"{path} -> {target}" for path, target in own.items())
+    yield "\n# the command"
+    yield shlex.join([*layout.command, *agent_arguments])
+
+
+def _quote_value(text: str) -> str:
+    """For a shell that fills in the folder and the key itself."""
+    return f'"{text}"' if text.startswith("$") else shlex.quote(text)

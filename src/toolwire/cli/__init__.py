@@ -13,7 +13,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import NoReturn
 
-VERBS = {
+COMMANDS = {
     "serve": "Run the gateway: every protocol in, every protocol out",
     "run": "Run an agent on any model: Codex, Claude Code and others, with a gateway if none is running",
     "translate": "Translate a request, a response, a stream or an error between protocols",
@@ -27,44 +27,44 @@ VERBS = {
     "conformance": "Play what went wrong elsewhere through any gateway, and say what it makes of it",
 }
 
-PASSING = ("run",)
+PASSTHROUGH_COMMANDS = ("run",)
 """Verbs that pass on what stands behind `--`, as it is."""
-BAD_INPUT = 2
+EXIT_BAD_INPUT = 2
 
 
-class Complaint(Exception):
+class CommandError(Exception):
     """Bad input or bad use: said in one line, with a hint, and exit code 2 or the given one."""
 
-    def __init__(self, problem: str, hint: str = "", code: int = BAD_INPUT) -> None:
+    def __init__(self, problem: str, hint: str = "", code: int = EXIT_BAD_INPUT) -> None:
         self.hint, self.code = hint, code
         super().__init__(problem)
 
 
-class Parser(argparse.ArgumentParser):
+class CommandParser(argparse.ArgumentParser):
     """Bad use is a complaint like any other, with a hint."""
 
     def error(self, message: str) -> NoReturn:
-        raise Complaint(message, f"`{self.prog} --help` lists what there is")
+        raise CommandError(message, f"`{self.prog} --help` lists what there is")
 
 
-def overview() -> Parser:
+def make_overview_parser() -> CommandParser:
     """The parser that knows the verbs and nothing about them."""
-    whole = Parser(prog="toolwire", description="Any agent, any model: tool calling between protocols.")
+    whole = CommandParser(prog="toolwire", description="Any agent, any model: tool calling between protocols.")
     whole.add_argument("--version", action="version", version=f"toolwire {_version()}")
     verbs = whole.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for name, summary in VERBS.items():
+    for name, summary in COMMANDS.items():
         verbs.add_parser(name, help=summary)
     return whole
 
 
-def parsed(words: Sequence[str]) -> tuple[str, argparse.Namespace]:
+def parse_command(words: Sequence[str]) -> tuple[str, argparse.Namespace]:
     """The verb and its arguments. Files may stand before and after the options."""
-    if not words or words[0] not in VERBS:
-        overview().parse_args(words)
+    if not words or words[0] not in COMMANDS:
+        make_overview_parser().parse_args(words)
     verb, given = words[0], list(words[1:])
-    parser = Parser(prog=f"toolwire {verb}", description=f"{VERBS[verb]}.")
-    module(verb).arguments(parser)
-    if verb not in PASSING or "--" not in given:
+    parser = CommandParser(prog=f"toolwire {verb}", description=f"{COMMANDS[verb]}.")
+    load_command_module(verb).arguments(parser)
+    if verb not in PASSTHROUGH_COMMANDS or "--" not in given:
         return verb, parser.parse_intermixed_args(given)
     cut = given.index("--")
     chosen = parser.parse_intermixed_args(given[:cut])
@@ -72,7 +72,7 @@ def parsed(words: Sequence[str]) -> tuple[str, argparse.Namespace]:
     return verb, chosen
 
 
-def module(verb: str) -> ModuleType:
+def load_command_module(verb: str) -> ModuleType:
     """The file of a verb, imported now."""
     return import_module(f"toolwire.cli.{verb.replace('-', '_')}")
 
@@ -87,9 +87,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; gives the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        verb, chosen = parsed(words)
-        return int(module(verb).run(chosen))
-    except Complaint as complaint:
+        verb, chosen = parse_command(words)
+        return int(load_command_module(verb).run(chosen))
+    except CommandError as complaint:
         sys.stderr.write(f"error: {complaint}\n")
         if complaint.hint:
             sys.stderr.write(f"hint: {complaint.hint}\n")

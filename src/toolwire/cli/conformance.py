@@ -13,39 +13,51 @@ from typing import TextIO
 from urllib.parse import urlsplit
 
 from toolwire import __version__
-from toolwire.cli import Complaint, screen, verdicts
-from toolwire.conformance import saved, suite
+from toolwire.cli import CommandError, terminal
+from toolwire.conformance import reports, suite
 from toolwire.conformance.case import Case
-from toolwire.conformance.compared import compared
-from toolwire.conformance.dialects import DIALECTS
-from toolwire.conformance.over_http import KEY, OverHttp, Router
-from toolwire.conformance.page import page
-from toolwire.conformance.saved import Gateway, Result
-from toolwire.conformance.stage import Stage
-from toolwire.conformance.suite import PARTS, Play
-from toolwire.conformance.targets import TARGETS, NotInstalled, Route, Sources, Target
-from toolwire.conformance.targets.starting import DoesNotStart, answers, started
+from toolwire.conformance.peers import PEERS
+from toolwire.conformance.reports import (
+    RunResult,
+    TestedGateway,
+    count_verdicts,
+    grid_rows,
+    plays_by_pair,
+    plays_of_part,
+    write_comparison_page,
+    write_results_page,
+)
+from toolwire.conformance.scripted_provider import ProviderServer
+from toolwire.conformance.suite import PARTS, PlayResult, Verdict
+from toolwire.conformance.targets import TARGETS, NotInstalled, ProgramFolders, Route, Target
+from toolwire.conformance.targets.target import GatewayNotStarted, start_target, wait_for_answer
+from toolwire.conformance.transports import CLIENT_KEY, HttpTransport, Router
 
-REGRESSION = 1
-PORT = 8643
-TEMPLATE = "{protocol}-provider/{model}"
+EXIT_REGRESSION = 1
+DEFAULT_PROVIDER_PORT = 8643
+DEFAULT_MODEL_TEMPLATE = "{protocol}-provider/{model}"
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", nargs="?", metavar="URL", help="a gateway that is pointed at the providers played here")
     parser.add_argument("--target", choices=TARGETS, help="start this gateway instead, with a configuration of its own")
-    _about_gateway(parser)
-    _about_plays(parser)
-    _about_results(parser)
+    _add_gateway_arguments(parser)
+    _add_play_arguments(parser)
+    _add_result_arguments(parser)
 
 
-def _about_gateway(parser: argparse.ArgumentParser) -> None:
+def _add_gateway_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("the gateway").add_argument
     where = "look for its programs here before PATH; may be repeated"
     add("--from", dest="folders", action="append", type=Path, default=[], metavar="FOLDER", help=where)
-    listen = f"where the providers listen (default: {PORT}; with --target a free one)"
+    listen = f"where the providers listen (default: {DEFAULT_PROVIDER_PORT}; with --target a free one)"
     add("--provider-port", type=int, metavar="N", help=listen)
-    add("--model-template", default=TEMPLATE, metavar="T", help=f"the models to ask for (default: {TEMPLATE})")
+    add(
+        "--model-template",
+        default=DEFAULT_MODEL_TEMPLATE,
+        metavar="T",
+        help=f"the models to ask for (default: {DEFAULT_MODEL_TEMPLATE})",
+    )
     add("--header", action="append", default=[], metavar="NAME:VALUE", help="send this, too; may be repeated")
     add("--key-env", metavar="VARIABLE", help="the variable that holds the key for the gateway")
     add("--wait", type=float, default=60.0, metavar="S", help="seconds for it to come up (default: 60)")
@@ -53,7 +65,7 @@ def _about_gateway(parser: argparse.ArgumentParser) -> None:
     add("--name", help="what it is called in the result")
 
 
-def _about_plays(parser: argparse.ArgumentParser) -> None:
+def _add_play_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("what is played").add_argument
     add("--case", action="append", default=[], metavar="PATTERN", help="only these, by id: 084, 'grid:chat>*'")
     add("--only", choices=PARTS, default="", help="the grid of all pairs, or the reported cases")
@@ -61,7 +73,7 @@ def _about_plays(parser: argparse.ArgumentParser) -> None:
     add("--list", action="store_true", help="list the plays, and play nothing")
 
 
-def _about_results(parser: argparse.ArgumentParser) -> None:
+def _add_result_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("results").add_argument
     add("--all", action="store_true", help="show what passed in the table, too")
     add("--json", type=Path, metavar="FILE", help="write the result")
@@ -72,132 +84,138 @@ def _about_results(parser: argparse.ArgumentParser) -> None:
     add("--markdown", type=Path, metavar="FILE", help="with --compare: write the comparison here")
 
 
-def run(chosen: argparse.Namespace) -> int:
-    if chosen.compare:
-        return _compare(chosen)
-    if chosen.markdown:
-        raise Complaint("--markdown has nothing to write", "--compare says which results to show")
-    if bool(chosen.url) == bool(chosen.target) and not chosen.list:
-        raise Complaint("give the URL of a gateway, or --target", f"--target starts one of {', '.join(TARGETS)}")
-    cases = suite.chosen(suite.all_cases(), chosen.case, chosen.only)
+def run(args: argparse.Namespace) -> int:
+    if args.compare:
+        return _compare_results(args)
+    if args.markdown:
+        raise CommandError("--markdown has nothing to write", "--compare says which results to show")
+    if bool(args.url) == bool(args.target) and not args.list:
+        raise CommandError("give the URL of a gateway, or --target", f"--target starts one of {', '.join(TARGETS)}")
+    cases = suite.select_cases(suite.load_all_cases(), args.case, args.only)
     if not cases:
-        raise Complaint("no play has such an id", "`toolwire conformance --list` shows all")
-    if chosen.list:
-        sys.stdout.write(screen.table([(case.id, case.title) for case in cases]))
+        raise CommandError("no play has such an id", "`toolwire conformance --list` shows all")
+    if args.list:
+        sys.stdout.write(terminal.format_table([(case.id, case.title) for case in cases]))
         return 0
-    before = _read(chosen.against) if chosen.against else None
-    result = _result(chosen, cases)
-    sys.stdout.write(verdicts.shown(result, everything=chosen.all))
-    _write(chosen.json, saved.written(result))
-    _write(chosen.page, page([result]).encode())
-    return _against(before, result) if before is not None else 0
+    before = _read_result_file(args.against) if args.against else None
+    result = _run_suite(args, cases)
+    sys.stdout.write(format_result(result, everything=args.all))
+    _write_file(args.json, reports.write_result(result))
+    _write_file(args.page, write_results_page([result]).encode())
+    return _print_changes(before, result) if before is not None else 0
 
 
 # --- playing --------------------------------------------------------------------------------------------------------
 
 
-def _result(chosen: argparse.Namespace, cases: Sequence[Case]) -> Result:
-    key = _key(chosen.key_env)
+def _run_suite(args: argparse.Namespace, cases: Sequence[Case]) -> RunResult:
+    key = _read_key(args.key_env)
     with ExitStack() as stack:
-        stage = _stage(chosen, cases)
+        stage = _start_provider(args, cases)
         stack.callback(stage.close)
-        if chosen.target:
-            target = TARGETS[chosen.target]
+        if args.target:
+            target = TARGETS[args.target]
             # What is installed beside this very program comes before PATH.
-            folders = [*chosen.folders, Path(sys.executable).parent]
-            sources = Sources(tuple(folder.absolute() for folder in folders))
-            gateway, url = _started(target, stage, cases, sources, stack)
-            router = _target_router(target, stage)
-            reached = set(target.reaches)
+            folders = [*args.folders, Path(sys.executable).parent]
+            sources = ProgramFolders(tuple(folder.absolute() for folder in folders))
+            gateway, url = _start_target(target, stage, cases, sources, stack)
+            router = _make_target_router(target, stage)
+            reached = set(target.configured_cases)
         else:
-            url, router, reached = chosen.url, _template_router(chosen), set[str]()
-            gateway = Gateway(chosen.name or urlsplit(url).netloc, chosen.name or url)
-            _await(url, chosen, stage, cases)
-        transport = OverHttp(url, stage, router, patience=chosen.patience, key=key)
-        plays = suite.run(cases, transport, router, lambda id: chosen.anyway or id in reached)
-        played = tuple(saved.settled(play) for play in _watched(plays, len(cases)))
-        if stage.strays:
+            url, router, reached = args.url, _make_template_router(args), set[str]()
+            gateway = TestedGateway(args.name or urlsplit(url).netloc, args.name or url)
+            _wait_for_gateway(url, args, stage, cases)
+        transport = HttpTransport(url, stage, router, timeout=args.patience, key=key)
+        plays = suite.run_cases(cases, transport, router, lambda id: args.anyway or id in reached)
+        played = tuple(reports.normalise_play(play) for play in _show_progress(plays, len(cases)))
+        if stage.unexpected_calls:
             sys.stderr.write(
-                f"note: {len(stage.strays)} calls came to the provider outside of any play and were refused\n"
+                f"note: {len(stage.unexpected_calls)} calls came to the provider outside of any play and were refused\n"
             )
-    return Result(gateway=gateway, suite=__version__, command=_command(chosen), plays=played)
+    return RunResult(gateway=gateway, suite=__version__, command=_repeat_command(args), plays=played)
 
 
-def _key(variable: str | None) -> str:
+def _read_key(variable: str | None) -> str:
     if variable and not os.environ.get(variable):
-        raise Complaint(f"{variable} is not set", "it should hold the key that the gateway wants of its clients")
-    return os.environ[variable] if variable else KEY
+        raise CommandError(f"{variable} is not set", "it should hold the key that the gateway wants of its clients")
+    return os.environ[variable] if variable else CLIENT_KEY
 
 
-def _stage(chosen: argparse.Namespace, cases: Sequence[Case]) -> Stage:
-    port = chosen.provider_port if chosen.provider_port is not None else 0 if chosen.target else PORT
+def _start_provider(args: argparse.Namespace, cases: Sequence[Case]) -> ProviderServer:
+    port = args.provider_port if args.provider_port is not None else 0 if args.target else DEFAULT_PROVIDER_PORT
     try:
-        return Stage(port, sorted({model for _, model in suite.models(cases)}))
+        return ProviderServer(port, sorted({model for _, model in suite.asked_models(cases)}))
     except OSError as error:
         hint = "another program listens there: choose another port with --provider-port"
-        raise Complaint(f"the providers cannot listen on port {port}: {error.strerror}", hint) from None
+        raise CommandError(f"the providers cannot listen on port {port}: {error.strerror}", hint) from None
 
 
-def _started(
-    target: Target, stage: Stage, cases: Sequence[Case], sources: Sources, stack: ExitStack
-) -> tuple[Gateway, str]:
+def _start_target(
+    target: Target, provider_server: ProviderServer, cases: Sequence[Case], sources: ProgramFolders, stack: ExitStack
+) -> tuple[TestedGateway, str]:
     try:
-        gateway = Gateway(target.name, target.title, target.version(sources))
+        gateway = TestedGateway(target.name, target.title, target.read_version(sources))
         sys.stderr.write(f"starting {target.title} {gateway.version}\n")
-        return gateway, stack.enter_context(started(target, stage.origin, suite.models(cases), sources))
+        return gateway, stack.enter_context(
+            start_target(target, provider_server.origin, suite.asked_models(cases), sources)
+        )
     except NotInstalled as missing:
-        hint = f"{target.install}; --from says where it is"
-        raise Complaint(f"{target.title} is not installed: there is no program {missing}", hint) from None
-    except DoesNotStart as silent:
-        raise Complaint(
-            f"{target.title} does not start; it wrote:\n{silent}", f"it was waited for at {target.ready}"
+        hint = f"{target.install_hint}; --from says where it is"
+        raise CommandError(f"{target.title} is not installed: there is no program {missing}", hint) from None
+    except GatewayNotStarted as silent:
+        raise CommandError(
+            f"{target.title} does not start; it wrote:\n{silent}", f"it was waited for at {target.ready_path}"
         ) from None
 
 
-def _target_router(target: Target, stage: Stage) -> Router:
-    return lambda client, provider, model: target.route(client, provider, model, stage.origin)
+def _make_target_router(target: Target, provider_server: ProviderServer) -> Router:
+    return lambda client, provider, model: target.find_route(client, provider, model, provider_server.origin)
 
 
-def _template_router(chosen: argparse.Namespace) -> Router:
+def _make_template_router(args: argparse.Namespace) -> Router:
     try:
-        chosen.model_template.format(protocol="", model="")
+        args.model_template.format(protocol="", model="")
     except (KeyError, ValueError, IndexError):
-        raise Complaint(f"bad template: {chosen.model_template}", "it may hold {protocol} and {model}") from None
-    pairs = [header.partition(":") for header in chosen.header]
+        raise CommandError(f"bad template: {args.model_template}", "it may hold {protocol} and {model}") from None
+    pairs = [header.partition(":") for header in args.header]
     if any(not separator for _, separator, _ in pairs):
-        raise Complaint("a header has no value", "--header 'x-name: value'")
+        raise CommandError("a header has no value", "--header 'x-name: value'")
     headers = {name.strip(): value.strip() for name, _, value in pairs}
 
     def route(_client: str, provider: str, model: str) -> Route:
-        return Route(chosen.model_template.format(protocol=provider, model=model), headers)
+        return Route(args.model_template.format(protocol=provider, model=model), headers)
 
     return route
 
 
-def _await(url: str, chosen: argparse.Namespace, stage: Stage, cases: Sequence[Case]) -> None:
+def _wait_for_gateway(
+    url: str, args: argparse.Namespace, provider_server: ProviderServer, cases: Sequence[Case]
+) -> None:
     if urlsplit(url).scheme not in ("http", "https"):
-        raise Complaint(f"{url} is no URL of a gateway", "such as http://127.0.0.1:8642")
-    for line in _instructions(chosen, stage, cases):
+        raise CommandError(f"{url} is no URL of a gateway", "such as http://127.0.0.1:8642")
+    for line in _setup_instructions(args, provider_server, cases):
         sys.stderr.write(f"hint: {line}\n")
     sys.stderr.flush()
-    if not answers(url, chosen.wait):
-        raise Complaint(f"nothing answers at {url}", "start the gateway, and point it at the providers above")
+    if not wait_for_answer(url, args.wait):
+        raise CommandError(f"nothing answers at {url}", "start the gateway, and point it at the providers above")
 
 
-def _instructions(chosen: argparse.Namespace, stage: Stage, cases: Sequence[Case]) -> Iterator[str]:
-    asked = suite.models(cases)
+def _setup_instructions(
+    args: argparse.Namespace, provider_server: ProviderServer, cases: Sequence[Case]
+) -> Iterator[str]:
+    asked = suite.asked_models(cases)
     yield "the gateway must know these providers, with any key, and these models:"
     for protocol in dict.fromkeys(protocol for protocol, _ in asked):
-        yield f"  {protocol} at {stage.origin}{DIALECTS[protocol].wire.base}"
+        yield f"  {protocol} at {provider_server.origin}{PEERS[protocol].http.base_path}"
         for _, model in (pair for pair in asked if pair[0] == protocol):
-            yield f"    {chosen.model_template.format(protocol=protocol, model=model)} is {model}"
+            yield f"    {args.model_template.format(protocol=protocol, model=model)} is {model}"
 
 
-def _watched(plays: Iterator[Play], total: int) -> Iterator[Play]:
+def _show_progress(plays: Iterator[PlayResult], total: int) -> Iterator[PlayResult]:
     """The plays as they come, with a word on how far it is."""
-    progress = verdicts.Progress(sys.stderr, total)
+    progress = Progress(sys.stderr, total)
     for play in plays:
-        progress.tell(play)
+        progress.show_play(play)
         yield play
     progress.end()
 
@@ -205,49 +223,147 @@ def _watched(plays: Iterator[Play], total: int) -> Iterator[Play]:
 # --- results --------------------------------------------------------------------------------------------------------
 
 
-def _command(chosen: argparse.Namespace) -> str:
+def _repeat_command(args: argparse.Namespace) -> str:
     """What repeats this run; where files went and programs were is not part of it."""
-    words = ["toolwire", "conformance", *([chosen.url] if chosen.url else ["--target", chosen.target])]
-    words += [word for pattern in chosen.case for word in ("--case", pattern)]
-    words += ["--only", chosen.only] if chosen.only else []
-    words += ["--anyway"] if chosen.anyway else []
+    words = ["toolwire", "conformance", *([args.url] if args.url else ["--target", args.target])]
+    words += [word for pattern in args.case for word in ("--case", pattern)]
+    words += ["--only", args.only] if args.only else []
+    words += ["--anyway"] if args.anyway else []
     return shlex.join(words)
 
 
-def _read(file: Path) -> Result:
+def _read_result_file(file: Path) -> RunResult:
     try:
-        return saved.read(file)
+        return reports.read_result(file)
     except OSError as error:
-        raise Complaint(f"cannot read {file}: {error.strerror}", "--json writes such a file") from None
-    except saved.Unreadable as bad:
-        raise Complaint(f"{file} holds no result: {bad}", "--json writes such a file") from None
+        raise CommandError(f"cannot read {file}: {error.strerror}", "--json writes such a file") from None
+    except reports.UnreadableResult as bad:
+        raise CommandError(f"{file} holds no result: {bad}", "--json writes such a file") from None
 
 
-def _write(file: Path | None, data: bytes) -> None:
+def _write_file(file: Path | None, data: bytes) -> None:
     if file is None:
         return
     try:
         file.write_bytes(data)
     except OSError as error:
-        raise Complaint(f"cannot write {file}: {error.strerror}", "choose another place") from None
+        raise CommandError(f"cannot write {file}: {error.strerror}", "choose another place") from None
 
 
-def _against(before: Result, result: Result) -> int:
-    worse, better = saved.changes(before.plays, result.plays)
+def _print_changes(before: RunResult, result: RunResult) -> int:
+    worse, better = reports.compare_plays(before.plays, result.plays)
     out: TextIO = sys.stdout
     out.write(f"\nagainst {before.gateway.title} {before.gateway.version}".rstrip() + ":")
     out.write(f" {len(worse)} passed before and do not now, {len(better)} the other way round\n")
-    rows = [("worse", play.id, f"{play.verdict}: {play.first}"[: screen.width()]) for play in worse]
+    rows = [
+        ("worse", play.id, f"{play.verdict}: {play.main_difference}"[: terminal.terminal_width()]) for play in worse
+    ]
     rows += [("better", play.id, "") for play in better]
-    out.write(screen.table(rows, ["lost"] * len(worse) + ["ok"] * len(better)))
-    return REGRESSION if worse else 0
+    out.write(terminal.format_table(rows, ["lost"] * len(worse) + ["ok"] * len(better)))
+    return EXIT_REGRESSION if worse else 0
 
 
-def _compare(chosen: argparse.Namespace) -> int:
-    results = [_read(file) for file in chosen.compare]
-    text = compared(results)
-    _write(chosen.markdown, text.encode())
-    _write(chosen.page, page(results).encode())
-    if chosen.markdown is None and chosen.page is None:
+def _compare_results(args: argparse.Namespace) -> int:
+    results = [_read_result_file(file) for file in args.compare]
+    text = write_comparison_page(results)
+    _write_file(args.markdown, text.encode())
+    _write_file(args.page, write_results_page(results).encode())
+    if args.markdown is None and args.page is None:
         sys.stdout.write(text)
     return 0
+
+
+VERDICT_COLOURS: dict[Verdict, str] = {"pass": "ok", "wrong": "lost", "unsupported": "changed", "not played": "dim"}
+MIN_LINE_WIDTH = 60
+PROGRESS_STEP = 100
+"""Plays between two lines where no line can move."""
+
+
+class Progress:
+    """One line that moves on a terminal, else a line now and then."""
+
+    def __init__(self, stream: TextIO, total: int) -> None:
+        self._stream, self._total = stream, total
+        self._is_terminal = stream.isatty()
+        self._plays: list[PlayResult] = []
+
+    def show_play(self, play: PlayResult) -> None:
+        self._plays.append(play)
+        done = len(self._plays)
+        if self._is_terminal:
+            line = f"{self._status_text()}  {play.id}"
+            self._stream.write(f"\r\x1b[K{line[: terminal.terminal_width() - 1]}")
+        elif done % PROGRESS_STEP == 0:
+            self._stream.write(f"{self._status_text()}\n")
+        self._stream.flush()
+
+    def end(self) -> None:
+        self._stream.write(f"\r\x1b[K{self._status_text()}\n" if self._is_terminal else f"{self._status_text()}\n")
+
+    def _status_text(self) -> str:
+        found = count_verdicts(self._plays)
+        parts = [f"{count} {verdict}" for verdict, count in found.items() if count]
+        return f"[{len(self._plays)}/{self._total}] {', '.join(parts)}"
+
+
+def format_result(result: RunResult, *, everything: bool) -> str:
+    """The whole report."""
+    head = terminal.paint_text(f"{result.gateway.title} {result.gateway.version}".rstrip(), "head", sys.stdout)
+    out = [f"{head}\n"]
+    for part in PARTS:
+        if plays := plays_of_part(result.plays, part):
+            out += ["\n", _format_heading(part, plays), *([_format_grid(plays)] if part == "grid" else [])]
+            rows = _format_plays([play for play in plays if everything or play.verdict != "pass"])
+            out.append(f"\n{rows}" if rows else "")
+    return "".join(out)
+
+
+def _format_heading(part: str, plays: Sequence[PlayResult]) -> str:
+    title = {"grid": "Grid", "cases": "Reported cases"}[part]
+    numbers = [
+        terminal.paint_text(f"{count} {verdict}", VERDICT_COLOURS[verdict], sys.stdout)
+        for verdict, count in count_verdicts(plays).items()
+    ]
+    return f"{terminal.paint_text(title, 'head', sys.stdout)}: {', '.join(numbers)}\n"
+
+
+def _format_grid(plays: Sequence[PlayResult]) -> str:
+    """Clients in rows, providers in columns; green where all passed."""
+    head, *rows = grid_rows(plays)
+    found = plays_by_pair(plays)
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+    lines = ["  ".join(cell.ljust(size) for cell, size in zip(head, widths, strict=True)).rstrip()]
+    for row in rows:
+        cells = [row[0].ljust(widths[0])]
+        for provider, cell, size in zip(head[1:], row[1:], widths[1:], strict=True):
+            cells.append(terminal.paint_text(cell.ljust(size), _pair_colour(found[row[0], provider]), sys.stdout))
+        lines.append("  ".join(cells).rstrip())
+    return "\n" + "".join(f"  {line}\n" for line in lines)
+
+
+def _pair_colour(plays: Sequence[PlayResult]) -> str:
+    found = count_verdicts(plays)
+    if found["wrong"]:
+        return "lost"
+    return "changed" if found["unsupported"] else "ok" if found["pass"] else "dim"
+
+
+def _format_plays(plays: Sequence[PlayResult]) -> str:
+    """Verdict, play, pair, and as much of the first difference as fits."""
+    rows = [
+        (play.verdict, play.id, f"{play.client} → {play.provider}" if play.client else "", _mode_word(play))
+        for play in plays
+    ]
+    taken = [max((len(row[column]) for row in rows), default=0) for column in range(4)]
+    room = max(MIN_LINE_WIDTH, terminal.terminal_width() - sum(taken) - 2 * len(taken))
+    lines = [(*row, _shorten_text(play.main_difference, room)) for row, play in zip(rows, plays, strict=True)]
+    return terminal.format_table(lines, [VERDICT_COLOURS[play.verdict] for play in plays])
+
+
+def _mode_word(play: PlayResult) -> str:
+    return "stream" if play.stream else "whole" if play.client else ""
+
+
+def _shorten_text(text: str, size: int) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= size else line[: size - 1] + "…"

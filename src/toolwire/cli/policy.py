@@ -12,34 +12,33 @@ from difflib import SequenceMatcher
 import msgspec
 from msgspec import Struct
 
-from toolwire.cli import BAD_INPUT, Complaint, files, screen, show
-from toolwire.cli.check_config import complain
-from toolwire.gateway.agents import agents, recognised
-from toolwire.gateway.settings.catalogue import about_presets, presets
-from toolwire.gateway.settings.config import Config
-from toolwire.gateway.settings.configfile import load
-from toolwire.gateway.settings.problems import Problems, meant
-from toolwire.gateway.settings.routing import Router, Target, Unroutable, chosen_room
-from toolwire.ir import AnyTool, Call, Request, Text, Tool, ToolChoice, ToolsAdded, changed, place
-from toolwire.loss import Ledger, Loss
-from toolwire.policy.match import Policy, means, named
-from toolwire.policy.out import applied
-from toolwire.policy.rules import Rule, Subject
-from toolwire.protocols import ROOMS, UnknownProtocol, room
-from toolwire.room import Room
-from toolwire.wire import Json, Malformed, as_object, decode, encode, pointer
+from toolwire.cli import EXIT_BAD_INPUT, CommandError, terminal, translate
+from toolwire.cli.check_config import print_problems
+from toolwire.core.codec import Codec
+from toolwire.core.ir import AnyTool, Call, Request, Text, Tool, ToolChoice, ToolsAdded, replace_fields, source_path
+from toolwire.core.json_values import Json, Malformed, decode, encode, expect_object, json_pointer
+from toolwire.core.losses import Ledger, Loss
+from toolwire.gateway.config.catalogue import load_presets, preset_rules
+from toolwire.gateway.config.config import Config
+from toolwire.gateway.config.load import load_config
+from toolwire.gateway.config.problems import ConfigError, suggest_name
+from toolwire.gateway.pipeline.headers import load_agents, recognise_agent
+from toolwire.gateway.pipeline.route import Router, Target, Unroutable, choose_codec
+from toolwire.policy.apply_rules import apply_rules
+from toolwire.policy.rules import Policy, Rule, RuleSubject, matches_tool, tool_name
+from toolwire.protocols import CODECS, UnknownProtocol, find_codec
 
-_SYSTEM = ("system", "developer")
-UNKNOWN = "–"
-IDLE = "(no such tool here)"
-CALLS = 10
+_SYSTEM_ROLES = ("system", "developer")
+UNKNOWN_VALUE = "–"
+NO_SUCH_TOOL = "(no such tool here)"
+MAX_SHOWN_CALLS = 10
 """How many calls of the conversation are shown."""
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("explain", "presets"), help="explain a request, or list the presets")
     parser.add_argument("file", nargs="?", metavar="REQUEST.json", help="the client's request (default: stdin)")
-    parser.add_argument("--client", metavar="P", help=f"the protocol that the client speaks: {', '.join(ROOMS)}")
+    parser.add_argument("--client", metavar="P", help=f"the protocol that the client speaks: {', '.join(CODECS)}")
     parser.add_argument("--model", default="", metavar="M", help="the model that is asked for (default: the request's)")
     parser.add_argument("--agent", default="", metavar="A", help="the agent, by its name or its user agent")
     parser.add_argument("--provider", default="", metavar="X", help="the provider (default: the model's, by the file)")
@@ -50,47 +49,49 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="as one JSON document")
 
 
-def run(chosen: argparse.Namespace) -> int:
-    if chosen.action == "presets":
-        return listed(chosen.json)
-    if not chosen.client:
-        raise Complaint("--client is missing", f"name the protocol of the request: {', '.join(ROOMS)}")
+def run(args: argparse.Namespace) -> int:
+    if args.action == "presets":
+        return print_presets(args.json)
+    if not args.client:
+        raise CommandError("--client is missing", f"name the protocol of the request: {', '.join(CODECS)}")
     try:
-        config = load(chosen.config, os.environ)
-        client = room(chosen.client)
-        request = client.read_request(as_object(decode(files.read(chosen.file)), None))
-    except Problems as problems:
-        complain(problems.found, problems.file)
-        return BAD_INPUT
+        config = load_config(args.config, os.environ)
+        client = find_codec(args.client)
+        request = client.read_request(expect_object(decode(terminal.read_input(args.file)), None))
+    except ConfigError as problems:
+        print_problems(problems.problems, problems.file)
+        return EXIT_BAD_INPUT
     except UnknownProtocol as unknown:
-        raise Complaint(str(unknown), "the client's protocol is named with --client") from None
+        raise CommandError(str(unknown), "the client's protocol is named with --client") from None
     except Malformed as bad:
-        raise Complaint(
-            f"{chosen.file or 'the input'}: {bad}", f"it is read as {chosen.client}; is that what it is?"
+        raise CommandError(
+            f"{args.file or 'the input'}: {bad}", f"it is read as {args.client}; is that what it is?"
         ) from None
-    explained = explain(config, client, request, chosen)
-    sys.stdout.write(_json(explained) if chosen.json else "".join(page(explained)))
+    explained = explain_request(config, client, request, args)
+    sys.stdout.write(_explanation_json(explained) if args.json else "".join(explanation_page(explained)))
     return 0
 
 
-def listed(as_json: bool) -> int:
+def print_presets(as_json: bool) -> int:
     """The presets, each with what it is for."""
-    known = {name: preset.about for name, preset in about_presets().items()}
+    known = {name: preset.about for name, preset in load_presets().items()}
     if as_json:
-        whole = {name: {"about": said, "rules": show.plain(presets()[name])} for name, said in known.items()}
+        whole = {
+            name: {"about": said, "rules": translate.node_as_json(preset_rules()[name])} for name, said in known.items()
+        }
         sys.stdout.write(msgspec.json.format(encode(whole), indent=2).decode() + "\n")
     else:
-        sys.stdout.write(screen.table(known.items()))
+        sys.stdout.write(terminal.format_table(known.items()))
     return 0
 
 
 # --- what happens ---------------------------------------------------------------------------------------------------
 
 
-class Explained(Struct, frozen=True):
+class Explanation(Struct, frozen=True):
     """A request before and after its rules."""
 
-    subject: Subject
+    subject: RuleSubject
     rules: tuple[Rule, ...]
     before: Request
     after: Request
@@ -98,31 +99,35 @@ class Explained(Struct, frozen=True):
     refused: str = ""
 
 
-def explain(config: Config, client: Room, request: Request, chosen: argparse.Namespace) -> Explained:
-    asked = chosen.model or request.model
-    target = _target(config, chosen.provider, asked)
-    agent, product = (chosen.agent, chosen.agent) if chosen.agent in agents() else recognised(chosen.agent)
-    provider, model = (target.provider.name, target.model) if target is not None else (chosen.provider, asked)
-    subject = Subject(client.name, agent, provider, model, asked, product)
-    tried = [rule for name in chosen.preset for rule in _preset(name)]
-    rules = Policy((*config.policy, *tried)).active(subject)
-    request = changed(request, model=subject.model) if subject.model != request.model else request
+def explain_request(config: Config, client: Codec, request: Request, args: argparse.Namespace) -> Explanation:
+    asked = args.model or request.model
+    target = _find_target(config, args.provider, asked)
+    agent, product = (args.agent, args.agent) if args.agent in load_agents() else recognise_agent(args.agent)
+    provider, model = (target.provider.name, target.model) if target is not None else (args.provider, asked)
+    subject = RuleSubject(client.name, agent, provider, model, asked, product)
+    tried = [rule for name in args.preset for rule in _find_preset(name)]
+    rules = Policy((*config.policy, *tried)).active_rules(subject)
+    request = replace_fields(request, model=subject.model) if subject.model != request.model else request
     ledger = Ledger(client.name, client.name)
-    forces = chosen_room(target, client, lambda: bool(request.tools)).rules.forces if target is not None else None
+    forces = (
+        choose_codec(target, client, lambda: bool(request.tools)).constraints.can_force_tools
+        if target is not None
+        else None
+    )
     try:
-        after, _ = applied(request, rules, ledger, forces)
+        after, _ = apply_rules(request, rules, ledger, forces)
     except Malformed as bad:
-        return Explained(subject, rules, request, request, ledger.losses, str(bad))
-    return Explained(subject, rules, request, after, ledger.losses)
+        return Explanation(subject, rules, request, request, ledger.losses, str(bad))
+    return Explanation(subject, rules, request, after, ledger.losses)
 
 
-def _preset(name: str) -> tuple[Rule, ...]:
-    if name not in presets():
-        raise Complaint(f"no preset is called {name!r}", meant(name, presets()))
-    return presets()[name]
+def _find_preset(name: str) -> tuple[Rule, ...]:
+    if name not in preset_rules():
+        raise CommandError(f"no preset is called {name!r}", suggest_name(name, preset_rules()))
+    return preset_rules()[name]
 
 
-def _target(config: Config, provider: str, asked: str) -> Target | None:
+def _find_target(config: Config, provider: str, asked: str) -> Target | None:
     """Who would be asked, and for what; None where the file does not say."""
     found = Router(config).route(asked, None)
     if not provider and not isinstance(found, Unroutable):
@@ -131,7 +136,7 @@ def _target(config: Config, provider: str, asked: str) -> Target | None:
         routed = [] if isinstance(found, Unroutable) else [one for one in found if one.provider.name == provider]
         return routed[0] if routed else Target(config.providers[provider], asked)
     said = (
-        f"no provider is called `{provider}` ({meant(provider, config.providers)})"
+        f"no provider is called `{provider}` ({suggest_name(provider, config.providers)})"
         if provider
         else "no provider is known"
     )
@@ -142,32 +147,35 @@ def _target(config: Config, provider: str, asked: str) -> Target | None:
 # --- for people -----------------------------------------------------------------------------------------------------
 
 
-def page(explained: Explained) -> Iterator[str]:
-    subject, out = explained.subject, sys.stdout
+def explanation_page(explanation: Explanation) -> Iterator[str]:
+    subject, out = explanation.subject, sys.stdout
     told = (
         ("client", subject.client),
-        ("agent", subject.agent or subject.product),
+        ("agent", subject.agent or subject.user_agent_product),
         ("provider", subject.provider),
         ("model", subject.model),
     )
-    yield screen.table([(name, value or UNKNOWN) for name, value in told])
-    yield screen.paint("\nrules in force\n", "head", out)
-    names = [named(tool) for tool in declared(explained.before)]
-    spoken = [(f"  {rule.name}", "" if any(means(rule, name) for name in names) else IDLE) for rule in explained.rules]
-    yield screen.table(spoken) or "  none\n"
-    if explained.refused:
-        yield screen.paint("\nrefused\n", "lost", out) + f"  {explained.refused}\n"
-    yield screen.paint("\ntools\n", "head", out)
-    rows = [(f"  {row.verdict}", row.before, row.after, row.rule) for row in tools(explained)]
+    yield terminal.format_table([(name, value or UNKNOWN_VALUE) for name, value in told])
+    yield terminal.paint_text("\nrules in force\n", "head", out)
+    names = [tool_name(tool) for tool in declared_tools(explanation.before)]
+    spoken = [
+        (f"  {rule.name}", "" if any(matches_tool(rule, name) for name in names) else NO_SUCH_TOOL)
+        for rule in explanation.rules
+    ]
+    yield terminal.format_table(spoken) or "  none\n"
+    if explanation.refused:
+        yield terminal.paint_text("\nrefused\n", "lost", out) + f"  {explanation.refused}\n"
+    yield terminal.paint_text("\ntools\n", "head", out)
+    rows = [(f"  {row.verdict}", row.before, row.after, row.rule) for row in tool_rows(explanation)]
     colours = {"dropped": "lost", "kept": "ok"}
-    yield screen.table(rows, [colours.get(row[0].strip(), "changed") for row in rows]) or "  none\n"
-    yield from _choice(explained)
-    yield from _calls(explained)
-    yield from _others(explained)
-    yield from _texts(explained)
+    yield terminal.format_table(rows, [colours.get(row[0].strip(), "changed") for row in rows]) or "  none\n"
+    yield from _choice_section(explanation)
+    yield from _call_section(explanation)
+    yield from _other_section(explanation)
+    yield from _instruction_section(explanation)
 
 
-class Row(Struct, frozen=True):
+class ToolRow(Struct, frozen=True):
     """What became of one tool."""
 
     name: str
@@ -177,44 +185,44 @@ class Row(Struct, frozen=True):
     rule: str
 
 
-_CHANGES = {"policy-renamed": "renamed", "policy-reshaped": "reshaped", "policy-described": "described"}
+_CHANGE_WORDS = {"policy-renamed": "renamed", "policy-reshaped": "reshaped", "policy-described": "described"}
 
 
-def tools(explained: Explained) -> list[Row]:
+def tool_rows(explanation: Explanation) -> list[ToolRow]:
     """A row a tool: what was done to it, both forms where they differ, and the rules."""
     noted: dict[str, list[Loss]] = {}
-    for loss in explained.report:
+    for loss in explanation.report:
         noted.setdefault(loss.path, []).append(loss)
-    rows: list[Row] = []
-    left = list(declared(explained.after))
-    for tool in declared(explained.before):
-        said, name = noted.get(pointer(place(tool)), []), named(tool).name
+    rows: list[ToolRow] = []
+    left = list(declared_tools(explanation.after))
+    for tool in declared_tools(explanation.before):
+        said, name = noted.get(json_pointer(source_path(tool)), []), tool_name(tool).name
         dropped = [loss for loss in said if loss.code == "policy-dropped"]
-        rule = ", ".join(dict.fromkeys(_rule(loss) for loss in dropped or said))
+        rule = ", ".join(dict.fromkeys(_rule_name(loss) for loss in dropped or said))
         if dropped:
-            rows.append(Row(name, "dropped", signature(tool), "", rule))
+            rows.append(ToolRow(name, "dropped", tool_signature(tool), "", rule))
             continue
         new = left.pop(0) if left else tool
-        verbs = [_CHANGES[loss.code] for loss in said if loss.code in _CHANGES]
+        verbs = [_CHANGE_WORDS[loss.code] for loss in said if loss.code in _CHANGE_WORDS]
         verdict = verbs[0] if len(verbs) == 1 else "kept" if new == tool else "changed"
-        shown = f"→ {signature(new)}" if signature(new) != signature(tool) else ""
-        rows.append(Row(name, verdict, signature(tool), shown, rule))
+        shown = f"→ {tool_signature(new)}" if tool_signature(new) != tool_signature(tool) else ""
+        rows.append(ToolRow(name, verdict, tool_signature(tool), shown, rule))
     return rows
 
 
-def declared(request: Request) -> tuple[AnyTool, ...]:
+def declared_tools(request: Request) -> tuple[AnyTool, ...]:
     """All tools of a request, those that come in later too."""
     added = (part.tools for turn in request.turns for part in turn.parts if isinstance(part, ToolsAdded))
     return (*request.tools, *(tool for tools in added for tool in tools))
 
 
-def _rule(loss: Loss) -> str:
+def _rule_name(loss: Loss) -> str:
     return loss.why.removeprefix("the rule ").strip("`")
 
 
-def signature(tool: AnyTool) -> str:
+def tool_signature(tool: AnyTool) -> str:
     """A tool in a line: its name and its parameters, `?` behind those that need not be given."""
-    name = named(tool)
+    name = tool_name(tool)
     if not isinstance(tool, Tool) or not isinstance(tool.parameters, dict):
         return f"{name.name} ({name.kind})" if name.kind not in ("function", name.name) else name.name
     properties, required = tool.parameters.get("properties"), tool.parameters.get("required")
@@ -223,89 +231,97 @@ def signature(tool: AnyTool) -> str:
     return f"{tool.name}({', '.join(key if key in needed else f'{key}?' for key in keys)})"
 
 
-def _choice(explained: Explained) -> Iterator[str]:
-    before, after = chosen_tool(explained.before.choice), chosen_tool(explained.after.choice)
+def _choice_section(explanation: Explanation) -> Iterator[str]:
+    before, after = choice_text(explanation.before.choice), choice_text(explanation.after.choice)
     if before != after:
-        wanted = [tool.name for tool in explained.before.choice.tools] if explained.before.choice is not None else []
-        rules = [row.rule for row in tools(explained) if row.name in wanted and row.rule]
-        rules = rules or [_rule(loss) for loss in explained.report if loss.code == "policy-choice"]
-        yield screen.paint("\nchoice\n", "head", sys.stdout)
-        yield screen.table([(f"  {before}", f"→ {after}", ", ".join(dict.fromkeys(rules)))])
+        wanted = (
+            [tool.name for tool in explanation.before.choice.tools] if explanation.before.choice is not None else []
+        )
+        rules = [row.rule for row in tool_rows(explanation) if row.name in wanted and row.rule]
+        rules = rules or [_rule_name(loss) for loss in explanation.report if loss.code == "policy-choice"]
+        yield terminal.paint_text("\nchoice\n", "head", sys.stdout)
+        yield terminal.format_table([(f"  {before}", f"→ {after}", ", ".join(dict.fromkeys(rules)))])
 
 
-def chosen_tool(choice: ToolChoice | None) -> str:
+def choice_text(choice: ToolChoice | None) -> str:
     if choice is None:
         return "(none said)"
     return " ".join((choice.mode, *(tool.name for tool in choice.tools)))
 
 
-def _calls(explained: Explained) -> Iterator[str]:
+def _call_section(explanation: Explanation) -> Iterator[str]:
     """Calls of the conversation that the model sees otherwise than the client made them."""
-    pairs = zip(calls(explained.before), calls(explained.after), strict=True)
+    pairs = zip(history_calls(explanation.before), history_calls(explanation.after), strict=True)
     rows = [(f"  {old.name} {old.arguments}", f"→ {new.name} {new.arguments}") for old, new in pairs if old != new]
     if rows:
-        more = f"  and {len(rows) - CALLS} more\n" if len(rows) > CALLS else ""
-        yield screen.paint("\ncalls in the conversation\n", "head", sys.stdout) + screen.table(rows[:CALLS]) + more
+        more = f"  and {len(rows) - MAX_SHOWN_CALLS} more\n" if len(rows) > MAX_SHOWN_CALLS else ""
+        yield (
+            terminal.paint_text("\ncalls in the conversation\n", "head", sys.stdout)
+            + terminal.format_table(rows[:MAX_SHOWN_CALLS])
+            + more
+        )
 
 
-def calls(request: Request) -> list[Call]:
+def history_calls(request: Request) -> list[Call]:
     return [part for turn in request.turns for part in turn.parts if isinstance(part, Call)]
 
 
-def _others(explained: Explained) -> Iterator[str]:
+def _other_section(explanation: Explanation) -> Iterator[str]:
     """What else is in the report, apart from tools and choice."""
-    told = {"policy-dropped", "policy-choice", *_CHANGES}
-    rows = [(f"  {loss.what}", _rule(loss)) for loss in explained.report if loss.code not in told]
+    told = {"policy-dropped", "policy-choice", *_CHANGE_WORDS}
+    rows = [(f"  {loss.what}", _rule_name(loss)) for loss in explanation.report if loss.code not in told]
     if rows:
-        yield screen.paint("\nelse\n", "head", sys.stdout)
-        yield screen.table(rows)
+        yield terminal.paint_text("\nelse\n", "head", sys.stdout)
+        yield terminal.format_table(rows)
 
 
-def _texts(explained: Explained) -> Iterator[str]:
-    before, after = instructions(explained.before).splitlines(), instructions(explained.after).splitlines()
+def _instruction_section(explanation: Explanation) -> Iterator[str]:
+    before, after = instruction_text(explanation.before).splitlines(), instruction_text(explanation.after).splitlines()
     if before != after:
-        yield screen.paint("\ninstructions\n", "head", sys.stdout)
+        yield terminal.paint_text("\ninstructions\n", "head", sys.stdout)
     for group in SequenceMatcher(None, before, after, autojunk=False).get_grouped_opcodes(1):
-        yield screen.paint(f"  line {group[0][1] + 1}\n", "dim", sys.stdout)
+        yield terminal.paint_text(f"  line {group[0][1] + 1}\n", "dim", sys.stdout)
         for what, old, old_end, new, new_end in group:
             same = what == "equal"
             yield from (f"    {line}\n" for line in before[old:old_end] if same)
             yield from (
-                screen.paint(f"  - {line}".rstrip(), "lost", sys.stdout) + "\n"
+                terminal.paint_text(f"  - {line}".rstrip(), "lost", sys.stdout) + "\n"
                 for line in before[old:old_end]
                 if not same
             )
             yield from (
-                screen.paint(f"  + {line}".rstrip(), "ok", sys.stdout) + "\n" for line in after[new:new_end] if not same
+                terminal.paint_text(f"  + {line}".rstrip(), "ok", sys.stdout) + "\n"
+                for line in after[new:new_end]
+                if not same
             )
 
 
-def instructions(request: Request) -> str:
+def instruction_text(request: Request) -> str:
     """All that the model is told by others than the user."""
-    turns = (turn.parts for turn in request.turns if turn.role in _SYSTEM)
+    turns = (turn.parts for turn in request.turns if turn.role in _SYSTEM_ROLES)
     return "\n\n".join(part.text for parts in (request.system, *turns) for part in parts if isinstance(part, Text))
 
 
 # --- for programs ---------------------------------------------------------------------------------------------------
 
 
-def _json(explained: Explained) -> str:
+def _explanation_json(explanation: Explanation) -> str:
     whole: Json = {
-        "subject": msgspec.to_builtins(explained.subject),
-        "rules": [rule.name for rule in explained.rules],
-        "before": _side(explained.before),
-        "after": _side(explained.after) if not explained.refused else None,
-        "tools": [msgspec.to_builtins(row) for row in tools(explained)] if not explained.refused else [],
-        "report": [msgspec.to_builtins(loss) for loss in explained.report],
-        "refused": explained.refused,
+        "subject": msgspec.to_builtins(explanation.subject),
+        "rules": [rule.name for rule in explanation.rules],
+        "before": _request_document(explanation.before),
+        "after": _request_document(explanation.after) if not explanation.refused else None,
+        "tools": [msgspec.to_builtins(row) for row in tool_rows(explanation)] if not explanation.refused else [],
+        "report": [msgspec.to_builtins(loss) for loss in explanation.report],
+        "refused": explanation.refused,
     }
     return msgspec.json.format(encode(whole), indent=2).decode() + "\n"
 
 
-def _side(request: Request) -> Json:
+def _request_document(request: Request) -> Json:
     return {
-        "tools": [show.plain(tool) for tool in declared(request)],
-        "choice": None if request.choice is None else show.plain(request.choice),
-        "instructions": instructions(request),
-        "calls": [show.plain(call) for call in calls(request)],
+        "tools": [translate.node_as_json(tool) for tool in declared_tools(request)],
+        "choice": None if request.choice is None else translate.node_as_json(request.choice),
+        "instructions": instruction_text(request),
+        "calls": [translate.node_as_json(call) for call in history_calls(request)],
     }

@@ -7,17 +7,17 @@ import os
 import sys
 from pathlib import Path
 
-from toolwire.agents.data import Agent, agents
-from toolwire.agents.finding import found
-from toolwire.cli import Complaint, screen
-from toolwire.cli.serve import MISSING
+from toolwire.agents.definitions import Agent, load_agents
+from toolwire.agents.process import find_program
+from toolwire.cli import CommandError, terminal
+from toolwire.cli.serve import MISSING_PACKAGES
 
-EXTRA = "pip install 'toolwire[gateway]'"
+INSTALL_HINT = "pip install 'toolwire[gateway]'"
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "toolwire run [AGENT] [--model M] [--as NAME] [options] [-- arguments of the agent]"
-    parser.add_argument("agent", metavar="AGENT", nargs="?", help=f"one of: {', '.join(agents())}")
+    parser.add_argument("agent", metavar="AGENT", nargs="?", help=f"one of: {', '.join(load_agents())}")
     parser.add_argument("stray", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument("--model", default="", metavar="M", help="a name that the gateway knows, or `provider/model`")
     parser.add_argument(
@@ -36,63 +36,63 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(passed=[])
 
 
-def run(given: argparse.Namespace) -> int:
-    if given.list or not given.agent:
-        return listed()
-    agent = named(given)
+def run(args: argparse.Namespace) -> int:
+    if args.list or not args.agent:
+        return print_agents()
+    agent = find_agent(args)
     try:
-        from toolwire.agents.session import Session, Trouble, Wanted
+        from toolwire.agents.session import AgentSession, RunOptions, SessionError
     except ImportError as error:
         if error.name is not None and error.name.startswith("toolwire"):
             raise
-        raise Complaint(f"{MISSING}: {error.name}", EXTRA) from None
-    wanted = Wanted(
+        raise CommandError(f"{MISSING_PACKAGES}: {error.name}", INSTALL_HINT) from None
+    wanted = RunOptions(
         agent=agent,
-        protocol=spoken(agent, given.protocol),
-        model=given.model,
-        told=given.told,
-        config=given.config,
-        log=given.log,
-        checks=not given.no_check,
-        passed=given.passed,
+        protocol=choose_protocol(agent, args.protocol),
+        model=args.model,
+        shown_name=args.told,
+        config=args.config,
+        log=args.log,
+        check_model=not args.no_check,
+        agent_arguments=args.passed,
     )
     try:
-        session = Session(wanted, os.environ, said)
-        if not given.print:
-            return session.run()
-        sys.stdout.write(session.printed())
+        session = AgentSession(wanted, os.environ, print_status)
+        if not args.print:
+            return session.run_agent()
+        sys.stdout.write(session.describe_plan())
         return 0
-    except Trouble as trouble:
-        raise Complaint(str(trouble), trouble.hint, trouble.code) from None
+    except SessionError as trouble:
+        raise CommandError(str(trouble), trouble.hint, trouble.code) from None
 
 
-def said(line: str) -> None:
-    sys.stderr.write(f"{screen.paint('toolwire:', 'dim', sys.stderr)} {line}\n")
+def print_status(line: str) -> None:
+    sys.stderr.write(f"{terminal.paint_text('toolwire:', 'dim', sys.stderr)} {line}\n")
     sys.stderr.flush()
 
 
-def named(given: argparse.Namespace) -> Agent:
+def find_agent(args: argparse.Namespace) -> Agent:
     """The agent. Words behind it are meant for it, and need two dashes before them."""
-    agent = agents().get(given.agent)
+    agent = load_agents().get(args.agent)
     if agent is None:
-        raise Complaint(f"no agent is called `{given.agent}`", f"there is: {', '.join(agents())}")
-    if given.stray:
-        words = " ".join(given.stray)
-        raise Complaint(f"`{words}` is not for toolwire", f"for {agent.title}: toolwire run {agent.name} -- {words}")
+        raise CommandError(f"no agent is called `{args.agent}`", f"there is: {', '.join(load_agents())}")
+    if args.stray:
+        words = " ".join(args.stray)
+        raise CommandError(f"`{words}` is not for toolwire", f"for {agent.title}: toolwire run {agent.name} -- {words}")
     return agent
 
 
-def spoken(agent: Agent, wanted: str | None) -> str:
+def choose_protocol(agent: Agent, wanted: str | None) -> str:
     protocol = wanted.replace("_", "-") if wanted else next(iter(agent.speaks))
     if protocol not in agent.speaks:
-        raise Complaint(f"{agent.title} does not speak `{wanted}`", f"it speaks: {', '.join(agent.speaks)}")
+        raise CommandError(f"{agent.title} does not speak `{wanted}`", f"it speaks: {', '.join(agent.speaks)}")
     return protocol
 
 
-def listed() -> int:
+def print_agents() -> int:
     """Every agent, and where it is or how it gets there."""
-    places = [found(agent, os.environ, Path.cwd()) for agent in agents().values()]
-    pairs = zip(agents().values(), places, strict=True)
-    rows = [(agent.name, agent.title, place or f"not installed: {agent.install}") for agent, place in pairs]
-    sys.stdout.write(screen.table(rows, ["ok" if place else "dim" for place in places]))
+    places = [find_program(agent, os.environ, Path.cwd()) for agent in load_agents().values()]
+    pairs = zip(load_agents().values(), places, strict=True)
+    rows = [(agent.name, agent.title, place or f"not installed: {agent.install_command}") for agent, place in pairs]
+    sys.stdout.write(terminal.format_table(rows, ["ok" if place else "dim" for place in places]))
     return 0

@@ -7,13 +7,13 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from toolwire import __version__
-from toolwire.cli import Complaint, screen
-from toolwire.protocols import ROOMS
+from toolwire.cli import CommandError, terminal
+from toolwire.protocols import CODECS
 
-MISSING = "the gateway's packages are not installed"
+MISSING_PACKAGES = "the gateway's packages are not installed"
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", help="the configuration (default: found as the guide says)")
     parser.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, help="the port to listen on (default: 8642; 0 takes a free one)")
@@ -35,51 +35,51 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lifeline", type=int, help=argparse.SUPPRESS)
 
 
-def run(chosen: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     try:
-        from toolwire.gateway import serve
+        from toolwire.gateway.server import serve
     except ImportError as error:
         if error.name is not None and error.name.startswith("toolwire"):
             raise
-        raise Complaint(f"{MISSING}: {error.name}", "pip install 'toolwire[gateway]'") from None
-    from toolwire.gateway.settings.problems import Problems
+        raise CommandError(f"{MISSING_PACKAGES}: {error.name}", "pip install 'toolwire[gateway]'") from None
+    from toolwire.gateway.config.problems import ConfigError
 
-    given = {name: getattr(chosen, name) for name in ("host", "port", "workers", "log", "log_level")}
+    given = {name: getattr(args, name) for name in ("host", "port", "workers", "log", "log_level")}
     wanted = {name: value for name, value in given.items() if value is not None}
     if "log" not in wanted and sys.stderr.isatty():
         wanted["log"] = "text"
     try:
-        return serve.serve(chosen.config, wanted, announced, routes(chosen.route), chosen.lifeline)
-    except Problems as problems:
-        raise Complaint(*problems.told) from None
+        return serve.serve(args.config, wanted, print_banner, read_routes(args.route), args.lifeline)
+    except ConfigError as problems:
+        raise CommandError(*problems.message_and_hint) from None
     except OSError as error:
         hint = "another program listens there: stop it, or choose another port with --port"
-        raise Complaint(f"cannot listen on {error.filename}: {error.strerror}", hint) from None
+        raise CommandError(f"cannot listen on {error.filename}: {error.strerror}", hint) from None
 
 
-def routes(given: Sequence[str]) -> dict[str, str]:
+def read_routes(given: Sequence[str]) -> dict[str, str]:
     """`NAME=MODEL`, as often as wanted; names may hold an equals sign, models may not."""
     found: dict[str, str] = {}
     for text in given:
         name, _, model = text.rpartition("=")
         if not name or not model:
-            raise Complaint(f"--route: `{text}` is no route", "write NAME=MODEL, such as --route fast=groq/MODEL")
+            raise CommandError(f"--route: `{text}` is no route", "write NAME=MODEL, such as --route fast=groq/MODEL")
         found[name] = model
     return found
 
 
-def announced(origin: str, models: tuple[str, ...], providers: Mapping[str, str]) -> None:
+def print_banner(origin: str, models: tuple[str, ...], providers: Mapping[str, str]) -> None:
     """Where it is, how SDKs find it, and what it serves."""
     names = ", ".join(providers) or "the embedded model only: set OPENAI_API_KEY or the like for a real one"
-    head = screen.paint(f"Toolwire {__version__}", "head", sys.stderr)
+    head = terminal.paint_text(f"Toolwire {__version__}", "head", sys.stderr)
     sys.stderr.write(f"{head} on {origin}; providers: {names}\n")
     if models:
         shown = ", ".join(models[:8]) + (f" and {len(models) - 8} more" if len(models) > 8 else "")
         sys.stderr.write(f"models by name: {shown}; `provider/model` works too\n")
     sys.stderr.flush()
-    for room in ROOMS.values():
-        if room.http.sdk is not None:
-            vendor, variable, path = room.http.sdk
+    for room in CODECS.values():
+        if room.http.sdk_base_url is not None:
+            vendor, variable, path = room.http.sdk_base_url
             line = f"export {variable}={origin}{path}"
             sys.stdout.write(f"{line:56}  # {vendor} SDK\n")
     sys.stdout.flush()

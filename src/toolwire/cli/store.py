@@ -15,28 +15,28 @@ from typing import BinaryIO, TypeVar, cast
 
 import msgspec
 
-from toolwire.cli import BAD_INPUT, Complaint, screen
-from toolwire.cli.check_config import complain
-from toolwire.gateway.access import Visitor
-from toolwire.gateway.settings import config
-from toolwire.gateway.settings.configfile import load
-from toolwire.gateway.settings.problems import Problems, meant
-from toolwire.gateway.state.book import owner_of
-from toolwire.gateway.store.opening import opened
-from toolwire.gateway.store.record import Down, Entry, Stats, Store, Swept
+from toolwire.cli import EXIT_BAD_INPUT, CommandError, terminal
+from toolwire.cli.check_config import print_problems
+from toolwire.gateway.config import config
+from toolwire.gateway.config.load import load_config
+from toolwire.gateway.config.problems import ConfigError, suggest_name
+from toolwire.gateway.responses_state.repository import owner_of
+from toolwire.gateway.server.access import Caller
+from toolwire.gateway.store.open_store import open_store
+from toolwire.gateway.store.store import Entry, Store, StoreDown, StoreStats, SweepResult
 
-IS_DOWN = 1
-FEW = 100
+EXIT_DOWN = 1
+PROGRESS_STEP = 100
 """Entries after which progress is told again."""
-Got = TypeVar("Got")
+Value = TypeVar("Value")
 
 
-class Unusable(Exception):
+class StoreUnusable(Exception):
     """The store is down: exit code 1."""
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", choices=DOINGS, help="count what is kept, remove what may go, or write all of it down")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", choices=ACTIONS, help="count what is kept, remove what may go, or write all of it down")
     parser.add_argument("file", nargs="?", metavar="FILE", help="where an export goes (default: standard output)")
     parser.add_argument("--config", metavar="FILE", help="the file (default: $TOOLWIRE_CONFIG, ./toolwire.toml, …)")
     parser.add_argument("--json", action="store_true", help="as one JSON document; an export is always lines of JSON")
@@ -45,70 +45,70 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(chosen: argparse.Namespace) -> int:
-    if chosen.what != "export" and (chosen.file is not None or chosen.owner is not None):
-        raise Complaint(f"`{chosen.what}` takes neither FILE nor --owner", "they are for `toolwire store export`")
+def run(args: argparse.Namespace) -> int:
+    if args.what != "export" and (args.file is not None or args.owner is not None):
+        raise CommandError(f"`{args.what}` takes neither FILE nor --owner", "they are for `toolwire store export`")
     try:
-        settings = load(chosen.config, os.environ)
-    except Problems as problems:
-        complain(problems.found, problems.file)
-        return BAD_INPUT
-    store = opened(settings.store, os.environ)
+        settings = load_config(args.config, os.environ)
+    except ConfigError as problems:
+        print_problems(problems.problems, problems.file)
+        return EXIT_BAD_INPUT
+    store = open_store(settings.store, os.environ)
     if store is None:
-        raise Complaint("nothing is kept: `url` in [store] is `none`", "leave it out to keep things in a file")
+        raise CommandError("nothing is kept: `url` in [store] is `none`", "leave it out to keep things in a file")
     try:
-        asyncio.run(_closed_after(store, DOINGS[chosen.what](store, settings, chosen)))
-    except Unusable as unusable:
+        asyncio.run(_run_and_close(store, ACTIONS[args.what](store, settings, args)))
+    except StoreUnusable as unusable:
         sys.stderr.write(f"error: {unusable}\nhint: `toolwire check-config` shows which store is configured\n")
-        return IS_DOWN
+        return EXIT_DOWN
     return 0
 
 
-async def _closed_after(store: Store, doing: Awaitable[None]) -> None:
+async def _run_and_close(store: Store, doing: Awaitable[None]) -> None:
     try:
         await doing
     finally:
         await store.close()
 
 
-def up(got: Got | Down) -> Got:
-    if isinstance(got, Down):
-        raise Unusable(got.what)
+def require_up(got: Value | StoreDown) -> Value:
+    if isinstance(got, StoreDown):
+        raise StoreUnusable(got.reason)
     return got
 
 
-def document(value: msgspec.Struct) -> None:
+def print_json(value: msgspec.Struct) -> None:
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
 
 
 # --- stats ----------------------------------------------------------------------------------------------------------
 
 
-async def stats(store: Store, _: config.Config, chosen: argparse.Namespace) -> None:
-    found: Stats = up(await store.stats())
-    if chosen.json:
-        document(found)
+async def print_stats(store: Store, _: config.Config, args: argparse.Namespace) -> None:
+    found: StoreStats = require_up(await store.stats())
+    if args.json:
+        print_json(found)
         return
     entries = sum(kind.entries for kind in found.kinds)
-    oldest = f", the oldest from {moment(found.oldest)}" if found.oldest is not None else ""
-    limit = f" of at most {amount(found.limit)}" if found.limit else ""
+    oldest = f", the oldest from {format_time(found.oldest)}" if found.oldest is not None else ""
+    limit = f" of at most {format_size(found.limit)}" if found.limit else ""
     expired = " (`toolwire store gc` removes them)" if found.expired else ""
     head = [
         ("store", f"{found.where}, tables of version {found.version}"),
-        ("size", f"{amount(found.size)}{limit}"),
+        ("size", f"{format_size(found.size)}{limit}"),
         ("kept", f"{entries:,} entries of {found.owners:,} {'owner' if found.owners == 1 else 'owners'}{oldest}"),
         ("expired", f"{found.expired:,}{expired}"),
         ("encrypted", "yes" if found.encrypted else "no"),
     ]
-    sys.stdout.write(screen.table(head))
+    sys.stdout.write(terminal.format_table(head))
     if found.kinds:
-        sys.stdout.write(screen.paint("kinds\n", "head", sys.stdout))
-        counts = [(f"  {kind.kind}", f"{kind.entries:,}", amount(kind.bytes)) for kind in found.kinds]
+        sys.stdout.write(terminal.paint_text("kinds\n", "head", sys.stdout))
+        counts = [(f"  {kind.kind}", f"{kind.entries:,}", format_size(kind.bytes)) for kind in found.kinds]
         width = max(len(count) for _, count, _ in counts)
-        sys.stdout.write(screen.table((kind, count.rjust(width), size) for kind, count, size in counts))
+        sys.stdout.write(terminal.format_table((kind, count.rjust(width), size) for kind, count, size in counts))
 
 
-def amount(size: float) -> str:
+def format_size(size: float) -> str:
     units = ["bytes", "KiB", "MiB", "GiB", "TiB"]
     while size >= 1024 and len(units) > 1:
         size /= 1024
@@ -116,58 +116,63 @@ def amount(size: float) -> str:
     return f"{size:,.{0 if units[0] == 'bytes' else 1}f} {units[0]}"
 
 
-def moment(time: float) -> str:
+def format_time(time: float) -> str:
     return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 # --- gc -------------------------------------------------------------------------------------------------------------
 
 
-async def gc(store: Store, _: config.Config, chosen: argparse.Namespace) -> None:
-    swept: Swept = up(await store.sweep())
-    if chosen.json:
-        document(swept)
+async def sweep_store(store: Store, _: config.Config, args: argparse.Namespace) -> None:
+    swept: SweepResult = require_up(await store.sweep())
+    if args.json:
+        print_json(swept)
         return
-    sys.stdout.write(screen.table([("expired", f"{swept.expired:,}"), ("too much", f"{swept.crowded:,}")]))
+    sys.stdout.write(terminal.format_table([("expired", f"{swept.expired:,}"), ("too much", f"{swept.crowded:,}")]))
 
 
 # --- export ---------------------------------------------------------------------------------------------------------
 
 
-async def export(store: Store, settings: config.Config, chosen: argparse.Namespace) -> None:
-    names = {owner_of(Visitor(key=key)): key.name for key in settings.server.keys}
-    whose = None if chosen.owner is None else owner(chosen.owner, names, settings)
+async def export_entries(store: Store, settings: config.Config, args: argparse.Namespace) -> None:
+    names = {owner_of(Caller(key=key)): key.name for key in settings.server.keys}
+    whose = None if args.owner is None else find_owner(args.owner, names, settings)
     told, back = sys.stderr.isatty(), "\r"
     count = 0
-    with target(chosen.file) as out:
+    with open_output(args.file) as out:
         # A reader that goes away must not leave the store in the middle of it.
-        async with aclosing(cast("AsyncGenerator[Entry | Down, None]", store.export(whose))) as entries:
+        async with aclosing(cast("AsyncGenerator[Entry | StoreDown, None]", store.export(whose))) as entries:
             async for entry in entries:
-                out.write(line(up(entry), names))
+                out.write(entry_line(require_up(entry), names))
                 count += 1
-                if told and count % FEW == 0:
+                if told and count % PROGRESS_STEP == 0:
                     sys.stderr.write(f"{back}{count:,} entries")
-    if told or chosen.file:
+    if told or args.file:
         sys.stderr.write(f"{back if told else ''}{count:,} entries\n")
 
 
-def owner(who: str, names: Mapping[str, str], settings: config.Config) -> str:
+def find_owner(who: str, names: Mapping[str, str], settings: config.Config) -> str:
     """Whose entries are meant: by the name of a key, by its hash, or as the store calls it."""
     for key in settings.server.keys:
         if who in (key.name, key.sha256):
-            return owner_of(Visitor(key=key))
+            return owner_of(Caller(key=key))
     if who and not re.fullmatch("[0-9a-f]+", who):
-        hint = meant(who, names.values()) or "without [[server.keys]] everything belongs to the owner ''"
-        raise Complaint(f"no client key is called {who!r}", hint)
+        hint = suggest_name(who, names.values()) or "without [[server.keys]] everything belongs to the owner ''"
+        raise CommandError(f"no client key is called {who!r}", hint)
     return who
 
 
-def line(entry: Entry, names: Mapping[str, str]) -> bytes:
+def entry_line(entry: Entry, names: Mapping[str, str]) -> bytes:
     """One entry; its body as JSON where it is JSON."""
     told: dict[str, object] = {"owner": entry.owner}
     if entry.owner in names:
         told["key"] = names[entry.owner]
-    told |= {"kind": entry.kind, "id": plain(entry.id), "parent": plain(entry.parent), "place": entry.place}
+    told |= {
+        "kind": entry.kind,
+        "id": printable_id(entry.id),
+        "parent": printable_id(entry.parent),
+        "place": entry.place,
+    }
     told |= {"mark": entry.mark, "created": entry.created, "expires": entry.expires}
     try:
         msgspec.json.decode(entry.body)
@@ -178,13 +183,13 @@ def line(entry: Entry, names: Mapping[str, str]) -> bytes:
     return msgspec.json.encode(told) + b"\n"
 
 
-def plain(id: str) -> str:
+def printable_id(id: str) -> str:
     """Clients choose ids, and some are no Unicode."""
     return id.encode("utf-8", "replace").decode()
 
 
 @contextmanager
-def target(name: str | None) -> Iterator[BinaryIO]:
+def open_output(name: str | None) -> Iterator[BinaryIO]:
     """Standard output, or a file that is there only when it is complete, and only for whoever exports."""
     if name is None or name == "-":
         yield sys.stdout.buffer
@@ -196,14 +201,14 @@ def target(name: str | None) -> Iterator[BinaryIO]:
             yield file
         os.replace(part, name)
     except OSError as error:
-        raise Complaint(f"cannot write {name}: {error.strerror}", "check the path") from None
+        raise CommandError(f"cannot write {name}: {error.strerror}", "check the path") from None
     finally:
         with suppress(OSError):
             os.unlink(part)
 
 
-DOINGS: dict[str, Callable[[Store, config.Config, argparse.Namespace], Awaitable[None]]] = {
-    "stats": stats,
-    "gc": gc,
-    "export": export,
+ACTIONS: dict[str, Callable[[Store, config.Config, argparse.Namespace], Awaitable[None]]] = {
+    "stats": print_stats,
+    "gc": sweep_store,
+    "export": export_entries,
 }

@@ -8,86 +8,86 @@ from collections.abc import Iterator
 
 import msgspec
 
-from toolwire.cli import Complaint, screen
-from toolwire.gateway.settings.catalogue import Catalogue, Entry, Known, Parameter, catalogue
-from toolwire.gateway.settings.problems import nearest
-from toolwire.wire import Json, encode
+from toolwire.cli import CommandError, terminal
+from toolwire.core.json_values import Json, encode
+from toolwire.gateway.config.catalogue import AgentTool, Catalogue, CatalogueTool, Parameter, load_catalogue
+from toolwire.gateway.config.problems import nearest_name
 
-NONE = "–"
+NO_NAME = "–"
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="one tool with its parameters, by any of its names")
     parser.add_argument("--json", action="store_true", help="as one JSON document")
 
 
-def run(chosen: argparse.Namespace) -> int:
-    known = catalogue()
-    tools = found(known, chosen.name) if chosen.name else dict(known.tools)
-    if chosen.json:
-        whole = {name: as_json(known, entry) for name, entry in tools.items()}
+def run(args: argparse.Namespace) -> int:
+    known = load_catalogue()
+    tools = find_tools(known, args.name) if args.name else dict(known.tools)
+    if args.json:
+        whole = {name: tool_document(known, entry) for name, entry in tools.items()}
         sys.stdout.write(msgspec.json.format(encode(whole), indent=2).decode() + "\n")
-    elif chosen.name:
-        sys.stdout.write("\n".join("".join(page(known, name, entry)) for name, entry in tools.items()))
+    elif args.name:
+        sys.stdout.write("\n".join("".join(tool_page(known, name, entry)) for name, entry in tools.items()))
     else:
-        rows = [("tool", *(agent.title for agent in known.agents.values())), *table(known)]
-        sys.stdout.write(screen.table(rows, ["head"]))
+        rows = [("tool", *(agent.title for agent in known.agents.values())), *tool_rows(known)]
+        sys.stdout.write(terminal.format_table(rows, ["head"]))
     return 0
 
 
-def found(known: Catalogue, name: str) -> dict[str, Entry]:
+def find_tools(known: Catalogue, name: str) -> dict[str, CatalogueTool]:
     """The tools of one name, their own or an agent's."""
-    tools = dict(known.named(name))
+    tools = dict(known.find_tools(name))
     if not tools:
         names = {*known.tools, *(row.name for entry in known.tools.values() for row in entry.known)}
-        near = nearest(name, sorted(names))
+        near = nearest_name(name, sorted(names))
         hint = f"did you mean `{near}`?" if near else "`toolwire tools` lists what there is"
-        raise Complaint(f"no tool is called {name!r}", hint)
+        raise CommandError(f"no tool is called {name!r}", hint)
     return tools
 
 
-def table(known: Catalogue) -> Iterator[tuple[str, ...]]:
+def tool_rows(known: Catalogue) -> Iterator[tuple[str, ...]]:
     """A row a tool: its own name, and what each agent calls it, older names in brackets."""
     for name, entry in known.tools.items():
-        yield name, *(_called(entry.by(agent)) for agent in known.agents)
+        yield name, *(_agent_names(entry.tools_of(agent)) for agent in known.agents)
 
 
-def _called(rows: tuple[Known, ...]) -> str:
+def _agent_names(rows: tuple[AgentTool, ...]) -> str:
     now = ", ".join(row.name for row in rows if not row.older)
     before = ", ".join(row.name for row in rows if row.older)
-    return " ".join(part for part in (now, f"({before})" if before else "") if part) or NONE
+    return " ".join(part for part in (now, f"({before})" if before else "") if part) or NO_NAME
 
 
-def page(known: Catalogue, name: str, entry: Entry) -> Iterator[str]:
+def tool_page(known: Catalogue, name: str, entry: CatalogueTool) -> Iterator[str]:
     """One tool: what it does, and every agent's spelling of it."""
-    yield f"{screen.paint(name, 'head', sys.stdout)}  {entry.about}\n"
+    yield f"{terminal.paint_text(name, 'head', sys.stdout)}  {entry.about}\n"
     for agent, its in known.agents.items():
-        for row in entry.by(agent):
+        for row in entry.tools_of(agent):
             marks = [
                 mark for mark in (row.kind if row.kind != "function" else "", "older" if row.older else "") if mark
             ]
             of = f" of {row.namespace}" if row.namespace else ""
             said = f" ({', '.join(marks)})" if marks else ""
-            yield f"\n{its.title}: {screen.paint(row.name, 'ok', sys.stdout)}{of}{said}\n"
-            yield screen.table([_line(entry, one) for one in row.parameters])
+            yield f"\n{its.title}: {terminal.paint_text(row.name, 'ok', sys.stdout)}{of}{said}\n"
+            yield terminal.format_table([_parameter_row(entry, one) for one in row.parameters])
 
 
-def _line(entry: Entry, one: Parameter) -> tuple[str, str, str, str]:
+def _parameter_row(entry: CatalogueTool, one: Parameter) -> tuple[str, str, str, str]:
     marks = [mark for mark, given in (("required", one.required), ("older", one.older)) if given]
-    return f"  {one.name}", typed(one), ", ".join(marks), entry.said(one)
+    return f"  {one.name}", type_text(one), ", ".join(marks), entry.parameter_meaning(one)
 
 
-def typed(one: Parameter) -> str:
+def type_text(one: Parameter) -> str:
     return f"{one.type} of {one.of}" if one.of else one.type
 
 
-def as_json(known: Catalogue, entry: Entry) -> Json:
+def tool_document(known: Catalogue, entry: CatalogueTool) -> Json:
     """One tool as data, every parameter with its meaning."""
-    agents = {agent: [_row(entry, row) for row in entry.by(agent)] for agent in known.agents}
+    agents = {agent: [_agent_tool_document(entry, row) for row in entry.tools_of(agent)] for agent in known.agents}
     return {"about": entry.about, "agents": {agent: rows for agent, rows in agents.items() if rows}}
 
 
-def _row(entry: Entry, row: Known) -> Json:
+def _agent_tool_document(entry: CatalogueTool, row: AgentTool) -> Json:
     parameters = [
         {
             "name": one.name,
@@ -95,7 +95,7 @@ def _row(entry: Entry, row: Known) -> Json:
             **({"items": one.of} if one.of else {}),
             "required": one.required,
             "older": one.older,
-            "means": entry.said(one),
+            "means": entry.parameter_meaning(one),
         }
         for one in row.parameters
     ]

@@ -9,20 +9,25 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from toolwire.cli import Complaint, files, screen, show
-from toolwire.exchange import Exchange, Translation
-from toolwire.loss import Loss
-from toolwire.options import Options
-from toolwire.protocols import ROOMS, UnknownProtocol, room
-from toolwire.room import Room
-from toolwire.wire import Malformed, encode
+import msgspec
 
-FAILED, LOST = 1, 3
+from toolwire.cli import CommandError, terminal
+from toolwire.core.codec import Codec
+from toolwire.core.events import Event
+from toolwire.core.ir import PROVENANCE_FIELDS, Opaque
+from toolwire.core.json_values import Json, Malformed, decode, encode, expect_object
+from toolwire.core.losses import Loss
+from toolwire.protocols import CODECS, UnknownProtocol, find_codec
+from toolwire.translation.exchange import Exchange, Translation
+from toolwire.translation.options import Options
+
+EXIT_FAILED, EXIT_LOST = 1, 3
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    names = ", ".join(ROOMS)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    names = ", ".join(CODECS)
     parser.add_argument("kind", choices=("request", "response", "stream", "error"), help="what is translated")
     parser.add_argument("file", nargs="?", metavar="FILE", help="the input (default: standard input)")
     parser.add_argument("--from", dest="source", required=True, metavar="P", help=f"the protocol it is in: {names}")
@@ -41,73 +46,107 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--status", type=int, default=0, help="the HTTP status of an error")
 
 
-def run(chosen: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     try:
-        source = room(chosen.source)
-        target = source if chosen.target == "ir" else room(chosen.target)
+        source = find_codec(args.source)
+        target = source if args.target == "ir" else find_codec(args.target)
     except UnknownProtocol as unknown:
-        raise Complaint(str(unknown), "protocols are named with --from and --to") from None
+        raise CommandError(str(unknown), "protocols are named with --from and --to") from None
     try:
-        return _show(chosen, source) if chosen.target == "ir" else _translate(chosen, source, target)
+        return _print_ir(args, source) if args.target == "ir" else _translate(args, source, target)
     except Malformed as bad:
-        raise Complaint(str(bad), f"the input is read as {source.name}; is that what it is?") from None
+        raise CommandError(str(bad), f"the input is read as {source.name}; is that what it is?") from None
 
 
-def _show(chosen: argparse.Namespace, source: Room) -> int:
-    sys.stdout.write(show.rendered(chosen.kind, files.read(chosen.file), source, chosen.status))
+def _print_ir(args: argparse.Namespace, source: Codec) -> int:
+    sys.stdout.write(render_ir(args.kind, terminal.read_input(args.file), source, args.status))
     return 0
 
 
-def _translate(chosen: argparse.Namespace, source: Room, target: Room) -> int:
-    options = Options(model=chosen.model, binary_results=chosen.binary_results, status=chosen.status)
-    if chosen.kind == "request":
-        result = Exchange(source, target, options).request(files.read(chosen.file))
-        return _finish(chosen, result)
+def _translate(args: argparse.Namespace, source: Codec, target: Codec) -> int:
+    options = Options(model=args.model, binary_results=args.binary_results, status=args.status)
+    if args.kind == "request":
+        result = Exchange(source, target, options).request(terminal.read_input(args.file))
+        return _print_translation(args, result)
     exchange = Exchange(target, source, options)
-    if chosen.request:
-        exchange.remember(files.read(chosen.request))
-    if chosen.kind == "stream":
-        return _stream(chosen, exchange)
-    if chosen.kind == "response":
-        return _finish(chosen, exchange.response(files.read(chosen.file)))
-    _finish(chosen, exchange.error(files.read(chosen.file), chosen.status))
+    if args.request:
+        exchange.remember_request(terminal.read_input(args.request))
+    if args.kind == "stream":
+        return _translate_stream(args, exchange)
+    if args.kind == "response":
+        return _print_translation(args, exchange.response(terminal.read_input(args.file)))
+    _print_translation(args, exchange.error(terminal.read_input(args.file), args.status))
     return 0
 
 
-def _finish(chosen: argparse.Namespace, result: Translation) -> int:
+def _print_translation(args: argparse.Namespace, result: Translation) -> int:
     sys.stdout.write(result.body.decode() + "\n")
-    code = _report(chosen, result.losses)
-    return code or (FAILED if result.status >= 400 else 0)
+    code = _report_losses(args, result.losses)
+    return code or (EXIT_FAILED if result.status >= 400 else 0)
 
 
-def _stream(chosen: argparse.Namespace, exchange: Exchange) -> int:
+def _translate_stream(args: argparse.Namespace, exchange: Exchange) -> int:
     stream = exchange.stream()
     out = sys.stdout.buffer
-    for data in files.chunks(chosen.file):
+    for data in terminal.read_chunks(args.file):
         out.write(stream.feed(data))
         out.flush()
     out.write(stream.close())
     out.flush()
-    code = _report(chosen, stream.losses)
+    code = _report_losses(args, stream.losses)
     if stream.failure is not None:
         sys.stderr.write(f"error: {stream.failure.message}\nhint: the failure is the last event of the output\n")
-        return FAILED
+        return EXIT_FAILED
     return code
 
 
-def _report(chosen: argparse.Namespace, losses: Sequence[Loss]) -> int:
-    if chosen.report:
+def _report_losses(args: argparse.Namespace, losses: Sequence[Loss]) -> int:
+    if args.report:
         lines = b"".join(encode(loss) + b"\n" for loss in losses)
         try:
-            Path(chosen.report).write_bytes(lines)
+            Path(args.report).write_bytes(lines)
         except OSError as error:
-            raise Complaint(f"cannot write {chosen.report}: {error.strerror}", "check the path of --report") from None
+            raise CommandError(f"cannot write {args.report}: {error.strerror}", "check the path of --report") from None
     elif losses:
-        screen.losses(losses, sys.stderr)
+        terminal.print_losses(losses, sys.stderr)
     lost = [loss for loss in losses if loss.severity == "lost"]
-    if chosen.strict and lost:
+    if args.strict and lost:
         sys.stderr.write(
             f"error: {len(lost)} lost under --strict\nhint: leave --strict out to translate all the same\n"
         )
-        return LOST
+        return EXIT_LOST
     return 0
+
+
+def render_ir(kind: str, data: bytes, source: Codec, status: int) -> str:
+    """What the reader of a room makes of some input: one JSON document, or one line an event of a stream."""
+    if kind == "stream":
+        reader = source.make_stream_reader()
+        events: list[Event] = [*reader.feed(data), *reader.close()]
+        return "".join(encode(node_as_json(event)).decode() + "\n" for event in events)
+    body = decode(data)
+    if kind == "error":
+        return _format_json(node_as_json(source.read_error(body, status, {})))
+    read: Any = source.read_request if kind == "request" else source.read_response
+    return _format_json(node_as_json(read(expect_object(body, None))))
+
+
+def _format_json(value: Json) -> str:
+    return msgspec.json.format(encode(value), indent=2).decode() + "\n"
+
+
+def node_as_json(value: Any) -> Json:
+    """A node as JSON: its type and what it holds."""
+    if isinstance(value, Opaque):
+        return {"node": "Opaque", "kind": value.kind, "protocol": value.origin.protocol, "json": value.origin.wire}
+    if isinstance(value, msgspec.Struct):
+        fields = msgspec.structs.fields(type(value))
+        told = {
+            field.name: node_as_json(getattr(value, field.name))
+            for field in fields
+            if field.name not in PROVENANCE_FIELDS and getattr(value, field.name) != field.default
+        }
+        return {"node": type(value).__name__, **told}
+    if isinstance(value, (tuple, list)):
+        return [node_as_json(item) for item in value]
+    return value

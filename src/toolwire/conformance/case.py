@@ -29,7 +29,7 @@ class Client(Struct, frozen=True, forbid_unknown_fields=True):
     """As soon as this piece of the answer has come, the client hangs up."""
 
 
-class Exchange(Struct, frozen=True, forbid_unknown_fields=True):
+class ProviderExchange(Struct, frozen=True, forbid_unknown_fields=True):
     """One call that reaches the provider: what it must hold, and what the provider answers."""
 
     expect: Json = UNSET
@@ -50,12 +50,12 @@ class Exchange(Struct, frozen=True, forbid_unknown_fields=True):
 
 class Provider(Struct, frozen=True, forbid_unknown_fields=True):
     protocol: str
-    exchanges: tuple[Exchange, ...]
+    exchanges: tuple[ProviderExchange, ...]
     lenient: tuple[str, ...] = ()
     """Complaints that this provider does not make: pieces of their wording."""
 
 
-class Sees(Struct, frozen=True, forbid_unknown_fields=True):
+class ClientExpectation(Struct, frozen=True, forbid_unknown_fields=True):
     """What the client must see. `body` is the whole answer, or what its stream adds up to."""
 
     status: Json = 200
@@ -67,10 +67,10 @@ class Sees(Struct, frozen=True, forbid_unknown_fields=True):
     """By the number of a provider's frame: what the client has received once that frame was sent, as text."""
 
 
-class Turn(Struct, frozen=True, forbid_unknown_fields=True):
+class CaseTurn(Struct, frozen=True, forbid_unknown_fields=True):
     client: Client
     provider: Provider
-    client_sees: Sees = Sees()
+    client_sees: ClientExpectation = ClientExpectation()
     losses: list[Json] | None = None
     """Each must be reported: a code, or fields of a loss. An empty list demands that nothing is lost."""
 
@@ -82,7 +82,7 @@ class Case(Struct, frozen=True):
     number: int
     title: str
     source: tuple[str, ...]
-    turns: tuple[Turn, ...]
+    turns: tuple[CaseTurn, ...]
     out_of_reach: str = ""
     configured: bool = False
     """Does it need a gateway whose configuration says something about this provider?"""
@@ -92,35 +92,35 @@ class BadCase(Exception):
     """A case file that does not keep to the format."""
 
 
-HEAD = frozenset({"id", "title", "source", "note", "variants", "out_of_reach", "configured"})
-BODY = frozenset({"client", "provider", "client_sees", "losses", "then", "stream"})
+HEAD_FIELDS = frozenset({"id", "title", "source", "note", "variants", "out_of_reach", "configured"})
+BODY_FIELDS = frozenset({"client", "provider", "client_sees", "losses", "then", "stream"})
 
 
 def read_case(data: Object) -> list[Case]:
     """All that a file asks for: each variant, in each stream mode."""
-    unknown = data.keys() - HEAD - BODY
+    unknown = data.keys() - HEAD_FIELDS - BODY_FIELDS
     if unknown:
         raise BadCase(f"case {data.get('id')}: unknown fields {sorted(unknown)}")
-    base = {key: data[key] for key in (*BODY, "out_of_reach", "configured") if key in data}
+    base = {key: data[key] for key in (*BODY_FIELDS, "out_of_reach", "configured") if key in data}
     played: list[Case] = []
     for variant in data.get("variants") or [{}]:
         name = variant.get("name", "")
-        for label, body in _modes(_merged(base, variant)):
+        for label, body in _stream_modes(_merge_variant(base, variant)):
             name_parts = [f"{data['id']:03}", *filter(None, (name, label))]
-            played.append(_case(":".join(name_parts), data, body))
+            played.append(_read_variant(":".join(name_parts), data, body))
     return played
 
 
-def _case(id: str, data: Object, body: Object) -> Case:
+def _read_variant(id: str, data: Object, body: Object) -> Case:
     try:
-        turns = tuple(_turns(body)) if "client" in body else ()
+        turns = tuple(_read_turns(body)) if "client" in body else ()
     except (msgspec.ValidationError, KeyError) as error:
         raise BadCase(f"case {id}: {error}") from None
     about = {key: body[key] for key in ("out_of_reach", "configured") if key in body}
     return Case(id, data["id"], data["title"], tuple(data["source"]), turns, **about)
 
 
-def _merged(base: Object, variant: Object) -> Object:
+def _merge_variant(base: Object, variant: Object) -> Object:
     """The variant over the base: client and provider key by key, the rest as a whole."""
     out = {**base, **{key: value for key, value in variant.items() if key != "name"}}
     for side in ("client", "provider"):
@@ -129,7 +129,7 @@ def _merged(base: Object, variant: Object) -> Object:
     return out
 
 
-def _modes(body: Object) -> Iterator[tuple[str, Object]]:
+def _stream_modes(body: Object) -> Iterator[tuple[str, Object]]:
     stream: bool | Literal["both"] = body.get("client", {}).get("stream", False)
     if stream != "both":
         yield "", body
@@ -138,7 +138,7 @@ def _modes(body: Object) -> Iterator[tuple[str, Object]]:
         yield label, {**body, "client": {**body["client"], "stream": mode}}
 
 
-def _turns(body: Object) -> Iterator[Turn]:
+def _read_turns(body: Object) -> Iterator[CaseTurn]:
     """The first turn and those that follow; a follower takes over what it does not say itself, key by key."""
     client: Object = {}
     provider: Object = {}
@@ -148,10 +148,10 @@ def _turns(body: Object) -> Iterator[Turn]:
         client = {**client, **said, "request": request}
         provider = {**provider, **turn.get("provider", {})}
         fields = {key: turn[key] for key in ("client_sees", "losses") if key in turn}
-        yield msgspec.convert({"client": client, "provider": provider, **fields}, Turn)
+        yield msgspec.convert({"client": client, "provider": provider, **fields}, CaseTurn)
 
 
-def read_files() -> Iterator[tuple[str, Object]]:
+def read_case_files() -> Iterator[tuple[str, Object]]:
     """Every case file of the package, by name."""
     folder = files("toolwire.conformance") / "cases"
     for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
@@ -161,4 +161,4 @@ def read_files() -> Iterator[tuple[str, Object]]:
 
 def read_cases() -> list[Case]:
     """Every case of the package, spelled out."""
-    return [case for _, data in read_files() for case in read_case(data)]
+    return [case for _, data in read_case_files() for case in read_case(data)]

@@ -12,20 +12,24 @@ from typing import Any, Protocol, TypeAlias
 
 from msgspec import UNSET, Struct, structs
 
-from toolwire.conformance.case import Case, Exchange, Sees, Turn
-from toolwire.conformance.dialects import DIALECTS
-from toolwire.conformance.dialects.dialect import Dialect
-from toolwire.conformance.dialects.talks import TALKS
-from toolwire.conformance.fill import Unfilled, filled
-from toolwire.conformance.frames import Frame, compact, frames_of
-from toolwire.conformance.match import Bound, differences, meets, shown
-from toolwire.conformance.packing import PACKERS
-from toolwire.conformance.strict import complaints, plainly
+from toolwire.conformance.case import Case, CaseTurn, ClientExpectation, ProviderExchange
+from toolwire.conformance.expectations import (
+    Bindings,
+    MissingValue,
+    fill_template,
+    find_differences,
+    meets_expectation,
+    show_value,
+)
+from toolwire.conformance.peers import PEERS, TOOL_SCENARIOS
+from toolwire.conformance.peers.peer import ProtocolPeer
+from toolwire.conformance.strict import find_violations, normalise_body
+from toolwire.conformance.wire_encoding import COMPRESSORS, SseFrame, encode_json, read_frames
 
 Json: TypeAlias = Any
 
 
-class Asked(Struct, frozen=True):
+class ClientCall(Struct, frozen=True):
     """A client's call, and which protocol the provider behind it shall speak."""
 
     protocol: str
@@ -38,7 +42,7 @@ class Asked(Struct, frozen=True):
     leaves: str = ""
 
 
-class Received(Struct, frozen=True):
+class ReceivedCall(Struct, frozen=True):
     """The call as it reached the provider."""
 
     body: Json
@@ -46,7 +50,7 @@ class Received(Struct, frozen=True):
     stream: bool
 
 
-class Given(Struct, frozen=True):
+class ProviderAnswer(Struct, frozen=True):
     """The provider's answer: the frames of a stream, or one body."""
 
     status: int
@@ -62,7 +66,7 @@ class Given(Struct, frozen=True):
     """Or is there none, as long as the gateway listens?"""
 
 
-class Seen(Struct, frozen=True):
+class ClientView(Struct, frozen=True):
     """What reached the client: for a stream one piece of text for each of the provider's frames, and one for its end.
 
     `losses` are the reported losses as plain objects; None where the transport cannot know them.
@@ -72,7 +76,7 @@ class Seen(Struct, frozen=True):
     headers: Mapping[str, str]
     pieces: tuple[str, ...]
     losses: Sequence[Mapping[str, Json]] | None = None
-    trouble: str = ""
+    problem: str = ""
     """Why nothing more came, where the answer has no proper end."""
 
     @property
@@ -80,16 +84,16 @@ class Seen(Struct, frozen=True):
         return "".join(self.pieces)
 
 
-Answerer: TypeAlias = Callable[[Received], Given]
+AnswerCall: TypeAlias = Callable[[ReceivedCall], ProviderAnswer]
 
 
 class Transport(Protocol):
     """Carries one call to the provider, which `answer` plays, and its answer back."""
 
-    def send(self, asked: Asked, answer: Answerer) -> Seen: ...
+    def send_call(self, call: ClientCall, answer: AnswerCall) -> ClientView: ...
 
 
-class Outcome(Struct, frozen=True):
+class CaseOutcome(Struct, frozen=True):
     """How a case went. A case that is out of reach was not played, and says why."""
 
     id: str
@@ -100,236 +104,252 @@ class Outcome(Struct, frozen=True):
     """The gateway says that it has no such thing, and asked nobody."""
 
 
-NO_SUCH_THING = frozenset({404, 405, 415, 501})
-TRY_AGAIN = frozenset({408, 409, 425, 429, *range(500, 600)})
+UNSUPPORTED_STATUSES = frozenset({404, 405, 415, 501})
+RETRY_STATUSES = frozenset({408, 409, 425, 429, *range(500, 600)})
 """Answers after which asking once more is nobody's fault."""
-STUMBLES = (AttributeError, IndexError, KeyError, TypeError, ValueError, Unfilled)
+SHAPE_ERRORS = (AttributeError, IndexError, KeyError, TypeError, ValueError, MissingValue)
 """What comes of data in a shape that nobody thought of; clients fall over it just so."""
 
 
-def play(
-    case: Case, transport: Transport, *, anyway: bool = False, same_mode: bool = True, formal: bool = True
-) -> Outcome:
+def play_case(
+    case: Case,
+    transport: Transport,
+    *,
+    include_out_of_reach: bool = False,
+    same_mode: bool = True,
+    is_formal: bool = True,
+) -> CaseOutcome:
     """Play one case. `anyway` also plays what is out of the library's reach, for a gateway that can do more. Without
     `same_mode` a gateway may ask its provider for a stream or a whole answer as it likes; without `formal` a stream may
     lack what no client misses."""
-    if case.out_of_reach and not (anyway and case.turns):
-        return Outcome(case.id, False, (), case.out_of_reach)
+    if case.out_of_reach and not (include_out_of_reach and case.turns):
+        return CaseOutcome(case.id, False, (), case.out_of_reach)
     for turn in case.turns:
-        if turn.client.encoding not in PACKERS:
-            return Outcome(case.id, False, (), f"nothing here can pack a body with {turn.client.encoding}")
-    run = _Run(transport, same_mode, formal)
+        if turn.client.encoding not in COMPRESSORS:
+            return CaseOutcome(case.id, False, (), f"nothing here can pack a body with {turn.client.encoding}")
+    run = _CaseRun(transport, same_mode, is_formal)
     for number, turn in enumerate(case.turns):
-        found = run.turn(turn)
+        found = run.play_turn(turn)
         if number == 0 and run.unsupported:
-            return Outcome(case.id, False, tuple(found), "", run.unsupported)
+            return CaseOutcome(case.id, False, tuple(found), "", run.unsupported)
         if found:
             prefix = f"turn {number + 1}: " if len(case.turns) > 1 else ""
-            return Outcome(case.id, False, tuple(prefix + line for line in found))
-        if run.declined:
+            return CaseOutcome(case.id, False, tuple(prefix + line for line in found))
+        if run.was_declined:
             break
-    return Outcome(case.id, True)
+    return CaseOutcome(case.id, True)
 
 
-class _Run:
+class _CaseRun:
     """One case under way: the names met and the answers seen so far."""
 
-    def __init__(self, transport: Transport, same_mode: bool, formal: bool) -> None:
+    def __init__(self, transport: Transport, same_mode: bool, is_formal: bool) -> None:
         self.transport = transport
         self.same_mode = same_mode
-        self.formal = formal
+        self.is_formal = is_formal
         self.unsupported = ""
-        self.declined = False
+        self.was_declined = False
         """Was the client refused, as it may be?"""
-        self.bound: Bound = {}
+        self.bindings: Bindings = {}
         self.answers: list[tuple[str, Json]] = []
 
-    def turn(self, turn: Turn) -> list[str]:
+    def play_turn(self, turn: CaseTurn) -> list[str]:
         client, provider = turn.client, turn.provider
         try:
-            body = filled(client.request, self.bound, self._echo)
-        except Unfilled as error:
+            body = fill_template(client.request, self.bindings, self._echo_turns)
+        except MissingValue as error:
             return [str(error)]
         model = client.model or (body.get("model", "") if isinstance(body, dict) else "")
         about = (client.asks, client.encoding, client.leaves)
-        asked = Asked(client.protocol, provider.protocol, model, client.stream, body, *about)
-        script = _Script(turn, self.bound, self.same_mode)
-        seen = self.transport.send(asked, script.answer)
+        asked = ClientCall(client.protocol, provider.protocol, model, client.stream, body, *about)
+        script = _ScriptedProvider(turn, self.bindings, self.same_mode)
+        seen = self.transport.send_call(asked, script.answer_call)
         wanted = provider.exchanges or client.asks
-        if wanted and not (script.calls or seen.trouble) and seen.status in NO_SUCH_THING:
-            self.unsupported = f"answered {seen.status}: {shown(seen.text)}"
+        if wanted and not (script.calls or seen.problem) and seen.status in UNSUPPORTED_STATUSES:
+            self.unsupported = f"answered {seen.status}: {show_value(seen.text)}"
         # Nobody makes anything of an answer that was not awaited.
-        folded, broken = (None, []) if client.leaves else _read(client.protocol, client.stream, seen, self.formal)
-        self.declined = script.declined(isinstance(folded, dict) and bool(folded.get("error")))
-        found = [*([seen.trouble] if seen.trouble else []), *script.differences(self.declined)]
+        folded, broken = (
+            (None, []) if client.leaves else _read_client_answer(client.protocol, client.stream, seen, self.is_formal)
+        )
+        self.was_declined = script.was_declined(isinstance(folded, dict) and bool(folded.get("error")))
+        found = [*([seen.problem] if seen.problem else []), *script.list_problems(self.was_declined)]
         self.answers.append((client.protocol, folded))
-        return [*found, *broken, *self._compared(turn, seen, folded), *_losses(turn, seen)]
+        return [*found, *broken, *self._compare_view(turn, seen, folded), *_compare_losses(turn, seen)]
 
-    def _compared(self, turn: Turn, seen: Seen, folded: Json) -> list[str]:
-        typed = DIALECTS[turn.client.protocol].typed and not self.formal
-        return _compare(turn.client_sees, seen, folded, self.bound, typed)
+    def _compare_view(self, turn: CaseTurn, view: ClientView, folded: Json) -> list[str]:
+        typed = PEERS[turn.client.protocol].uses_data_type and not self.is_formal
+        return _compare_expectation(turn.client_sees, view, folded, self.bindings, typed)
 
-    def _echo(self, number: int, texts: list[str] | None) -> list[Json]:
+    def _echo_turns(self, number: int, texts: list[str] | None) -> list[Json]:
         if not 0 <= number < len(self.answers):
-            raise Unfilled(f"there is no answer {number} yet")
+            raise MissingValue(f"there is no answer {number} yet")
         protocol, answer = self.answers[number]
         try:
             if texts is not None:
-                return TALKS[protocol].results(answer, texts)
-            return DIALECTS[protocol].history(answer)
-        except STUMBLES:
-            raise Unfilled(f"answer {number} cannot be echoed: {shown(answer)}") from None
+                return TOOL_SCENARIOS[protocol].write_results(answer, texts)
+            return PEERS[protocol].history_turns(answer)
+        except SHAPE_ERRORS:
+            raise MissingValue(f"answer {number} cannot be echoed: {show_value(answer)}") from None
 
 
-class _Script:
+class _ScriptedProvider:
     """The provider of one turn: answers by its script and notes what it was sent."""
 
-    def __init__(self, turn: Turn, bound: Bound, same_mode: bool) -> None:
-        self.scripted = turn
+    def __init__(self, turn: CaseTurn, bindings: Bindings, same_mode: bool) -> None:
+        self.turn = turn
         self.same_mode = same_mode
-        self.bound = bound
+        self.bindings = bindings
         self.calls = 0
-        self.found: list[str] = []
+        self.problems: list[str] = []
 
-    def answer(self, received: Received) -> Given:
+    def answer_call(self, received: ReceivedCall) -> ProviderAnswer:
         try:
-            return self._answer(received)
-        except STUMBLES as error:
-            self.found.append(f"the provider stumbles over what it was sent ({error!r}): {shown(received.body)}")
-            return Given(500, {}, ('{"error":{"message":"what is this?"}}',), False)
+            return self._answer_scripted(received)
+        except SHAPE_ERRORS as error:
+            self.problems.append(
+                f"the provider stumbles over what it was sent ({error!r}): {show_value(received.body)}"
+            )
+            return ProviderAnswer(500, {}, ('{"error":{"message":"what is this?"}}',), False)
 
-    def _answer(self, received: Received) -> Given:
-        exchanges = self.scripted.provider.exchanges
+    def _answer_scripted(self, received: ReceivedCall) -> ProviderAnswer:
+        exchanges = self.turn.provider.exchanges
         number, self.calls = self.calls, self.calls + 1
-        if exchanges and number >= len(exchanges) and (exchanges[-1].status in TRY_AGAIN or exchanges[-1].fails):
-            return given(exchanges[-1], self.scripted.provider.protocol, received, self.bound)
+        if exchanges and number >= len(exchanges) and (exchanges[-1].status in RETRY_STATUSES or exchanges[-1].fails):
+            return make_provider_answer(exchanges[-1], self.turn.provider.protocol, received, self.bindings)
         if number >= len(exchanges):
-            self.found.append(f"the provider was called {self.calls} times, expected {len(exchanges)}")
-            return Given(500, {}, ('{"error":{"message":"unexpected call"}}',), False)
+            self.problems.append(f"the provider was called {self.calls} times, expected {len(exchanges)}")
+            return ProviderAnswer(500, {}, ('{"error":{"message":"unexpected call"}}',), False)
         exchange = exchanges[number]
         if exchange.expect is not UNSET:
-            self.found += [
-                f"provider{line}" for line in differences(exchange.expect, self._heard(received), self.bound)
+            self.problems += [
+                f"provider{line}"
+                for line in find_differences(exchange.expect, self._normalise_body(received), self.bindings)
             ]
-        self.found += [f"the provider refuses: {line}" for line in self._refused(received)]
+        self.problems += [f"the provider refuses: {line}" for line in self._find_refusals(received)]
         # What may be left undone is not the client's own call, but one that the gateway makes for it.
-        if self.same_mode and not exchange.optional and received.stream != self.scripted.client.stream:
-            self.found.append(f"the provider was asked with stream={received.stream}")
-        answered = given(exchange, self.scripted.provider.protocol, received, self.bound)
-        return structs.replace(answered, awaited=self._awaited())
+        if self.same_mode and not exchange.optional and received.stream != self.turn.client.stream:
+            self.problems.append(f"the provider was asked with stream={received.stream}")
+        answered = make_provider_answer(exchange, self.turn.provider.protocol, received, self.bindings)
+        return structs.replace(answered, awaited=self._wait_conditions())
 
-    def _heard(self, received: Received) -> Json:
-        return plainly(self.scripted.provider.protocol, received.body)
+    def _normalise_body(self, received: ReceivedCall) -> Json:
+        return normalise_body(self.turn.provider.protocol, received.body)
 
-    def _awaited(self) -> dict[int, Callable[[str], bool]]:
-        return {int(number): partial(self._met, wanted) for number, wanted in self.scripted.client_sees.after.items()}
+    def _wait_conditions(self) -> dict[int, Callable[[str], bool]]:
+        return {int(number): partial(self._is_met, wanted) for number, wanted in self.turn.client_sees.after.items()}
 
-    def _met(self, wanted: Json, so_far: str) -> bool:
-        return meets(wanted, so_far, dict(self.bound))
+    def _is_met(self, wanted: Json, so_far: str) -> bool:
+        return meets_expectation(wanted, so_far, dict(self.bindings))
 
-    def _refused(self, received: Received) -> list[str]:
-        lenient = self.scripted.provider.lenient
-        said = complaints(self.scripted.provider.protocol, received.body, received.model)
+    def _find_refusals(self, received: ReceivedCall) -> list[str]:
+        lenient = self.turn.provider.lenient
+        said = find_violations(self.turn.provider.protocol, received.body, received.model)
         return [line for line in said if not any(piece in line for piece in lenient)]
 
-    def declined(self, refused: bool) -> bool:
+    def was_declined(self, refused: bool) -> bool:
         """Was the client refused where a call was not demanded?"""
-        return refused and any(exchange.optional for exchange in self.scripted.provider.exchanges[self.calls :])
+        return refused and any(exchange.optional for exchange in self.turn.provider.exchanges[self.calls :])
 
-    def differences(self, declined: bool) -> list[str]:
-        wanted = len(self.scripted.provider.exchanges)
+    def list_problems(self, declined: bool) -> list[str]:
+        wanted = len(self.turn.provider.exchanges)
         short = self.calls < wanted and not declined
         missing = [f"the provider was called {self.calls} times, expected {wanted}"] if short else []
-        return [*self.found, *missing]
+        return [*self.problems, *missing]
 
 
-def given(exchange: Exchange, protocol: str, received: Received, bound: Bound) -> Given:
+def make_provider_answer(
+    exchange: ProviderExchange, protocol: str, received: ReceivedCall, bindings: Bindings
+) -> ProviderAnswer:
     """The provider's answer as it goes out."""
-    answered = _given(exchange, protocol, received, bound)
+    answered = _complete_answer(exchange, protocol, received, bindings)
     ending = {"cut": exchange.fails == "cut", "endless": exchange.fails == "endless"}
     return structs.replace(answered, bytewise=exchange.bytewise, **ending)
 
 
-def _given(exchange: Exchange, protocol: str, received: Received, bound: Bound) -> Given:
+def _complete_answer(
+    exchange: ProviderExchange, protocol: str, received: ReceivedCall, bindings: Bindings
+) -> ProviderAnswer:
     """Completed, and as a stream where that was asked for."""
-    dialect = DIALECTS[protocol]
+    dialect = PEERS[protocol]
     model = received.model
     stream = received.stream and exchange.status < 400
     if exchange.sse is not UNSET:
-        frames = _frames(exchange.sse, dialect, model, bound)
+        frames = _complete_frames(exchange.sse, dialect, model, bindings)
         if received.stream:
-            return Given(exchange.status, exchange.headers, frames, True)
-        whole = dialect.fold(frames_of("".join(frames))).body
-        return Given(exchange.status, exchange.headers, (compact(whole),), False)
-    body = filled(exchange.body, bound, _nothing) if exchange.body is not UNSET else {}
+            return ProviderAnswer(exchange.status, exchange.headers, frames, True)
+        whole = dialect.fold_stream(read_frames("".join(frames))).body
+        return ProviderAnswer(exchange.status, exchange.headers, (encode_json(whole),), False)
+    body = fill_template(exchange.body, bindings, _echo_nothing) if exchange.body is not UNSET else {}
     if not exchange.whole and exchange.status < 400:
-        body = dialect.complete(body, model)
-    pieces = tuple(dialect.stream(body)) if stream else (body if isinstance(body, str) else compact(body),)
-    return Given(exchange.status, exchange.headers, pieces, stream)
+        body = dialect.complete_answer(body, model)
+    pieces = tuple(dialect.write_stream(body)) if stream else (body if isinstance(body, str) else encode_json(body),)
+    return ProviderAnswer(exchange.status, exchange.headers, pieces, stream)
 
 
-def _nothing(_number: int, _texts: list[str] | None) -> list[Json]:
+def _echo_nothing(_number: int, _texts: list[str] | None) -> list[Json]:
     """Providers echo nothing."""
     return []
 
 
-def _frames(sse: list[Json] | str, dialect: Dialect, model: str, bound: Bound) -> tuple[str, ...]:
+def _complete_frames(sse: list[Json] | str, dialect: ProtocolPeer, model: str, bindings: Bindings) -> tuple[str, ...]:
     if isinstance(sse, str):
         return (sse,)
-    return tuple(dialect.complete_frames(filled(sse, bound, _nothing), model))
+    return tuple(dialect.complete_frames(fill_template(sse, bindings, _echo_nothing), model))
 
 
-def _read(protocol: str, stream: bool, seen: Seen, formal: bool) -> tuple[Json, list[str]]:
+def _read_client_answer(protocol: str, stream: bool, view: ClientView, is_formal: bool) -> tuple[Json, list[str]]:
     """What the client makes of what it saw, and what it stumbles over."""
-    if stream and seen.status < 400:
+    if stream and view.status < 400:
         try:
-            folded = DIALECTS[protocol].fold(frames_of(seen.text))
-        except STUMBLES as error:
-            return None, [f"the client stumbles over the stream ({error!r}): {shown(seen.text)}"]
-        held = [line for line in folded.complaints if formal or line not in folded.formalities]
+            folded = PEERS[protocol].fold_stream(read_frames(view.text))
+        except SHAPE_ERRORS as error:
+            return None, [f"the client stumbles over the stream ({error!r}): {show_value(view.text)}"]
+        held = [line for line in folded.violations if is_formal or line not in folded.minor_violations]
         return folded.body, [f"the client stumbles: {line}" for line in held]
     try:
-        return json.loads(seen.text), []
+        return json.loads(view.text), []
     except ValueError as error:
-        return None, [f"the client gets no JSON ({error}): {shown(seen.text)}"]
+        return None, [f"the client gets no JSON ({error}): {show_value(view.text)}"]
 
 
-def _compare(sees: Sees, seen: Seen, folded: Json, bound: Bound, typed: bool) -> list[str]:
+def _compare_expectation(
+    expectation: ClientExpectation, view: ClientView, folded: Json, bindings: Bindings, uses_data_type: bool
+) -> list[str]:
     """`typed`: a frame without an event line is what its data says."""
-    found = [f"client status{line}" for line in differences(sees.status, seen.status, bound)]
-    if sees.headers is not UNSET:
-        headers = {name.lower(): value for name, value in seen.headers.items()}
-        found += [f"client header{line}" for line in differences(sees.headers, headers, bound)]
-    if sees.body is not UNSET:
-        found += [f"client{line}" for line in differences(sees.body, folded, bound)]
-    if sees.events is not UNSET:
-        events = [_plain(frame, typed) for frame in frames_of(seen.text)]
-        wanted = {"$contains": sees.events} if isinstance(sees.events, list) else sees.events
-        found += [f"client events{line}" for line in differences(wanted, events, bound)]
-    if sees.text is not UNSET:
-        found += [f"client text{line}" for line in differences(sees.text, seen.text, bound)]
-    for number, wanted in sees.after.items():
-        so_far = "".join(seen.pieces[: int(number) + 1])
-        found += [f"client after frame {number}{line}" for line in differences(wanted, so_far, bound)]
+    found = [f"client status{line}" for line in find_differences(expectation.status, view.status, bindings)]
+    if expectation.headers is not UNSET:
+        headers = {name.lower(): value for name, value in view.headers.items()}
+        found += [f"client header{line}" for line in find_differences(expectation.headers, headers, bindings)]
+    if expectation.body is not UNSET:
+        found += [f"client{line}" for line in find_differences(expectation.body, folded, bindings)]
+    if expectation.events is not UNSET:
+        events = [_frame_as_object(frame, uses_data_type) for frame in read_frames(view.text)]
+        wanted = {"$contains": expectation.events} if isinstance(expectation.events, list) else expectation.events
+        found += [f"client events{line}" for line in find_differences(wanted, events, bindings)]
+    if expectation.text is not UNSET:
+        found += [f"client text{line}" for line in find_differences(expectation.text, view.text, bindings)]
+    for number, wanted in expectation.after.items():
+        so_far = "".join(view.pieces[: int(number) + 1])
+        found += [f"client after frame {number}{line}" for line in find_differences(wanted, so_far, bindings)]
     return found
 
 
-def _plain(frame: Frame, typed: bool) -> Json:
-    said = frame.data.get("type") if typed and isinstance(frame.data, dict) else None
+def _frame_as_object(frame: SseFrame, uses_data_type: bool) -> Json:
+    said = frame.data.get("type") if uses_data_type and isinstance(frame.data, dict) else None
     event = frame.event if frame.event is not None else said
     return {**({"event": event} if event is not None else {}), "data": frame.data}
 
 
-def _losses(turn: Turn, seen: Seen) -> list[str]:
+def _compare_losses(turn: CaseTurn, view: ClientView) -> list[str]:
     """Every loss that the case names must be reported; an empty list demands that none was `lost`."""
-    if turn.losses is None or seen.losses is None:
+    if turn.losses is None or view.losses is None:
         return []
     if not turn.losses:
-        lost = [dict(loss) for loss in seen.losses if loss["severity"] == "lost"]
-        return [f"losses: expected none, got {shown(lost, 600)}"] if lost else []
+        lost = [dict(loss) for loss in view.losses if loss["severity"] == "lost"]
+        return [f"losses: expected none, got {show_value(lost, 600)}"] if lost else []
     found = []
     for wanted in turn.losses:
         expected = {"code": wanted} if isinstance(wanted, str) else wanted
-        if not any(meets(expected, dict(loss), {}) for loss in seen.losses):
-            found.append(f"losses: {shown(expected)} is not among {[loss['code'] for loss in seen.losses]}")
+        if not any(meets_expectation(expected, dict(loss), {}) for loss in view.losses):
+            found.append(f"losses: {show_value(expected)} is not among {[loss['code'] for loss in view.losses]}")
     return found

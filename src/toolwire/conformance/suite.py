@@ -1,4 +1,4 @@
-"""A run against one gateway: which plays there are, and a verdict on each."""
+"""Every client's protocol on every provider's: the plain things, as cases like any others."""
 
 from __future__ import annotations
 
@@ -8,18 +8,138 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from toolwire.conformance.case import Case, Turn, read_cases
-from toolwire.conformance.dialects.talks import TALKS
-from toolwire.conformance.grid import grid
-from toolwire.conformance.over_http import Router
-from toolwire.conformance.player import Outcome, Transport, play
+from toolwire.conformance.case import (
+    Case,
+    CaseTurn,
+    Client,
+    ClientExpectation,
+    Json,
+    Object,
+    Provider,
+    ProviderExchange,
+    read_cases,
+)
+from toolwire.conformance.peers import PEERS, TOOL_SCENARIOS, ModelAnswer, ScenarioTool
+from toolwire.conformance.player import CaseOutcome, Transport, play_case
+from toolwire.conformance.transports import Router
+
+PROMPT = "What is the weather in Málaga and in Rome?"
+WEATHER_TOOL = ScenarioTool(
+    "get_weather",
+    "The weather forecast for a city.",
+    {
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+        "required": ["city", "days"],
+    },
+)
+CLOCK_TOOL = ScenarioTool(
+    "get_time",
+    "The local time in a city.",
+    {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+)
+TOOLS = (WEATHER_TOOL, CLOCK_TOOL)
+FIRST_CALL = (WEATHER_TOOL.name, {"city": "Málaga", "days": 3})
+SECOND_CALL = (WEATHER_TOOL.name, {"city": "Rome", "days": 1})
+RESULT_TEXTS = ("27 degrees, light wind", "19 degrees, some rain")
+FINAL_TEXT = "Málaga: 27 degrees. Rome: 19 degrees."
+NO_SEAL_SLOT = "clients of this protocol have no place for a seal: only a gateway that keeps it can give it back"
+
+
+class GridKind(Struct, frozen=True):
+    """One thing that is tried on every pair, whole and streamed."""
+
+    name: str
+    title: str
+    answer: ModelAnswer
+    tools: tuple[ScenarioTool, ...] = TOOLS
+    second_request: str = ""
+    """Is there a second request, with results: made by the client, or an echo of what the gateway gave?"""
+
+
+GRID_KINDS = (
+    GridKind("text", "Words", ModelAnswer(FINAL_TEXT), ()),
+    GridKind("call", "One call", ModelAnswer(calls=(FIRST_CALL,))),
+    GridKind(
+        "two-calls", "Words and two calls of the same tool", ModelAnswer("I will look.", (FIRST_CALL, SECOND_CALL))
+    ),
+    GridKind(
+        "second-turn",
+        "A history with two calls and their results",
+        ModelAnswer("I will look.", (FIRST_CALL, SECOND_CALL)),
+        second_request="own",
+    ),
+    GridKind(
+        "echo",
+        "The gateway's own answer as history",
+        ModelAnswer("I will look.", (FIRST_CALL, SECOND_CALL)),
+        second_request="echo",
+    ),
+    GridKind(
+        "sealed-echo",
+        "The same with sealed thoughts",
+        ModelAnswer(calls=(FIRST_CALL, SECOND_CALL), is_sealed=True),
+        second_request="echo",
+    ),
+)
+
+
+def make_grid_cases() -> list[Case]:
+    """All plays of the grid, by client, provider, kind and mode."""
+    return [case for client in TOOL_SCENARIOS for provider in TOOL_SCENARIOS for case in _pair_cases(client, provider)]
+
+
+def _pair_cases(client: str, provider: str) -> Iterator[Case]:
+    ours, theirs = TOOL_SCENARIOS[client], TOOL_SCENARIOS[provider]
+    for kind in GRID_KINDS:
+        if kind.answer.is_sealed and not theirs.provider_seals:
+            continue
+        for stream in (False, True):
+            name = f"grid:{ours.short_name}>{theirs.short_name}:{kind.name}" + (":stream" if stream else "")
+            kept = NO_SEAL_SLOT if kind.answer.is_sealed and not ours.has_seal_slot else ""
+            yield Case(name, 0, kind.title, (), tuple(_grid_turns(kind, client, provider, stream)), kept)
+
+
+def _grid_turns(kind: GridKind, client: str, provider: str, stream: bool) -> Iterator[CaseTurn]:
+    ours, theirs = TOOL_SCENARIOS[client], TOOL_SCENARIOS[provider]
+    model = theirs.sealing_model if kind.answer.is_sealed else theirs.model
+    named = {"model": model} if PEERS[client].http.has_model_in_body else {}
+    request = named | ours.write_first_request(PROMPT, kind.tools)
+
+    def make_turn(request: Object, expected: Json, answer: ModelAnswer) -> CaseTurn:
+        exchange = ProviderExchange(expect=expected, body=theirs.write_answer(answer))
+        return CaseTurn(
+            Client(client, request, stream, model),
+            Provider(provider, (exchange,)),
+            ClientExpectation(body=ours.expect_answer(answer)),
+        )
+
+    if kind.second_request != "own":
+        yield make_turn(request, theirs.expect_first_request(PROMPT, kind.tools), kind.answer)
+    if kind.second_request:
+        later = {**request, ours.turns_key: [*request[ours.turns_key], *_follow_up_history(kind, client)]}
+        yield make_turn(later, theirs.expect_later_request(PROMPT, kind.answer, RESULT_TEXTS), ModelAnswer(FINAL_TEXT))
+
+
+def _follow_up_history(kind: GridKind, client: str) -> list[Json]:
+    """The model's turn and the results, as the client has them."""
+    if kind.second_request == "echo":
+        return [{"$echo": 0}, {"$results": 0, "of": list(RESULT_TEXTS)}]
+    answer = PEERS[client].complete_answer(
+        TOOL_SCENARIOS[client].write_answer(kind.answer), TOOL_SCENARIOS[client].model
+    )
+    return [*PEERS[client].history_turns(answer), *TOOL_SCENARIOS[client].write_results(answer, RESULT_TEXTS)]
+
+
+# --- A run against one gateway: which plays there are, and a verdict on each ---
+
 
 Verdict: TypeAlias = Literal["pass", "wrong", "unsupported", "not played"]
 VERDICTS: tuple[Verdict, ...] = ("pass", "wrong", "unsupported", "not played")
 PARTS = ("grid", "cases")
 
 
-class Play(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PlayResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One case in one mode, and how it went. `client` and `provider` are protocols, by their short names."""
 
     id: str
@@ -42,16 +162,16 @@ class Play(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.id.split(":", 2)[2]
 
     @property
-    def first(self) -> str:
+    def main_difference(self) -> str:
         """The one line that says most."""
         return self.why or (self.differences[0] if self.differences else "")
 
 
-def all_cases() -> list[Case]:
-    return [*grid(), *read_cases()]
+def load_all_cases() -> list[Case]:
+    return [*make_grid_cases(), *read_cases()]
 
 
-def chosen(cases: Iterable[Case], patterns: Sequence[str] = (), only: str = "") -> list[Case]:
+def select_cases(cases: Iterable[Case], patterns: Sequence[str] = (), only: str = "") -> list[Case]:
     """Those of a part whose id, or the beginning of it, meets one of the patterns."""
     return [
         case
@@ -61,41 +181,41 @@ def chosen(cases: Iterable[Case], patterns: Sequence[str] = (), only: str = "") 
     ]
 
 
-def without_mode(id: str) -> str:
+def strip_mode(id: str) -> str:
     return id.removesuffix(":whole").removesuffix(":stream")
 
 
-def models(cases: Iterable[Case]) -> list[tuple[str, str]]:
+def asked_models(cases: Iterable[Case]) -> list[tuple[str, str]]:
     """Every provider's protocol with every model that is asked of it."""
-    asked = {(turn.provider.protocol, _model(turn)) for case in cases for turn in case.turns}
+    asked = {(turn.provider.protocol, _turn_model(turn)) for case in cases for turn in case.turns}
     return sorted(pair for pair in asked if pair[1])
 
 
-def _model(turn: Turn) -> str:
+def _turn_model(turn: CaseTurn) -> str:
     return turn.client.model or str(turn.client.request.get("model", ""))
 
 
-def run(
+def run_cases(
     cases: Sequence[Case],
     transport: Transport,
     router: Router,
-    reaches: Callable[[str], bool],
-) -> Iterator[Play]:
+    is_configured: Callable[[str], bool],
+) -> Iterator[PlayResult]:
     """Play one after the other. `reaches` says by the id, without the mode, whether the gateway was configured for a
     case that needs it."""
     for case in cases:
-        yield _judged(case, *_verdict(case, transport, router, reaches))
+        yield _make_play_result(case, *_play_for_verdict(case, transport, router, is_configured))
 
 
-def _verdict(
-    case: Case, transport: Transport, router: Router, reaches: Callable[[str], bool]
-) -> tuple[Verdict, Outcome]:
+def _play_for_verdict(
+    case: Case, transport: Transport, router: Router, is_configured: Callable[[str], bool]
+) -> tuple[Verdict, CaseOutcome]:
     for turn in case.turns:
-        route = router(turn.client.protocol, turn.provider.protocol, _model(turn))
+        route = router(turn.client.protocol, turn.provider.protocol, _turn_model(turn))
         if isinstance(route, str):
-            return "unsupported", Outcome(case.id, False, unsupported=route)
-    fit = not case.configured or reaches(without_mode(case.id))
-    outcome = play(case, transport, anyway=fit, same_mode=False, formal=False)
+            return "unsupported", CaseOutcome(case.id, False, unsupported=route)
+    fit = not case.configured or is_configured(strip_mode(case.id))
+    outcome = play_case(case, transport, include_out_of_reach=fit, same_mode=False, is_formal=False)
     if outcome.passed:
         return "pass", outcome
     if outcome.unsupported:
@@ -103,13 +223,13 @@ def _verdict(
     return ("not played" if outcome.out_of_reach else "wrong"), outcome
 
 
-def _judged(case: Case, verdict: Verdict, outcome: Outcome) -> Play:
+def _make_play_result(case: Case, verdict: Verdict, outcome: CaseOutcome) -> PlayResult:
     first = case.turns[0] if case.turns else None
-    return Play(
+    return PlayResult(
         id=case.id,
         title=case.title,
-        client=TALKS[first.client.protocol].short if first else "",
-        provider=_providers(case),
+        client=TOOL_SCENARIOS[first.client.protocol].short_name if first else "",
+        provider=_provider_names(case),
         stream=bool(first and first.client.stream),
         verdict=verdict,
         differences=outcome.differences if verdict == "wrong" else (),
@@ -117,6 +237,6 @@ def _judged(case: Case, verdict: Verdict, outcome: Outcome) -> Play:
     )
 
 
-def _providers(case: Case) -> str:
+def _provider_names(case: Case) -> str:
     """The provider's protocol; several where a session moves on the way."""
-    return ", ".join(dict.fromkeys(TALKS[turn.provider.protocol].short for turn in case.turns))
+    return ", ".join(dict.fromkeys(TOOL_SCENARIOS[turn.provider.protocol].short_name for turn in case.turns))

@@ -7,84 +7,83 @@ from typing import Any
 
 from msgspec import Struct
 
-from toolwire.ir import NOTHING, ToolName
-from toolwire.policy.match import means
-from toolwire.policy.reshape import WAYS, Way, shown
-from toolwire.policy.rules import EFFECTS, Reshape, Rule
-from toolwire.schema.refs import repointed, step
-from toolwire.wire import Json, Object
+from toolwire.core.ir import EMPTY_MAPPING, ToolName
+from toolwire.core.json_values import Json, Object
+from toolwire.policy.reshape import CONVERSIONS, Conversion, convert_schema
+from toolwire.policy.rules import EFFECT_FIELDS, Reshape, Rule, matches_tool
+from toolwire.schema.references import escape_reference_key, move_references
 
-_DEFAULTS: Mapping[str, Any] = {name: getattr(Rule(), name) for name in EFFECTS}
-PARAMETERS = ("parameters", "reshape", "hide", "defaults")
+_DEFAULTS: Mapping[str, Any] = {name: getattr(Rule(), name) for name in EFFECT_FIELDS}
+SHAPE_EFFECTS = ("parameters", "reshape", "hide", "defaults")
 
 
-class Effect(Struct, frozen=True):
+class ToolEffects(Struct, frozen=True):
     """Each effect of the rules that speak of a tool, with the rule that says it."""
 
-    said: Mapping[str, Rule]
+    rules_by_effect: Mapping[str, Rule]
 
     def value(self, name: str) -> Any:
-        rule = self.said.get(name)
+        rule = self.rules_by_effect.get(name)
         return _DEFAULTS[name] if rule is None else getattr(rule, name)
 
     @property
     def dropped_by(self) -> Rule | None:
-        rule = self.said.get("drop")
+        rule = self.rules_by_effect.get("drop")
         return rule if rule is not None and rule.drop else None
 
-    def name(self, old: str) -> str:
+    def model_name(self, old: str) -> str:
         """The tool's name for the model, as far as the rules go."""
-        rule = self.said.get("rename")
+        rule = self.rules_by_effect.get("rename")
         return old if rule is None else rule.rename.replace("{name}", old)
 
     @property
-    def shape(self) -> Shape | None:
-        if self.said.keys().isdisjoint(PARAMETERS):
+    def shape(self) -> ParameterShape | None:
+        if self.rules_by_effect.keys().isdisjoint(SHAPE_EFFECTS):
             return None
         reshapes: Mapping[str, Reshape] = self.value("reshape")
         names = dict(self.value("parameters"))
         names.update({old: reshape.to for old, reshape in reshapes.items() if reshape.to and reshape.to != old})
-        ways = {old: WAYS[reshape.way] for old, reshape in reshapes.items()}
-        return Shape(names, ways, tuple(self.value("hide")), self.value("defaults"))
+        ways = {old: CONVERSIONS[reshape.conversion] for old, reshape in reshapes.items()}
+        return ParameterShape(names, ways, tuple(self.value("hide")), self.value("defaults"))
 
 
-NOTHING_SAID = Effect(NOTHING)
+NO_EFFECTS = ToolEffects(EMPTY_MAPPING)
 
 
-def effect_of(rules: Sequence[Rule], tool: ToolName) -> Effect:
+def tool_effects(rules: Sequence[Rule], tool: ToolName) -> ToolEffects:
     said: dict[str, Rule] = {}
     for rule in rules:
-        if means(rule, tool):
-            said.update({name: rule for name in EFFECTS if getattr(rule, name) != _DEFAULTS[name]})
-    return Effect(said) if said else NOTHING_SAID
+        if matches_tool(rule, tool):
+            said.update({name: rule for name in EFFECT_FIELDS if getattr(rule, name) != _DEFAULTS[name]})
+    return ToolEffects(said) if said else NO_EFFECTS
 
 
-_PARTS = ("allOf", "anyOf", "oneOf")
+_COMBINERS = ("allOf", "anyOf", "oneOf")
 
 
-def _declared(schema: Json) -> list[str] | None:
+def _declared_parameters(schema: Json) -> list[str] | None:
     """The names of the parameters, those in parts of the schema too; None where it names none."""
     if not isinstance(schema, dict):
         return None
-    levels = [schema, *(part for key in _PARTS if isinstance(schema.get(key), list) for part in schema[key])]
+    levels = [schema, *(part for key in _COMBINERS if isinstance(schema.get(key), list) for part in schema[key])]
     named = [level["properties"] for level in levels if isinstance(level, dict) and "properties" in level]
     return [name for names in named if isinstance(names, dict) for name in names] if named else None
 
 
-class Shape(Struct, frozen=True):
+class ParameterShape(Struct, frozen=True):
     """How the parameters of one tool differ between client and model."""
 
     names: Mapping[str, str]
     """The client's name of a parameter, and the model's."""
-    ways: Mapping[str, Way]
+    conversions: Mapping[str, Conversion]
     """By the client's name."""
     hidden: tuple[str, ...]
     """The client's names of those that the model does not see."""
     defaults: Mapping[str, Json]
 
-    def within(self, schema: Json) -> Shape:
+    def restrict_to_schema(self, schema: Json) -> ParameterShape:
         """As far as the client declares the parameters that it speaks of, and without names that another one has."""
-        own = _declared(schema)
+        own = _declared_parameters(schema)
         if own is None:
             return self
         taken = {name for name in own if name not in self.names and name not in self.hidden}
@@ -93,121 +92,126 @@ class Shape(Struct, frozen=True):
             if old in own and new not in taken:
                 names[old] = new
                 taken.add(new)
-        return Shape(
+        return ParameterShape(
             names,
-            {name: way for name, way in self.ways.items() if name in own},
+            {name: way for name, way in self.conversions.items() if name in own},
             tuple(name for name in self.hidden if name in own),
             {name: value for name, value in self.defaults.items() if name in own},
         )
 
-    def skipped(self, fitting: Shape, schema: Json) -> list[str]:
+    def skipped_names(self, fitting: ParameterShape, schema: Json) -> list[str]:
         """New names of declared parameters that were taken."""
-        own = _declared(schema) or ()
+        own = _declared_parameters(schema) or ()
         return [new for old, new in self.names.items() if old not in fitting.names and old in own]
 
     def __bool__(self) -> bool:
-        return bool(self.names or self.ways or self.hidden or self.defaults)
+        return bool(self.names or self.conversions or self.hidden or self.defaults)
 
-    def out(self, arguments: Object) -> Object:
+    def to_model(self, arguments: Object) -> Object:
         """The client's arguments as the model would have given them, in their order: caches know the model's own."""
-        joined = {way.joins: name for name, way in self.ways.items() if way.joins}
+        joined = {way.joined_parameter: name for name, way in self.conversions.items() if way.joined_parameter}
         found: Object = {}
         for name, value in arguments.items():
             name = joined.get(name, name)
-            way, new = self.ways.get(name), self.names.get(name, name)
+            way, new = self.conversions.get(name), self.names.get(name, name)
             if name in self.hidden or new in found:
                 continue
             if way is None:
                 found[new] = value
-            elif way.joins:
-                found[new] = way.out([arguments.get(name), arguments.get(way.joins)])
-            elif way.splits:
-                _give(found, way.out(value), new, way.splits)
+            elif way.joined_parameter:
+                found[new] = way.to_model([arguments.get(name), arguments.get(way.joined_parameter)])
+            elif way.split_parameter:
+                _set_pair(found, way.to_model(value), new, way.split_parameter)
             else:
-                found[new] = way.out(value)
+                found[new] = way.to_model(value)
         return found
 
-    def back(self, arguments: Object) -> Object:
+    def to_client(self, arguments: Object) -> Object:
         """The model's arguments as the client takes them."""
         own = {new: old for old, new in self.names.items()}
-        own.update({way.splits: name for name, way in self.ways.items() if way.splits})
+        own.update({way.split_parameter: name for name, way in self.conversions.items() if way.split_parameter})
         found: Object = {}
         for name, value in arguments.items():
             old = own.get(name, name)
-            way = self.ways.get(old)
+            way = self.conversions.get(old)
             if old in found or (name not in own and name in self.hidden):
                 continue
             if way is None:
                 found[old] = value
-            elif way.splits:
-                found[old] = way.back([arguments.get(self.names.get(old, old)), arguments.get(way.splits)])
-            elif way.joins:
-                _give(found, way.back(value), old, way.joins)
+            elif way.split_parameter:
+                found[old] = way.to_client(
+                    [arguments.get(self.names.get(old, old)), arguments.get(way.split_parameter)]
+                )
+            elif way.joined_parameter:
+                _set_pair(found, way.to_client(value), old, way.joined_parameter)
             else:
-                found[old] = way.back(value)
+                found[old] = way.to_client(value)
         for name, value in self.defaults.items():
             found.setdefault(name, value)
         return found
 
     @property
-    def _joined(self) -> list[str]:
-        return [way.joins for way in self.ways.values() if way.joins]
+    def _joined_parameters(self) -> list[str]:
+        return [way.joined_parameter for way in self.conversions.values() if way.joined_parameter]
 
     @property
-    def _split(self) -> list[str]:
-        return [way.splits for way in self.ways.values() if way.splits]
+    def _split_parameters(self) -> list[str]:
+        return [way.split_parameter for way in self.conversions.values() if way.split_parameter]
 
     # --- schemas ---
 
-    def schema(self, schema: Json) -> Json:
+    def model_schema(self, schema: Json) -> Json:
         """The parameters as the model sees them. Only the names at the top are parameters."""
         if not isinstance(schema, dict):
             return schema
-        moved = repointed(schema, self._moved)
-        out: Object = self._level(moved)
-        for key in _PARTS:
+        moved = move_references(schema, self._rename_reference)
+        out: Object = self._convert_level(moved)
+        for key in _COMBINERS:
             if isinstance(out.get(key), list):
-                out[key] = [self._level(part) if isinstance(part, dict) else part for part in out[key]]
+                out[key] = [self._convert_level(part) if isinstance(part, dict) else part for part in out[key]]
         return out
 
-    def _moved(self, reference: str) -> str:
+    def _rename_reference(self, reference: str) -> str:
         for old, new in self.names.items():
-            head = f"#/properties/{step(old)}"
+            head = f"#/properties/{escape_reference_key(old)}"
             if reference == head or reference.startswith(f"{head}/"):
-                return f"#/properties/{step(new)}{reference[len(head) :]}"
+                return f"#/properties/{escape_reference_key(new)}{reference[len(head) :]}"
         return reference
 
-    def _level(self, schema: Object) -> Object:
+    def _convert_level(self, schema: Object) -> Object:
         out = dict(schema)
-        hidden = {*self.hidden, *self._joined}
+        hidden = {*self.hidden, *self._joined_parameters}
         for key in ("properties", "dependentSchemas", "dependentRequired"):
             if isinstance(out.get(key), dict):
                 out[key] = {
-                    self.names.get(name, name): self._value(key, name, value)
+                    self.names.get(name, name): self._convert_value(key, name, value)
                     for name, value in out[key].items()
                     if name not in hidden
                 }
-        for name, way in self.ways.items():
-            if way.splits and isinstance(schema.get("properties"), dict) and name in schema["properties"]:
-                out["properties"] = {way.splits: {"type": "string"}, **out["properties"]}
+        for name, way in self.conversions.items():
+            if way.split_parameter and isinstance(schema.get("properties"), dict) and name in schema["properties"]:
+                out["properties"] = {way.split_parameter: {"type": "string"}, **out["properties"]}
         for key in ("required", "propertyOrdering"):
             if isinstance(out.get(key), list):
-                out[key] = self._listed(out[key])
+                out[key] = self._rename_list(out[key])
         return out
 
-    def _value(self, key: str, name: str, value: Json) -> Json:
+    def _convert_value(self, key: str, name: str, value: Json) -> Json:
         if key == "properties":
-            return shown(value, self.ways[name]) if name in self.ways else value
-        return self._listed(value) if isinstance(value, list) else value
+            return convert_schema(value, self.conversions[name]) if name in self.conversions else value
+        return self._rename_list(value) if isinstance(value, list) else value
 
-    def _listed(self, names: list[Json]) -> list[Json]:
-        hidden = {*self.hidden, *self._joined}
+    def _rename_list(self, names: list[Json]) -> list[Json]:
+        hidden = {*self.hidden, *self._joined_parameters}
         listed: list[Json] = []
         for name in (name for name in names if isinstance(name, str) and name not in hidden):
-            way = self.ways.get(name)
-            listed += [*([way.splits] if way is not None and way.splits else ()), self.names.get(name, name)]
+            way = self.conversions.get(name)
+            listed += [
+                *([way.split_parameter] if way is not None and way.split_parameter else ()),
+                self.names.get(name, name),
+            ]
         return listed
 
 
-def _give(found: Object, pair: Json, name: str, beside: str) -> None:
-    found.update({key: value for key, value in zip((name, beside), pair, strict=True) if value is not None})
+def _set_pair(found: Object, pair: Json, name: str, second_name: str) -> None:
+    found.update({key: value for key, value in zip((name, second_name), pair, strict=True) if value is not None})

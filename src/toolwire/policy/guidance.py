@@ -8,60 +8,64 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from toolwire.ir import AnyTool, Part, Request, Text, Tool, ToolsAdded, Turn, changed
+from toolwire.core.ir import AnyTool, Part, Request, Text, Tool, ToolsAdded, Turn, replace_fields
 
-SHELLS = (
+SHELL_TOOLS = (
     "shell exec_command shell_command local_shell container.exec bash Bash run_shell_command run_terminal_cmd"
     " execute_command run_command terminal exec"
 ).split()
 """Names and kinds of tools that run commands, the likeliest first."""
-NO_SHELL = "the tools that you have"
-GONE = "another tool"
-_SYSTEM = ("system", "developer")
+NO_SHELL_TEXT = "the tools that you have"
+DROPPED_TOOL_TEXT = "another tool"
+_SYSTEM_ROLES = ("system", "developer")
 
 
-def shell_among(tools: Iterable[tuple[str, str, str]]) -> str:
+def find_shell_tool(tools: Iterable[tuple[str, str, str]]) -> str:
     """The tool that runs commands as the model knows it, out of the client's name, the kind and the model's name."""
     found: dict[str, str] = {}
     for name, kind, shown in tools:
         for word in (name, kind):
             found.setdefault(word, shown)
-    return next((found[name] for name in SHELLS if name in found), "")
+    return next((found[name] for name in SHELL_TOOLS if name in found), "")
 
 
-def spoken(template: str, tools: Sequence[str], shell: str) -> str:
+def fill_guidance(template: str, tools: Sequence[str], shell: str) -> str:
     """Guidance for tools that were taken away."""
-    listed = _listed(tools)
-    quoted = _listed([f"`{name}`" for name in tools])
+    listed = _join_names(tools)
+    quoted = _join_names([f"`{name}`" for name in tools])
     text = template.replace("`{tool}`", quoted).replace("{tool}", listed)
-    return text.replace("`{shell}`", f"`{shell}`" if shell else NO_SHELL).replace("{shell}", shell or NO_SHELL).strip()
+    return (
+        text.replace("`{shell}`", f"`{shell}`" if shell else NO_SHELL_TEXT)
+        .replace("{shell}", shell or NO_SHELL_TEXT)
+        .strip()
+    )
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 # --- where it stands --------------------------------------------------------------------------------------------------
 
 
-def instructed(request: Request, text: str) -> Request:
+def append_instructions(request: Request, text: str) -> Request:
     """The request with one more paragraph of instructions: behind those that stand apart, else in the first turn of
     instructions, else as the only ones. The first never moves while a conversation grows."""
     if request.system:
-        return changed(request, system=_grown(request.system, text))
+        return replace_fields(request, system=_append_text(request.system, text))
     first = request.turns[0] if request.turns else None
-    if first is not None and first.role in _SYSTEM:
-        turn = changed(first, parts=_grown(first.parts, text))
-        return changed(request, turns=(turn, *request.turns[1:]))
-    return changed(request, system=(Text(text),))
+    if first is not None and first.role in _SYSTEM_ROLES:
+        turn = replace_fields(first, parts=_append_text(first.parts, text))
+        return replace_fields(request, turns=(turn, *request.turns[1:]))
+    return replace_fields(request, system=(Text(text),))
 
 
-def _grown(parts: tuple[Part, ...], text: str) -> tuple[Part, ...]:
+def _append_text(parts: tuple[Part, ...], text: str) -> tuple[Part, ...]:
     """Into the last text, so that a cache breakpoint behind it holds for it too."""
     for number in range(len(parts) - 1, -1, -1):
         part = parts[number]
         if isinstance(part, Text):
-            grown = changed(part, text=f"{part.text.rstrip()}\n\n{text}" if part.text.strip() else text)
+            grown = replace_fields(part, text=f"{part.text.rstrip()}\n\n{text}" if part.text.strip() else text)
             return (*parts[:number], grown, *parts[number + 1 :])
     return (*parts, Text(text))
 
@@ -69,49 +73,49 @@ def _grown(parts: tuple[Part, ...], text: str) -> tuple[Part, ...]:
 # --- mentions ---------------------------------------------------------------------------------------------------------
 
 
-class Mentions:
+class ToolMentions:
     """Finds names of tools in text, and what stands there instead: another name, or None for none.
 
     A name that could be a word of any sentence (`edit`, `Read`) is meant only in quotes, or where `tool` stands beside
     it; one that could not (`apply_patch`, `WebFetch`) wherever it stands by itself.
     """
 
-    def __init__(self, instead: Mapping[str, str | None]) -> None:
-        self._instead = instead
-        self.met: set[str] = set()
+    def __init__(self, replacements: Mapping[str, str | None]) -> None:
+        self._replacements = replacements
+        self.found_names: set[str] = set()
         """The names that were found."""
-        telling = [name for name in instead if _is_telling(name)]
-        every = "|".join(map(re.escape, sorted(instead, key=len, reverse=True)))
+        telling = [name for name in replacements if _is_distinctive(name)]
+        every = "|".join(map(re.escape, sorted(replacements, key=len, reverse=True)))
         alone = "|".join(map(re.escape, sorted(telling, key=len, reverse=True)))
         quoted = rf"(?P<open>[`\"'])(?P<quoted>{every})(?P=open)(?P<plural>e?s\b)?"
         beside = rf"(?<![\w./-])(?P<beside>{every})(?= tools?\b)"
         shapes = [quoted, beside] + ([rf"(?<![\w./-])(?P<alone>{alone})(?![\w/-]|\.\w)"] if alone else [])
         self._pattern = re.compile("|".join(shapes))
 
-    def replaced(self, text: str) -> str:
-        return self._pattern.sub(self._one, text)
+    def replace_names(self, text: str) -> str:
+        return self._pattern.sub(self._replace_match, text)
 
-    def _one(self, found: re.Match[str]) -> str:
+    def _replace_match(self, found: re.Match[str]) -> str:
         name = found["quoted"] or found["beside"] or found.groupdict().get("alone") or ""
-        new = self._instead[name]
-        self.met.add(name)
+        new = self._replacements[name]
+        self.found_names.add(name)
         if found["quoted"]:
             plural = found["plural"] or ""
             if new is None:
-                return "other tools" if plural else GONE
+                return "other tools" if plural else DROPPED_TOOL_TEXT
             return f"{found['open']}{new}{found['open']}{plural}"
         if new is None:
-            return "other" if found["beside"] else GONE
+            return "other" if found["beside"] else DROPPED_TOOL_TEXT
         return new
 
 
-def _is_telling(name: str) -> bool:
+def _is_distinctive(name: str) -> bool:
     return not name.isalpha() or any(char.isupper() for char in name[1:])
 
 
-def cleaned(request: Request, mentions: Mentions) -> Request:
+def clean_mentions(request: Request, mentions: ToolMentions) -> Request:
     """The request with the names of tools put right in its instructions, and where tools speak of each other."""
-    system = _clean(request.system, mentions)
+    system = _clean_parts(request.system, mentions)
     tools = _clean_tools(request.tools, mentions)
     turns = tuple(_clean_turn(turn, mentions) for turn in request.turns)
     changes: dict[str, object] = {}
@@ -121,37 +125,37 @@ def cleaned(request: Request, mentions: Mentions) -> Request:
         changes["tools"] = tools
     if any(new is not old for new, old in zip(turns, request.turns, strict=True)):
         changes["turns"] = turns
-    return changed(request, **changes) if changes else request
+    return replace_fields(request, **changes) if changes else request
 
 
-def _clean_turn(turn: Turn, mentions: Mentions) -> Turn:
-    if turn.role not in _SYSTEM:
+def _clean_turn(turn: Turn, mentions: ToolMentions) -> Turn:
+    if turn.role not in _SYSTEM_ROLES:
         return turn
-    parts = _clean(turn.parts, mentions)
-    return turn if parts is turn.parts else changed(turn, parts=parts)
+    parts = _clean_parts(turn.parts, mentions)
+    return turn if parts is turn.parts else replace_fields(turn, parts=parts)
 
 
-def _clean(parts: tuple[Part, ...], mentions: Mentions) -> tuple[Part, ...]:
+def _clean_parts(parts: tuple[Part, ...], mentions: ToolMentions) -> tuple[Part, ...]:
     out: list[Part] = []
     for part in parts:
-        if isinstance(part, Text) and (text := mentions.replaced(part.text)) != part.text:
-            part = changed(part, text=text)
+        if isinstance(part, Text) and (text := mentions.replace_names(part.text)) != part.text:
+            part = replace_fields(part, text=text)
         elif isinstance(part, ToolsAdded) and (tools := _clean_tools(part.tools, mentions)) is not part.tools:
-            part = changed(part, tools=tools)
+            part = replace_fields(part, tools=tools)
         out.append(part)
     return parts if all(new is old for new, old in zip(out, parts, strict=True)) else tuple(out)
 
 
-def _clean_tools(tools: tuple[AnyTool, ...], mentions: Mentions) -> tuple[AnyTool, ...]:
+def _clean_tools(tools: tuple[AnyTool, ...], mentions: ToolMentions) -> tuple[AnyTool, ...]:
     out: list[AnyTool] = []
     for tool in tools:
         old = tool.description if isinstance(tool, Tool) else None
-        new = mentions.replaced(old) if old else old
-        out.append(tool if new == old else changed(tool, description=new))
+        new = mentions.replace_names(old) if old else old
+        out.append(tool if new == old else replace_fields(tool, description=new))
     return tools if all(new is old for new, old in zip(out, tools, strict=True)) else tuple(out)
 
 
-def shortened(text: str, limit: int) -> str:
+def shorten_description(text: str, limit: int) -> str:
     """A description cut behind a sentence, or where there is none, between words."""
     text = text.strip()
     if len(text) <= limit:

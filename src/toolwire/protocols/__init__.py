@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 
-from toolwire.room import Room
+from toolwire.core.codec import Codec
 
-FOLDERS = (
+PACKAGES = (
     "openai_chat",
     "openai_responses",
     "anthropic",
@@ -24,38 +24,38 @@ class UnknownProtocol(ValueError):
     """No room bears this name."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"no protocol is called {name!r}; known are {', '.join(ROOMS)}")
+        super().__init__(f"no protocol is called {name!r}; known are {', '.join(CODECS)}")
 
 
-class _Rooms(Mapping[str, Room]):
+class _LazyCodecs(Mapping[str, Codec]):
     """Rooms by their names, which are the folders' with hyphens."""
 
-    def __init__(self, folders: tuple[str, ...]) -> None:
-        self._folders = {folder.replace("_", "-"): folder for folder in folders}
-        self._rooms: dict[str, Room] = {}
+    def __init__(self, packages: tuple[str, ...]) -> None:
+        self._packages = {folder.replace("_", "-"): folder for folder in packages}
+        self._loaded: dict[str, Codec] = {}
 
-    def __getitem__(self, name: str) -> Room:
-        if name not in self._rooms:
-            found: Room = import_module(f"{__name__}.{self._folders[name]}").ROOM
-            self._rooms[name] = found
-        return self._rooms[name]
+    def __getitem__(self, name: str) -> Codec:
+        if name not in self._loaded:
+            found: Codec = import_module(f"{__name__}.{self._packages[name]}").CODEC
+            self._loaded[name] = found
+        return self._loaded[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._folders
+        return name in self._packages
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._folders)
+        return iter(self._packages)
 
     def __len__(self) -> int:
-        return len(self._folders)
+        return len(self._packages)
 
 
-ROOMS: Mapping[str, Room] = _Rooms(FOLDERS)
+CODECS: Mapping[str, Codec] = _LazyCodecs(PACKAGES)
 
 
-def room(name: str) -> Room:
+def find_codec(name: str) -> Codec:
     """The room of a protocol; underscores are accepted for hyphens."""
     spelled = name.replace("_", "-")
-    if spelled not in ROOMS:
+    if spelled not in CODECS:
         raise UnknownProtocol(name)
-    return ROOMS[spelled]
+    return CODECS[spelled]

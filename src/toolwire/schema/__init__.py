@@ -5,31 +5,37 @@ a target demands. `problems`, `strict_problems` and `missing_descriptions` only 
 raises `wire.Malformed`; nothing else is raised, whatever stands where a schema should stand.
 """
 
-from toolwire.schema.closed import CLOSED, FULL, Strictness, strict_problems, structured
-from toolwire.schema.described import describe, missing_descriptions
-from toolwire.schema.plain import standard
-from toolwire.schema.reduced import subset
-from toolwire.schema.renames import applied, restored
-from toolwire.schema.rooted import is_flat, object_only, object_root
-from toolwire.schema.valid import problems
-from toolwire.schema.words import Change, Converted
+from toolwire.schema.descriptions import add_descriptions, missing_descriptions
+from toolwire.schema.keywords import ConvertedSchema, SchemaChange
+from toolwire.schema.object_root import convert_to_object_root, ensure_object_root, is_flat_object
+from toolwire.schema.openapi_subset import convert_to_openapi_subset
+from toolwire.schema.property_names import convert_arguments, restore_arguments
+from toolwire.schema.standard import convert_to_standard
+from toolwire.schema.strict import (
+    STRICT_ALL_REQUIRED,
+    STRICT_WITH_OPTIONAL,
+    Strictness,
+    convert_to_strict,
+    strict_problems,
+)
+from toolwire.schema.validate_schema import schema_problems
 
 __all__ = [
-    "CLOSED",
-    "FULL",
-    "Change",
-    "Converted",
+    "STRICT_ALL_REQUIRED",
+    "STRICT_WITH_OPTIONAL",
+    "ConvertedSchema",
+    "SchemaChange",
     "Strictness",
-    "applied",
-    "describe",
-    "is_flat",
+    "add_descriptions",
+    "convert_arguments",
+    "convert_to_object_root",
+    "convert_to_openapi_subset",
+    "convert_to_standard",
+    "convert_to_strict",
+    "ensure_object_root",
+    "is_flat_object",
     "missing_descriptions",
-    "object_only",
-    "object_root",
-    "problems",
-    "restored",
-    "standard",
+    "restore_arguments",
+    "schema_problems",
     "strict_problems",
-    "structured",
-    "subset",
 ]

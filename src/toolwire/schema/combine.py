@@ -5,20 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from toolwire.schema.words import ANNOTATIONS, DEFINITIONS, NAMED, TYPES, is_number, spelled, type_name
-from toolwire.wire import Json, Number, Object, as_float, encode
+from toolwire.core.json_values import Json, Number, Object, encode, to_float
+from toolwire.schema.keywords import (
+    ANNOTATION_KEYWORDS,
+    DEFINITION_KEYWORDS,
+    SCHEMA_MAP_KEYWORDS,
+    TYPE_NAMES,
+    is_number,
+    short_json,
+    type_name,
+)
 
-Note: TypeAlias = Callable[[str], None]
+NoteChange: TypeAlias = Callable[[str], None]
 """Where a combination says what it could not keep."""
 
-NOTHING_FITS: list[str] = []
+UNSATISFIABLE_TYPE: list[str] = []
 """The value of `type` in a schema that no value can satisfy."""
 
 
 # --- both -----------------------------------------------------------------------------------------------------------
 
 
-def both(first: Object, second: Object, note: Note) -> Object:
+def intersect_schemas(first: Object, second: Object, note: NoteChange) -> Object:
     """A schema that demands what both demand; inner schemas that meet are left as an `allOf` of the two."""
     if not first or first == second:
         return second
@@ -27,17 +35,17 @@ def both(first: Object, second: Object, note: Note) -> Object:
         if key not in out:
             out[key] = value
         elif out[key] != value:
-            combine = _COMBINE.get(key)
+            combine = _COMBINERS.get(key)
             if combine is not None:
                 out[key] = combine(out[key], value)
             elif key == "const":
-                out["type"] = NOTHING_FITS
-            elif key not in ANNOTATIONS:
+                out["type"] = UNSATISFIABLE_TYPE
+            elif key not in ANNOTATION_KEYWORDS:
                 note(f"one of two different `{key}` that hold together was left out")
     return out
 
 
-def _conjunction(first: Json, second: Json) -> Json:
+def _intersect_inner(first: Json, second: Json) -> Json:
     """Two inner schemas; combined only when someone descends to them."""
     if first is True or first == {} or first == second:
         return second
@@ -50,137 +58,139 @@ def _conjunction(first: Json, second: Json) -> Json:
 
 def type_names(value: Json) -> list[str]:
     """The plain names of a `type` keyword's value, each once; unknown names are left out."""
-    if isinstance(value, str) and value in TYPES:
+    if isinstance(value, str) and value in TYPE_NAMES:
         return [value]
     names = (type_name(item) for item in (value if isinstance(value, list) else [value]))
     return list(dict.fromkeys(name for name in names if name))
 
 
-def _types(first: Json, second: Json) -> Json:
+def _intersect_types(first: Json, second: Json) -> Json:
     ours, theirs = type_names(first), type_names(second)
     if not ours or not theirs:
-        return NOTHING_FITS if NOTHING_FITS in (first, second) else first if ours else second
+        return UNSATISFIABLE_TYPE if UNSATISFIABLE_TYPE in (first, second) else first if ours else second
     kept = [name for name in ours if name in theirs or (name == "integer" and "number" in theirs)]
     kept += [name for name in theirs if name == "integer" and "number" in ours and name not in kept]
     return kept[0] if len(kept) == 1 else kept
 
 
-def _named(first: Json, second: Json) -> Json:
+def _intersect_maps(first: Json, second: Json) -> Json:
     if not isinstance(first, dict) or not isinstance(second, dict):
         return first if isinstance(first, dict) else second
     out = dict(first)
     for name, child in second.items():
-        out[name] = _conjunction(out[name], child) if name in out else child
+        out[name] = _intersect_inner(out[name], child) if name in out else child
     return out
 
 
-def _lists(first: Json, second: Json) -> Json:
+def _join_lists(first: Json, second: Json) -> Json:
     if not isinstance(first, list) or not isinstance(second, list):
         return first if isinstance(first, list) else second
-    return distinct([*first, *second])
+    return unique_values([*first, *second])
 
 
-def _allowed(first: Json, second: Json) -> Json:
+def _intersect_enums(first: Json, second: Json) -> Json:
     if not isinstance(first, list) or not isinstance(second, list):
         return first if isinstance(first, list) else second
-    keys = {key_of(item) for item in second}
-    return [item for item in first if key_of(item) in keys]
+    keys = {canonical_key(item) for item in second}
+    return [item for item in first if canonical_key(item) in keys]
 
 
-def _texts(first: Json, second: Json) -> Json:
+def _join_texts(first: Json, second: Json) -> Json:
     if not isinstance(first, str) or not isinstance(second, str):
         return first if isinstance(first, str) else second
     return first if second in first else f"{first}\n{second}"
 
 
-def _bound(choose: Callable[[float, float], float]) -> Callable[[Json, Json], Json]:
+def _narrower_bound(choose: Callable[[float, float], float]) -> Callable[[Json, Json], Json]:
     def narrower(first: Json, second: Json) -> Json:
         if not is_number(first) or not is_number(second):
             return first if is_number(first) else second
-        ours, theirs = _float(first), _float(second)
+        ours, theirs = _to_float(first), _to_float(second)
         return first if choose(ours, theirs) == ours else second
 
     return narrower
 
 
-def _float(number: Number) -> float:
+def _to_float(number: Number) -> float:
     try:
-        return as_float(number)
+        return to_float(number)
     except OverflowError:
         return float("inf") if isinstance(number, int) and number > 0 else float("-inf")
 
 
-def _unwanted(first: Json, second: Json) -> Json:
+def _join_negations(first: Json, second: Json) -> Json:
     return {"anyOf": [first, second]}
 
 
-_COMBINE: dict[str, Callable[[Json, Json], Json]] = {
-    "type": _types,
-    "required": _lists,
-    "allOf": _lists,
-    "enum": _allowed,
-    "description": _texts,
-    "not": _unwanted,
+_COMBINERS: dict[str, Callable[[Json, Json], Json]] = {
+    "type": _intersect_types,
+    "required": _join_lists,
+    "allOf": _join_lists,
+    "enum": _intersect_enums,
+    "description": _join_texts,
+    "not": _join_negations,
     "nullable": lambda first, second: first is True and second is True,
     "uniqueItems": lambda first, second: first is True or second is True,
-    **dict.fromkeys(NAMED - {"dependencies"}, _named),
-    **dict.fromkeys(("items", "additionalProperties", "contains", "propertyNames"), _conjunction),
-    **dict.fromkeys(("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"), _bound(max)),
-    **dict.fromkeys(("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"), _bound(min)),
+    **dict.fromkeys(SCHEMA_MAP_KEYWORDS - {"dependencies"}, _intersect_maps),
+    **dict.fromkeys(("items", "additionalProperties", "contains", "propertyNames"), _intersect_inner),
+    **dict.fromkeys(("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"), _narrower_bound(max)),
+    **dict.fromkeys(("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"), _narrower_bound(min)),
 }
 
 
 # --- either ---------------------------------------------------------------------------------------------------------
 
 
-def either(options: list[Object], note: Note) -> Object:
+def merge_alternatives(options: list[Object], note: NoteChange) -> Object:
     """One object for several: every property that any of them has, what all of them require, and a sentence that
     says which belong together."""
     properties: dict[str, list[Json]] = {}
     for option in options:
-        for name, child in _members(option).items():
+        for name, child in _properties_of(option).items():
             properties.setdefault(name, []).append(child)
-        for key in [key for key in option if key not in _KEPT]:
+        for key in [key for key in option if key not in _MERGED_KEYWORDS]:
             note(f"`{key}` of an alternative was left out")
     out: Object = {"type": "object"}
     if properties:
-        out["properties"] = {name: _either_of(children) for name, children in properties.items()}
-    demanded = [set(names_of(option.get("required"))) for option in options]
-    required = [name for name in names_of(options[0].get("required")) if all(name in names for names in demanded)]
+        out["properties"] = {name: _merge_property(children) for name, children in properties.items()}
+    demanded = [set(string_items(option.get("required"))) for option in options]
+    required = [name for name in string_items(options[0].get("required")) if all(name in names for names in demanded)]
     if required:
         out["required"] = required
     if all(option.get("additionalProperties") is False for option in options):
         out["additionalProperties"] = False
     elif any(option.get("additionalProperties", True) not in (True, {}) for option in options):
         note("`additionalProperties` of an alternative was left out")
-    for keyword in DEFINITIONS:
+    for keyword in DEFINITION_KEYWORDS:
         for definitions in [option[keyword] for option in options if keyword in option]:
-            out[keyword] = _named(out.get(keyword, {}), definitions)
-    out["description"] = f"One of: {'; '.join(_sketches(options))}."
+            out[keyword] = _intersect_maps(out.get(keyword, {}), definitions)
+    out["description"] = f"One of: {'; '.join(_sketch_alternatives(options))}."
     return out
 
 
-_KEPT = frozenset({"type", "properties", "required", "additionalProperties", *DEFINITIONS}) | ANNOTATIONS
+_MERGED_KEYWORDS = (
+    frozenset({"type", "properties", "required", "additionalProperties", *DEFINITION_KEYWORDS}) | ANNOTATION_KEYWORDS
+)
 _SKETCH_LENGTH = 2_000
 
 
-def _members(option: Object) -> Object:
+def _properties_of(option: Object) -> Object:
     properties = option.get("properties")
     return properties if isinstance(properties, dict) else {}
 
 
-def names_of(required: Json) -> list[str]:
+def string_items(required: Json) -> list[str]:
     return [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
 
 
-def _sketches(options: list[Object]) -> Iterable[str]:
+def _sketch_alternatives(options: list[Object]) -> Iterable[str]:
     """Each alternative as `{kind: "circle", r, label?}`."""
     length = 0
     for option in options:
-        required = names_of(option.get("required"))
-        members = _members(option)
+        required = string_items(option.get("required"))
+        members = _properties_of(option)
         optional = [f"{name}?" for name in members if name not in required]
-        words = [f"{name}{_fixed(members.get(name))}" for name in required] + optional
+        words = [f"{name}{_fixed_value_text(members.get(name))}" for name in required] + optional
         title = option.get("title")
         sketch = (f"{title} " if isinstance(title, str) and title else "") + "{" + ", ".join(words) + "}"
         length += len(sketch)
@@ -190,24 +200,24 @@ def _sketches(options: list[Object]) -> Iterable[str]:
         yield sketch
 
 
-def _fixed(child: Json) -> str:
+def _fixed_value_text(child: Json) -> str:
     """The one value that a property of an alternative must have."""
     if not isinstance(child, dict):
         return ""
     if "const" in child:
-        return f": {spelled(child['const'], 60)}"
+        return f": {short_json(child['const'], 60)}"
     values = child.get("enum")
-    return f": {spelled(values[0], 60)}" if isinstance(values, list) and len(values) == 1 else ""
+    return f": {short_json(values[0], 60)}" if isinstance(values, list) and len(values) == 1 else ""
 
 
-def _either_of(children: list[Json]) -> Json:
+def _merge_property(children: list[Json]) -> Json:
     """One schema for a property that alternatives describe differently: their values together, or an `anyOf`."""
-    variants = distinct(children)
+    variants = unique_values(children)
     if len(variants) == 1:
         return variants[0]
     if True in variants or {} in variants:
         return {}
-    fixed = [_values(variant) for variant in variants]
+    fixed = [_listed_values(variant) for variant in variants]
     rest = [
         {key: value for key, value in variant.items() if key not in ("const", "enum")}
         for variant in variants
@@ -215,10 +225,10 @@ def _either_of(children: list[Json]) -> Json:
     ]
     if None in fixed or any(other != rest[0] for other in rest):
         return {"anyOf": variants}
-    return {**rest[0], "enum": distinct([value for values in fixed if values is not None for value in values])}
+    return {**rest[0], "enum": unique_values([value for values in fixed if values is not None for value in values])}
 
 
-def _values(child: Json) -> list[Json] | None:
+def _listed_values(child: Json) -> list[Json] | None:
     if not isinstance(child, dict):
         return None
     if "const" in child:
@@ -227,15 +237,15 @@ def _values(child: Json) -> list[Json] | None:
     return values if isinstance(values, list) else None
 
 
-def distinct(items: list[Json]) -> list[Json]:
+def unique_values(items: list[Json]) -> list[Json]:
     """Each item once, in order."""
     found: dict[bytes, Json] = {}
     for item in items:
-        found.setdefault(key_of(item), item)
+        found.setdefault(canonical_key(item), item)
     return list(found.values())
 
 
-def key_of(item: Json) -> bytes:
+def canonical_key(item: Json) -> bytes:
     """What tells JSON values apart; unlike Python's own equality it knows `true` from `1`."""
     try:
         return encode(item)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 Json: TypeAlias = Any
 Object: TypeAlias = dict[str, Any]
-Check: TypeAlias = Callable[[Object, str], Iterator[str]]
+RequestCheck: TypeAlias = Callable[[Object, str], Iterator[str]]
 """A check of one request body for one model."""
 
 
@@ -17,46 +17,46 @@ def objects(values: Json) -> list[Object]:
     return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
 
 
-def numbered(values: Json) -> Iterator[tuple[int, Object]]:
+def numbered_objects(values: Json) -> Iterator[tuple[int, Object]]:
     if isinstance(values, list):
         yield from ((index, value) for index, value in enumerate(values) if isinstance(value, dict))
 
 
-def unknown_keys(node: Object, known: frozenset[str], at: str = "") -> Iterator[str]:
+def check_unknown_keys(node: Object, known: frozenset[str], path: str = "") -> Iterator[str]:
     for key in node:
         if key not in known:
-            yield f"{at}{key}: unknown parameter"
+            yield f"{path}{key}: unknown parameter"
 
 
-def camel_key(key: str) -> str:
+def to_camel_case(key: str) -> str:
     head, *rest = key.split("_") if not key.startswith("_") else [key]
     return head + "".join(word[:1].upper() + word[1:] for word in rest)
 
 
-def version(model: str, family: str) -> tuple[int, int] | None:
+def model_version(model: str, family: str) -> tuple[int, int] | None:
     """The version in the name of a model of this family: `gpt-5.5` and `claude-opus-5-5` → (5, 5); None for others."""
     found = re.search(rf"(?:{family})-?(\d{{1,2}})(?:[.-](\d{{1,2}})(?!\d))?(?!\d)", model)
     return (int(found[1]), int(found[2] or 0)) if found else None
 
 
-def schema_nodes(schema: Json, at: str) -> Iterator[tuple[str, Object]]:
+def schema_nodes(schema: Json, path: str) -> Iterator[tuple[str, Object]]:
     """Every schema in a schema, with its place; names of properties are not mistaken for keywords."""
     if not isinstance(schema, dict):
         return
-    yield at, schema
+    yield path, schema
     for key in ("properties", "$defs", "definitions", "patternProperties"):
         if isinstance(schema.get(key), dict):
             for name, child in schema[key].items():
-                yield from schema_nodes(child, f"{at}.{key}.{name}")
+                yield from schema_nodes(child, f"{path}.{key}.{name}")
     for key in ("anyOf", "oneOf", "allOf", "prefixItems"):
         if isinstance(schema.get(key), list):
             for index, child in enumerate(schema[key]):
-                yield from schema_nodes(child, f"{at}.{key}[{index}]")
+                yield from schema_nodes(child, f"{path}.{key}[{index}]")
     for key in ("items", "additionalProperties", "not"):
-        yield from schema_nodes(schema.get(key), f"{at}.{key}")
+        yield from schema_nodes(schema.get(key), f"{path}.{key}")
 
 
-REFUSED_STRICT = (
+STRICT_REFUSED_KEYWORDS = (
     "oneOf",
     "allOf",
     "not",
@@ -69,13 +69,13 @@ REFUSED_STRICT = (
 )
 
 
-def strict_schema(schema: Json, at: str) -> Iterator[str]:
+def check_strict_schema(schema: Json, path: str) -> Iterator[str]:
     """OpenAI's rules for strict schemas."""
     if not isinstance(schema, dict) or schema.get("type") != "object" or "anyOf" in schema:
-        yield f"{at}: a strict schema must be an object at its root"
+        yield f"{path}: a strict schema must be an object at its root"
         return
-    for place, node in schema_nodes(schema, at):
-        for key in REFUSED_STRICT:
+    for place, node in schema_nodes(schema, path):
+        for key in STRICT_REFUSED_KEYWORDS:
             if key in node:
                 yield f"{place}: '{key}' is not permitted in a strict schema"
         if node.get("type") == "object" or "properties" in node:
@@ -86,9 +86,9 @@ def strict_schema(schema: Json, at: str) -> Iterator[str]:
                 yield f"{place}: 'required' must name every property, missing {sorted(missing)}"
 
 
-def object_schema(schema: Json, at: str) -> Iterator[str]:
+def check_object_schema(schema: Json, path: str) -> Iterator[str]:
     """Parameters are an object, whoever the provider is."""
     if not isinstance(schema, dict):
-        yield f"{at}: expected an object"
+        yield f"{path}: expected an object"
     elif schema.get("type") != "object":
-        yield f"{at}: schema must be a JSON Schema of 'type: \"object\"', got 'type: {schema.get('type')!r}'"
+        yield f"{path}: schema must be a JSON Schema of 'type: \"object\"', got 'type: {schema.get('type')!r}'"

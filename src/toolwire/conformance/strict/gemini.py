@@ -1,70 +1,253 @@
-"""What Gemini generateContent refuses with 400. Fields may be camelCase or snake_case; tools have their own file."""
+"""What Gemini refuses in `tools`, `toolConfig` and schemas."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from toolwire.conformance.dialects.gemini import is_base64
-from toolwire.conformance.strict import gemini_tools
-from toolwire.conformance.strict.check import Check, Json, Object, camel_key, numbered, objects, version
+from toolwire.conformance.peers.gemini import is_base64
+from toolwire.conformance.strict.check import (
+    Json,
+    Object,
+    RequestCheck,
+    model_version,
+    numbered_objects,
+    objects,
+    to_camel_case,
+)
 
-FIELDS = frozenset(
+FUNCTION_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,63}")
+PARAMETER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+SCHEMA_KEYWORDS = frozenset(
+    "type format title description nullable enum items minItems maxItems properties required minProperties"
+    " maxProperties minimum maximum minLength maxLength pattern example anyOf propertyOrdering default".split()
+)
+SCHEMA_TYPES = ("TYPE_UNSPECIFIED", "STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OBJECT", "NULL")
+DECLARATION_FIELDS = frozenset(
+    {"name", "description", "parameters", "parametersJsonSchema", "response", "responseJsonSchema", "behavior"}
+)
+BUILT_IN_TOOLS = frozenset(
+    "googleSearch googleSearchRetrieval urlContext codeExecution googleMaps fileSearch computerUse mcpServers retrieval"
+    " enterpriseWebSearch parallelAiSearch exaAiSearch".split()
+)
+CLIENT_TOOLS = frozenset({"computerUse", "functionDeclarations"})
+
+
+def schema_type(node: Object) -> str:
+    """The type in capitals, "" when there is none; some clients send its number."""
+    kind = node.get("type")
+    if isinstance(kind, int) and not isinstance(kind, bool) and 0 <= kind < len(SCHEMA_TYPES):
+        return SCHEMA_TYPES[kind]
+    return str(kind).upper() if isinstance(kind, (str, int)) else ""
+
+
+def check_schema(node: Json, path: str) -> Iterator[str]:
+    """The OpenAPI subset of `parameters` and `responseSchema`; anything else does not parse."""
+    if not isinstance(node, dict):
+        yield f"{path}: expected a schema"
+        return
+    node = {to_camel_case(key): value for key, value in node.items()}
+    for key in node.keys() - SCHEMA_KEYWORDS:
+        yield f"Invalid JSON payload received. Unknown name \"{key}\" at '{path}': Cannot find field."
+    kind = schema_type(node)
+    if isinstance(node.get("type"), list):
+        yield f"{path}.type: Proto field is not repeating, cannot start list."
+    elif kind and kind not in SCHEMA_TYPES:
+        yield f"{path}.type: Invalid value {kind!r}"
+    if "enum" in node:
+        yield from _check_enum(node["enum"], kind, path)
+    yield from _check_properties(node, path)
+    if kind == "ARRAY" and "items" not in node:
+        yield f"{path}.items: missing field."
+    if "items" in node:
+        yield from check_schema(node["items"], f"{path}.items")
+    for index, child in enumerate(node.get("anyOf") or []):
+        yield from check_schema(child, f"{path}.any_of[{index}]")
+
+
+def _check_properties(node: Object, path: str) -> Iterator[str]:
+    properties = node.get("properties")
+    names = properties if isinstance(properties, dict) else {}
+    for name in node.get("required") or []:
+        if name not in names:
+            yield f"{path}.required: property is not defined: {name!r}"
+    for name, child in names.items():
+        if not PARAMETER_NAME.fullmatch(name):
+            yield f"{path}.properties: invalid parameter name {name!r}"
+        yield from check_schema(child, f"{path}.properties[{name}]")
+
+
+def _check_enum(values: Json, kind: str, path: str) -> Iterator[str]:
+    if kind != "STRING":
+        yield f"{path}.enum: only allowed for STRING type"
+    for value in values if isinstance(values, list) else []:
+        if not isinstance(value, str):
+            yield f"{path}.enum: Invalid value (TYPE_STRING), {value!r}"
+
+
+def check_declarations(body: Object, model: str) -> Iterator[str]:
+    seen: set[str] = set()
+    for index, tool in numbered_objects(body.get("tools")):
+        for number, declared in numbered_objects(tool.get("functionDeclarations")):
+            at = f"tools[{index}].function_declarations[{number}]"
+            name = declared.get("name")
+            if not isinstance(name, str) or not FUNCTION_NAME.fullmatch(name):
+                yield f"{at}.name: Invalid function name. Must start with a letter or an underscore, got {name!r}"
+            elif name in seen:
+                yield f"{at}.name: Duplicate function declaration found: {name}"
+            seen.add(str(name))
+            for key in declared.keys() - DECLARATION_FIELDS:
+                yield f"Invalid JSON payload received. Unknown name \"{key}\" at '{at}': Cannot find field."
+            yield from _check_parameters(declared, at)
+
+
+def _check_parameters(declared: Object, path: str) -> Iterator[str]:
+    if declared.get("parameters") is not None and declared.get("parametersJsonSchema") is not None:
+        yield f"{path}: parameters and parameters_json_schema are exclusive"
+    if declared.get("parameters") is not None:
+        yield from check_schema(declared["parameters"], f"{path}.parameters")
+        if schema_type(declared["parameters"]) not in ("OBJECT", ""):
+            yield f"{path}.parameters: schema should be of type OBJECT"
+    free = declared.get("parametersJsonSchema")
+    if free is not None:
+        if not isinstance(free, dict):
+            yield f"{path}.parameters_json_schema: expected an object"
+        elif str(free.get("type", "object")).lower() != "object":
+            yield f"{path}.parameters_json_schema: schema should be of type OBJECT"
+        yield from check_references(free, path)
+
+
+def check_references(free: Json, path: str) -> Iterator[str]:
+    """`$ref` must lead somewhere inside the same schema."""
+    stack: list[Json] = [free]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, dict):
+            reference = node.get("$ref")
+            if isinstance(reference, str) and not _is_resolvable(free, reference):
+                yield f"{path}: reference to undefined schema {reference!r}"
+            stack.extend(node.values())
+        elif isinstance(node, list):
+            stack.extend(node)
+
+
+def _is_resolvable(free: Json, reference: str) -> bool:
+    node = free
+    if not reference.startswith("#"):
+        return False
+    for key in filter(None, reference[1:].split("/")):
+        if not isinstance(node, dict) or key.replace("~1", "/").replace("~0", "~") not in node:
+            return False
+        node = node[key.replace("~1", "/").replace("~0", "~")]
+    return True
+
+
+def check_tool_kinds(body: Object, model: str) -> Iterator[str]:
+    """Built-in tools beside functions: only newer models, in objects of their own, and with the flag."""
+    tools = objects(body.get("tools"))
+    for index, tool in enumerate(tools):
+        for key in tool.keys() - BUILT_IN_TOOLS - {"functionDeclarations"}:
+            yield f"Invalid JSON payload received. Unknown name \"{key}\" at 'tools[{index}]': Cannot find field."
+        held = [key for key in tool if tool[key] is not None]
+        if "functionDeclarations" in held and len(held) > 1:
+            yield f"tools[{index}].tool_type: one_of 'tool_type' has more than one initialized field: {held}"
+        if not held:
+            yield f"tools[{index}].tool_type: required one_of 'tool_type' must have one initialized field"
+        if tool.get("functionDeclarations") == []:
+            yield f"tools[{index}].function_declarations: must not be empty"
+    functions = any("functionDeclarations" in tool for tool in tools)
+    built_in = any(tool.keys() & (BUILT_IN_TOOLS - CLIENT_TOOLS) for tool in tools)
+    if not (functions and built_in):
+        return
+    made = model_version(model, "gemini")
+    if made is not None and made < (3, 0):
+        yield "Built-in tools and Function Calling cannot be combined in the same request."
+    elif not (body.get("toolConfig") or {}).get("includeServerSideToolInvocations"):
+        yield "Please enable tool_config.include_server_side_tool_invocations to use Built-in tools with functions."
+
+
+def check_tool_choice(body: Object, model: str) -> Iterator[str]:
+    given: Object = (body.get("toolConfig") or {}).get("functionCallingConfig") or {}
+    if not given:
+        return
+    mode = str(given.get("mode", "AUTO")).upper()
+    if mode not in ("AUTO", "ANY", "NONE", "VALIDATED", "MODE_UNSPECIFIED"):
+        yield f"tool_config.function_calling_config.mode: Invalid value {mode!r}"
+    allowed = given.get("allowedFunctionNames")
+    declared = [d.get("name") for tool in objects(body.get("tools")) for d in objects(tool.get("functionDeclarations"))]
+    if mode in ("ANY", "VALIDATED") and not declared:
+        yield "Function calling config is set without function_declarations."
+    if allowed is None:
+        return
+    if mode not in ("ANY", "VALIDATED"):
+        yield "allowed_function_names should be set only when the mode is ANY or VALIDATED."
+    if not allowed:
+        yield "allowed_function_names must not be empty."
+    for name in allowed:
+        if name not in declared:
+            yield f"allowed_function_names: {name!r} is not declared"
+
+
+TOOL_CHECKS: tuple[RequestCheck, ...] = (check_declarations, check_tool_kinds, check_tool_choice)
+
+
+KNOWN_FIELDS = frozenset(
     "contents systemInstruction tools toolConfig safetySettings cachedContent generationConfig serviceTier"
     " labels store continuationToken model modelArmorConfig".split()
 )
-CONFIG = frozenset(
+CONFIG_FIELDS = frozenset(
     "maxOutputTokens temperature topP topK candidateCount stopSequences seed presencePenalty"
     " frequencyPenalty responseLogprobs logprobs responseMimeType responseSchema responseJsonSchema"
     " _responseJsonSchema responseModalities mediaResolution speechConfig imageConfig thinkingConfig"
     " enableEnhancedCivicAnswers audioTranscriptionConfig routingConfig modelSelectionConfig audioTimestamp"
     " modelArmorConfig responseFormat".split()
 )
-DATA = (
+PART_DATA_FIELDS = (
     "text", "inlineData", "fileData", "functionCall", "functionResponse", "executableCode", "codeExecutionResult",
     "toolCall", "toolResponse",
 )  # fmt: skip
-BESIDE = frozenset({"thought", "thoughtSignature", "partMetadata", "mediaResolution", "videoMetadata"})
+OTHER_PART_FIELDS = frozenset({"thought", "thoughtSignature", "partMetadata", "mediaResolution", "videoMetadata"})
 
 
-def camel(value: Json) -> Json:
+def camel_case_fields(value: Json) -> Json:
     """A request with every field name in camelCase; what lies in free JSON keeps its keys."""
     if isinstance(value, list):
-        return [camel(element) for element in value]
+        return [camel_case_fields(element) for element in value]
     if not isinstance(value, dict):
         return value
     out: Object = {}
     for key, inner in value.items():
-        name = camel_key(key)
-        out[name] = inner if name in FREE else camel(inner)
+        name = to_camel_case(key)
+        out[name] = inner if name in FREE_JSON_FIELDS else camel_case_fields(inner)
     return out
 
 
-FREE = frozenset(
+FREE_JSON_FIELDS = frozenset(
     {"args", "response", "parametersJsonSchema", "responseJsonSchema", "properties", "labels", "partMetadata"}
 )
 
 
-def is_third(model: str) -> bool:
+def is_gemini_3(model: str) -> bool:
     """Gemini 3 and later: ids, signatures, media in results, built-in tools beside functions."""
-    made = version(model, "gemini")
+    made = model_version(model, "gemini")
     return made is not None and made >= (3, 0)
 
 
-def fields(body: Object, model: str) -> Iterator[str]:
-    for key in body.keys() - FIELDS:
+def check_fields(body: Object, model: str) -> Iterator[str]:
+    for key in body.keys() - KNOWN_FIELDS:
         yield f'Invalid JSON payload received. Unknown name "{key}": Cannot find field.'
     if not objects(body.get("contents")):
         yield "contents: contents is not specified"
-    for key in (body.get("generationConfig") or {}).keys() - CONFIG:
+    for key in (body.get("generationConfig") or {}).keys() - CONFIG_FIELDS:
         yield f"Invalid JSON payload received. Unknown name \"{key}\" at 'generation_config': Cannot find field."
 
 
-def config(body: Object, model: str) -> Iterator[str]:
+def check_config(body: Object, model: str) -> Iterator[str]:
     given: Object = body.get("generationConfig") or {}
     thinking: Object = given.get("thinkingConfig") or {}
     if "thinkingLevel" in thinking and "thinkingBudget" in thinking:
         yield "generation_config.thinking_config: set thinking_level or thinking_budget, not both"
-    made = version(model, "gemini")
+    made = model_version(model, "gemini")
     if made is not None and "thinkingLevel" in thinking and made < (3, 0):
         yield "Thinking level is not supported for this model."
     if len(given.get("stopSequences") or []) > 5:
@@ -78,11 +261,11 @@ def config(body: Object, model: str) -> Iterator[str]:
     if functions and given.get("responseMimeType") == "application/json" and made is not None and made < (3, 0):
         yield "Function calling with a response mime type: 'application/json' is unsupported"
     if "responseSchema" in given:
-        yield from gemini_tools.schema(given["responseSchema"], "generation_config.response_schema")
+        yield from check_schema(given["responseSchema"], "generation_config.response_schema")
 
 
-def parts(body: Object, model: str) -> Iterator[str]:
-    contents = [(f"contents[{index}]", content) for index, content in numbered(body.get("contents"))]
+def check_parts(body: Object, model: str) -> Iterator[str]:
+    contents = [(f"contents[{index}]", content) for index, content in numbered_objects(body.get("contents"))]
     if isinstance(body.get("systemInstruction"), dict):
         contents.append(("system_instruction", body["systemInstruction"]))
     for at, content in contents:
@@ -90,48 +273,48 @@ def parts(body: Object, model: str) -> Iterator[str]:
             yield f"{at}.role: Please use a valid role: user, model."
         if not objects(content.get("parts")):
             yield f"{at}.parts: contents.parts must not be empty."
-        for number, part in numbered(content.get("parts")):
-            yield from _part(part, f"{at}.parts[{number}]")
+        for number, part in numbered_objects(content.get("parts")):
+            yield from _check_part(part, f"{at}.parts[{number}]")
 
 
-def _part(part: Object, at: str) -> Iterator[str]:
-    held = [key for key in DATA if part.get(key) is not None]
+def _check_part(part: Object, path: str) -> Iterator[str]:
+    held = [key for key in PART_DATA_FIELDS if part.get(key) is not None]
     if len(held) != 1:
-        yield f"{at}.data: required oneof field 'data' must have one initialized field, has {held}"
-    for key in part.keys() - BESIDE - set(DATA):
-        yield f"Invalid JSON payload received. Unknown name \"{key}\" at '{at}': Cannot find field."
+        yield f"{path}.data: required oneof field 'data' must have one initialized field, has {held}"
+    for key in part.keys() - OTHER_PART_FIELDS - set(PART_DATA_FIELDS):
+        yield f"Invalid JSON payload received. Unknown name \"{key}\" at '{path}': Cannot find field."
     if part.get("thoughtSignature") is not None and not is_base64(part["thoughtSignature"]):
-        yield f"{at}.thought_signature: Base64 decoding failed"
-    yield from _call(part.get("functionCall"), part.get("functionResponse"), at)
+        yield f"{path}.thought_signature: Base64 decoding failed"
+    yield from _check_call(part.get("functionCall"), part.get("functionResponse"), path)
     media = part.get("inlineData")
     if isinstance(media, dict) and not (media.get("mimeType") and media.get("data") is not None):
-        yield f"{at}.inline_data: mime_type and data are required"
+        yield f"{path}.inline_data: mime_type and data are required"
 
 
-def _call(call: Json, response: Json, at: str) -> Iterator[str]:
+def _check_call(call: Json, response: Json, path: str) -> Iterator[str]:
     if isinstance(call, dict):
         if not call.get("name") and not call.get("partialArgs") and "willContinue" not in call and call:
-            yield f"{at}.function_call.name: Name cannot be empty."
+            yield f"{path}.function_call.name: Name cannot be empty."
         if not isinstance(call.get("args", {}), (dict, type(None))):
-            yield f"{at}.function_call.args: Proto field is not repeating, cannot start list."
+            yield f"{path}.function_call.args: Proto field is not repeating, cannot start list."
     if isinstance(response, dict):
         if not response.get("name"):
-            yield f"{at}.function_response.name: Name cannot be empty."
+            yield f"{path}.function_response.name: Name cannot be empty."
         if not isinstance(response.get("response"), dict):
-            yield f"{at}.function_response.response: must be an object"
+            yield f"{path}.function_response.response: must be an object"
 
 
 # --- turns ----------------------------------------------------------------------------------------------------------
 
 
-def _held(content: Object, key: str) -> list[Object]:
+def _part_values(content: Object, key: str) -> list[Object]:
     return [part[key] for part in objects(content.get("parts")) if isinstance(part.get(key), dict)]
 
 
-def _steps(body: Object) -> Iterator[tuple[int, str, Object]]:
+def _merged_contents(body: Object) -> Iterator[tuple[int, str, Object]]:
     """Contents with their role; neighbours of one role count as one, as the service takes them."""
     last: tuple[int, str, Object] | None = None
-    for index, content in numbered(body.get("contents")):
+    for index, content in numbered_objects(body.get("contents")):
         role = "model" if content.get("role") == "model" else "user"
         if last is not None and role == last[1]:
             last = (
@@ -147,34 +330,36 @@ def _steps(body: Object) -> Iterator[tuple[int, str, Object]]:
         yield last
 
 
-def turns(body: Object, model: str) -> Iterator[str]:
+def check_turns(body: Object, model: str) -> Iterator[str]:
     """Calls follow a user's turn, and all their responses stand together right after them."""
     calls: list[Object] = []
     first = True
-    for index, role, content in _steps(body):
-        responses = _held(content, "functionResponse")
+    for index, role, content in _merged_contents(body):
+        responses = _part_values(content, "functionResponse")
         if role == "user":
-            yield from _responses(index, calls, responses)
+            yield from _check_responses(index, calls, responses)
             calls = []
         else:
-            calls = [call for call in _held(content, "functionCall") if call.get("name")]
+            calls = [call for call in _part_values(content, "functionCall") if call.get("name")]
             if calls and first:
-                yield FIRST
+                yield CALL_FIRST_TEXT
         first = False
     if calls:
         yield f"the conversation ends in {len(calls)} function calls without responses"
 
 
-FIRST = "Please ensure that function call turn comes immediately after a user turn or after a function response turn."
-COUNT = (
+CALL_FIRST_TEXT = (
+    "Please ensure that function call turn comes immediately after a user turn or after a function response turn."
+)
+RESPONSE_COUNT_TEXT = (
     "Please ensure that the number of function response parts is equal to the number of function call parts of the"
     " function call turn."
 )
 
 
-def _responses(index: int, calls: list[Object], responses: list[Object]) -> Iterator[str]:
+def _check_responses(index: int, calls: list[Object], responses: list[Object]) -> Iterator[str]:
     if len(calls) != len(responses):
-        yield f"contents[{index}]: {COUNT} ({len(calls)} calls, {len(responses)} responses)"
+        yield f"contents[{index}]: {RESPONSE_COUNT_TEXT} ({len(calls)} calls, {len(responses)} responses)"
         return
     if sorted(call.get("name", "") for call in calls) != sorted(response.get("name", "") for response in responses):
         yield f"contents[{index}]: function responses have other names than the calls"
@@ -185,12 +370,12 @@ def _responses(index: int, calls: list[Object], responses: list[Object]) -> Iter
         yield f"contents[{index}]: function call ids are not unique"
 
 
-def signatures(body: Object, model: str) -> Iterator[str]:
+def check_signatures(body: Object, model: str) -> Iterator[str]:
     """In the current turn, the first call of each step is signed; earlier turns are not looked at."""
-    if not is_third(model):
+    if not is_gemini_3(model):
         return
-    steps = list(_steps(body))
-    begins = [at for at, (_, role, content) in enumerate(steps) if role == "user" and _begins(content)]
+    steps = list(_merged_contents(body))
+    begins = [at for at, (_, role, content) in enumerate(steps) if role == "user" and _begins_turn(content)]
     for index, role, content in steps[max(begins, default=0) :]:
         first = next(
             (part for part in objects(content.get("parts")) if isinstance(part.get("functionCall"), dict)), None
@@ -200,16 +385,26 @@ def signatures(body: Object, model: str) -> Iterator[str]:
             yield f"Function call `{name}` in the `{index + 1}.` content block is missing a `thought_signature`"
 
 
-def _begins(content: Object) -> bool:
+def _begins_turn(content: Object) -> bool:
     """A user's turn with text of its own begins a new turn; media beside responses belong to them."""
-    return not _held(content, "functionResponse") or any(part.get("text") for part in objects(content.get("parts")))
+    return not _part_values(content, "functionResponse") or any(
+        part.get("text") for part in objects(content.get("parts"))
+    )
 
 
-def response_media(body: Object, model: str) -> Iterator[str]:
-    for index, content in numbered(body.get("contents")):
-        for response in _held(content, "functionResponse"):
-            if response.get("parts") and version(model, "gemini") is not None and not is_third(model):
+def check_response_media(body: Object, model: str) -> Iterator[str]:
+    for index, content in numbered_objects(body.get("contents")):
+        for response in _part_values(content, "functionResponse"):
+            if response.get("parts") and model_version(model, "gemini") is not None and not is_gemini_3(model):
                 yield f"contents[{index}]: function_response.parts is not supported for this model"
 
 
-CHECKS: tuple[Check, ...] = (fields, config, parts, turns, signatures, response_media, *gemini_tools.CHECKS)
+CHECKS: tuple[RequestCheck, ...] = (
+    check_fields,
+    check_config,
+    check_parts,
+    check_turns,
+    check_signatures,
+    check_response_media,
+    *TOOL_CHECKS,
+)

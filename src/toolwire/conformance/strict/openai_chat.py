@@ -6,28 +6,28 @@ import re
 from collections.abc import Iterator
 
 from toolwire.conformance.strict.check import (
-    Check,
     Json,
     Object,
-    numbered,
-    object_schema,
+    RequestCheck,
+    check_object_schema,
+    check_strict_schema,
+    check_unknown_keys,
+    model_version,
+    numbered_objects,
     objects,
-    strict_schema,
-    unknown_keys,
-    version,
 )
 
-NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 ID_LIMIT = 40
 TOOLS_LIMIT = 128
-KNOWN = frozenset(
+KNOWN_FIELDS = frozenset(
     "messages model tools tool_choice parallel_tool_calls functions function_call response_format stream stream_options"
     " max_completion_tokens max_tokens reasoning_effort verbosity temperature top_p n stop seed frequency_penalty"
     " presence_penalty logit_bias logprobs top_logprobs modalities audio prediction web_search_options moderation"
     " prompt_cache_key prompt_cache_options prompt_cache_retention safety_identifier user service_tier store"
     " metadata".split()
 )
-PARTS = {
+PARTS_BY_ROLE = {
     "user": frozenset({"text", "image_url", "input_audio", "file"}),
     "assistant": frozenset({"text", "refusal"}),
     "tool": frozenset({"text"}),
@@ -37,13 +37,13 @@ PARTS = {
 }
 
 
-def is_reasoning(model: str) -> bool:
-    made = version(model, "gpt")
+def is_reasoning_model(model: str) -> bool:
+    made = model_version(model, "gpt")
     return re.match(r"o\d", model) is not None or (made is not None and made >= (5, 0) and "chat" not in model)
 
 
-def fields(body: Object, model: str) -> Iterator[str]:
-    yield from unknown_keys(body, KNOWN)
+def check_fields(body: Object, model: str) -> Iterator[str]:
+    yield from check_unknown_keys(body, KNOWN_FIELDS)
     if not isinstance(body.get("model"), str) or not body["model"]:
         yield "you must provide a model parameter"
     if not objects(body.get("messages")):
@@ -63,24 +63,24 @@ def fields(body: Object, model: str) -> Iterator[str]:
         yield "top_logprobs needs logprobs"
 
 
-def limits(body: Object, model: str) -> Iterator[str]:
+def check_limits(body: Object, model: str) -> Iterator[str]:
     if body.get("max_tokens") is not None and body.get("max_completion_tokens") is not None:
         yield "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported."
-    if not is_reasoning(model):
+    if not is_reasoning_model(model):
         return
     if body.get("max_tokens") is not None:
         yield "'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
-    made = version(model, "gpt")
+    made = model_version(model, "gpt")
     newer = made is not None and made >= (5, 4)
     if newer and body.get("tools") and body.get("reasoning_effort") not in (None, "none"):
         yield "Function tools with reasoning_effort are not supported in /v1/chat/completions. Use /v1/responses."
 
 
-def messages(body: Object, model: str) -> Iterator[str]:
-    for index, message in numbered(body.get("messages")):
+def check_messages(body: Object, model: str) -> Iterator[str]:
+    for index, message in numbered_objects(body.get("messages")):
         at = f"messages[{index}]"
         role, content = message.get("role"), message.get("content")
-        if role not in PARTS:
+        if role not in PARTS_BY_ROLE:
             yield f"{at}.role: Invalid value: {role!r}"
             continue
         calls = message.get("tool_calls") or message.get("function_call")
@@ -90,48 +90,49 @@ def messages(body: Object, model: str) -> Iterator[str]:
         if message.get("tool_calls") == []:
             yield f"{at}.tool_calls: [] is too short"
         if isinstance(content, list):
-            yield from _parts(content, role, at)
+            yield from _check_parts(content, role, at)
         elif not isinstance(content, (str, type(None))):
             yield f"{at}.content: Invalid type: expected one of an array of objects or string"
-        for number, call in numbered(message.get("tool_calls")):
-            yield from _call(call, f"{at}.tool_calls[{number}]")
+        for number, call in numbered_objects(message.get("tool_calls")):
+            yield from _check_call(call, f"{at}.tool_calls[{number}]")
 
 
-def _parts(content: list[Json], role: str, at: str) -> Iterator[str]:
+def _check_parts(content: list[Json], role: str, path: str) -> Iterator[str]:
     if not content:
-        yield f"{at}.content: [] is too short"
-    for number, part in numbered(content):
+        yield f"{path}.content: [] is too short"
+    for number, part in numbered_objects(content):
         kind = part.get("type")
-        if kind not in PARTS[role]:
-            yield f"{at}.content[{number}].type: Invalid value: {kind!r}. Supported values: {sorted(PARTS[role])}"
+        if kind not in PARTS_BY_ROLE[role]:
+            supported = sorted(PARTS_BY_ROLE[role])
+            yield f"{path}.content[{number}].type: Invalid value: {kind!r}. Supported values: {supported}"
         if kind == "text" and not isinstance(part.get("text"), str):
-            yield f"{at}.content[{number}].text: expected a string"
+            yield f"{path}.content[{number}].text: expected a string"
         if kind == "image_url" and not isinstance((part.get("image_url") or {}).get("url"), str):
-            yield f"{at}.content[{number}].image_url.url: expected a string"
+            yield f"{path}.content[{number}].image_url.url: expected a string"
 
 
-def _call(call: Object, at: str) -> Iterator[str]:
+def _check_call(call: Object, path: str) -> Iterator[str]:
     id = call.get("id")
     if not isinstance(id, str):
-        yield f"{at}.id: Missing required parameter"
+        yield f"{path}.id: Missing required parameter"
     elif not 0 < len(id) <= ID_LIMIT:
-        yield f"{at}.id: string too long or empty. Expected a string with maximum length {ID_LIMIT}, got {len(id)}"
+        yield f"{path}.id: string too long or empty. Expected a string with maximum length {ID_LIMIT}, got {len(id)}"
     kind = call.get("type")
     if kind not in ("function", "custom"):
-        yield f"{at}.type: Invalid value: {kind!r}"
+        yield f"{path}.type: Invalid value: {kind!r}"
         return
     inner = call.get(kind) or {}
-    if not isinstance(inner.get("name"), str) or not NAME.fullmatch(inner["name"]):
-        yield f"{at}.{kind}.name: expected a string that matches '^[a-zA-Z0-9_-]{{1,64}}$', got {inner.get('name')!r}"
+    if not isinstance(inner.get("name"), str) or not TOOL_NAME.fullmatch(inner["name"]):
+        yield f"{path}.{kind}.name: expected a string that matches '^[a-zA-Z0-9_-]{{1,64}}$', got {inner.get('name')!r}"
     if not isinstance(inner.get("arguments" if kind == "function" else "input"), str):
-        yield f"{at}.{kind}.arguments: expected a string"
+        yield f"{path}.{kind}.arguments: expected a string"
 
 
-def pairs(body: Object, model: str) -> Iterator[str]:
+def check_pairs(body: Object, model: str) -> Iterator[str]:
     """After an assistant's calls come their results, all of them and nothing between."""
     due: dict[str, int] = {}
     known: set[str] = set()
-    for index, message in numbered(body.get("messages")):
+    for index, message in numbered_objects(body.get("messages")):
         if message.get("role") == "tool":
             id = message.get("tool_call_id", "")
             if id not in known:
@@ -147,11 +148,11 @@ def pairs(body: Object, model: str) -> Iterator[str]:
         yield f"the last 'tool_calls' were not answered: {list(due)}"
 
 
-def tools(body: Object, model: str) -> Iterator[str]:
+def check_tools(body: Object, model: str) -> Iterator[str]:
     given = body.get("tools")
     if isinstance(given, list) and len(given) > TOOLS_LIMIT:
         yield f"Invalid 'tools': array too long. Expected an array with maximum length {TOOLS_LIMIT}, got {len(given)}"
-    for index, tool in numbered(given):
+    for index, tool in numbered_objects(given):
         at, kind = f"tools[{index}]", tool.get("type")
         if kind not in ("function", "custom"):
             yield f"{at}.type: Invalid value: {kind!r}. Supported values are: 'function' and 'custom'."
@@ -160,21 +161,21 @@ def tools(body: Object, model: str) -> Iterator[str]:
         if not isinstance(inner, dict):
             yield f"{at}.{kind}: Missing required parameter"
             continue
-        if not isinstance(inner.get("name"), str) or not NAME.fullmatch(inner["name"]):
+        if not isinstance(inner.get("name"), str) or not TOOL_NAME.fullmatch(inner["name"]):
             yield f"{at}.{kind}.name: string does not match '^[a-zA-Z0-9_-]{{1,64}}$', got {inner.get('name')!r}"
-        allowed = frozenset({"name", "description", "parameters", "strict"} if kind == "function" else CUSTOM)
-        yield from unknown_keys(inner, allowed, f"{at}.{kind}.")
-        yield from unknown_keys(tool, frozenset({"type", kind}), f"{at}.")
+        allowed = frozenset({"name", "description", "parameters", "strict"} if kind == "function" else CUSTOM_FIELDS)
+        yield from check_unknown_keys(inner, allowed, f"{at}.{kind}.")
+        yield from check_unknown_keys(tool, frozenset({"type", kind}), f"{at}.")
         if inner.get("parameters") is not None:
-            yield from object_schema(inner["parameters"], f"{at}.function.parameters")
+            yield from check_object_schema(inner["parameters"], f"{at}.function.parameters")
             if inner.get("strict"):
-                yield from strict_schema(inner["parameters"], f"{at}.function.parameters")
+                yield from check_strict_schema(inner["parameters"], f"{at}.function.parameters")
 
 
-CUSTOM = ("name", "description", "format")
+CUSTOM_FIELDS = ("name", "description", "format")
 
 
-def choice(body: Object, model: str) -> Iterator[str]:
+def check_tool_choice(body: Object, model: str) -> Iterator[str]:
     chosen = body.get("tool_choice")
     if chosen is None or chosen in ("none", "auto", "required"):
         return
@@ -194,7 +195,7 @@ def choice(body: Object, model: str) -> Iterator[str]:
             yield f"tool_choice: Tool choice {name!r} not found in 'tools' parameter."
 
 
-def formats(body: Object, model: str) -> Iterator[str]:
+def check_formats(body: Object, model: str) -> Iterator[str]:
     given = body.get("response_format")
     if given is None:
         return
@@ -203,12 +204,20 @@ def formats(body: Object, model: str) -> Iterator[str]:
         yield "'messages' must contain the word 'json' in some form, to use 'response_format' of type 'json_object'."
     if kind == "json_schema":
         inner = given.get("json_schema") or {}
-        if not NAME.fullmatch(str(inner.get("name") or "")):
+        if not TOOL_NAME.fullmatch(str(inner.get("name") or "")):
             yield "response_format.json_schema.name: Missing required parameter"
         if inner.get("strict"):
-            yield from strict_schema(inner.get("schema"), "response_format.json_schema.schema")
+            yield from check_strict_schema(inner.get("schema"), "response_format.json_schema.schema")
     elif kind not in ("text", "json_object"):
         yield f"response_format.type: Invalid value: {kind!r}"
 
 
-CHECKS: tuple[Check, ...] = (fields, limits, messages, pairs, tools, choice, formats)
+CHECKS: tuple[RequestCheck, ...] = (
+    check_fields,
+    check_limits,
+    check_messages,
+    check_pairs,
+    check_tools,
+    check_tool_choice,
+    check_formats,
+)

@@ -1,67 +1,235 @@
-"""What OpenAI Responses refuses with 400: the body's fields, tools and their choice. Items have their own file."""
+"""What OpenAI Responses refuses in `input`: items, their ids, and how calls, results and reasoning go together."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from toolwire.conformance.strict import openai_items
 from toolwire.conformance.strict.check import (
-    Check,
     Json,
     Object,
-    numbered,
-    object_schema,
+    RequestCheck,
+    check_object_schema,
+    check_strict_schema,
+    check_unknown_keys,
+    numbered_objects,
     objects,
-    strict_schema,
-    unknown_keys,
 )
 
-NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
-KNOWN = frozenset(
+CALL_ID_LIMIT = 64
+ID_PREFIXES = {
+    "function_call": "fc",
+    "custom_tool_call": "ctc",
+    "reasoning": "rs",
+    "web_search_call": "ws",
+    "file_search_call": "fs",
+    "image_generation_call": "ig",
+    "mcp_call": "mcp",
+    "mcp_list_tools": "mcpl",
+    "mcp_approval_request": "mcpr",
+    "code_interpreter_call": "ci",
+    "computer_call": "cu",
+}
+CALL_BY_OUTPUT = {
+    "function_call_output": "function_call",
+    "custom_tool_call_output": "custom_tool_call",
+    "shell_call_output": "shell_call",
+    "apply_patch_call_output": "apply_patch_call",
+    "computer_call_output": "computer_call",
+    "local_shell_call_output": "local_shell_call",
+}
+CALL_ITEMS = frozenset(CALL_BY_OUTPUT.values())
+OTHER_ITEMS = frozenset(
+    "message reasoning item_reference additional_tools configuration_update compaction compaction_trigger"
+    " tool_search_call tool_search_output mcp_list_tools mcp_call mcp_approval_request"
+    " mcp_approval_response web_search_call file_search_call code_interpreter_call image_generation_call"
+    " program program_output agent_message multi_agent_call multi_agent_call_output".split()
+)
+ITEM_TYPES = OTHER_ITEMS | CALL_ITEMS | frozenset(CALL_BY_OUTPUT)
+CALL_NAME = re.compile(r"[a-zA-Z0-9_.:-]{1,128}")
+INPUT_PARTS = frozenset({"input_text", "input_image", "input_file"})
+OUTPUT_PARTS = frozenset({"output_text", "refusal"})
+ITEM_KEYS = {
+    "function_call": frozenset(
+        "type id call_id name arguments status namespace caller async created_by phase parsed_arguments async_".split()
+    ),
+    "function_call_output": frozenset("type id call_id output name namespace caller status created_by".split()),
+    "custom_tool_call": frozenset(
+        "type id call_id name input status namespace caller async created_by async_ phase".split()
+    ),
+    "custom_tool_call_output": frozenset("type id call_id output caller status created_by name namespace".split()),
+    "reasoning": frozenset("type id summary content encrypted_content status phase created_by".split()),
+}
+CODEX_METADATA = "internal_chat_message_metadata_passthrough"
+"""What Codex puts on items where it believes that it asks the service itself."""
+
+
+def item_type(item: Object) -> str:
+    kind = item.get("type")
+    return str(kind) if kind else "message" if "role" in item else "item_reference" if "id" in item else ""
+
+
+def check_items(body: Object, model: str) -> Iterator[str]:
+    for index, item in numbered_objects(body.get("input")):
+        at, kind = f"input[{index}]", item_type(item)
+        if kind not in ITEM_TYPES:
+            yield f"{at}.type: Invalid value: {kind!r}"
+            continue
+        if kind in ITEM_KEYS:
+            for key in item.keys() - ITEM_KEYS[kind] - {CODEX_METADATA}:
+                yield f"Unknown parameter: '{at}.{key}'."
+        if kind == "message":
+            yield from _check_message(item, at)
+        if kind in CALL_ITEMS or kind in CALL_BY_OUTPUT:
+            yield from _check_call_id(item, at, kind)
+        yield from _check_item_id(item, at, kind)
+        if kind in ("function_call", "custom_tool_call"):
+            yield from _check_call(item, at, kind)
+        if kind in ("function_call_output", "custom_tool_call_output"):
+            yield from _check_output(item.get("output"), f"{at}.output")
+
+
+def _check_message(item: Object, path: str) -> Iterator[str]:
+    role, content = item.get("role"), item.get("content")
+    if role not in ("user", "assistant", "system", "developer"):
+        yield f"{path}.role: Invalid value: {role!r}"
+    if not isinstance(content, (str, list)):
+        yield f"Missing required parameter: '{path}.content'."
+    allowed = OUTPUT_PARTS if role == "assistant" else INPUT_PARTS
+    for number, part in numbered_objects(content):
+        if part.get("type") not in allowed:
+            yield f"{path}.content[{number}]: Invalid value: {part.get('type')!r}. Supported are: {sorted(allowed)}"
+        elif part["type"] == "input_image" and not isinstance(part.get("image_url", ""), (str, type(None))):
+            yield f"{path}.content[{number}].image_url: expected a string"
+
+
+def _check_call_id(item: Object, path: str, kind: str) -> Iterator[str]:
+    id = item.get("id") if kind == "local_shell_call_output" else item.get("call_id")
+    if not isinstance(id, str) or not id:
+        yield f"Missing required parameter: '{path}.call_id'."
+    elif len(id) > CALL_ID_LIMIT:
+        yield f"Invalid '{path}.call_id': string too long. Expected maximum length 64, but got {len(id)} instead."
+
+
+def _check_item_id(item: Object, path: str, kind: str) -> Iterator[str]:
+    prefix = ID_PREFIXES.get(kind)
+    if kind == "message" and item.get("role") == "assistant":
+        prefix = "msg"
+    id = item.get("id")
+    if prefix and isinstance(id, str) and not id.startswith(prefix):
+        yield f"Invalid '{path}.id': {id!r}. Expected an ID that begins with '{prefix}'."
+    if isinstance(id, str) and len(id) > CALL_ID_LIMIT and kind != "reasoning" and prefix:
+        yield f"Invalid '{path}.id': string too long."
+
+
+def _check_call(item: Object, path: str, kind: str) -> Iterator[str]:
+    if not isinstance(item.get("name"), str) or not CALL_NAME.fullmatch(item["name"]):
+        yield f"Invalid '{path}.name': string does not match pattern, got {item.get('name')!r}"
+    key = "arguments" if kind == "function_call" else "input"
+    if not isinstance(item.get(key), str):
+        yield f"Invalid type for '{path}.{key}': expected a string"
+
+
+def _check_output(output: Json, path: str) -> Iterator[str]:
+    if isinstance(output, str):
+        return
+    if not isinstance(output, list):
+        yield f"Invalid type for '{path}': expected one of an array of objects or string"
+    for number, part in numbered_objects(output):
+        if part.get("type") not in INPUT_PARTS:
+            yield f"{path}[{number}].type: Invalid value: {part.get('type')!r}. Supported are: {sorted(INPUT_PARTS)}"
+
+
+def check_pairs(body: Object, model: str) -> Iterator[str]:
+    """Each call has one output after it, each output its call before it; what the provider keeps is not looked at."""
+    kept = bool(body.get("previous_response_id") or body.get("conversation"))
+    open_calls: dict[str, str] = {}
+    known: dict[str, str] = {}
+    for index, item in numbered_objects(body.get("input")):
+        kind = item_type(item)
+        kept = kept or kind == "item_reference"
+        id = item.get("id", "") if kind == "local_shell_call_output" else item.get("call_id", "")
+        if kind in CALL_ITEMS:
+            if id in known:
+                yield f"Duplicate item found with call_id {id!r} at input[{index}]"
+            known[id] = kind
+            open_calls |= {} if item.get("async") else {id: kind}
+        elif kind == "tool_search_call" and id:
+            known[id] = kind
+        elif kind in CALL_BY_OUTPUT and known.get(id) != "tool_search_call" and (id in known or not kept):
+            if known.get(id) != CALL_BY_OUTPUT[kind]:
+                yield f"No tool call found for {CALL_BY_OUTPUT[kind].replace('_', ' ')} output with call_id {id}."
+            elif open_calls.pop(id, None) is None:
+                yield f"input[{index}]: a second output for call_id {id}"
+    for id, kind in open_calls.items():
+        yield f"No tool output found for {kind.replace('_', ' ')} {id}."
+
+
+def check_reasoning(body: Object, model: str) -> Iterator[str]:
+    given = [item for _, item in numbered_objects(body.get("input"))]
+    for index, item in enumerate(given):
+        if item_type(item) != "reasoning":
+            continue
+        if not isinstance(item.get("summary"), list):
+            yield f"Missing required parameter: 'input[{index}].summary'."
+        after = next((other for other in given[index + 1 :] if item_type(other) != "reasoning"), None)
+        follows = after is not None and (
+            item_type(after) not in CALL_BY_OUTPUT and after.get("role", "assistant") == "assistant"
+        )
+        if item.get("id") and not follows:
+            yield f"Item '{item['id']}' of type 'reasoning' was provided without its required following item."
+        if body.get("store") is False and not item.get("encrypted_content"):
+            yield f"Item with id '{item.get('id')}' not found. Items are not persisted when `store` is set to false."
+
+
+ITEM_CHECKS: tuple[RequestCheck, ...] = (check_items, check_pairs, check_reasoning)
+
+
+TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+KNOWN_FIELDS = frozenset(
     "model input instructions tools tool_choice parallel_tool_calls max_tool_calls include"
     " previous_response_id conversation store background stream stream_options reasoning text"
     " max_output_tokens temperature top_p top_logprobs truncation context_management prompt metadata"
     " moderation prompt_cache_key prompt_cache_retention prompt_cache_options service_tier"
     " safety_identifier user image access_programs client_metadata multi_agent".split()
 )
-INCLUDE = frozenset(
+INCLUDE_VALUES = frozenset(
     "file_search_call.results web_search_call.results web_search_call.action.sources"
     " message.input_image.image_url computer_call_output.output.image_url code_interpreter_call.outputs"
     " reasoning.encrypted_content message.output_text.logprobs".split()
 )
-INSIDE = {
+NESTED_FIELDS = {
     "stream_options": frozenset({"include_obfuscation", "reasoning_summary_delivery"}),
     "reasoning": frozenset({"effort", "summary", "context", "mode", "generate_summary"}),
     "text": frozenset({"format", "verbosity"}),
 }
-COMMON = frozenset({"type", "allowed_callers", "defer_loading", "async"})
-TOOLS = {
-    "function": COMMON | {"name", "parameters", "strict", "description", "output_schema"},
-    "custom": COMMON | {"name", "description", "format"},
+COMMON_TOOL_FIELDS = frozenset({"type", "allowed_callers", "defer_loading", "async"})
+TOOL_FIELDS = {
+    "function": COMMON_TOOL_FIELDS | {"name", "parameters", "strict", "description", "output_schema"},
+    "custom": COMMON_TOOL_FIELDS | {"name", "description", "format"},
     "namespace": frozenset({"type", "name", "description", "tools"}),
     "tool_search": frozenset({"type", "execution", "description", "parameters"}),
-    "mcp": COMMON
+    "mcp": COMMON_TOOL_FIELDS
     | frozenset(
         "server_label server_url connector_id tunnel_id authorization headers allowed_tools"
         " require_approval server_description".split()
     ),
-    "shell": COMMON | {"environment"},
-    "local_shell": COMMON,
-    "apply_patch": COMMON,
-    "computer": COMMON,
-    "computer_use_preview": COMMON | {"display_width", "display_height", "environment"},
-    "file_search": COMMON | {"vector_store_ids", "max_num_results", "filters", "ranking_options"},
-    "code_interpreter": COMMON | {"container"},
-    "programmatic_tool_calling": COMMON,
+    "shell": COMMON_TOOL_FIELDS | {"environment"},
+    "local_shell": COMMON_TOOL_FIELDS,
+    "apply_patch": COMMON_TOOL_FIELDS,
+    "computer": COMMON_TOOL_FIELDS,
+    "computer_use_preview": COMMON_TOOL_FIELDS | {"display_width", "display_height", "environment"},
+    "file_search": COMMON_TOOL_FIELDS | {"vector_store_ids", "max_num_results", "filters", "ranking_options"},
+    "code_interpreter": COMMON_TOOL_FIELDS | {"container"},
+    "programmatic_tool_calling": COMMON_TOOL_FIELDS,
 }
-SEARCH = COMMON | frozenset(
+WEB_SEARCH_FIELDS = COMMON_TOOL_FIELDS | frozenset(
     {"filters", "search_context_size", "user_location", "external_web_access", "search_content_types"}
 )
 
 
-def fields(body: Object, model: str) -> Iterator[str]:
-    yield from unknown_keys(body, KNOWN)
+def check_fields(body: Object, model: str) -> Iterator[str]:
+    yield from check_unknown_keys(body, KNOWN_FIELDS)
     if not body.get("model") and not body.get("prompt"):
         yield "model: Missing required parameter"
     given = body.get("input")
@@ -73,51 +241,51 @@ def fields(body: Object, model: str) -> Iterator[str]:
     if isinstance(limit, int) and limit < 16:
         yield f"Invalid 'max_output_tokens': integer below minimum value. Expected >= 16, but got {limit} instead."
     for value in body.get("include") or []:
-        if value not in INCLUDE:
+        if value not in INCLUDE_VALUES:
             yield f"include: Invalid value: {value!r}"
-    for field, known in INSIDE.items():
-        yield from unknown_keys(body.get(field) or {}, known, f"{field}.")
+    for field, known in NESTED_FIELDS.items():
+        yield from check_unknown_keys(body.get(field) or {}, known, f"{field}.")
     if body.get("previous_response_id") and body.get("conversation"):
         yield "previous_response_id and conversation are exclusive"
 
 
-def tools(body: Object, model: str) -> Iterator[str]:
-    given = [(f"tools[{index}]", tool) for index, tool in numbered(body.get("tools"))]
-    for index, item in numbered(body.get("input")):
+def check_tools(body: Object, model: str) -> Iterator[str]:
+    given = [(f"tools[{index}]", tool) for index, tool in numbered_objects(body.get("tools"))]
+    for index, item in numbered_objects(body.get("input")):
         if item.get("type") in ("additional_tools", "tool_search_output"):
-            given += [(f"input[{index}].tools[{number}]", tool) for number, tool in numbered(item.get("tools"))]
+            given += [(f"input[{index}].tools[{number}]", tool) for number, tool in numbered_objects(item.get("tools"))]
     for at, tool in given:
-        yield from _tool(tool, at)
+        yield from _check_tool(tool, at)
         if tool.get("type") == "namespace":
             if not isinstance(tool.get("description"), str):  # may be empty: so is the one of `functions` in Codex
                 yield f"{at}.description: Missing required parameter"
-            for number, child in numbered(tool.get("tools")):
-                yield from _tool(child, f"{at}.tools[{number}]")
-    yield from _unique(objects(body.get("tools")))
+            for number, child in numbered_objects(tool.get("tools")):
+                yield from _check_tool(child, f"{at}.tools[{number}]")
+    yield from _check_unique_names(objects(body.get("tools")))
 
 
-def _tool(tool: Object, at: str) -> Iterator[str]:
+def _check_tool(tool: Object, path: str) -> Iterator[str]:
     kind = str(tool.get("type"))
     if kind.startswith("web_search"):
-        yield from unknown_keys(tool, SEARCH, f"{at}.")
+        yield from check_unknown_keys(tool, WEB_SEARCH_FIELDS, f"{path}.")
         return
     if kind == "image_generation":
         return
-    if kind not in TOOLS:
-        yield f"{at}.type: Invalid value: {kind!r}"
+    if kind not in TOOL_FIELDS:
+        yield f"{path}.type: Invalid value: {kind!r}"
         return
-    yield from unknown_keys(tool, TOOLS[kind], f"{at}.")
+    yield from check_unknown_keys(tool, TOOL_FIELDS[kind], f"{path}.")
     if kind in ("function", "custom", "namespace"):
         name = tool.get("name")
-        if not isinstance(name, str) or not NAME.fullmatch(name):
-            yield f"{at}.name: string does not match pattern '^[a-zA-Z0-9_-]+$' (1 to 128), got {name!r}"
+        if not isinstance(name, str) or not TOOL_NAME.fullmatch(name):
+            yield f"{path}.name: string does not match pattern '^[a-zA-Z0-9_-]+$' (1 to 128), got {name!r}"
     if kind == "function" and tool.get("parameters") is not None:
-        yield from object_schema(tool["parameters"], f"{at}.parameters")
+        yield from check_object_schema(tool["parameters"], f"{path}.parameters")
         if tool.get("strict"):
-            yield from strict_schema(tool["parameters"], f"{at}.parameters")
+            yield from check_strict_schema(tool["parameters"], f"{path}.parameters")
 
 
-def _unique(given: list[Object]) -> Iterator[str]:
+def _check_unique_names(given: list[Object]) -> Iterator[str]:
     seen: set[tuple[Json, Json]] = set()
     for tool in given:
         key = (tool.get("type"), tool.get("name"))
@@ -126,7 +294,7 @@ def _unique(given: list[Object]) -> Iterator[str]:
         seen.add(key)
 
 
-def choice(body: Object, model: str) -> Iterator[str]:
+def check_tool_choice(body: Object, model: str) -> Iterator[str]:
     chosen = body.get("tool_choice")
     given = objects(body.get("tools"))
     if chosen in (None, "none", "auto"):
@@ -151,7 +319,7 @@ def choice(body: Object, model: str) -> Iterator[str]:
             yield "Unknown parameter: 'tool_choice.function'."
 
 
-def formats(body: Object, model: str) -> Iterator[str]:
+def check_formats(body: Object, model: str) -> Iterator[str]:
     given = (body.get("text") or {}).get("format")
     if given is None:
         return
@@ -159,7 +327,7 @@ def formats(body: Object, model: str) -> Iterator[str]:
         if not given.get("name") or not isinstance(given.get("schema"), dict):
             yield "text.format: name and schema are required"
         elif given.get("strict"):
-            yield from strict_schema(given["schema"], "text.format.schema")
+            yield from check_strict_schema(given["schema"], "text.format.schema")
     elif given.get("type") == "json_object":
         if "json" not in (str(body.get("input")) + str(body.get("instructions"))).lower():
             yield "input must contain the word 'json' in some form to use 'text.format' of type 'json_object'."
@@ -167,4 +335,10 @@ def formats(body: Object, model: str) -> Iterator[str]:
         yield f"text.format.type: Invalid value: {given.get('type')!r}"
 
 
-CHECKS: tuple[Check, ...] = (fields, tools, choice, formats, *openai_items.CHECKS)
+CHECKS: tuple[RequestCheck, ...] = (
+    check_fields,
+    check_tools,
+    check_tool_choice,
+    check_formats,
+    *ITEM_CHECKS,
+)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from toolwire.conformance.targets import litellm, own, portkey, rosetta
-from toolwire.conformance.targets.target import NotInstalled, Route, Sources, Target
+from toolwire.conformance.targets import gateways
+from toolwire.conformance.targets.target import NotInstalled, ProgramFolders, Route, Target
 
-__all__ = ["TARGETS", "NotInstalled", "Route", "Sources", "Target"]
+__all__ = ["TARGETS", "NotInstalled", "ProgramFolders", "Route", "Target"]
 
-TARGETS: dict[str, Target] = {module.TARGET.name: module.TARGET for module in (own, litellm, rosetta, portkey)}
+TARGETS: dict[str, Target] = {
+    target.name: target for target in (gateways.TOOLWIRE, gateways.LITELLM, gateways.ROSETTA, gateways.PORTKEY)
+}

@@ -6,22 +6,20 @@ It calls the tools that the user's text resembles, with arguments made of that t
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolwire import estimate
-from toolwire.events import ArgumentsDelta, Event, ResponseFailed, ResponseStart, TextDelta
-from toolwire.failures import kind_of_status
-from toolwire.fold import unfold
-from toolwire.gateway.loopback import said
-from toolwire.gateway.loopback.invented import arguments, value
-from toolwire.gateway.loopback.offered import heard
-from toolwire.gateway.loopback.picked import Picked, picked
-from toolwire.ids import EMPTY_ENVELOPE, digest, made
-from toolwire.ir import (
-    NOTHING,
+from toolwire.core import token_estimate
+from toolwire.core.codec import Codec, WriteContext
+from toolwire.core.errors import failure_kind_for_status
+from toolwire.core.events import ArgumentsDelta, Event, ResponseFailed, ResponseStart, TextDelta
+from toolwire.core.fold import unfold
+from toolwire.core.ids import EMPTY_ENVELOPE, derive_id, hex_digest
+from toolwire.core.ir import (
+    EMPTY_MAPPING,
     Call,
     Choice,
     Failure,
@@ -34,136 +32,144 @@ from toolwire.ir import (
     Settings,
     Text,
     Usage,
-    forget,
+    strip_origins,
 )
-from toolwire.loss import Ledger
-from toolwire.room import Context, Room
-from toolwire.wire import Malformed, as_object, decode, encode, encode_text
+from toolwire.core.json_values import Malformed, decode, encode, encode_text, expect_object
+from toolwire.core.losses import Ledger
+from toolwire.gateway.loopback import replies
+from toolwire.gateway.loopback.text_values import find_values
+from toolwire.gateway.loopback.tool_calls import PlannedCall, make_arguments, make_value, plan_calls
+from toolwire.gateway.upstream.connection import ChunkSink
+from toolwire.gateway.upstream.errors import TransportError
 
-NAME = "loopback"
+MODEL_NAME = "loopback"
 
-MOST_CHOICES = 8
+MAX_CHOICES = 8
 
 
-class Answered(Struct, frozen=True):
+class LoopbackAnswer(Struct, frozen=True):
     """What goes out: a body in one piece, or a stream in a piece for every event."""
 
     status: int
     content_type: str
     pieces: tuple[bytes, ...]
-    headers: Mapping[str, str] = NOTHING
+    headers: Mapping[str, str] = EMPTY_MAPPING
 
 
-def answer(room: Room, body: bytes, model: str, stream: bool, now: int, salt: str = "") -> Answered:
+def answer_request(codec: Codec, body: bytes, model: str, stream: bool, now: int, salt: str = "") -> LoopbackAnswer:
     """The answer to a request of this room, under the name that the client asked for. The same request gets the same
     ids, unless a salt says that each answer is one of its own."""
     try:
-        request = room.read_request(as_object(decode(body), None))
+        request = codec.read_request(expect_object(decode(body), None))
     except Malformed as error:
-        return _refused(room, Failure("invalid", str(error), 400))
+        return _refuse(codec, Failure("invalid", str(error), 400))
     except RecursionError:
-        return _refused(room, Failure("invalid", "the JSON is nested too deeply", 400))
-    heeded = said.heed(request)
-    rehearsal = _rehearsed(heeded.text)
-    if isinstance(rehearsal, Failure) and not (stream and rehearsal.code == BROKEN):
-        return _refused(room, rehearsal)
-    asked = replace(heeded, text=_REHEARSAL.sub("", heeded.text).strip()) if rehearsal else heeded
-    seed = digest(repr(forget(request.turns)) + salt, 24)
-    response = replace(respond(request, asked, room, seed), model=model, created=now)
-    context = Context(request, now, seed)
+        return _refuse(codec, Failure("invalid", "the JSON is nested too deeply", 400))
+    heeded = replies.read_prompt(request)
+    rehearsal = _read_failure_order(heeded.text)
+    if isinstance(rehearsal, Failure) and not (stream and rehearsal.code == BROKEN_CODE):
+        return _refuse(codec, rehearsal)
+    asked = replace(heeded, text=_FAILURE_ORDER.sub("", heeded.text).strip()) if rehearsal else heeded
+    seed = hex_digest(repr(strip_origins(request.turns)) + salt, 24)
+    response = replace(make_response(request, asked, codec, seed), model=model, created=now)
+    context = WriteContext(request, now, seed)
     if not stream:
-        whole = encode(room.write_response(response, Ledger(room.name, room.name), context))
-        return Answered(200, "application/json", (whole[: len(whole) // 2] if rehearsal == CUT else whole,))
-    events = list(_in_pieces(response))
+        whole = encode(codec.write_response(response, Ledger(codec.name, codec.name), context))
+        return LoopbackAnswer(200, "application/json", (whole[: len(whole) // 2] if rehearsal == CUT_ORDER else whole,))
+    events = list(_split_events(response))
     if isinstance(rehearsal, Failure):
         events[len(events) // 2 :] = [ResponseFailed(rehearsal)]
-    pieces = tuple(_streamed(room, events, context))
-    return Answered(200, room.http.stream_type, pieces[: len(pieces) // 2] if rehearsal == CUT else pieces)
+    pieces = tuple(_write_stream(codec, events, context))
+    return LoopbackAnswer(
+        200, codec.http.stream_content_type, pieces[: len(pieces) // 2] if rehearsal == CUT_ORDER else pieces
+    )
 
 
-def _refused(room: Room, failure: Failure) -> Answered:
-    sent = room.write_error(failure)
-    return Answered(sent.status, "application/json", (encode(sent.body),), sent.headers)
+def _refuse(codec: Codec, failure: Failure) -> LoopbackAnswer:
+    sent = codec.write_error(failure)
+    return LoopbackAnswer(sent.status, "application/json", (encode(sent.body),), sent.headers)
 
 
 # --- rehearsals -----------------------------------------------------------------------------------------------------
 
-_REHEARSAL = re.compile(
+_FAILURE_ORDER = re.compile(
     r"\bloopback:\s*(?:fail\s+(?P<status>[45]\d\d)(?:\s+retry after\s+(?P<wait>\d{1,6}(?:\.\d{1,3})?))?"
     r"|(?P<word>overflow|cut|break)\b)",
     re.IGNORECASE,
 )
-CUT = "cut"
-BROKEN = "loopback_broken"
-_FAILURES: Mapping[str, Failure] = {
+CUT_ORDER = "cut"
+BROKEN_CODE = "loopback_broken"
+_ORDERED_FAILURES: Mapping[str, Failure] = {
     "overflow": Failure("context", "prompt is too long: loopback was told to say so", 400),
-    "break": Failure("server", "loopback was told to break in the middle", 500, BROKEN),
+    "break": Failure("server", "loopback was told to break in the middle", 500, BROKEN_CODE),
 }
 
 
-def _rehearsed(text: str) -> Failure | str | None:
+def _read_failure_order(text: str) -> Failure | str | None:
     """The failure that the user's text orders."""
-    order = _REHEARSAL.search(text)
+    order = _FAILURE_ORDER.search(text)
     if order is None:
         return None
     if order["word"]:
-        return _FAILURES.get(order["word"].lower(), CUT)
+        return _ORDERED_FAILURES.get(order["word"].lower(), CUT_ORDER)
     status, wait = int(order["status"]), order["wait"]
     message = f"loopback was told to fail with {status}"
-    return Failure(kind_of_status(status), message, status, retry_after=float(wait) if wait else None)
+    return Failure(failure_kind_for_status(status), message, status, retry_after=float(wait) if wait else None)
 
 
 # --- the answer -----------------------------------------------------------------------------------------------------
 
 
-def respond(request: Request, asked: said.Heed, room: Room, seed: str) -> Response:
+def make_response(request: Request, prompt: replies.Prompt, codec: Codec, seed: str) -> Response:
     """What the model says to a request; ids are made of the seed."""
     settings = request.settings
-    calls = _calls(request, asked)
-    count = min(settings.count or 1, MOST_CHOICES)
-    choices = tuple(_choice(request, asked, calls, room, f"{seed}|{index}", index) for index in range(count))
-    spoken = sum(map(_tokens, choices))
+    calls = _plan_calls(request, prompt)
+    count = min(settings.count or 1, MAX_CHOICES)
+    choices = tuple(_make_choice(request, prompt, calls, codec, f"{seed}|{index}", index) for index in range(count))
+    spoken = sum(map(_estimate_tokens, choices))
     thought = sum(len(part.text) for one in choices for part in one.parts if isinstance(part, Reasoning)) // 4
-    usage = Usage(estimate.tokens(request), spoken, reasoning=thought or None)
+    usage = Usage(token_estimate.estimate_tokens(request), spoken, reasoning=thought or None)
     return Response("", request.model, None, choices, usage)
 
 
-def _choice(request: Request, asked: said.Heed, calls: list[Picked], room: Room, seed: str, index: int) -> Choice:
+def _make_choice(
+    request: Request, prompt: replies.Prompt, calls: list[PlannedCall], codec: Codec, seed: str, index: int
+) -> Choice:
     parts: list[Part] = []
-    if _thinks(request.settings):
-        slots = room.rules.seals
+    if _shows_reasoning(request.settings):
+        slots = codec.constraints.seal_slots
         # Whoever would refuse thinking without a seal gets one that says that there is nothing behind it.
-        seal = Seal(room.name, EMPTY_ENVELOPE) if "reasoning" in slots and "call" not in slots else None
-        parts.append(Reasoning(said.thought(asked, [one.tool for one in calls]), "summary", seal=seal))
+        seal = Seal(codec.name, EMPTY_ENVELOPE) if "reasoning" in slots and "call" not in slots else None
+        parts.append(Reasoning(replies.reasoning_text(prompt, [one.tool for one in calls]), "summary", seal=seal))
     if calls:
-        made_calls = [_call(one, made("call_", seed, position)) for position, one in enumerate(calls)]
+        made_calls = [_make_call(one, derive_id("call_", seed, position)) for position, one in enumerate(calls)]
         return Choice(index, (*parts, *made_calls), Finish("calls"))
-    text, finish = _ended(_text(request, asked), request.settings)
+    text, finish = _apply_limits(_make_text(request, prompt), request.settings)
     return Choice(index, (*parts, Text(text)), finish)
 
 
-def _tokens(choice: Choice) -> int:
+def _estimate_tokens(choice: Choice) -> int:
     lengths = (len(part.arguments if isinstance(part, Call) else getattr(part, "text", "")) for part in choice.parts)
     return sum(length // 4 + 1 for length in lengths)
 
 
-def _thinks(settings: Settings) -> bool:
+def _shows_reasoning(settings: Settings) -> bool:
     asked = settings.thinking
     if asked is None or asked.mode == "off" or asked.effort == "none" or asked.show == "none" or asked.budget == 0:
         return False
     return asked.mode in ("on", "auto") or bool(asked.effort) or bool(asked.budget)
 
 
-def _text(request: Request, asked: said.Heed) -> str:
+def _make_text(request: Request, prompt: replies.Prompt) -> str:
     form = request.settings.format
     if form is None or form.kind == "text":
-        return said.reply(asked, [tool.name for tool in asked.tools])
+        return replies.reply_text(prompt, [tool.name for tool in prompt.tools])
     if form.kind == "schema" and form.schema is not None:
-        return encode_text(value(form.schema, heard(asked.known)))
-    return encode_text({"model": NAME, "answer": said.reply(asked, [])})
+        return encode_text(make_value(form.schema, find_values(prompt.known_text)))
+    return encode_text({"model": MODEL_NAME, "answer": replies.reply_text(prompt, [])})
 
 
-def _ended(text: str, settings: Settings) -> tuple[str, Finish]:
+def _apply_limits(text: str, settings: Settings) -> tuple[str, Finish]:
     """The text up to a stop sequence, or as long as it may be."""
     met = [(text.find(stop), stop) for stop in settings.stop or () if stop and stop in text]
     finish = Finish("stop")
@@ -179,12 +185,12 @@ def _ended(text: str, settings: Settings) -> tuple[str, Finish]:
 # --- calls ----------------------------------------------------------------------------------------------------------
 
 
-def _calls(request: Request, asked: said.Heed) -> list[Picked]:
+def _plan_calls(request: Request, prompt: replies.Prompt) -> list[PlannedCall]:
     """The calls to be made now; none when the results are there, or when the text resembles no tool."""
     choice = request.choice
     mode = choice.mode if choice is not None else "auto"
-    tools = [tool for tool in asked.tools if tool.name not in asked.called or asked.loaded]
-    if mode == "none" or not asked.open:
+    tools = [tool for tool in prompt.tools if tool.name not in prompt.called_tools or prompt.has_only_loaded_tools]
+    if mode == "none" or not prompt.needs_answer:
         return []
     if choice is not None and choice.tools:
         # Names are looked for without their kind: some wires have one word for all kinds.
@@ -192,29 +198,31 @@ def _calls(request: Request, asked: said.Heed) -> list[Picked]:
         kinds = {one.kind for one in choice.tools if not one.name}
         tools = [t for t in tools if (t.namespace, t.name) in wanted or ("", t.name) in wanted or t.kind in kinds]
     must = mode in ("required", "one") or (choice is not None and choice.required)
-    if asked.results and not must and not asked.loaded:
+    if prompt.results and not must and not prompt.has_only_loaded_tools:
         return []
-    return picked(tools, heard(asked.known), must, request.settings.parallel is not False)
+    return plan_calls(tools, find_values(prompt.known_text), must, request.settings.parallel is not False)
 
 
-def _call(one: Picked, id: str) -> Call:
-    tool = one.tool
+def _make_call(planned: PlannedCall, id: str) -> Call:
+    tool = planned.tool
     if tool.kind == "custom":
-        return Call(id, tool.name, _freeform(one), tool.kind, tool.namespace)
-    return Call(id, tool.name, encode_text(arguments(tool.parameters, one.offer)), tool.kind, tool.namespace)
+        return Call(id, tool.name, _freeform_input(planned), tool.kind, tool.namespace)
+    return Call(
+        id, tool.name, encode_text(make_arguments(tool.parameters, planned.text_values)), tool.kind, tool.namespace
+    )
 
 
-def _freeform(one: Picked) -> str:
+def _freeform_input(planned: PlannedCall) -> str:
     """Raw input for a tool that takes any text: what stands in a fence, in backticks or in quotes, else all of it."""
-    found = (value for kind in ("fenced", "code", "quoted") for value in one.offer.of(kind))
-    return next(found, one.offer.text.strip() or "example")
+    found = (value for kind in ("fenced", "code", "quoted") for value in planned.text_values.of_kind(kind))
+    return next(found, planned.text_values.text.strip() or "example")
 
 
 # --- streams --------------------------------------------------------------------------------------------------------
 
 
-def _streamed(room: Room, events: list[Event], context: Context) -> Iterator[bytes]:
-    writer = room.stream_writer(Ledger(room.name, room.name), context)
+def _write_stream(codec: Codec, events: list[Event], context: WriteContext) -> Iterator[bytes]:
+    writer = codec.make_stream_writer(Ledger(codec.name, codec.name), context)
     for event in events:
         if written := writer.write(event):
             yield written
@@ -222,21 +230,51 @@ def _streamed(room: Room, events: list[Event], context: Context) -> Iterator[byt
         yield rest
 
 
-_TEXT_PIECES = re.compile(r"\s*\S+\s*$|\s*\S+|\s+$")
-_FRAGMENT = 12
+_TEXT_PIECE = re.compile(r"\s*\S+\s*$|\s*\S+|\s+$")
+_FRAGMENT_LENGTH = 12
 
 
-def _in_pieces(response: Response) -> Iterator[Event]:
+def _split_events(response: Response) -> Iterator[Event]:
     """The events of an answer, with its text in words and its arguments in fragments, as real models send them."""
     usage = response.usage
     for event in unfold(response):
         if isinstance(event, TextDelta):
-            for piece in _TEXT_PIECES.findall(event.text):
+            for piece in _TEXT_PIECE.findall(event.text):
                 yield TextDelta(event.index, piece)
         elif isinstance(event, ArgumentsDelta):
-            for start in range(0, len(event.text), _FRAGMENT):
-                yield ArgumentsDelta(event.index, event.text[start : start + _FRAGMENT])
+            for start in range(0, len(event.text), _FRAGMENT_LENGTH):
+                yield ArgumentsDelta(event.index, event.text[start : start + _FRAGMENT_LENGTH])
         elif isinstance(event, ResponseStart) and usage is not None:
             yield replace(event, usage=Usage(usage.input))
         else:
             yield event
+
+
+# --- The embedded model's answer, in the form in which providers' answers come ---
+
+
+class LoopbackSource:
+    __slots__ = ("_pieces", "headers", "status")
+
+    def __init__(self, answer: LoopbackAnswer) -> None:
+        self.status = answer.status
+        self.headers = {**answer.headers, "content-type": answer.content_type}
+        self._pieces = deque(answer.pieces)
+
+    async def read(self, limit: int) -> bytes | TransportError:
+        return b"".join(self._pieces)
+
+    async def wait_for_data(self, seconds: float) -> bool:
+        return True
+
+    async def read_chunk(self) -> bytes | TransportError:
+        return self._pieces.popleft() if self._pieces else b""
+
+    async def pour_into(self, sink: ChunkSink) -> bytes | TransportError | None:
+        while self._pieces:
+            if not sink(self._pieces.popleft()):
+                return None
+        return b""
+
+    def abort(self) -> None:
+        self._pieces.clear()

@@ -14,28 +14,28 @@ from mcp.types import (
     TextContent,
 )
 
-from toolwire.gateway.mcp.said import Said
-from toolwire.ir import Media, Part, Text
-from toolwire.wire import Json
+from toolwire.core.ir import Media, Part, Text
+from toolwire.core.json_values import Json
+from toolwire.gateway.mcp.tools import ToolOutcome
 
 
-def said(result: CallToolResult) -> Said:
+def read_tool_result(result: CallToolResult) -> ToolOutcome:
     """Text, media, resources and structured content; nothing that a server says is left out or said twice."""
-    parts = tuple(_part(block) for block in result.content)
+    parts = tuple(_read_block(block) for block in result.content)
     error = True if result.is_error else None
     structured = result.structured_content
     if structured is None:
-        return Said(parts, error)
+        return ToolOutcome(parts, error)
     told = Text(msgspec.json.encode(structured).decode())
     if not parts:
-        return Said((told,), error, structured)
-    if not _tells(result.content, structured):
-        return Said((*parts, told), error)
-    alone = len(parts) == 1 and isinstance(parts[0], Text) and _json(parts[0].text) == structured
-    return Said(parts, error, structured if alone else None)
+        return ToolOutcome((told,), error, structured)
+    if not _repeats_structured_content(result.content, structured):
+        return ToolOutcome((*parts, told), error)
+    alone = len(parts) == 1 and isinstance(parts[0], Text) and _parse_json(parts[0].text) == structured
+    return ToolOutcome(parts, error, structured if alone else None)
 
 
-def _tells(content: list[ContentBlock], structured: Json) -> bool:
+def _repeats_structured_content(content: list[ContentBlock], structured: Json) -> bool:
     """Does the content say already what the structured content does? Servers are asked to write it down as text; many
     do so only with what stands under its one key, or put the content itself there."""
     meant = [structured]
@@ -43,18 +43,18 @@ def _tells(content: list[ContentBlock], structured: Json) -> bool:
         meant += structured.values()
     texts = [block.text for block in content if isinstance(block, TextContent)]
     blocks = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in content]
-    said = [*texts, *map(_json, texts), texts, [*map(_json, texts)], blocks]
+    said = [*texts, *map(_parse_json, texts), texts, [*map(_parse_json, texts)], blocks]
     return any(value in said for value in meant)
 
 
-def _json(text: str) -> Json:
+def _parse_json(text: str) -> Json:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return text
 
 
-def _part(block: ContentBlock) -> Part:
+def _read_block(block: ContentBlock) -> Part:
     match block:
         case TextContent():
             return Text(block.text)
@@ -66,10 +66,10 @@ def _part(block: ContentBlock) -> Part:
             about = f" ({block.description})" if block.description else ""
             return Text(f"{block.title or block.name}{about}: {block.uri}")
         case EmbeddedResource():
-            return _resource(block)
+            return _read_resource(block)
 
 
-def _resource(block: EmbeddedResource) -> Part:
+def _read_resource(block: EmbeddedResource) -> Part:
     held = block.resource
     if not isinstance(held, BlobResourceContents):
         return Text(held.text)

@@ -12,195 +12,216 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from toolwire.gateway.mcp.said import Said, failed
-from toolwire.gateway.settings.config import Config, McpServer
-from toolwire.ir import NOTHING, Call, Result, Tool
+from toolwire.core.ir import EMPTY_MAPPING, Call, Result, Tool
+from toolwire.gateway.config.config import Config, McpServer
+from toolwire.gateway.mcp.tools import ToolOutcome, failed_outcome
 
 if TYPE_CHECKING:  # the SDK is an extra, and slow to import: only who has servers pays for it
-    from toolwire.gateway.mcp.link import Link, Offered, Pace, State
+    from toolwire.gateway.mcp.server_connection import ConnectionTiming, OfferedTool, ServerConnection, ServerState
 
-Says: TypeAlias = "Callable[[str, State, str], None]"
+StateCallback: TypeAlias = "Callable[[str, ServerState, str], None]"
 """Told of a server's name, its state, and what is wrong, whenever that or its tools changed."""
-REMEMBERED = 1024
+MAX_CACHED_TOOL_SETS = 1024
 """Sets of tools that are kept, by model and client. Models are named by clients, so there is no end of them."""
 
 
-class Status(Struct, frozen=True):
+class ServerStatus(Struct, frozen=True):
     """What there is to say of a server."""
 
     settings: McpServer
-    state: State
-    why: str
+    state: ServerState
+    last_error: str
     version: str
-    tools: tuple[Offered, ...]
+    tools: tuple[OfferedTool, ...]
 
 
-class Servers:
+class McpServers:
     """One for a process. Nothing is started before somebody is given tools."""
 
-    def __init__(self, says: Says = lambda *_: None, pace: Pace | None = None) -> None:
-        self._says, self._pace = says, pace
-        self._links: dict[str, Link] = {}
-        self._sets: dict[tuple[frozenset[str], frozenset[str]], tuple[tuple[Link, Offered], ...]] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+    def __init__(
+        self, on_state_changed: StateCallback = lambda *_: None, timing: ConnectionTiming | None = None
+    ) -> None:
+        self._on_state_changed, self._timing = on_state_changed, timing
+        self._connections: dict[str, ServerConnection] = {}
+        self._tool_sets: dict[
+            tuple[frozenset[str], frozenset[str]], tuple[tuple[ServerConnection, OfferedTool], ...]
+        ] = {}
+        self._closing_tasks: set[asyncio.Task[None]] = set()
 
     # --- beginning, change and end ---
 
-    def reload(self, config: Config) -> None:
+    def apply_config(self, config: Config) -> None:
         """The servers of this configuration from now on. Those that stay the same keep their connection; those that
         are gone or reached otherwise are closed, and calls to them fail."""
-        old, self._links = self._links, {}
+        old, self._connections = self._connections, {}
         for name, settings in config.mcp.items():
             link = old.get(name)
-            if link is not None and link.settings.peer == settings.peer:
+            if link is not None and link.settings.connection_identity == settings.connection_identity:
                 del old[name]
-                link.adapt(settings)
+                link.apply_settings(settings)
             else:
-                link = self._made(settings)
-            self._links[name] = link
-        self._sets.clear()
+                link = self._make_connection(settings)
+            self._connections[name] = link
+        self._tool_sets.clear()
         for link in old.values():
             task = asyncio.get_running_loop().create_task(link.close())
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            self._closing_tasks.add(task)
+            task.add_done_callback(self._closing_tasks.discard)
 
-    def _made(self, settings: McpServer) -> Link:
-        links = import_module("toolwire.gateway.mcp.link")
+    def _make_connection(self, settings: McpServer) -> ServerConnection:
+        links = import_module("toolwire.gateway.mcp.server_connection")
         import_module("jsonschema")  # the SDK would load it in the middle of the first call
-        link: Link = links.Link(settings, self._pace or links.Pace(), self._sets.clear, self._says)
+        link: ServerConnection = links.ServerConnection(
+            settings, self._timing or links.ConnectionTiming(), self._tool_sets.clear, self._on_state_changed
+        )
         return link
 
     async def close(self) -> None:
         """End all of them, and wait for it: no program is left behind."""
-        links, self._links = self._links, {}
-        self._sets.clear()
-        await asyncio.gather(*(link.close() for link in links.values()), *self._closing)
+        links, self._connections = self._connections, {}
+        self._tool_sets.clear()
+        await asyncio.gather(*(link.close() for link in links.values()), *self._closing_tasks)
 
     # --- tools ---
 
     def __bool__(self) -> bool:
-        return bool(self._links)
+        return bool(self._connections)
 
-    async def ready(self, models: Collection[str], clients: Collection[str]) -> None:
+    async def start_servers(self, models: Collection[str], clients: Collection[str]) -> None:
         """Start the servers that are given to them. The first who wants one waits until it has answered, or its
         `connect_timeout`; nobody else does."""
-        fresh = [link for link in self._links.values() if not link.tried and _given(link.settings, models, clients)]
+        fresh = [
+            link
+            for link in self._connections.values()
+            if not link.was_tried and _is_offered_to(link.settings, models, clients)
+        ]
         if fresh:
-            await asyncio.gather(*(link.ready() for link in fresh))
+            await asyncio.gather(*(link.wait_until_tried() for link in fresh))
 
     def tools_for(self, models: Collection[str], clients: Collection[str]) -> tuple[Tool, ...]:
         """The tools that a model is given on behalf of a client: `models` are its names (the client's word and the
         provider's), `clients` the protocol, the key's name and the agent. From what was listed last, in a stable
         order."""
-        return tuple(offered.tool for _, offered in self._given(models, clients))
+        return tuple(offered.tool for _, offered in self._offered_tools(models, clients))
 
-    def interceptor(
+    def make_interceptor(
         self,
         models: Collection[str],
         clients: Collection[str],
-        taken: Collection[str] = (),
-        standing: Mapping[str, tuple[Link, Offered]] = NOTHING,
-    ) -> Interceptor | None:
+        client_tool_names: Collection[str] = (),
+        substitutes: Mapping[str, tuple[ServerConnection, OfferedTool]] = EMPTY_MAPPING,
+    ) -> ToolInterceptor | None:
         """The same tools for one exchange, with who runs them; None where there are none. A tool whose name the client
         has given to one of its own (`taken`) is left out."""
-        given = self._given(models, clients)
-        rows = {offered.tool.name: (link, offered) for link, offered in given if offered.tool.name not in taken}
-        return Interceptor(rows, standing) if rows or standing else None
+        given = self._offered_tools(models, clients)
+        rows = {
+            offered.tool.name: (link, offered) for link, offered in given if offered.tool.name not in client_tool_names
+        }
+        return ToolInterceptor(rows, substitutes) if rows or substitutes else None
 
-    async def standing(self, wanted: Mapping[str, tuple[str, str]]) -> Mapping[str, tuple[Link, Offered]]:
+    async def find_substitutes(
+        self, wanted_tools: Mapping[str, tuple[str, str]]
+    ) -> Mapping[str, tuple[ServerConnection, OfferedTool]]:
         """Tools that stand in for a provider's own, whoever else they are given to; those that are there now."""
-        found: dict[str, tuple[Link, Offered]] = {}
-        for hosted, (server, name) in wanted.items():
-            link = self._links.get(server)
+        found: dict[str, tuple[ServerConnection, OfferedTool]] = {}
+        for hosted, (server, name) in wanted_tools.items():
+            link = self._connections.get(server)
             if link is not None:
-                await link.ready()
+                await link.wait_until_tried()
                 there = [offered for offered in link.tools if offered.name == name]
                 found |= {hosted: (link, there[0])} if there else {}
         return found
 
-    def _given(self, models: Collection[str], clients: Collection[str]) -> tuple[tuple[Link, Offered], ...]:
-        if not self._links:
+    def _offered_tools(
+        self, models: Collection[str], clients: Collection[str]
+    ) -> tuple[tuple[ServerConnection, OfferedTool], ...]:
+        if not self._connections:
             return ()
         key = frozenset(models), frozenset(clients)
-        found = self._sets.get(key)
+        found = self._tool_sets.get(key)
         if found is None:
-            links = [link for link in self._links.values() if _given(link.settings, models, clients)]
+            links = [link for link in self._connections.values() if _is_offered_to(link.settings, models, clients)]
             found = tuple((link, offered) for link in links for offered in link.tools)
-            if len(self._sets) >= REMEMBERED:
-                self._sets.clear()
-            self._sets[key] = found
+            if len(self._tool_sets) >= MAX_CACHED_TOOL_SETS:
+                self._tool_sets.clear()
+            self._tool_sets[key] = found
         return found
 
     # --- for operators ---
 
-    async def connect(self) -> None:
+    async def connect_all(self) -> None:
         """Start all servers and wait for them, whoever they are for."""
-        await asyncio.gather(*(link.ready() for link in self._links.values()))
+        await asyncio.gather(*(link.wait_until_tried() for link in self._connections.values()))
 
-    def status(self) -> tuple[Status, ...]:
+    def server_statuses(self) -> tuple[ServerStatus, ...]:
         return tuple(
-            Status(link.settings, link.state, link.why, link.version, link.tools) for link in self._links.values()
+            ServerStatus(link.settings, link.state, link.last_error, link.version, link.tools)
+            for link in self._connections.values()
         )
 
 
-def _given(server: McpServer, models: Collection[str], clients: Collection[str]) -> bool:
+def _is_offered_to(server: McpServer, models: Collection[str], clients: Collection[str]) -> bool:
     if not server.models and not server.clients:
         return False
-    return _fits(server.models, models) and _fits(server.clients, clients)
+    return _matches_any(server.models, models) and _matches_any(server.clients, clients)
 
 
-def _fits(globs: tuple[str, ...], names: Collection[str]) -> bool:
+def _matches_any(globs: tuple[str, ...], names: Collection[str]) -> bool:
     return not globs or any(fnmatchcase(name, glob) for name in names for glob in globs)
 
 
-class Interceptor:
+class ToolInterceptor:
     """The tools of one exchange: made anew for each, because it counts rounds."""
 
     def __init__(
-        self, rows: Mapping[str, tuple[Link, Offered]], standing: Mapping[str, tuple[Link, Offered]] = NOTHING
+        self,
+        tools_by_name: Mapping[str, tuple[ServerConnection, OfferedTool]],
+        substitutes: Mapping[str, tuple[ServerConnection, OfferedTool]] = EMPTY_MAPPING,
     ) -> None:
-        self._rows = {**rows, **{row[1].tool.name: row for row in standing.values()}}
-        self._rounds: Counter[str] = Counter()
-        self.tools: tuple[Tool, ...] = tuple(offered.tool for _, offered in rows.values())
-        self.substitutes: Mapping[str, Tool] = {hosted: offered.tool for hosted, (_, offered) in standing.items()}
+        self._tools_by_name = {**tools_by_name, **{row[1].tool.name: row for row in substitutes.values()}}
+        self._rounds_by_server: Counter[str] = Counter()
+        self.tools: tuple[Tool, ...] = tuple(offered.tool for _, offered in tools_by_name.values())
+        self.substitutes: Mapping[str, Tool] = {hosted: offered.tool for hosted, (_, offered) in substitutes.items()}
         """Those that stand in for a provider's own tools."""
-        self.rounds: int = max(link.settings.rounds for link, _ in self._rows.values())
+        self.max_rounds: int = max(link.settings.rounds for link, _ in self._tools_by_name.values())
         """After so many rounds every further call is refused."""
 
-    def intercepts(self, name: str) -> bool:
+    def runs_tool(self, name: str) -> bool:
         """Is it we who run this tool?"""
-        return name in self._rows
+        return name in self._tools_by_name
 
-    def shows(self, name: str) -> Literal["hidden", "text"]:
+    def call_visibility(self, name: str) -> Literal["hidden", "text"]:
         """Does the client see calls of this tool?"""
-        return self._rows[name][0].settings.shows
+        return self._tools_by_name[name][0].settings.shows
 
-    async def run(self, calls: Sequence[Call]) -> tuple[Result, ...]:
+    async def run_calls(self, calls: Sequence[Call]) -> tuple[Result, ...]:
         """The results of one round, in the order of the calls, which run side by side. Cancelled, it cancels them at
         their servers."""
-        self._rounds.update({self._rows[call.name][0].settings.name for call in calls if call.name in self._rows})
-        said = await asyncio.gather(*map(self._said, calls))
-        return tuple(each.to(call) for each, call in zip(said, calls, strict=True))
+        self._rounds_by_server.update(
+            {self._tools_by_name[call.name][0].settings.name for call in calls if call.name in self._tools_by_name}
+        )
+        said = await asyncio.gather(*map(self._run_call, calls))
+        return tuple(each.to_result(call) for each, call in zip(said, calls, strict=True))
 
-    async def _said(self, call: Call) -> Said:
-        row = self._rows.get(call.name)
+    async def _run_call(self, call: Call) -> ToolOutcome:
+        row = self._tools_by_name.get(call.name)
         if row is None:
-            return failed(f"there is no tool `{call.name}`")
+            return failed_outcome(f"there is no tool `{call.name}`")
         link, offered = row
         limit = link.settings.rounds
-        if self._rounds[link.settings.name] > limit:
-            return failed(f"the limit of {limit} rounds of calls is reached: answer with what you have")
-        arguments = _arguments(call)
+        if self._rounds_by_server[link.settings.name] > limit:
+            return failed_outcome(f"the limit of {limit} rounds of calls is reached: answer with what you have")
+        arguments = _read_arguments(call)
         if arguments is None:
-            return failed(f"the arguments of `{call.name}` are no JSON object: call it again with one")
-        return await link.call(offered.name, arguments)
+            return failed_outcome(f"the arguments of `{call.name}` are no JSON object: call it again with one")
+        return await link.call_tool(offered.name, arguments)
 
 
-def _arguments(call: Call) -> Mapping[str, Any] | None:
+def _read_arguments(call: Call) -> Mapping[str, Any] | None:
     if call.incomplete:
         return None
     if not call.arguments.strip():
-        return NOTHING
+        return EMPTY_MAPPING
     try:
         found = msgspec.json.decode(call.arguments)
     except (msgspec.DecodeError, UnicodeError, RecursionError):

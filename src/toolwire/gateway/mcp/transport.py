@@ -16,61 +16,61 @@ from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 
-from toolwire.gateway.settings.config import McpServer
+from toolwire.gateway.config.config import McpServer
 
-TAIL = 4096
+STDERR_TAIL_BYTES = 4096
 """Bytes of what a program last said on its standard error; all else of it is read and forgotten."""
-UNKNOWN = (400, 404)
+UNKNOWN_SESSION_STATUSES = (400, 404)
 """What servers answer to a session that they do not know; the first is not by the book."""
-Incoming = SessionMessage | Exception
-Streams = tuple[ReadStream[Incoming], WriteStream[SessionMessage]]
+IncomingMessage = SessionMessage | Exception
+MessageStreams = tuple[ReadStream[IncomingMessage], WriteStream[SessionMessage]]
 
 for _name in ("mcp", "client"):  # the SDK's; what it has to say of a peer's faults is said by us, in our own log
     logging.getLogger(_name).addHandler(logging.NullHandler())
 
 
-class Tail(asyncio.Protocol):
+class StderrTail(asyncio.Protocol):
     """The end of what a program says on its standard error."""
 
     def __init__(self) -> None:
-        self._held = b""
+        self._buffer = b""
 
     def data_received(self, data: bytes) -> None:
-        self._held = (self._held + data)[-TAIL:]
+        self._buffer = (self._buffer + data)[-STDERR_TAIL_BYTES:]
 
     @property
-    def last(self) -> str:
+    def last_line(self) -> str:
         """Its last line."""
-        lines = self._held.decode(errors="replace").strip().splitlines()
+        lines = self._buffer.decode(errors="replace").strip().splitlines()
         return lines[-1].strip() if lines else ""
 
 
 @asynccontextmanager
-async def transport(
-    server: McpServer, tail: Tail, ended: Callable[[], None], forgotten: Callable[[], None]
-) -> AsyncGenerator[Streams, None]:
+async def open_transport(
+    server: McpServer, tail: StderrTail, on_ended: Callable[[], None], on_session_lost: Callable[[], None]
+) -> AsyncGenerator[MessageStreams, None]:
     """The two streams of messages; `ended` is called when no more can come, `forgotten` when a server may not know any
     more who we are."""
     if server.command:
-        async with _piped(server, tail) as (reading, writing):
-            yield Watched(reading, ended), writing
+        async with _open_pipes(server, tail) as (reading, writing):
+            yield WatchedStream(reading, on_ended), writing
         return
     timeout = httpx2.Timeout(server.connect_timeout, read=None)  # every request has a deadline of its own
     headers = {name: value.reveal() for name, value in server.headers.items()}
 
-    async def heard(response: httpx2.Response) -> None:
-        if response.status_code in UNKNOWN and MCP_SESSION_ID in response.request.headers:
-            forgotten()
+    async def check_session(response: httpx2.Response) -> None:
+        if response.status_code in UNKNOWN_SESSION_STATUSES and MCP_SESSION_ID in response.request.headers:
+            on_session_lost()
 
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [heard]}) as client,
+        httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [check_session]}) as client,
         streamable_http_client(server.url.reveal(), http_client=client) as (reading, writing),
     ):
-        yield Watched(reading, ended), writing
+        yield WatchedStream(reading, on_ended), writing
 
 
 @asynccontextmanager
-async def _piped(server: McpServer, tail: Tail) -> AsyncGenerator[Streams, None]:
+async def _open_pipes(server: McpServer, tail: StderrTail) -> AsyncGenerator[MessageStreams, None]:
     """A program. Its standard error is read all the time, so that it never has to wait for us."""
     env = {name: value.reveal() for name, value in server.env.items()}
     asked = StdioServerParameters(
@@ -97,18 +97,18 @@ async def _piped(server: McpServer, tail: Tail) -> AsyncGenerator[Streams, None]
         pipe.close()
 
 
-class Watched:
+class WatchedStream:
     """A stream of messages that says when it has come to its end."""
 
-    def __init__(self, stream: ReadStream[Incoming], ended: Callable[[], None]) -> None:
-        self._stream, self._ended = stream, ended
+    def __init__(self, stream: ReadStream[IncomingMessage], on_ended: Callable[[], None]) -> None:
+        self._stream, self._on_ended = stream, on_ended
 
     @property
     def last_context(self) -> object:
         """The SDK looks for it here."""
         return getattr(self._stream, "last_context", None)
 
-    async def receive(self) -> Incoming:
+    async def receive(self) -> IncomingMessage:
         return await self._stream.receive()
 
     async def aclose(self) -> None:
@@ -117,11 +117,11 @@ class Watched:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Incoming:
+    async def __anext__(self) -> IncomingMessage:
         try:
             return await self._stream.__anext__()
         except StopAsyncIteration:
-            self._ended()
+            self._on_ended()
             raise
 
     async def __aenter__(self) -> Self:

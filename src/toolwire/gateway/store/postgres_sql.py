@@ -28,26 +28,28 @@ MIGRATIONS: tuple[str, ...] = (
 """What brings the tables from each version to the next. Those that were released are never changed; a new one only
 adds, so that gateways of the version before go on beside it."""
 
-IS_THERE = "SELECT to_regclass('toolwire_migrations') IS NOT NULL"
-APPLIED = "SELECT coalesce(max(version), 0) FROM toolwire_migrations"
-REMEMBER = """CREATE TABLE IF NOT EXISTS toolwire_migrations (
+HAS_MIGRATIONS_TABLE = "SELECT to_regclass('toolwire_migrations') IS NOT NULL"
+READ_SCHEMA_VERSION = "SELECT coalesce(max(version), 0) FROM toolwire_migrations"
+CREATE_MIGRATIONS_TABLE = """CREATE TABLE IF NOT EXISTS toolwire_migrations (
     version integer PRIMARY KEY, applied timestamptz NOT NULL DEFAULT now())"""
-MIGRATED = "INSERT INTO toolwire_migrations (version) VALUES ($1)"
+RECORD_MIGRATION = "INSERT INTO toolwire_migrations (version) VALUES ($1)"
 
 # Numbers of advisory locks, which all users of a database share: the letters "tool" and what is done under it.
-MIGRATING = 0x746F6F6C_00000001
-SWEEPING = 0x746F6F6C_00000002
+MIGRATION_LOCK = 0x746F6F6C_00000001
+SWEEP_LOCK = 0x746F6F6C_00000002
 
 COLUMNS = "owner, kind, id, parent, place, mark, created, expires, body"
-ROWS = """unnest($1::text[], $2::text[], $3::bytea[], $4::bytea[], $5::bigint[], $6::text[], $7::float8[], $8::float8[],
+UNNEST_ROWS = """unnest($1::text[], $2::text[], $3::bytea[], $4::bytea[], $5::bigint[], $6::text[], $7::float8[],
+    $8::float8[],
     $9::bytea[])"""
-WRITE = """ON CONFLICT (sha256(id), owner, kind) DO UPDATE SET parent = excluded.parent, place = excluded.place,
+ON_CONFLICT_UPDATE = """ON CONFLICT (sha256(id), owner, kind) DO UPDATE SET parent = excluded.parent,
+    place = excluded.place,
     mark = excluded.mark, created = excluded.created, expires = excluded.expires, body = excluded.body"""
 
 GET = f"""SELECT {COLUMNS} FROM toolwire_entries
     WHERE owner = $1 AND kind = $2 AND sha256(id) = ANY($3::bytea[]) AND expires > $4"""
 
-PUT = f"INSERT INTO toolwire_entries ({COLUMNS}) SELECT * FROM {ROWS} {WRITE}"
+PUT = f"INSERT INTO toolwire_entries ({COLUMNS}) SELECT * FROM {UNNEST_ROWS} {ON_CONFLICT_UPDATE}"
 
 # The row is locked before its mark is read: of two that want the same, the second sees what the first made of it.
 PUT_WHERE = f"""WITH first AS MATERIALIZED (
@@ -55,7 +57,8 @@ PUT_WHERE = f"""WITH first AS MATERIALIZED (
         WHERE owner = $10 AND kind = $11 AND sha256(id) = $12 AND mark = ANY($13::text[]) AND expires > $14
         FOR UPDATE),
     written AS (
-        INSERT INTO toolwire_entries ({COLUMNS}) SELECT * FROM {ROWS} WHERE EXISTS (SELECT FROM first) {WRITE}
+        INSERT INTO toolwire_entries ({COLUMNS}) SELECT * FROM {UNNEST_ROWS}
+        WHERE EXISTS (SELECT FROM first) {ON_CONFLICT_UPDATE}
         RETURNING 1)
     SELECT EXISTS (SELECT FROM written)"""
 
@@ -66,8 +69,8 @@ APPEND = f"""INSERT INTO toolwire_entries ({COLUMNS})
             AND sha256(there.parent) = sha256(new.parent) AND there.kind = new.kind), -1)
             + row_number() OVER (PARTITION BY owner, kind, parent ORDER BY number),
         mark, created, expires, body
-    FROM {ROWS} WITH ORDINALITY AS new (owner, kind, id, parent, place, mark, created, expires, body, number)
-    {WRITE}"""
+    FROM {UNNEST_ROWS} WITH ORDINALITY AS new (owner, kind, id, parent, place, mark, created, expires, body, number)
+    {ON_CONFLICT_UPDATE}"""
 
 # Each step looks up one entry: written as a plain join, PostgreSQL may read the whole table for each.
 CHAIN = f"""WITH RECURSIVE line AS (
@@ -98,23 +101,23 @@ DELETE = """WITH gone AS (
 TOUCH = """UPDATE toolwire_entries SET expires = $4
     WHERE owner = $1 AND kind = $2 AND sha256(id) = ANY($3::bytea[]) AND expires > $5 AND expires < $4"""
 
-MAY_SWEEP = "SELECT pg_try_advisory_xact_lock($1)"
+TRY_SWEEP_LOCK = "SELECT pg_try_advisory_xact_lock($1)"
 # What somebody else holds is left for the next time: nobody waits for a sweep, and no sweep for anybody.
-EXPIRED = """WITH gone AS (
+DELETE_EXPIRED = """WITH gone AS (
         SELECT ctid FROM toolwire_entries WHERE -expires >= -$1::float8 ORDER BY -expires DESC LIMIT $2
         FOR UPDATE SKIP LOCKED)
     DELETE FROM toolwire_entries WHERE ctid = ANY(ARRAY(SELECT ctid FROM gone)) RETURNING 1"""
 # The size of what is there, not of the files: those stay as they are until PostgreSQL has cleaned up.
-_SIZE = "pg_column_size(body) + octet_length(id) + octet_length(parent) + 400"
-WEIGHT = f"SELECT coalesce(sum({_SIZE}), 0) FROM toolwire_entries"
-CROWDED = f"""WITH first AS (
-        SELECT ctid, expires, {_SIZE} AS size FROM toolwire_entries ORDER BY -expires DESC LIMIT $2
+_ENTRY_SIZE = "pg_column_size(body) + octet_length(id) + octet_length(parent) + 400"
+TOTAL_SIZE = f"SELECT coalesce(sum({_ENTRY_SIZE}), 0) FROM toolwire_entries"
+DELETE_EXCESS = f"""WITH first AS (
+        SELECT ctid, expires, {_ENTRY_SIZE} AS size FROM toolwire_entries ORDER BY -expires DESC LIMIT $2
         FOR UPDATE SKIP LOCKED),
     heaped AS (
         SELECT ctid, sum(size) OVER (ORDER BY -expires DESC ROWS UNBOUNDED PRECEDING) - size AS before FROM first)
     DELETE FROM toolwire_entries WHERE ctid = ANY(ARRAY(SELECT ctid FROM heaped WHERE before < $1)) RETURNING 1"""
 
-KINDS = """SELECT kind, count(*), sum(octet_length(body)) FROM toolwire_entries WHERE expires > $1
+COUNT_BY_KIND = """SELECT kind, count(*), sum(octet_length(body)) FROM toolwire_entries WHERE expires > $1
     GROUP BY kind ORDER BY kind"""
 TOTALS = """SELECT count(DISTINCT owner) FILTER (WHERE expires > $1) AS owners,
         count(*) FILTER (WHERE expires <= $1) AS expired,

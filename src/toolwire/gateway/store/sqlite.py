@@ -8,21 +8,20 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from toolwire.gateway.store import sqlite_file
-from toolwire.gateway.store.record import Down, Entry, Kind, Stats, Swept, until
-from toolwire.gateway.store.sqlite_file import PRAGMAS, STEPS
-from toolwire.gateway.store.sqlite_line import Line
+from toolwire.gateway.store import sqlite_connection
+from toolwire.gateway.store.sqlite_connection import MIGRATIONS, PRAGMAS, SqliteWorker
+from toolwire.gateway.store.store import Entry, KindStats, StoreDown, StoreStats, SweepResult, expiry_time
 
 _COLUMNS = "owner, kind, id, body, parent, place, mark, created, expires"
-_FIELDS = _COLUMNS.split(", ")
-_NAMED = "owner = ? AND kind = ? AND id = ?"
-_GET = f"SELECT {_COLUMNS} FROM entries WHERE {_NAMED} AND expires > ?"
-_MARK = f"SELECT mark FROM entries WHERE {_NAMED} AND expires > ?"
+_COLUMN_NAMES = _COLUMNS.split(", ")
+_BY_NAME = "owner = ? AND kind = ? AND id = ?"
+_GET = f"SELECT {_COLUMNS} FROM entries WHERE {_BY_NAME} AND expires > ?"
+_GET_MARK = f"SELECT mark FROM entries WHERE {_BY_NAME} AND expires > ?"
 _PUT = f"""INSERT INTO entries ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (owner, kind, id) DO UPDATE SET body = excluded.body, parent = excluded.parent,
     place = excluded.place, mark = excluded.mark, created = excluded.created, expires = excluded.expires"""
-_DELETE = f"DELETE FROM entries WHERE {_NAMED} RETURNING expires"
-_NEXT = "SELECT coalesce(max(place), -1) + 1 FROM entries WHERE owner = ? AND parent = ? AND kind = ?"
+_DELETE = f"DELETE FROM entries WHERE {_BY_NAME} RETURNING expires"
+_NEXT_PLACE = "SELECT coalesce(max(place), -1) + 1 FROM entries WHERE owner = ? AND parent = ? AND kind = ?"
 _CHAIN = f"""WITH RECURSIVE line (depth, entry, parent) AS (
         SELECT 1, rowid, parent FROM entries WHERE owner = ?1 AND kind = ?2 AND id = ?3 AND expires > ?4
         UNION ALL
@@ -34,19 +33,19 @@ _CHAIN = f"""WITH RECURSIVE line (depth, entry, parent) AS (
 _CHILDREN = f"""SELECT {_COLUMNS} FROM entries
     WHERE owner = ? AND parent = ? AND kind = ? AND expires > ? AND place {{beyond}} ?
     ORDER BY place {{way}}, id {{way}} LIMIT ?"""
-_UP = _CHILDREN.format(beyond=">", way="")
-_DOWN = _CHILDREN.format(beyond="<", way="DESC")
-_FIRST, _LAST = -(2**63), 2**63 - 1
-_AT_ONCE = 500
+_CHILDREN_ASCENDING = _CHILDREN.format(beyond=">", way="")
+_CHILDREN_DESCENDING = _CHILDREN.format(beyond="<", way="DESC")
+_MIN_PLACE, _MAX_PLACE = -(2**63), 2**63 - 1
+_BATCH_SIZE = 500
 """Entries or pages in one transaction of a sweep or an export, so that requests are served between."""
-_ROW = 300
+_ENTRY_OVERHEAD = 300
 """About what an entry takes beside its body."""
-_MUCH = 4 * 1024 * 1024
-_ROOM = 0.9
+_EXPORT_PAGE_BYTES = 4 * 1024 * 1024
+_SWEEP_TARGET_RATIO = 0.9
 """What a sweep of a store that is too large leaves of its limit."""
 
 
-class Sqlite:
+class SqliteStore:
     """`now` is the clock. `pragmas` and `steps` are as in `sqlite_file`; only tests have others."""
 
     def __init__(
@@ -55,126 +54,129 @@ class Sqlite:
         *,
         ttl: float = 30 * 24 * 3600.0,
         max_bytes: int = 0,
-        now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.time,
         pragmas: Mapping[str, int | str] = PRAGMAS,
-        steps: Sequence[Sequence[str]] = STEPS,
+        migrations: Sequence[Sequence[str]] = MIGRATIONS,
     ) -> None:
-        self._path, self._ttl, self._limit, self._version = path, ttl, max_bytes, len(steps)
-        self._line = Line(path, now, pragmas, steps)
+        self._path, self._ttl, self._max_bytes, self._schema_version = path, ttl, max_bytes, len(migrations)
+        self._worker = SqliteWorker(path, clock, pragmas, migrations)
 
     # --- verbs ---
 
-    async def get(self, owner: str, kind: str, ids: Sequence[str]) -> list[Entry] | Down:
+    async def get(self, owner: str, kind: str, ids: Sequence[str]) -> list[Entry] | StoreDown:
         def work(file: sqlite3.Connection, now: float) -> list[Entry]:
             rows = (file.execute(_GET, (owner, kind, id, now)).fetchone() for id in dict.fromkeys(ids))
-            return [_entry(row) for row in rows if row is not None]
+            return [_read_entry(row) for row in rows if row is not None]
 
-        return await self._line.ask(work, writes=False)
+        return await self._worker.run_work(work, writes=False)
 
     async def put(
-        self, entries: Sequence[Entry], where: tuple[str, ...] = (), behind: Sequence[Entry] = ()
-    ) -> bool | Down:
+        self, entries: Sequence[Entry], required_marks: tuple[str, ...] = (), appended: Sequence[Entry] = ()
+    ) -> bool | StoreDown:
         def work(file: sqlite3.Connection, now: float) -> bool:
-            if where and entries:
+            if required_marks and entries:
                 first = entries[0]
-                marked = file.execute(_MARK, (first.owner, first.kind, first.id, now)).fetchone()
-                if marked is None or marked[0] not in where:
+                marked = file.execute(_GET_MARK, (first.owner, first.kind, first.id, now)).fetchone()
+                if marked is None or marked[0] not in required_marks:
                     return False
             for entry in entries:
-                file.execute(_PUT, self._row(entry, entry.place, now))
-            for entry in behind:
-                (place,) = file.execute(_NEXT, (entry.owner, entry.parent, entry.kind)).fetchone()
-                file.execute(_PUT, self._row(entry, place, now))
+                file.execute(_PUT, self._entry_row(entry, entry.place, now))
+            for entry in appended:
+                (place,) = file.execute(_NEXT_PLACE, (entry.owner, entry.parent, entry.kind)).fetchone()
+                file.execute(_PUT, self._entry_row(entry, place, now))
             return True
 
-        return await self._line.ask(work)
+        return await self._worker.run_work(work)
 
-    async def append(self, entries: Sequence[Entry]) -> bool | Down:
+    async def append(self, entries: Sequence[Entry]) -> bool | StoreDown:
         return await self.put((), (), entries)
 
-    async def chain(self, owner: str, kind: str, id: str, most: int) -> list[Entry] | Down:
+    async def get_chain(self, owner: str, kind: str, id: str, limit: int) -> list[Entry] | StoreDown:
         def work(file: sqlite3.Connection, now: float) -> list[Entry]:
-            return [_entry(row) for row in file.execute(_CHAIN, (owner, kind, id, now, most))]
+            return [_read_entry(row) for row in file.execute(_CHAIN, (owner, kind, id, now, limit))]
 
-        return await self._line.ask(work, writes=False)
+        return await self._worker.run_work(work, writes=False)
 
-    async def children(
-        self, owner: str, kind: str, parent: str, after: int | None = None, most: int = 0, descending: bool = False
-    ) -> list[Entry] | Down:
-        edge = after if after is not None else _LAST if descending else _FIRST
+    async def get_children(
+        self, owner: str, kind: str, parent: str, after: int | None = None, limit: int = 0, descending: bool = False
+    ) -> list[Entry] | StoreDown:
+        edge = after if after is not None else _MAX_PLACE if descending else _MIN_PLACE
 
         def work(file: sqlite3.Connection, now: float) -> list[Entry]:
-            found = file.execute(_DOWN if descending else _UP, (owner, parent, kind, now, edge, most or -1))
-            return [_entry(row) for row in found]
+            found = file.execute(
+                _CHILDREN_DESCENDING if descending else _CHILDREN_ASCENDING,
+                (owner, parent, kind, now, edge, limit or -1),
+            )
+            return [_read_entry(row) for row in found]
 
-        return await self._line.ask(work, writes=False)
+        return await self._worker.run_work(work, writes=False)
 
-    async def delete(self, owner: str, kind: str, ids: Sequence[str]) -> int | Down:
+    async def delete(self, owner: str, kind: str, ids: Sequence[str]) -> int | StoreDown:
         def work(file: sqlite3.Connection, now: float) -> int:
             gone = 0
             for id in dict.fromkeys(ids):
                 ends = file.execute(
-                    f"DELETE FROM entries WHERE {_NAMED} RETURNING expires", (owner, kind, id)
+                    f"DELETE FROM entries WHERE {_BY_NAME} RETURNING expires", (owner, kind, id)
                 ).fetchall()
                 gone += any(end > now for (end,) in ends)
                 if id:  # "" is nobody's parent
                     file.execute("DELETE FROM entries WHERE owner = ? AND parent = ? AND kind <> ?", (owner, id, kind))
             return gone
 
-        return await self._line.ask(work)
+        return await self._worker.run_work(work)
 
-    async def touch(self, owner: str, kind: str, ids: Sequence[str], expires: float) -> Down | None:
+    async def touch(self, owner: str, kind: str, ids: Sequence[str], expires: float) -> StoreDown | None:
         def work(file: sqlite3.Connection, now: float) -> None:
-            end = until(expires, now, self._ttl)
+            end = expiry_time(expires, now, self._ttl)
             rows = [(end, owner, kind, id, now) for id in ids]
-            file.executemany(f"UPDATE entries SET expires = max(expires, ?) WHERE {_NAMED} AND expires > ?", rows)
+            file.executemany(f"UPDATE entries SET expires = max(expires, ?) WHERE {_BY_NAME} AND expires > ?", rows)
 
-        return await self._line.ask(work)
+        return await self._worker.run_work(work)
 
     async def close(self) -> None:
-        await self._line.close()
+        await self._worker.close()
 
-    def _row(self, entry: Entry, place: int, now: float) -> tuple[object, ...]:
-        ends = until(entry.expires, now, self._ttl)
+    def _entry_row(self, entry: Entry, place: int, now: float) -> tuple[object, ...]:
+        ends = expiry_time(entry.expires, now, self._ttl)
         name = (entry.owner, entry.kind, entry.id)
         return (*name, entry.body, entry.parent, place, entry.mark, entry.created or now, ends)
 
     # --- housekeeping ---
 
-    async def sweep(self) -> Swept | Down:
-        expired = await self._repeated(_remove_expired)
-        if isinstance(expired, Down):
+    async def sweep(self) -> SweepResult | StoreDown:
+        expired = await self._run_in_batches(_remove_expired)
+        if isinstance(expired, StoreDown):
             return expired
-        crowded = await self._thinned()
-        if isinstance(crowded, Down):
+        crowded = await self._remove_excess()
+        if isinstance(crowded, StoreDown):
             return crowded
-        freed = await self._repeated(_free)
-        await self._line.trim()
-        return freed if isinstance(freed, Down) else Swept(expired, crowded)
+        freed = await self._run_in_batches(_free_pages)
+        await self._worker.truncate_wal()
+        return freed if isinstance(freed, StoreDown) else SweepResult(expired, crowded)
 
-    async def _thinned(self) -> int | Down:
+    async def _remove_excess(self) -> int | StoreDown:
         """Too much? Then the first that would go anyway go now, until there is room again."""
-        used = await self._line.ask(_used, writes=False)
-        if isinstance(used, Down):
+        used = await self._worker.run_work(_used_bytes, writes=False)
+        if isinstance(used, StoreDown):
             return used
-        if not self._limit or used <= self._limit:
+        if not self._max_bytes or used <= self._max_bytes:
             return 0
-        aim = int(self._limit * _ROOM)
-        return await self._repeated(lambda file, now: _remove_first(file, _used(file, now) - aim))
+        aim = int(self._max_bytes * _SWEEP_TARGET_RATIO)
+        return await self._run_in_batches(lambda file, now: _remove_oldest(file, _used_bytes(file, now) - aim))
 
-    async def _repeated(self, work: Callable[[sqlite3.Connection, float], int]) -> int | Down:
+    async def _run_in_batches(self, work: Callable[[sqlite3.Connection, float], int]) -> int | StoreDown:
         """In small portions, until nothing is left to do: how much was done."""
         total = 0
         while True:
-            done = await self._line.ask(work)
-            if isinstance(done, Down):
+            done = await self._worker.run_work(work)
+            if isinstance(done, StoreDown):
                 return done
             if not done:
                 return total
             total += done
 
-    async def stats(self) -> Stats | Down:
-        def work(file: sqlite3.Connection, now: float) -> Stats:
+    async def stats(self) -> StoreStats | StoreDown:
+        def work(file: sqlite3.Connection, now: float) -> StoreStats:
             kinds = file.execute(
                 "SELECT kind, count(*), sum(length(body)) FROM entries WHERE expires > ? GROUP BY kind ORDER BY kind",
                 (now,),
@@ -183,21 +185,21 @@ class Sqlite:
                 "SELECT count(DISTINCT owner), min(created) FROM entries WHERE expires > ?", (now,)
             ).fetchone()
             (expired,) = file.execute("SELECT count(*) FROM entries WHERE expires <= ?", (now,)).fetchone()
-            return Stats(
+            return StoreStats(
                 where=str(self._path),
-                version=self._version,
-                kinds=tuple(Kind(*row) for row in kinds),
+                version=self._schema_version,
+                kinds=tuple(KindStats(*row) for row in kinds),
                 owners=owners,
                 expired=expired,
                 oldest=oldest,
-                size=sqlite_file.size(self._path),
-                limit=self._limit,
+                size=sqlite_connection.file_size(self._path),
+                limit=self._max_bytes,
                 encrypted=False,
             )
 
-        return await self._line.ask(work, writes=False)
+        return await self._worker.run_work(work, writes=False)
 
-    async def export(self, owner: str | None = None) -> AsyncIterator[Entry | Down]:
+    async def export(self, owner: str | None = None) -> AsyncIterator[Entry | StoreDown]:
         behind = "(owner, kind, id) > (?1, ?2, ?3)" if owner is None else "owner = ?1 AND (kind, id) > (?2, ?3)"
         page = f"SELECT {_COLUMNS} FROM entries WHERE {behind} AND expires > ?4 ORDER BY owner, kind, id"
         last = (owner or "", "", "")
@@ -206,15 +208,15 @@ class Sqlite:
             found: list[Entry] = []
             much = 0
             for row in file.execute(page, (*last, now)):
-                found.append(_entry(row))
+                found.append(_read_entry(row))
                 much += len(found[-1].body)
-                if much > _MUCH or len(found) == _AT_ONCE:
+                if much > _EXPORT_PAGE_BYTES or len(found) == _BATCH_SIZE:
                     break
             return found
 
         while True:
-            entries = await self._line.ask(work, writes=False)
-            if isinstance(entries, Down):
+            entries = await self._worker.run_work(work, writes=False)
+            if isinstance(entries, StoreDown):
                 yield entries
                 return
             for entry in entries:
@@ -224,41 +226,41 @@ class Sqlite:
             last = (entries[-1].owner, entries[-1].kind, entries[-1].id)
 
 
-def _entry(row: tuple[Any, ...]) -> Entry:
-    return Entry(**dict(zip(_FIELDS, row, strict=True)))
+def _read_entry(row: tuple[Any, ...]) -> Entry:
+    return Entry(**dict(zip(_COLUMN_NAMES, row, strict=True)))
 
 
-def _used(file: sqlite3.Connection, _now: float) -> int:
+def _used_bytes(file: sqlite3.Connection, _now: float) -> int:
     """Bytes of the file that hold something."""
-    return (_told(file, "page_count") - _told(file, "freelist_count")) * _told(file, "page_size")
+    return (_read_pragma(file, "page_count") - _read_pragma(file, "freelist_count")) * _read_pragma(file, "page_size")
 
 
-def _told(file: sqlite3.Connection, pragma: str) -> int:
+def _read_pragma(file: sqlite3.Connection, pragma: str) -> int:
     return int(file.execute(f"PRAGMA {pragma}").fetchone()[0])
 
 
 def _remove_expired(file: sqlite3.Connection, now: float) -> int:
     first = "SELECT rowid FROM entries WHERE expires <= ? ORDER BY expires LIMIT ?"
-    return file.execute(f"DELETE FROM entries WHERE rowid IN ({first})", (now, _AT_ONCE)).rowcount
+    return file.execute(f"DELETE FROM entries WHERE rowid IN ({first})", (now, _BATCH_SIZE)).rowcount
 
 
-def _remove_first(file: sqlite3.Connection, excess: int) -> int:
+def _remove_oldest(file: sqlite3.Connection, excess: int) -> int:
     """Those that expire first, until so many bytes are free; how many that were."""
     found: list[tuple[int]] = []
     if excess > 0:
         for row, length in file.execute(
-            "SELECT rowid, length(body) FROM entries ORDER BY expires, rowid LIMIT ?", (_AT_ONCE,)
+            "SELECT rowid, length(body) FROM entries ORDER BY expires, rowid LIMIT ?", (_BATCH_SIZE,)
         ):
             found.append((row,))
-            excess -= length + _ROW
+            excess -= length + _ENTRY_OVERHEAD
             if excess <= 0:
                 break
     file.executemany("DELETE FROM entries WHERE rowid = ?", found)
     return len(found)
 
 
-def _free(file: sqlite3.Connection, _now: float) -> int:
+def _free_pages(file: sqlite3.Connection, _now: float) -> int:
     """Give free pages back to the disk, some at a time; how many these were."""
-    before = _told(file, "freelist_count")
-    file.execute(f"PRAGMA incremental_vacuum({_AT_ONCE})").fetchall()
-    return before - _told(file, "freelist_count")
+    before = _read_pragma(file, "freelist_count")
+    file.execute(f"PRAGMA incremental_vacuum({_BATCH_SIZE})").fetchall()
+    return before - _read_pragma(file, "freelist_count")

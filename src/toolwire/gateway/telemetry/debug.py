@@ -5,18 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from toolwire.fold import fold
-from toolwire.gateway.telemetry.clean import clean, redact
-from toolwire.gateway.telemetry.heard import Overheard
-from toolwire.gateway.telemetry.record import Record
-from toolwire.ir import (
+from toolwire.core.codec import Codec
+from toolwire.core.fold import fold
+from toolwire.core.ir import (
     AnyTool,
     Call,
-    HostedCall,
-    HostedResult,
-    HostedTool,
     Media,
     Part,
+    ProviderCall,
+    ProviderResult,
+    ProviderTool,
     Request,
     Response,
     Result,
@@ -24,138 +22,162 @@ from toolwire.ir import (
     Tool,
     ToolsAdded,
 )
-from toolwire.protocols import ROOMS
-from toolwire.room import Room
-from toolwire.wire import Malformed, as_object, decode
+from toolwire.core.json_values import Malformed, decode, expect_object
+from toolwire.gateway.telemetry.capture import ExchangeCapture
+from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.redact import printable_text, redact
+from toolwire.protocols import CODECS
 
-SHOWN = 200
+MAX_ARGUMENTS = 200
 """Characters of arguments that are shown."""
-LATEST = 10
+MAX_RECENT = 10
 """Calls and results of a conversation that are shown, the last ones."""
-_READ = 4096
+_REDACTION_WINDOW = 4096
 """Characters in which keys are looked for, so that one that lies across the limit is seen as one."""
 
 Fields = tuple[tuple[str, object], ...]
 
 
-def told(record: Record, heard: Overheard) -> Iterator[Fields]:
+def debug_lines(record: ExchangeRecord, capture: ExchangeCapture) -> Iterator[Fields]:
     """The lines of one exchange, each as its fields: what came, what went and what was answered, what the client got,
     and every loss."""
-    client = ROOMS.get(record.source)
+    client = CODECS.get(record.source)
     if client is None:
         return
     yield (
         ("step", "came"),
         ("protocol", client.name),
-        ("path", clean(record.path.partition("?")[0])),
-        *_asking(client, heard.came),
+        ("path", printable_text(record.path.partition("?")[0])),
+        *_describe_request(client, capture.client_request),
     )
-    for asked in heard.asked:
-        room = ROOMS[asked.protocol]
-        where = (("protocol", room.name), ("provider", asked.provider), ("url", clean(asked.url, 300)))
-        yield ("step", "went"), *where, *_asking(room, asked.body)
+    for asked in capture.upstream_calls:
+        room = CODECS[asked.protocol]
+        where = (("protocol", room.name), ("provider", asked.provider), ("url", printable_text(asked.url, 300)))
+        yield ("step", "went"), *where, *_describe_request(room, asked.body)
         if asked.status:
-            said = _answering(room, asked.answer.data, asked.status)
+            said = _describe_response(room, asked.response.data, asked.status)
             yield ("step", "answered"), ("provider", asked.provider), ("status", asked.status), *said
-    yield ("step", "given"), ("status", record.status), *_answering(client, heard.given, record.status)
-    for loss in record.told:
-        place = (("path", clean(loss.path)), ("severity", loss.severity))
+    yield (
+        ("step", "given"),
+        ("status", record.status),
+        *_describe_response(client, capture.client_response, record.status),
+    )
+    for loss in record.all_losses:
+        place = (("path", printable_text(loss.path)), ("severity", loss.severity))
         yield (
             ("step", "lost"),
             ("code", loss.code),
             *place,
-            ("what", shortened(loss.what)),
-            ("why", clean(loss.why, SHOWN)),
+            ("what", shorten_text(loss.what)),
+            ("why", printable_text(loss.why, MAX_ARGUMENTS)),
         )
 
 
-def _asking(room: Room, body: bytes) -> Fields:
-    request = _request(room, body)
+def _describe_request(codec: Codec, body: bytes) -> Fields:
+    request = _read_request(codec, body)
     if request is None:
         return (("unread", len(body)),)
-    tools = [*request.tools, *(tool for part in _parts(request) if isinstance(part, ToolsAdded) for tool in part.tools)]
+    tools = [
+        *request.tools,
+        *(tool for part in _request_parts(request) if isinstance(part, ToolsAdded) for tool in part.tools),
+    ]
     choice = request.choice
     chosen = (
-        "" if choice is None else ",".join([choice.mode, *(clean(tool.name or tool.kind) for tool in choice.tools)])
+        ""
+        if choice is None
+        else ",".join([choice.mode, *(printable_text(tool.name or tool.kind) for tool in choice.tools)])
     )
-    calls = [part for part in _parts(request) if isinstance(part, (Call, HostedCall))]
-    results = [part for part in _parts(request) if isinstance(part, (Result, HostedResult))]
+    calls = [part for part in _request_parts(request) if isinstance(part, (Call, ProviderCall))]
+    results = [part for part in _request_parts(request) if isinstance(part, (Result, ProviderResult))]
     return (
-        ("tools", [_named(tool) for tool in tools]),
+        ("tools", [_tool_label(tool) for tool in tools]),
         ("choice", chosen),
-        ("earlier", max(0, len(calls) - LATEST)),
-        ("calls", [_call(part) for part in calls[-LATEST:]]),
-        ("results", [_result(part) for part in results[-LATEST:]]),
+        ("earlier", max(0, len(calls) - MAX_RECENT)),
+        ("calls", [_describe_call(part) for part in calls[-MAX_RECENT:]]),
+        ("results", [_describe_result(part) for part in results[-MAX_RECENT:]]),
     )
 
 
-def _answering(room: Room, body: bytes, status: int) -> Fields:
-    response = _response(room, body) if status < 300 else None
+def _describe_response(codec: Codec, body: bytes, status: int) -> Fields:
+    response = _read_response(codec, body) if status < 300 else None
     if response is None:
         return (("bytes", len(body)),)
     parts = [part for choice in response.choices for part in choice.parts]
     ends = [choice.finish.kind for choice in response.choices if choice.finish is not None]
     return (
-        ("calls", [_call(part) for part in parts if isinstance(part, (Call, HostedCall))]),
-        ("results", [_result(part) for part in parts if isinstance(part, HostedResult)]),
+        ("calls", [_describe_call(part) for part in parts if isinstance(part, (Call, ProviderCall))]),
+        ("results", [_describe_result(part) for part in parts if isinstance(part, ProviderResult)]),
         ("text", sum(len(part.text) for part in parts if isinstance(part, Text))),
         ("finish", ",".join(ends)),
     )
 
 
-def _parts(request: Request) -> Iterator[Part]:
+def _request_parts(request: Request) -> Iterator[Part]:
     for turn in request.turns:
         yield from turn.parts
 
 
-def _named(tool: AnyTool) -> str:
+def _tool_label(tool: AnyTool) -> str:
     """A tool by its name, and its kind where it is no plain function."""
     if isinstance(tool, Tool):
         name = f"{tool.namespace}.{tool.name}" if tool.namespace else tool.name
-        return clean(name if tool.kind == "function" else f"{name} ({tool.kind})")
-    return clean(f"{tool.name or tool.tool} (hosted)" if isinstance(tool, HostedTool) else f"{tool.kind} (its own)")
+        return printable_text(name if tool.kind == "function" else f"{name} ({tool.kind})")
+    return printable_text(
+        f"{tool.name or tool.tool} (hosted)" if isinstance(tool, ProviderTool) else f"{tool.kind} (its own)"
+    )
 
 
-def _call(call: Call | HostedCall) -> dict[str, str]:
-    if isinstance(call, HostedCall):
-        return {"hosted": clean(call.tool), "id": clean(call.id), "arguments": shortened(call.arguments)}
+def _describe_call(call: Call | ProviderCall) -> dict[str, str]:
+    if isinstance(call, ProviderCall):
+        return {
+            "hosted": printable_text(call.tool),
+            "id": printable_text(call.id),
+            "arguments": shorten_text(call.arguments),
+        }
     name = f"{call.namespace}.{call.name}" if call.namespace else call.name
-    kind = {} if call.kind == "function" else {"kind": clean(call.kind)}
-    return {"name": clean(name), **kind, "id": clean(call.id), "arguments": shortened(call.arguments)}
+    kind = {} if call.kind == "function" else {"kind": printable_text(call.kind)}
+    return {
+        "name": printable_text(name),
+        **kind,
+        "id": printable_text(call.id),
+        "arguments": shorten_text(call.arguments),
+    }
 
 
-def _result(result: Result | HostedResult) -> dict[str, object]:
-    if isinstance(result, HostedResult):
-        found = {"sources": len(result.sources), "size": len(result.text), "error": clean(result.error)}
-        return {"hosted": clean(result.tool), "id": clean(result.id)} | {key: one for key, one in found.items() if one}
-    size = sum(_size(part) for part in result.content)
-    return {"id": clean(result.id), "size": size} | ({"error": True} if result.error else {})
+def _describe_result(result: Result | ProviderResult) -> dict[str, object]:
+    if isinstance(result, ProviderResult):
+        found = {"sources": len(result.sources), "size": len(result.text), "error": printable_text(result.error)}
+        return {"hosted": printable_text(result.tool), "id": printable_text(result.id)} | {
+            key: one for key, one in found.items() if one
+        }
+    size = sum(_part_size(part) for part in result.content)
+    return {"id": printable_text(result.id), "size": size} | ({"error": True} if result.error else {})
 
 
-def _size(part: Part) -> int:
+def _part_size(part: Part) -> int:
     return len(part.text) if isinstance(part, Text) else len(part.data) if isinstance(part, Media) else 0
 
 
-def shortened(text: str) -> str:
+def shorten_text(text: str) -> str:
     """Words of a conversation as a line may show them: without keys, short."""
-    return clean(redact(text[:_READ]), SHOWN)
+    return printable_text(redact(text[:_REDACTION_WINDOW]), MAX_ARGUMENTS)
 
 
-def _request(room: Room, body: bytes) -> Request | None:
+def _read_request(codec: Codec, body: bytes) -> Request | None:
     try:
-        return room.read_request(as_object(decode(body), None))
+        return codec.read_request(expect_object(decode(body), None))
     except (Malformed, RecursionError):
         return None
 
 
-def _response(room: Room, body: bytes) -> Response | None:
+def _read_response(codec: Codec, body: bytes) -> Response | None:
     """A whole answer, or one out of a stream."""
     if not body:
         return None
     try:
         if body.lstrip()[:1] == b"{":
-            return room.read_response(as_object(decode(body), None))
-        reader = room.stream_reader()
+            return codec.read_response(expect_object(decode(body), None))
+        reader = codec.make_stream_reader()
         return fold([*reader.feed(body), *reader.close()])
     except (Malformed, RecursionError):
         return None

@@ -1,4 +1,4 @@
-"""One line an exchange, as JSON or for a terminal. What others wrote can neither forge a line nor show a key."""
+"""The JSON lines of exchanges. What others wrote can neither forge a line nor show a key."""
 
 from __future__ import annotations
 
@@ -9,24 +9,215 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import floor
 
-from toolwire.gateway.telemetry.clean import HIDDEN, SHORTEST_SECRET, clean, clean_body, redact, short_agent
-from toolwire.gateway.telemetry.debug import Fields, told
-from toolwire.gateway.telemetry.heard import Overheard
-from toolwire.gateway.telemetry.lines import (
-    DETAILS,
-    attempts_of,
-    encode,
-    json_line,
-    json_lines,
-    json_repeated,
-    level_of,
-    path_of,
+import msgspec
+
+from toolwire.core import losses as loss
+from toolwire.core.json_values import Json, json_pointer
+from toolwire.core.losses import Ledger, LossSummary
+from toolwire.gateway.telemetry.capture import ExchangeCapture
+from toolwire.gateway.telemetry.debug import Fields, debug_lines
+from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.redact import (
+    MAX_NAME,
+    MIN_SECRET_LENGTH,
+    REDACTED,
+    printable_text,
+    redact,
+    redact_body,
+    shorten_agent,
 )
-from toolwire.gateway.telemetry.record import Record
-from toolwire.wire import Json
 
 
-def to_stderr(line: str) -> None:
+def log_level(record: ExchangeRecord) -> str:
+    if record.status >= 500 or (record.failure and record.status < 400):
+        return "error"
+    return "warn" if record.status >= 400 or record.losses or record.client_disconnected else "info"
+
+
+def log_path(record: ExchangeRecord) -> str:
+    """Without its query, which may hold a key."""
+    return printable_text(record.path.partition("?")[0])
+
+
+AttemptRows = Sequence[tuple[str, str, float]]
+
+
+def log_attempts(attempts: AttemptRows) -> AttemptRows:
+    """Tries are worth telling when the first one was not the last."""
+    if not attempts or (len(attempts) == 1 and attempts[0][1] == "ok"):
+        return ()
+    return [(provider, printable_text(outcome), _milliseconds(seconds)) for provider, outcome, seconds in attempts]
+
+
+def _milliseconds(seconds: float) -> float:
+    return int(seconds * 1e5) / 1e2
+
+
+class LineHead(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False, rename={"source": "from", "target": "to"}):
+    """The first part of a JSON line, written once and kept; what does not apply is left out."""
+
+    level: str
+    key: str = ""
+    agent: str = ""
+    peer: str = ""
+    verb: str
+    method: str = ""
+    path: str = ""
+    source: str = ""
+    target: str = ""
+    provider: str = ""
+    asked: str = ""
+    model: str = ""
+    stream: bool = False
+    passed: bool = False
+    status: int = 0
+    failure: str = ""
+    gone: bool = False
+    losses: tuple[str, ...] = ()
+    """Each code once."""
+    lost: int = 0
+    """How many losses there were."""
+
+
+class LogLine(msgspec.Struct, omit_defaults=True, gc=False):
+    """A JSON line: the part that is repeated rides in `event`, the rest is this exchange's own."""
+
+    time: str
+    event: msgspec.Raw
+    id: str
+    first_byte_ms: float | None
+    ms: float
+    input: int | None = None
+    output: int | None = None
+    cache_read: int | None = None
+    cache_write: int | None = None
+    reasoning: int | None = None
+    estimated: bool = False
+    attempts: AttemptRows = ()
+    calls: Sequence[tuple[str, str]] = ()
+    """Calls that were run here, and what came of them."""
+    upstream_id: str = ""
+    bytes_in: int = 0
+    bytes_out: int = 0
+    note: str = ""
+    details: Sequence[LossSummary] = ()
+    """Every loss: its code, its place in the request or the answer, and what happened."""
+    request: str = ""
+    response: str = ""
+
+
+_encoder = msgspec.json.Encoder()
+encode, _encode_lines = _encoder.encode, _encoder.encode_lines
+MAX_DETAILS = 100
+"""Losses that a line tells in full; `lost` counts them all."""
+
+
+def json_line_head(record: ExchangeRecord) -> msgspec.Raw:
+    line = LineHead(
+        level=log_level(record),
+        key=printable_text(record.key_name),
+        agent=shorten_agent(record.agent),
+        peer=printable_text(record.peer),
+        verb=record.verb,
+        method=printable_text(record.method, 16),
+        path=log_path(record),
+        source=record.source,
+        target=record.target,
+        provider=record.provider,
+        asked=printable_text(record.requested_model),
+        model=printable_text(record.model),
+        stream=record.stream,
+        passed=record.is_passthrough,
+        status=record.status,
+        failure=record.failure,
+        gone=record.client_disconnected,
+        losses=tuple(dict.fromkeys(record.losses)),
+        lost=len(record.losses),
+    )
+    return msgspec.Raw(b'"exchange",' + encode(line)[1:-1])
+
+
+def _loss_details(ledgers: Iterable[Ledger | None]) -> Sequence[LossSummary]:
+    """Not looked through: see `json_lines`."""
+    details: list[LossSummary] = []
+    for ledger in ledgers:
+        if ledger is not None:
+            for code, where, what in ledger.notes:
+                place = json_pointer(where)
+                if len(place) > MAX_NAME or len(what) > MAX_NAME:
+                    return _shortened_loss_details(ledgers)
+                details.append((code, place, what))
+    count = len(details)
+    if count > 1 and (count > MAX_DETAILS or len(set(details)) < count):
+        return _shortened_loss_details(ledgers)
+    return details or ()
+
+
+def _shortened_loss_details(ledgers: Iterable[Ledger | None]) -> Sequence[LossSummary]:
+    """Where some are too long, too many, or the same."""
+    return [
+        (code, _shorten(place), _shorten(what)) for code, place, what in loss.summarise_losses(ledgers)[:MAX_DETAILS]
+    ]
+
+
+def _shorten(text: str) -> str:
+    return printable_text(text) if len(text) > MAX_NAME else text
+
+
+def json_line(record: ExchangeRecord, stamp: str, head: msgspec.Raw, bodies: bool) -> LogLine:
+    started, first, tries, usage = record.started, record.first_byte, record.attempts, record.usage
+    id, theirs = record.request_id, record.upstream_id
+    if len(id) > MAX_NAME or len(theirs) > MAX_NAME:
+        id, theirs = _shorten(id), _shorten(theirs)
+    first_ms = (first - started) * 1e5 // 1.0 / 1e2 if first else None
+    ms = (record.ended - started) * 1e5 // 1.0 / 1e2
+    size, sent, details = record.bytes_in, record.bytes_out, _loss_details(record.ledgers) if record.ledgers else ()
+    if usage is None:
+        line = LogLine(
+            stamp, head, id, first_ms, ms, None, None, None, None, None, False, (), (), theirs, size, sent,
+            "", details,
+        )  # fmt: skip
+    else:
+        line = LogLine(
+            stamp, head, id, first_ms, ms, usage.input, usage.output, usage.cache_read, usage.cache_write,
+            usage.reasoning, record.estimated, (), (), theirs, size, sent, "", details,
+        )  # fmt: skip
+    if len(tries) != 1 or tries[0][1] != "ok":
+        line.attempts = log_attempts(tries)
+    if record.calls:
+        line.calls = record.calls[:MAX_DETAILS]
+    if record.note:
+        line.note = printable_text(redact(record.note), 500)
+    if bodies:
+        line.request, line.response = redact_body(record.request_body), redact_body(record.response_body)
+    return line
+
+
+def _escape_line(upstream: LogLine) -> LogLine:
+    upstream.id, upstream.upstream_id = _escape_text(upstream.id), _escape_text(upstream.upstream_id)
+    upstream.details = tuple(
+        [(code, _escape_text(place), _escape_text(what)) for code, place, what in upstream.details]
+    )
+    return upstream
+
+
+def _escape_text(text: str) -> str:
+    return text if text.isprintable() else printable_text(text)
+
+
+def write_json_lines(lines: Sequence[LogLine | dict[str, Json]]) -> str:
+    """What others wrote is looked through only where the whole shows that something is not printable."""
+    try:
+        text = _encode_lines(lines).decode()
+        # Of ASCII, JSON escapes all control characters but one.
+        if text.isascii() and text.find("\\") < 0 and text.find("\x7f") < 0:
+            return text
+    except UnicodeEncodeError:
+        pass  # half a pair of surrogates, which is not printable either
+    return _encode_lines([_escape_line(line) if type(line) is LogLine else line for line in lines]).decode()
+
+
+def write_stderr(line: str) -> None:
     """In one write. Nobody reads any more, or nothing was ever open: the exchange goes on."""
     if sys.stderr is not None:
         try:
@@ -37,67 +228,67 @@ def to_stderr(line: str) -> None:
 
 LEVELS = ("debug", "info", "warn", "error")
 
-Key = tuple[object, ...]
+RepeatKey = tuple[object, ...]
 """What the next exchange of the same client is likely to repeat."""
 
 
-def _small(record: Record) -> bool:
+def _is_worth_caching(record: ExchangeRecord) -> bool:
     """Is it worth keeping? Clients choose these words, and nobody repeats a megabyte."""
-    words = len(record.asked) + len(record.model) + len(record.agent) + len(record.path)
+    words = len(record.requested_model) + len(record.model) + len(record.agent) + len(record.path)
     return words <= 1000 and len(record.losses) <= 50
 
 
 # --- for a terminal -------------------------------------------------------------------------------------------------
 
-_PLAIN = re.compile(r"[\w./:@+,%~-]+")
+_UNQUOTED_VALUE = re.compile(r"[\w./:@+,%~-]+")
 _COLOURS = {"error": "31", "warn": "33", "info": "32", "debug": "2"}
 
 
-def _told(value: object) -> str:
+def _quote_value(value: object) -> str:
     """A value in a readable line: in quotes where it could be taken for something else."""
     text = value if isinstance(value, str) else encode(value).decode()
-    return text if _PLAIN.fullmatch(text) else encode(text).decode()
+    return text if _UNQUOTED_VALUE.fullmatch(text) else encode(text).decode()
 
 
-def _pairs(fields: Iterable[tuple[str, object]]) -> str:
-    return "".join([f"  {name}={_told(value)}" for name, value in fields if value])
+def _write_pairs(fields: Iterable[tuple[str, object]]) -> str:
+    return "".join([f"  {name}={_quote_value(value)}" for name, value in fields if value])
 
 
-def _several(value: object) -> str:
+def _write_list(value: object) -> str:
     """A value that may be a list, of words or of what has fields."""
     if not isinstance(value, list):
-        return _told(value)
-    return f"[{', '.join([one if isinstance(one, str) else _fielded(one) for one in value])}]"
+        return _quote_value(value)
+    return f"[{', '.join([one if isinstance(one, str) else _write_fields(one) for one in value])}]"
 
 
-def _fielded(fields: Mapping[str, object]) -> str:
+def _write_fields(fields: Mapping[str, object]) -> str:
     """Its words, and its numbers with their names."""
     return " ".join([f"{one}" if isinstance(one, str) else f"{name}={one}" for name, one in fields.items()])
 
 
-def _painted(text: str, level: str, colour: bool) -> str:
+def _colourise(text: str, level: str, colour: bool) -> str:
     return f"\x1b[{_COLOURS[level]}m{text}\x1b[0m" if colour else text
 
 
-def text_repeated(record: Record, colour: bool) -> tuple[str, ...]:
+def text_line_head(record: ExchangeRecord, colour: bool) -> tuple[str, ...]:
     """The status, the columns, and the pairs at the end."""
-    status = _painted(f"{record.status or '---':>3}", level_of(record), colour)
+    status = _colourise(f"{record.status or '---':>3}", log_level(record), colour)
     route = f"{record.source or '-'} → {record.target or '-'}"
-    where = _told(clean(f"{record.provider}/{record.model}")) if record.provider else record.verb
-    kind = "passed" if record.passed else "stream" if record.stream else ""
+    where = _quote_value(printable_text(f"{record.provider}/{record.model}")) if record.provider else record.verb
+    kind = "passed" if record.is_passthrough else "stream" if record.stream else ""
     fields = (
         ("failure", record.failure),
-        ("gone", "client" if record.gone else ""),
+        ("gone", "client" if record.client_disconnected else ""),
         ("losses", ",".join(dict.fromkeys(record.losses))),
-        ("asked", clean(record.asked) if record.asked != record.model else ""),
-        ("path", "" if record.provider else path_of(record)),
-        ("key", clean(record.key)),
-        ("agent", short_agent(record.agent)),
+        ("asked", printable_text(record.requested_model) if record.requested_model != record.model else ""),
+        ("path", "" if record.provider else log_path(record)),
+        ("key", printable_text(record.key_name)),
+        ("agent", shorten_agent(record.agent)),
     )
-    return status, f"{route:<36} {where:<36} {kind:<6}", _pairs(fields)
+    return status, f"{route:<36} {where:<36} {kind:<6}", _write_pairs(fields)
 
 
-def _told_tokens(record: Record) -> str:
+def _write_tokens(record: ExchangeRecord) -> str:
     usage = record.usage
     if usage is None:
         return ""
@@ -105,32 +296,32 @@ def _told_tokens(record: Record) -> str:
     return f"{'~' if record.estimated else ''}{usage.input} in{cached}, {usage.output} out"
 
 
-def text_line(record: Record, stamp: str, repeated: tuple[str, ...], bodies: bool) -> str:
-    status, columns, pairs = repeated
+def text_line(record: ExchangeRecord, stamp: str, head: tuple[str, ...], bodies: bool) -> str:
+    status, columns, pairs = head
     started, first, rest = record.started, record.first_byte, ""
-    if record.attempts and (tries := attempts_of(record.attempts)):
-        rest = _pairs([("attempts", ",".join([f"{provider}:{outcome}" for provider, outcome, _ in tries]))])
+    if record.attempts and (tries := log_attempts(record.attempts)):
+        rest = _write_pairs([("attempts", ",".join([f"{provider}:{outcome}" for provider, outcome, _ in tries]))])
     if record.calls:
-        rest += _pairs([("calls", ",".join([f"{name}:{came}" for name, came in record.calls[:DETAILS]]))])
+        rest += _write_pairs([("calls", ",".join([f"{name}:{came}" for name, came in record.calls[:MAX_DETAILS]]))])
     if record.note:
-        rest += _pairs([("note", clean(redact(record.note), 500))])
+        rest += _write_pairs([("note", printable_text(redact(record.note), 500))])
     if bodies:
-        shown = clean_body(record.request_body), clean_body(record.response_body)
-        rest += _pairs(zip(("request", "response"), shown, strict=True))
+        shown = redact_body(record.request_body), redact_body(record.response_body)
+        rest += _write_pairs(zip(("request", "response"), shown, strict=True))
     took = f"{int((record.ended - started) * 1e3):>7} ms {int((first - started) * 1e3) if first else '-':>7} ms"
-    tokens, id = _told_tokens(record), _told(clean(record.request_id))
+    tokens, id = _write_tokens(record), _quote_value(printable_text(record.request_id))
     return f"{stamp} {status} {took}  {columns} {tokens:<28}{pairs}  id={id}{rest}\n"
 
 
 # --- where lines go -------------------------------------------------------------------------------------------------
 
 
-def _colours() -> bool:
+def _supports_colour() -> bool:
     stderr = sys.stderr
     return stderr is not None and not stderr.closed and stderr.isatty() and not os.environ.get("NO_COLOR")
 
 
-_KEPT = 1024
+_MAX_CACHED_HEADS = 1024
 """First parts of lines that are kept."""
 
 
@@ -138,104 +329,105 @@ class Log:
     """How lines look and where they go. `none` writes no exchanges, but still the events."""
 
     def __init__(
-        self, form: str, out: Callable[[str], None] = to_stderr, clock: Callable[[], float] = time.time
+        self, form: str, out: Callable[[str], None] = write_stderr, clock: Callable[[], float] = time.time
     ) -> None:
         self._out, self._clock = out, clock
-        self._colour = _colours() if out is to_stderr else False
-        self._repeated: dict[Key, Json] = {}
+        self._colour = _supports_colour() if out is write_stderr else False
+        self._line_heads: dict[RepeatKey, Json] = {}
         self.configure(form, False)
 
     def configure(self, form: str, bodies: bool, secrets: Iterable[str] = (), level: str = "info") -> None:
         """How lines look from now on, the keys that no line may show, and the least that is worth a line."""
         self._form, self._bodies = form, bodies
-        self._least = LEVELS.index(level)
-        self._second, self._stamp = -1.0, ""
+        self._min_level = LEVELS.index(level)
+        self._stamp_second, self._stamp = -1.0, ""
         self._fractions = [f".{thousandth:03d}{'Z' if form == 'json' else ''}" for thousandth in range(1000)]
-        self._repeated.clear()
-        exact = {secret for secret in secrets if len(secret) >= SHORTEST_SECRET}
+        self._line_heads.clear()
+        exact = {secret for secret in secrets if len(secret) >= MIN_SECRET_LENGTH}
         escaped = {encode(secret).decode()[1:-1] for secret in exact}
         self._secrets = tuple(sorted(exact | escaped, key=len, reverse=True))
 
-    def _time(self, wall: float) -> str:
-        fraction = wall - self._second
+    def _write_time(self, wall: float) -> str:
+        fraction = wall - self._stamp_second
         if not 0.0 <= fraction < 1.0:
             second = int(wall)
             utc = self._form == "json"
             moment = time.gmtime(second) if utc else time.localtime(second)
             self._stamp = time.strftime("%Y-%m-%dT%H:%M:%S" if utc else "%H:%M:%S", moment)
-            self._second = float(second)
+            self._stamp_second = float(second)
             fraction = wall - second
         return self._stamp + self._fractions[floor(fraction * 1000)]
 
     def _write(self, line: str) -> None:
         for secret in self._secrets:
             if secret in line:
-                line = line.replace(secret, HIDDEN)
+                line = line.replace(secret, REDACTED)
         self._out(line)
 
-    def _parts(self, key: Key, record: Record) -> Json:
+    def _line_head(self, key: RepeatKey, record: ExchangeRecord) -> Json:
         """What is repeated, in the form that the line of this log takes."""
-        if len(self._repeated) >= _KEPT:
-            self._repeated.clear()
-        parts: Json = json_repeated(record) if self._form == "json" else text_repeated(record, self._colour)
-        if _small(record):
-            self._repeated[key] = parts
+        if len(self._line_heads) >= _MAX_CACHED_HEADS:
+            self._line_heads.clear()
+        parts: Json = json_line_head(record) if self._form == "json" else text_line_head(record, self._colour)
+        if _is_worth_caching(record):
+            self._line_heads[key] = parts
         return parts
 
-    def exchanges(self, records: Sequence[Record]) -> None:
+    def log_exchanges(self, records: Sequence[ExchangeRecord]) -> None:
         """A line for each, and what was heard of it, in one write."""
         if self._form == "none":
             return
-        if self._least > 1:
-            records = [record for record in records if LEVELS.index(level_of(record)) >= self._least]
-        is_json, bodies, repeated = self._form == "json", self._bodies, self._repeated
-        write: Callable[[Record, str, Json, bool], object] = json_line if is_json else text_line
+        if self._min_level > 1:
+            records = [record for record in records if LEVELS.index(log_level(record)) >= self._min_level]
+        is_json, bodies, repeated = self._form == "json", self._bodies, self._line_heads
+        write: Callable[[ExchangeRecord, str, Json, bool], object] = json_line if is_json else text_line
         lines: list[Json] = []
-        last: Key = ()
+        last: RepeatKey = ()
         parts: Json = None
         for record in records:
             key = (
-                record.key, record.agent, record.peer, record.verb, record.method, record.path, record.source,
-                record.target, record.provider, record.asked, record.model, record.stream, record.passed,
-                record.status, record.failure, record.gone, record.losses,
+                record.key_name, record.agent, record.peer, record.verb, record.method, record.path, record.source,
+                record.target, record.provider, record.requested_model, record.model, record.stream,
+                record.is_passthrough,
+                record.status, record.failure, record.client_disconnected, record.losses,
             )  # fmt: skip
             if key != last:  # neighbours are mostly alike
-                last, parts = key, repeated.get(key) or self._parts(key, record)
-            stamp = self._time(record.wall)
+                last, parts = key, repeated.get(key) or self._line_head(key, record)
+            stamp = self._write_time(record.started_at)
             lines.append(write(record, stamp, parts, bodies))
-            if record.heard is not None:
-                lines += self._heard(stamp, record, record.heard)
+            if record.capture is not None:
+                lines += self._debug_lines(stamp, record, record.capture)
         if lines:
-            self._write(json_lines(lines) if is_json else "".join(lines))
+            self._write(write_json_lines(lines) if is_json else "".join(lines))
 
-    def _heard(self, stamp: str, record: Record, heard: Overheard) -> list[Json]:
-        id = clean(record.request_id)
-        return [self._debug(stamp, id, fields) for fields in told(record, heard)]
+    def _debug_lines(self, stamp: str, record: ExchangeRecord, capture: ExchangeCapture) -> list[Json]:
+        id = printable_text(record.request_id)
+        return [self._debug_line(stamp, id, fields) for fields in debug_lines(record, capture)]
 
-    def _debug(self, stamp: str, id: str, fields: Fields) -> Json:
+    def _debug_line(self, stamp: str, id: str, fields: Fields) -> Json:
         said = {name: value for name, value in fields if value not in ("", [], 0)}
         if self._form == "json":
             return {"time": stamp, "event": "debug", "level": "debug", "id": id, **said}
-        step = _painted(f"{said.pop('step'):>10}", "debug", self._colour)
-        shown = [f"  {name}={_several(value)}" for name, value in said.items()]
-        return f"{stamp} {step}{''.join(shown)}  id={_told(id)}\n"
+        step = _colourise(f"{said.pop('step'):>10}", "debug", self._colour)
+        shown = [f"  {name}={_write_list(value)}" for name, value in said.items()]
+        return f"{stamp} {step}{''.join(shown)}  id={_quote_value(id)}\n"
 
-    def event(self, kind: str, fields: Mapping[str, object], level: str = "info") -> None:
-        if LEVELS.index(level) < self._least:
+    def log_event(self, kind: str, fields: Mapping[str, object], level: str = "info") -> None:
+        if LEVELS.index(level) < self._min_level:
             return
-        stamp = self._time(self._clock())
-        shown = {name: _shown(value) for name, value in fields.items()}
+        stamp = self._write_time(self._clock())
+        shown = {name: _write_field(value) for name, value in fields.items()}
         if self._form == "json":
             line = encode({"time": stamp, "event": kind, "level": level, **shown}).decode()
         else:
-            line = f"{stamp} {_painted(kind, level, self._colour)}{_pairs(shown.items())}"
+            line = f"{stamp} {_colourise(kind, level, self._colour)}{_write_pairs(shown.items())}"
         self._write(line + "\n")
 
 
-def _shown(value: object) -> Json:
+def _write_field(value: object) -> Json:
     """A field of an event: numbers as they are, all else as clean text."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, list | tuple):
-        return [_shown(item) for item in value]
-    return clean(redact(str(value)), 500)
+        return [_write_field(item) for item in value]
+    return printable_text(redact(str(value)), 500)

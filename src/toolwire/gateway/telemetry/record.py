@@ -6,23 +6,23 @@ from collections.abc import Sequence
 
 import msgspec
 
-from toolwire.gateway.telemetry.heard import Overheard
-from toolwire.ir import Call, Result, Usage
-from toolwire.loss import Ledger, Loss
+from toolwire.core.ir import Call, Result, Usage
+from toolwire.core.losses import Ledger, Loss
+from toolwire.gateway.telemetry.capture import ExchangeCapture
 
 
-class Record(msgspec.Struct, kw_only=True, gc=False, eq=False):
+class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False):
     """Times are seconds of the caller's own monotonic clock; only `wall` is the time of day. No key, no header."""
 
     request_id: str
     started: float
-    wall: float
+    started_at: float
     """Unix time of the start."""
     peer: str = ""
     method: str = ""
     path: str = ""
     """As it came: its query is cut off before anything is written."""
-    key: str = ""
+    key_name: str = ""
     """The name of the client's key, never the key."""
     agent: str = ""
     """The user agent as it came; the line shows its first product."""
@@ -31,18 +31,18 @@ class Record(msgspec.Struct, kw_only=True, gc=False, eq=False):
     target: str = ""
     """The provider's protocol."""
     provider: str = ""
-    server: str = ""
+    upstream_address: str = ""
     """The provider's `host:port`."""
     verb: str = "chat"
     """What was asked for: chat, count, models, metrics, pass. Only a chat has times and tokens in the metrics."""
-    asked: str = ""
+    requested_model: str = ""
     """The model as the client named it."""
     model: str = ""
     """The model as the provider was asked for it."""
-    answered: str = ""
+    response_model: str = ""
     """The model as the answer names it."""
     stream: bool = False
-    passed: bool = False
+    is_passthrough: bool = False
     """Did the bytes pass untouched?"""
     status: int = 0
     """As the client saw it; 0 when it saw none."""
@@ -54,7 +54,7 @@ class Record(msgspec.Struct, kw_only=True, gc=False, eq=False):
     usage: Usage | None = None
     estimated: bool = False
     """Is the usage a local estimate?"""
-    finishes: tuple[str, ...] = ()
+    finish_reasons: tuple[str, ...] = ()
     losses: tuple[str, ...] = ()
     """The codes of what was lost in translation."""
     ledgers: tuple[Ledger | None, ...] = ()
@@ -63,7 +63,7 @@ class Record(msgspec.Struct, kw_only=True, gc=False, eq=False):
     """Tries at providers: which one, what came of it ("ok", a status, the kind of a fault), seconds."""
     calls: list[tuple[str, str]] = msgspec.field(default_factory=list)
     """Calls that were run here and not by the client, and what came of them."""
-    gone: bool = False
+    client_disconnected: bool = False
     """Did the client leave?"""
     upstream_id: str = ""
     """The provider's own id of the request."""
@@ -73,7 +73,7 @@ class Record(msgspec.Struct, kw_only=True, gc=False, eq=False):
     request_body: bytes = b""
     """The bodies only where `Telemetry.bodies` asks for them."""
     response_body: bytes = b""
-    heard: Overheard | None = None
+    capture: ExchangeCapture | None = None
     """All that was said on both sides, only where `Telemetry.debug` asks for it."""
     span: object = None
     """Belongs to the tracer."""
@@ -82,17 +82,17 @@ class Record(msgspec.Struct, kw_only=True, gc=False, eq=False):
         """Neither bodies nor a path whose query may hold a key."""
         return f"Record({self.request_id!r}, {self.provider!r}, {self.model!r}, {self.status})"
 
-    def ran(self, calls: Sequence[Call], results: Sequence[Result]) -> None:
+    def add_tool_runs(self, calls: Sequence[Call], results: Sequence[Result]) -> None:
         """Note calls that were run here."""
         for call, result in zip(calls, results, strict=True):
             self.calls.append((call.name, "error" if result.error else "ok"))
 
-    def lost(self, codes: tuple[str, ...], *ledgers: Ledger | None) -> None:
+    def add_losses(self, codes: tuple[str, ...], *ledgers: Ledger | None) -> None:
         """Note what a translation lost or changed."""
         if codes:
             self.losses, self.ledgers = codes, ledgers
 
     @property
-    def told(self) -> list[Loss]:
+    def all_losses(self) -> list[Loss]:
         """The losses in full."""
         return [loss for ledger in self.ledgers if ledger is not None for loss in ledger.losses]

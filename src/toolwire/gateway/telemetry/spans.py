@@ -18,9 +18,9 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AttributeValue
 
 from toolwire import __version__
-from toolwire.gateway.telemetry.clean import clean
-from toolwire.gateway.telemetry.lines import level_of
-from toolwire.gateway.telemetry.record import Record
+from toolwire.gateway.telemetry.log import log_level
+from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.redact import printable_text
 
 SHUTDOWN_SECONDS = 5.0
 """How long the last spans may take at the end, if nobody takes them."""
@@ -28,7 +28,7 @@ SHUTDOWN_SECONDS = 5.0
 _Attributes = dict[str, AttributeValue]
 
 
-class _Told(logging.Handler):
+class _ExporterWarnings(logging.Handler):
     """What the exporter complains about, as lines of our own log; complaints about a client's headers are not told."""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
@@ -40,10 +40,10 @@ class _Told(logging.Handler):
             self._warn(f"traces: {record.getMessage()}")
 
 
-class Spans:
+class SpanTracer:
     def __init__(self, warn: Callable[[str], None]) -> None:
         self._logger = logging.getLogger("opentelemetry")
-        self._handler = _Told(warn)
+        self._handler = _ExporterWarnings(warn)
         self._logger.addHandler(self._handler)
         self._propagates, self._logger.propagate = self._logger.propagate, False
         # The variables OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES are stronger than this.
@@ -56,32 +56,36 @@ class Spans:
         self._tracer = self._provider.get_tracer("toolwire", __version__)
         self._propagator = TraceContextTextMapPropagator()
         text = files("toolwire.gateway.telemetry").joinpath("spans.json").read_bytes()
-        self._names = msgspec.json.decode(text, type=dict[str, str])
+        self._provider_names = msgspec.json.decode(text, type=dict[str, str])
 
-    def begin(self, record: Record, headers: Mapping[str, str]) -> None:
+    def start_span(self, record: ExchangeRecord, headers: Mapping[str, str]) -> None:
         # Mounted in an application that is traced itself, its span is the parent: it has continued the client's.
         within = get_current_span().get_span_context().is_valid
         context = None if within else self._propagator.extract(headers, Context())
-        start = int(record.wall * 1e9)
+        start = int(record.started_at * 1e9)
         record.span = self._tracer.start_span(record.verb, context=context, kind=SpanKind.SERVER, start_time=start)
 
-    def headers(self, record: Record) -> tuple[tuple[str, str], ...]:
+    def trace_headers(self, record: ExchangeRecord) -> tuple[tuple[str, str], ...]:
         if not isinstance(record.span, Span):
             return ()
         carrier: dict[str, str] = {}
         self._propagator.inject(carrier, set_span_in_context(record.span, Context()))
         return tuple(carrier.items())
 
-    def finish(self, record: Record) -> None:
+    def end_span(self, record: ExchangeRecord) -> None:
         span = record.span
         if not isinstance(span, Span):
             return
         if span.is_recording():
-            span.update_name(f"{record.verb} {clean(record.model or record.asked)}".strip())
-            span.set_attributes(_known({**_http(record), **self._genai(record), **_own(record)}))
-            if level_of(record) == "error":
+            span.update_name(f"{record.verb} {printable_text(record.model or record.requested_model)}".strip())
+            span.set_attributes(
+                _without_empty(
+                    {**_http_attributes(record), **self._genai_attributes(record), **_toolwire_attributes(record)}
+                )
+            )
+            if log_level(record) == "error":
                 span.set_status(StatusCode.ERROR)
-        span.end(int((record.wall + record.ended - record.started) * 1e9))
+        span.end(int((record.started_at + record.ended - record.started) * 1e9))
         record.span = None
 
     def close(self) -> None:
@@ -92,15 +96,15 @@ class Spans:
         self._logger.removeHandler(self._handler)
         self._logger.propagate = self._propagates
 
-    def _genai(self, record: Record) -> _Attributes:
-        host, _, port = record.server.rpartition(":")
-        provider = self._names.get(record.provider, record.provider)
+    def _genai_attributes(self, record: ExchangeRecord) -> _Attributes:
+        host, _, port = record.upstream_address.rpartition(":")
+        provider = self._provider_names.get(record.provider, record.provider)
         found: _Attributes = {
             "gen_ai.operation.name": record.verb if record.verb == "chat" else "",
             "gen_ai.provider.name": provider,
-            "gen_ai.request.model": clean(record.model or record.asked),
-            "gen_ai.response.model": clean(record.answered),
-            "gen_ai.response.finish_reasons": record.finishes,
+            "gen_ai.request.model": printable_text(record.model or record.requested_model),
+            "gen_ai.response.model": printable_text(record.response_model),
+            "gen_ai.response.finish_reasons": record.finish_reasons,
             "server.address": host,
             "server.port": int(port) if port.isdecimal() else "",
         }
@@ -108,10 +112,10 @@ class Spans:
             found["gen_ai.request.stream"] = True
             if record.first_byte:
                 found["gen_ai.response.time_to_first_chunk"] = record.first_byte - record.started
-        return found | _usage(record) if record.verb == "chat" else found
+        return found | _usage_attributes(record) if record.verb == "chat" else found
 
 
-def _usage(record: Record) -> _Attributes:
+def _usage_attributes(record: ExchangeRecord) -> _Attributes:
     usage = record.usage
     if usage is None:
         return {}
@@ -125,34 +129,34 @@ def _usage(record: Record) -> _Attributes:
     return {name: count for name, count in counts.items() if count is not None}
 
 
-def _http(record: Record) -> _Attributes:
+def _http_attributes(record: ExchangeRecord) -> _Attributes:
     failed = record.failure or (str(record.status) if record.status >= 400 else "")
     return {
-        "http.request.method": clean(record.method, 16),
-        "url.path": clean(record.path.partition("?")[0]),
+        "http.request.method": printable_text(record.method, 16),
+        "url.path": printable_text(record.path.partition("?")[0]),
         "http.response.status_code": record.status or "",
-        "user_agent.original": clean(record.agent),
-        "client.address": clean(record.peer),
+        "user_agent.original": printable_text(record.agent),
+        "client.address": printable_text(record.peer),
         "error.type": failed,
     }
 
 
-def _own(record: Record) -> _Attributes:
+def _toolwire_attributes(record: ExchangeRecord) -> _Attributes:
     tries = [f"{provider}:{outcome}" for provider, outcome, _ in record.attempts]
     return {
-        "toolwire.request_id": clean(record.request_id),
-        "toolwire.upstream_id": clean(record.upstream_id),
-        "toolwire.key": clean(record.key),
+        "toolwire.request_id": printable_text(record.request_id),
+        "toolwire.upstream_id": printable_text(record.upstream_id),
+        "toolwire.key": printable_text(record.key_name),
         "toolwire.source": record.source,
         "toolwire.target": record.target,
         "toolwire.losses": tuple(dict.fromkeys(record.losses)),
         "toolwire.attempts": tries if len(tries) > 1 else (),
         "toolwire.estimated": record.estimated or "",
-        "toolwire.passed": record.passed or "",
-        "toolwire.gone": record.gone or "",
+        "toolwire.passed": record.is_passthrough or "",
+        "toolwire.gone": record.client_disconnected or "",
     }
 
 
-def _known(attributes: _Attributes) -> _Attributes:
+def _without_empty(attributes: _Attributes) -> _Attributes:
     """Without what does not apply; a count of zero is a count."""
     return {name: value for name, value in attributes.items() if value != "" and value != () and value != []}

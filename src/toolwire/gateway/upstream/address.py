@@ -7,10 +7,10 @@ from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
 
-PORTS = {"http": 80, "https": 443}
+DEFAULT_PORTS = {"http": 80, "https": 443}
 
-_VERSION = re.compile(r"v\d+(?:\.\d+)?(?:(?:alpha|beta)\d*)?")
-_UNFIT = re.compile(r"[\x00-\x20\x7f]")
+_VERSION_SEGMENT = re.compile(r"v\d+(?:\.\d+)?(?:(?:alpha|beta)\d*)?")
+_FORBIDDEN_CHARACTER = re.compile(r"[\x00-\x20\x7f]")
 
 
 class Address(Struct, frozen=True, cache_hash=True):
@@ -20,7 +20,7 @@ class Address(Struct, frozen=True, cache_hash=True):
     host: str
     """Without the brackets of an IPv6 address."""
     port: int
-    base: str = ""
+    base_path: str = ""
     """The path before every room's path, without a slash at its end."""
     query: str = ""
     proxy: str = ""
@@ -40,34 +40,34 @@ class Address(Struct, frozen=True, cache_hash=True):
     @property
     def authority(self) -> str:
         """What the Host header says."""
-        host = _bracketed(self.host)
-        return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
+        host = _bracket_ipv6(self.host)
+        return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
-    def peer(self) -> str:
+    def label(self) -> str:
         """What a person is told."""
-        return f"{_bracketed(self.host)}:{self.port}"
+        return f"{_bracket_ipv6(self.host)}:{self.port}"
 
     @property
     def _has_version(self) -> bool:
         """Does the base name one, in its path or as Azure does in its query?"""
-        return "api-version=" in self.query or any(map(_VERSION.fullmatch, self.base.split("/")))
+        return "api-version=" in self.query or any(map(_VERSION_SEGMENT.fullmatch, self.base_path.split("/")))
 
-    def target(self, path: str) -> str:
+    def request_target(self, path: str) -> str:
         """The base and a room's path. Where both name a version, the base's holds; a base that is the whole address of
         an endpoint is taken as it is."""
         path, _, query = path.partition("?")
         version, slash, rest = path.lstrip("/").partition("/")
-        if _VERSION.fullmatch(version) and self._has_version:
+        if _VERSION_SEGMENT.fullmatch(version) and self._has_version:
             path = slash + rest
-        if rest and self.base.endswith(f"/{rest}"):
+        if rest and self.base_path.endswith(f"/{rest}"):
             path = ""
         queries = "&".join(part for part in (query, self.query) if part)
-        return f"{self.base}{path}?{queries}" if queries else f"{self.base}{path}"
+        return f"{self.base_path}{path}?{queries}" if queries else f"{self.base_path}{path}"
 
     def __repr__(self) -> str:
         """Without the proxy, which may hold a password."""
-        return f"Address({self.scheme}://{self.authority}{self.base}{' by a proxy' if self.proxy else ''})"
+        return f"Address({self.scheme}://{self.authority}{self.base_path}{' by a proxy' if self.proxy else ''})"
 
     def __rich_repr__(self) -> list[tuple[str, object]]:  # pretty printers ask this
         return [("host", self.host), ("port", self.port)]
@@ -75,7 +75,7 @@ class Address(Struct, frozen=True, cache_hash=True):
 
 def split_url(url: str, what: str) -> tuple[SplitResult, str, int]:
     """A URL, its host in ASCII letters and its port; `what` it is stands in the complaint."""
-    if _UNFIT.search(url):
+    if _FORBIDDEN_CHARACTER.search(url):
         raise ValueError(f"{what} must not hold spaces or control characters")
     try:
         parts = urlsplit(url)
@@ -83,12 +83,12 @@ def split_url(url: str, what: str) -> tuple[SplitResult, str, int]:
         host = host if host.isascii() else host.encode("idna").decode("ascii")
     except ValueError:
         raise ValueError(f"{what} must look like https://host:port/path: its host or port cannot be read") from None
-    if parts.scheme not in PORTS:
+    if parts.scheme not in DEFAULT_PORTS:
         raise ValueError(f"{what} must begin with http:// or https://")
     if not host:
         raise ValueError(f"{what} must name a host")
-    return parts, host, PORTS[parts.scheme] if port is None else port
+    return parts, host, DEFAULT_PORTS[parts.scheme] if port is None else port
 
 
-def _bracketed(host: str) -> str:
+def _bracket_ipv6(host: str) -> str:
     return f"[{host}]" if ":" in host else host

@@ -5,200 +5,214 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from toolwire.gateway.outbox import Outbox
-from toolwire.gateway.settings.config import Deadlines
+from toolwire.gateway.config.config import Deadlines
+from toolwire.gateway.server.write_queue import WriteQueue
 from toolwire.gateway.upstream.address import Address
-from toolwire.gateway.upstream.connection import MAX_AGE, SLICE, Connection
-from toolwire.gateway.upstream.dial import Dialer
-from toolwire.gateway.upstream.faults import Fault
-from toolwire.gateway.upstream.proxy import read_proxy, refusal
-from toolwire.gateway.upstream.trust import Trust
-from toolwire.gateway.upstream.unpacking import ENCODINGS, Unpacker
-from toolwire.gateway.upstream.waiting import BODY, DONE, HEAD, Sink
+from toolwire.gateway.upstream.connect import Connector, TlsContexts, proxy_refusal, read_proxy
+from toolwire.gateway.upstream.connection import (
+    MAX_IDLE_SECONDS,
+    PHASE_BODY,
+    PHASE_DONE,
+    PHASE_HEAD,
+    WRITE_SLICE,
+    ChunkSink,
+    UpstreamConnection,
+)
+from toolwire.gateway.upstream.decompress import ENCODINGS, Decompressor
+from toolwire.gateway.upstream.errors import TransportError
 
-__all__ = ["Address", "Answer", "Client", "Fault"]
+__all__ = ["Address", "HttpResponse", "TransportError", "UpstreamClient"]
 
-_OURS = frozenset(
+_CONNECTION_HEADERS = frozenset(
     "host content-length transfer-encoding connection keep-alive te trailer upgrade expect "
     "proxy-authorization proxy-connection".split()
 )
 """Headers of the connection, which are not the caller's to set."""
 Headers = Sequence[tuple[str, str]]
-MAX_LINES = 1024
-MAX_REMEMBERED = 512
-MAX_HEADS = 256
-MAX_HEAD = 4096
+MAX_CACHED_LINES = 1024
+MAX_CACHED_LINE_LENGTH = 512
+MAX_CACHED_HEADS = 256
+MAX_CACHED_HEAD_LENGTH = 4096
 """Bytes of a head that is worth remembering."""
 
-_lines: dict[tuple[str, str], bytes] = {}
+_header_lines: dict[tuple[str, str], bytes] = {}
 """Headers as they were sent before: most are the same in every request."""
-_WITHOUT_BODY = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
+_BODILESS_METHODS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 
 
-class Answer:
+class HttpResponse:
     """An answer whose head is there. Read it to its end or abort it; one that is forgotten closes its connection."""
 
-    __slots__ = ("_connection", "_end", "_unpacker", "headers", "status")
+    __slots__ = ("_connection", "_decompressor", "_final_result", "headers", "status")
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection: Connection | None = connection
-        self._end: bytes | Fault = b""
-        self._unpacker: Unpacker | None = None
+    def __init__(self, connection: UpstreamConnection) -> None:
+        self._connection: UpstreamConnection | None = connection
+        self._final_result: bytes | TransportError = b""
+        self._decompressor: Decompressor | None = None
         self.status = connection.status
         self.headers = connection.headers
         """With lower-case names; those that tell of a packing that is undone are left out."""
         if "content-encoding" in self.headers:
-            self._unpack(connection)
+            self._set_decompressor(connection)
 
-    async def read(self, limit: int) -> bytes | Fault:
+    async def read(self, limit: int) -> bytes | TransportError:
         """The whole body, or the rest of it; more than `limit` bytes of it are a fault."""
         connection = self._connection
         if connection is None:
-            return self._end
-        if connection.phase != DONE:
-            await connection.rest(limit)
-            if connection.phase != DONE and not connection.holds_more(limit):
-                return self._over(connection, connection.fault)
-        if connection.weight > limit and connection.holds_more(limit):
-            return self._over(connection, _too_long(connection.peer, limit))
-        data = connection.take()
+            return self._final_result
+        if connection.phase != PHASE_DONE:
+            await connection.wait_for_body(limit)
+            if connection.phase != PHASE_DONE and not connection.has_more_than(limit):
+                return self._finish(connection, connection.error)
+        if connection.buffered_size > limit and connection.has_more_than(limit):
+            return self._finish(connection, _body_too_long(connection.peer, limit))
+        data = connection.take_chunks()
         self._connection = None
         connection.release()
-        return data if self._unpacker is None else self._unpacked(self._unpacker, data, connection.peer, limit)
+        return (
+            data
+            if self._decompressor is None
+            else self._decompress_whole(self._decompressor, data, connection.peer, limit)
+        )
 
-    async def comes(self, seconds: float) -> bool:
+    async def wait_for_data(self, seconds: float) -> bool:
         """Can more be taken within that time: bytes, the end, or a fault?"""
         connection = self._connection
-        if connection is None or (self._unpacker is not None and self._unpacker.pending):
+        if connection is None or (self._decompressor is not None and self._decompressor.has_pending):
             return True
-        return await connection.comes(seconds)
+        return await connection.wait_for_data(seconds)
 
-    async def chunk(self) -> bytes | Fault:
+    async def read_chunk(self) -> bytes | TransportError:
         """The next bytes of the body, as they come; b"" at its end."""
         connection = self._connection
         if connection is None:
-            return self._end
-        if self._unpacker is not None:
-            return await self._unpacked_chunk(connection, self._unpacker)
-        if not connection.pieces:
-            await connection.more()
-        if not connection.pieces:
-            return self._over(connection, None if connection.phase == DONE else connection.fault)
-        data = connection.take()
-        if connection.phase == DONE:
-            self._over(connection, None)
+            return self._final_result
+        if self._decompressor is not None:
+            return await self._read_decompressed_chunk(connection, self._decompressor)
+        if not connection.chunks:
+            await connection.wait_for_chunk()
+        if not connection.chunks:
+            return self._finish(connection, None if connection.phase == PHASE_DONE else connection.error)
+        data = connection.take_chunks()
+        if connection.phase == PHASE_DONE:
+            self._finish(connection, None)
         return data
 
-    async def pour(self, sink: Sink) -> bytes | Fault | None:
+    async def pour_into(self, sink: ChunkSink) -> bytes | TransportError | None:
         """The body to the sink, piece by piece, without waking the caller: b"" at its end, None where the sink has had
         enough for now, and more can be asked for later."""
         connection = self._connection
         if connection is None:
-            return self._end
-        if self._unpacker is not None:
-            data = await self.chunk()
+            return self._final_result
+        if self._decompressor is not None:
+            data = await self.read_chunk()
             if isinstance(data, bytes) and data:
                 sink(data)
                 return None
             return data
-        await connection.pour(sink)
-        if connection.phase == BODY and connection.fault is None:
+        await connection.pour_into(sink)
+        if connection.phase == PHASE_BODY and connection.error is None:
             return None
-        return self._over(connection, None if connection.phase == DONE else connection.fault)
+        return self._finish(connection, None if connection.phase == PHASE_DONE else connection.error)
 
     def abort(self) -> None:
         """Done with it: where more of the body would come, the connection is closed, so that the provider stops."""
         if self._connection is not None:
-            self._over(
-                self._connection, Fault("cut", f"the answer of {self._connection.peer} was given up on this side")
+            self._finish(
+                self._connection,
+                TransportError("cut", f"the answer of {self._connection.peer} was given up on this side"),
             )
 
-    def _over(self, connection: Connection, fault: Fault | None) -> bytes | Fault:
+    def _finish(self, connection: UpstreamConnection, error: TransportError | None) -> bytes | TransportError:
         self._connection = None
         connection.release()
-        self._end = b"" if fault is None else fault
-        return self._end
+        self._final_result = b"" if error is None else error
+        return self._final_result
 
-    def _unpack(self, connection: Connection) -> None:
+    def _set_decompressor(self, connection: UpstreamConnection) -> None:
         encoding = self.headers["content-encoding"].strip().lower()
         if encoding in ENCODINGS:
-            self._unpacker = Unpacker(encoding, connection.peer)
+            self._decompressor = Decompressor(encoding, connection.peer)
             gone = ("content-encoding", "content-length")
             self.headers = {name: value for name, value in self.headers.items() if name not in gone}
 
-    def _unpacked(self, unpacker: Unpacker, data: bytes, peer: str, limit: int) -> bytes | Fault:
-        whole = unpacker.feed(data, limit + 1)
+    def _decompress_whole(
+        self, decompressor: Decompressor, data: bytes, peer: str, limit: int
+    ) -> bytes | TransportError:
+        whole = decompressor.feed(data, limit + 1)
         if isinstance(whole, bytes) and len(whole) > limit:
-            whole = _too_long(peer, limit)
+            whole = _body_too_long(peer, limit)
         if isinstance(whole, bytes):
-            whole = unpacker.finish() or whole
-        if isinstance(whole, Fault):
-            self._end = whole
+            whole = decompressor.finish() or whole
+        if isinstance(whole, TransportError):
+            self._final_result = whole
         return whole
 
-    async def _unpacked_chunk(self, connection: Connection, unpacker: Unpacker) -> bytes | Fault:
+    async def _read_decompressed_chunk(
+        self, connection: UpstreamConnection, decompressor: Decompressor
+    ) -> bytes | TransportError:
         while True:
             packed = b""
-            if not unpacker.pending:
-                if not connection.pieces:
-                    await connection.more()
-                if not connection.pieces:
-                    whole = connection.phase == DONE
-                    return self._over(connection, unpacker.finish() if whole else connection.fault)
-                packed = connection.take()
-            data = unpacker.feed(packed, SLICE)
-            if isinstance(data, Fault):
-                return self._over(connection, data)
+            if not decompressor.has_pending:
+                if not connection.chunks:
+                    await connection.wait_for_chunk()
+                if not connection.chunks:
+                    whole = connection.phase == PHASE_DONE
+                    return self._finish(connection, decompressor.finish() if whole else connection.error)
+                packed = connection.take_chunks()
+            data = decompressor.feed(packed, WRITE_SLICE)
+            if isinstance(data, TransportError):
+                return self._finish(connection, data)
             if data:
                 return data
 
     def __del__(self) -> None:
         if self._connection is not None:
-            self._connection.forget()
+            self._connection.release_threadsafe()
 
 
-def _too_long(peer: str, limit: int) -> Fault:
-    return Fault("protocol", f"{peer} sent a body of more than {limit:,} bytes")
+def _body_too_long(peer: str, limit: int) -> TransportError:
+    return TransportError("protocol", f"{peer} sent a body of more than {limit:,} bytes")
 
 
-class Client:
+class UpstreamClient:
     """One for an event loop."""
 
     def __init__(self, deadlines: Deadlines) -> None:
         self._deadlines = deadlines
-        self._sites: dict[Address, _Site] = {}
-        self._trust = Trust()
-        self._outbox = Outbox(asyncio.get_running_loop())
-        self._closed = False
+        self._pools: dict[Address, _ConnectionPool] = {}
+        self._tls_contexts = TlsContexts()
+        self._write_queue = WriteQueue(asyncio.get_running_loop())
+        self._is_closed = False
 
-    async def send(
-        self, address: Address, method: str, path: str, headers: Headers, body: bytes, own: Headers = ()
-    ) -> Answer | Fault:
+    async def send_request(
+        self, address: Address, method: str, path: str, headers: Headers, body: bytes, unique_headers: Headers = ()
+    ) -> HttpResponse | TransportError:
         """Ask, and wait for the head of the answer. Headers that are new in every request are `own`: the others are
         remembered."""
-        site = self._sites.get(address)
+        site = self._pools.get(address)
         if site is None:
-            site = self._sites[address] = _Site(address, self._trust)
-        head = site.head(method, path, tuple(headers), own, len(body))
+            site = self._pools[address] = _ConnectionPool(address, self._tls_contexts)
+        head = site.request_head(method, path, tuple(headers), unique_headers, len(body))
         if not isinstance(head, bytes):
             return head
         bodiless = method == "HEAD"
-        connection = site.pooled()
+        connection = site.take_idle()
         try:
             if connection is not None:
-                await connection.exchange(head, body, bodiless)
-                fault = connection.fault
+                await connection.send_request(head, body, bodiless)
+                fault = connection.error
                 # One that had been closed while nobody looked is not the provider's answer: once more, on a new one.
                 if fault is None and site.proxy is None:
-                    return Answer(connection)
-                if fault is None or connection.seen or fault.kind != "cut" or self._closed:
-                    return site.answer(connection)
+                    return HttpResponse(connection)
+                if fault is None or connection.has_received or fault.kind != "cut" or self._is_closed:
+                    return site.make_response(connection)
             fresh = await self._connect(site)
-            if isinstance(fresh, Fault):
+            if isinstance(fresh, TransportError):
                 return fresh
             connection = fresh
-            await connection.exchange(head, body, bodiless)
-            return site.answer(connection)
+            await connection.send_request(head, body, bodiless)
+            return site.make_response(connection)
         except (asyncio.CancelledError, GeneratorExit):
             if connection is not None:
                 connection.give_up()
@@ -206,100 +220,102 @@ class Client:
 
     async def close(self) -> None:
         """Closes what is idle and what is not; whoever waits gets a fault."""
-        self._closed = True
-        for site in self._sites.values():
-            for connection in tuple(site.everyone):
+        self._is_closed = True
+        for site in self._pools.values():
+            for connection in tuple(site.all_connections):
                 connection.drop()
         # Transports close in the next round of the loop.
         await asyncio.sleep(0)
 
-    async def _connect(self, site: _Site) -> Connection | Fault:
-        deadlines, peer, outbox = self._deadlines, site.peer, self._outbox
-        connection = await site.dialer.dial(
-            deadlines.connect, lambda: Connection(peer, deadlines, outbox, site.idle, site.everyone)
+    async def _connect(self, site: _ConnectionPool) -> UpstreamConnection | TransportError:
+        deadlines, peer, outbox = self._deadlines, site.peer, self._write_queue
+        connection = await site.connector.connect(
+            deadlines.connect, lambda: UpstreamConnection(peer, deadlines, outbox, site.idle, site.all_connections)
         )
-        if self._closed and isinstance(connection, Connection):
+        if self._is_closed and isinstance(connection, UpstreamConnection):
             connection.drop()
-            return Fault("cut", f"the connection to {peer} was closed on this side")
+            return TransportError("cut", f"the connection to {peer} was closed on this side")
         return connection
 
 
-class _Site:
+class _ConnectionPool:
     """What is kept of an address: its connections, and the first lines of requests."""
 
     __slots__ = (
         "_address",
+        "_cached_heads",
         "_clock",
-        "_first_lines",
-        "_heads",
-        "dialer",
-        "everyone",
+        "_request_lines",
+        "all_connections",
+        "connector",
         "idle",
         "peer",
         "proxy",
     )
 
-    def __init__(self, address: Address, trust: Trust) -> None:
+    def __init__(self, address: Address, tls_contexts: TlsContexts) -> None:
         proxy = read_proxy(address.proxy) if address.proxy else None
         self._address = address
         self.proxy = proxy if address.scheme == "http" else None
         """The proxy that reads our requests; in a tunnel it does not."""
-        self._first_lines: dict[tuple[str, str], bytes] = {}
-        self._heads: dict[tuple[str, str, Headers], bytes] = {}
+        self._request_lines: dict[tuple[str, str], bytes] = {}
+        self._cached_heads: dict[tuple[str, str, Headers], bytes] = {}
         self._clock = asyncio.get_running_loop().time
-        self.peer = address.peer if proxy is None else f"{address.peer} (by {proxy.peer})"
-        self.dialer = Dialer(address, proxy, trust)
-        self.idle: list[Connection] = []
-        self.everyone: set[Connection] = set()
+        self.peer = address.label if proxy is None else f"{address.label} (by {proxy.label})"
+        self.connector = Connector(address, proxy, tls_contexts)
+        self.idle: list[UpstreamConnection] = []
+        self.all_connections: set[UpstreamConnection] = set()
 
-    def pooled(self) -> Connection | None:
+    def take_idle(self) -> UpstreamConnection | None:
         """The idle connection that was used last; those that waited too long are closed on the way."""
         idle = self.idle
-        oldest = self._clock() - MAX_AGE
+        oldest = self._clock() - MAX_IDLE_SECONDS
         while idle:
             connection = idle.pop()
-            if connection.heard_at > oldest:
-                if idle and idle[0].heard_at <= oldest:
+            if connection.last_received > oldest:
+                if idle and idle[0].last_received <= oldest:
                     idle.pop(0).drop()
                 return connection
             connection.drop()
         return None
 
-    def answer(self, connection: Connection) -> Answer | Fault:
-        if connection.fault is not None and connection.phase == HEAD:
-            return connection.fault
+    def make_response(self, connection: UpstreamConnection) -> HttpResponse | TransportError:
+        if connection.error is not None and connection.phase == PHASE_HEAD:
+            return connection.error
         if self.proxy is not None and connection.status == 407:
             connection.drop()
-            return refusal(self.proxy, self._address, 407)
-        return Answer(connection)
+            return proxy_refusal(self.proxy, self._address, 407)
+        return HttpResponse(connection)
 
-    def head(self, method: str, path: str, headers: Headers, own: Headers, length: int) -> bytes | Fault:
+    def request_head(
+        self, method: str, path: str, headers: Headers, unique_headers: Headers, length: int
+    ) -> bytes | TransportError:
         key = (method, path, headers)
-        last = f"content-length: {length}\r\n\r\n" if length or method not in _WITHOUT_BODY else "\r\n"
+        last = f"content-length: {length}\r\n\r\n" if length or method not in _BODILESS_METHODS else "\r\n"
         try:
-            return (self._heads.get(key) or self._head(key)) + _spelled(own, last)
+            return (self._cached_heads.get(key) or self._build_head(key)) + _write_headers(unique_headers, last)
         except ValueError as error:
-            return Fault("protocol", str(error))
+            return TransportError("protocol", str(error))
 
-    def _head(self, key: tuple[str, str, Headers]) -> bytes:
+    def _build_head(self, key: tuple[str, str, Headers]) -> bytes:
         """All of a head that may be the same in other requests, remembered."""
         method, path, headers = key
-        first = self._first_lines.get((method, path)) or self._first_line(method, path)
+        first = self._request_lines.get((method, path)) or self._build_request_line(method, path)
         if not first:
             raise ValueError("the path or the method of the request holds a character that may not stand there")
-        head = b"".join([first, *[_lines.get(header) or _line(*header) for header in headers]])
+        head = b"".join([first, *[_header_lines.get(header) or _write_header_line(*header) for header in headers]])
         if b"\naccept-encoding:" not in head:
             head += b"accept-encoding: identity\r\n"
-        if len(self._heads) >= MAX_HEADS:
-            self._heads.clear()
-        if len(head) <= MAX_HEAD:
-            self._heads[key] = head
+        if len(self._cached_heads) >= MAX_CACHED_HEADS:
+            self._cached_heads.clear()
+        if len(head) <= MAX_CACHED_HEAD_LENGTH:
+            self._cached_heads[key] = head
         return head
 
-    def _first_line(self, method: str, path: str) -> bytes:
+    def _build_request_line(self, method: str, path: str) -> bytes:
         """Request line, Host and what a proxy must know, remembered; empty where the path cannot be sent."""
         address, proxy = self._address, self.proxy
-        target = address.target(path)
+        target = address.request_target(path)
         if not (target.isascii() and target.isprintable() and " " not in target and method.isalpha()):
             return b""
         if proxy is not None:
@@ -307,25 +323,25 @@ class _Site:
         lines = f"{method} {target} HTTP/1.1\r\nhost: {address.authority}\r\n"
         if proxy is not None and proxy.authorization:
             lines += f"proxy-authorization: {proxy.authorization}\r\n"
-        if len(self._first_lines) >= MAX_LINES:
-            self._first_lines.clear()
-        self._first_lines[method, path] = made = lines.encode("ascii")
+        if len(self._request_lines) >= MAX_CACHED_LINES:
+            self._request_lines.clear()
+        self._request_lines[method, path] = made = lines.encode("ascii")
         return made
 
 
-def _line(name: str, value: str) -> bytes:
+def _write_header_line(name: str, value: str) -> bytes:
     """A header as it is sent, remembered; none for one that is not the caller's to set."""
-    if name.lower() in _OURS:
+    if name.lower() in _CONNECTION_HEADERS:
         return b""
-    line = _spelled(((name.lower(), value),), "")
-    if len(_lines) >= MAX_LINES:
-        _lines.clear()
-    if len(line) <= MAX_REMEMBERED:
-        _lines[name, value] = line
+    line = _write_headers(((name.lower(), value),), "")
+    if len(_header_lines) >= MAX_CACHED_LINES:
+        _header_lines.clear()
+    if len(line) <= MAX_CACHED_LINE_LENGTH:
+        _header_lines[name, value] = line
     return line
 
 
-def _spelled(headers: Headers, last: str) -> bytes:
+def _write_headers(headers: Headers, suffix: str) -> bytes:
     """Headers as they are sent, and what comes after them."""
     text = ""
     for name, value in headers:
@@ -334,6 +350,6 @@ def _spelled(headers: Headers, last: str) -> bytes:
             raise ValueError("a header of the request holds a line break or a zero byte")
         text += f"{line}\r\n"
     try:
-        return (text + last).encode("latin-1")
+        return (text + suffix).encode("latin-1")
     except UnicodeEncodeError:
         raise ValueError("a header of the request holds a character outside Latin-1") from None

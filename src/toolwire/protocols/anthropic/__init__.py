@@ -4,45 +4,50 @@ from __future__ import annotations
 
 import re
 
-from toolwire.protocols.anthropic.details.quirks import QUIRKS
-from toolwire.protocols.anthropic.details.schemas import rooted
+from toolwire.core.codec import Codec, Constraints
 from toolwire.protocols.anthropic.errors import read_error, write_error
 from toolwire.protocols.anthropic.http import HTTP
-from toolwire.protocols.anthropic.models import MID_SYSTEM_MODELS, family, forces, hosts
+from toolwire.protocols.anthropic.models import (
+    MID_SYSTEM_MODELS,
+    QUIRKS,
+    can_force_tools,
+    family,
+    supports_provider_tool,
+)
 from toolwire.protocols.anthropic.names import NAME
 from toolwire.protocols.anthropic.request import read_request, write_request
-from toolwire.protocols.anthropic.response import glance, read_response, write_response
-from toolwire.protocols.anthropic.stream_read import StreamReader
-from toolwire.protocols.anthropic.stream_write import StreamWriter
-from toolwire.room import Room, Rules
+from toolwire.protocols.anthropic.response import peek_response, read_response, write_response
+from toolwire.protocols.anthropic.stream_reader import StreamReader
+from toolwire.protocols.anthropic.stream_writer import StreamWriter
+from toolwire.protocols.anthropic.tools import convert_tool_schema
 
-RULES = Rules(
-    name_pattern=re.compile(r"[a-zA-Z0-9_-]+"),
-    name_limit=128,
-    id_pattern=re.compile(r"[a-zA-Z0-9_-]+"),
-    id_limit=64,
+CONSTRAINTS = Constraints(
+    tool_name_pattern=re.compile(r"[a-zA-Z0-9_-]+"),
+    max_tool_name_length=128,
+    call_id_pattern=re.compile(r"[a-zA-Z0-9_-]+"),
+    max_call_id_length=64,
     tool_kinds=frozenset({"function"}),
-    results="user",
-    joins=frozenset({"user", "assistant"}),
-    starts_with_user=True,
-    empty_text=False,
-    system="top",
-    mid_system="model",
-    mid_system_models=MID_SYSTEM_MODELS,
-    result_media=frozenset({"image", "file"}),
-    result_error="flag",
-    seals=frozenset({"reasoning"}),
-    seal_refusals=re.compile(r"[Ii]nvalid `signature` in `thinking` block"),
-    limit_refusals=(re.compile(r"max_tokens: \d+ > (?P<most>\d+), which is the maximum"),),
-    signed_reasoning=True,
-    binds_reasoning=lambda model: family(model).binds_prefix,
-    forces=forces,
-    dialect=rooted,
+    result_placement="user",
+    merged_roles=frozenset({"user", "assistant"}),
+    must_start_with_user=True,
+    allows_empty_text=False,
+    system_placement="top",
+    mid_system_turns="model",
+    mid_system_turn_models=MID_SYSTEM_MODELS,
+    result_media_kinds=frozenset({"image", "file"}),
+    result_error_style="flag",
+    seal_slots=frozenset({"reasoning"}),
+    seal_error_pattern=re.compile(r"[Ii]nvalid `signature` in `thinking` block"),
+    token_limit_error_patterns=(re.compile(r"max_tokens: \d+ > (?P<most>\d+), which is the maximum"),),
+    needs_signed_reasoning=True,
+    binds_reasoning_to_tools=lambda model: family(model).binds_prefix,
+    can_force_tools=can_force_tools,
+    convert_tool_schema=convert_tool_schema,
 )
 
-ROOM = Room(
+CODEC = Codec(
     name=NAME,
-    rules=RULES,
+    constraints=CONSTRAINTS,
     http=HTTP,
     read_request=read_request,
     write_request=write_request,
@@ -50,9 +55,9 @@ ROOM = Room(
     write_response=write_response,
     read_error=read_error,
     write_error=write_error,
-    stream_reader=StreamReader,
-    stream_writer=StreamWriter,
-    glance=glance,
-    hosts=hosts,
+    make_stream_reader=StreamReader,
+    make_stream_writer=StreamWriter,
+    peek_response=peek_response,
+    supports_provider_tool=supports_provider_tool,
     quirks=QUIRKS,
 )

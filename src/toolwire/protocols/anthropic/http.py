@@ -1,102 +1,152 @@
-"""How a call looks from outside: one path, and a version that must fit the model and the body."""
+"""The list of models, page by page."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from toolwire.limits import Spelling
-from toolwire.protocols.anthropic.details.listing import write_model, write_models
+from toolwire.core.codec import EndpointMatch, Http, ModelInfo, TokenCountEndpoint
+from toolwire.core.json_values import Json, Object
+from toolwire.core.rate_limits import RateLimitHeaders
+from toolwire.core.times import write_timestamp
 from toolwire.protocols.anthropic.models import family
-from toolwire.room import Asked, Count, Http
-from toolwire.wire import Json, Object
+
+DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 20, 1000
+
+
+def write_model_entry(card: ModelInfo) -> Object:
+    return {
+        "type": "model",
+        "id": card.id,
+        "display_name": card.id,
+        "created_at": write_timestamp(card.created),
+        "lifecycle": "active",
+        "deprecated_at": None,
+        "retires_at": None,
+        "line": None,
+        "max_input_tokens": card.input_limit,
+        "max_tokens": card.output_limit,
+        "capabilities": None,
+    }
+
+
+def write_model_list(cards: tuple[ModelInfo, ...], query: Mapping[str, str]) -> Object:
+    """The page behind `after_id`, or the one before `before_id`; an id that is not there begins at the beginning."""
+    limit = _page_size(query.get("limit", ""))
+    places = {card.id: place for place, card in enumerate(cards)}
+    before = places.get(query.get("before_id", ""))
+    if before is not None:
+        start, end = max(0, before - limit), before
+        more = start > 0
+    else:
+        start = places.get(query.get("after_id", ""), -1) + 1
+        end = min(start + limit, len(cards))
+        more = end < len(cards)
+    page = cards[start:end]
+    return {
+        "data": [write_model_entry(card) for card in page],
+        "has_more": more,
+        "first_id": page[0].id if page else None,
+        "last_id": page[-1].id if page else None,
+    }
+
+
+def _page_size(requested: str) -> int:
+    return (
+        min(max(1, int(requested)), MAX_PAGE_SIZE)
+        if requested.isascii() and requested.isdecimal() and len(requested) < 10
+        else DEFAULT_PAGE_SIZE
+    )
+
 
 PATH = "/v1/messages"
-COUNT_PATH = "/v1/messages/count_tokens"
+COUNT_TOKENS_PATH = "/v1/messages/count_tokens"
 
-OLD, NEW = "2023-06-01", "2026-10-21"
+OLD_VERSION, NEW_VERSION = "2023-06-01", "2026-10-21"
 """The versions there are. The old one takes everything that the new one takes."""
 
-COUNTED = frozenset(
+COUNT_TOKENS_KEYS = frozenset(
     """model messages system tools tool_choice thinking output_config cache_control speed mcp_servers
     context_management""".split()
 )
 """What the endpoint that counts takes."""
 
-OAUTH = "sk-ant-oat"
+OAUTH_TOKEN_PREFIX = "sk-ant-oat"
 """Tokens of a person begin so; they are shown another way than keys."""
 
-read_limits, write_limits = Spelling(
-    "anthropic-ratelimit-{what}-{field}", ("requests", "tokens", "input-tokens", "output-tokens"), instants=True
-).doors()
+read_rate_limits, write_rate_limits = RateLimitHeaders(
+    "anthropic-ratelimit-{what}-{field}",
+    ("requests", "tokens", "input-tokens", "output-tokens"),
+    resets_as_timestamp=True,
+).make_reader_and_writer()
 
 
-def path(model: str, stream: bool) -> str:
+def request_path(model: str, stream: bool) -> str:
     """One path for all: model and stream flag stand in the body."""
     return PATH
 
 
-def credential(key: str) -> tuple[str, str]:
-    return ("authorization", f"Bearer {key}") if key.startswith(OAUTH) else ("x-api-key", key)
+def write_credential(key: str) -> tuple[str, str]:
+    return ("authorization", f"Bearer {key}") if key.startswith(OAUTH_TOKEN_PREFIX) else ("x-api-key", key)
 
 
 # --- headers --------------------------------------------------------------------------------------------------------
 
 
-def headers(model: str, body: bytes, given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+def extra_headers(model: str, body: bytes, client_headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """The version, and the client's betas: all of them, because the provider alone knows which still mean something.
     Nothing that our own writer writes needs one."""
-    chosen = ("anthropic-version", version(model, body, given.get("anthropic-version", "")))
-    beta = given.get("anthropic-beta", "")
+    chosen = ("anthropic-version", choose_version(model, body, client_headers.get("anthropic-version", "")))
+    beta = client_headers.get("anthropic-beta", "")
     return (chosen, ("anthropic-beta", beta)) if beta else (chosen,)
 
 
-def version(model: str, body: bytes, given: str) -> str:
+def choose_version(model: str, body: bytes, requested: str) -> str:
     """The client's, if it exists and the body fits it. A word that only looks like a setting, such as a parameter of a
     tool, leads to the old version, which is never wrong."""
     find = body.find  # `in` costs ten times as much: it makes an error first, and drops it
-    if given == OLD or find(b'"temperature"') >= 0 or find(b'"top_p"') >= 0 or find(b'"top_k"') >= 0:
-        return OLD
-    if given == NEW:
-        return NEW
+    if requested == OLD_VERSION or find(b'"temperature"') >= 0 or find(b'"top_p"') >= 0 or find(b'"top_k"') >= 0:
+        return OLD_VERSION
+    if requested == NEW_VERSION:
+        return NEW_VERSION
     # Models that sample may stand at servers that never heard of the new one, which may refuse documents and citations:
     # those in the model's own turn, and these in the user's.
     if family(model).sampling or find(b'"document"') >= 0 or find(b'"citations"') >= 0:
-        return OLD
-    return NEW
+        return OLD_VERSION
+    return NEW_VERSION
 
 
 # --- counting -------------------------------------------------------------------------------------------------------
 
 
-def _count_path(_model: str) -> str:
-    return COUNT_PATH
+def _count_tokens_path(_model: str) -> str:
+    return COUNT_TOKENS_PATH
 
 
-def _counted(body: Object, model: str) -> Object:
-    return {key: value for key, value in body.items() if key in COUNTED} | {"model": model}
+def _write_count_request(body: Object, model: str) -> Object:
+    return {key: value for key, value in body.items() if key in COUNT_TOKENS_KEYS} | {"model": model}
 
 
-def _read_count(body: Json) -> int | None:
+def _read_count_response(body: Json) -> int | None:
     count = body.get("input_tokens") if isinstance(body, dict) else None
     return count if type(count) is int else None
 
 
-def _write_count(tokens: int) -> Object:
+def _write_count_response(tokens: int) -> Object:
     return {"input_tokens": tokens}
 
 
 HTTP = Http(
-    path=path,
-    hosted=(b'"web_search_', b'"web_fetch_'),
-    history=(b'"assistant"', b'"tool_result"'),
-    sdk=("Anthropic", "ANTHROPIC_BASE_URL", ""),
-    posts=MappingProxyType({PATH: Asked("generate"), COUNT_PATH: Asked("count")}),
-    families=("/v1/messages", "/v1/complete", "/v1/files", "/v1/skills", "/v1/organizations", "/api/"),
-    signs=frozenset({"anthropic-version", "anthropic-beta", "anthropic-dangerous-direct-browser-access"}),
-    credential=credential,
+    request_path=request_path,
+    provider_tool_markers=(b'"web_search_', b'"web_fetch_'),
+    history_markers=(b'"assistant"', b'"tool_result"'),
+    sdk_base_url=("Anthropic", "ANTHROPIC_BASE_URL", ""),
+    fixed_endpoints=MappingProxyType({PATH: EndpointMatch("generate"), COUNT_TOKENS_PATH: EndpointMatch("count")}),
+    path_prefixes=("/v1/messages", "/v1/complete", "/v1/files", "/v1/skills", "/v1/organizations", "/api/"),
+    identifying_names=frozenset({"anthropic-version", "anthropic-beta", "anthropic-dangerous-direct-browser-access"}),
+    write_credential=write_credential,
     credential_headers=("x-api-key", "authorization"),
-    forwarded=(
+    forwarded_headers=(
         "anthropic-user-profile-id",
         "anthropic-workspace-id",
         "anthropic-dangerous-direct-browser-access",
@@ -106,15 +156,19 @@ HTTP = Http(
         "x-stainless-*",
         "user-agent",
     ),
-    headers=headers,
-    answered=("retry-after", "retry-after-ms", "x-should-retry", "request-id", "anthropic-*"),
-    request_id="request-id",
+    extra_headers=extra_headers,
+    returned_headers=("retry-after", "retry-after-ms", "x-should-retry", "request-id", "anthropic-*"),
+    request_id_header="request-id",
     heartbeat=b'event: ping\ndata: {"type": "ping"}\n\n',
-    read_limits=read_limits,
-    write_limits=write_limits,
-    write_models=write_models,
-    write_model=write_model,
-    count=Count(
-        path=_count_path, read_body=lambda body: body, write_body=_counted, read=_read_count, write=_write_count
+    read_rate_limits=read_rate_limits,
+    write_rate_limits=write_rate_limits,
+    write_model_list=write_model_list,
+    write_model_entry=write_model_entry,
+    token_count=TokenCountEndpoint(
+        path=_count_tokens_path,
+        read_body=lambda body: body,
+        write_body=_write_count_request,
+        read_count=_read_count_response,
+        write_count=_write_count_response,
     ),
 )

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from toolwire.core.codec import Quirk
+from toolwire.core.json_values import Object
+from toolwire.core.losses import Ledger
+from toolwire.protocols.anthropic.cache import move_breakpoint_to_last_block
+
 Version: TypeAlias = tuple[int, int]
 
-LOW_HIGH = ("low", "medium", "high")
-TO_MAX = (*LOW_HIGH, "max")
-ALL_EFFORTS = (*LOW_HIGH, "xhigh", "max")
+EFFORTS_TO_HIGH = ("low", "medium", "high")
+EFFORTS_TO_MAX = (*EFFORTS_TO_HIGH, "max")
+ALL_EFFORTS = (*EFFORTS_TO_HIGH, "xhigh", "max")
 
 
-_OTHERS = re.compile(
+_OTHER_VENDORS = re.compile(
     r"(?i).*(?:deepseek|kimi|moonshot|qwen|qwq|glm|minimax|mimo|llama|mistral|magistral|devstral|gemma|phi-|gpt-)"
 )
-_RUN = frozenset({"web_search", "web_fetch", "code_execution"})
+_PROVIDER_TOOLS = frozenset({"web_search", "web_fetch", "code_execution"})
 
 
-def hosts(tool: str, model: str, functions: bool) -> bool:
+def supports_provider_tool(tool: str, model: str, has_functions: bool) -> bool:
     """Models of other makers are served in this protocol too, mostly without its tools."""
-    return tool in _RUN and not _OTHERS.match(model)
+    return tool in _PROVIDER_TOOLS and not _OTHER_VENDORS.match(model)
 
 
 class Family(Struct, frozen=True, kw_only=True):
@@ -54,7 +61,7 @@ class Family(Struct, frozen=True, kw_only=True):
     """May the model's own turn be the last one?"""
 
 
-_NEWEST = Family(
+_CLAUDE_5_5 = Family(
     default_tokens=128_000,
     most_tokens=128_000,
     thinks_unasked=True,
@@ -63,39 +70,39 @@ _NEWEST = Family(
     forcing=False,
     binds_prefix=True,
 )
-_FIVE = replace(_NEWEST, off="disabled", off_efforts=LOW_HIGH, forcing=True, binds_prefix=False)
-_FOUR_SEVEN = replace(_FIVE, thinks_unasked=False, off_efforts=ALL_EFFORTS)
-_FOUR_SIX = replace(
-    _FOUR_SEVEN, default_tokens=64_000, sampling=True, one_sampling=True, thinking="either", efforts=TO_MAX
+_CLAUDE_5 = replace(_CLAUDE_5_5, off="disabled", off_efforts=EFFORTS_TO_HIGH, forcing=True, binds_prefix=False)
+_CLAUDE_4_7 = replace(_CLAUDE_5, thinks_unasked=False, off_efforts=ALL_EFFORTS)
+_CLAUDE_4_6 = replace(
+    _CLAUDE_4_7, default_tokens=64_000, sampling=True, one_sampling=True, thinking="either", efforts=EFFORTS_TO_MAX
 )
-_FOUR_FIVE = replace(_FOUR_SIX, most_tokens=64_000, thinking="budget", efforts=(), prefill=True)
-_FOUR = replace(_FOUR_FIVE, default_tokens=32_000, one_sampling=False, formats=False)
-_THREE = replace(_FOUR, default_tokens=4_096, most_tokens=4_096, thinking="")
+_CLAUDE_4_5 = replace(_CLAUDE_4_6, most_tokens=64_000, thinking="budget", efforts=(), prefill=True)
+_CLAUDE_4 = replace(_CLAUDE_4_5, default_tokens=32_000, one_sampling=False, formats=False)
+_CLAUDE_3 = replace(_CLAUDE_4, default_tokens=4_096, most_tokens=4_096, thinking="")
 
-ROWS: tuple[tuple[tuple[str, ...], Version, Family], ...] = (
-    (("fable", "mythos"), (0, 0), _NEWEST),
-    (("sonnet",), (5, 5), replace(_NEWEST, off="between_tools")),
-    (("haiku",), (5, 5), replace(_FIVE, default_tokens=64_000, off_efforts=ALL_EFFORTS, forcing=False)),
-    ((), (5, 5), _NEWEST),
-    (("haiku",), (5, 0), replace(_FOUR_SEVEN, default_tokens=64_000)),
-    ((), (5, 0), _FIVE),
-    ((), (4, 7), _FOUR_SEVEN),
-    ((), (4, 6), _FOUR_SIX),
-    ((), (4, 5), _FOUR_FIVE),
-    (("opus",), (4, 0), replace(_FOUR, most_tokens=32_000)),
-    ((), (4, 0), _FOUR),
-    ((), (3, 7), replace(_FOUR, most_tokens=128_000)),
-    ((), (3, 5), replace(_THREE, default_tokens=8_192, most_tokens=8_192)),
-    ((), (0, 0), _THREE),
+FAMILY_ROWS: tuple[tuple[tuple[str, ...], Version, Family], ...] = (
+    (("fable", "mythos"), (0, 0), _CLAUDE_5_5),
+    (("sonnet",), (5, 5), replace(_CLAUDE_5_5, off="between_tools")),
+    (("haiku",), (5, 5), replace(_CLAUDE_5, default_tokens=64_000, off_efforts=ALL_EFFORTS, forcing=False)),
+    ((), (5, 5), _CLAUDE_5_5),
+    (("haiku",), (5, 0), replace(_CLAUDE_4_7, default_tokens=64_000)),
+    ((), (5, 0), _CLAUDE_5),
+    ((), (4, 7), _CLAUDE_4_7),
+    ((), (4, 6), _CLAUDE_4_6),
+    ((), (4, 5), _CLAUDE_4_5),
+    (("opus",), (4, 0), replace(_CLAUDE_4, most_tokens=32_000)),
+    ((), (4, 0), _CLAUDE_4),
+    ((), (3, 7), replace(_CLAUDE_4, most_tokens=128_000)),
+    ((), (3, 5), replace(_CLAUDE_3, default_tokens=8_192, most_tokens=8_192)),
+    ((), (0, 0), _CLAUDE_3),
 )
 """Lines (none: every line), the version from which the row holds, and its facts; the first row that fits counts."""
 
 AS_GIVEN = Family(default_tokens=0, sampling=True, thinking="given", prefill=True)
 """For requests that were made for this wire: what their client asked for is between it and its model."""
 
-UNKNOWN = Family(default_tokens=16_384, sampling=True, thinking="budget", prefill=True)
+UNKNOWN_FAMILY = Family(default_tokens=16_384, sampling=True, thinking="budget", prefill=True)
 
-_MODEL = re.compile(
+_MODEL_NAME = re.compile(
     r"claude-(?:(?P<line>[a-z]+)(?:-|$))?(?:(?P<major>\d{1,2})(?!\d)(?:[-.](?P<minor>\d{1,2})(?!\d))?)?"
     r"(?:-(?P<last>haiku|sonnet|opus)\b)?"
 )
@@ -112,18 +119,38 @@ MID_SYSTEM_MODELS = re.compile(
 @lru_cache(maxsize=256)
 def family(model: str) -> Family:
     """The facts about a model, from its name."""
-    found = _MODEL.search(model)
+    found = _MODEL_NAME.search(model)
     if found is None or (found["major"] is None and found["line"] not in ("fable", "mythos")):
-        return UNKNOWN
+        return UNKNOWN_FAMILY
     line = found["last"] or found["line"] or ""
     version = (int(found["major"] or 0), int(found["minor"] or 0))
-    for lines, since, facts in ROWS:
+    for lines, since, facts in FAMILY_ROWS:
         if (not lines or line in lines) and version >= since:
             return facts
-    return UNKNOWN
+    return UNKNOWN_FAMILY
 
 
-def forces(model: str, thinks: bool | None) -> bool:
+def can_force_tools(model: str, thinks: bool | None) -> bool:
     """Can the model be made to call a tool? One that thinks with a budget has to stop thinking for it."""
     facts = family(model)
     return facts.forcing and not (thinks and facts.thinking == "budget")
+
+
+# --- Where servers differ: bodies bent to what they take. A body is never changed in place ---
+
+
+def move_cache_breakpoint(body: Object, _model: str, _ledger: Ledger) -> Object:
+    return move_breakpoint_to_last_block(body)
+
+
+QUIRKS: Mapping[str, Quirk] = MappingProxyType(
+    {
+        "block-cache": Quirk(
+            about="knows cache breakpoints on blocks only, none for the whole request",
+            rewrite_body=move_cache_breakpoint,
+        ),
+        "no-hosted-tools": Quirk(
+            about="runs no tools itself: no search, no fetch, no code", constraints={"server_runs_tools": False}
+        ),
+    }
+)

@@ -5,72 +5,74 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from toolwire.ir import FinishKind, Role
+from toolwire.core.ir import FinishKind, Origin, Role, Seal
 
 NAME = "anthropic"
 
 
-def keys(*names: str) -> frozenset[str]:
+def key_set(*names: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def mirrored(table: Mapping[str, str]) -> Mapping[str, str]:
+def invert_table(table: Mapping[str, str]) -> Mapping[str, str]:
     """The same table read from right to left; the first of several rows wins."""
     return MappingProxyType({right: left for left, right in reversed(list(table.items()))})
 
 
 # --- known keys: what a reader carries into the internal form; all others become strays -------------------------------
 
-REQUEST = keys(
+REQUEST_KEYS = key_set(
     "model", "max_tokens", "messages", "system", "tools", "tool_choice", "thinking", "output_config", "output_format",
     "stop_sequences", "stream", "metadata", "service_tier", "cache_control", "temperature", "top_p", "top_k",
 )  # fmt: skip
-TURN = keys("role", "content")
-METADATA = keys("user_id")
-OUTPUT_CONFIG = keys("effort", "format")
-THINKING = keys("type", "budget_tokens", "display")
-FORMAT = keys("type", "schema")
-CHOICE = keys("type", "name", "disable_parallel_tool_use")
-CACHE = keys("type", "ttl")
+TURN_KEYS = key_set("role", "content")
+METADATA_KEYS = key_set("user_id")
+OUTPUT_CONFIG_KEYS = key_set("effort", "format")
+THINKING_KEYS = key_set("type", "budget_tokens", "display")
+FORMAT_KEYS = key_set("type", "schema")
+TOOL_CHOICE_KEYS = key_set("type", "name", "disable_parallel_tool_use")
+CACHE_CONTROL_KEYS = key_set("type", "ttl")
 
-TEXT = keys("type", "text", "citations", "cache_control")
-THOUGHT = keys("type", "thinking", "signature")
-REDACTED = keys("type", "data")
-TOOL_USE = keys("type", "id", "name", "input", "cache_control")
-TOOL_USE_DIRECT = TOOL_USE | {"caller"}
-TOOL_RESULT = keys("type", "tool_use_id", "content", "is_error", "cache_control")
-TOOL_REFERENCE = keys("type", "tool_name", "cache_control")
-SEARCH_RESULT = keys("type", "source", "title", "content", "cache_control")
-IMAGE = keys("type", "source", "cache_control")
-DOCUMENT = keys("type", "source", "title", "cache_control")
-HOSTED_RESULT = keys("type", "tool_use_id", "content")
-HOSTED_RESULT_DIRECT = HOSTED_RESULT | {"caller"}
+TEXT_KEYS = key_set("type", "text", "citations", "cache_control")
+THINKING_BLOCK_KEYS = key_set("type", "thinking", "signature")
+REDACTED_THINKING_KEYS = key_set("type", "data")
+TOOL_USE_KEYS = key_set("type", "id", "name", "input", "cache_control")
+DIRECT_TOOL_USE_KEYS = TOOL_USE_KEYS | {"caller"}
+TOOL_RESULT_KEYS = key_set("type", "tool_use_id", "content", "is_error", "cache_control")
+TOOL_REFERENCE_KEYS = key_set("type", "tool_name", "cache_control")
+SEARCH_RESULT_KEYS = key_set("type", "source", "title", "content", "cache_control")
+IMAGE_KEYS = key_set("type", "source", "cache_control")
+DOCUMENT_KEYS = key_set("type", "source", "title", "cache_control")
+PROVIDER_RESULT_KEYS = key_set("type", "tool_use_id", "content")
+DIRECT_PROVIDER_RESULT_KEYS = PROVIDER_RESULT_KEYS | {"caller"}
 
-TOOL = keys("type", "name", "description", "input_schema", "strict", "defer_loading", "cache_control")
-OWN_TOOL = keys("type", "name", "strict", "defer_loading", "cache_control")
-HOSTED_TOOL = keys(
+TOOL_KEYS = key_set("type", "name", "description", "input_schema", "strict", "defer_loading", "cache_control")
+CLIENT_TOOL_KEYS = key_set("type", "name", "strict", "defer_loading", "cache_control")
+PROVIDER_TOOL_KEYS = key_set(
     "type", "name", "max_uses", "allowed_domains", "blocked_domains", "user_location", "cache_control"
 )  # fmt: skip
-LOCATION = keys("type", "city", "region", "country", "timezone")
+LOCATION_KEYS = key_set("type", "city", "region", "country", "timezone")
 
 UNKNOWN_MODEL = "unknown"
 """Clients demand a model's name, also when nobody told it."""
 
-MESSAGE = keys("id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "stop_details", "usage")
-STOP_DETAILS = keys("type", "category", "explanation")
-USAGE = keys(
+MESSAGE_KEYS = key_set(
+    "id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "stop_details", "usage"
+)
+STOP_DETAILS_KEYS = key_set("type", "category", "explanation")
+USAGE_KEYS = key_set(
     "input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens_details"
 )  # fmt: skip
-USAGE_DETAILS = keys("thinking_tokens")
-ERROR_BODY = keys("type", "error", "request_id")
+USAGE_DETAILS_KEYS = key_set("thinking_tokens")
+ERROR_BODY_KEYS = key_set("type", "error", "request_id")
 
-CITATION: Mapping[str, frozenset[str]] = MappingProxyType(
+CITATION_KEYS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
-        "web_search_result_location": keys("type", "url", "title", "cited_text"),
-        "search_result_location": keys("type", "source", "title", "cited_text"),
+        "web_search_result_location": key_set("type", "url", "title", "cited_text"),
+        "search_result_location": key_set("type", "source", "title", "cited_text"),
     }
 )
-CITATION_OTHER = keys("type", "document_title", "cited_text")
+OTHER_CITATION_KEYS = key_set("type", "document_title", "cited_text")
 
 # --- words ------------------------------------------------------------------------------------------------------------
 
@@ -79,7 +81,7 @@ WIRE_ROLES: Mapping[Role, str] = MappingProxyType(
     {"user": "user", "assistant": "assistant", "system": "system", "developer": "system", "tool": "user"}
 )
 
-STOP_REASONS: Mapping[str, FinishKind] = MappingProxyType(
+KIND_BY_STOP_REASON: Mapping[str, FinishKind] = MappingProxyType(
     {
         "end_turn": "stop",
         "max_tokens": "length",
@@ -91,7 +93,7 @@ STOP_REASONS: Mapping[str, FinishKind] = MappingProxyType(
         "compaction": "other",
     }
 )
-FINISHES: Mapping[FinishKind, str] = MappingProxyType(
+STOP_REASON_BY_KIND: Mapping[FinishKind, str] = MappingProxyType(
     {
         "stop": "end_turn",
         "length": "max_tokens",
@@ -106,18 +108,18 @@ FINISHES: Mapping[FinishKind, str] = MappingProxyType(
         "other": "end_turn",
     }
 )
-COARSE: frozenset[FinishKind] = frozenset({"malformed", "other"})
+LOSSY_FINISH_KINDS: frozenset[FinishKind] = frozenset({"malformed", "other"})
 """Endings that have no word of their own here."""
 
-REFUSAL_CATEGORIES = keys("cyber", "bio", "frontier_llm", "reasoning_extraction", "general_harms")
+REFUSAL_CATEGORIES = key_set("cyber", "bio", "frontier_llm", "reasoning_extraction", "general_harms")
 
-TIERS: Mapping[str, str] = MappingProxyType({"auto": "auto", "standard_only": "default"})
-WIRE_TIERS = mirrored(TIERS)
+SERVICE_TIERS: Mapping[str, str] = MappingProxyType({"auto": "auto", "standard_only": "default"})
+WIRE_SERVICE_TIERS = invert_table(SERVICE_TIERS)
 
-DISPLAYS: Mapping[str, str] = MappingProxyType({"omitted": "none", "summarized": "auto", "updates": "updates"})
-WIRE_DISPLAYS = mirrored(DISPLAYS)
+THINKING_DISPLAYS: Mapping[str, str] = MappingProxyType({"omitted": "none", "summarized": "auto", "updates": "updates"})
+WIRE_THINKING_DISPLAYS = invert_table(THINKING_DISPLAYS)
 
-ERRORS: Mapping[str, tuple[str, int]] = MappingProxyType(
+KIND_BY_ERROR_TYPE: Mapping[str, tuple[str, int]] = MappingProxyType(
     {
         "invalid_request_error": ("invalid", 400),
         "authentication_error": ("authentication", 401),
@@ -132,8 +134,8 @@ ERRORS: Mapping[str, tuple[str, int]] = MappingProxyType(
         "overloaded_error": ("overloaded", 529),
     }
 )
-WIRE_ERRORS: Mapping[str, tuple[str, int]] = MappingProxyType(
-    {kind: (word, status) for word, (kind, status) in ERRORS.items()}
+ERROR_BY_KIND: Mapping[str, tuple[str, int]] = MappingProxyType(
+    {kind: (word, status) for word, (kind, status) in KIND_BY_ERROR_TYPE.items()}
     | {
         "context": ("invalid_request_error", 400),
         "unprocessable": ("invalid_request_error", 400),
@@ -144,12 +146,32 @@ WIRE_ERRORS: Mapping[str, tuple[str, int]] = MappingProxyType(
     }
 )
 
-OVERFLOWS = ("prompt is too long", "exceed context limit", "context window", "input is too long")
+CONTEXT_OVERFLOWS = ("prompt is too long", "exceed context limit", "context window", "input is too long")
 """How the wire words a prompt that does not fit; it has no code of its own for that."""
-OVERFLOW = OVERFLOWS[0]
+CONTEXT_OVERFLOW = CONTEXT_OVERFLOWS[0]
 
-BILLING = "x-anthropic-billing-header:"
+BILLING_HEADER_PREFIX = "x-anthropic-billing-header:"
 """A line that one agent puts first into its instructions; it changes with every call and means nothing to others."""
 
-RAW = "_raw"
+RAW_ARGUMENTS_KEY = "_raw"
 """Arguments that are no JSON object stand under this key."""
+
+
+# --- Whose stamp a node or a seal bears ---
+
+
+def is_own(origin: Origin | None) -> bool:
+    """Was it read from this wire, changed or not?"""
+    return origin is not None and origin.protocol == NAME
+
+
+def is_foreign(origin: Origin | None) -> bool:
+    """Was it read from another wire? What has no origin was made here and belongs to nobody."""
+    return origin is not None and origin.protocol != NAME
+
+
+def own_seal_value(seal: Seal | None) -> str | None:
+    """The value of a seal that this wire's provider made."""
+    if seal is None or not (seal.maker == NAME or seal.maker.startswith(f"{NAME}/")):
+        return None
+    return seal.value

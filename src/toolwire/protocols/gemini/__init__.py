@@ -4,38 +4,37 @@ from __future__ import annotations
 
 import re
 
-from toolwire.protocols.gemini.details.quirks import QUIRKS
-from toolwire.protocols.gemini.details.schemas import argument_dialect
+from toolwire.core.codec import Codec, Constraints
 from toolwire.protocols.gemini.errors import read_error, write_error
 from toolwire.protocols.gemini.http import HTTP
-from toolwire.protocols.gemini.models import hosts
+from toolwire.protocols.gemini.models import QUIRKS, supports_provider_tool
 from toolwire.protocols.gemini.names import NAME
 from toolwire.protocols.gemini.request import read_request, write_request
-from toolwire.protocols.gemini.response import glance, read_response, write_response
-from toolwire.protocols.gemini.stream_read import StreamReader
-from toolwire.protocols.gemini.stream_write import StreamWriter
-from toolwire.room import Room, Rules
+from toolwire.protocols.gemini.response import peek_response, read_response, write_response
+from toolwire.protocols.gemini.stream_reader import StreamReader
+from toolwire.protocols.gemini.stream_writer import StreamWriter
+from toolwire.protocols.gemini.tools import convert_tool_schema
 
-ROOM = Room(
+CODEC = Codec(
     name=NAME,
-    rules=Rules(
-        name_pattern=re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]*"),
-        results="user",
-        joins=frozenset({"user", "assistant"}),
-        starts_with_user=True,
-        system="top",
-        mid_system="user",
-        result_media=frozenset({"image", "file"}),
-        result_error="flag",
-        seals=frozenset({"call", "text", "reasoning"}),
-        seal_refusals=re.compile(r"(?i)\b(invalid|corrupted) thought.signature"),
-        limit_refusals=(
+    constraints=Constraints(
+        tool_name_pattern=re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]*"),
+        result_placement="user",
+        merged_roles=frozenset({"user", "assistant"}),
+        must_start_with_user=True,
+        system_placement="top",
+        mid_system_turns="user",
+        result_media_kinds=frozenset({"image", "file"}),
+        result_error_style="flag",
+        seal_slots=frozenset({"call", "text", "reasoning"}),
+        seal_error_pattern=re.compile(r"(?i)\b(invalid|corrupted) thought.signature"),
+        token_limit_error_patterns=(
             re.compile(r"maxOutputTokens.{0,80}?\bto (?P<below>\d+) \(exclusive\)"),
             re.compile(r"(?i)max_?output_?tokens.{0,40}?(?:less than or equal to|<=|at most) (?P<most>\d+)"),
         ),
-        vendor="google",
-        dialect=argument_dialect,
-        call_finishes=frozenset({"stop", "calls"}),
+        seal_vendor="google",
+        convert_tool_schema=convert_tool_schema,
+        call_finish_kinds=frozenset({"stop", "calls"}),
         turns_key="contents",
     ),
     http=HTTP,
@@ -45,9 +44,9 @@ ROOM = Room(
     write_response=write_response,
     read_error=read_error,
     write_error=write_error,
-    stream_reader=StreamReader,
-    stream_writer=StreamWriter,
-    glance=glance,
-    hosts=hosts,
+    make_stream_reader=StreamReader,
+    make_stream_writer=StreamWriter,
+    peek_response=peek_response,
+    supports_provider_tool=supports_provider_tool,
     quirks=QUIRKS,
 )

@@ -6,14 +6,14 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from toolwire.failures import kind_of_status, read_wait, write_wait
-from toolwire.ir import FAILURES, Failure, Origin
+from toolwire.core.codec import ErrorReply
+from toolwire.core.errors import failure_kind_for_status, read_retry_after, write_retry_after
+from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Failure, Origin
+from toolwire.core.json_values import Json, Malformed, Object, Path, encode_text
+from toolwire.core.provenance import is_verbatim
 from toolwire.protocols.gemini.names import NAME
-from toolwire.reading import verbatim
-from toolwire.room import Sent
-from toolwire.wire import Json, Malformed, Object, Path, encode_text
 
-KINDS: Mapping[str, str] = MappingProxyType(
+KIND_BY_STATUS_NAME: Mapping[str, str] = MappingProxyType(
     {
         "INVALID_ARGUMENT": "invalid",
         "FAILED_PRECONDITION": "invalid",
@@ -34,7 +34,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-WORDS: Mapping[str, tuple[int, str]] = MappingProxyType(
+STATUS_BY_KIND: Mapping[str, tuple[int, str]] = MappingProxyType(
     {
         "invalid": (400, "INVALID_ARGUMENT"),
         "context": (400, "INVALID_ARGUMENT"),
@@ -57,13 +57,13 @@ WORDS: Mapping[str, tuple[int, str]] = MappingProxyType(
 )
 """Every kind with the status and the word that this wire has for it."""
 
-OVERFLOW = "The input token count exceeds the maximum number of tokens allowed"
-_OVERFLOW = re.compile(
+CONTEXT_OVERFLOW = "The input token count exceeds the maximum number of tokens allowed"
+_CONTEXT_OVERFLOW = re.compile(
     r"input token count.*exceeds|exceeds the maximum number of (?:input )?tokens|context (?:length|window)",
     re.IGNORECASE,
 )
-_RPC = "type.googleapis.com/google.rpc."
-_SECONDS = re.compile(r"(\d+(?:\.\d+)?)s?")
+_RPC_TYPE_PREFIX = "type.googleapis.com/google.rpc."
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)s?")
 
 
 def read_error(body: Json, status: int, headers: Mapping[str, str], path: Path = None) -> Failure:
@@ -73,31 +73,33 @@ def read_error(body: Json, status: int, headers: Mapping[str, str], path: Path =
         found, path = found[0], (path, 0)
     error = found.get("error") if isinstance(found, dict) else None
     origin = Origin(NAME, path, body)
-    waits = read_wait(headers)
+    waits = read_retry_after(headers)
     if not isinstance(error, dict):
-        message = error if isinstance(error, str) else _plain(body)
-        kind = kind_of_status(status) if status >= 400 else "upstream"
+        message = error if isinstance(error, str) else _body_text(body)
+        kind = failure_kind_for_status(status) if status >= 400 else "upstream"
         return Failure(kind, message or f"the provider answered with status {status}", status, "", "", waits, origin)
     word = str(error.get("status") or "")
     code = error.get("code")
     if not status and isinstance(code, int):
         status = code
     message = str(error.get("message") or word or f"the provider answered with status {status}")
-    details = [item for item in error.get("details") or [] if isinstance(item, dict)] if _listed(error) else []
-    delay = next((waited for item in details if (waited := _seconds(item.get("retryDelay"))) is not None), waits)
-    return Failure(_kind(word, status, message, details), message, status, word, _param(details), delay, origin)
+    details = [item for item in error.get("details") or [] if isinstance(item, dict)] if _has_details(error) else []
+    delay = next((waited for item in details if (waited := _read_seconds(item.get("retryDelay"))) is not None), waits)
+    return Failure(
+        _failure_kind(word, status, message, details), message, status, word, _read_param(details), delay, origin
+    )
 
 
-def _listed(error: Object) -> bool:
+def _has_details(error: Object) -> bool:
     return isinstance(error.get("details"), list)
 
 
-def _kind(word: str, status: int, message: str, details: list[Object]) -> str:
-    kind = KINDS.get(word) or kind_of_status(status)
+def _failure_kind(status_name: str, status: int, message: str, details: list[Object]) -> str:
+    kind = KIND_BY_STATUS_NAME.get(status_name) or failure_kind_for_status(status)
     if kind == "invalid":
         if any(item.get("reason") == "API_KEY_INVALID" for item in details):
             return "authentication"
-        if _OVERFLOW.search(message):
+        if _CONTEXT_OVERFLOW.search(message):
             return "context"
         return "too_large" if status == 413 else kind
     if kind == "rate" and any("PerDay" in encode_text(item) for item in details):
@@ -105,7 +107,7 @@ def _kind(word: str, status: int, message: str, details: list[Object]) -> str:
     return kind
 
 
-def _param(details: list[Object]) -> str:
+def _read_param(details: list[Object]) -> str:
     for item in details:
         violations = item.get("fieldViolations")
         if isinstance(violations, list) and violations and isinstance(violations[0], dict):
@@ -113,59 +115,68 @@ def _param(details: list[Object]) -> str:
     return ""
 
 
-def _seconds(value: Json) -> float | None:
-    found = _SECONDS.fullmatch(value) if isinstance(value, str) else None
+def _read_seconds(value: Json) -> float | None:
+    found = _DURATION.fullmatch(value) if isinstance(value, str) else None
     return float(found[1]) if found else None
 
 
-def _plain(body: Json) -> str:
+def _body_text(body: Json) -> str:
     if body is None:
         return ""
     return (body if isinstance(body, str) else encode_text(body)).strip()[:2000]
 
 
-def write_error(failure: Failure) -> Sent:
-    status = _status(failure)
-    headers = write_wait(failure.retry_after)
-    if verbatim(failure.origin, NAME) and _is_error(failure.origin.wire):  # type: ignore[union-attr]
-        return Sent(failure.status or status, failure.origin.wire, headers)  # type: ignore[union-attr]
-    return Sent(status, error_body(failure), headers)
+def write_error(failure: Failure) -> ErrorReply:
+    status = _error_status(failure)
+    headers = write_retry_after(failure.retry_after)
+    if is_verbatim(failure.origin, NAME) and _is_error_body(failure.origin.wire):  # type: ignore[union-attr]
+        return ErrorReply(failure.status or status, failure.origin.wire, headers)  # type: ignore[union-attr]
+    return ErrorReply(status, write_error_body(failure), headers)
 
 
-def error_body(failure: Failure) -> Object:
-    status = _status(failure)
+def write_error_body(failure: Failure) -> Object:
+    status = _error_status(failure)
     message = failure.message
-    if failure.kind == "context" and not _OVERFLOW.search(message):
-        message = f"{OVERFLOW}: {message}"
-    word = failure.code if KINDS.get(failure.code) == failure.kind else WORDS.get(failure.kind, (500, "INTERNAL"))[1]
+    if failure.kind == "context" and not _CONTEXT_OVERFLOW.search(message):
+        message = f"{CONTEXT_OVERFLOW}: {message}"
+    word = (
+        failure.code
+        if KIND_BY_STATUS_NAME.get(failure.code) == failure.kind
+        else STATUS_BY_KIND.get(failure.kind, (500, "INTERNAL"))[1]
+    )
     error: Object = {"code": status, "message": message, "status": word}
     details: list[Object] = []
     if failure.param:
         details.append(
-            {"@type": f"{_RPC}BadRequest", "fieldViolations": [{"field": failure.param, "description": message}]}
+            {
+                "@type": f"{_RPC_TYPE_PREFIX}BadRequest",
+                "fieldViolations": [{"field": failure.param, "description": message}],
+            }
         )
     if failure.retry_after is not None:
-        details.append({"@type": f"{_RPC}RetryInfo", "retryDelay": f"{failure.retry_after:g}s"})
+        details.append({"@type": f"{_RPC_TYPE_PREFIX}RetryInfo", "retryDelay": f"{failure.retry_after:g}s"})
     if failure.kind == "quota":
-        details.append({"@type": f"{_RPC}QuotaFailure", "violations": [{"quotaId": "GenerateRequestsPerDay"}]})
+        details.append(
+            {"@type": f"{_RPC_TYPE_PREFIX}QuotaFailure", "violations": [{"quotaId": "GenerateRequestsPerDay"}]}
+        )
     if details:
         error["details"] = details
     return {"error": error}
 
 
-def _status(failure: Failure) -> int:
-    kind_status = WORDS.get(failure.kind, (FAILURES.get(failure.kind, 500), ""))[0]
+def _error_status(failure: Failure) -> int:
+    kind_status = STATUS_BY_KIND.get(failure.kind, (STATUS_BY_FAILURE_KIND.get(failure.kind, 500), ""))[0]
     given = failure.status
-    fits = given >= 400 and kind_of_status(given) == failure.kind
+    fits = given >= 400 and failure_kind_for_status(given) == failure.kind
     return given if fits and given != 529 else kind_status
 
 
-def _is_error(body: Json) -> bool:
+def _is_error_body(body: Json) -> bool:
     if isinstance(body, list) and body:
         body = body[0]
     return isinstance(body, dict) and isinstance(body.get("error"), dict)
 
 
-def unreadable(error: Malformed) -> Failure:
+def unreadable_stream(error: Malformed) -> Failure:
     """What a stream that cannot be read comes to."""
     return Failure("upstream", f"the provider's stream cannot be read: {error}", 502, "invalid_stream")

@@ -6,76 +6,80 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from toolwire.ir import FinishKind, Role
-from toolwire.wire import Object
+from toolwire.core.ir import FinishKind, Role
+from toolwire.core.json_values import Object
 
 NAME = "gemini"
 
-_HUMP = re.compile(r"(?<=[a-z0-9])([A-Z])")
+_INNER_CAPITAL = re.compile(r"(?<=[a-z0-9])([A-Z])")
 
 
-def snake(key: str) -> str:
-    return _HUMP.sub(r"_\1", key).lower()
+def to_snake_case(key: str) -> str:
+    return _INNER_CAPITAL.sub(r"_\1", key).lower()
 
 
-class Shape:
+class KnownKeys:
     """The keys of one kind of node. The wire takes each in camelCase and in snake_case, and its clients mix them."""
 
-    __slots__ = ("keys", "known", "spellings")
+    __slots__ = ("all_keys", "camel_by_snake", "camel_keys")
 
     def __init__(self, *keys: str) -> None:
-        self.keys = frozenset(keys)
-        self.spellings = {snake(key): key for key in keys if snake(key) != key}
-        self.known = self.keys.union(self.spellings)
+        self.camel_keys = frozenset(keys)
+        self.camel_by_snake = {to_snake_case(key): key for key in keys if to_snake_case(key) != key}
+        self.all_keys = self.camel_keys.union(self.camel_by_snake)
 
     def __call__(self, node: Object) -> Object:
         """The node with its known keys in camelCase; the very same node when they are so already."""
-        if self.keys.issuperset(node) or self.spellings.keys().isdisjoint(node):
+        if self.camel_keys.issuperset(node) or self.camel_by_snake.keys().isdisjoint(node):
             return node
-        spellings = self.spellings
+        spellings = self.camel_by_snake
         return {spellings.get(key, key): value for key, value in node.items()}
 
-    def unknown(self, node: Object) -> Object:
-        return {key: value for key, value in node.items() if key not in self.known}
+    def select_unknown(self, node: Object) -> Object:
+        return {key: value for key, value in node.items() if key not in self.all_keys}
 
 
 # --- nodes ----------------------------------------------------------------------------------------------------------
 
-CONTENT = Shape("parts", "role")
-TEXT = Shape("text", "thought", "thoughtSignature")
-CALL_PART = Shape("functionCall", "thoughtSignature")
-CALL = Shape("id", "name", "args")
-FRAGMENT = Shape("id", "name", "args", "partialArgs", "willContinue")
-PARTIAL = Shape("jsonPath", "stringValue", "numberValue", "boolValue", "nullValue", "willContinue")
-RESULT_PART = Shape("functionResponse")
-RESULT = Shape("id", "name", "response", "parts")
-INLINE_PART = Shape("inlineData", "thoughtSignature")
-INLINE = Shape("mimeType", "data", "displayName")
-FILE_PART = Shape("fileData", "thoughtSignature")
-FILE = Shape("mimeType", "fileUri", "displayName")
-CODE_PART = Shape("executableCode")
-CODE = Shape("language", "code", "id")
-OUTCOME_PART = Shape("codeExecutionResult")
-OUTCOME = Shape("outcome", "output", "id")
-HOSTED_CALL_PART = Shape("toolCall")
-HOSTED_CALL = Shape("id", "toolType", "args")
-HOSTED_RESULT_PART = Shape("toolResponse")
-HOSTED_RESULT = Shape("id", "toolType", "response")
+CONTENT_KEYS = KnownKeys("parts", "role")
+TEXT_KEYS = KnownKeys("text", "thought", "thoughtSignature")
+CALL_PART_KEYS = KnownKeys("functionCall", "thoughtSignature")
+CALL_KEYS = KnownKeys("id", "name", "args")
+CALL_FRAGMENT_KEYS = KnownKeys("id", "name", "args", "partialArgs", "willContinue")
+PARTIAL_ARGUMENT_KEYS = KnownKeys("jsonPath", "stringValue", "numberValue", "boolValue", "nullValue", "willContinue")
+RESULT_PART_KEYS = KnownKeys("functionResponse")
+RESULT_KEYS = KnownKeys("id", "name", "response", "parts")
+INLINE_PART_KEYS = KnownKeys("inlineData", "thoughtSignature")
+INLINE_KEYS = KnownKeys("mimeType", "data", "displayName")
+FILE_PART_KEYS = KnownKeys("fileData", "thoughtSignature")
+FILE_KEYS = KnownKeys("mimeType", "fileUri", "displayName")
+CODE_PART_KEYS = KnownKeys("executableCode")
+CODE_KEYS = KnownKeys("language", "code", "id")
+CODE_RESULT_PART_KEYS = KnownKeys("codeExecutionResult")
+CODE_RESULT_KEYS = KnownKeys("outcome", "output", "id")
+PROVIDER_CALL_PART_KEYS = KnownKeys("toolCall")
+PROVIDER_CALL_KEYS = KnownKeys("id", "toolType", "args")
+PROVIDER_RESULT_PART_KEYS = KnownKeys("toolResponse")
+PROVIDER_RESULT_KEYS = KnownKeys("id", "toolType", "response")
 
-REQUEST = Shape(
+REQUEST_KEYS = KnownKeys(
     "contents", "systemInstruction", "tools", "toolConfig", "generationConfig", "serviceTier", "model", "config"
 )
-DECLARATION = Shape("name", "description", "parameters", "parametersJsonSchema", "response", "responseJsonSchema")
-TOOL_CONFIG = Shape("functionCallingConfig")
-CALLING = Shape("mode", "allowedFunctionNames")
-THINKING = Shape("includeThoughts", "thinkingBudget", "thinkingLevel")
+DECLARATION_KEYS = KnownKeys(
+    "name", "description", "parameters", "parametersJsonSchema", "response", "responseJsonSchema"
+)
+TOOL_CONFIG_KEYS = KnownKeys("functionCallingConfig")
+CALLING_CONFIG_KEYS = KnownKeys("mode", "allowedFunctionNames")
+THINKING_KEYS = KnownKeys("includeThoughts", "thinkingBudget", "thinkingLevel")
 FORMAT_KEYS = ("responseMimeType", "responseSchema", "responseJsonSchema")
-FORMAT = Shape(*FORMAT_KEYS)
+FORMAT_KEY_SET = KnownKeys(*FORMAT_KEYS)
 
-ANSWER = Shape("candidates", "promptFeedback", "usageMetadata", "modelVersion", "responseId", "createTime")
-FEEDBACK = Shape("blockReason", "blockReasonMessage")
-CANDIDATE = Shape("content", "finishReason", "finishMessage", "index", "groundingMetadata", "urlContextMetadata")
-USAGE = Shape(
+RESPONSE_KEYS = KnownKeys("candidates", "promptFeedback", "usageMetadata", "modelVersion", "responseId", "createTime")
+PROMPT_FEEDBACK_KEYS = KnownKeys("blockReason", "blockReasonMessage")
+CANDIDATE_KEYS = KnownKeys(
+    "content", "finishReason", "finishMessage", "index", "groundingMetadata", "urlContextMetadata"
+)
+USAGE_KEYS = KnownKeys(
     "promptTokenCount",
     "cachedContentTokenCount",
     "candidatesTokenCount",
@@ -83,24 +87,24 @@ USAGE = Shape(
     "toolUsePromptTokenCount",
     "totalTokenCount",
 )
-GROUNDING = Shape("webSearchQueries", "groundingChunks", "groundingSupports")
-FETCHED = Shape("retrievedUrl", "urlRetrievalStatus")
-CHUNK = Shape("uri", "title", "text")
-SUPPORT = Shape("segment", "groundingChunkIndices")
-SEGMENT = Shape("partIndex", "startIndex", "endIndex", "text")
+GROUNDING_KEYS = KnownKeys("webSearchQueries", "groundingChunks", "groundingSupports")
+URL_METADATA_KEYS = KnownKeys("retrievedUrl", "urlRetrievalStatus")
+GROUNDING_CHUNK_KEYS = KnownKeys("uri", "title", "text")
+GROUNDING_SUPPORT_KEYS = KnownKeys("segment", "groundingChunkIndices")
+SEGMENT_KEYS = KnownKeys("partIndex", "startIndex", "endIndex", "text")
 
 # --- words ----------------------------------------------------------------------------------------------------------
 
 ROLES: Mapping[str, Role] = MappingProxyType({"user": "user", "model": "assistant", "function": "user"})
 """`function` is the older word for the turn that holds results."""
 
-PLACEHOLDER = "skip_thought_signature_validator"
+PLACEHOLDER_SIGNATURE = "skip_thought_signature_validator"
 """The documented signature for calls that this wire's model did not make."""
 
-RAW_ARGUMENTS = "_raw"
+RAW_ARGUMENTS_KEY = "_raw"
 """The key that keeps arguments which are no object."""
 
-SETTINGS: Mapping[str, str] = MappingProxyType(
+SETTING_KEYS: Mapping[str, str] = MappingProxyType(
     {
         "max_tokens": "maxOutputTokens",
         "temperature": "temperature",
@@ -117,19 +121,23 @@ SETTINGS: Mapping[str, str] = MappingProxyType(
 )
 """Settings that are only spelled otherwise."""
 
-GENERATION = Shape(*SETTINGS.values(), "thinkingConfig", *FORMAT_KEYS)
-CONFIG = Shape(*GENERATION.keys, "systemInstruction", "tools", "toolConfig", "serviceTier")
+GENERATION_CONFIG_KEYS = KnownKeys(*SETTING_KEYS.values(), "thinkingConfig", *FORMAT_KEYS)
+SDK_CONFIG_KEYS = KnownKeys(
+    *GENERATION_CONFIG_KEYS.camel_keys, "systemInstruction", "tools", "toolConfig", "serviceTier"
+)
 """What the SDKs call `config`: settings, tools and instructions in one object."""
-BESIDE = Shape("safetySettings", "cachedContent", "labels", "store", "continuationToken", "modelArmorConfig")
+TOP_LEVEL_CONFIG_KEYS = KnownKeys(
+    "safetySettings", "cachedContent", "labels", "store", "continuationToken", "modelArmorConfig"
+)
 """Keys of `config` that stand beside `generationConfig` on the wire."""
 
-MAX_STOPS = 5
+MAX_STOP_SEQUENCES = 5
 
-TIERS: Mapping[str, str] = MappingProxyType(
+SERVICE_TIERS: Mapping[str, str] = MappingProxyType(
     {"flex": "flex", "priority": "priority", "standard": "standard", "default": "standard", "standard_only": "standard"}
 )
 
-BUILT_IN: Mapping[str, str] = MappingProxyType(
+PROVIDER_TOOL_BY_KEY: Mapping[str, str] = MappingProxyType(
     {
         "googleSearch": "web_search",
         "urlContext": "web_fetch",
@@ -140,18 +148,20 @@ BUILT_IN: Mapping[str, str] = MappingProxyType(
         "googleSearchRetrieval": "web_search",
     }
 )
-BUILT_IN_KEYS = MappingProxyType({tool: key for key, tool in reversed(list(BUILT_IN.items()))})
-TOOLBOX = Shape("functionDeclarations", *BUILT_IN)
+KEY_BY_PROVIDER_TOOL = MappingProxyType({tool: key for key, tool in reversed(list(PROVIDER_TOOL_BY_KEY.items()))})
+TOOL_KEYS = KnownKeys("functionDeclarations", *PROVIDER_TOOL_BY_KEY)
 
-TOOL_TYPES: Mapping[str, str] = MappingProxyType(
+PROVIDER_TOOL_BY_TYPE: Mapping[str, str] = MappingProxyType(
     {"GOOGLE_SEARCH_WEB": "web_search", "URL_CONTEXT": "web_fetch", "GOOGLE_MAPS": "maps", "FILE_SEARCH": "file_search"}
 )
-TOOL_TYPE_WORDS = MappingProxyType({tool: word for word, tool in TOOL_TYPES.items()})
+TYPE_BY_PROVIDER_TOOL = MappingProxyType({tool: word for word, tool in PROVIDER_TOOL_BY_TYPE.items()})
 
-SOURCES: Mapping[str, str] = MappingProxyType({"web": "web_search", "maps": "maps", "retrievedContext": "file_search"})
+TOOL_BY_CHUNK_KIND: Mapping[str, str] = MappingProxyType(
+    {"web": "web_search", "maps": "maps", "retrievedContext": "file_search"}
+)
 """Kinds of grounding chunks, and the tool that finds them."""
 
-FINISHES: Mapping[str, FinishKind] = MappingProxyType(
+KIND_BY_FINISH_REASON: Mapping[str, FinishKind] = MappingProxyType(
     {
         "STOP": "stop",
         "MAX_TOKENS": "length",
@@ -179,10 +189,10 @@ FINISHES: Mapping[str, FinishKind] = MappingProxyType(
     }
 )
 
-BROKEN = frozenset(word for word, kind in FINISHES.items() if kind == "malformed")
+FAILED_FINISH_REASONS = frozenset(word for word, kind in KIND_BY_FINISH_REASON.items() if kind == "malformed")
 """Endings that are failures: the answer cannot be used, and there may be nothing in it."""
 
-FINISH_NUMBERS = (
+FINISH_REASON_NUMBERS = (
     "FINISH_REASON_UNSPECIFIED",
     "STOP",
     "MAX_TOKENS",
@@ -203,7 +213,7 @@ FINISH_NUMBERS = (
 )
 """Some servers send the enum's number (seen from the cloud platform, whose order this is)."""
 
-FINISH_WORDS: Mapping[FinishKind, str] = MappingProxyType(
+FINISH_REASON_BY_KIND: Mapping[FinishKind, str] = MappingProxyType(
     {
         "stop": "STOP",
         "length": "MAX_TOKENS",
@@ -219,5 +229,5 @@ FINISH_WORDS: Mapping[FinishKind, str] = MappingProxyType(
 )
 """Another provider's pause is not written as CONTINUATION, which promises a token to go on with."""
 
-EXACT_FINISHES = frozenset({"stop", "length", "calls", "filter", "malformed", "other"})
+EXACT_FINISH_KINDS = frozenset({"stop", "length", "calls", "filter", "malformed", "other"})
 """Kinds that are told as they are; the rest is reported as mapped."""

@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import re
 
-from toolwire.protocols.openai_chat.details.quirks import QUIRKS
+from toolwire.core.codec import Codec, Constraints
 from toolwire.protocols.openai_chat.errors import read_error, write_error
 from toolwire.protocols.openai_chat.http import HTTP
-from toolwire.protocols.openai_chat.models import hosts, takes
+from toolwire.protocols.openai_chat.models import supports_model, supports_provider_tool
 from toolwire.protocols.openai_chat.names import NAME
+from toolwire.protocols.openai_chat.quirks import QUIRKS
 from toolwire.protocols.openai_chat.request import read_request, write_request
-from toolwire.protocols.openai_chat.response import glance, read_response, write_response
-from toolwire.protocols.openai_chat.stream_read import StreamReader
-from toolwire.protocols.openai_chat.stream_write import StreamWriter
-from toolwire.room import Room, Rules
-from toolwire.schema import object_only
+from toolwire.protocols.openai_chat.response import peek_response, read_response, write_response
+from toolwire.protocols.openai_chat.stream_reader import StreamReader
+from toolwire.protocols.openai_chat.stream_writer import StreamWriter
+from toolwire.schema import ensure_object_root
 
-RULES = Rules(
-    name_pattern=re.compile(r"[a-zA-Z0-9_-]{1,64}"),
-    name_limit=64,
-    id_pattern=re.compile(r"[!-~]+"),
-    id_limit=40,
+CONSTRAINTS = Constraints(
+    tool_name_pattern=re.compile(r"[a-zA-Z0-9_-]{1,64}"),
+    max_tool_name_length=64,
+    call_id_pattern=re.compile(r"[!-~]+"),
+    max_call_id_length=40,
     tool_kinds=frozenset({"function", "custom"}),
-    results="turns",
-    joins=frozenset({"assistant"}),
-    system="turns",
-    result_error="text",
-    json_word=True,
-    dialect=object_only,
+    result_placement="turns",
+    merged_roles=frozenset({"assistant"}),
+    system_placement="turns",
+    result_error_style="text",
+    json_mode_needs_word=True,
+    convert_tool_schema=ensure_object_root,
     # The vendor's own words, and those of servers that speak its protocol.
-    limit_refusals=(
+    token_limit_error_patterns=(
         re.compile(r"supports at most (?P<most>\d+) (?:completion|output) tokens"),
         re.compile(r"max_(?:completion_)?tokens.{0,40}?(?:less than or equal to|<=) `?(?P<most>\d+)"),
         re.compile(r"range of max_tokens is \[\d+, ?(?P<most>\d+)\]"),
@@ -39,9 +39,9 @@ RULES = Rules(
     ),
 )
 
-ROOM = Room(
+CODEC = Codec(
     name=NAME,
-    rules=RULES,
+    constraints=CONSTRAINTS,
     http=HTTP,
     read_request=read_request,
     write_request=write_request,
@@ -49,10 +49,10 @@ ROOM = Room(
     write_response=write_response,
     read_error=read_error,
     write_error=write_error,
-    stream_reader=StreamReader,
-    stream_writer=StreamWriter,
-    glance=glance,
-    takes=takes,
-    hosts=hosts,
+    make_stream_reader=StreamReader,
+    make_stream_writer=StreamWriter,
+    peek_response=peek_response,
+    supports_model=supports_model,
+    supports_provider_tool=supports_provider_tool,
     quirks=QUIRKS,
 )

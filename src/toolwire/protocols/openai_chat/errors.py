@@ -6,14 +6,14 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from toolwire.failures import kind_of_status, read_wait, told_wait, write_wait
-from toolwire.ir import FAILURES, NOTHING, Failure, Origin
+from toolwire.core.codec import ErrorReply
+from toolwire.core.errors import failure_kind_for_status, read_retry_after, read_retry_after_message, write_retry_after
+from toolwire.core.ir import EMPTY_MAPPING, STATUS_BY_FAILURE_KIND, Failure, Origin
+from toolwire.core.json_values import Json, Object
+from toolwire.core.provenance import is_verbatim
 from toolwire.protocols.openai_chat.names import NAME
-from toolwire.reading import verbatim
-from toolwire.room import Sent
-from toolwire.wire import Json, Object
 
-CODES: Mapping[str, str] = MappingProxyType(
+KIND_BY_CODE: Mapping[str, str] = MappingProxyType(
     {
         "context_length_exceeded": "context",
         "invalid_api_key": "authentication",
@@ -45,7 +45,7 @@ CODES: Mapping[str, str] = MappingProxyType(
 )
 """Words of `code` and `type`, with what they amount to."""
 
-SPOKEN: Mapping[str, tuple[str, str | None]] = MappingProxyType(
+ERROR_BY_KIND: Mapping[str, tuple[str, str | None]] = MappingProxyType(
     {
         "invalid": ("invalid_request_error", None),
         "context": ("invalid_request_error", "context_length_exceeded"),
@@ -68,7 +68,7 @@ SPOKEN: Mapping[str, tuple[str, str | None]] = MappingProxyType(
 )
 """The type and the code for every kind; None leaves the code as it came."""
 
-_TOO_LONG = re.compile(
+_CONTEXT_OVERFLOW = re.compile(
     r"context.{0,20}(length|window|limit)|prompt is too long|too many (input )?tokens|maximum.{0,12}tokens.{0,40}exceed"
     r"|reduce the length|input is too long|exceeds? the (model|maximum).{0,20}(context|token)",
     re.IGNORECASE,
@@ -80,32 +80,32 @@ def read_error(body: Json, status: int, headers: Mapping[str, str]) -> Failure:
     return read_failure(body, status, headers)
 
 
-def read_failure(body: Json, status: int, headers: Mapping[str, str] = NOTHING) -> Failure:
-    error = _error_of(body)
-    message = _text(error, "message") or _text(error, "detail") or _text(error, "error")
+def read_failure(body: Json, status: int, headers: Mapping[str, str] = EMPTY_MAPPING) -> Failure:
+    error = _find_error_object(body)
+    message = _text_field(error, "message") or _text_field(error, "detail") or _text_field(error, "error")
     if not message:
         message = body.strip()[:500] if isinstance(body, str) and body.strip() else ""
-    code, type_ = error.get("code"), _text(error, "type")
-    if not _is_status(status):
+    code, type_ = error.get("code"), _text_field(error, "type")
+    if not _is_error_status(status):
         told = (error.get(key) for key in ("status_code", "status", "code"))
-        status = next((number for value in told if _is_status(number := _number(value))), 0)
+        status = next((number for value in told if _is_error_status(number := _read_number(value))), 0)
     code = code if isinstance(code, str) else ""
     message = message or f"the provider answered with status {status}" if status else message or "the provider failed"
     return Failure(
-        _kind(code, type_, message, status),
+        _failure_kind(code, type_, message, status),
         message,
         status,
         code or (type_ if type_ != "invalid_request_error" else ""),
-        _text(error, "param"),
-        _retry_after(headers, message),
+        _text_field(error, "param"),
+        _read_retry_after(headers, message),
         Origin(NAME, None, body) if isinstance(body, dict) and "error" in body else None,
     )
 
 
-def _error_of(body: Json) -> Object:
+def _find_error_object(body: Json) -> Object:
     """The object that tells the error: under `error`, in a list of one, or the body itself."""
     if isinstance(body, list) and body:
-        return _error_of(body[0])
+        return _find_error_object(body[0])
     if not isinstance(body, dict):
         return {}
     error = body.get("error", body)
@@ -114,43 +114,45 @@ def _error_of(body: Json) -> Object:
     return error if isinstance(error, dict) else body
 
 
-def _text(node: Object, key: str) -> str:
+def _text_field(node: Object, key: str) -> str:
     value = node.get(key)
     return value if isinstance(value, str) else ""
 
 
-def _number(value: Json) -> int:
+def _read_number(value: Json) -> int:
     return value if isinstance(value, int) else int(value) if isinstance(value, str) and value.isdecimal() else 0
 
 
-def _is_status(value: int) -> bool:
+def _is_error_status(value: int) -> bool:
     return 400 <= value < 600
 
 
-def _kind(code: str, type_: str, message: str, status: int) -> str:
-    kind = CODES.get(code) or ("quota" if code.endswith("_spend_limit_exceeded") else CODES.get(type_, ""))
-    by_status = kind_of_status(status) if status else ""
+def _failure_kind(code: str, type_: str, message: str, status: int) -> str:
+    kind = KIND_BY_CODE.get(code) or (
+        "quota" if code.endswith("_spend_limit_exceeded") else KIND_BY_CODE.get(type_, "")
+    )
+    by_status = failure_kind_for_status(status) if status else ""
     if kind in ("", "invalid") or (kind == "server" and status > 500):
         # `invalid_request_error` stands on almost every status, `server_error` on those above 500; they know better.
         kind = by_status or kind or "server"
     if kind == "quota" and status == 402:
         return "billing"
-    if kind in ("invalid", "too_large") and code != "content_filter" and _TOO_LONG.search(message):
+    if kind in ("invalid", "too_large") and code != "content_filter" and _CONTEXT_OVERFLOW.search(message):
         return "context"
     return kind
 
 
-def _retry_after(headers: Mapping[str, str], message: str) -> float | None:
-    told = read_wait(headers)
-    return told_wait(message) if told is None else told
+def _read_retry_after(headers: Mapping[str, str], message: str) -> float | None:
+    told = read_retry_after(headers)
+    return read_retry_after_message(message) if told is None else told
 
 
-def failure_body(failure: Failure) -> Object:
+def write_error_body(failure: Failure) -> Object:
     """The error object that stands as a body and as a frame of a stream alike."""
-    if verbatim(failure.origin, NAME):
+    if is_verbatim(failure.origin, NAME):
         wire: Object = failure.origin.wire  # type: ignore[union-attr]
         return wire
-    type_, code = SPOKEN.get(failure.kind, SPOKEN["server"])
+    type_, code = ERROR_BY_KIND.get(failure.kind, ERROR_BY_KIND["server"])
     own_code = failure.code if failure.origin is None or failure.origin.protocol == NAME else ""
     return {
         "error": {
@@ -162,9 +164,9 @@ def failure_body(failure: Failure) -> Object:
     }
 
 
-_SENSIBLE = frozenset((400, 401, 402, 403, 404, 405, 408, 409, 413, 415, 422, 426, 429, 499, 500, 502, 503, 504))
+_ERROR_STATUSES = frozenset((400, 401, 402, 403, 404, 405, 408, 409, 413, 415, 422, 426, 429, 499, 500, 502, 503, 504))
 
 
-def write_error(failure: Failure) -> Sent:
-    status = failure.status if failure.status in _SENSIBLE else FAILURES.get(failure.kind, 500)
-    return Sent(status, failure_body(failure), write_wait(failure.retry_after))
+def write_error(failure: Failure) -> ErrorReply:
+    status = failure.status if failure.status in _ERROR_STATUSES else STATUS_BY_FAILURE_KIND.get(failure.kind, 500)
+    return ErrorReply(status, write_error_body(failure), write_retry_after(failure.retry_after))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from toolwire.limits import Spelling
-from toolwire.room import Asked, Card, Http
-from toolwire.wire import Object
+from toolwire.core.codec import EndpointMatch, Http, ModelInfo
+from toolwire.core.json_values import Object
+from toolwire.core.rate_limits import RateLimitHeaders
 
 PATH = "/v1/chat/completions"
 
-FAMILIES = (
+PATH_PREFIXES = (
     "/v1/chat/",
     "/v1/completions",
     "/v1/embeddings",
@@ -31,35 +31,44 @@ FAMILIES = (
     "/v1/realtime",
 )
 
-read_limits, write_limits = Spelling("x-ratelimit-{field}-{what}", ("requests", "tokens")).doors()
+read_rate_limits, write_rate_limits = RateLimitHeaders(
+    "x-ratelimit-{field}-{what}", ("requests", "tokens")
+).make_reader_and_writer()
 
 
 def _path(_model: str, _stream: bool) -> str:
     return PATH
 
 
-def write_model(card: Card) -> Object:
+def write_model_entry(card: ModelInfo) -> Object:
     return {"id": card.id, "object": "model", "created": card.created, "owned_by": card.owner or "toolwire"}
 
 
-def write_models(cards: tuple[Card, ...], _query: Mapping[str, str]) -> Object:
+def write_model_list(cards: tuple[ModelInfo, ...], _query: Mapping[str, str]) -> Object:
     """All at once. `models` is a catalogue that Codex looks for: without the key it complains at every start, and an
     entry would take its own prompt and tools away from a model, so there is none."""
-    return {"object": "list", "data": [write_model(card) for card in cards], "models": []}
+    return {"object": "list", "data": [write_model_entry(card) for card in cards], "models": []}
 
 
 HTTP = Http(
-    path=_path,
-    hosted=(b'"web_search_options"',),
-    history=(b'"tool_calls"', b'"tool_call_id"', b'"function_call"'),
-    sdk=("OpenAI", "OPENAI_BASE_URL", "/v1"),
-    posts=MappingProxyType({PATH: Asked("generate")}),
-    families=FAMILIES,
-    forwarded=("openai-*", "x-openai-*", "x-client-request-id", "idempotency-key", "x-stainless-*", "user-agent"),
-    answered=("retry-after", "retry-after-ms", "x-should-retry", "x-ratelimit-*", "x-request-id", "openai-*"),
+    request_path=_path,
+    provider_tool_markers=(b'"web_search_options"',),
+    history_markers=(b'"tool_calls"', b'"tool_call_id"', b'"function_call"'),
+    sdk_base_url=("OpenAI", "OPENAI_BASE_URL", "/v1"),
+    fixed_endpoints=MappingProxyType({PATH: EndpointMatch("generate")}),
+    path_prefixes=PATH_PREFIXES,
+    forwarded_headers=(
+        "openai-*",
+        "x-openai-*",
+        "x-client-request-id",
+        "idempotency-key",
+        "x-stainless-*",
+        "user-agent",
+    ),
+    returned_headers=("retry-after", "retry-after-ms", "x-should-retry", "x-ratelimit-*", "x-request-id", "openai-*"),
     heartbeat=b": keep-alive\n\n",
-    read_limits=read_limits,
-    write_limits=write_limits,
-    write_models=write_models,
-    write_model=write_model,
+    read_rate_limits=read_rate_limits,
+    write_rate_limits=write_rate_limits,
+    write_model_list=write_model_list,
+    write_model_entry=write_model_entry,
 )

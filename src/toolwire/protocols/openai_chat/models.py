@@ -9,18 +9,18 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolwire import ids, thinking
-from toolwire.ir import Request, Settings, Thinking
-from toolwire.loss import Ledger
-from toolwire.protocols.openai_chat.names import MAX_STOPS, MAX_USER, NAME, USER_KEYS, own
-from toolwire.reading import verbatim
-from toolwire.wire import Object, Path
+from toolwire.core import ids, reasoning_effort
+from toolwire.core.ir import Request, Settings, Thinking
+from toolwire.core.json_values import Object, Path
+from toolwire.core.losses import Ledger
+from toolwire.core.provenance import is_verbatim
+from toolwire.protocols.openai_chat.names import MAX_STOP_SEQUENCES, MAX_USER_LENGTH, NAME, USER_KEYS, is_own
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
 class Family(Struct, frozen=True, kw_only=True):
-    limit_key: str = "max_tokens"
+    max_tokens_key: str = "max_tokens"
     """The key of the limit on output; reasoning models refuse the old one, most compatible servers know only that."""
     user_key: str = "user"
     developer: bool = False
@@ -33,7 +33,7 @@ class Family(Struct, frozen=True, kw_only=True):
     reasoning_back: bool = False
     """Does it want its reasoning text back in `reasoning_content`?"""
     breakpoint: Literal["", "prompt_cache_breakpoint", "cache_control"] = ""
-    quiet_with_tools: bool = False
+    no_effort_with_tools: bool = False
     """With function tools it refuses any effort but `none`."""
     tools: bool = True
     """Can it be given tools in this protocol at all?"""
@@ -46,20 +46,25 @@ class Family(Struct, frozen=True, kw_only=True):
 
 
 _OPENAI = Family(developer=True, efforts=(), video=False)
-_THINKS = replace(_OPENAI, limit_key="max_completion_tokens", user_key="safety_identifier", efforts=EFFORTS, stop=False)
-_QUIET = replace(_THINKS, quiet_with_tools=True)
-_SIX = replace(_QUIET, sampling=False, breakpoint="prompt_cache_breakpoint", default_effort="medium")
+_REASONING = replace(
+    _OPENAI, max_tokens_key="max_completion_tokens", user_key="safety_identifier", efforts=EFFORTS, stop=False
+)
+_NO_EFFORT_WITH_TOOLS = replace(_REASONING, no_effort_with_tools=True)
+_GPT_6 = replace(_NO_EFFORT_WITH_TOOLS, sampling=False, breakpoint="prompt_cache_breakpoint", default_effort="medium")
 
 _FAMILIES: tuple[tuple[re.Pattern[str], Family], ...] = (
     # These two refuse `none` as well: with tools they can only be asked elsewhere, so nothing is forced on them here.
-    (re.compile(r"gpt-6-astra|gpt-6\.1-sol"), replace(_SIX, quiet_with_tools=False, tools=False, efforts=EFFORTS[1:])),
-    (re.compile(r"gpt-6"), _SIX),
-    (re.compile(r"gpt-5\.(?:[6-9]|\d\d)"), replace(_SIX, sampling=True)),
-    (re.compile(r"gpt-5\.5"), replace(_QUIET, default_effort="medium")),
-    (re.compile(r"gpt-5\.4"), _QUIET),
-    (re.compile(r"gpt-5"), _THINKS),
-    (re.compile(r"o1(?:-|$)"), replace(_THINKS, stop=True)),
-    (re.compile(r"o[34](?:-|$)"), _THINKS),
+    (
+        re.compile(r"gpt-6-astra|gpt-6\.1-sol"),
+        replace(_GPT_6, no_effort_with_tools=False, tools=False, efforts=EFFORTS[1:]),
+    ),
+    (re.compile(r"gpt-6"), _GPT_6),
+    (re.compile(r"gpt-5\.(?:[6-9]|\d\d)"), replace(_GPT_6, sampling=True)),
+    (re.compile(r"gpt-5\.5"), replace(_NO_EFFORT_WITH_TOOLS, default_effort="medium")),
+    (re.compile(r"gpt-5\.4"), _NO_EFFORT_WITH_TOOLS),
+    (re.compile(r"gpt-5"), _REASONING),
+    (re.compile(r"o1(?:-|$)"), replace(_REASONING, stop=True)),
+    (re.compile(r"o[34](?:-|$)"), _REASONING),
     (re.compile(r"gpt-oss"), Family(efforts=("low", "medium", "high"))),
     (re.compile(r"gpt-|chatgpt-"), _OPENAI),
     (
@@ -68,7 +73,7 @@ _FAMILIES: tuple[tuple[re.Pattern[str], Family], ...] = (
     ),
     (re.compile(r".*claude"), Family(breakpoint="cache_control")),
 )
-_SEARCHES = re.compile(r"search|sonar|:online$")
+_SEARCH_MODELS = re.compile(r"search|sonar|:online$")
 
 
 @lru_cache(maxsize=256)
@@ -76,105 +81,109 @@ def family(model: str, native: bool = False) -> Family:
     """The family of a model; a vendor before a slash (`vendor/model`) is a compatible server of its own rules."""
     vendor, _, name = model.lower().rpartition("/")
     found = next((family for pattern, family in _FAMILIES if pattern.match(name)), Family())
-    if vendor and (found.quiet_with_tools or not found.tools):
-        found = replace(found, quiet_with_tools=False, tools=True)
+    if vendor and (found.no_effort_with_tools or not found.tools):
+        found = replace(found, no_effort_with_tools=False, tools=True)
     if native:
         return replace(
             found, native=True, reasoning_back=True, breakpoint=found.breakpoint or "prompt_cache_breakpoint"
         )
-    return replace(found, search=True) if _SEARCHES.search(name) else found
+    return replace(found, search=True) if _SEARCH_MODELS.search(name) else found
 
 
-def takes(model: str, tools: bool) -> bool:
+def supports_model(model: str, with_tools: bool) -> bool:
     """Some models think beside their tools only in their vendor's newer protocol, or take tools only there."""
-    if not tools:
+    if not with_tools:
         return True
     known = family(model)
-    return known.tools and not known.quiet_with_tools
+    return known.tools and not known.no_effort_with_tools
 
 
-_THINKS_UNASKED = re.compile(r".*(?:deepseek(?!-chat)|qwq|qwen3\.[5-9]|-thinking|-reasoner)")
+_REASONS_BY_DEFAULT = re.compile(r".*(?:deepseek(?!-chat)|qwq|qwen3\.[5-9]|-thinking|-reasoner)")
 
 
-def forces_unthinking(model: str, thinks: bool | None) -> bool:
+def can_force_call_unless_reasoning(model: str, reasons: bool | None) -> bool:
     """Can a model be made to call a tool where servers refuse that while it thinks? Some think when nothing is said."""
-    return not (_THINKS_UNASKED.match(model.lower()) if thinks is None else thinks)
+    return not (_REASONS_BY_DEFAULT.match(model.lower()) if reasons is None else reasons)
 
 
-def hosts(tool: str, model: str, functions: bool) -> bool:
+def supports_provider_tool(tool: str, model: str, with_functions: bool) -> bool:
     """Only models that always search do so here."""
     return tool == "web_search" and family(model).search
 
 
 # --- settings -------------------------------------------------------------------------------------------------------
 
-_SAMPLING = frozenset({"temperature", "top_p", "logprobs", "top_logprobs"})
+_SAMPLING_SETTINGS = frozenset({"temperature", "top_p", "logprobs", "top_logprobs"})
 
 
-def refused(field: str, tools: bool, known: Family) -> bool:
+def is_setting_refused(field: str, has_tools: bool, family: Family) -> bool:
     """Settings that some models answer with an error."""
-    if known.native:
+    if family.native:
         return False
-    return (field == "parallel" and not tools) or (field in _SAMPLING and not known.sampling)
+    return (field == "parallel" and not has_tools) or (field in _SAMPLING_SETTINGS and not family.sampling)
 
 
-def spelled(request: Request, keys: tuple[str, ...], ordinary: str, known: Family) -> str:
+def key_as_sent(request: Request, keys: tuple[str, ...], default_key: str, family: Family) -> str:
     """The client's own spelling for the model that it named; another model has its own."""
-    if not known.native:
-        return ordinary
-    if own(request.origin) and request.origin is not None and request.origin.wire.get("model") == request.model:
-        return next((key for key in keys if request.origin.wire.get(key) is not None), ordinary)
-    return ordinary
+    if not family.native:
+        return default_key
+    if is_own(request.origin) and request.origin is not None and request.origin.wire.get("model") == request.model:
+        return next((key for key in keys if request.origin.wire.get(key) is not None), default_key)
+    return default_key
 
 
-def write_user(request: Request, user: str, out: Object, known: Family, ledger: Ledger) -> None:
-    if len(user) > MAX_USER and known.user_key == "safety_identifier" and not known.native:
+def write_user(request: Request, user: str, out: Object, family: Family, ledger: Ledger) -> None:
+    if len(user) > MAX_USER_LENGTH and family.user_key == "safety_identifier" and not family.native:
         ledger.note(
             "setting-clamped", request.settings.where.get("user"), "the user's name was shortened to a hash of it"
         )
-        user = ids.digest(user, MAX_USER)
-    out[spelled(request, USER_KEYS, known.user_key, known)] = user
+        user = ids.hex_digest(user, MAX_USER_LENGTH)
+    out[key_as_sent(request, USER_KEYS, family.user_key, family)] = user
 
 
-def write_stop(settings: Settings, stop: tuple[str, ...], out: Object, known: Family, ledger: Ledger) -> None:
-    if not known.stop and not known.native:
+def write_stop_sequences(
+    settings: Settings, stop: tuple[str, ...], out: Object, family: Family, ledger: Ledger
+) -> None:
+    if not family.stop and not family.native:
         ledger.note("no-counterpart", settings.where.get("stop"), "`stop` is not taken by this model and was left out")
         return
-    out["stop"] = list(stop if known.native else stop[:MAX_STOPS])
+    out["stop"] = list(stop if family.native else stop[:MAX_STOP_SEQUENCES])
     if len(stop) > len(out["stop"]):
-        ledger.note("setting-clamped", settings.where.get("stop"), f"of {len(stop)} stop sequences {MAX_STOPS} stayed")
+        ledger.note(
+            "setting-clamped", settings.where.get("stop"), f"of {len(stop)} stop sequences {MAX_STOP_SEQUENCES} stayed"
+        )
 
 
-def write_effort(request: Request, out: Object, known: Family, tools: bool, ledger: Ledger) -> None:
+def write_reasoning_effort(request: Request, out: Object, family: Family, has_tools: bool, ledger: Ledger) -> None:
     asked, where = request.settings.thinking, request.settings.where.get("thinking")
-    if asked is not None and asked.origin is not None and verbatim(asked.origin, NAME):
+    if asked is not None and asked.origin is not None and is_verbatim(asked.origin, NAME):
         out["reasoning_effort"] = asked.origin.wire
         return
-    effort = _effort(asked, where, known, ledger) if asked is not None else ""
-    if known.quiet_with_tools and not known.native and tools and (effort or known.default_effort) != "none":
+    effort = _reasoning_effort(asked, where, family, ledger) if asked is not None else ""
+    if family.no_effort_with_tools and not family.native and has_tools and (effort or family.default_effort) != "none":
         why = "this model takes function tools here only without thinking"
         code = "thinking-mapped" if effort else "default-added"
-        ledger.note(code, where, f"the effort is `none` in place of `{effort or known.default_effort}`", why)
+        ledger.note(code, where, f"the effort is `none` in place of `{effort or family.default_effort}`", why)
         effort = "none"
     if effort:
         out["reasoning_effort"] = effort
 
 
-def _effort(asked: Thinking, where: Path, known: Family, ledger: Ledger) -> str:
+def _reasoning_effort(asked: Thinking, where: Path, family: Family, ledger: Ledger) -> str:
     """The word for what was asked, "" where the model's default says it or nothing can."""
     if asked.show not in ("", "none"):
         ledger.note("no-counterpart", where, f"what the client wants to see (`{asked.show}`) was left out")
     word = asked.effort or ("none" if asked.mode == "off" else "")
     if not word and asked.budget is not None:
-        word = thinking.effort_for(asked.budget)
+        word = reasoning_effort.effort_for_budget(asked.budget)
         ledger.note("thinking-mapped", where, f"a budget of {asked.budget} tokens became the effort `{word}`")
-    if not word or known.native:
+    if not word or family.native:
         return word
-    if not known.efforts:
+    if not family.efforts:
         if word != "none":
             ledger.note("no-counterpart", where, f"the effort `{word}` was left out", "this model does not think")
         return ""
-    fitting = thinking.nearest(word, known.efforts)
+    fitting = reasoning_effort.nearest_effort(word, family.efforts)
     if fitting != word:
         ledger.note("thinking-mapped", where, f"the effort `{word}` became `{fitting}`")
     return fitting

@@ -6,32 +6,32 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from toolwire.ir import FinishKind, Origin, Role, Seal
-from toolwire.wire import Json, Object, Path, take_bool, take_int, take_number, take_object, take_text
+from toolwire.core.ir import FinishKind, Origin, Role, Seal
+from toolwire.core.json_values import Json, Object, Path, get_bool, get_int, get_number, get_object, get_text
 
 NAME = "openai-chat"
 DONE = b"[DONE]"
 
 # --- known keys -----------------------------------------------------------------------------------------------------
 
-KNOWN_REQUEST = frozenset(
+REQUEST_KEYS = frozenset(
     """model messages tools tool_choice parallel_tool_calls functions function_call response_format stream
     stream_options max_completion_tokens max_tokens reasoning_effort verbosity temperature top_p n stop seed
     frequency_penalty presence_penalty logprobs top_logprobs web_search_options prompt_cache_key safety_identifier user
     service_tier store metadata""".split()
 )
-KNOWN_STREAM_OPTIONS = frozenset({"include_usage"})
-KNOWN_MESSAGE = frozenset({"role", "content", "name"})
-KNOWN_ASSISTANT = frozenset(
+STREAM_OPTIONS_KEYS = frozenset({"include_usage"})
+MESSAGE_KEYS = frozenset({"role", "content", "name"})
+ASSISTANT_KEYS = frozenset(
     """role content name refusal tool_calls function_call annotations images reasoning_content reasoning
     reasoning_details""".split()
 )
-REASONED = ("reasoning_content", "reasoning", "reasoning_details")
-KNOWN_TOOL_MESSAGE = frozenset({"role", "content", "tool_call_id", "name"})
+REASONING_KEYS = ("reasoning_content", "reasoning", "reasoning_details")
+TOOL_MESSAGE_KEYS = frozenset({"role", "content", "tool_call_id", "name"})
 CACHE_KEYS = ("prompt_cache_breakpoint", "cache_control")
-KNOWN_TEXT = frozenset({"type", "text", *CACHE_KEYS})
-KNOWN_REFUSAL = frozenset({"type", "refusal"})
-KNOWN_MEDIA: Mapping[str, frozenset[str]] = MappingProxyType(
+TEXT_KEYS = frozenset({"type", "text", *CACHE_KEYS})
+REFUSAL_KEYS = frozenset({"type", "refusal"})
+MEDIA_KEYS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "image_url": frozenset({"url", "detail"}),
         "video_url": frozenset({"url"}),
@@ -39,23 +39,23 @@ KNOWN_MEDIA: Mapping[str, frozenset[str]] = MappingProxyType(
         "file": frozenset({"file_id", "file_data", "filename"}),
     }
 )
-KNOWN_CALL = frozenset({"id", "type", "function", "custom", "index", "extra_content"})
-KNOWN_FUNCTION = frozenset({"name", "arguments"})
-KNOWN_CUSTOM = frozenset({"name", "input"})
-KNOWN_TOOL = frozenset({"type", "function", "custom", "cache_control"})
-KNOWN_FUNCTION_TOOL = frozenset({"name", "description", "parameters", "strict"})
-KNOWN_CUSTOM_TOOL = frozenset({"name", "description", "format"})
-KNOWN_SEARCH = frozenset({"search_context_size", "user_location"})
-KNOWN_JSON_SCHEMA = frozenset({"name", "description", "schema", "strict"})
-KNOWN_ANNOTATION = frozenset({"start_index", "end_index", "url", "title", "content"})
-KNOWN_ANSWER = frozenset({"id", "object", "created", "model", "choices", "usage", "error"})
-KNOWN_CHUNK = KNOWN_ANSWER | {"obfuscation"}
-KNOWN_CHOICE = frozenset({"index", "message", "finish_reason"})
-KNOWN_CHUNK_CHOICE = frozenset({"index", "delta", "finish_reason"})
-PLAIN_CHUNK_CHOICE = KNOWN_CHUNK_CHOICE | {"stop_reason", "logprobs"}
+CALL_KEYS = frozenset({"id", "type", "function", "custom", "index", "extra_content"})
+FUNCTION_CALL_KEYS = frozenset({"name", "arguments"})
+CUSTOM_CALL_KEYS = frozenset({"name", "input"})
+TOOL_KEYS = frozenset({"type", "function", "custom", "cache_control"})
+FUNCTION_TOOL_KEYS = frozenset({"name", "description", "parameters", "strict"})
+CUSTOM_TOOL_KEYS = frozenset({"name", "description", "format"})
+WEB_SEARCH_KEYS = frozenset({"search_context_size", "user_location"})
+JSON_SCHEMA_KEYS = frozenset({"name", "description", "schema", "strict"})
+CITATION_KEYS = frozenset({"start_index", "end_index", "url", "title", "content"})
+RESPONSE_KEYS = frozenset({"id", "object", "created", "model", "choices", "usage", "error"})
+CHUNK_KEYS = RESPONSE_KEYS | {"obfuscation"}
+CHOICE_KEYS = frozenset({"index", "message", "finish_reason"})
+CHUNK_CHOICE_KEYS = frozenset({"index", "delta", "finish_reason"})
+IGNORABLE_CHUNK_CHOICE_KEYS = CHUNK_CHOICE_KEYS | {"stop_reason", "logprobs"}
 """Keys of a choice that say nothing more while it grows, if its `logprobs` are null."""
-KNOWN_DELTA = KNOWN_ASSISTANT - {"name"}
-KNOWN_USAGE = frozenset({"prompt_tokens", "completion_tokens", "total_tokens"})
+DELTA_KEYS = ASSISTANT_KEYS - {"name"}
+USAGE_KEYS = frozenset({"prompt_tokens", "completion_tokens", "total_tokens"})
 
 # --- words both ways ------------------------------------------------------------------------------------------------
 
@@ -70,7 +70,7 @@ ROLES: Mapping[str, Role] = MappingProxyType(
     }
 )
 
-FINISHES: Mapping[str, FinishKind] = MappingProxyType(
+KIND_BY_FINISH_REASON: Mapping[str, FinishKind] = MappingProxyType(
     {
         "stop": "stop",
         "length": "length",
@@ -81,7 +81,7 @@ FINISHES: Mapping[str, FinishKind] = MappingProxyType(
 )
 """The protocol's own endings. A raw word of these is written back as it was."""
 
-VENDOR_FINISHES: Mapping[str, FinishKind] = MappingProxyType(
+VENDOR_FINISH_KINDS: Mapping[str, FinishKind] = MappingProxyType(
     {
         "eos": "stop",
         "end_turn": "stop",
@@ -94,7 +94,7 @@ VENDOR_FINISHES: Mapping[str, FinishKind] = MappingProxyType(
 )
 """Words of compatible servers: read, never written."""
 
-SPOKEN_FINISHES: Mapping[FinishKind, tuple[str, bool]] = MappingProxyType(
+FINISH_REASON_BY_KIND: Mapping[FinishKind, tuple[str, bool]] = MappingProxyType(
     {
         "stop": ("stop", True),
         "length": ("length", True),
@@ -110,7 +110,7 @@ SPOKEN_FINISHES: Mapping[FinishKind, tuple[str, bool]] = MappingProxyType(
 )
 """Every ending with its word, and whether that word says all of it."""
 
-MODES = MappingProxyType({"none": "none", "auto": "auto", "required": "required", "any": "required"})
+CHOICE_MODES = MappingProxyType({"none": "none", "auto": "auto", "required": "required", "any": "required"})
 
 AUDIO_FORMATS: Mapping[str, str] = MappingProxyType(
     {
@@ -123,30 +123,30 @@ AUDIO_FORMATS: Mapping[str, str] = MappingProxyType(
 )
 AUDIO_MIMES: Mapping[str, str] = MappingProxyType({"wav": "audio/wav", "mp3": "audio/mpeg"})
 
-SEAL_BOXES: Mapping[str, str] = MappingProxyType({"google": "thought_signature"})
+SEAL_KEY_BY_VENDOR: Mapping[str, str] = MappingProxyType({"google": "thought_signature"})
 """Vendors that put a seal into a call's `extra_content`: the vendor's key and the seal's."""
 
-Taker = Callable[[Object, str, Path], Json]
+FieldReader = Callable[[Object, str, Path], Json]
 
-PLAIN_SETTINGS: tuple[tuple[str, str, Taker], ...] = (
-    ("temperature", "temperature", take_number),
-    ("top_p", "top_p", take_number),
-    ("seed", "seed", take_int),
-    ("count", "n", take_int),
-    ("presence_penalty", "presence_penalty", take_number),
-    ("frequency_penalty", "frequency_penalty", take_number),
-    ("logprobs", "logprobs", take_bool),
-    ("top_logprobs", "top_logprobs", take_int),
-    ("parallel", "parallel_tool_calls", take_bool),
-    ("verbosity", "verbosity", take_text),
-    ("metadata", "metadata", take_object),
-    ("tier", "service_tier", take_text),
-    ("store", "store", take_bool),
-    ("cache_key", "prompt_cache_key", take_text),
+COPIED_SETTINGS: tuple[tuple[str, str, FieldReader], ...] = (
+    ("temperature", "temperature", get_number),
+    ("top_p", "top_p", get_number),
+    ("seed", "seed", get_int),
+    ("count", "n", get_int),
+    ("presence_penalty", "presence_penalty", get_number),
+    ("frequency_penalty", "frequency_penalty", get_number),
+    ("logprobs", "logprobs", get_bool),
+    ("top_logprobs", "top_logprobs", get_int),
+    ("parallel", "parallel_tool_calls", get_bool),
+    ("verbosity", "verbosity", get_text),
+    ("metadata", "metadata", get_object),
+    ("tier", "service_tier", get_text),
+    ("store", "store", get_bool),
+    ("cache_key", "prompt_cache_key", get_text),
 )
 """Settings that stand alone under one key: the internal field, the key, how it is taken."""
 
-SAID: frozenset[str] = frozenset(field for field, _, _ in PLAIN_SETTINGS) | {
+SUPPORTED_SETTINGS: frozenset[str] = frozenset(field for field, _, _ in COPIED_SETTINGS) | {
     "max_tokens",
     "stop",
     "thinking",
@@ -155,31 +155,31 @@ SAID: frozenset[str] = frozenset(field for field, _, _ in PLAIN_SETTINGS) | {
     "stream_usage",
 }
 
-LIMIT_KEYS = ("max_completion_tokens", "max_tokens")
+MAX_TOKENS_KEYS = ("max_completion_tokens", "max_tokens")
 USER_KEYS = ("safety_identifier", "user")
-MAX_STOPS = 4
-MAX_USER = 64
+MAX_STOP_SEQUENCES = 4
+MAX_USER_LENGTH = 64
 
 
-def sub_keys(origin_wire: Any, key: str, known: frozenset[str]) -> Object:
+def unknown_nested_keys(parent: Any, key: str, known: frozenset[str]) -> Object:
     """The keys of a nested object that nobody here knows: they go back with it when it is rewritten."""
-    nested = origin_wire.get(key) if isinstance(origin_wire, dict) else None
+    nested = parent.get(key) if isinstance(parent, dict) else None
     return {name: value for name, value in nested.items() if name not in known} if isinstance(nested, dict) else {}
 
 
 # --- stamps ---------------------------------------------------------------------------------------------------------
 
 
-def kept(origin: Origin | None) -> Object | None:
+def intact_wire(origin: Origin | None) -> Object | None:
     """The JSON object that a node was read from here, while it still says what the node means."""
     if origin is None or origin.protocol != NAME or not origin.intact:
         return None
     return origin.wire if isinstance(origin.wire, dict) else None
 
 
-def own(origin: Origin | None) -> bool:
+def is_own(origin: Origin | None) -> bool:
     return origin is not None and origin.protocol == NAME
 
 
-def own_seal(seal: Seal | None) -> bool:
+def is_own_seal(seal: Seal | None) -> bool:
     return seal is not None and (seal.maker == NAME or seal.maker.startswith((NAME + "/", NAME + "@")))

@@ -6,8 +6,9 @@ from operator import attrgetter
 
 from msgspec import Raw, Struct
 
-from toolwire import ids
-from toolwire.ir import (
+from toolwire.core import ids
+from toolwire.core.codec import ResponsePeek, WriteContext
+from toolwire.core.ir import (
     Call,
     Choice,
     Finish,
@@ -18,89 +19,84 @@ from toolwire.ir import (
     Response,
     Text,
     Usage,
-    place,
     plain_text,
+    source_path,
 )
-from toolwire.loss import Ledger
-from toolwire.protocols.openai_chat import names
-from toolwire.protocols.openai_chat.details.calls import write_call
-from toolwire.protocols.openai_chat.details.message import Spoken, read_message
-from toolwire.protocols.openai_chat.details.plain import read_plain_answer
-from toolwire.protocols.openai_chat.errors import failure_body, read_failure
-from toolwire.protocols.openai_chat.models import Family
-from toolwire.protocols.openai_chat.names import NAME, kept, own
-from toolwire.protocols.openai_chat.parts import (
-    cut,
-    write_citation,
-    write_media,
-)
-from toolwire.protocols.openai_chat.tools import is_legacy
-from toolwire.reading import Reading, finished, glancing
-from toolwire.room import Context, Glance
-from toolwire.wire import (
+from toolwire.core.json_values import (
     Json,
     Malformed,
     Object,
     Path,
-    as_float,
-    as_object,
-    take_int,
-    take_list,
-    take_number,
-    take_object,
-    take_text,
-    wrong,
+    expect_object,
+    get_int,
+    get_list,
+    get_number,
+    get_object,
+    get_text,
+    raise_wrong_type,
+    to_float,
 )
+from toolwire.core.losses import Ledger
+from toolwire.core.provenance import ReadContext, partial_decoder, restore_original_keys
+from toolwire.protocols.openai_chat import names
+from toolwire.protocols.openai_chat.content import mark_incomplete_calls, write_citation, write_media
+from toolwire.protocols.openai_chat.errors import read_failure, write_error_body
+from toolwire.protocols.openai_chat.messages import MessageSlots, read_message, read_plain_message
+from toolwire.protocols.openai_chat.models import Family
+from toolwire.protocols.openai_chat.names import NAME, intact_wire, is_own
+from toolwire.protocols.openai_chat.tools import uses_legacy_functions, write_call
 
 # --- endings --------------------------------------------------------------------------------------------------------
 
 
-FINISH_KINDS: dict[str, FinishKind] = {**names.VENDOR_FINISHES, **names.FINISHES}
+ALL_FINISH_KINDS: dict[str, FinishKind] = {**names.VENDOR_FINISH_KINDS, **names.KIND_BY_FINISH_REASON}
 
 
-def finish_of(raw: str, calls: bool, sequence: Json, path: Path) -> Finish:
+def read_finish(raw: str, has_calls: bool, sequence: Json, path: Path) -> Finish:
     """An ending from its word; where the wire gave none, the content tells it."""
-    kind: FinishKind = FINISH_KINDS.get(raw, "other") if raw else "calls" if calls else "stop"
+    kind: FinishKind = ALL_FINISH_KINDS.get(raw, "other") if raw else "calls" if has_calls else "stop"
     origin = Origin(NAME, path, raw)
     if kind == "stop" and isinstance(sequence, str) and sequence:
         return Finish("sequence", raw, sequence, "", origin)
     return Finish(kind, raw, "", "", origin)
 
 
-class Ending:
+class FinishReasonWriter:
     """What a finish reason must agree with."""
 
-    __slots__ = ("calls", "incomplete", "legacy", "refused")
+    __slots__ = ("has_calls", "has_refusal", "is_incomplete", "legacy")
 
     def __init__(self, legacy: bool) -> None:
         self.legacy = legacy
-        self.calls = False
-        self.incomplete = False
-        self.refused = False
+        self.has_calls = False
+        self.is_incomplete = False
+        self.has_refusal = False
 
-    def word(self, finish: Finish | None, where: Path, ledger: Ledger) -> str:
+    def write(self, finish: Finish | None, where: Path, ledger: Ledger) -> str:
         if finish is None:
             finish = Finish("stop")
         kind = finish.kind
-        if self.incomplete and kind in ("stop", "calls", "other", "pause"):
+        if self.is_incomplete and kind in ("stop", "calls", "other", "pause"):
             kind = "length"
-        elif self.calls and kind in ("stop", "other", "pause"):
+        elif self.has_calls and kind in ("stop", "other", "pause"):
             kind = "calls"
-        if kind == "calls" and self.calls:
+        if kind == "calls" and self.has_calls:
             return "function_call" if self.legacy else "tool_calls"
         if kind == "calls":
             kind = "stop"
-        if finish.kind == kind and (names.FINISHES.get(finish.raw) == kind or (finish.raw and own(finish.origin))):
-            self._note(finish, where, kind != "sequence", ledger)
+        if finish.kind == kind and (
+            names.KIND_BY_FINISH_REASON.get(finish.raw) == kind or (finish.raw and is_own(finish.origin))
+        ):
+            self._note_losses(finish, where, kind != "sequence", ledger)
             return finish.raw
-        word, exact = names.SPOKEN_FINISHES[kind]
-        if kind == "refusal" and self.refused:
+        word, exact = names.FINISH_REASON_BY_KIND[kind]
+        if kind == "refusal" and self.has_refusal:
             word, exact = "stop", True
-        self._note(finish, where, exact and kind == finish.kind, ledger)
+        self._note_losses(finish, where, exact and kind == finish.kind, ledger)
         return word
 
     @staticmethod
-    def _note(finish: Finish, where: Path, exact: bool, ledger: Ledger) -> None:
+    def _note_losses(finish: Finish, where: Path, exact: bool, ledger: Ledger) -> None:
         if not exact:
             met = f" at {finish.sequence!r}" if finish.sequence else ""
             ledger.note("finish-mapped", where, f"the ending `{finish.raw or finish.kind}`{met} has a coarser word")
@@ -110,20 +106,20 @@ class Ending:
 
 # --- usage ----------------------------------------------------------------------------------------------------------
 
-_DETAILS: tuple[tuple[str, str, str], ...] = (
+_USAGE_DETAILS: tuple[tuple[str, str, str], ...] = (
     ("cache_read", "prompt_tokens_details", "cached_tokens"),
     ("cache_write", "prompt_tokens_details", "cache_write_tokens"),
     ("reasoning", "completion_tokens_details", "reasoning_tokens"),
 )
-_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
-_KNOWN_DETAILS = frozenset((group, key) for _, group, key in _DETAILS)
-_VENDOR_CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens")
-_ANY_CACHED = frozenset(_VENDOR_CACHED)
-_details = attrgetter(*(field for field, _, _ in _DETAILS))
-_NOT_COUNTED = (None, None, None)
+_USAGE_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
+_USAGE_DETAIL_KEYS = frozenset((group, key) for _, group, key in _USAGE_DETAILS)
+_VENDOR_CACHED_KEYS = ("prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens")
+_VENDOR_CACHED_KEY_SET = frozenset(_VENDOR_CACHED_KEYS)
+_usage_details = attrgetter(*(field for field, _, _ in _USAGE_DETAILS))
+_NO_USAGE_DETAILS = (None, None, None)
 
 
-def read_usage(node: Object, path: Path, reading: Reading) -> Usage:
+def read_usage(node: Object, path: Path, reading: ReadContext) -> Usage:
     """Counts. A vendor that leaves thinking out of `completion_tokens` is known by its total."""
     into: Json
     out: Json
@@ -131,43 +127,43 @@ def read_usage(node: Object, path: Path, reading: Reading) -> Usage:
     usual = type(into) is type(out) is type(total) is int
     if usual and len(node) == 3:
         return Usage(into, out, None, None, None, total, Origin(NAME, path, node))
-    _note_counts(node, path, reading)
+    _note_unknown_counts(node, path, reading)
     read = written = thought = None
     if isinstance(details := node.get("prompt_tokens_details"), dict):
         at = (path, "prompt_tokens_details")
-        read, written = take_int(details, "cached_tokens", at), take_int(details, "cache_write_tokens", at)
+        read, written = get_int(details, "cached_tokens", at), get_int(details, "cache_write_tokens", at)
     if isinstance(details := node.get("completion_tokens_details"), dict):
-        thought = take_int(details, "reasoning_tokens", (path, "completion_tokens_details"))
-    if read is None and not _ANY_CACHED.isdisjoint(node):
-        read = next(take_int(node, key, path) for key in _VENDOR_CACHED if key in node)
+        thought = get_int(details, "reasoning_tokens", (path, "completion_tokens_details"))
+    if read is None and not _VENDOR_CACHED_KEY_SET.isdisjoint(node):
+        read = next(get_int(node, key, path) for key in _VENDOR_CACHED_KEYS if key in node)
     if not usual:
-        into, out, total = [take_int(node, key, path) for key in _COUNTS]
+        into, out, total = [get_int(node, key, path) for key in _USAGE_COUNTS]
     into, out = into or 0, out or 0
     if thought and total == into + out + thought:
         out += thought
     return Usage(into, out, read, written, thought, total, Origin(NAME, path, node))
 
 
-def _note_counts(node: Object, path: Path, reading: Reading) -> None:
+def _note_unknown_counts(node: Object, path: Path, reading: ReadContext) -> None:
     """Counts that only this protocol, or one vendor, knows; zero says nothing."""
     for key, value in node.items():
         if isinstance(value, dict):
             for name, count in value.items():
-                if count and (key, name) not in _KNOWN_DETAILS:
-                    reading.stray((path, key), name)
-        elif value and key not in names.KNOWN_USAGE and key not in _VENDOR_CACHED:
-            reading.stray(path, key)
+                if count and (key, name) not in _USAGE_DETAIL_KEYS:
+                    reading.note_unknown_field((path, key), name)
+        elif value and key not in names.USAGE_KEYS and key not in _VENDOR_CACHED_KEYS:
+            reading.note_unknown_field(path, key)
 
 
 def write_usage(usage: Usage) -> Object:
-    wire = kept(usage.origin)
+    wire = intact_wire(usage.origin)
     if wire is not None:
         return wire
     total = usage.total if usage.total is not None else usage.input + usage.output
     out: Object = {"prompt_tokens": usage.input, "completion_tokens": usage.output, "total_tokens": total}
-    counts = _details(usage)
-    if counts != _NOT_COUNTED:
-        for (_, group, key), count in zip(_DETAILS, counts, strict=True):
+    counts = _usage_details(usage)
+    if counts != _NO_USAGE_DETAILS:
+        for (_, group, key), count in zip(_USAGE_DETAILS, counts, strict=True):
             if count is not None:
                 out.setdefault(group, {})[key] = count
     return out
@@ -175,81 +171,81 @@ def write_usage(usage: Usage) -> Object:
 
 # --- answers --------------------------------------------------------------------------------------------------------
 
-_CHOICES: Path = (None, "choices")
-_USAGE: Path = (None, "usage")
-BEYOND = 10**15
+_CHOICES_PATH: Path = (None, "choices")
+_USAGE_PATH: Path = (None, "usage")
+MAX_TIMESTAMP = 10**15
 
 
-def made_at(node: Object, path: Path) -> int | None:
+def read_created(node: Object, path: Path) -> int | None:
     """When it was made; some servers give fractions of a second, and a number beyond all time tells nothing."""
     value = node.get("created")
-    if type(value) is int and 0 <= value < BEYOND:
+    if type(value) is int and 0 <= value < MAX_TIMESTAMP:
         return value
-    value = take_number(node, "created", path)
+    value = get_number(node, "created", path)
     if value is None:
         return None
-    seconds = as_float(value)
-    return int(seconds) if abs(seconds) < BEYOND else None
+    seconds = to_float(value)
+    return int(seconds) if abs(seconds) < MAX_TIMESTAMP else None
 
 
 def read_response(body: Object) -> Response:
-    reading = Reading(NAME)
+    reading = ReadContext(NAME)
     choices: list[Choice] = []
     failure = None
     if body.get("error") or body.get("object") == "error":
         failure = read_failure(body, 0)
     elif body.get("choices") is None:
         raise Malformed(None, "`choices` is missing")
-    for number, item in enumerate(take_list(body, "choices", None) or ()):
-        path = (_CHOICES, number)
-        node = as_object(item, path)
+    for number, item in enumerate(get_list(body, "choices", None) or ()):
+        path = (_CHOICES_PATH, number)
+        node = expect_object(item, path)
         choices.append(_read_choice(node, path, reading, number))
         if "error" in node and failure is None and isinstance(node["error"], dict):
             failure = read_failure(node, 0)
-    usage = take_object(body, "usage", None)
+    usage = get_object(body, "usage", None)
     return Response(
-        take_text(body, "id", None) or "",
-        take_text(body, "model", None) or "",
-        made_at(body, None),
+        get_text(body, "id", None) or "",
+        get_text(body, "model", None) or "",
+        read_created(body, None),
         tuple(choices),
-        read_usage(usage, _USAGE, reading) if usage else None,
+        read_usage(usage, _USAGE_PATH, reading) if usage else None,
         failure,
-        reading.origin(body, None, names.KNOWN_ANSWER),
-        tuple(reading.strays),
+        reading.read_origin(body, None, names.RESPONSE_KEYS),
+        tuple(reading.unknown_fields),
     )
 
 
-def _read_choice(node: Object, path: Path, reading: Reading, position: int) -> Choice:
-    message = take_object(node, "message", path) or {}
+def _read_choice(node: Object, path: Path, reading: ReadContext, position: int) -> Choice:
+    message = get_object(node, "message", path) or {}
     at = (path, "message")
-    parts = read_plain_answer(message, at, reading)
+    parts = read_plain_message(message, at, reading)
     if parts is None:
-        reading.origin(message, at, names.KNOWN_ASSISTANT)
-        parts = read_message(message, at, reading, answer=True)
+        reading.read_origin(message, at, names.ASSISTANT_KEYS)
+        parts = read_message(message, at, reading, in_response=True)
     raw = node.get("finish_reason")
     if raw is not None and not isinstance(raw, str):
-        wrong((path, "finish_reason"), "a string", raw)
+        raise_wrong_type((path, "finish_reason"), "a string", raw)
     calls = not raw and any(isinstance(part, Call) for part in parts)
-    finish = finish_of(raw or "", calls, node.get("stop_reason"), (path, "finish_reason"))
+    finish = read_finish(raw or "", calls, node.get("stop_reason"), (path, "finish_reason"))
     if finish.kind == "length" or finish.kind == "filter":
-        parts = cut(parts)
-    index = take_int(node, "index", path)
-    known = names.KNOWN_CHOICE | {"stop_reason"} if finish.sequence else names.KNOWN_CHOICE
-    return Choice(position if index is None else index, parts, finish, reading.origin(node, path, known))
+        parts = mark_incomplete_calls(parts)
+    index = get_int(node, "index", path)
+    known = names.CHOICE_KEYS | {"stop_reason"} if finish.sequence else names.CHOICE_KEYS
+    return Choice(position if index is None else index, parts, finish, reading.read_origin(node, path, known))
 
 
-def write_response(response: Response, ledger: Ledger, context: Context) -> Object:
+def write_response(response: Response, ledger: Ledger, context: WriteContext) -> Object:
     origin = response.origin
     ours = origin is not None and origin.protocol == NAME
     if ours and origin.intact:  # type: ignore[union-attr]
         wire: Object = origin.wire  # type: ignore[union-attr]
         return wire
     if response.failure is not None:
-        return failure_body(response.failure)
+        return write_error_body(response.failure)
     request = context.request
-    legacy = is_legacy(request)
+    legacy = uses_legacy_functions(request)
     out: Object = {
-        "id": response.id or ids.made("chatcmpl-", context.seed),
+        "id": response.id or ids.derive_id("chatcmpl-", context.seed),
         "object": "chat.completion",
         "created": response.created if response.created is not None else context.now,
         "model": response.model or (request.model if request is not None else ""),
@@ -257,65 +253,65 @@ def write_response(response: Response, ledger: Ledger, context: Context) -> Obje
     }
     if response.usage is not None:
         out["usage"] = write_usage(response.usage)
-    return finished(out, origin, NAME) if ours else out
+    return restore_original_keys(out, origin, NAME) if ours else out
 
 
 def _write_choice(choice: Choice, ledger: Ledger, legacy: bool) -> Object:
     origin, finish = choice.origin, choice.finish
-    wire = kept(origin)
+    wire = intact_wire(origin)
     if wire is not None:
         return wire
     legacy = legacy or (finish is not None and finish.raw == "function_call")
-    spoken = Spoken(choice.parts, place(choice), ledger)
-    ending = Ending(legacy)
-    ending.calls, ending.refused = bool(spoken.calls), bool(spoken.refusals)
-    ending.incomplete = any(call.incomplete for call in spoken.calls)
+    spoken = MessageSlots(choice.parts, source_path(choice), ledger)
+    ending = FinishReasonWriter(legacy)
+    ending.has_calls, ending.has_refusal = bool(spoken.calls), bool(spoken.refusals)
+    ending.is_incomplete = any(call.incomplete for call in spoken.calls)
     message = _write_message(spoken, ledger, legacy)
-    word = ending.word(finish, place(choice), ledger)
+    word = ending.write(finish, source_path(choice), ledger)
     out: Object = {"index": choice.index, "message": message, "logprobs": None, "finish_reason": word}
-    return finished(out, origin, NAME)
+    return restore_original_keys(out, origin, NAME)
 
 
-def _write_message(spoken: Spoken, ledger: Ledger, legacy: bool) -> Object:
-    text = plain_text(spoken.content)
-    for part in spoken.content:
+def _write_message(slots: MessageSlots, ledger: Ledger, legacy: bool) -> Object:
+    text = plain_text(slots.content)
+    for part in slots.content:
         if isinstance(part, Opaque):
-            ledger.opaque(part)
+            ledger.note_opaque(part)
         elif isinstance(part, Reasoning):
-            spoken.reasoning.append(part)
+            slots.reasoning.append(part)
         elif part.seal is not None:
-            ledger.note("seal-dropped", place(part), "the seal of a text was left out")
+            ledger.note("seal-dropped", source_path(part), "the seal of a text was left out")
     out: Object = {
         "role": "assistant",
-        "content": text if text or not (spoken.calls or spoken.refusals) else None,
-        "refusal": "".join(spoken.refusals) or None,
-        "annotations": _write_citations(spoken),
+        "content": text if text or not (slots.calls or slots.refusals) else None,
+        "refusal": "".join(slots.refusals) or None,
+        "annotations": _write_citations(slots),
     }
-    spoken.write_reasoning(out, ledger)
-    images = [image for part in spoken.media if (image := write_media(part, _ANY, ledger)) is not None]
+    slots.write_reasoning(out, ledger)
+    images = [image for part in slots.media if (image := write_media(part, _DEFAULT_FAMILY, ledger)) is not None]
     if images:
         out["images"] = images
-    if spoken.calls and legacy:
-        _write_legacy(spoken.calls, out, ledger)
-    elif spoken.calls:
-        out["tool_calls"] = [write_call(call, ledger) for call in spoken.calls]
+    if slots.calls and legacy:
+        _write_function_call(slots.calls, out, ledger)
+    elif slots.calls:
+        out["tool_calls"] = [write_call(call, ledger) for call in slots.calls]
     return out
 
 
-def _write_legacy(calls: list[Call], out: Object, ledger: Ledger) -> None:
+def _write_function_call(calls: list[Call], out: Object, ledger: Ledger) -> None:
     out["function_call"] = write_call(calls[0], ledger, legacy=True)
     for call in calls[1:]:
-        ledger.note("part-dropped", place(call), f"`function_call` holds one call: `{call.name}` was left out")
+        ledger.note("part-dropped", source_path(call), f"`function_call` holds one call: `{call.name}` was left out")
 
 
-_ANY = Family()
+_DEFAULT_FAMILY = Family()
 
 
-def _write_citations(spoken: Spoken) -> list[Object]:
+def _write_citations(slots: MessageSlots) -> list[Object]:
     """Citations of every text; on the wire they count characters of the whole content."""
     found: list[Object] = []
     shift = 0
-    for part in spoken.content:
+    for part in slots.content:
         if isinstance(part, Text):
             found += [write_citation(citation, shift, len(part.text)) for citation in part.citations]
             shift += len(part.text)
@@ -325,18 +321,18 @@ def _write_citations(spoken: Spoken) -> list[Object]:
 # --- at a glance ------------------------------------------------------------------------------------------------------
 
 
-class _Glance(Struct, gc=False):
+class _ResponsePeek(Struct, gc=False):
     choices: list[Raw]
     model: str = ""
     usage: Object | None = None
     error: Json = None
 
 
-_glance = glancing(_Glance)
+_decode_peek = partial_decoder(_ResponsePeek)
 
 
-def glance(data: bytes) -> Glance | None:
-    found = _glance(data)
+def peek_response(data: bytes) -> ResponsePeek | None:
+    found = _decode_peek(data)
     if found is None or found.error is not None or not found.choices:
         return None
-    return Glance(found.model, read_usage(found.usage, None, Reading(NAME)) if found.usage else None)
+    return ResponsePeek(found.model, read_usage(found.usage, None, ReadContext(NAME)) if found.usage else None)

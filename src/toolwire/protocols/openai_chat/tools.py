@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from toolwire import wire
-from toolwire.ir import (
+from toolwire.core import json_values
+from toolwire.core.ir import (
     AnyTool,
+    Call,
     Grammar,
-    HostedTool,
     Opaque,
     Origin,
+    ProviderTool,
     Request,
+    Seal,
     Tool,
     ToolChoice,
     ToolName,
-    place,
+    source_path,
 )
-from toolwire.loss import Ledger
+from toolwire.core.json_values import Json, Object, Path
+from toolwire.core.losses import Ledger
+from toolwire.core.provenance import ReadContext, items_with_paths, restore_original_keys
 from toolwire.protocols.openai_chat import names
+from toolwire.protocols.openai_chat.content import read_cache, write_cache
 from toolwire.protocols.openai_chat.models import Family
-from toolwire.protocols.openai_chat.names import NAME, kept, own, sub_keys
-from toolwire.protocols.openai_chat.parts import read_cache, write_cache
-from toolwire.reading import Reading, finished, numbered
-from toolwire.wire import Json, Object, Path
+from toolwire.protocols.openai_chat.names import NAME, intact_wire, is_own, is_own_seal, unknown_nested_keys
 
-_TOOLS: Path = (None, "tools")
+_TOOLS_PATH: Path = (None, "tools")
 
 
-def is_legacy(request: Request | None) -> bool:
+def uses_legacy_functions(request: Request | None) -> bool:
     """Does this client speak of `functions` only? Then its answers must too."""
     origin = request.origin if request is not None else None
     if origin is None or origin.protocol != NAME:
@@ -37,23 +39,23 @@ def is_legacy(request: Request | None) -> bool:
 # --- declarations ---------------------------------------------------------------------------------------------------
 
 
-def read_tools(body: Object, reading: Reading) -> tuple[AnyTool, ...]:
+def read_tools(body: Object, reading: ReadContext) -> tuple[AnyTool, ...]:
     """`tools`, the old `functions`, and the hosted search, which has a key of its own."""
     found: list[AnyTool] = []
-    for number, item in enumerate(wire.take_list(body, "tools", None) or ()):
-        path: Path = (_TOOLS, number)
-        found.append(_read_plain(item, path) or _read_tool(wire.as_object(item, path), path, reading))
+    for number, item in enumerate(json_values.get_list(body, "tools", None) or ()):
+        path: Path = (_TOOLS_PATH, number)
+        found.append(_read_plain_tool(item, path) or _read_tool(json_values.expect_object(item, path), path, reading))
     if "functions" in body:
-        for item, path in numbered(wire.take_list(body, "functions", None) or [], (None, "functions")):
-            node = wire.as_object(item, path)
-            found.append(_function(node, path, None, reading.origin(node, path, names.KNOWN_FUNCTION_TOOL)))
-    search = wire.take_object(body, "web_search_options", None) if "web_search_options" in body else None
+        for item, path in items_with_paths(json_values.get_list(body, "functions", None) or [], (None, "functions")):
+            node = json_values.expect_object(item, path)
+            found.append(_read_function(node, path, None, reading.read_origin(node, path, names.FUNCTION_TOOL_KEYS)))
+    search = json_values.get_object(body, "web_search_options", None) if "web_search_options" in body else None
     if search is not None:
-        found.append(_read_search(search, (None, "web_search_options"), reading))
+        found.append(_read_web_search(search, (None, "web_search_options"), reading))
     return tuple(found)
 
 
-def _read_plain(node: Json, path: Path) -> Tool | None:
+def _read_plain_tool(node: Json, path: Path) -> Tool | None:
     """The ordinary tool, a function with known keys only, at one go."""
     try:
         inner = node["function"]
@@ -65,7 +67,7 @@ def _read_plain(node: Json, path: Path) -> Tool | None:
     described, parameters, strict = inner.get("description"), inner.get("parameters"), inner.get("strict")
     # Three keys are these three, where all are there: then none is unknown.
     three = len(inner) == 3 and described is not None and parameters is not None
-    if not three and not names.KNOWN_FUNCTION_TOOL.issuperset(inner):
+    if not three and not names.FUNCTION_TOOL_KEYS.issuperset(inner):
         return None
     if type(name) is not str or (described is not None and type(described) is not str):
         return None
@@ -75,20 +77,20 @@ def _read_plain(node: Json, path: Path) -> Tool | None:
     return Tool(name, described, parameters, "function", None, "", "", strict, None, None, None, origin)
 
 
-def _read_tool(node: Object, path: Path, reading: Reading) -> AnyTool:
-    kind = wire.take_text(node, "type", path) or "function"
+def _read_tool(node: Object, path: Path, reading: ReadContext) -> AnyTool:
+    kind = json_values.get_text(node, "type", path) or "function"
     if kind not in ("function", "custom"):
-        return Opaque(kind, reading.whole(node, path))
-    inner = wire.as_object(node.get(kind), (path, kind))
-    known = names.KNOWN_FUNCTION_TOOL if kind == "function" else names.KNOWN_CUSTOM_TOOL
+        return Opaque(kind, reading.whole_origin(node, path))
+    inner = json_values.expect_object(node.get(kind), (path, kind))
+    known = names.FUNCTION_TOOL_KEYS if kind == "function" else names.CUSTOM_TOOL_KEYS
     if not known.issuperset(inner):
-        reading.origin(inner, (path, kind), known)
-    origin = reading.origin(node, path, names.KNOWN_TOOL)
+        reading.read_origin(inner, (path, kind), known)
+    origin = reading.read_origin(node, path, names.TOOL_KEYS)
     if kind == "function":
-        return _function(inner, (path, kind), read_cache(node), origin)
+        return _read_function(inner, (path, kind), read_cache(node), origin)
     return Tool(
-        wire.need_text(inner, "name", (path, kind)),
-        wire.take_text(inner, "description", (path, kind)),
+        json_values.require_text(inner, "name", (path, kind)),
+        json_values.get_text(inner, "description", (path, kind)),
         kind="custom",
         grammar=_read_grammar(inner, (path, kind), reading),
         cache=read_cache(node),
@@ -96,76 +98,78 @@ def _read_tool(node: Object, path: Path, reading: Reading) -> AnyTool:
     )
 
 
-def _function(node: Object, path: Path, cache: str | None, origin: Origin) -> Tool:
+def _read_function(node: Object, path: Path, cache: str | None, origin: Origin) -> Tool:
     return Tool(
-        wire.need_text(node, "name", path),
-        wire.take_text(node, "description", path),
+        json_values.require_text(node, "name", path),
+        json_values.get_text(node, "description", path),
         node.get("parameters"),
-        strict=wire.take_bool(node, "strict", path),
+        strict=json_values.get_bool(node, "strict", path),
         cache=cache,
         origin=origin,
     )
 
 
-def _read_grammar(node: Object, path: Path, reading: Reading) -> Grammar | None:
-    form = wire.take_object(node, "format", path)
+def _read_grammar(node: Object, path: Path, reading: ReadContext) -> Grammar | None:
+    form = json_values.get_object(node, "format", path)
     if form is None or form.get("type") == "text":
         return None
     grammar = form.get("grammar")
     if form.get("type") != "grammar" or not isinstance(grammar, dict):
-        reading.stray(path, "format")
+        reading.note_unknown_field(path, "format")
         return None
     at = ((path, "format"), "grammar")
-    return Grammar(wire.need_text(grammar, "syntax", at), wire.need_text(grammar, "definition", at))
+    return Grammar(json_values.require_text(grammar, "syntax", at), json_values.require_text(grammar, "definition", at))
 
 
-def _read_search(node: Object, path: Path, reading: Reading) -> HostedTool:
-    location = wire.take_object(node, "user_location", path)
-    near = wire.take_object(location, "approximate", (path, "user_location")) if location else None
-    size = wire.take_text(node, "search_context_size", path) or ""
-    origin = reading.origin(node, path, names.KNOWN_SEARCH)
-    return HostedTool("web_search", location=near, context_size=size, origin=origin)
+def _read_web_search(node: Object, path: Path, reading: ReadContext) -> ProviderTool:
+    location = json_values.get_object(node, "user_location", path)
+    near = json_values.get_object(location, "approximate", (path, "user_location")) if location else None
+    size = json_values.get_text(node, "search_context_size", path) or ""
+    origin = reading.read_origin(node, path, names.WEB_SEARCH_KEYS)
+    return ProviderTool("web_search", location=near, context_size=size, origin=origin)
 
 
 def write_tools(tools: tuple[AnyTool, ...], family: Family, ledger: Ledger) -> Object:
     """The keys of a request that declare its tools."""
-    listed = _write_listed(tools, family, ledger) if tools else None
+    listed = _write_tool_list(tools, family, ledger) if tools else None
     if listed is not None:
         return {"tools": listed}
     out: Object = {}
     for tool in tools:
-        if isinstance(tool, HostedTool):
-            _write_hosted(tool, out, family, ledger)
+        if isinstance(tool, ProviderTool):
+            _write_provider_tool(tool, out, family, ledger)
         elif isinstance(tool, Opaque):
-            if own(tool.origin):
+            if is_own(tool.origin):
                 out.setdefault("tools", []).append(tool.origin.wire)
             else:
-                ledger.note("tool-dropped", place(tool), f"the tool `{tool.kind}` was left out")
-        elif not _is_listed(tool):
-            out.setdefault("functions", []).append(kept(tool.origin) or finished(_flat(tool), tool.origin, NAME))
+                ledger.note("tool-dropped", source_path(tool), f"the tool `{tool.kind}` was left out")
+        elif not _is_in_tool_list(tool):
+            out.setdefault("functions", []).append(
+                intact_wire(tool.origin) or restore_original_keys(_write_tool_fields(tool), tool.origin, NAME)
+            )
         else:
-            out.setdefault("tools", []).append(kept(tool.origin) or _write_tool(tool, family, ledger))
+            out.setdefault("tools", []).append(intact_wire(tool.origin) or _write_tool(tool, family, ledger))
     return out
 
 
-def _is_listed(tool: AnyTool) -> bool:
+def _is_in_tool_list(tool: AnyTool) -> bool:
     """Is it a tool that stands in the list, and nowhere else?"""
-    return type(tool) is Tool and not (tool.kind == "function" and _is_flat(tool.origin))
+    return type(tool) is Tool and not (tool.kind == "function" and _is_legacy_function(tool.origin))
 
 
-def _write_listed(tools: tuple[AnyTool, ...], family: Family, ledger: Ledger) -> list[Object] | None:
+def _write_tool_list(tools: tuple[AnyTool, ...], family: Family, ledger: Ledger) -> list[Object] | None:
     """The list, where all of them stand in it."""
-    if not all(map(_is_listed, tools)):
+    if not all(map(_is_in_tool_list, tools)):
         return None
-    return [kept(tool.origin) or _write_tool(tool, family, ledger) for tool in tools if isinstance(tool, Tool)]
+    return [intact_wire(tool.origin) or _write_tool(tool, family, ledger) for tool in tools if isinstance(tool, Tool)]
 
 
-def _is_flat(origin: Origin | None) -> bool:
+def _is_legacy_function(origin: Origin | None) -> bool:
     """Was it read from the old `functions`?"""
-    return origin is not None and own(origin) and not names.KNOWN_TOOL.intersection(origin.wire)
+    return origin is not None and is_own(origin) and not names.TOOL_KEYS.intersection(origin.wire)
 
 
-def _flat(tool: Tool) -> Object:
+def _write_tool_fields(tool: Tool) -> Object:
     out: Object = {"name": tool.name}
     if tool.description is not None:
         out["description"] = tool.description
@@ -183,24 +187,24 @@ def _flat(tool: Tool) -> Object:
 
 def _write_tool(tool: Tool, family: Family, ledger: Ledger) -> Object:
     kind = "custom" if tool.kind == "custom" else "function"
-    inner = _flat(tool)
+    inner = _write_tool_fields(tool)
     if tool.parameters == {} and kind == "function" and not family.native:
         # A schema without a type is refused; without any schema the tool has no parameters, which is the same.
         del inner["parameters"]
     out: Object = {"type": kind, kind: inner}
     if tool.cache is not None or tool.defer or tool.output is not None or tool.namespace:
-        _note_tool(tool, out, family, ledger)
+        _write_tool_extras(tool, out, family, ledger)
     origin = tool.origin
     if origin is None or origin.protocol != NAME:
         return out
-    known = names.KNOWN_CUSTOM_TOOL if kind == "custom" else names.KNOWN_FUNCTION_TOOL
-    inner |= sub_keys(origin.wire, kind, known)
-    return finished(out, origin, NAME)
+    known = names.CUSTOM_TOOL_KEYS if kind == "custom" else names.FUNCTION_TOOL_KEYS
+    inner |= unknown_nested_keys(origin.wire, kind, known)
+    return restore_original_keys(out, origin, NAME)
 
 
-def _note_tool(tool: Tool, out: Object, family: Family, ledger: Ledger) -> None:
+def _write_tool_extras(tool: Tool, out: Object, family: Family, ledger: Ledger) -> None:
     """What stands beside the function, and what has no place here."""
-    where = place(tool)
+    where = source_path(tool)
     if tool.cache is not None and family.breakpoint == "cache_control":
         write_cache(out, tool.cache, where, family, ledger)
     elif tool.cache is not None:
@@ -213,13 +217,13 @@ def _note_tool(tool: Tool, out: Object, family: Family, ledger: Ledger) -> None:
         ledger.note("namespace-flattened", where, f"the namespace `{tool.namespace}` was left out")
 
 
-def _write_hosted(tool: HostedTool, out: Object, family: Family, ledger: Ledger) -> None:
-    intact = kept(tool.origin)
+def _write_provider_tool(tool: ProviderTool, out: Object, family: Family, ledger: Ledger) -> None:
+    intact = intact_wire(tool.origin)
     if intact is not None:
         out["web_search_options"] = intact
         return
     if tool.tool != "web_search" or not (family.search or family.native):
-        ledger.note("tool-dropped", place(tool), f"the provider's tool `{tool.tool}` was left out")
+        ledger.note("tool-dropped", source_path(tool), f"the provider's tool `{tool.tool}` was left out")
         return
     options: Object = {}
     if tool.context_size:
@@ -228,14 +232,14 @@ def _write_hosted(tool: HostedTool, out: Object, family: Family, ledger: Ledger)
         options["user_location"] = {"type": "approximate", "approximate": tool.location}
     for option in ("max_uses", "allowed_domains", "blocked_domains"):
         if getattr(tool, option):
-            ledger.note("no-counterpart", place(tool), f"`{option}` of the search was left out")
-    out["web_search_options"] = finished(options, tool.origin, NAME)
+            ledger.note("no-counterpart", source_path(tool), f"`{option}` of the search was left out")
+    out["web_search_options"] = restore_original_keys(options, tool.origin, NAME)
 
 
 # --- choice ---------------------------------------------------------------------------------------------------------
 
 
-def read_choice(body: Object, reading: Reading) -> ToolChoice | None:
+def read_tool_choice(body: Object, reading: ReadContext) -> ToolChoice | None:
     """`tool_choice` or the old `function_call`; None also for a form that nobody here knows."""
     key = "tool_choice"
     value = body.get(key)
@@ -247,26 +251,26 @@ def read_choice(body: Object, reading: Reading) -> ToolChoice | None:
     path = (None, key)
     origin = Origin(NAME, path, value)
     if isinstance(value, str):
-        mode = names.MODES.get(value)
+        mode = names.CHOICE_MODES.get(value)
         return ToolChoice(mode, (), False, origin) if mode else None  # type: ignore[arg-type]
     if not isinstance(value, dict):
         return None
     if key == "function_call":
-        return ToolChoice("one", (ToolName(wire.need_text(value, "name", path)),), origin=origin)
+        return ToolChoice("one", (ToolName(json_values.require_text(value, "name", path)),), origin=origin)
     subset = value.get("allowed_tools")
     if isinstance(subset, dict):
         at = (path, "allowed_tools")
-        listed = numbered(wire.take_list(subset, "tools", at) or [], (at, "tools"))
-        allowed = tuple(name for item, _ in listed if (name := _read_name(item)) is not None)
+        listed = items_with_paths(json_values.get_list(subset, "tools", at) or [], (at, "tools"))
+        allowed = tuple(name for item, _ in listed if (name := _read_tool_name(item)) is not None)
         return ToolChoice("allowed", allowed, subset.get("mode") == "required", origin)
-    named = _read_name(value)
+    named = _read_tool_name(value)
     if named is not None:
         return ToolChoice("one", (named,), origin=origin)
-    mode = names.MODES.get(wire.take_text(value, "type", path) or "")
+    mode = names.CHOICE_MODES.get(json_values.get_text(value, "type", path) or "")
     return ToolChoice(mode, origin=origin) if mode else None  # type: ignore[arg-type]
 
 
-def _read_name(item: Json) -> ToolName | None:
+def _read_tool_name(item: Json) -> ToolName | None:
     if not isinstance(item, dict):
         return None
     kind = "custom" if item.get("type") == "custom" else "function"
@@ -275,7 +279,7 @@ def _read_name(item: Json) -> ToolName | None:
     return ToolName(name, kind) if isinstance(name, str) else None
 
 
-def write_choice(choice: ToolChoice, ledger: Ledger) -> tuple[str, Json]:
+def write_tool_choice(choice: ToolChoice, ledger: Ledger) -> tuple[str, Json]:
     """The key and the value of a choice."""
     origin = choice.origin
     ours = origin is not None and origin.protocol == NAME
@@ -284,19 +288,146 @@ def write_choice(choice: ToolChoice, ledger: Ledger) -> tuple[str, Json]:
         return ("function_call" if legacy else "tool_choice"), origin.wire  # type: ignore[union-attr]
     if not legacy and choice.mode in ("auto", "none", "required"):
         return "tool_choice", choice.mode
-    listed = [_name(tool) for tool in choice.tools]
+    listed = [_write_tool_name(tool) for tool in choice.tools]
     if choice.mode == "one" and choice.tools:
         return ("function_call", {"name": choice.tools[0].name}) if legacy else ("tool_choice", listed[0])
     if choice.mode == "allowed":
         mode = "required" if choice.required else "auto"
         return "tool_choice", {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": listed}}
     if legacy and choice.mode == "required":
-        ledger.note("choice-weakened", place(choice), "`function_call` knows no `required`")
+        ledger.note("choice-weakened", source_path(choice), "`function_call` knows no `required`")
         return "function_call", "auto"
     mode = "required" if choice.mode == "one" else choice.mode
     return ("function_call" if legacy else "tool_choice"), mode
 
 
-def _name(tool: ToolName) -> Object:
+def _write_tool_name(tool: ToolName) -> Object:
     kind = "custom" if tool.kind == "custom" else "function"
     return {"type": kind, kind: {"name": tool.name}}
+
+
+# --- Calls of tools: as they stand in messages and answers ---
+
+
+def read_arguments(value: Json) -> str:
+    """Arguments as text; some servers send the object itself."""
+    return value if isinstance(value, str) else "" if value is None else json_values.encode_text(value)
+
+
+def read_calls(items: list[Json], path: Path, reading: ReadContext) -> list[Call]:
+    """`tool_calls`. The ordinary call, of an id, a name and argument text, is taken at one go."""
+    calls: list[Call] = []
+    for number, node in enumerate(items):
+        at = (path, number)
+        calls.append(_read_plain_call(node, at) or read_call(json_values.expect_object(node, at), at, reading))
+    return calls
+
+
+def _read_plain_call(node: Json, path: Path) -> Call | None:
+    try:
+        inner = node["function"]
+        id, name, text = node["id"], inner["name"], inner["arguments"]
+        if node["type"] != "function" or len(node) != 3 or len(inner) != 2:
+            return None
+    except (LookupError, TypeError):
+        return None
+    if type(id) is not str or type(name) is not str or type(text) is not str:
+        return None
+    return Call(id, name, text, "function", "", "", None, None, False, False, Origin(NAME, path, node))
+
+
+def read_call(node: Object, path: Path, reading: ReadContext) -> Call:
+    """A call of `tool_calls`, or the old `function_call`, which stands alone and has no id."""
+    if "function" not in node and "custom" not in node and "type" not in node:
+        origin = reading.read_origin(node, path, names.FUNCTION_CALL_KEYS)
+        return Call(
+            "", json_values.require_text(node, "name", path), read_arguments(node.get("arguments")), origin=origin
+        )
+    custom = node.get("type") == "custom" or (node.get("function") is None and node.get("custom") is not None)
+    kind, key, known = (
+        ("custom", "input", names.CUSTOM_CALL_KEYS) if custom else ("function", "arguments", names.FUNCTION_CALL_KEYS)
+    )
+    inner = json_values.expect_object(node.get(kind), (path, kind))
+    if not known.issuperset(inner):
+        reading.read_origin(inner, (path, kind), known)
+    return Call(
+        json_values.get_text(node, "id", path) or "",
+        json_values.require_text(inner, "name", (path, kind)),
+        read_arguments(inner.get(key)),
+        kind,
+        seal=read_seal(node, path, reading),
+        origin=reading.read_origin(node, path, names.CALL_KEYS),
+    )
+
+
+def read_seal(node: Object, path: Path, reading: ReadContext) -> Seal | None:
+    """A seal in a call's `extra_content`; whatever else stands there is a stray."""
+    boxes = node.get("extra_content")
+    if not isinstance(boxes, dict):
+        return None
+    found = None
+    for vendor, box in boxes.items():
+        value = (
+            box.get(names.SEAL_KEY_BY_VENDOR[vendor])
+            if vendor in names.SEAL_KEY_BY_VENDOR and isinstance(box, dict)
+            else None
+        )
+        if isinstance(value, str) and value:
+            found = Seal(f"{NAME}@{vendor}", value)
+        else:
+            reading.note_unknown_field((path, "extra_content"), vendor)
+    return found
+
+
+def write_seal(seal: Seal) -> Object:
+    vendor, key = next(iter(names.SEAL_KEY_BY_VENDOR.items()))
+    return {vendor: {key: seal.value}}
+
+
+def write_call(call: Call, ledger: Ledger, legacy: bool = False) -> Object:
+    if not legacy and not is_own(call.origin):
+        plain = write_plain_call(call)
+        if plain is not None:
+            return plain
+    old = intact_wire(call.origin)
+    if old is not None and legacy == ("function" not in old and "custom" not in old):
+        return old
+    note_call_losses(call, ledger)
+    kind, key = ("custom", "input") if call.kind == "custom" and not legacy else ("function", "arguments")
+    blank = kind == "function" and not call.arguments.strip() and not call.incomplete
+    inner: Object = {"name": call.name, key: "{}" if blank else call.arguments}
+    if legacy:
+        return inner
+    if is_own(call.origin):
+        known = names.CUSTOM_CALL_KEYS if kind == "custom" else names.FUNCTION_CALL_KEYS
+        inner |= unknown_nested_keys(call.origin.wire, kind, known)  # type: ignore[union-attr]
+    out: Object = {"id": call.id, "type": kind, kind: inner}
+    if call.seal is not None and is_own_seal(call.seal):
+        out["extra_content"] = write_seal(call.seal)
+    return restore_original_keys(out, call.origin, NAME)
+
+
+def is_plain_call(call: Call) -> bool:
+    """Is it an ordinary call, of an id, a name and arguments?"""
+    if call.kind != "function" or not call.id or call.later or call.namespace:
+        return False
+    return call.cache is None and call.seal is None and not call.incomplete and bool(call.arguments.strip())
+
+
+def write_plain_call(call: Call) -> Object | None:
+    """An ordinary call that is not of this protocol's making, at one go; None for every other."""
+    if not is_plain_call(call):
+        return None
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def note_call_losses(call: Call, ledger: Ledger) -> None:
+    """What a call says that this wire cannot."""
+    if call.cache is not None:
+        ledger.note("cache-dropped", source_path(call), "a cache breakpoint on a call was left out")
+    if call.namespace:
+        ledger.note("namespace-flattened", source_path(call), f"the namespace `{call.namespace}` was left out")
+    if call.seal is not None and not is_own_seal(call.seal):
+        ledger.note("seal-dropped", source_path(call), "the seal of a call was left out")
+    if call.later:
+        ledger.note("no-counterpart", source_path(call), "that the result may come later was left out")

@@ -4,41 +4,41 @@ from __future__ import annotations
 
 import re
 
+from toolwire.core.codec import Codec, Constraints
 from toolwire.protocols.openai_responses.details.state import KEEPING
 from toolwire.protocols.openai_responses.errors import read_error, write_error
 from toolwire.protocols.openai_responses.http import HTTP
-from toolwire.protocols.openai_responses.models import QUIRKS, hosts
-from toolwire.protocols.openai_responses.names import KINDS, NAME
+from toolwire.protocols.openai_responses.models import QUIRKS, supports_provider_tool
+from toolwire.protocols.openai_responses.names import NAME, TOOL_KINDS
 from toolwire.protocols.openai_responses.request import read_request, write_request
-from toolwire.protocols.openai_responses.response import glance, read_response, write_response
-from toolwire.protocols.openai_responses.stream_read import StreamReader
-from toolwire.protocols.openai_responses.stream_write import StreamWriter
-from toolwire.room import Room, Rules
-from toolwire.schema import object_only
+from toolwire.protocols.openai_responses.response import peek_response, read_response, write_response
+from toolwire.protocols.openai_responses.stream_reader import StreamReader
+from toolwire.protocols.openai_responses.stream_writer import StreamWriter
+from toolwire.schema import ensure_object_root
 
-ROOM = Room(
+CODEC = Codec(
     name=NAME,
-    rules=Rules(
-        name_pattern=re.compile(r"[a-zA-Z0-9_-]+"),
-        name_limit=128,
-        id_limit=64,
-        tool_kinds=KINDS,
-        namespaces=True,
-        tools_in_turns=True,
-        results="turns",
-        system="both",
-        result_media=frozenset({"image", "file"}),
-        result_error="text",
-        json_word=True,
-        dialect=object_only,
-        seals=frozenset({"reasoning"}),
-        seal_refusals=re.compile(r"\binvalid_encrypted_content\b"),
-        limit_refusals=(
+    constraints=Constraints(
+        tool_name_pattern=re.compile(r"[a-zA-Z0-9_-]+"),
+        max_tool_name_length=128,
+        max_call_id_length=64,
+        tool_kinds=TOOL_KINDS,
+        has_namespaces=True,
+        allows_tools_in_turns=True,
+        result_placement="turns",
+        system_placement="both",
+        result_media_kinds=frozenset({"image", "file"}),
+        result_error_style="text",
+        json_mode_needs_word=True,
+        convert_tool_schema=ensure_object_root,
+        seal_slots=frozenset({"reasoning"}),
+        seal_error_pattern=re.compile(r"\binvalid_encrypted_content\b"),
+        token_limit_error_patterns=(
             re.compile(r"'max_output_tokens'.{0,60}?Expected a value <= (?P<most>\d+)"),
             re.compile(r"supports at most (?P<most>\d+) (?:completion|output) tokens"),
         ),
-        reasoning_leads=True,
-        phases=True,
+        needs_part_after_reasoning=True,
+        has_turn_phases=True,
         turns_key="input",
     ),
     http=HTTP,
@@ -48,10 +48,10 @@ ROOM = Room(
     write_response=write_response,
     read_error=read_error,
     write_error=write_error,
-    stream_reader=StreamReader,
-    stream_writer=StreamWriter,
-    glance=glance,
+    make_stream_reader=StreamReader,
+    make_stream_writer=StreamWriter,
+    peek_response=peek_response,
     keeping=KEEPING,
-    hosts=hosts,
+    supports_provider_tool=supports_provider_tool,
     quirks=QUIRKS,
 )

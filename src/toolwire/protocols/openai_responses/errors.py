@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from toolwire.failures import STATUSES, read_wait, told_wait, write_wait
-from toolwire.ir import FAILURES, Failure, Origin
+from toolwire.core.codec import ErrorReply
+from toolwire.core.errors import FAILURE_KIND_BY_STATUS, read_retry_after, read_retry_after_message, write_retry_after
+from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Failure, Origin
+from toolwire.core.json_values import Json, Object, Path, encode_text
+from toolwire.core.provenance import is_verbatim
+from toolwire.protocols.openai_responses.content import is_own
 from toolwire.protocols.openai_responses.names import NAME
-from toolwire.protocols.openai_responses.parts import own
-from toolwire.reading import verbatim
-from toolwire.room import Sent
-from toolwire.wire import Json, Object, Path, encode_text
 
-CODES: Mapping[str, str] = MappingProxyType(
+KIND_BY_CODE: Mapping[str, str] = MappingProxyType(
     {
         "context_length_exceeded": "context",
         "string_above_max_length": "invalid",
@@ -34,7 +34,7 @@ CODES: Mapping[str, str] = MappingProxyType(
 )
 """What a code says of the kind of failure; it is trusted before the status."""
 
-TYPES: Mapping[str, str] = MappingProxyType(
+KIND_BY_TYPE: Mapping[str, str] = MappingProxyType(
     {
         "invalid_request_error": "invalid",
         "authentication_error": "authentication",
@@ -50,10 +50,10 @@ TYPES: Mapping[str, str] = MappingProxyType(
     }
 )
 
-VAGUE = frozenset({0, 200, 400, 500})
+VAGUE_STATUSES = frozenset({0, 200, 400, 500})
 """Statuses that say less than the type of the error does."""
 
-WORDS: Mapping[str, tuple[str, str]] = MappingProxyType(
+ERROR_BY_KIND: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "context": ("invalid_request_error", "context_length_exceeded"),
         "authentication": ("invalid_request_error", "invalid_api_key"),
@@ -70,7 +70,7 @@ WORDS: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 """The type and code that clients look for; every other kind is an invalid request."""
 
-STREAM_CODES: Mapping[str, str] = MappingProxyType(
+STREAM_CODE_BY_KIND: Mapping[str, str] = MappingProxyType(
     {
         "context": "context_length_exceeded",
         "rate": "rate_limit_exceeded",
@@ -87,94 +87,102 @@ STREAM_CODES: Mapping[str, str] = MappingProxyType(
 """The codes by which agents tell what is worth another try; the rest is `server_error`, which is. They give up at once
 when a service says that it is overloaded; other providers say so of moments."""
 
-SOON = 5.0
+DEFAULT_RETRY_AFTER = 5.0
 """Seconds to wait where a provider that is asked too often does not say how long: agents give up when nobody does."""
 
-SENDABLE = frozenset({400, 401, 403, 404, 405, 408, 409, 413, 415, 422, 426, 429, 500, 502, 503, 504})
+ERROR_STATUSES = frozenset({400, 401, 403, 404, 405, 408, 409, 413, 415, 422, 426, 429, 500, 502, 503, 504})
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
 def read_error(body: Json, status: int, headers: Mapping[str, str]) -> Failure:
-    return failure_of(body, status, None, read_wait(headers), body)
+    return read_error_body(body, status, None, read_retry_after(headers), body)
 
 
-def failure_of(body: Json, status: int, path: Path, wait: float | None = None, wire: Json = None) -> Failure:
+def read_error_body(
+    body: Json, status: int, path: Path, retry_after: float | None = None, wire: Json = None
+) -> Failure:
     """A failure from whatever a peer calls an error: nested, flat, a bare text or nothing."""
     node = body.get("error") if isinstance(body, dict) else None
     if not isinstance(node, dict):
         node = body if isinstance(body, dict) else {}
-    message = _message(node, body)
-    code, kind_word = _word(node, "code"), _word(node, "type")
-    kind = _kind(code, kind_word, status, message)
+    message = _error_message(node, body)
+    code, kind_word = _text_field(node, "code"), _text_field(node, "type")
+    kind = _failure_kind(code, kind_word, status, message)
     origin = Origin(NAME, path, body if wire is None else wire)
-    wait = told_wait(message) if wait is None else wait
-    return Failure(kind, message, status or FAILURES[kind], code, _word(node, "param"), wait, origin)
+    retry_after = read_retry_after_message(message) if retry_after is None else retry_after
+    return Failure(
+        kind, message, status or STATUS_BY_FAILURE_KIND[kind], code, _text_field(node, "param"), retry_after, origin
+    )
 
 
-def _message(node: Object, body: Json) -> str:
+def _error_message(node: Object, body: Json) -> str:
     for value in (node.get("message"), node.get("detail"), node.get("error"), body):
         if isinstance(value, str) and value:
             return value
     return encode_text(body) if body else "the provider gave no reason"
 
 
-def _word(node: Object, key: str) -> str:
+def _text_field(node: Object, key: str) -> str:
     value = node.get(key)
     return value if isinstance(value, str) else str(value) if isinstance(value, int) else ""
 
 
-def _kind(code: str, word: str, status: int, message: str) -> str:
-    if code in CODES:
-        return CODES[code]
-    if word == "insufficient_quota" or code.endswith("_spend_limit_exceeded"):
+def _failure_kind(code: str, error_type: str, status: int, message: str) -> str:
+    if code in KIND_BY_CODE:
+        return KIND_BY_CODE[code]
+    if error_type == "insufficient_quota" or code.endswith("_spend_limit_exceeded"):
         return "quota"
     if "maximum context length" in message or "context window" in message:
         return "context"
-    if status in VAGUE and word in TYPES:
-        return TYPES[word]
-    if status in STATUSES:
-        return STATUSES[status]
+    if status in VAGUE_STATUSES and error_type in KIND_BY_TYPE:
+        return KIND_BY_TYPE[error_type]
+    if status in FAILURE_KIND_BY_STATUS:
+        return FAILURE_KIND_BY_STATUS[status]
     if 400 <= status < 500:
         return "invalid"
-    return TYPES.get(word, "server")
+    return KIND_BY_TYPE.get(error_type, "server")
 
 
 # --- making ---------------------------------------------------------------------------------------------------------
 
-_TYPES: Mapping[type, str] = MappingProxyType(
+_TYPE_NAMES: Mapping[type, str] = MappingProxyType(
     {bool: "a boolean", int: "an integer", float: "a decimal", str: "a string", list: "an array", dict: "an object"}
 )
 
 
-def invalid(message: str, param: str = "", code: str = "") -> Failure:
+def invalid_request_failure(message: str, param: str = "", code: str = "") -> Failure:
     """What is refused here, as the vendor would."""
     return Failure("invalid", message, 400, code, param)
 
 
-def wrong_type(param: str, wanted: str, value: Json) -> Failure:
-    got = "null" if value is None else _TYPES.get(type(value), "a number")
-    return invalid(f"Invalid type for '{param}': expected {wanted}, but got {got} instead.", param, "invalid_type")
+def wrong_type_failure(param: str, wanted: str, value: Json) -> Failure:
+    got = "null" if value is None else _TYPE_NAMES.get(type(value), "a number")
+    return invalid_request_failure(
+        f"Invalid type for '{param}': expected {wanted}, but got {got} instead.", param, "invalid_type"
+    )
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
-def write_error(failure: Failure) -> Sent:
-    headers = write_wait(SOON if failure.retry_after is None and failure.kind == "rate" else failure.retry_after)
-    status = failure.status if failure.status in SENDABLE else FAILURES.get(failure.kind, 500)
-    if verbatim(failure.origin, NAME):
+def write_error(failure: Failure) -> ErrorReply:
+    headers = write_retry_after(
+        DEFAULT_RETRY_AFTER if failure.retry_after is None and failure.kind == "rate" else failure.retry_after
+    )
+    status = failure.status if failure.status in ERROR_STATUSES else STATUS_BY_FAILURE_KIND.get(failure.kind, 500)
+    if is_verbatim(failure.origin, NAME):
         wire = failure.origin.wire  # type: ignore[union-attr]
         if isinstance(wire, dict) and "error" in wire and "sequence_number" not in wire:
-            return Sent(failure.status or status, wire, headers)
+            return ErrorReply(failure.status or status, wire, headers)
     if failure.kind == "billing":
-        status = FAILURES["quota"]
-    return Sent(status, {"error": error_object(failure)}, headers)
+        status = STATUS_BY_FAILURE_KIND["quota"]
+    return ErrorReply(status, {"error": write_error_object(failure)}, headers)
 
 
-def error_object(failure: Failure) -> Object:
-    kind, code = WORDS.get(failure.kind, ("invalid_request_error", ""))
+def write_error_object(failure: Failure) -> Object:
+    kind, code = ERROR_BY_KIND.get(failure.kind, ("invalid_request_error", ""))
     return {
         "message": failure.message,
         "type": kind,
@@ -183,10 +191,10 @@ def error_object(failure: Failure) -> Object:
     }
 
 
-def stream_error(failure: Failure) -> Object:
+def write_stream_error(failure: Failure) -> Object:
     """The `error` of a failed answer, in the words that agents know."""
     message = failure.message
     if failure.kind == "rate" and failure.retry_after is not None and "try again in" not in message:
         message = f"{message} Please try again in {failure.retry_after:g}s."
-    own_code = failure.code if failure.code in CODES and own(failure.origin) else ""
-    return {"code": own_code or STREAM_CODES.get(failure.kind, "server_error"), "message": message}
+    own_code = failure.code if failure.code in KIND_BY_CODE and is_own(failure.origin) else ""
+    return {"code": own_code or STREAM_CODE_BY_KIND.get(failure.kind, "server_error"), "message": message}

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from toolwire.limits import Spelling
-from toolwire.room import Asked, Card, Count, Http
-from toolwire.wire import Json, Object
+from toolwire.core.codec import EndpointMatch, Http, ModelInfo, TokenCountEndpoint
+from toolwire.core.json_values import Json, Object
+from toolwire.core.rate_limits import RateLimitHeaders
 
 PATH = "/v1/responses"
-COUNT_PATH = "/v1/responses/input_tokens"
+COUNT_TOKENS_PATH = "/v1/responses/input_tokens"
 
-COUNTED = frozenset(
+COUNT_TOKENS_KEYS = frozenset(
     """model input instructions tools tool_choice parallel_tool_calls reasoning text truncation conversation
     previous_response_id personality""".split()
 )
 """What the endpoint that counts takes."""
 
-CODEX = (
+CODEX_SIGNS = (
     "originator",
     "x-codex-window-id",
     "x-codex-turn-metadata",
@@ -28,51 +28,53 @@ CODEX = (
 )
 """Only one agent sends these; the last stands in the query when it asks for models."""
 
-read_limits, write_limits = Spelling("x-ratelimit-{field}-{what}", ("requests", "tokens")).doors()
+read_rate_limits, write_rate_limits = RateLimitHeaders(
+    "x-ratelimit-{field}-{what}", ("requests", "tokens")
+).make_reader_and_writer()
 
 
 def path(model: str, stream: bool) -> str:
     return PATH
 
 
-def write_model(card: Card) -> Object:
+def write_model_entry(card: ModelInfo) -> Object:
     return {"id": card.id, "object": "model", "created": card.created, "owned_by": card.owner or "toolwire"}
 
 
-def write_models(cards: tuple[Card, ...], _query: Mapping[str, str]) -> Object:
+def write_model_list(cards: tuple[ModelInfo, ...], _query: Mapping[str, str]) -> Object:
     """All at once. `models` is a catalogue that Codex looks for: without the key it complains at every start, and an
     entry would take its own prompt and tools away from a model, so there is none."""
-    return {"object": "list", "data": [write_model(card) for card in cards], "models": []}
+    return {"object": "list", "data": [write_model_entry(card) for card in cards], "models": []}
 
 
 # --- counting -------------------------------------------------------------------------------------------------------
 
 
-def _count_path(_model: str) -> str:
-    return COUNT_PATH
+def _count_tokens_path(_model: str) -> str:
+    return COUNT_TOKENS_PATH
 
 
-def _counted(body: Object, model: str) -> Object:
-    return {key: value for key, value in body.items() if key in COUNTED} | {"model": model}
+def _write_count_request(body: Object, model: str) -> Object:
+    return {key: value for key, value in body.items() if key in COUNT_TOKENS_KEYS} | {"model": model}
 
 
-def _read_count(body: Json) -> int | None:
+def _read_count_response(body: Json) -> int | None:
     count = body.get("input_tokens") if isinstance(body, dict) else None
     return count if type(count) is int else None
 
 
-def _write_count(tokens: int) -> Object:
+def _write_count_response(tokens: int) -> Object:
     return {"object": "response.input_tokens", "input_tokens": tokens}
 
 
 HTTP = Http(
-    path=path,
-    hosted=(b'"web_search',),
-    history=(b'"call_id"', b'"encrypted_content"'),
-    posts=MappingProxyType({PATH: Asked("generate"), COUNT_PATH: Asked("count")}),
-    families=("/v1/responses", "/v1/conversations"),
-    signs=frozenset(CODEX),
-    forwarded=(
+    request_path=path,
+    provider_tool_markers=(b'"web_search',),
+    history_markers=(b'"call_id"', b'"encrypted_content"'),
+    fixed_endpoints=MappingProxyType({PATH: EndpointMatch("generate"), COUNT_TOKENS_PATH: EndpointMatch("count")}),
+    path_prefixes=("/v1/responses", "/v1/conversations"),
+    identifying_names=frozenset(CODEX_SIGNS),
+    forwarded_headers=(
         "openai-*",
         "x-openai-*",
         "x-codex-*",
@@ -84,7 +86,7 @@ HTTP = Http(
         "x-stainless-*",
         "user-agent",
     ),
-    answered=(
+    returned_headers=(
         "retry-after",
         "retry-after-ms",
         "x-should-retry",
@@ -96,12 +98,16 @@ HTTP = Http(
     ),
     heartbeat=b": keep-alive\n\n",
     # It makes room when it hears that in the stream, as from the service, and gives up at a status.
-    streamed_failures=MappingProxyType({"context": frozenset({"codex"})}),
-    read_limits=read_limits,
-    write_limits=write_limits,
-    write_models=write_models,
-    write_model=write_model,
-    count=Count(
-        path=_count_path, read_body=lambda body: body, write_body=_counted, read=_read_count, write=_write_count
+    failures_sent_in_stream=MappingProxyType({"context": frozenset({"codex"})}),
+    read_rate_limits=read_rate_limits,
+    write_rate_limits=write_rate_limits,
+    write_model_list=write_model_list,
+    write_model_entry=write_model_entry,
+    token_count=TokenCountEndpoint(
+        path=_count_tokens_path,
+        read_body=lambda body: body,
+        write_body=_write_count_request,
+        read_count=_read_count_response,
+        write_count=_write_count_response,
     ),
 )

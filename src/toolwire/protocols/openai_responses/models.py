@@ -9,9 +9,9 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from toolwire.protocols.openai_responses.names import TOOL_TYPES
-from toolwire.room import Quirk
-from toolwire.thinking import EFFORTS
+from toolwire.core.codec import Quirk
+from toolwire.core.reasoning_effort import EFFORTS
+from toolwire.protocols.openai_responses.names import PROVIDER_TOOL_TYPES
 
 
 class Family(Struct, frozen=True):
@@ -21,7 +21,7 @@ class Family(Struct, frozen=True):
     """Does it take temperature and top_p?"""
 
 
-ANY = Family()
+DEFAULT_FAMILY = Family()
 
 FAMILIES: tuple[tuple[re.Pattern[str], Family], ...] = (
     (re.compile(r"gpt-6(-astra|\.1-sol)"), Family(EFFORTS[1:], sampling=False)),
@@ -33,25 +33,29 @@ FAMILIES: tuple[tuple[re.Pattern[str], Family], ...] = (
 
 
 @lru_cache(maxsize=256)
-def family_of(model: str) -> Family:
+def family(model: str) -> Family:
     name = model.rpartition("/")[2]
     for pattern, family in FAMILIES:
         if pattern.match(name):
             return family
-    return ANY
+    return DEFAULT_FAMILY
 
 
-_OTHERS = re.compile(
+_OTHER_VENDORS = re.compile(
     r"(?i).*(?:deepseek|kimi|moonshot|qwen|qwq|glm|minimax|mimo|llama|mistral|magistral|devstral|gemma|phi-|claude|gpt-oss)"
 )
 
 
-def hosts(tool: str, model: str, functions: bool) -> bool:
+def supports_provider_tool(tool: str, model: str, with_functions: bool) -> bool:
     """Models of other makers are served in this protocol too, mostly without its tools. A page is fetched by the tool
     that searches."""
-    return (tool in TOOL_TYPES or tool == "web_fetch") and not _OTHERS.match(model)
+    return (tool in PROVIDER_TOOL_TYPES or tool == "web_fetch") and not _OTHER_VENDORS.match(model)
 
 
 QUIRKS: Mapping[str, Quirk] = MappingProxyType(
-    {"no-hosted-tools": Quirk(about="runs no tools itself: no search, no code", rules={"hosted": False})}
+    {
+        "no-hosted-tools": Quirk(
+            about="runs no tools itself: no search, no code", constraints={"server_runs_tools": False}
+        )
+    }
 )

@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 from msgspec import Raw, Struct
 
-from toolwire.ir import FinishKind, Role
-from toolwire.wire import Json, Object
+from toolwire.core.ir import FinishKind, Role
+from toolwire.core.json_values import Json, Object
 
 NAME = "openai-responses"
 
@@ -23,10 +23,10 @@ class CallShape(Struct, frozen=True):
     """How one kind of client-run call stands on the wire: its item, its answer, and where its arguments are."""
 
     kind: str
-    item: str
-    output: str
-    prefix: str
-    payload: str
+    item_type: str
+    output_type: str
+    id_prefix: str
+    payload_key: str
     is_text: bool = False
     """The payload is text (and streams); otherwise it is an object."""
     event: str = ""
@@ -35,16 +35,18 @@ class CallShape(Struct, frozen=True):
     """The name of a tool that has none on the wire."""
     needs_id: bool = False
     needs_status: bool = False
-    known: frozenset[str] = NO_KEYS
+    known_keys: frozenset[str] = NO_KEYS
 
 
-def _shape(kind: str, item: str, output: str, prefix: str, payload: str, **more: Json) -> CallShape:
-    known = frozenset({"type", "id", "call_id", "status", payload, "async_", *more.pop("keys", ())})
-    return CallShape(kind, item, output, prefix, payload, known=known, **more)
+def _make_shape(
+    kind: str, item_type: str, output_type: str, id_prefix: str, payload_key: str, **more: Json
+) -> CallShape:
+    known = frozenset({"type", "id", "call_id", "status", payload_key, "async_", *more.pop("keys", ())})
+    return CallShape(kind, item_type, output_type, id_prefix, payload_key, known_keys=known, **more)
 
 
-_SHAPES = (
-    _shape(
+_CALL_SHAPES = (
+    _make_shape(
         "function",
         "function_call",
         "function_call_output",
@@ -54,7 +56,7 @@ _SHAPES = (
         event="response.function_call_arguments",
         keys=("name", "namespace", "async"),
     ),
-    _shape(
+    _make_shape(
         "custom",
         "custom_tool_call",
         "custom_tool_call_output",
@@ -64,7 +66,7 @@ _SHAPES = (
         event="response.custom_tool_call_input",
         keys=("name", "namespace", "async"),
     ),
-    _shape(
+    _make_shape(
         "search",
         "tool_search_call",
         "tool_search_output",
@@ -74,7 +76,7 @@ _SHAPES = (
         needs_status=True,
         keys=("execution",),
     ),
-    _shape(
+    _make_shape(
         "local_shell",
         "local_shell_call",
         "local_shell_call_output",
@@ -84,8 +86,8 @@ _SHAPES = (
         needs_id=True,
         needs_status=True,
     ),
-    _shape("shell", "shell_call", "shell_call_output", "sh_", "action", name="shell", needs_status=True),
-    _shape(
+    _make_shape("shell", "shell_call", "shell_call_output", "sh_", "action", name="shell", needs_status=True),
+    _make_shape(
         "apply_patch",
         "apply_patch_call",
         "apply_patch_call_output",
@@ -94,7 +96,7 @@ _SHAPES = (
         name="apply_patch",
         needs_status=True,
     ),
-    _shape(
+    _make_shape(
         "computer",
         "computer_call",
         "computer_call_output",
@@ -107,16 +109,16 @@ _SHAPES = (
     ),
 )
 
-CALLS: Mapping[str, CallShape] = MappingProxyType({shape.kind: shape for shape in _SHAPES})
+SHAPE_BY_KIND: Mapping[str, CallShape] = MappingProxyType({shape.kind: shape for shape in _CALL_SHAPES})
 """By our kind."""
-CALL_ITEMS: Mapping[str, CallShape] = MappingProxyType({shape.item: shape for shape in _SHAPES})
+SHAPE_BY_CALL_TYPE: Mapping[str, CallShape] = MappingProxyType({shape.item_type: shape for shape in _CALL_SHAPES})
 """By the type of the call's item."""
-OUTPUT_ITEMS: Mapping[str, CallShape] = MappingProxyType({shape.output: shape for shape in _SHAPES})
+SHAPE_BY_OUTPUT_TYPE: Mapping[str, CallShape] = MappingProxyType({shape.output_type: shape for shape in _CALL_SHAPES})
 """By the type of the result's item."""
 
-KINDS = frozenset(CALLS)
+TOOL_KINDS = frozenset(SHAPE_BY_KIND)
 
-HOSTED_ITEMS: Mapping[str, tuple[str, str]] = MappingProxyType(
+PROVIDER_ITEMS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "web_search_call": ("web_search", "ws_"),
         "code_interpreter_call": ("code_execution", "ci_"),
@@ -125,7 +127,7 @@ HOSTED_ITEMS: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 """What a provider's own tool did: our name of the tool, and the prefix of the item's id."""
 
-HOSTED_TOOLS: Mapping[str, str] = MappingProxyType(
+PROVIDER_TOOL_KINDS: Mapping[str, str] = MappingProxyType(
     {
         "web_search": "web_search",
         "web_search_2025_08_26": "web_search",
@@ -135,38 +137,38 @@ HOSTED_TOOLS: Mapping[str, str] = MappingProxyType(
         "image_generation": "image_generation",
     }
 )
-TOOL_TYPES: Mapping[str, str] = MappingProxyType(
+PROVIDER_TOOL_TYPES: Mapping[str, str] = MappingProxyType(
     {"web_search": "web_search", "code_execution": "code_interpreter", "image_generation": "image_generation"}
 )
 
-CLIENT_ITEMS = frozenset(
+CLIENT_ITEM_TYPES = frozenset(
     {"mcp_approval_response", "item_reference", "compaction_trigger", "configuration_update", "compaction"}
 )
 """Items that we carry whole and that the client speaks; all other unknown ones are the model's."""
 
-RAW = "_raw"
+RAW_ARGUMENTS_KEY = "_raw"
 """Holds arguments that are no JSON object where the wire demands one."""
 
-CONTENT = "content."
+CONTENT_KIND_PREFIX = "content."
 """Marks the kind of an Opaque that is a part of a message, not an item."""
 
 # --- known keys -----------------------------------------------------------------------------------------------------
 
-MESSAGE = frozenset({"type", "role", "content", "phase"})
-ANSWER_MESSAGE = frozenset({"type", "role", "content"})
-MESSAGE_ITEM = ANSWER_MESSAGE | {"id", "status"}
-REASONING = frozenset({"type", "id", "summary", "content", "encrypted_content"})
-SUMMARY = frozenset({"type", "id", "encrypted_content"})
-OUTPUT = frozenset({"type", "call_id", "output", "name", "namespace"})
-INPUT_TEXT = frozenset({"type", "text", "prompt_cache_breakpoint"})
-OUTPUT_TEXT = frozenset({"type", "text", "annotations"})
-REFUSAL = frozenset({"type", "refusal"})
-IMAGE = frozenset({"type", "image_url", "file_id", "detail", "prompt_cache_breakpoint"})
-FILE = frozenset({"type", "file_id", "file_url", "file_data", "filename", "detail", "prompt_cache_breakpoint"})
-AUDIO = frozenset({"type", "input_audio"})
-URL_CITATION = frozenset({"type", "url", "title", "start_index", "end_index"})
+MESSAGE_KEYS = frozenset({"type", "role", "content", "phase"})
+RESPONSE_MESSAGE_KEYS = frozenset({"type", "role", "content"})
+MESSAGE_ITEM_KEYS = RESPONSE_MESSAGE_KEYS | {"id", "status"}
+REASONING_KEYS = frozenset({"type", "id", "summary", "content", "encrypted_content"})
+COMPACTION_KEYS = frozenset({"type", "id", "encrypted_content"})
+RESULT_KEYS = frozenset({"type", "call_id", "output", "name", "namespace"})
+INPUT_TEXT_KEYS = frozenset({"type", "text", "prompt_cache_breakpoint"})
+OUTPUT_TEXT_KEYS = frozenset({"type", "text", "annotations"})
+REFUSAL_KEYS = frozenset({"type", "refusal"})
+IMAGE_KEYS = frozenset({"type", "image_url", "file_id", "detail", "prompt_cache_breakpoint"})
+FILE_KEYS = frozenset({"type", "file_id", "file_url", "file_data", "filename", "detail", "prompt_cache_breakpoint"})
+AUDIO_KEYS = frozenset({"type", "input_audio"})
+CITATION_KEYS = frozenset({"type", "url", "title", "start_index", "end_index"})
 
-REQUEST = frozenset(
+REQUEST_KEYS = frozenset(
     {
         "model",
         "input",
@@ -189,7 +191,7 @@ REQUEST = frozenset(
     }
 )
 
-TEMPLATE: MappingProxyType[str, Json] = MappingProxyType(
+RESPONSE_DEFAULTS: MappingProxyType[str, Json] = MappingProxyType(
     {
         "id": "",
         "object": "response",
@@ -230,14 +232,14 @@ TEMPLATE: MappingProxyType[str, Json] = MappingProxyType(
 cost something to spell, or to make anew for every answer, is spelled already."""
 
 
-def blank() -> Object:
+def empty_response() -> Object:
     """An answer of its own, of which nobody said anything yet. A copy costs a tenth of building so many keys."""
-    out = TEMPLATE.copy()
+    out = RESPONSE_DEFAULTS.copy()
     out["output"], out["tools"] = [], []
     return out
 
 
-ECHOED = frozenset(
+ECHOED_KEYS = frozenset(
     {
         "background",
         "instructions",
@@ -263,21 +265,25 @@ ECHOED = frozenset(
 )
 """Keys of an answer that repeat the request."""
 
-RESPONSE = (frozenset(TEMPLATE) | ECHOED | {"output_text", "conversation", "prompt"}) - {"moderation"}
+RESPONSE_KEYS = (frozenset(RESPONSE_DEFAULTS) | ECHOED_KEYS | {"output_text", "conversation", "prompt"}) - {
+    "moderation"
+}
 
-USAGE = frozenset({"input_tokens", "input_tokens_details", "output_tokens", "output_tokens_details", "total_tokens"})
+USAGE_KEYS = frozenset(
+    {"input_tokens", "input_tokens_details", "output_tokens", "output_tokens_details", "total_tokens"}
+)
 
 # --- endings --------------------------------------------------------------------------------------------------------
 
-REASONS: Mapping[str, FinishKind] = MappingProxyType(
+FINISH_KINDS: Mapping[str, FinishKind] = MappingProxyType(
     {"max_output_tokens": "length", "max_tokens": "length", "content_filter": "filter"}
 )
 """Why an answer is incomplete; every other reason is read as "other" and keeps its word."""
 
-UNFINISHED = frozenset({"queued", "in_progress"})
-COMPLETE = frozenset({"completed", "complete"})
+UNFINISHED_STATUSES = frozenset({"queued", "in_progress"})
+COMPLETED_STATUSES = frozenset({"completed", "complete"})
 
-ENDINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
+FINISH_STATUSES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "stop": ("completed", ""),
         "calls": ("completed", ""),
@@ -293,5 +299,87 @@ ENDINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 """Status, and the reason or error code, of each ending."""
 
-COARSE = frozenset({"sequence", "pause", "context", "refusal", "malformed", "other"})
+LOSSY_FINISH_KINDS = frozenset({"sequence", "pause", "context", "refusal", "malformed", "other"})
 """Endings that this protocol has no word of its own for."""
+
+
+# --- Which events of the stream repeat what others say, and which keys events have ---
+
+
+_ITEM_EVENTS = {
+    "mcp_call": ("in_progress", "completed", "failed"),
+    "mcp_list_tools": ("in_progress", "completed", "failed"),
+    "web_search_call": ("in_progress", "searching", "completed"),
+    "file_search_call": ("in_progress", "searching", "completed"),
+    "code_interpreter_call": ("in_progress", "interpreting", "completed"),
+    "image_generation_call": ("in_progress", "generating", "completed", "partial_image"),
+    "mcp_call_arguments": ("delta", "done"),
+    "code_interpreter_call_code": ("delta", "done"),
+    "shell_call_command": ("added", "delta", "done"),
+    "shell_call_output_content": ("delta", "done"),
+    "apply_patch_call_operation_diff": ("delta", "done"),
+    "reasoning_summary_part": ("added", "done"),
+    "compaction": ("compacting",),
+    "output_item": ("added", "done"),
+    "content_part": ("added", "done"),
+    "output_text": ("delta", "done"),
+    "refusal": ("delta", "done"),
+    "function_call_arguments": ("delta", "done"),
+    "custom_tool_call_input": ("delta", "done"),
+    "reasoning_summary_text": ("delta", "done"),
+    "reasoning_text": ("delta", "done"),
+    "reasoning": ("delta", "done"),
+}
+
+PROGRESS_STEPS = {item: ends[:2] for item, ends in _ITEM_EVENTS.items() if len(ends) > 2 and item.endswith("_call")}
+"""What is said of an item before it is completed."""
+
+REDUNDANT_EVENTS = frozenset(
+    {f"response.{stem}.{end}" for stem, ends in _ITEM_EVENTS.items() for end in ends}
+    | {"response.created", "response.queued", "response.in_progress"}
+)
+"""Events that say nothing which the finished item, or an event before, does not say too."""
+
+KEEPALIVE_KEYS = frozenset({"type", "sequence_number"})
+"""A keepalive with no more than these is empty."""
+
+EVENT_KEYS = frozenset(
+    {
+        "type",
+        "sequence_number",
+        "response",
+        "output_index",
+        "item",
+        "item_id",
+        "content_index",
+        "summary_index",
+        "annotation_index",
+        "command_index",
+        "partial_image_index",
+        "part",
+        "delta",
+        "text",
+        "refusal",
+        "arguments",
+        "name",
+        "input",
+        "annotation",
+        "command",
+        "code",
+        "diff",
+        "output",
+        "partial_image_b64",
+        "size",
+        "quality",
+        "background",
+        "output_format",
+        "message",
+        "param",
+        "error",
+        "status",
+        "stream_id",
+        "logprobs",
+        "obfuscation",
+    }
+)
+"""Keys that some event has; others are strays."""

@@ -7,16 +7,15 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from toolwire.hosted import retold
-from toolwire.ids import made
-from toolwire.ir import (
+from toolwire.core.ids import derive_id
+from toolwire.core.ir import (
     Call,
-    HostedCall,
-    HostedResult,
     Media,
     Opaque,
     Origin,
     Part,
+    ProviderCall,
+    ProviderResult,
     Reasoning,
     Refusal,
     Request,
@@ -27,171 +26,190 @@ from toolwire.ir import (
     ToolReference,
     ToolsAdded,
     Turn,
-    place,
+    source_path,
 )
-from toolwire.loss import Ledger
-from toolwire.protocols.openai_responses.details.agents import read_agent_message
-from toolwire.protocols.openai_responses.details.hosted import HOSTED_TYPES, can_write_hosted, write_hosted
-from toolwire.protocols.openai_responses.details.hosted_tools import read_limits
-from toolwire.protocols.openai_responses.details.items import (
-    read_model_item,
-    read_result,
-    runs_at_provider,
-    sealed_here,
-    write_call,
-    write_reasoning,
-    write_result,
-)
-from toolwire.protocols.openai_responses.details.ordinary import read_ordinary, write_ordinary
-from toolwire.protocols.openai_responses.details.output import message_of
-from toolwire.protocols.openai_responses.details.settings import read_settings, write_settings
-from toolwire.protocols.openai_responses.names import (
-    CLIENT_ITEMS,
-    CONTENT,
-    MESSAGE,
-    NAME,
-    OUTPUT_ITEMS,
-    REQUEST,
-    ROLES,
-    SUMMARY,
-)
-from toolwire.protocols.openai_responses.parts import Side, own, read_content, stamped, write_content, write_part
-from toolwire.protocols.openai_responses.tools import read_choice, read_tools, write_choice, write_tools
-from toolwire.reading import Reading, finished, says_something, verbatim
-from toolwire.wire import (
+from toolwire.core.json_values import (
     Json,
     Malformed,
     Object,
     Path,
-    as_list,
-    as_object,
-    take_bool,
-    take_list,
-    take_text,
+    expect_list,
+    expect_object,
+    get_bool,
+    get_list,
+    get_text,
 )
+from toolwire.core.losses import Ledger
+from toolwire.core.provenance import ReadContext, is_nonempty, is_verbatim, restore_original_keys
+from toolwire.core.provider_tools import provider_result_as_text
+from toolwire.protocols.openai_responses.content import (
+    Side,
+    is_own,
+    read_agent_message,
+    read_content,
+    read_item_origin,
+    read_plain_turn,
+    write_content,
+    write_part,
+    write_plain_turn,
+)
+from toolwire.protocols.openai_responses.items import (
+    is_own_seal,
+    is_run_by_provider,
+    read_model_item,
+    read_result,
+    write_call,
+    write_reasoning,
+    write_result,
+)
+from toolwire.protocols.openai_responses.names import (
+    CLIENT_ITEM_TYPES,
+    COMPACTION_KEYS,
+    CONTENT_KIND_PREFIX,
+    MESSAGE_KEYS,
+    NAME,
+    REQUEST_KEYS,
+    ROLES,
+    SHAPE_BY_OUTPUT_TYPE,
+)
+from toolwire.protocols.openai_responses.provider_tools import (
+    PROVIDER_ITEM_BY_TOOL,
+    can_write_provider_item,
+    read_max_tool_calls,
+    write_provider_item,
+)
+from toolwire.protocols.openai_responses.response import source_message
+from toolwire.protocols.openai_responses.settings import read_settings, write_settings
+from toolwire.protocols.openai_responses.tools import read_tool_choice, read_tools, write_tool_choice, write_tools
 
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
 def read_request(body: Object) -> Request:
-    reading = Reading(NAME)
+    reading = ReadContext(NAME)
     settings, known = read_settings(body, reading)
     system: tuple[Text, ...] = ()
-    instructions = take_text(body, "instructions", None)
+    instructions = get_text(body, "instructions", None)
     if instructions is not None:
         told = Origin(NAME, (None, "instructions"), instructions)
         system = (Text(instructions, (), None, None, told),)
-    tools = take_list(body, "tools", None)
+    tools = get_list(body, "tools", None)
     offered = () if tools is None else read_tools(tools, (None, "tools"), reading)
     if "max_tool_calls" in body:
-        offered, limits = read_limits(body, offered)
+        offered, limits = read_max_tool_calls(body, offered)
         known |= limits
-    model = take_text(body, "model", None) or ""
+    model = get_text(body, "model", None) or ""
     turns, refers = read_input(body.get("input"), (None, "input"), reading)
     return Request(
         model,
         system,
         turns,
         offered,
-        read_choice(body.get("tool_choice"), (None, "tool_choice"), reading),
-        take_bool(body, "stream", None) if "stream" in body else None,
+        read_tool_choice(body.get("tool_choice"), (None, "tool_choice"), reading),
+        get_bool(body, "stream", None) if "stream" in body else None,
         settings,
         # Earlier turns that the provider holds: an answer, a conversation, or items that are only referred to.
         refers or bool(body.get("previous_response_id") or body.get("conversation")),
-        _origin(body, known, reading),
-        tuple(reading.strays),
+        _request_origin(body, known, reading),
+        tuple(reading.unknown_fields),
     )
 
 
-def _origin(body: Object, said: frozenset[str], reading: Reading) -> Origin:
+def _request_origin(body: Object, understood_keys: frozenset[str], reading: ReadContext) -> Origin:
     """The request's origin. What the settings have understood of `include` and `user` is kept, but is no stray."""
-    if REQUEST.issuperset(body):
+    if REQUEST_KEYS.issuperset(body):
         return Origin(NAME, None, body)
-    extra = {key: value for key, value in body.items() if key not in REQUEST}
+    extra = {key: value for key, value in body.items() if key not in REQUEST_KEYS}
     for key, value in extra.items():
-        if key not in said and says_something(value):
-            reading.stray(None, key)
+        if key not in understood_keys and is_nonempty(value):
+            reading.note_unknown_field(None, key)
     return Origin(NAME, None, body, extra)
 
 
-def read_input(value: Json, path: Path, reading: Reading) -> tuple[tuple[Turn, ...], bool]:
+def read_input(value: Json, path: Path, reading: ReadContext) -> tuple[tuple[Turn, ...], bool]:
     """The turns, and whether some of them are only referred to."""
     if value is None:
         return (), False
     if value.__class__ is str:
         origin = Origin(NAME, path, value)
         return (Turn("user", (Text(value, origin=origin),), origin=origin),), False
-    items = value if value.__class__ is list else as_list(value, path)
+    items = value if value.__class__ is list else expect_list(value, path)
     turns: list[Turn] = []
     for number, item in enumerate(items):
-        turn = read_ordinary(item, (path, number)) if item.__class__ is dict else None
+        turn = read_plain_turn(item, (path, number)) if item.__class__ is dict else None
         if turn is None:
-            return _read_mixed(items, turns, path, reading)
+            return _read_mixed_input(items, turns, path, reading)
         turns.append(turn)
     return tuple(turns), False
 
 
-def _read_mixed(items: list[Json], turns: list[Turn], path: Path, reading: Reading) -> tuple[tuple[Turn, ...], bool]:
+def _read_mixed_input(
+    items: list[Json], turns: list[Turn], path: Path, reading: ReadContext
+) -> tuple[tuple[Turn, ...], bool]:
     """The same where not all items are ordinary; the first turns are read already."""
     kinds = [item.get("type") for item in items if isinstance(item, dict)]
-    elsewhere = _run_elsewhere(items) if "shell_call" in kinds else []
+    elsewhere = _provider_run_call_ids(items) if "shell_call" in kinds else []
     # A result may answer a call that the provider ran: then none is ordinary.
     turns = [] if elsewhere else turns
     for number, item in enumerate(items[len(turns) :], len(turns)):
         at = (path, number)
-        turn = read_ordinary(item, at) if item.__class__ is dict and not elsewhere else None
-        turns.append(read_turn(as_object(item, at), at, reading, elsewhere) if turn is None else turn)
+        turn = read_plain_turn(item, at) if item.__class__ is dict and not elsewhere else None
+        turns.append(read_turn(expect_object(item, at), at, reading, elsewhere) if turn is None else turn)
     return tuple(turns), "item_reference" in kinds
 
 
-def _run_elsewhere(items: list[Json]) -> list[Json]:
+def _provider_run_call_ids(items: list[Json]) -> list[Json]:
     shells = [item for item in items if isinstance(item, dict) and item.get("type") == "shell_call"]
-    return [item.get("call_id") for item in shells if runs_at_provider(item)]
+    return [item.get("call_id") for item in shells if is_run_by_provider(item)]
 
 
-def read_turn(node: Object, path: Path, reading: Reading, elsewhere: list[Json]) -> Turn:
+def read_turn(node: Object, path: Path, reading: ReadContext, provider_run_ids: list[Json]) -> Turn:
     """One item as one turn. `elsewhere` are the calls that the provider ran itself: their results are its own too."""
-    kind = take_text(node, "type", path) or ("message" if "role" in node else "item_reference")
-    if kind in _SPOKEN:
-        return _SPOKEN[kind](node, path, reading)
-    shape = OUTPUT_ITEMS.get(kind)
-    if shape is not None and not runs_at_provider(node) and (not elsewhere or node.get("call_id") not in elsewhere):
+    kind = get_text(node, "type", path) or ("message" if "role" in node else "item_reference")
+    if kind in _TURN_READERS:
+        return _TURN_READERS[kind](node, path, reading)
+    shape = SHAPE_BY_OUTPUT_TYPE.get(kind)
+    if (
+        shape is not None
+        and not is_run_by_provider(node)
+        and (not provider_run_ids or node.get("call_id") not in provider_run_ids)
+    ):
         result = read_result(node, path, shape, reading)
         return Turn("tool", (result,), origin=result.origin)
     if kind == "compaction" and node.get("encrypted_content"):
-        return _read_summary(node, path, reading)
-    if shape is not None or kind in CLIENT_ITEMS:
+        return _read_compaction(node, path, reading)
+    if shape is not None or kind in CLIENT_ITEM_TYPES:
         opaque = Opaque(kind, Origin(NAME, path, node))
-        return Turn("user" if kind in CLIENT_ITEMS else "assistant", (opaque,), origin=opaque.origin)
+        return Turn("user" if kind in CLIENT_ITEM_TYPES else "assistant", (opaque,), origin=opaque.origin)
     parts = read_model_item(node, path, reading)
     return Turn("assistant", parts, origin=parts[0].origin)
 
 
-def _read_summary(node: Object, path: Path, reading: Reading) -> Turn:
-    seal = Seal(NAME, take_text(node, "encrypted_content", path) or "")
-    origin = stamped(reading, node, path, SUMMARY, "id")
-    return Turn("user", (Summary("", seal, take_text(node, "id", path) or "", origin),), origin=origin)
+def _read_compaction(node: Object, path: Path, reading: ReadContext) -> Turn:
+    seal = Seal(NAME, get_text(node, "encrypted_content", path) or "")
+    origin = read_item_origin(reading, node, path, COMPACTION_KEYS, "id")
+    return Turn("user", (Summary("", seal, get_text(node, "id", path) or "", origin),), origin=origin)
 
 
-def _read_message(node: Object, path: Path, reading: Reading) -> Turn:
-    name = take_text(node, "role", path)
+def _read_message(node: Object, path: Path, reading: ReadContext) -> Turn:
+    name = get_text(node, "role", path)
     role = ROLES.get(name or "")
     if role is None:
         raise Malformed((path, "role"), f"{name!r} is no role; one of {', '.join(ROLES)} is")
     parts = read_content(node.get("content"), (path, "content"), reading)
-    phase = take_text(node, "phase", path) or ""
-    return Turn(role, parts, phase=phase, origin=stamped(reading, node, path, MESSAGE))
+    phase = get_text(node, "phase", path) or ""
+    return Turn(role, parts, phase=phase, origin=read_item_origin(reading, node, path, MESSAGE_KEYS))
 
 
-def _read_additional_tools(node: Object, path: Path, reading: Reading) -> Turn:
-    tools = take_list(node, "tools", path) or []
+def _read_additional_tools(node: Object, path: Path, reading: ReadContext) -> Turn:
+    tools = get_list(node, "tools", path) or []
     at = (path, "tools")
     role = ROLES.get(str(node.get("role")), "developer")
     added = ToolsAdded(read_tools(tools, at, reading), Origin(NAME, at, tools))
-    return Turn(role, (added,), origin=stamped(reading, node, path, frozenset({"type", "role", "tools"})))
+    return Turn(role, (added,), origin=read_item_origin(reading, node, path, frozenset({"type", "role", "tools"})))
 
 
-_SPOKEN: Mapping[str, Callable[[Object, Path, Reading], Turn]] = MappingProxyType(
+_TURN_READERS: Mapping[str, Callable[[Object, Path, ReadContext], Turn]] = MappingProxyType(
     {"message": _read_message, "agent_message": read_agent_message, "additional_tools": _read_additional_tools}
 )
 
@@ -201,10 +219,10 @@ _SPOKEN: Mapping[str, Callable[[Object, Path, Reading], Turn]] = MappingProxyTyp
 
 def write_request(request: Request, ledger: Ledger) -> Object:
     origin = request.origin
-    if verbatim(origin, NAME):
+    if is_verbatim(origin, NAME):
         wire: Object = origin.wire  # type: ignore[union-attr]
         return wire
-    was: Object = origin.wire if own(origin) else {}  # type: ignore[union-attr]
+    was: Object = origin.wire if is_own(origin) else {}  # type: ignore[union-attr]
     out: Object = {}
     if request.model:
         out["model"] = request.model
@@ -218,56 +236,56 @@ def write_request(request: Request, ledger: Ledger) -> Object:
         if written or "tools" in was:
             out["tools"] = written
     if request.choice is not None:
-        out["tool_choice"] = write_choice(request.choice, ledger)
+        out["tool_choice"] = write_tool_choice(request.choice, ledger)
     if request.stream is not None:
         out["stream"] = request.stream
     write_settings(request, out, ledger)
-    return finished(out, origin, NAME)
+    return restore_original_keys(out, origin, NAME)
 
 
 def _write_system(parts: tuple[Part, ...], ledger: Ledger) -> str:
     texts = []
     for part in parts:
         if not isinstance(part, Text):
-            ledger.note("part-dropped", place(part), "instructions can hold text only")
+            ledger.note("part-dropped", source_path(part), "instructions can hold text only")
             continue
         if part.cache is not None:
-            ledger.note("cache-dropped", place(part), "a cache breakpoint in the instructions was left out")
+            ledger.note("cache-dropped", source_path(part), "a cache breakpoint in the instructions was left out")
         texts.append(part.text)
     return "\n\n".join(texts)
 
 
-def write_input(turns: tuple[Turn, ...], ledger: Ledger, was: Json = None) -> Json:
+def write_input(turns: tuple[Turn, ...], ledger: Ledger, received: Json = None) -> Json:
     """The items; a string that came as a string stays one, an untouched list is given back itself."""
-    before = [was] if isinstance(was, str) else was if isinstance(was, list) else []
-    if before and len(before) == len(turns) and all(map(_is_still, turns, before)):
-        return was
+    before = [received] if isinstance(received, str) else received if isinstance(received, list) else []
+    if before and len(before) == len(turns) and all(map(_is_unchanged, turns, before)):
+        return received
     items: list[Object] = []
     for turn in turns:
         write_turn(turn, items, ledger)
     return items
 
 
-def _is_still(turn: Turn, item: Json) -> bool:
-    return turn.origin is not None and verbatim(turn.origin, NAME) and turn.origin.wire is item
+def _is_unchanged(turn: Turn, item: Json) -> bool:
+    return turn.origin is not None and is_verbatim(turn.origin, NAME) and turn.origin.wire is item
 
 
 def write_turn(turn: Turn, items: list[Object], ledger: Ledger) -> None:
     """The items of a turn, in the order of its parts; text between other items is a message of its own."""
     origin = turn.origin
-    if verbatim(origin, NAME) and isinstance(origin.wire, dict):  # type: ignore[union-attr]
+    if is_verbatim(origin, NAME) and isinstance(origin.wire, dict):  # type: ignore[union-attr]
         items.append(origin.wire)  # type: ignore[union-attr]
         return
-    if not own(origin) and write_ordinary(turn, items):
+    if not is_own(origin) and write_plain_turn(turn, items):
         return
     if turn.name:
-        ledger.note("no-counterpart", place(turn), f"the name {turn.name!r} of a turn was left out")
+        ledger.note("no-counterpart", source_path(turn), f"the name {turn.name!r} of a turn was left out")
     run: list[Part] = []
     before = len(items)
-    skipped: HostedResult | None = None
+    skipped: ProviderResult | None = None
     for number, part in enumerate(turn.parts):
-        if _in_message(part, turn):
-            if run and message_of(run[-1]) is not message_of(part):
+        if _belongs_in_message(part, turn):
+            if run and source_message(run[-1]) is not source_message(part):
                 _write_message(turn, run, items, ledger)
                 run = []
             run.append(part)
@@ -276,45 +294,51 @@ def write_turn(turn: Turn, items: list[Object], ledger: Ledger) -> None:
         run = []
         if part is skipped:
             continue
-        if isinstance(part, HostedCall):
+        if isinstance(part, ProviderCall):
             after = turn.parts[number + 1] if number + 1 < len(turn.parts) else None
-            skipped = after if isinstance(after, HostedResult) and after.id == part.id else None
-            _write_hosted_part(part, skipped, items, ledger)
+            skipped = after if isinstance(after, ProviderResult) and after.id == part.id else None
+            _write_provider_call(part, skipped, items, ledger)
         else:
             _write_part_item(part, turn, number, items, ledger)
     if run or (not turn.parts and turn.role != "tool"):
-        _write_message(turn, run, items, ledger, always=len(items) == before)
+        _write_message(turn, run, items, ledger, even_if_empty=len(items) == before)
 
 
-def _in_message(part: Part, turn: Turn) -> bool:
+def _belongs_in_message(part: Part, turn: Turn) -> bool:
     if isinstance(part, Media):
         return turn.role != "assistant"
-    return isinstance(part, (Text, Refusal)) or (isinstance(part, Opaque) and part.kind.startswith(CONTENT))
+    return isinstance(part, (Text, Refusal)) or (isinstance(part, Opaque) and part.kind.startswith(CONTENT_KIND_PREFIX))
 
 
-def _write_message(turn: Turn, run: list[Part], items: list[Object], ledger: Ledger, always: bool = False) -> None:
-    if not run and not always:
+def _write_message(
+    turn: Turn, run: list[Part], items: list[Object], ledger: Ledger, even_if_empty: bool = False
+) -> None:
+    if not run and not even_if_empty:
         return
     role = "user" if turn.role == "tool" else turn.role
-    message = message_of(run[0]) if run and role == "assistant" else None
-    if message is not None and len(run) == len(message["content"]) and all(verbatim(one.origin, NAME) for one in run):
+    message = source_message(run[0]) if run and role == "assistant" else None
+    if (
+        message is not None
+        and len(run) == len(message["content"])
+        and all(is_verbatim(one.origin, NAME) for one in run)
+    ):
         items.append(message)
         return
     side: Side = "output" if role == "assistant" else "input"
     content = write_content(tuple(run), side, ledger)
-    if not content and content != "" and not always:
+    if not content and content != "" and not even_if_empty:
         return
     out: Object = {"type": "message", "role": role, "content": content}
     if turn.phase and role == "assistant":
         out["phase"] = turn.phase
     elif turn.phase:
-        ledger.note("no-counterpart", place(turn), "the phase of a turn that is not the model's was left out")
-    whole = own(turn.origin) and isinstance(turn.origin.wire, dict) and len(run) == len(turn.parts)  # type: ignore[union-attr]
-    items.append(finished(out, turn.origin, NAME) if whole else out)
+        ledger.note("no-counterpart", source_path(turn), "the phase of a turn that is not the model's was left out")
+    whole = is_own(turn.origin) and isinstance(turn.origin.wire, dict) and len(run) == len(turn.parts)  # type: ignore[union-attr]
+    items.append(restore_original_keys(out, turn.origin, NAME) if whole else out)
 
 
 def _write_part_item(part: Part, turn: Turn, number: int, items: list[Object], ledger: Ledger) -> None:
-    if verbatim(part.origin, NAME) and isinstance(part.origin.wire, dict):  # type: ignore[union-attr]
+    if is_verbatim(part.origin, NAME) and isinstance(part.origin.wire, dict):  # type: ignore[union-attr]
         items.append(part.origin.wire)  # type: ignore[union-attr]
         return
     match part:
@@ -323,70 +347,72 @@ def _write_part_item(part: Part, turn: Turn, number: int, items: list[Object], l
         case Result():
             items.append(write_result(part, ledger))
         case Reasoning():
-            _write_thought(part, items, ledger)
+            _write_reasoning(part, items, ledger)
         case ToolsAdded(tools, origin):
             out: Object = {"type": "additional_tools", "role": "developer", "tools": write_tools(tools, ledger, origin)}
-            items.append(finished(out, turn.origin, NAME) if len(turn.parts) == 1 else out)
-        case HostedResult():
-            _write_found_text(part, items, ledger)
+            items.append(restore_original_keys(out, turn.origin, NAME) if len(turn.parts) == 1 else out)
+        case ProviderResult():
+            _write_provider_result_text(part, items, ledger)
         case Media():
             _write_model_media(part, items, ledger)
         case Summary():
-            _write_summary(part, items, ledger)
+            _write_compaction(part, items, ledger)
         case ToolReference(name):
-            ledger.note("tool-dropped", place(part), f"a reference to the tool {name!r} was left out")
+            ledger.note("tool-dropped", source_path(part), f"a reference to the tool {name!r} was left out")
         case _:
-            _drop(part, ledger)
+            _note_dropped_part(part, ledger)
 
 
-def _drop(part: Part, ledger: Ledger) -> None:
+def _note_dropped_part(part: Part, ledger: Ledger) -> None:
     if isinstance(part, Opaque):
-        ledger.opaque(part)
+        ledger.note_opaque(part)
     else:
-        ledger.note("part-dropped", place(part), f"a part of type {type(part).__name__} was left out")
+        ledger.note("part-dropped", source_path(part), f"a part of type {type(part).__name__} was left out")
 
 
-def _write_thought(part: Reasoning, items: list[Object], ledger: Ledger) -> None:
+def _write_reasoning(part: Reasoning, items: list[Object], ledger: Ledger) -> None:
     """Only what this provider can verify goes back to it: its own seal, or an item that it knows by id."""
-    if sealed_here(part.seal) or own(part.origin) or part.id.startswith("rs_"):
+    if is_own_seal(part.seal) or is_own(part.origin) or part.id.startswith("rs_"):
         items.append(write_reasoning(part, ledger))
         return
-    ledger.note("reasoning-dropped", place(part), "thinking without a seal of the provider was left out")
+    ledger.note("reasoning-dropped", source_path(part), "thinking without a seal of the provider was left out")
 
 
-def _write_summary(part: Summary, items: list[Object], ledger: Ledger) -> None:
-    if not sealed_here(part.seal):
-        ledger.note("part-dropped", place(part), "a summary that only its maker can read was left out")
+def _write_compaction(part: Summary, items: list[Object], ledger: Ledger) -> None:
+    if not is_own_seal(part.seal):
+        ledger.note("part-dropped", source_path(part), "a summary that only its maker can read was left out")
         return
     out: Object = {"type": "compaction"}
-    if part.id.startswith("cmp_") or own(part.origin):
+    if part.id.startswith("cmp_") or is_own(part.origin):
         out["id"] = part.id
     out["encrypted_content"] = part.seal.value  # type: ignore[union-attr]
-    items.append(finished({key: value for key, value in out.items() if value}, part.origin, NAME))
+    items.append(restore_original_keys({key: value for key, value in out.items() if value}, part.origin, NAME))
 
 
-def _write_hosted_part(call: HostedCall, result: HostedResult | None, items: list[Object], ledger: Ledger) -> None:
-    if verbatim(call.origin, NAME):
+def _write_provider_call(
+    call: ProviderCall, result: ProviderResult | None, items: list[Object], ledger: Ledger
+) -> None:
+    if is_verbatim(call.origin, NAME):
         items.append(call.origin.wire)  # type: ignore[union-attr]
-    elif can_write_hosted(call.tool):
-        prefix = HOSTED_TYPES.get(call.tool, HOSTED_TYPES["web_search"])[1]
-        given = call.id if call.id.startswith(prefix) else made(prefix, call.id, call.arguments)
+    elif can_write_provider_item(call.tool):
+        prefix = PROVIDER_ITEM_BY_TOOL.get(call.tool, PROVIDER_ITEM_BY_TOOL["web_search"])[1]
+        given = call.id if call.id.startswith(prefix) else derive_id(prefix, call.id, call.arguments)
         if given != call.id:
             for part in (call, result) if result else (call,):
-                ledger.note("id-rewritten", place(part), f"the id {call.id!r} became {given!r}")
+                ledger.note("id-rewritten", source_path(part), f"the id {call.id!r} became {given!r}")
         # The item has no place for what was read: it is told beside it.
         bare = result if result is None or not result.text else replace(result, text="")
-        items.append(write_hosted(call, bare, ledger, given))
+        items.append(write_provider_item(call, bare, ledger, given))
         if result is not None and result.text:
-            _write_found_text(replace(result, sources=()), items, ledger)
+            _write_provider_result_text(replace(result, sources=()), items, ledger)
     else:
-        ledger.note("part-dropped", place(call), f"a call of the provider's tool {call.tool!r} was left out")
+        ledger.note("part-dropped", source_path(call), f"a call of the provider's tool {call.tool!r} was left out")
         if result is not None:
-            _write_found_text(result, items, ledger)
+            _write_provider_result_text(result, items, ledger)
 
 
-def _write_found_text(part: HostedResult, items: list[Object], ledger: Ledger) -> None:
-    text = retold(part, ledger)
+def _write_provider_result_text(part: ProviderResult, items: list[Object], ledger: Ledger) -> None:
+    text = provider_result_as_text(part, ledger)
     if text is not None:
         items.append({"type": "message", "role": "assistant", "content": [write_part(text, "output", ledger)]})
 
@@ -395,5 +421,5 @@ def _write_model_media(part: Media, items: list[Object], ledger: Ledger) -> None
     """The model's side takes no media: an image that it made goes back as the user's."""
     written = write_part(part, "input", ledger)
     if written is not None:
-        ledger.note("media-moved", place(part), f"{part.kind} of the model was moved to a user's message")
+        ledger.note("media-moved", source_path(part), f"{part.kind} of the model was moved to a user's message")
         items.append({"type": "message", "role": "user", "content": [written]})

@@ -2,84 +2,118 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 from msgspec import Raw, Struct
 
-from toolwire.ids import legal, made
-from toolwire.ir import Call, Choice, Failure, Finish, Origin, Part, Refusal, Request, Response, Text, Usage, place
-from toolwire.loss import Ledger
-from toolwire.protocols.openai_responses.details.items import read_model_item
-from toolwire.protocols.openai_responses.details.output import write_output
-from toolwire.protocols.openai_responses.errors import failure_of, stream_error
-from toolwire.protocols.openai_responses.names import (
-    ANSWER_MESSAGE,
-    COARSE,
-    COMPLETE,
-    ECHOED,
-    ENDINGS,
-    NAME,
-    REASONS,
-    RESPONSE,
-    UNFINISHED,
-    USAGE,
-    blank,
+from toolwire.core.codec import ResponsePeek, WriteContext
+from toolwire.core.ids import EMPTY_ENVELOPE, derive_id, is_legal_id
+from toolwire.core.ir import (
+    EMPTY_MAPPING,
+    Call,
+    Choice,
+    Failure,
+    Finish,
+    Media,
+    Opaque,
+    Origin,
+    Part,
+    ProviderCall,
+    ProviderResult,
+    Reasoning,
+    Refusal,
+    Request,
+    Response,
+    Text,
+    Usage,
+    source_path,
 )
-from toolwire.protocols.openai_responses.parts import read_part, stamped
-from toolwire.reading import Reading, glancing, numbered, verbatim
-from toolwire.room import Context, Glance
-from toolwire.wire import (
+from toolwire.core.json_values import (
     Json,
     Malformed,
     Object,
     Path,
-    as_list,
-    as_object,
-    take_int,
-    take_list,
-    take_object,
-    take_text,
+    expect_list,
+    expect_object,
+    get_int,
+    get_list,
+    get_object,
+    get_text,
+)
+from toolwire.core.losses import Ledger
+from toolwire.core.provenance import ReadContext, is_verbatim, items_with_paths, partial_decoder
+from toolwire.protocols.openai_responses.content import (
+    is_own,
+    is_plain_call,
+    read_item_origin,
+    read_part,
+    write_citations,
+)
+from toolwire.protocols.openai_responses.errors import read_error_body, write_stream_error
+from toolwire.protocols.openai_responses.items import read_model_item, write_call, write_reasoning
+from toolwire.protocols.openai_responses.names import (
+    COMPLETED_STATUSES,
+    CONTENT_KIND_PREFIX,
+    ECHOED_KEYS,
+    FINISH_KINDS,
+    FINISH_STATUSES,
+    LOSSY_FINISH_KINDS,
+    MESSAGE_ITEM_KEYS,
+    NAME,
+    RESPONSE_KEYS,
+    RESPONSE_MESSAGE_KEYS,
+    SHAPE_BY_KIND,
+    UNFINISHED_STATUSES,
+    USAGE_KEYS,
+    empty_response,
+)
+from toolwire.protocols.openai_responses.provider_tools import (
+    PROVIDER_ITEM_BY_TOOL,
+    can_write_provider_item,
+    write_provider_item,
 )
 
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
 def read_response(body: Object) -> Response:
-    reading = Reading(NAME)
+    reading = ReadContext(NAME)
     if body.get("output") is None:
         if body.get("error"):
-            return Response(failure=failure_of(body, 0, None), origin=Origin(NAME, None, body))
+            return Response(failure=read_error_body(body, 0, None), origin=Origin(NAME, None, body))
         raise Malformed(None, "`output` is missing")
     parts: list[Part] = []
-    for number, item in enumerate(as_list(body["output"], (None, "output"))):
+    for number, item in enumerate(expect_list(body["output"], (None, "output"))):
         at = ((None, "output"), number)
-        parts += read_output_item(as_object(item, at), at, reading)
+        parts += read_output_item(expect_object(item, at), at, reading)
     failure = read_failure(body, None)
     finish = None if failure else read_finish(body, Call in map(type, parts), None)
     choices = (Choice(0, tuple(parts), finish),) if parts or finish else ()
     return Response(
-        take_text(body, "id", None) or "",
-        take_text(body, "model", None) or "",
-        take_int(body, "created_at", None),
+        get_text(body, "id", None) or "",
+        get_text(body, "model", None) or "",
+        get_int(body, "created_at", None),
         choices,
         read_usage(body, None, reading),
         failure,
-        reading.origin(body, None, RESPONSE),
-        tuple(reading.strays),
+        reading.read_origin(body, None, RESPONSE_KEYS),
+        tuple(reading.unknown_fields),
     )
 
 
-def read_output_item(node: Object, path: Path, reading: Reading) -> tuple[Part, ...]:
+def read_output_item(node: Object, path: Path, reading: ReadContext) -> tuple[Part, ...]:
     """The parts of an item. Those of a message share the item as their origin, so that it can be put together again."""
     if node.get("type") != "message":
         return read_model_item(node, path, reading)
-    origin = stamped(reading, node, path, ANSWER_MESSAGE, "id")
-    content = take_list(node, "content", path) or []
+    origin = read_item_origin(reading, node, path, RESPONSE_MESSAGE_KEYS, "id")
+    content = get_list(node, "content", path) or []
     parts = []
-    for value, at in numbered(content, (path, "content")):
-        parts.append(in_message(read_part(as_object(value, at), at, reading), origin, at))
+    for value, at in items_with_paths(content, (path, "content")):
+        parts.append(set_message_origin(read_part(expect_object(value, at), at, reading), origin, at))
     return tuple(parts)
 
 
-def in_message(part: Part, item: Origin, path: Path) -> Part:
+def set_message_origin(part: Part, item: Origin, path: Path) -> Part:
     origin = Origin(NAME, path, item.wire, item.extra)
     if isinstance(part, Text):
         return Text(part.text, part.citations, origin=origin)
@@ -88,127 +122,131 @@ def in_message(part: Part, item: Origin, path: Path) -> Part:
     return part
 
 
-def read_finish(body: Object, called: bool, path: Path) -> Finish:
-    status = take_text(body, "status", path) or "completed"
+def read_finish(body: Object, has_calls: bool, path: Path) -> Finish:
+    status = get_text(body, "status", path) or "completed"
     if status == "incomplete":
-        details = take_object(body, "incomplete_details", path) or {}
-        reason = take_text(details, "reason", (path, "incomplete_details")) or ""
-        return Finish(REASONS.get(reason, "other"), reason or status)
-    if status in UNFINISHED:
+        details = get_object(body, "incomplete_details", path) or {}
+        reason = get_text(details, "reason", (path, "incomplete_details")) or ""
+        return Finish(FINISH_KINDS.get(reason, "other"), reason or status)
+    if status in UNFINISHED_STATUSES:
         return Finish("other", status)
-    return Finish("calls" if called else "stop", status)
+    return Finish("calls" if has_calls else "stop", status)
 
 
 def read_failure(body: Object, path: Path) -> Failure | None:
-    status = take_text(body, "status", path)
+    status = get_text(body, "status", path)
     if status == "cancelled":
         return Failure("cancelled", "the answer was cancelled", 499, "cancelled", origin=Origin(NAME, path, body))
     error = body.get("error")
-    if status != "failed" and not (error and status not in COMPLETE):
+    if status != "failed" and not (error and status not in COMPLETED_STATUSES):
         return None
-    return failure_of(
+    return read_error_body(
         error if isinstance(error, dict) else {"message": str(error or "the answer failed")}, 0, (path, "error")
     )
 
 
-def read_usage(body: Object, path: Path, reading: Reading) -> Usage | None:
-    node = take_object(body, "usage", path)
+def read_usage(body: Object, path: Path, reading: ReadContext) -> Usage | None:
+    node = get_object(body, "usage", path)
     if node is None:
         return None
     at = (path, "usage")
-    taken = take_object(node, "input_tokens_details", at) or {}
-    given = take_object(node, "output_tokens_details", at) or {}
+    taken = get_object(node, "input_tokens_details", at) or {}
+    given = get_object(node, "output_tokens_details", at) or {}
     return Usage(
-        take_int(node, "input_tokens", at) or 0,
-        take_int(node, "output_tokens", at) or 0,
-        take_int(taken, "cached_tokens", (at, "input_tokens_details")),
-        take_int(taken, "cache_write_tokens", (at, "input_tokens_details")),
-        take_int(given, "reasoning_tokens", (at, "output_tokens_details")),
-        take_int(node, "total_tokens", at),
-        reading.origin(node, at, USAGE),
+        get_int(node, "input_tokens", at) or 0,
+        get_int(node, "output_tokens", at) or 0,
+        get_int(taken, "cached_tokens", (at, "input_tokens_details")),
+        get_int(taken, "cache_write_tokens", (at, "input_tokens_details")),
+        get_int(given, "reasoning_tokens", (at, "output_tokens_details")),
+        get_int(node, "total_tokens", at),
+        reading.read_origin(node, at, USAGE_KEYS),
     )
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
-def write_response(response: Response, ledger: Ledger, context: Context) -> Object:
+def write_response(response: Response, ledger: Ledger, context: WriteContext) -> Object:
     origin = response.origin
     if origin is not None and origin.protocol != NAME:
         origin = None
     if origin is not None and origin.intact:
         wire: Object = origin.wire
         return wire
-    out = opened(response.id, response.model, response.created, context, ledger.source == NAME)
+    out = new_response(response.id, response.model, response.created, context, ledger.source == NAME)
     if origin is not None:
         out.update(origin.extra)
     choices = response.choices
     choice = choices[0] if choices else Choice(0, ())
     if len(choices) > 1:
         for other in choices[1:]:
-            ledger.note("no-counterpart", place(other), f"choice {other.index} was left out")
+            ledger.note("no-counterpart", source_path(other), f"choice {other.index} was left out")
     failed, finish, parts = response.failure, choice.finish, choice.parts
-    think = waits_for_thought(context.request, ledger)
+    think = needs_reasoning_item(context.request, ledger)
     out["output"] = write_output(parts, finish, out["id"], think, ledger)
     if response.usage is not None:
         out["usage"] = write_usage(response.usage)
     if failed is not None:
-        out["status"], out["error"] = "failed", stream_error(failed)
+        out["status"], out["error"] = "failed", write_stream_error(failed)
     else:
         refused = finish is not None and finish.kind == "refusal" and Refusal in map(type, parts)
-        close(out, finish, refused, ledger, context)
+        write_end_fields(out, finish, refused, ledger, context)
     return out
 
 
-def opened(id: str, model: str, created: int | None, context: Context, given: bool = False) -> Object:
+def new_response(id: str, model: str, created: int | None, context: WriteContext, is_own_id: bool = False) -> Object:
     """An answer in progress: every key that clients insist on, and what the request said. `given`: its id is one that
     a provider of this protocol gave."""
-    out = blank()
-    begin(out, id, model, created, context, given)
+    out = empty_response()
+    write_start_fields(out, id, model, created, context, is_own_id)
     return out
 
 
-def begin(out: Object, id: str, model: str, created: int | None, context: Context, given: bool) -> None:
+def write_start_fields(
+    out: Object, id: str, model: str, created: int | None, context: WriteContext, is_own_id: bool
+) -> None:
     """Put in what is known of an answer at its beginning: its names, and what the request said."""
     request = context.request
     origin = None if request is None else request.origin
     if origin is not None and origin.protocol == NAME:
         wire: Object = origin.wire
         for key, said in wire.items():
-            if said is not None and key in ECHOED:
+            if said is not None and key in ECHOED_KEYS:
                 out[key] = said
         if tools := out.get("tools"):
             out["tools"] = _effective(tools)
-    out["id"] = answer_id(id, "" if given and id else context.seed)
+    out["id"] = response_id(id, "" if is_own_id and id else context.seed)
     out["created_at"] = context.now if created is None else created
     out["model"] = model or (request.model if request is not None else "")
 
 
-def answer_id(id: str, seed: str) -> str:
+def response_id(id: str, seed: str) -> str:
     """An id that is one of this protocol's is kept. Some providers give one id to many answers, so the seed of this
     answer goes into what is made of theirs."""
     if seed and seed != id:
-        return made("resp_", f"{id}|{seed}" if id else seed)
-    return id if id.startswith("resp_") and legal(id, limit=64) else made("resp_", id)
+        return derive_id("resp_", f"{id}|{seed}" if id else seed)
+    return id if id.startswith("resp_") and is_legal_id(id, limit=64) else derive_id("resp_", id)
 
 
 def _effective(tools: list[Json]) -> list[Json]:
     """Functions are told back with the strictness they really have; most clients say it themselves."""
     for tool in tools:
         if tool.__class__ is dict and tool.get("strict") is None:
-            return [_strictly(tool) for tool in tools]
+            return [_set_strict(tool) for tool in tools]
     return tools
 
 
-def _strictly(tool: Json) -> Json:
+def _set_strict(tool: Json) -> Json:
     if tool.__class__ is dict and tool.get("strict") is None and tool.get("type") == "function":
         return {**tool, "strict": False}
     return tool
 
 
-def close(out: Object, finish: Finish | None, refused: bool, ledger: Ledger, context: Context) -> None:
+def write_end_fields(
+    out: Object, finish: Finish | None, has_refusal: bool, ledger: Ledger, context: WriteContext
+) -> None:
     """Set how the answer ended."""
-    status, reason = write_finish(finish, refused, ledger)
+    status, reason = write_finish(finish, has_refusal, ledger)
     out["status"] = status
     if status == "completed":
         out["completed_at"] = max(context.now, out.get("created_at") or 0)
@@ -222,31 +260,35 @@ def close(out: Object, finish: Finish | None, refused: bool, ledger: Ledger, con
         ledger.note("default-added", (None, "usage"), "counts of zero stand for counts that nobody gave", why)
 
 
-PLAIN = frozenset(kind for kind, ending in ENDINGS.items() if ending == ("completed", "")) - COARSE
+COMPLETED_FINISH_KINDS = (
+    frozenset(kind for kind, ending in FINISH_STATUSES.items() if ending == ("completed", "")) - LOSSY_FINISH_KINDS
+)
 """Endings that need no word."""
 
 
-def write_finish(finish: Finish | None, refused: bool, ledger: Ledger) -> tuple[str, str]:
+def write_finish(finish: Finish | None, has_refusal: bool, ledger: Ledger) -> tuple[str, str]:
     """The status of an answer, and the reason or error code that goes with it."""
-    if finish is None or finish.kind in PLAIN:
+    if finish is None or finish.kind in COMPLETED_FINISH_KINDS:
         return "completed", ""
-    if finish.kind == "refusal" and refused:
+    if finish.kind == "refusal" and has_refusal:
         return "completed", ""
-    if finish.kind == "other" and finish.raw in UNFINISHED:
+    if finish.kind == "other" and finish.raw in UNFINISHED_STATUSES:
         return finish.raw, ""
-    status, reason = ENDINGS[finish.kind]
+    status, reason = FINISH_STATUSES[finish.kind]
     if finish.kind == "other" and ledger.source == NAME and finish.raw:
         return status, finish.raw
-    if finish.kind in COARSE:
+    if finish.kind in LOSSY_FINISH_KINDS:
         ledger.note(
-            "finish-mapped", place(finish), f"the ending {finish.raw or finish.kind!r} became {reason or status!r}"
+            "finish-mapped",
+            source_path(finish),
+            f"the ending {finish.raw or finish.kind!r} became {reason or status!r}",
         )
     return status, reason
 
 
 def write_usage(usage: Usage) -> Object:
     origin = usage.origin
-    if origin is not None and verbatim(origin, NAME):
+    if origin is not None and is_verbatim(origin, NAME):
         wire: Object = origin.wire
         return wire
     return {
@@ -258,12 +300,12 @@ def write_usage(usage: Usage) -> Object:
     }
 
 
-def waits_for_thought(request: Request | None, ledger: Ledger) -> bool:
+def needs_reasoning_item(request: Request | None, ledger: Ledger) -> bool:
     """Does the client wait for reasoning? Some hang when they asked another's model for it and no such item comes."""
-    return request is not None and ledger.source != NAME and asks_for_thought(request)
+    return request is not None and ledger.source != NAME and asks_for_reasoning(request)
 
 
-def asks_for_thought(request: Request) -> bool:
+def asks_for_reasoning(request: Request) -> bool:
     thinking, origin = request.settings.thinking, request.origin
     if thinking is not None and thinking.effort == "none":
         return False
@@ -278,7 +320,7 @@ def asks_for_thought(request: Request) -> bool:
 # --- at a glance ------------------------------------------------------------------------------------------------------
 
 
-class _Glance(Struct, gc=False):
+class _ResponsePeek(Struct, gc=False):
     output: Raw
     status: str
     model: str = ""
@@ -286,11 +328,245 @@ class _Glance(Struct, gc=False):
     error: Json = None
 
 
-_glance = glancing(_Glance)
+_decode_peek = partial_decoder(_ResponsePeek)
 
 
-def glance(data: bytes) -> Glance | None:
-    found = _glance(data)
+def peek_response(data: bytes) -> ResponsePeek | None:
+    found = _decode_peek(data)
     if found is None or found.error is not None or found.status != "completed":
         return None
-    return Glance(found.model, read_usage({"usage": found.usage}, None, Reading(NAME)))
+    return ResponsePeek(found.model, read_usage({"usage": found.usage}, None, ReadContext(NAME)))
+
+
+INCOMPLETE_FINISH_KINDS = frozenset(kind for kind, (status, _) in FINISH_STATUSES.items() if status == "incomplete")
+"""Endings that leave the last item incomplete."""
+
+
+def item_id_stem(response_id: str) -> str:
+    """What the ids of an answer's items are made of: its own, without the prefix. Nothing where there would be no room
+    left for every prefix and number."""
+    return response_id[5:] if len(response_id) <= 50 else ""
+
+
+def make_item_id(prefix: str, response_id: str, number: int) -> str:
+    """The id of an item that has none, made of its place."""
+    return ItemIds(response_id, item_id_stem(response_id)).assign_id(prefix, "", number)
+
+
+class ItemIds(Struct, eq=False):
+    """The ids of the items of one answer: a legal one is kept, another is made of its place; none comes twice."""
+
+    response_id: str = ""
+    stem: str = ""
+    """Its stem."""
+    used: set[str] = set()
+
+    def assign_id(self, prefix: str, given: str, number: int) -> str:
+        if not given or not given.startswith(prefix) or given in self.used:
+            given = f"{prefix}{self.stem}_{number}" if self.stem else derive_id(prefix, self.response_id, number)
+        self.used.add(given)
+        return given
+
+
+def write_output(
+    parts: tuple[Part, ...], finish: Finish | None, response_id: str, needs_reasoning: bool, ledger: Ledger
+) -> list[Object]:
+    items: list[Object] = []
+    if needs_reasoning and Reasoning not in map(type, parts):
+        items.append(empty_reasoning_item(make_item_id("rs_", response_id, 0)))
+        ledger.note("reasoning-added", None, "an empty reasoning item was put first")
+    within = item_id_stem(response_id)
+    if not within or not _write_plain_output(parts, within, items):
+        names = ItemIds(response_id, within)
+        for run in _group_parts(parts):
+            item = write_item(run, names, len(items), ledger)
+            if item is not None:
+                items.append(item)
+    cut = (
+        finish is not None
+        and finish.kind in INCOMPLETE_FINISH_KINDS
+        and parts
+        and not is_verbatim(parts[-1].origin, NAME)
+    )
+    if cut and items and items[-1].get("type") == "message":
+        items[-1]["status"] = "incomplete"
+    return items
+
+
+def _write_plain_output(parts: tuple[Part, ...], id_stem: str, items: list[Object]) -> bool:
+    """The short way for an answer of plain texts and calls that came from elsewhere; False, with nothing written, for
+    any other. `within`: the stem of its ids."""
+    before = len(items)
+    said: list[Object] | None = None
+    for part in parts:
+        origin = part.origin
+        if origin is not None and origin.protocol == NAME:
+            break
+        if part.__class__ is Text and not part.citations and part.seal is None:
+            if said is None:
+                said = []
+                items.append(_message_fields(f"msg_{id_stem}_{len(items)}", "completed", said))
+            said.append({"type": "output_text", "text": part.text, "annotations": [], "logprobs": []})
+            continue
+        if part.__class__ is not Call or not is_plain_call(part):
+            break
+        said = None
+        items.append(
+            {
+                "type": "function_call",
+                "id": f"fc_{id_stem}_{len(items)}",
+                "status": "completed",
+                "call_id": part.id,
+                "name": part.name,
+                "arguments": part.arguments,
+            }
+        )
+    else:
+        return True
+    del items[before:]
+    return False
+
+
+def _group_parts(parts: tuple[Part, ...]) -> Iterator[tuple[Part, ...]]:
+    """Parts that share an item: neighbouring texts, or a provider's tool and what it found."""
+    run: list[Part] = []
+    for part in parts:
+        if run and not shares_item(run[-1], part):
+            yield tuple(run)
+            run = []
+        run.append(part)
+    if run:
+        yield tuple(run)
+
+
+def is_message_part(part: Part) -> bool:
+    kind = part.__class__
+    # Asked of every part: `isinstance` costs ten times as much for all but the right type.
+    return kind is Text or kind is Refusal or (part.__class__ is Opaque and part.kind.startswith(CONTENT_KIND_PREFIX))
+
+
+def shares_item(before: Part, part: Part) -> bool:
+    if part.__class__ is ProviderResult:
+        return isinstance(before, ProviderCall) and before.id == part.id
+    if not is_message_part(before) or not is_message_part(part):
+        return False
+    if (
+        is_own(before.origin)
+        and is_own(part.origin)
+        and not isinstance(part, Opaque)
+        and not isinstance(before, Opaque)
+    ):
+        return before.origin.wire is part.origin.wire  # type: ignore[union-attr]
+    return True
+
+
+def empty_reasoning_item(id: str) -> Object:
+    """Made up for a client that waits for one; what it holds is an empty envelope, so it never reaches a provider."""
+    return {"type": "reasoning", "id": id, "summary": [], "encrypted_content": EMPTY_ENVELOPE}
+
+
+def write_item(run: tuple[Part, ...], ids: ItemIds, number: int, ledger: Ledger) -> Object | None:
+    part = run[0]
+    if is_message_part(part):
+        return _write_message(run, ids, number, ledger)
+    if is_verbatim(part.origin, NAME) and isinstance(part.origin.wire, dict):  # type: ignore[union-attr]
+        wire: Object = part.origin.wire  # type: ignore[union-attr]
+        return wire
+    match part:
+        case Call():
+            shape = SHAPE_BY_KIND.get(part.kind, SHAPE_BY_KIND["function"])
+            status = "incomplete" if part.incomplete else "completed"
+            return write_call(part, ledger, ids.assign_id(shape.id_prefix, part.item, number), status)
+        case Reasoning():
+            return write_reasoning(part, ledger, ids.assign_id("rs_", part.id, number))
+        case ProviderCall(tool=tool) if can_write_provider_item(tool):
+            result = run[1] if len(run) > 1 and isinstance(run[1], ProviderResult) else None
+            return write_provider_item(part, result, ledger, ids.assign_id(provider_id_prefix(tool), part.id, number))
+        case Media(kind="image") if part.data:
+            return write_image_item(part, ids.assign_id("ig_", "", number))
+        case _:
+            note_dropped_part(part, ledger)
+    return None
+
+
+def provider_id_prefix(tool: str) -> str:
+    return PROVIDER_ITEM_BY_TOOL.get(tool, PROVIDER_ITEM_BY_TOOL["web_search"])[1]
+
+
+def write_image_item(part: Media, id: str) -> Object:
+    form = part.mime.partition("/")[2] or "png"
+    return {
+        "type": "image_generation_call",
+        "id": id,
+        "status": "completed",
+        "output_format": form,
+        "result": part.data,
+    }
+
+
+def note_dropped_part(part: Part, ledger: Ledger) -> None:
+    if isinstance(part, Opaque):
+        ledger.note_opaque(part)
+    elif isinstance(part, Media):
+        ledger.note("media-dropped", source_path(part), f"{part.kind} was left out of an answer")
+    else:
+        ledger.note(
+            "part-dropped", source_path(part), f"a part of type {type(part).__name__} was left out of an answer"
+        )
+
+
+def _write_message(run: tuple[Part, ...], ids: ItemIds, number: int, ledger: Ledger) -> Object:
+    wire = source_message(run[0])
+    if (
+        wire is not None
+        and len(run) == len(wire.get("content") or ())
+        and all(is_verbatim(part.origin, NAME) for part in run)
+    ):
+        return wire
+    content = [one for part in run if (one := write_content_part(part, ledger)) is not None]
+    given = "" if wire is None else str(wire.get("id") or "")
+    return write_message_item(ids.assign_id("msg_", given, number), "completed", content, run[0])
+
+
+def source_message(part: Part) -> Object | None:
+    """The message that a part was read from, where it was one of this protocol."""
+    origin = part.origin
+    if origin is None or origin.protocol != NAME:
+        return None
+    wire = origin.wire
+    return wire if isinstance(wire, dict) and wire.get("type") == "message" else None
+
+
+def write_content_part(part: Part, ledger: Ledger) -> Object | None:
+    if isinstance(part, Refusal):
+        return {"type": "refusal", "refusal": part.text}
+    if isinstance(part, Text):
+        if part.seal is not None:
+            ledger.note("seal-dropped", source_path(part), "the seal of a text was left out")
+        return {
+            "type": "output_text",
+            "text": part.text,
+            "annotations": write_citations(part, ledger),
+            "logprobs": [],
+        }
+    if isinstance(part, Opaque) and is_own(part.origin):
+        wire: Object = part.origin.wire
+        return wire
+    note_dropped_part(part, ledger)
+    return None
+
+
+def _message_fields(id: str, status: str, content: list[Object]) -> Object:
+    return {"id": id, "type": "message", "status": status, "role": "assistant", "content": content}
+
+
+def write_message_item(id: str, status: str, content: list[Object], first: Part) -> Object:
+    return {**_message_fields(id, status, content), **unknown_message_keys(first)}
+
+
+def unknown_message_keys(first: Part) -> Mapping[str, Json]:
+    """What the item of a message said beyond our words (`phase`) where it came from this protocol."""
+    origin = first.origin
+    if origin is None or origin.protocol != NAME or source_message(first) is None:
+        return EMPTY_MAPPING
+    return {key: value for key, value in origin.extra.items() if key not in MESSAGE_ITEM_KEYS}

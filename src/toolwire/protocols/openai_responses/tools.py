@@ -7,50 +7,51 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from toolwire.ir import AnyTool, Grammar, HostedTool, Opaque, Origin, Tool, ToolChoice, ToolName, place
-from toolwire.loss import Ledger
-from toolwire.protocols.openai_responses.details.client_tools import DESCRIPTIONS, SCHEMAS
-from toolwire.protocols.openai_responses.details.hosted_tools import (
-    SEARCHES,
-    is_fetch,
-    read_hosted_tool,
-    write_hosted_tool,
-)
-from toolwire.protocols.openai_responses.details.ordinary import read_ordinary_tool
-from toolwire.protocols.openai_responses.names import CALLS, HOSTED_TOOLS, NAME, TOOL_TYPES
-from toolwire.reading import Reading, finished, numbered, verbatim
-from toolwire.wire import (
+from toolwire.core.ir import AnyTool, Grammar, Opaque, Origin, ProviderTool, Tool, ToolChoice, ToolName, source_path
+from toolwire.core.json_values import (
     Json,
     Malformed,
     Object,
     Path,
-    as_list,
-    as_object,
-    need_text,
-    take_bool,
-    take_list,
-    take_object,
-    take_text,
-    wrong,
+    expect_list,
+    expect_object,
+    get_bool,
+    get_list,
+    get_object,
+    get_text,
+    raise_wrong_type,
+    require_text,
+)
+from toolwire.core.losses import Ledger
+from toolwire.core.provenance import ReadContext, is_verbatim, items_with_paths, restore_original_keys
+from toolwire.protocols.openai_responses.content import read_plain_tool
+from toolwire.protocols.openai_responses.names import NAME, PROVIDER_TOOL_KINDS, PROVIDER_TOOL_TYPES, SHAPE_BY_KIND
+from toolwire.protocols.openai_responses.provider_tools import (
+    WEB_SEARCH_PREFIX,
+    is_web_fetch,
+    read_provider_tool,
+    write_provider_tool,
 )
 
-FUNCTION = frozenset({"type", "name", "description", "parameters", "strict", "defer_loading", "output_schema"})
-CUSTOM = frozenset({"type", "name", "description", "format", "defer_loading"})
-NAMESPACE = frozenset({"type", "name", "description", "tools"})
-SEARCH = frozenset({"type", "execution", "description", "parameters"})
+FUNCTION_TOOL_KEYS = frozenset(
+    {"type", "name", "description", "parameters", "strict", "defer_loading", "output_schema"}
+)
+CUSTOM_TOOL_KEYS = frozenset({"type", "name", "description", "format", "defer_loading"})
+NAMESPACE_KEYS = frozenset({"type", "name", "description", "tools"})
+TOOL_SEARCH_KEYS = frozenset({"type", "execution", "description", "parameters"})
 
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
-def read_tools(tools: list[Json], path: Path, reading: Reading) -> tuple[AnyTool, ...]:
+def read_tools(tools: list[Json], path: Path, reading: ReadContext) -> tuple[AnyTool, ...]:
     read: list[AnyTool] = []
     for number, value in enumerate(tools):
         at = (path, number)
-        tool = read_ordinary_tool(value, at) if value.__class__ is dict else None
+        tool = read_plain_tool(value, at) if value.__class__ is dict else None
         if tool is not None:
             read.append(tool)
             continue
-        node = as_object(value, at)
+        node = expect_object(value, at)
         if node.get("type") == "namespace":
             read += _read_namespace(node, at, reading)
         else:
@@ -58,79 +59,79 @@ def read_tools(tools: list[Json], path: Path, reading: Reading) -> tuple[AnyTool
     return tuple(read)
 
 
-def read_tool(node: Object, path: Path, reading: Reading) -> AnyTool:
-    kind = need_text(node, "type", path)
-    reader = READERS.get(kind)
-    if reader is None and kind.startswith(SEARCHES):
-        reader = read_hosted_tool
+def read_tool(node: Object, path: Path, reading: ReadContext) -> AnyTool:
+    kind = require_text(node, "type", path)
+    reader = TOOL_READERS.get(kind)
+    if reader is None and kind.startswith(WEB_SEARCH_PREFIX):
+        reader = read_provider_tool
     return Opaque(kind, Origin(NAME, path, node)) if reader is None else reader(node, path, reading)
 
 
-def _read_function(node: Object, path: Path, reading: Reading) -> AnyTool:
+def _read_function(node: Object, path: Path, reading: ReadContext) -> AnyTool:
     return Tool(
-        need_text(node, "name", path),
-        take_text(node, "description", path),
-        take_object(node, "parameters", path),
-        strict=take_bool(node, "strict", path),
-        defer=take_bool(node, "defer_loading", path),
-        output=take_object(node, "output_schema", path),
-        origin=reading.origin(node, path, FUNCTION),
+        require_text(node, "name", path),
+        get_text(node, "description", path),
+        get_object(node, "parameters", path),
+        strict=get_bool(node, "strict", path),
+        defer=get_bool(node, "defer_loading", path),
+        output=get_object(node, "output_schema", path),
+        origin=reading.read_origin(node, path, FUNCTION_TOOL_KEYS),
     )
 
 
-def _read_custom(node: Object, path: Path, reading: Reading) -> AnyTool:
-    form = take_object(node, "format", path) or {}
+def _read_custom(node: Object, path: Path, reading: ReadContext) -> AnyTool:
+    form = get_object(node, "format", path) or {}
     grammar = None
     if form.get("type") == "grammar":
         at = (path, "format")
-        grammar = Grammar(need_text(form, "syntax", at), need_text(form, "definition", at))
+        grammar = Grammar(require_text(form, "syntax", at), require_text(form, "definition", at))
     return Tool(
-        need_text(node, "name", path),
-        take_text(node, "description", path),
+        require_text(node, "name", path),
+        get_text(node, "description", path),
         kind="custom",
         grammar=grammar,
-        defer=take_bool(node, "defer_loading", path),
-        origin=reading.origin(node, path, CUSTOM),
+        defer=get_bool(node, "defer_loading", path),
+        origin=reading.read_origin(node, path, CUSTOM_TOOL_KEYS),
     )
 
 
-def _read_namespace(node: Object, path: Path, reading: Reading) -> list[AnyTool]:
+def _read_namespace(node: Object, path: Path, reading: ReadContext) -> list[AnyTool]:
     """The children as tools of their own. One that is empty or holds what we do not know is carried whole."""
-    name = need_text(node, "name", path)
-    about = take_text(node, "description", path) or ""
-    children = take_list(node, "tools", path) or []
-    nodes = [as_object(one, at) for one, at in numbered(children, (path, "tools"))]
+    name = require_text(node, "name", path)
+    about = get_text(node, "description", path) or ""
+    children = get_list(node, "tools", path) or []
+    nodes = [expect_object(one, at) for one, at in items_with_paths(children, (path, "tools"))]
     if not nodes or not all(one.get("type") in ("function", "custom") for one in nodes):
         return [Opaque("namespace", Origin(NAME, path, node))]
-    reading.origin(node, path, NAMESPACE)
+    reading.read_origin(node, path, NAMESPACE_KEYS)
     read: list[AnyTool] = []
-    for child, at in numbered(children, (path, "tools")):
+    for child, at in items_with_paths(children, (path, "tools")):
         tool = read_tool(child, at, reading)
         if isinstance(tool, Tool):
-            read.append(_within(tool, name, about))
+            read.append(_set_namespace(tool, name, about))
     return read
 
 
-def _within(tool: Tool, namespace: str, about: str) -> Tool:
+def _set_namespace(tool: Tool, namespace: str, about: str) -> Tool:
     return replace(tool, namespace=namespace, namespace_description=about)
 
 
-def _read_search(node: Object, path: Path, reading: Reading) -> AnyTool:
+def _read_tool_search(node: Object, path: Path, reading: ReadContext) -> AnyTool:
     if node.get("execution") != "client":
         return Opaque("tool_search", Origin(NAME, path, node))
     return Tool(
         "tool_search",
-        take_text(node, "description", path),
-        take_object(node, "parameters", path),
+        get_text(node, "description", path),
+        get_object(node, "parameters", path),
         kind="search",
-        origin=reading.origin(node, path, SEARCH),
+        origin=reading.read_origin(node, path, TOOL_SEARCH_KEYS),
     )
 
 
-def _read_client_tool(node: Object, path: Path, reading: Reading) -> AnyTool:
+def _read_client_tool(node: Object, path: Path, reading: ReadContext) -> AnyTool:
     """A tool without a schema on the wire: we describe its action, so that others can offer it as a function."""
     wire_type: str = node["type"]
-    kind = CLIENT_TYPES[wire_type]
+    kind = CLIENT_TOOL_KINDS[wire_type]
     known = {"type"}
     environment = node.get("environment")
     if kind == "shell" and isinstance(environment, dict):
@@ -138,11 +139,11 @@ def _read_client_tool(node: Object, path: Path, reading: Reading) -> AnyTool:
             return Opaque(wire_type, Origin(NAME, path, node))
         if len(environment) == 1:
             known.add("environment")
-    origin = reading.origin(node, path, frozenset(known))
-    return Tool(wire_type, DESCRIPTIONS[kind], SCHEMAS[kind], kind=kind, origin=origin)
+    origin = reading.read_origin(node, path, frozenset(known))
+    return Tool(wire_type, CLIENT_TOOL_DESCRIPTIONS[kind], CLIENT_TOOL_SCHEMAS[kind], kind=kind, origin=origin)
 
 
-CLIENT_TYPES: Mapping[str, str] = MappingProxyType(
+CLIENT_TOOL_KINDS: Mapping[str, str] = MappingProxyType(
     {
         "local_shell": "local_shell",
         "shell": "shell",
@@ -152,10 +153,10 @@ CLIENT_TYPES: Mapping[str, str] = MappingProxyType(
     }
 )
 
-READERS: Mapping[str, Callable[[Object, Path, Reading], AnyTool]] = MappingProxyType(
-    {"function": _read_function, "custom": _read_custom, "tool_search": _read_search}
-    | dict.fromkeys(CLIENT_TYPES, _read_client_tool)
-    | dict.fromkeys(HOSTED_TOOLS, read_hosted_tool)
+TOOL_READERS: Mapping[str, Callable[[Object, Path, ReadContext], AnyTool]] = MappingProxyType(
+    {"function": _read_function, "custom": _read_custom, "tool_search": _read_tool_search}
+    | dict.fromkeys(CLIENT_TOOL_KINDS, _read_client_tool)
+    | dict.fromkeys(PROVIDER_TOOL_KINDS, read_provider_tool)
 )
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -164,15 +165,15 @@ READERS: Mapping[str, Callable[[Object, Path, Reading], AnyTool]] = MappingProxy
 def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger, origin: Origin | None = None) -> list[Object]:
     """The list of tools; `origin` is that of the list they were read from, for its namespaces."""
     wire = origin.wire if origin is not None and origin.protocol == NAME and isinstance(origin.wire, list) else []
-    if wire and _unchanged(tools, wire):
+    if wire and _is_unchanged(tools, wire):
         return wire
     wrappers = {node["name"]: node for node in wire if isinstance(node, dict) and node.get("type") == "namespace"}
     out: list[Object] = []
     group: Object | None = None
-    searches = any(isinstance(tool, HostedTool) and tool.tool == "web_search" for tool in tools)
+    searches = any(isinstance(tool, ProviderTool) and tool.tool == "web_search" for tool in tools)
     for tool in tools:
         written = write_tool(tool, ledger)
-        if written is None or (searches and is_fetch(tool)) or _said_twice(tool, written, out):
+        if written is None or (searches and is_web_fetch(tool)) or _is_already_written(tool, written, out):
             continue
         if not isinstance(tool, Tool) or not tool.namespace:
             group = None
@@ -185,24 +186,24 @@ def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger, origin: Origin | Non
     return out
 
 
-def _said_twice(tool: AnyTool, written: Object, out: list[Object]) -> bool:
+def _is_already_written(tool: AnyTool, written: Object, out: list[Object]) -> bool:
     """Two tools of another provider may be one here (searching and fetching)."""
-    return isinstance(tool, HostedTool) and any(other.get("type") == written["type"] for other in out)
+    return isinstance(tool, ProviderTool) and any(other.get("type") == written["type"] for other in out)
 
 
-def _unchanged(tools: tuple[AnyTool, ...], wire: list[Json]) -> bool:
+def _is_unchanged(tools: tuple[AnyTool, ...], wire: list[Json]) -> bool:
     """Are these exactly the tools that this list was read into?"""
     flat: list[Json] = []
     for node in wire:
         whole = isinstance(node, dict) and node.get("type") == "namespace" and node.get("tools")
-        flat += node["tools"] if whole and not any(_is_whole(tool, node) for tool in tools) else [node]
+        flat += node["tools"] if whole and not any(_is_whole_namespace(tool, node) for tool in tools) else [node]
     return len(flat) == len(tools) and all(
-        verbatim(tool.origin, NAME) and tool.origin.wire is node  # type: ignore[union-attr]
+        is_verbatim(tool.origin, NAME) and tool.origin.wire is node  # type: ignore[union-attr]
         for tool, node in zip(tools, flat, strict=True)
     )
 
 
-def _is_whole(tool: AnyTool, node: Object) -> bool:
+def _is_whole_namespace(tool: AnyTool, node: Object) -> bool:
     return isinstance(tool, Opaque) and tool.origin.wire is node
 
 
@@ -211,24 +212,24 @@ def _write_namespace(tool: Tool, wrapper: Object | None) -> Object:
     out: Object = {"type": "namespace", "name": tool.namespace, "description": about, "tools": []}
     if wrapper is None:
         return out
-    extra = {key: value for key, value in wrapper.items() if key not in NAMESPACE}
-    return finished(out, Origin(NAME, None, wrapper, extra), NAME)
+    extra = {key: value for key, value in wrapper.items() if key not in NAMESPACE_KEYS}
+    return restore_original_keys(out, Origin(NAME, None, wrapper, extra), NAME)
 
 
 def write_tool(tool: AnyTool, ledger: Ledger) -> Object | None:
-    if verbatim(tool.origin, NAME):
+    if is_verbatim(tool.origin, NAME):
         wire: Object = tool.origin.wire  # type: ignore[union-attr]
         return wire
     if isinstance(tool, Opaque):
-        ledger.opaque(tool)
+        ledger.note_opaque(tool)
         return None
-    out = write_hosted_tool(tool, ledger) if isinstance(tool, HostedTool) else _write_client(tool, ledger)
+    out = write_provider_tool(tool, ledger) if isinstance(tool, ProviderTool) else _write_client_tool(tool, ledger)
     if tool.cache is not None:
-        ledger.note("cache-dropped", place(tool), "the cache breakpoint of a tool was left out")
-    return None if out is None else finished(out, tool.origin, NAME)
+        ledger.note("cache-dropped", source_path(tool), "the cache breakpoint of a tool was left out")
+    return None if out is None else restore_original_keys(out, tool.origin, NAME)
 
 
-def _write_client(tool: Tool, ledger: Ledger) -> Object:
+def _write_client_tool(tool: Tool, ledger: Ledger) -> Object:
     if tool.kind == "custom":
         return _write_custom(tool, ledger)
     if tool.kind == "search":
@@ -238,8 +239,8 @@ def _write_client(tool: Tool, ledger: Ledger) -> Object:
         if tool.parameters is not None:
             out["parameters"] = tool.parameters
         return out
-    if tool.kind in CALLS and tool.kind != "function":
-        wire_type = tool.name if CLIENT_TYPES.get(tool.name) == tool.kind else tool.kind
+    if tool.kind in SHAPE_BY_KIND and tool.kind != "function":
+        wire_type = tool.name if CLIENT_TOOL_KINDS.get(tool.name) == tool.kind else tool.kind
         return {"type": "shell", "environment": {"type": "local"}} if tool.kind == "shell" else {"type": wire_type}
     return _write_function(tool, ledger)
 
@@ -254,8 +255,8 @@ def _write_function(tool: Tool, ledger: Ledger) -> Object:
         out["strict"] = tool.strict
     elif ledger.source != NAME:
         out["strict"] = False
-        ledger.note("default-added", place(tool), f"`strict: false` was set on {tool.name!r}")
-    _write_common(tool, out, ledger)
+        ledger.note("default-added", source_path(tool), f"`strict: false` was set on {tool.name!r}")
+    _write_common_fields(tool, out, ledger)
     return out
 
 
@@ -266,72 +267,74 @@ def _write_custom(tool: Tool, ledger: Ledger) -> Object:
     if tool.grammar is not None:
         out["format"] = {"type": "grammar", "syntax": tool.grammar.syntax, "definition": tool.grammar.definition}
     if tool.strict is not None:
-        ledger.note("no-counterpart", place(tool), f"`strict` of the custom tool {tool.name!r} was left out")
-    _write_common(tool, out, ledger)
+        ledger.note("no-counterpart", source_path(tool), f"`strict` of the custom tool {tool.name!r} was left out")
+    _write_common_fields(tool, out, ledger)
     return out
 
 
-def _write_common(tool: Tool, out: Object, ledger: Ledger) -> None:
+def _write_common_fields(tool: Tool, out: Object, ledger: Ledger) -> None:
     """Deferred loading needs this protocol's own search: from elsewhere it is not said (the tool is simply there)."""
     if tool.defer is not None and ledger.source == NAME:
         out["defer_loading"] = tool.defer
     elif tool.defer:
-        ledger.note("no-counterpart", place(tool), f"the deferred loading of {tool.name!r} was left out")
+        ledger.note("no-counterpart", source_path(tool), f"the deferred loading of {tool.name!r} was left out")
     if tool.output is not None and tool.kind == "function":
         out["output_schema"] = tool.output
     elif tool.output is not None:
-        ledger.note("no-counterpart", place(tool), f"the output schema of {tool.name!r} was left out")
+        ledger.note("no-counterpart", source_path(tool), f"the output schema of {tool.name!r} was left out")
 
 
 # --- choice ---------------------------------------------------------------------------------------------------------
 
-MODES = frozenset({"auto", "none", "required"})
-ALLOWED = frozenset({"type", "mode", "tools"})
-CHOSEN = frozenset({"type", "name", "namespace", "server_label"})
+CHOICE_MODES = frozenset({"auto", "none", "required"})
+ALLOWED_TOOLS_KEYS = frozenset({"type", "mode", "tools"})
+TOOL_CHOICE_KEYS = frozenset({"type", "name", "namespace", "server_label"})
 
 
-def read_choice(value: Json, path: Path, reading: Reading) -> ToolChoice | None:
+def read_tool_choice(value: Json, path: Path, reading: ReadContext) -> ToolChoice | None:
     if value is None:
         return None
     if isinstance(value, str):
-        if value not in MODES:
-            raise Malformed(path, f"{value!r} is no choice of tools; one of {', '.join(sorted(MODES))} is")
+        if value not in CHOICE_MODES:
+            raise Malformed(path, f"{value!r} is no choice of tools; one of {', '.join(sorted(CHOICE_MODES))} is")
         return ToolChoice(value, origin=Origin(NAME, path, value))  # type: ignore[arg-type]
     if not isinstance(value, dict):
-        wrong(path, "a string or an object", value)
-    kind = need_text(value, "type", path)
+        raise_wrong_type(path, "a string or an object", value)
+    kind = require_text(value, "type", path)
     if kind != "allowed_tools":
         name = _read_tool_name(value, path)
-        return ToolChoice("one", (name,), origin=reading.origin(value, path, CHOSEN))
-    names = as_list(value.get("tools"), (path, "tools"))
-    tools = tuple([_read_tool_name(as_object(one, at), at) for one, at in numbered(names, (path, "tools"))])
+        return ToolChoice("one", (name,), origin=reading.read_origin(value, path, TOOL_CHOICE_KEYS))
+    names = expect_list(value.get("tools"), (path, "tools"))
+    tools = tuple([_read_tool_name(expect_object(one, at), at) for one, at in items_with_paths(names, (path, "tools"))])
     required = value.get("mode") == "required"
-    return ToolChoice("allowed", tools, required, reading.origin(value, path, ALLOWED))
+    return ToolChoice("allowed", tools, required, reading.read_origin(value, path, ALLOWED_TOOLS_KEYS))
 
 
 def _read_tool_name(node: Object, path: Path) -> ToolName:
-    kind = need_text(node, "type", path)
+    kind = require_text(node, "type", path)
     if kind in ("function", "custom"):
-        return ToolName(need_text(node, "name", path), kind, take_text(node, "namespace", path) or "")
+        return ToolName(require_text(node, "name", path), kind, get_text(node, "namespace", path) or "")
     if kind == "mcp":
-        return ToolName(take_text(node, "name", path) or "", kind, need_text(node, "server_label", path))
+        return ToolName(get_text(node, "name", path) or "", kind, require_text(node, "server_label", path))
     if kind == "tool_search":
         return ToolName(kind, "search")
-    if kind.startswith(SEARCHES):
+    if kind.startswith(WEB_SEARCH_PREFIX):
         return ToolName("web_search", "web_search")
-    return ToolName(HOSTED_TOOLS.get(kind, kind), CLIENT_TYPES.get(kind, HOSTED_TOOLS.get(kind, kind)))
+    return ToolName(
+        PROVIDER_TOOL_KINDS.get(kind, kind), CLIENT_TOOL_KINDS.get(kind, PROVIDER_TOOL_KINDS.get(kind, kind))
+    )
 
 
-def write_choice(choice: ToolChoice, ledger: Ledger) -> Json:
-    if verbatim(choice.origin, NAME):
+def write_tool_choice(choice: ToolChoice, ledger: Ledger) -> Json:
+    if is_verbatim(choice.origin, NAME):
         return choice.origin.wire  # type: ignore[union-attr]
-    if choice.mode in MODES:
+    if choice.mode in CHOICE_MODES:
         return choice.mode
     names = [_write_tool_name(name) for name in choice.tools]
     if choice.mode == "one" and names:
         return names[0]
     if not names:
-        ledger.note("choice-weakened", place(choice), "a choice that names no tool became `auto`")
+        ledger.note("choice-weakened", source_path(choice), "a choice that names no tool became `auto`")
         return "auto"
     return {"type": "allowed_tools", "mode": "required" if choice.required else "auto", "tools": names}
 
@@ -346,4 +349,88 @@ def _write_tool_name(tool: ToolName) -> Object:
         return {"type": "mcp", "server_label": tool.namespace, **({"name": tool.name} if tool.name else {})}
     if tool.kind == "search":
         return {"type": "tool_search"}
-    return {"type": "web_search" if tool.kind == "web_fetch" else TOOL_TYPES.get(tool.kind, tool.kind)}
+    return {"type": "web_search" if tool.kind == "web_fetch" else PROVIDER_TOOL_TYPES.get(tool.kind, tool.kind)}
+
+
+_STRING_SCHEMA: Object = {"type": "string"}
+_INTEGER_SCHEMA: Object = {"type": "integer"}
+_STRINGS_SCHEMA: Object = {"type": "array", "items": {"type": "string"}}
+
+CLIENT_TOOL_DESCRIPTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "local_shell": "Runs one command on the user's machine and returns its output.",
+        "shell": "Runs shell commands, one after another, and returns stdout, stderr and exit code of each.",
+        "apply_patch": "Creates, updates or deletes one file. For updates and new files `diff` is a V4A diff.",
+        "computer": "Acts on the user's screen (click, type, scroll, …) and returns a screenshot.",
+    }
+)
+
+CLIENT_TOOL_SCHEMAS: Mapping[str, Object] = MappingProxyType(
+    {
+        "local_shell": {
+            "type": "object",
+            "properties": {
+                "type": {"type": "string", "enum": ["exec"]},
+                "command": {**_STRINGS_SCHEMA, "description": "The program and its arguments."},
+                "env": {"type": "object", "additionalProperties": {"type": "string"}},
+                "working_directory": _STRING_SCHEMA,
+                "timeout_ms": _INTEGER_SCHEMA,
+                "user": _STRING_SCHEMA,
+            },
+            "required": ["type", "command", "env"],
+        },
+        "shell": {
+            "type": "object",
+            "properties": {
+                "commands": {**_STRINGS_SCHEMA, "description": "Shell commands, run in this order."},
+                "timeout_ms": _INTEGER_SCHEMA,
+                "max_output_length": _INTEGER_SCHEMA,
+            },
+            "required": ["commands"],
+        },
+        "apply_patch": {
+            "type": "object",
+            "properties": {
+                "type": {"type": "string", "enum": ["create_file", "update_file", "delete_file"]},
+                "path": _STRING_SCHEMA,
+                "diff": {"type": "string", "description": "The diff; not for delete_file."},
+            },
+            "required": ["type", "path"],
+        },
+        "computer": {
+            "type": "object",
+            "properties": {
+                "type": {
+                    "type": "string",
+                    "enum": [
+                        "click",
+                        "double_click",
+                        "drag",
+                        "keypress",
+                        "move",
+                        "screenshot",
+                        "scroll",
+                        "type",
+                        "wait",
+                    ],
+                },
+                "x": _INTEGER_SCHEMA,
+                "y": _INTEGER_SCHEMA,
+                "button": {"type": "string", "enum": ["left", "right", "wheel", "back", "forward"]},
+                "scroll_x": _INTEGER_SCHEMA,
+                "scroll_y": _INTEGER_SCHEMA,
+                "text": {"type": "string", "description": "What to type."},
+                "keys": _STRINGS_SCHEMA,
+                "path": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "properties": {"x": _INTEGER_SCHEMA, "y": _INTEGER_SCHEMA},
+                        "required": ["x", "y"],
+                    },
+                },
+            },
+            "required": ["type"],
+        },
+    }
+)

@@ -2,31 +2,31 @@
 
 import re
 
+from toolwire.core.codec import Codec, Constraints
 from toolwire.protocols.unified.errors import read_error, write_error
 from toolwire.protocols.unified.http import HTTP
 from toolwire.protocols.unified.names import ID_LIMIT, NAME, NAME_LIMIT
 from toolwire.protocols.unified.request import read_request, write_request
 from toolwire.protocols.unified.response import read_response, write_response
-from toolwire.protocols.unified.stream_read import StreamReader
-from toolwire.protocols.unified.stream_write import StreamWriter
-from toolwire.room import Room, Rules
-from toolwire.schema import object_only
+from toolwire.protocols.unified.stream_reader import StreamReader
+from toolwire.protocols.unified.stream_writer import StreamWriter
+from toolwire.schema import ensure_object_root
 
-ROOM = Room(
+CODEC = Codec(
     name=NAME,
-    rules=Rules(
-        name_pattern=re.compile(r"[A-Za-z0-9_]+"),
-        name_limit=NAME_LIMIT,
+    constraints=Constraints(
+        tool_name_pattern=re.compile(r"[A-Za-z0-9_]+"),
+        max_tool_name_length=NAME_LIMIT,
         # Any id is legal here, because `write_id` escapes it: so the provider's own comes back without state.
-        id_pattern=re.compile(r"(?s).+"),
-        id_limit=ID_LIMIT,
-        results="turns",
-        joins=frozenset({"assistant"}),
-        system="both",
-        result_media=frozenset({"image", "file", "audio", "video"}),
-        result_error="flag",
-        dialect=object_only,
-        seals=frozenset({"reasoning", "call", "text"}),
+        call_id_pattern=re.compile(r"(?s).+"),
+        max_call_id_length=ID_LIMIT,
+        result_placement="turns",
+        merged_roles=frozenset({"assistant"}),
+        system_placement="both",
+        result_media_kinds=frozenset({"image", "file", "audio", "video"}),
+        result_error_style="flag",
+        convert_tool_schema=ensure_object_root,
+        seal_slots=frozenset({"reasoning", "call", "text"}),
     ),
     http=HTTP,
     read_request=read_request,
@@ -35,7 +35,7 @@ ROOM = Room(
     write_response=write_response,
     read_error=read_error,
     write_error=write_error,
-    stream_reader=StreamReader,
-    stream_writer=StreamWriter,
-    hosts=lambda tool, model, functions: True,
+    make_stream_reader=StreamReader,
+    make_stream_writer=StreamWriter,
+    supports_provider_tool=lambda tool, model, functions: True,
 )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from toolwire.failures import kind_of_status, read_wait, write_wait
-from toolwire.ir import FAILURES, Call, Failure, Finish, Origin
-from toolwire.protocols.unified.names import ERROR_TYPES, FAILURE_KINDS, NAME, write_id
-from toolwire.reading import verbatim
-from toolwire.room import Sent
-from toolwire.wire import Json, Malformed, Object, Path, as_float, decode, kind_of
+from toolwire.core.codec import ErrorReply
+from toolwire.core.errors import failure_kind_for_status, read_retry_after, write_retry_after
+from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Call, Failure, Finish, Origin
+from toolwire.core.json_values import Json, Malformed, Object, Path, decode, describe_json_type, to_float
+from toolwire.core.provenance import is_verbatim
+from toolwire.protocols.unified.names import ERROR_TYPE_BY_KIND, KIND_BY_ERROR_TYPE, NAME, write_call_id
 
 HINTS: Mapping[str, str] = MappingProxyType(
     {
@@ -26,18 +26,18 @@ HINTS: Mapping[str, str] = MappingProxyType(
 )
 """What to do, by code or kind."""
 
-CODES: Mapping[str, str] = MappingProxyType({"context": "context_length_exceeded"})
+CODE_BY_KIND: Mapping[str, str] = MappingProxyType({"context": "context_length_exceeded"})
 """Codes that clients look for, where the failure brings none."""
 
 
 def read_error(body: Json, status: int, headers: Mapping[str, str]) -> Failure:
     """Whatever came with a status that is no success; never raises."""
     error = body.get("error") if isinstance(body, dict) else None
-    waiting = read_wait(headers)
+    waiting = read_retry_after(headers)
     if not isinstance(error, dict):
-        message = _excerpt(body) or f"the provider answered with status {status} and no reason"
+        message = _error_excerpt(body) or f"the provider answered with status {status} and no reason"
         origin = Origin(NAME, None, body, intact=False)
-        return Failure(_kind(status), message, status, retry_after=waiting, origin=origin)
+        return Failure(_failure_kind(status), message, status, retry_after=waiting, origin=origin)
     failure = read_failure(error, (None, "error"), status)
     wait = failure.retry_after if failure.retry_after is not None else waiting
     code, param = failure.code, failure.param
@@ -48,41 +48,41 @@ def read_failure(error: Object, path: Path, status: int = 0) -> Failure:
     """An `error` object, in a whole answer or in a stream."""
     told = error.get("status")
     status = told if isinstance(told, int) and not isinstance(told, bool) else status
-    kind = FAILURE_KINDS.get(_text(error, "type")) or _kind(status)
+    kind = KIND_BY_ERROR_TYPE.get(_text_field(error, "type")) or _failure_kind(status)
     wait = error.get("retry_after")
     return Failure(
         kind,
-        _text(error, "message") or "the provider failed without a reason",
-        status or FAILURES[kind],
-        _text(error, "code"),
-        _text(error, "path"),
-        None if wait is None or isinstance(wait, (bool, str, list, dict)) else as_float(wait),
+        _text_field(error, "message") or "the provider failed without a reason",
+        status or STATUS_BY_FAILURE_KIND[kind],
+        _text_field(error, "code"),
+        _text_field(error, "path"),
+        None if wait is None or isinstance(wait, (bool, str, list, dict)) else to_float(wait),
         Origin(NAME, path, error),
     )
 
 
-def write_error(failure: Failure) -> Sent:
+def write_error(failure: Failure) -> ErrorReply:
     status = failure.status if 400 <= failure.status < 600 and failure.kind != "overloaded" else 0
-    status = status or FAILURES.get(failure.kind, 500)
+    status = status or STATUS_BY_FAILURE_KIND.get(failure.kind, 500)
     wait = failure.retry_after
-    headers = write_wait(wait)
-    if verbatim(failure.origin, NAME) and "error" in failure.origin.wire:  # type: ignore[union-attr]
-        return Sent(status, failure.origin.wire, headers)  # type: ignore[union-attr]
-    return Sent(status, {"error": write_failure(failure)}, headers)
+    headers = write_retry_after(wait)
+    if is_verbatim(failure.origin, NAME) and "error" in failure.origin.wire:  # type: ignore[union-attr]
+        return ErrorReply(status, failure.origin.wire, headers)  # type: ignore[union-attr]
+    return ErrorReply(status, {"error": write_failure(failure)}, headers)
 
 
 def write_failure(failure: Failure) -> Object:
     """The `error` object."""
-    if verbatim(failure.origin, NAME):
+    if is_verbatim(failure.origin, NAME):
         wire: Object = failure.origin.wire  # type: ignore[union-attr]
         inner = wire.get("error")
         return inner if isinstance(inner, dict) else wire
-    out: Object = {"type": ERROR_TYPES.get(failure.kind, "server_error"), "message": failure.message}
+    out: Object = {"type": ERROR_TYPE_BY_KIND.get(failure.kind, "server_error"), "message": failure.message}
     beside = {
         "path": failure.param,
-        "code": failure.code or CODES.get(failure.kind, ""),
+        "code": failure.code or CODE_BY_KIND.get(failure.kind, ""),
         "hint": HINTS.get(failure.code) or HINTS.get(failure.kind),
-        "status": failure.status or FAILURES.get(failure.kind, 500),
+        "status": failure.status or STATUS_BY_FAILURE_KIND.get(failure.kind, 500),
     }
     out |= {key: value for key, value in beside.items() if value}
     if failure.retry_after is not None:
@@ -90,33 +90,33 @@ def write_failure(failure: Failure) -> Object:
     return out
 
 
-def _kind(status: int) -> str:
-    return kind_of_status(status) if status >= 400 else "upstream"
+def _failure_kind(status: int) -> str:
+    return failure_kind_for_status(status) if status >= 400 else "upstream"
 
 
-def malformed_arguments(call: Call, finish: Finish | None) -> Object:
+def write_malformed_arguments(call: Call, finish: Finish | None) -> Object:
     """The `error` object for a call whose arguments are no JSON object. It carries the text that the model wrote."""
     cut = call.incomplete or (finish is not None and finish.kind == "length")
-    reason = "they were cut off" if cut else _why_no_object(call.arguments)
+    reason = "they were cut off" if cut else _object_problem(call.arguments)
     message = f"the arguments of the call `{call.name}` cannot be read: {reason}"
     failure = Failure("upstream", message, 502, "malformed_arguments")
-    told = {"tool_call_id": write_id(call.id), "name": call.name, "raw_arguments": call.arguments}
+    told = {"tool_call_id": write_call_id(call.id), "name": call.name, "raw_arguments": call.arguments}
     return write_failure(failure) | told
 
 
-def _why_no_object(text: str) -> str:
+def _object_problem(text: str) -> str:
     try:
         value = decode(text)
     except Malformed as error:
         return error.problem
-    return f"expected an object, got {kind_of(value)}"
+    return f"expected an object, got {describe_json_type(value)}"
 
 
-def _text(node: Object, key: str) -> str:
+def _text_field(node: Object, key: str) -> str:
     value = node.get(key)
     return value if isinstance(value, str) else ""
 
 
-def _excerpt(body: Json) -> str:
+def _error_excerpt(body: Json) -> str:
     text = body if isinstance(body, str) else body.get("message") if isinstance(body, dict) else ""
     return " ".join(text[:2000].split())[:500] if isinstance(text, str) else ""

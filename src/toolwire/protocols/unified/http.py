@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from toolwire.limits import Spelling
-from toolwire.room import Asked, Card, Http
-from toolwire.wire import Object
+from toolwire.core.codec import EndpointMatch, Http, ModelInfo
+from toolwire.core.json_values import Object
+from toolwire.core.rate_limits import RateLimitHeaders
 
 PATH = "/v1/unified"
 
-read_limits, write_limits = Spelling(
+read_rate_limits, write_rate_limits = RateLimitHeaders(
     "x-ratelimit-{field}-{what}", ("requests", "tokens", "input-tokens", "output-tokens")
-).doors()
+).make_reader_and_writer()
 
 
-def path(model: str, stream: bool) -> str:
+def request_path(model: str, stream: bool) -> str:
     return PATH
 
 
-def write_model(card: Card) -> Object:
+def write_model_entry(card: ModelInfo) -> Object:
     said = {
         "owner": card.owner or None,
         "created": card.created or None,
@@ -30,21 +30,21 @@ def write_model(card: Card) -> Object:
     return {"id": card.id} | {key: value for key, value in said.items() if value is not None}
 
 
-def write_models(cards: tuple[Card, ...], _query: Mapping[str, str]) -> Object:
-    return {"models": [write_model(card) for card in cards]}
+def write_model_list(cards: tuple[ModelInfo, ...], _query: Mapping[str, str]) -> Object:
+    return {"models": [write_model_entry(card) for card in cards]}
 
 
 HTTP = Http(
-    path=path,
-    posts=MappingProxyType({PATH: Asked("generate")}),
-    lists=("/v1/unified/models",),
-    hosted=(b'"hosted"',),
-    families=("/v1/unified",),
-    forwarded=("idempotency-key", "user-agent"),
-    answered=("retry-after", "retry-after-ms", "x-ratelimit-*", "x-request-id", "x-toolwire-*"),
+    request_path=request_path,
+    fixed_endpoints=MappingProxyType({PATH: EndpointMatch("generate")}),
+    model_list_paths=("/v1/unified/models",),
+    provider_tool_markers=(b'"hosted"',),
+    path_prefixes=("/v1/unified",),
+    forwarded_headers=("idempotency-key", "user-agent"),
+    returned_headers=("retry-after", "retry-after-ms", "x-ratelimit-*", "x-request-id", "x-toolwire-*"),
     heartbeat=b": keep-alive\n\n",
-    read_limits=read_limits,
-    write_limits=write_limits,
-    write_models=write_models,
-    write_model=write_model,
+    read_rate_limits=read_rate_limits,
+    write_rate_limits=write_rate_limits,
+    write_model_list=write_model_list,
+    write_model_entry=write_model_entry,
 )

@@ -8,67 +8,69 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Final
 
-from toolwire.ir import Opaque, Origin
-from toolwire.reading import Reading
-from toolwire.wire import Json, Malformed, Object, Path, take_bool, take_int, take_number, take_object, take_text
+from toolwire.core.ir import Opaque, Origin
+from toolwire.core.json_values import Json, Malformed, Object, Path, get_bool, get_int, get_number, get_object, get_text
+from toolwire.core.provenance import ReadContext
 
 NAME: Final = "unified"
 
 NAME_LIMIT = 64
 ID_LIMIT = 1024
 
-RAW_KEY: Final = "_raw"
+RAW_ARGUMENTS_KEY: Final = "_raw"
 """Where arguments go that are no object and have to stand in one."""
 
 # --- keys -------------------------------------------------------------------------------------------------------------
 
-SETTINGS: tuple[tuple[str, str, Callable[[Object, str, Path], Json]], ...] = (
-    ("parallel_tool_calls", "parallel", take_bool),
-    ("max_output_tokens", "max_tokens", take_int),
-    ("temperature", "temperature", take_number),
-    ("top_p", "top_p", take_number),
-    ("top_k", "top_k", take_number),
-    ("seed", "seed", take_int),
-    ("presence_penalty", "presence_penalty", take_number),
-    ("frequency_penalty", "frequency_penalty", take_number),
-    ("verbosity", "verbosity", take_text),
-    ("user", "user", take_text),
-    ("metadata", "metadata", take_object),
-    ("service_tier", "tier", take_text),
-    ("store", "store", take_bool),
-    ("cache_key", "cache_key", take_text),
+SETTING_FIELDS: tuple[tuple[str, str, Callable[[Object, str, Path], Json]], ...] = (
+    ("parallel_tool_calls", "parallel", get_bool),
+    ("max_output_tokens", "max_tokens", get_int),
+    ("temperature", "temperature", get_number),
+    ("top_p", "top_p", get_number),
+    ("top_k", "top_k", get_number),
+    ("seed", "seed", get_int),
+    ("presence_penalty", "presence_penalty", get_number),
+    ("frequency_penalty", "frequency_penalty", get_number),
+    ("verbosity", "verbosity", get_text),
+    ("user", "user", get_text),
+    ("metadata", "metadata", get_object),
+    ("service_tier", "tier", get_text),
+    ("store", "store", get_bool),
+    ("cache_key", "cache_key", get_text),
 )
 """Settings of one value: the key, the field of `Settings`, and what it must be."""
 
-SAID = frozenset({field for _, field, _ in SETTINGS} | {"stop", "thinking", "format", "cache", "stream_usage"})
+SUPPORTED_SETTINGS = frozenset(
+    {field for _, field, _ in SETTING_FIELDS} | {"stop", "thinking", "format", "cache", "stream_usage"}
+)
 """Fields of `Settings` that this protocol can say; usage stands in every stream, so asking for it is said too."""
 
-REQUEST = frozenset({key for key, _, _ in SETTINGS}) | {
+REQUEST_KEYS = frozenset({key for key, _, _ in SETTING_FIELDS}) | {
     "model", "system", "messages", "tools", "tool_choice", "stop", "reasoning", "response_format", "cache", "stream",
 }  # fmt: skip
-REASONING = frozenset({"mode", "effort", "budget", "show"})
-FORMAT = frozenset({"type", "name", "description", "schema"})
-TOOL = frozenset({"name", "description", "parameters", "output", "defer", "cache"})
-HOSTED_TOOL = frozenset(
+REASONING_KEYS = frozenset({"mode", "effort", "budget", "show"})
+FORMAT_KEYS = frozenset({"type", "name", "description", "schema"})
+TOOL_KEYS = frozenset({"name", "description", "parameters", "output", "defer", "cache"})
+PROVIDER_TOOL_KEYS = frozenset(
     {"hosted", "name", "max_uses", "allowed_domains", "blocked_domains", "location", "context_size", "cache"}
 )
-CHOICE = frozenset({"name", "hosted", "allowed", "mode"})
+TOOL_CHOICE_KEYS = frozenset({"name", "hosted", "allowed", "mode"})
 
-TURN = frozenset({"role", "content", "name", "phase"})
-ASSISTANT = TURN | {"tool_calls", "seals"}
-RESULTS = frozenset({"role", "results"})
-CALL = frozenset({"id", "name", "arguments", "item_id", "later", "cache", "incomplete"})
-RESULT = frozenset({"tool_call_id", "content", "is_error", "name", "cache"})
-SEAL = frozenset({"at", "maker", "value"})
+TURN_KEYS = frozenset({"role", "content", "name", "phase"})
+ASSISTANT_KEYS = TURN_KEYS | {"tool_calls", "seals"}
+RESULTS_TURN_KEYS = frozenset({"role", "results"})
+CALL_KEYS = frozenset({"id", "name", "arguments", "item_id", "later", "cache", "incomplete"})
+RESULT_KEYS = frozenset({"tool_call_id", "content", "is_error", "name", "cache"})
+SEAL_KEYS = frozenset({"at", "maker", "value"})
 
-MEDIA = frozenset({"type", "mime", "data", "url", "file_id", "name", "detail", "cache"})
-PARTS: Mapping[str, frozenset[str]] = MappingProxyType(
+MEDIA_KEYS = frozenset({"type", "mime", "data", "url", "file_id", "name", "detail", "cache"})
+PART_KEYS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "text": frozenset({"type", "text", "citations", "cache"}),
-        "image": MEDIA,
-        "file": MEDIA,
-        "audio": MEDIA,
-        "video": MEDIA,
+        "image": MEDIA_KEYS,
+        "file": MEDIA_KEYS,
+        "audio": MEDIA_KEYS,
+        "video": MEDIA_KEYS,
         "reasoning": frozenset({"type", "text", "form", "hidden", "id"}),
         "refusal": frozenset({"type", "text"}),
         "hosted_call": frozenset({"type", "id", "tool", "arguments"}),
@@ -76,21 +78,21 @@ PARTS: Mapping[str, frozenset[str]] = MappingProxyType(
     }
 )
 """Types of content parts with their keys."""
-PLACEHOLDER = frozenset({"type", "index"})
-JSON_PART = frozenset({"type", "value"})
-CITATION = frozenset({"url", "title", "quote", "start", "end"})
+PLACEHOLDER_KEYS = frozenset({"type", "index"})
+JSON_PART_KEYS = frozenset({"type", "value"})
+CITATION_KEYS = frozenset({"url", "title", "quote", "start", "end"})
 
-GIVEN = ("text", "image", "file", "audio", "video")
+INPUT_PART_TYPES = ("text", "image", "file", "audio", "video")
 """Types that stand in every message; the others are the assistant's own."""
 
-ANSWER = frozenset(
+RESPONSE_KEYS = frozenset(
     {"id", "model", "created", "message", "usage", "error"}
     | {"stop_reason", "stop_reason_raw", "stop_sequence", "stop_detail"}
 )
 """`losses` is left out on purpose: those of a gateway further up have no place in the internal form."""
-ERROR = frozenset({"type", "message", "path", "hint", "code", "status", "retry_after"})
+ERROR_KEYS = frozenset({"type", "message", "path", "hint", "code", "status", "retry_after"})
 
-USAGE: Mapping[str, str] = MappingProxyType(
+USAGE_FIELDS: Mapping[str, str] = MappingProxyType(
     {
         "input_tokens": "input",
         "output_tokens": "output",
@@ -101,7 +103,7 @@ USAGE: Mapping[str, str] = MappingProxyType(
     }
 )
 
-EVENTS: Mapping[str, frozenset[str]] = MappingProxyType(
+EVENT_KEYS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "start": frozenset({"type", "id", "model", "created", "usage"}),
         "text": frozenset({"type", "part", "delta"}),
@@ -113,7 +115,7 @@ EVENTS: Mapping[str, frozenset[str]] = MappingProxyType(
         "seal": frozenset({"type", "part", "maker", "value"}),
         "usage": frozenset({"type", "usage"}),
         "end": frozenset({"type", "response"}),
-        "error": ANSWER | {"type"},
+        "error": RESPONSE_KEYS | {"type"},
         "ping": frozenset({"type"}),
     }
 )
@@ -121,7 +123,7 @@ EVENTS: Mapping[str, frozenset[str]] = MappingProxyType(
 
 # --- words, both ways -------------------------------------------------------------------------------------------------
 
-STOP_REASONS: Mapping[str, str] = MappingProxyType(
+STOP_REASON_BY_KIND: Mapping[str, str] = MappingProxyType(
     {
         "stop": "stop",
         "length": "length",
@@ -135,9 +137,9 @@ STOP_REASONS: Mapping[str, str] = MappingProxyType(
         "other": "other",
     }
 )
-FINISHES: Mapping[str, str] = MappingProxyType({word: kind for kind, word in STOP_REASONS.items()})
+KIND_BY_STOP_REASON: Mapping[str, str] = MappingProxyType({word: kind for kind, word in STOP_REASON_BY_KIND.items()})
 
-ERROR_TYPES: Mapping[str, str] = MappingProxyType(
+ERROR_TYPE_BY_KIND: Mapping[str, str] = MappingProxyType(
     {
         "invalid": "invalid_request",
         "context": "context_window",
@@ -158,64 +160,64 @@ ERROR_TYPES: Mapping[str, str] = MappingProxyType(
         "deadline": "deadline",
     }
 )
-FAILURE_KINDS: Mapping[str, str] = MappingProxyType({word: kind for kind, word in ERROR_TYPES.items()})
+KIND_BY_ERROR_TYPE: Mapping[str, str] = MappingProxyType({word: kind for kind, word in ERROR_TYPE_BY_KIND.items()})
 
 # --- call ids ---------------------------------------------------------------------------------------------------------
 
-PREFIX: Final = "tw_"
-_FREE = re.compile(r"[A-Za-z0-9_-]*")
+CALL_ID_PREFIX: Final = "tw_"
+_UNESCAPED_ID = re.compile(r"[A-Za-z0-9_-]*")
 """What stands for itself, unless `__` is in it."""
-_ESCAPED = re.compile(r"(?:__[0-9a-f]{2})+")
-_PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-")
+_ESCAPE_RUN = re.compile(r"(?:__[0-9a-f]{2})+")
+_PLAIN_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-")
 
 
-def write_id(id: str) -> str:
+def write_call_id(id: str) -> str:
     """Our own id for a call: the provider's, readable and reversible, so that no table of ids has to be kept."""
-    return PREFIX + (id if is_word(id) else _escaped(id))
+    return CALL_ID_PREFIX + (id if is_plain_id(id) else _escape_id(id))
 
 
-def is_word(id: str) -> bool:
+def is_plain_id(id: str) -> bool:
     """Is this a plain word, as nearly all ids are? Such an id stands for itself, and needs no pattern to be told."""
     return id.isidentifier() and id.isascii() and "__" not in id
 
 
-def read_id(id: str) -> str:
+def read_call_id(id: str) -> str:
     """The provider's id behind one of ours; an id that we did not write stands for itself."""
-    if not id.startswith(PREFIX):
+    if not id.startswith(CALL_ID_PREFIX):
         return id
-    inner = id[len(PREFIX) :]
-    if is_word(inner):
+    inner = id[len(CALL_ID_PREFIX) :]
+    if is_plain_id(inner):
         return inner
     if "__" not in inner:
-        return inner if inner and _FREE.fullmatch(inner) else id
+        return inner if inner and _UNESCAPED_ID.fullmatch(inner) else id
     try:
-        own = _ESCAPED.sub(_unescaped, inner)
+        own = _ESCAPE_RUN.sub(_unescape_match, inner)
     except UnicodeDecodeError:
         return id
-    return own if _escaped(own) == inner else id
+    return own if _escape_id(own) == inner else id
 
 
-def _escaped(id: str) -> str:
+def _escape_id(id: str) -> str:
     """Letters, digits, `-` and single `_` stay, all else becomes `__xx` for each byte: so `__` is always an escape."""
-    if "__" not in id and _FREE.fullmatch(id):
+    if "__" not in id and _UNESCAPED_ID.fullmatch(id):
         return id
     out: list[str] = []
     for at, character in enumerate(id):
         following = id[at + 1 : at + 2]
-        if character in _PLAIN or (character == "_" and (not following or following in _PLAIN)):
+        if character in _PLAIN_CHARACTERS or (character == "_" and (not following or following in _PLAIN_CHARACTERS)):
             out.append(character)
         else:
             out.extend(f"__{byte:02x}" for byte in character.encode())
     return "".join(out)
 
 
-def _unescaped(match: re.Match[str]) -> str:
+def _unescape_match(match: re.Match[str]) -> str:
     return bytes.fromhex(match[0].replace("__", "")).decode()
 
 
 # --- unknown words ----------------------------------------------------------------------------------------------------
 
-FAMILIAR: Mapping[str, str] = MappingProxyType(
+KEYS_ELSEWHERE: Mapping[str, str] = MappingProxyType(
     {
         "content_block": "content",
         "contents": "messages",
@@ -239,29 +241,29 @@ FAMILIAR: Mapping[str, str] = MappingProxyType(
 """What people write who come from another protocol."""
 
 
-class Loose(Reading):
+class LenientReadContext(ReadContext):
     """How answers are read: a gateway further up may be newer than we are, so what is unknown is carried."""
 
-    def unknown(self, value: Json, path: Path, what: str, word: str, known: Collection[str]) -> Opaque:
-        return Opaque(word, self.whole(value, path))
+    def read_unknown(self, value: Json, path: Path, what: str, word: str, known: Collection[str]) -> Opaque:
+        return Opaque(word, self.whole_origin(value, path))
 
 
-class Strict(Loose):
+class StrictReadContext(LenientReadContext):
     """How requests are read: an unknown key or word is a mistake of the client's, and it is told at once."""
 
-    def origin(self, node: Object, path: Path, known: frozenset[str]) -> Origin:
+    def read_origin(self, node: Object, path: Path, known: frozenset[str]) -> Origin:
         if known.issuperset(node):
             return Origin(self.protocol, path, node)
         key = next(key for key in node if key not in known)
         if key == "strict":
             raise Malformed((path, key), "unified has no strict mode: remove `strict`")
-        raise Malformed((path, key), f"`{key}` is no key of this object; {suggestion(key, known)}")
+        raise Malformed((path, key), f"`{key}` is no key of this object; {suggest_word(key, known)}")
 
-    def unknown(self, value: Json, path: Path, what: str, word: str, known: Collection[str]) -> Opaque:
-        raise Malformed((path, "type"), f"`{word}` is no {what}; {suggestion(word, known)}")
+    def read_unknown(self, value: Json, path: Path, what: str, word: str, known: Collection[str]) -> Opaque:
+        raise Malformed((path, "type"), f"`{word}` is no {what}; {suggest_word(word, known)}")
 
 
-def suggestion(word: str, known: Collection[str]) -> str:
-    familiar = FAMILIAR.get(word)
+def suggest_word(word: str, known: Collection[str]) -> str:
+    familiar = KEYS_ELSEWHERE.get(word)
     near = [familiar] if familiar in known else get_close_matches(word, known, 1)
     return f"did you mean `{near[0]}`?" if near else f"known: {', '.join(sorted(known)) or 'none'}"

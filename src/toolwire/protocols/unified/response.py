@@ -7,8 +7,9 @@ from typing import cast
 
 from msgspec.structs import asdict, replace
 
-from toolwire import ids
-from toolwire.ir import (
+from toolwire.core import ids
+from toolwire.core.codec import WriteContext
+from toolwire.core.ir import (
     Call,
     Choice,
     Finish,
@@ -21,103 +22,102 @@ from toolwire.ir import (
     Seal,
     Text,
     Usage,
-    place,
+    source_path,
 )
-from toolwire.loss import Ledger
-from toolwire.protocols.unified.errors import malformed_arguments, read_failure, write_failure
-from toolwire.protocols.unified.names import (
-    ANSWER,
-    ASSISTANT,
-    CALL,
-    FINISHES,
-    NAME,
-    PARTS,
-    PLACEHOLDER,
-    PREFIX,
-    SEAL,
-    STOP_REASONS,
-    USAGE,
-    Loose,
-    read_id,
-    write_id,
+from toolwire.core.json_values import (
+    Json,
+    Malformed,
+    Object,
+    Path,
+    encode_text,
+    expect_object,
+    get_bool,
+    get_int,
+    get_list,
+    get_object,
+    get_text,
+    raise_wrong_type,
+    raw_object_or_none,
+    require_text,
 )
-from toolwire.protocols.unified.parts import (
-    is_plain,
+from toolwire.core.losses import Ledger
+from toolwire.core.provenance import is_verbatim, items_with_paths, restore_original_keys
+from toolwire.protocols.unified.content import (
+    is_plain_text,
     read_cache,
     read_content,
     read_part,
     write_arguments,
     write_part,
 )
-from toolwire.reading import finished, numbered, verbatim
-from toolwire.room import Context
-from toolwire.wire import (
-    Json,
-    Malformed,
-    Object,
-    Path,
-    as_object,
-    embedded,
-    encode_text,
-    need_text,
-    take_bool,
-    take_int,
-    take_list,
-    take_object,
-    take_text,
-    wrong,
+from toolwire.protocols.unified.errors import read_failure, write_failure, write_malformed_arguments
+from toolwire.protocols.unified.names import (
+    ASSISTANT_KEYS,
+    CALL_ID_PREFIX,
+    CALL_KEYS,
+    KIND_BY_STOP_REASON,
+    NAME,
+    PART_KEYS,
+    PLACEHOLDER_KEYS,
+    RESPONSE_KEYS,
+    SEAL_KEYS,
+    STOP_REASON_BY_KIND,
+    USAGE_FIELDS,
+    LenientReadContext,
+    read_call_id,
+    write_call_id,
 )
 
-SPOKEN = tuple(PARTS)
+ASSISTANT_PART_TYPES = tuple(PART_KEYS)
 """Types of parts in the assistant's content."""
 
 # --- calls ----------------------------------------------------------------------------------------------------------
 
 
-def read_call(reading: Loose, value: Json, path: Path) -> Call:
-    node = as_object(value, path)
-    origin = reading.origin(node, path, CALL)
+def read_call(reading: LenientReadContext, value: Json, path: Path) -> Call:
+    node = expect_object(value, path)
+    origin = reading.read_origin(node, path, CALL_KEYS)
     arguments = node.get("arguments")
     if isinstance(arguments, str):
         raise Malformed((path, "arguments"), "expected an object, got a string: send the arguments parsed, not as text")
-    text = "{}" if arguments is None else encode_text(as_object(arguments, (path, "arguments")))
+    text = "{}" if arguments is None else encode_text(expect_object(arguments, (path, "arguments")))
     return Call(
-        read_id(need_text(node, "id", path)),
-        need_text(node, "name", path),
+        read_call_id(require_text(node, "id", path)),
+        require_text(node, "name", path),
         text,
-        item=take_text(node, "item_id", path) or "",
+        item=get_text(node, "item_id", path) or "",
         cache=read_cache(node, path),
-        incomplete=take_bool(node, "incomplete", path) or False,
-        later=take_bool(node, "later", path) or False,
+        incomplete=get_bool(node, "incomplete", path) or False,
+        later=get_bool(node, "later", path) or False,
         origin=origin,
     )
 
 
 def write_call(call: Call, ledger: Ledger) -> Object:
-    if verbatim(call.origin, NAME):
+    if is_verbatim(call.origin, NAME):
         return call.origin.wire  # type: ignore[union-attr, no-any-return]
     arguments = write_arguments(call.arguments, call, ledger)
-    out = call_head(call, ledger)
+    out = write_call_head(call, ledger)
     out["arguments"] = arguments
     if call.cache is not None:
         out["cache"] = call.cache or True
     if call.incomplete:
         out["incomplete"] = True
-    return finished(out, call.origin, NAME)
+    return restore_original_keys(out, call.origin, NAME)
 
 
-def call_head(call: Call, ledger: Ledger) -> Object:
+def write_call_head(call: Call, ledger: Ledger) -> Object:
     """What is known of a call before its arguments."""
     if call.kind != "function":
-        ledger.note("tool-wrapped", place(call), f"the {call.kind} call `{call.name}` became a function call")
+        ledger.note("tool-wrapped", source_path(call), f"the {call.kind} call `{call.name}` became a function call")
     if call.namespace:
-        ledger.note("namespace-flattened", place(call), f"the namespace `{call.namespace}` was left out")
-    id = call.id or ids.made("call_", call.name, call.arguments)
-    ours = write_id(id)
+        ledger.note("namespace-flattened", source_path(call), f"the namespace `{call.namespace}` was left out")
+    id = call.id or ids.derive_id("call_", call.name, call.arguments)
+    ours = write_call_id(id)
     if not call.id:
-        ledger.note("id-added", place(call), f"the call `{call.name}` got an id")
-    elif ours != PREFIX + id:
-        ledger.note("id-rewritten", place(call), f"the id of the call `{call.name}` was escaped")
+        ledger.note("id-added", source_path(call), f"the call `{call.name}` got an id")
+    elif ours != CALL_ID_PREFIX + id:
+        ledger.note("id-rewritten", source_path(call), f"the id of the call `{call.name}` was escaped")
     head: Object = {"id": ours, "name": call.name}
     if call.item:
         head["item_id"] = call.item
@@ -129,30 +129,30 @@ def call_head(call: Call, ledger: Ledger) -> Object:
 # --- the assistant's message ----------------------------------------------------------------------------------------
 
 
-def read_message(reading: Loose, node: Object, path: Path) -> tuple[Part, ...]:
+def read_message(reading: LenientReadContext, node: Object, path: Path) -> tuple[Part, ...]:
     """Content in its order, calls where a placeholder stands for them, the others after it; then the seals."""
-    called = take_list(node, "tool_calls", path) or []
-    calls = [read_call(reading, item, where) for item, where in numbered(called, (path, "tool_calls"))]
+    called = get_list(node, "tool_calls", path) or []
+    calls = [read_call(reading, item, where) for item, where in items_with_paths(called, (path, "tool_calls"))]
     content = node.get("content")
     parts: list[Part] = []
     placed: set[int] = set()
     if isinstance(content, list):
-        for item, where in numbered(content, (path, "content")):
+        for item, where in items_with_paths(content, (path, "content")):
             if isinstance(item, dict) and item.get("type") == "tool_call":
-                parts.append(calls[_placeholder(reading, item, where, len(calls), placed)])
+                parts.append(calls[_read_placeholder(reading, item, where, len(calls), placed)])
             else:
-                parts.append(read_part(reading, item, where, SPOKEN))
+                parts.append(read_part(reading, item, where, ASSISTANT_PART_TYPES))
     else:
-        parts.extend(read_content(reading, content, (path, "content"), SPOKEN))
+        parts.extend(read_content(reading, content, (path, "content"), ASSISTANT_PART_TYPES))
     parts.extend(call for at, call in enumerate(calls) if at not in placed)
-    for item, where in numbered(take_list(node, "seals", path) or [], (path, "seals")):
-        _seal(reading, item, where, parts)
+    for item, where in items_with_paths(get_list(node, "seals", path) or [], (path, "seals")):
+        _apply_seal(reading, item, where, parts)
     return tuple(parts)
 
 
-def _placeholder(reading: Loose, node: Object, path: Path, count: int, placed: set[int]) -> int:
-    reading.origin(node, path, PLACEHOLDER)
-    index = take_int(node, "index", path)
+def _read_placeholder(reading: LenientReadContext, node: Object, path: Path, count: int, placed: set[int]) -> int:
+    reading.read_origin(node, path, PLACEHOLDER_KEYS)
+    index = get_int(node, "index", path)
     if index is None or not 0 <= index < count:
         raise Malformed((path, "index"), f"stands for no call: `tool_calls` holds {count}")
     if index in placed:
@@ -161,15 +161,15 @@ def _placeholder(reading: Loose, node: Object, path: Path, count: int, placed: s
     return index
 
 
-def _seal(reading: Loose, value: Json, path: Path, parts: list[Part]) -> None:
+def _apply_seal(reading: LenientReadContext, value: Json, path: Path, parts: list[Part]) -> None:
     """Put one seal on its part; a bare string seals the part at its own place in the list."""
     assert path is not None
     if isinstance(value, str):
         at, seal = path[1], Seal(NAME, value)
     else:
-        node = as_object(value, path)
-        reading.origin(node, path, SEAL)
-        at, seal = take_int(node, "at", path), read_seal(node, path)
+        node = expect_object(value, path)
+        reading.read_origin(node, path, SEAL_KEYS)
+        at, seal = get_int(node, "at", path), read_seal(node, path)
     if at is None or not 0 <= at < len(parts):
         raise Malformed(path, f"seals part {at}, but the message has {len(parts)} parts: send messages back unchanged")
     part = parts[at]
@@ -179,7 +179,7 @@ def _seal(reading: Loose, value: Json, path: Path, parts: list[Part]) -> None:
 
 
 def read_seal(node: Object, path: Path) -> Seal:
-    return Seal(take_text(node, "maker", path) or NAME, need_text(node, "value", path))
+    return Seal(get_text(node, "maker", path) or NAME, require_text(node, "value", path))
 
 
 def write_seal(part: Part, ledger: Ledger) -> Object | None:
@@ -190,7 +190,7 @@ def write_seal(part: Part, ledger: Ledger) -> Object | None:
         return {"value": seal.value}
     if seal.maker.startswith(NAME + "/"):
         return {"maker": seal.maker, "value": seal.value}
-    ledger.note("seal-dropped", place(part), f"a seal of {seal.maker} was left out")
+    ledger.note("seal-dropped", source_path(part), f"a seal of {seal.maker} was left out")
     return None
 
 
@@ -204,7 +204,7 @@ def write_message(parts: tuple[Part, ...], ledger: Ledger) -> Object:
         if isinstance(part, Call):
             calls.append(write_call(part, ledger))
         else:
-            out = write_part(part, ledger, SPOKEN)
+            out = write_part(part, ledger, ASSISTANT_PART_TYPES)
             if out is None:
                 continue
             content.append(out)
@@ -213,8 +213,8 @@ def write_message(parts: tuple[Part, ...], ledger: Ledger) -> Object:
         sealed = sealed or getattr(part, "seal", None) is not None
     message: Object = {"role": "assistant", "content": content or None}
     if mixed:
-        message["content"] = _with_places(written, content)
-    elif len(content) == 1 and is_plain(written[0]):
+        message["content"] = _with_placeholders(written, content)
+    elif len(content) == 1 and is_plain_text(written[0]):
         message["content"] = content[0]["text"]
     if calls:
         message["tool_calls"] = calls
@@ -227,7 +227,7 @@ def write_message(parts: tuple[Part, ...], ledger: Ledger) -> Object:
     return message
 
 
-def _with_places(written: list[Part], content: list[Json]) -> list[Json]:
+def _with_placeholders(written: list[Part], content: list[Json]) -> list[Json]:
     """The content with a placeholder for each call, at its place."""
     index, rest = count(), iter(content)
     return [{"type": "tool_call", "index": next(index)} if isinstance(part, Call) else next(rest) for part in written]
@@ -237,108 +237,111 @@ def _with_places(written: list[Part], content: list[Json]) -> list[Json]:
 
 
 def read_finish(node: Object, path: Path) -> Finish | None:
-    word = take_text(node, "stop_reason", path)
+    word = get_text(node, "stop_reason", path)
     if word is None:
         return None
-    known = FINISHES.get(word)
-    raw = take_text(node, "stop_reason_raw", path) or ("" if known else word)
-    sequence, detail = take_text(node, "stop_sequence", path) or "", take_text(node, "stop_detail", path) or ""
+    known = KIND_BY_STOP_REASON.get(word)
+    raw = get_text(node, "stop_reason_raw", path) or ("" if known else word)
+    sequence, detail = get_text(node, "stop_sequence", path) or "", get_text(node, "stop_detail", path) or ""
     return Finish(cast(FinishKind, known or "other"), raw, sequence, detail)
 
 
 def write_finish(finish: Finish | None) -> Object:
     if finish is None:
         return {"stop_reason": None}
-    out: Object = {"stop_reason": STOP_REASONS[finish.kind]}
+    out: Object = {"stop_reason": STOP_REASON_BY_KIND[finish.kind]}
     beside = (("stop_reason_raw", finish.raw), ("stop_sequence", finish.sequence), ("stop_detail", finish.detail))
     return out | {key: value for key, value in beside if value}
 
 
-_USAGE_KEYS = frozenset(USAGE)
+_USAGE_KEYS = frozenset(USAGE_FIELDS)
 
 
-def read_usage(reading: Loose, node: Object, path: Path) -> Usage:
-    taken = ((field, take_int(node, key, path)) for key, field in USAGE.items())
+def read_usage(reading: LenientReadContext, node: Object, path: Path) -> Usage:
+    taken = ((field, get_int(node, key, path)) for key, field in USAGE_FIELDS.items())
     counts: dict[str, int] = {field: count for field, count in taken if count is not None}
-    return Usage(**counts, origin=reading.origin(node, path, _USAGE_KEYS))
+    return Usage(**counts, origin=reading.read_origin(node, path, _USAGE_KEYS))
 
 
 def write_usage(usage: Usage) -> Object:
-    if verbatim(usage.origin, NAME):
+    if is_verbatim(usage.origin, NAME):
         return usage.origin.wire  # type: ignore[union-attr, no-any-return]
-    counts = ((key, getattr(usage, field)) for key, field in USAGE.items())
-    return finished({key: count for key, count in counts if count is not None}, usage.origin, NAME)
+    counts = ((key, getattr(usage, field)) for key, field in USAGE_FIELDS.items())
+    return restore_original_keys({key: count for key, count in counts if count is not None}, usage.origin, NAME)
 
 
 # --- answers --------------------------------------------------------------------------------------------------------
 
 
 def read_response(body: Object) -> Response:
-    return read_answer(Loose(NAME), body, None)
+    return read_response_node(LenientReadContext(NAME), body, None)
 
 
-def read_answer(reading: Loose, body: Json, path: Path) -> Response:
-    node = as_object(body, path)
-    origin = reading.origin(node, path, ANSWER)
-    error, usage = take_object(node, "error", path), take_object(node, "usage", path)
+def read_response_node(reading: LenientReadContext, body: Json, path: Path) -> Response:
+    node = expect_object(body, path)
+    origin = reading.read_origin(node, path, RESPONSE_KEYS)
+    error, usage = get_object(node, "error", path), get_object(node, "usage", path)
     choice = _read_choice(reading, node, path)
     return Response(
-        take_text(node, "id", path) or "",
-        take_text(node, "model", path) or "",
-        take_int(node, "created", path),
+        get_text(node, "id", path) or "",
+        get_text(node, "model", path) or "",
+        get_int(node, "created", path),
         () if choice is None else (choice,),
         None if usage is None else read_usage(reading, usage, (path, "usage")),
         None if error is None else read_failure(error, (path, "error")),
         origin=origin,
-        strays=tuple(reading.strays),
+        unknown_fields=tuple(reading.unknown_fields),
     )
 
 
-def _read_choice(reading: Loose, node: Object, path: Path) -> Choice | None:
-    message, finish = take_object(node, "message", path), read_finish(node, path)
+def _read_choice(reading: LenientReadContext, node: Object, path: Path) -> Choice | None:
+    message, finish = get_object(node, "message", path), read_finish(node, path)
     if message is None:
         return None if finish is None else Choice(0, (), finish)
     where: Path = (path, "message")
-    role = take_text(message, "role", where)
+    role = get_text(message, "role", where)
     if role not in (None, "assistant"):
-        wrong((where, "role"), "`assistant`", role)
-    origin = reading.origin(message, where, ASSISTANT)
+        raise_wrong_type((where, "role"), "`assistant`", role)
+    origin = reading.read_origin(message, where, ASSISTANT_KEYS)
     return Choice(0, read_message(reading, message, where), finish, origin=origin)
 
 
-def write_response(response: Response, ledger: Ledger, context: Context) -> Object:
+def write_response(response: Response, ledger: Ledger, context: WriteContext) -> Object:
     """The whole answer; one that failed, or whose arguments do not parse, has a top-level `error` (`failed` tells)."""
-    if verbatim(response.origin, NAME):
+    if is_verbatim(response.origin, NAME):
         return response.origin.wire  # type: ignore[union-attr, no-any-return]
     choice, *others = response.choices or (None,)
     for other in others:
         assert other is not None
-        ledger.note("no-counterpart", place(other), f"choice {other.index} was left out: an answer holds one")
+        ledger.note("no-counterpart", source_path(other), f"choice {other.index} was left out: an answer holds one")
     error = None if response.failure is None else write_failure(response.failure)
     if choice is not None:
         choice, broken = _without_broken_calls(choice, ledger)
         if error is None and broken:
-            error = malformed_arguments(broken[0], choice.finish)
+            error = write_malformed_arguments(broken[0], choice.finish)
     out: Object = {"error": error} if error is not None else {}
-    out |= {"id": answer_id(response.id, ledger, context), "model": response.model or model_of(context.request)}
+    out |= {
+        "id": response_id(response.id, ledger, context),
+        "model": response.model or requested_model(context.request),
+    }
     if response.created is not None:
         out["created"] = response.created
     out["message"] = None if choice is None else _write_choice(choice, ledger)
     out |= write_finish(choice.finish if choice is not None else None)
     out["usage"] = None if response.usage is None else write_usage(response.usage)
     out["losses"] = [asdict(loss) for loss in ledger.losses]
-    return finished(out, response.origin, NAME)
+    return restore_original_keys(out, response.origin, NAME)
 
 
-def failed(body: Json) -> bool:
+def has_error(body: Json) -> bool:
     """Does this answer say that it failed? Then it goes out with the status that its `error` names."""
     return isinstance(body, dict) and isinstance(body.get("error"), dict)
 
 
 def _write_choice(choice: Choice, ledger: Ledger) -> Object:
-    if verbatim(choice.origin, NAME):
+    if is_verbatim(choice.origin, NAME):
         return choice.origin.wire  # type: ignore[union-attr, no-any-return]
-    return finished(write_message(choice.parts, ledger), choice.origin, NAME)
+    return restore_original_keys(write_message(choice.parts, ledger), choice.origin, NAME)
 
 
 def _without_broken_calls(choice: Choice, ledger: Ledger) -> tuple[Choice, list[Call]]:
@@ -346,27 +349,27 @@ def _without_broken_calls(choice: Choice, ledger: Ledger) -> tuple[Choice, list[
     broken: list[Call] = []
     kept: list[Part] = []
     for part in choice.parts:
-        if isinstance(part, Call) and _is_broken(part):
+        if isinstance(part, Call) and _has_broken_arguments(part):
             broken.append(part)
         else:
             kept.append(part)
     if not broken:
         return choice, broken
     for call in broken[1:]:
-        ledger.note("arguments-dropped", place(call), f"the call `{call.name}` was left out")
+        ledger.note("arguments-dropped", source_path(call), f"the call `{call.name}` was left out")
     return Choice(choice.index, tuple(kept), choice.finish), broken
 
 
-def _is_broken(call: Call) -> bool:
-    return call.kind == "function" and not verbatim(call.origin, NAME) and embedded(call.arguments) is None
+def _has_broken_arguments(call: Call) -> bool:
+    return call.kind == "function" and not is_verbatim(call.origin, NAME) and raw_object_or_none(call.arguments) is None
 
 
-def answer_id(id: str, ledger: Ledger, context: Context) -> str:
+def response_id(id: str, ledger: Ledger, context: WriteContext) -> str:
     if id:
         return id
     ledger.note("id-added", None, "the answer got an id")
-    return ids.made("answer_", context.seed)
+    return ids.derive_id("answer_", context.seed)
 
 
-def model_of(request: Request | None) -> str:
+def requested_model(request: Request | None) -> str:
     return "" if request is None else request.model

@@ -8,48 +8,56 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal
 
-from toolwire.ir import HOSTED, AnyTool, HostedTool, Opaque, Tool, ToolChoice, ToolName, place
-from toolwire.loss import Ledger
-from toolwire.protocols.unified.names import CHOICE, HOSTED_TOOL, NAME, NAME_LIMIT, TOOL, Loose, suggestion
-from toolwire.protocols.unified.parts import read_cache, read_word, write_cache
-from toolwire.reading import finished, numbered, verbatim
-from toolwire.schema import describe, missing_descriptions, problems, standard
-from toolwire.wire import (
+from toolwire.core.ir import PROVIDER_TOOLS, AnyTool, Opaque, ProviderTool, Tool, ToolChoice, ToolName, source_path
+from toolwire.core.json_values import (
     Json,
     Malformed,
     Object,
     Path,
-    as_list,
-    as_object,
-    as_text,
     decode,
     encode,
-    need_text,
-    take_bool,
-    take_int,
-    take_list,
-    take_object,
-    take_text,
-    wrong,
+    expect_list,
+    expect_object,
+    expect_text,
+    get_bool,
+    get_int,
+    get_list,
+    get_object,
+    get_text,
+    raise_wrong_type,
+    require_text,
 )
+from toolwire.core.losses import Ledger
+from toolwire.core.provenance import is_verbatim, items_with_paths, restore_original_keys
+from toolwire.protocols.unified.content import read_cache, read_enum, write_cache
+from toolwire.protocols.unified.names import (
+    NAME,
+    NAME_LIMIT,
+    PROVIDER_TOOL_KEYS,
+    TOOL_CHOICE_KEYS,
+    TOOL_KEYS,
+    LenientReadContext,
+    suggest_word,
+)
+from toolwire.schema import add_descriptions, convert_to_standard, missing_descriptions, schema_problems
 
-_NAME = re.compile(rf"[A-Za-z0-9_]{{1,{NAME_LIMIT}}}")
+_TOOL_NAME = re.compile(rf"[A-Za-z0-9_]{{1,{NAME_LIMIT}}}")
 
 
-def check_name(name: str, path: Path) -> None:
-    if _NAME.fullmatch(name) is None:
+def check_tool_name(name: str, path: Path) -> None:
+    if _TOOL_NAME.fullmatch(name) is None:
         raise Malformed(path, f"`{name}` is no tool name: take 1 to {NAME_LIMIT} letters, digits and underscores")
 
 
 # --- reading tools --------------------------------------------------------------------------------------------------
 
 
-def read_tools(reading: Loose, values: list[Json], path: Path) -> tuple[AnyTool, ...]:
+def read_tools(reading: LenientReadContext, values: list[Json], path: Path) -> tuple[AnyTool, ...]:
     tools: list[AnyTool] = []
     seen: set[str] = set()
-    for value, where in numbered(values, path):
-        node = as_object(value, where)
-        tool = _read_hosted(reading, node, where) if "hosted" in node else _read_tool(reading, node, where)
+    for value, where in items_with_paths(values, path):
+        node = expect_object(value, where)
+        tool = _read_provider_tool(reading, node, where) if "hosted" in node else _read_tool(reading, node, where)
         name = tool.name or getattr(tool, "tool", "")
         if name in seen:
             raise Malformed(where, f"there is a tool `{name}` already; names must differ")
@@ -58,39 +66,43 @@ def read_tools(reading: Loose, values: list[Json], path: Path) -> tuple[AnyTool,
     return tuple(tools)
 
 
-def _read_tool(reading: Loose, node: Object, path: Path) -> Tool:
-    origin = reading.origin(node, path, TOOL)
-    name = need_text(node, "name", path)
-    check_name(name, (path, "name"))
-    description = take_text(node, "description", path)
+def _read_tool(reading: LenientReadContext, node: Object, path: Path) -> Tool:
+    origin = reading.read_origin(node, path, TOOL_KEYS)
+    name = require_text(node, "name", path)
+    check_tool_name(name, (path, "name"))
+    description = get_text(node, "description", path)
     if not description or description.isspace():
         raise Malformed(path, f"`description` is missing: say what `{name}` does and when to call it")
-    parameters, output = take_object(node, "parameters", path), take_object(node, "output", path)
-    fault = None if parameters is None else _fault_of_parameters(parameters)
+    parameters, output = get_object(node, "parameters", path), get_object(node, "output", path)
+    fault = None if parameters is None else _parameters_problem(parameters)
     if fault is not None:
-        raise Malformed(_below((path, "parameters"), fault[0]), fault[1])
+        raise Malformed(_path_below((path, "parameters"), fault[0]), fault[1])
     if output is not None:
         check_schema(output, (path, "output"))
-    defer, cache = take_bool(node, "defer", path), read_cache(node, path)
+    defer, cache = get_bool(node, "defer", path), read_cache(node, path)
     return Tool(name, description, parameters, defer=defer, output=output, cache=cache, origin=origin)
 
 
-_REMEMBERED = 20_000
+_MAX_CACHED_BYTES = 20_000
 """Schemas up to this many bytes are checked once; a client sends the same tools with every turn."""
 
 
-def _fault_of_parameters(parameters: Json) -> tuple[str, str] | None:
+def _parameters_problem(parameters: Json) -> tuple[str, str] | None:
     """The first thing that is wrong with the schema of a tool's parameters, with its place in the schema."""
     encoded = encode(parameters)
-    return _fault(encoded) if len(encoded) <= _REMEMBERED else _fault.__wrapped__(encoded)
+    return (
+        _find_parameters_problem(encoded)
+        if len(encoded) <= _MAX_CACHED_BYTES
+        else _find_parameters_problem.__wrapped__(encoded)
+    )
 
 
 @lru_cache(maxsize=512)
-def _fault(encoded: bytes) -> tuple[str, str] | None:
+def _find_parameters_problem(encoded: bytes) -> tuple[str, str] | None:
     parameters = decode(encoded)
     if not isinstance(parameters, dict) or parameters.get("type") != "object":
         return "/type", 'the schema of the parameters must say `"type": "object"`'
-    for where, problem in problems(parameters):
+    for where, problem in schema_problems(parameters):
         return where, f"not a valid JSON Schema: {problem}"
     for where in missing_descriptions(parameters):
         return where, f"`description` is missing: say what the parameter `{where.rpartition('/')[2]}` is for"
@@ -98,57 +110,57 @@ def _fault(encoded: bytes) -> tuple[str, str] | None:
 
 
 def check_schema(schema: Object, path: Path) -> None:
-    for where, problem in problems(schema):
-        raise Malformed(_below(path, where), f"not a valid JSON Schema: {problem}")
+    for where, problem in schema_problems(schema):
+        raise Malformed(_path_below(path, where), f"not a valid JSON Schema: {problem}")
 
 
-def _below(path: Path, place: str) -> Path:
+def _path_below(path: Path, place: str) -> Path:
     """The place that a JSON Pointer into a schema names, seen from the body that holds the schema at `path`."""
     for key in place.split("/")[1:]:
         path = (path, key.replace("~1", "/").replace("~0", "~"))
     return path
 
 
-def _read_hosted(reading: Loose, node: Object, path: Path) -> HostedTool:
-    origin = reading.origin(node, path, HOSTED_TOOL)
-    need_text(node, "hosted", path)
-    return HostedTool(
-        read_word(node, "hosted", path, HOSTED),
-        take_text(node, "name", path) or "",
-        take_int(node, "max_uses", path),
-        _texts(node, "allowed_domains", path),
-        _texts(node, "blocked_domains", path),
-        take_object(node, "location", path),
-        take_text(node, "context_size", path) or "",
+def _read_provider_tool(reading: LenientReadContext, node: Object, path: Path) -> ProviderTool:
+    origin = reading.read_origin(node, path, PROVIDER_TOOL_KEYS)
+    require_text(node, "hosted", path)
+    return ProviderTool(
+        read_enum(node, "hosted", path, PROVIDER_TOOLS),
+        get_text(node, "name", path) or "",
+        get_int(node, "max_uses", path),
+        _read_texts(node, "allowed_domains", path),
+        _read_texts(node, "blocked_domains", path),
+        get_object(node, "location", path),
+        get_text(node, "context_size", path) or "",
         read_cache(node, path),
         origin=origin,
     )
 
 
-def _texts(node: Object, key: str, path: Path) -> tuple[str, ...]:
-    values = take_list(node, key, path)
-    return tuple(as_text(value, where) for value, where in numbered(values, (path, key))) if values else ()
+def _read_texts(node: Object, key: str, path: Path) -> tuple[str, ...]:
+    values = get_list(node, key, path)
+    return tuple(expect_text(value, where) for value, where in items_with_paths(values, (path, key))) if values else ()
 
 
 # --- writing tools --------------------------------------------------------------------------------------------------
 
 
 def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger) -> list[Json]:
-    return [out for tool in tools if (out := _write_any(tool, ledger)) is not None]
+    return [out for tool in tools if (out := _write_any_tool(tool, ledger)) is not None]
 
 
-def _write_any(tool: AnyTool, ledger: Ledger) -> Object | None:
-    if verbatim(tool.origin, NAME):
+def _write_any_tool(tool: AnyTool, ledger: Ledger) -> Object | None:
+    if is_verbatim(tool.origin, NAME):
         return tool.origin.wire  # type: ignore[union-attr, no-any-return]
     if isinstance(tool, Opaque):
-        ledger.note("tool-dropped", place(tool), f"the tool `{tool.kind}` was left out")
+        ledger.note("tool-dropped", source_path(tool), f"the tool `{tool.kind}` was left out")
         return None
-    out = _write_hosted(tool) if isinstance(tool, HostedTool) else _write_tool(tool, ledger)
-    return finished(out | write_cache(tool.cache), tool.origin, NAME)
+    out = _write_provider_tool(tool) if isinstance(tool, ProviderTool) else _write_tool(tool, ledger)
+    return restore_original_keys(out | write_cache(tool.cache), tool.origin, NAME)
 
 
 def _write_tool(tool: Tool, ledger: Ledger) -> Object:
-    where = place(tool)
+    where = source_path(tool)
     description = tool.description
     if description is None or not description.strip():
         description = f"The tool `{tool.name}`."
@@ -174,25 +186,25 @@ def _write_tool(tool: Tool, ledger: Ledger) -> Object:
 
 def _write_parameters(tool: Tool, ledger: Ledger) -> Json:
     """The schema as clients of this protocol must write it. What is valid already is touched only where it must be."""
-    where: Path = (place(tool), "parameters")
+    where: Path = (source_path(tool), "parameters")
     parameters: Json = tool.parameters
-    if _fault_of_parameters(parameters) is None:
+    if _parameters_problem(parameters) is None:
         return parameters
-    if problems(parameters):
-        plain = standard(parameters)
+    if schema_problems(parameters):
+        plain = convert_to_standard(parameters)
         parameters = plain.schema
         for change in plain.changes:
-            ledger.note("schema-rewritten", change.at(where), change.what)
+            ledger.note("schema-rewritten", change.path_from(where), change.what)
     if not isinstance(parameters, dict) or parameters.get("type") != "object":
         parameters = {**(parameters if isinstance(parameters, dict) else {}), "type": "object"}
         ledger.note("schema-rewritten", where, f"the parameters of `{tool.name}` became an object")
-    described = describe(parameters)
+    described = add_descriptions(parameters)
     for change in described.changes:
-        ledger.note("description-added", change.at(where), change.what)
+        ledger.note("description-added", change.path_from(where), change.what)
     return described.schema
 
 
-def _write_hosted(tool: HostedTool) -> Object:
+def _write_provider_tool(tool: ProviderTool) -> Object:
     out: Object = {"hosted": tool.tool}
     if tool.name:
         out["name"] = tool.name
@@ -211,66 +223,68 @@ def _write_hosted(tool: HostedTool) -> Object:
 
 # --- the choice -----------------------------------------------------------------------------------------------------
 
-_MODES: Mapping[str, Literal["auto", "none", "required"]] = MappingProxyType(
+_CHOICE_MODES: Mapping[str, Literal["auto", "none", "required"]] = MappingProxyType(
     {"auto": "auto", "none": "none", "required": "required"}
 )
 
 
-def read_choice(reading: Loose, value: Json, path: Path, tools: tuple[AnyTool, ...]) -> ToolChoice:
+def read_tool_choice(reading: LenientReadContext, value: Json, path: Path, tools: tuple[AnyTool, ...]) -> ToolChoice:
     if isinstance(value, str):
-        mode = _MODES.get(value)
+        mode = _CHOICE_MODES.get(value)
         if mode is not None:
-            return ToolChoice(mode, origin=reading.whole(value, path))
-        raise Malformed(path, f'`{value}` is no choice; {suggestion(value, _MODES)}; one tool is {{"name": …}}')
+            return ToolChoice(mode, origin=reading.whole_origin(value, path))
+        raise Malformed(
+            path, f'`{value}` is no choice; {suggest_word(value, _CHOICE_MODES)}; one tool is {{"name": …}}'
+        )
     if not isinstance(value, dict):
-        wrong(path, "a string or an object", value)
-    origin = reading.origin(value, path, CHOICE)
+        raise_wrong_type(path, "a string or an object", value)
+    origin = reading.read_origin(value, path, TOOL_CHOICE_KEYS)
     if "allowed" not in value:
-        _refuse(value, path, "mode")
-        return ToolChoice("one", (_read_named(value, path, tools),), origin=origin)
-    _refuse(value, path, "name", "hosted")
-    allowed = as_list(value["allowed"], (path, "allowed"))
+        _refuse_keys(value, path, "mode")
+        return ToolChoice("one", (_read_tool_name(value, path, tools),), origin=origin)
+    _refuse_keys(value, path, "name", "hosted")
+    allowed = expect_list(value["allowed"], (path, "allowed"))
     names = tuple(
-        _read_named({"name": item} if isinstance(item, str) else as_object(item, where), where, tools)
-        for item, where in numbered(allowed, (path, "allowed"))
+        _read_tool_name({"name": item} if isinstance(item, str) else expect_object(item, where), where, tools)
+        for item, where in items_with_paths(allowed, (path, "allowed"))
     )
-    required = read_word(value, "mode", path, ("auto", "required"), "auto") == "required"
+    required = read_enum(value, "mode", path, ("auto", "required"), "auto") == "required"
     return ToolChoice("allowed", names, required, origin=origin)
 
 
-def _refuse(node: Object, path: Path, *keys: str) -> None:
+def _refuse_keys(node: Object, path: Path, *keys: str) -> None:
     for key in keys:
         if key in node:
             raise Malformed((path, key), f"`{key}` does not go with {'`allowed`' if 'allowed' in node else 'one tool'}")
 
 
-def _read_named(node: Object, path: Path, tools: tuple[AnyTool, ...]) -> ToolName:
+def _read_tool_name(node: Object, path: Path, tools: tuple[AnyTool, ...]) -> ToolName:
     """A tool of the client's by its name, or one of the provider's: `{"hosted": …}`."""
     if "hosted" in node:
-        word = read_word(node, "hosted", path, HOSTED)
+        word = read_enum(node, "hosted", path, PROVIDER_TOOLS)
         return ToolName(word, word)
-    name = need_text(node, "name", path)
+    name = require_text(node, "name", path)
     known = [tool.name for tool in tools if isinstance(tool, Tool)]
     if name not in known:
-        raise Malformed(path, f"there is no tool `{name}`; {suggestion(name, known)}")
+        raise Malformed(path, f"there is no tool `{name}`; {suggest_word(name, known)}")
     return ToolName(name)
 
 
-def write_choice(choice: ToolChoice, ledger: Ledger) -> Json:
-    if verbatim(choice.origin, NAME):
+def write_tool_choice(choice: ToolChoice, ledger: Ledger) -> Json:
+    if is_verbatim(choice.origin, NAME):
         return choice.origin.wire  # type: ignore[union-attr]
     if choice.mode not in ("one", "allowed"):
         return choice.mode
-    named = [_write_named(tool, choice, ledger) for tool in choice.tools]
+    named = [_write_tool_name(tool, choice, ledger) for tool in choice.tools]
     if choice.mode == "one" and named:
         only = named[0]
         return {"name": only} if isinstance(only, str) else only
     return {"allowed": named, "mode": "required" if choice.required else "auto"}
 
 
-def _write_named(tool: ToolName, choice: ToolChoice, ledger: Ledger) -> Json:
-    if tool.kind in HOSTED:
+def _write_tool_name(tool: ToolName, choice: ToolChoice, ledger: Ledger) -> Json:
+    if tool.kind in PROVIDER_TOOLS:
         return {"hosted": tool.kind}
     if tool.kind != "function" or tool.namespace:
-        ledger.note("choice-mapped", place(choice), f"the choice names `{tool.name}` as a function")
+        ledger.note("choice-mapped", source_path(choice), f"the choice names `{tool.name}` as a function")
     return tool.name

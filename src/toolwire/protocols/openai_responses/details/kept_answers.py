@@ -6,31 +6,31 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from types import MappingProxyType
 
-from toolwire.ids import made
-from toolwire.ir import Failure, Origin, Request
+from toolwire.core.codec import WriteContext
+from toolwire.core.ids import derive_id
+from toolwire.core.ir import Failure, Origin, Request
+from toolwire.core.json_values import Json, Object
 from toolwire.keeping import Wants
-from toolwire.protocols.openai_responses.details.stream_frames import Sequence
-from toolwire.protocols.openai_responses.errors import stream_error
-from toolwire.protocols.openai_responses.names import CALL_ITEMS, NAME, UNFINISHED
-from toolwire.protocols.openai_responses.response import opened
-from toolwire.room import Context
-from toolwire.wire import Json, Object
+from toolwire.protocols.openai_responses.details.stream_frames import EventSequence
+from toolwire.protocols.openai_responses.errors import write_stream_error
+from toolwire.protocols.openai_responses.names import NAME, SHAPE_BY_CALL_TYPE, UNFINISHED_STATUSES
+from toolwire.protocols.openai_responses.response import new_response
 
-UNKEPT: Mapping[str, Json] = MappingProxyType({"store": False, "conversation": None})
+NOT_STORED_FIELDS: Mapping[str, Json] = MappingProxyType({"store": False, "conversation": None})
 """What an answer says that could not be kept."""
 
-_PREFIXES: Mapping[str, str] = MappingProxyType({"response": "resp_", "conversation": "conv_"})
+_ID_PREFIXES: Mapping[str, str] = MappingProxyType({"response": "resp_", "conversation": "conv_"})
 
 
-def new(kind: str, seed: str) -> str:
-    return made(_PREFIXES[kind], seed)
+def make_id(kind: str, seed: str) -> str:
+    return derive_id(_ID_PREFIXES[kind], seed)
 
 
-def begun(body: Object, now: int, status: str) -> Object:
+def write_pending_response(body: Object, now: int, status: str) -> Object:
     model = body.get("model")
     asked = {**body, "tools": body.get("tools") if isinstance(body.get("tools"), list) else []}
     request = Request(model if isinstance(model, str) else "", origin=Origin(NAME, None, asked))
-    out = opened("", "", now, Context(request, now))
+    out = new_response("", "", now, WriteContext(request, now))
     out["id"], out["status"] = "", status
     talk = body.get("conversation")
     if talk:
@@ -38,92 +38,96 @@ def begun(body: Object, now: int, status: str) -> Object:
     return out
 
 
-def ended(response: Object, status: str, failure: Failure | None) -> Object:
-    error = None if failure is None else stream_error(failure)
+def write_ended_response(response: Object, status: str, failure: Failure | None) -> Object:
+    error = None if failure is None else write_stream_error(failure)
     return {**response, "status": status, "error": error, "completed_at": None}
 
 
-def told(wanted: Wants, id: str, now: int) -> dict[str, Json]:
-    said: dict[str, Json] = {"id": id, "created_at": now if id else None, "previous_response_id": wanted.previous}
-    said["background"] = wanted.background
-    said["conversation"] = {"id": wanted.conversation} if wanted.conversation else None
+def write_state_fields(options: Wants, id: str, now: int) -> dict[str, Json]:
+    said: dict[str, Json] = {"id": id, "created_at": now if id else None, "previous_response_id": options.previous}
+    said["background"] = options.background
+    said["conversation"] = {"id": options.conversation} if options.conversation else None
     return {key: value for key, value in said.items() if value}
 
 
-def name(response: Object) -> str:
-    return _word(response, "id")
+def read_response_id(response: Object) -> str:
+    return _text_field(response, "id")
 
 
-def status(response: Object) -> str:
-    return _word(response, "status")
+def read_status(response: Object) -> str:
+    return _text_field(response, "status")
 
 
-def _word(response: Object, key: str) -> str:
+def _text_field(response: Object, key: str) -> str:
     value = response.get(key)
     return value if isinstance(value, str) else ""
 
 
-def output(response: Object) -> list[Object]:
+def read_output(response: Object) -> list[Object]:
     items = response.get("output")
     return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
 # --- a whole answer as a stream ---------------------------------------------------------------------------------------
 
-_FRESH = MappingProxyType({"completed_at": None, "error": None, "incomplete_details": None, "usage": None})
-_ENDS: Mapping[str, str] = MappingProxyType({"incomplete": "incomplete", "failed": "failed", "cancelled": "failed"})
+_EMPTY_END_FIELDS = MappingProxyType({"completed_at": None, "error": None, "incomplete_details": None, "usage": None})
+_TERMINAL_EVENT_BY_STATUS: Mapping[str, str] = MappingProxyType(
+    {"incomplete": "incomplete", "failed": "failed", "cancelled": "failed"}
+)
 """The last event by the answer's status; there is none of its own for an answer that was cancelled."""
 
 
-def frames(response: Object) -> bytes:
-    out = Sequence()
-    word = status(response)
+def write_response_stream(response: Object) -> bytes:
+    out = EventSequence()
+    word = read_status(response)
     waits = word == "queued"
-    before = {**response, **_FRESH, "status": "queued" if waits else "in_progress", "output": []}
-    events = [out.event("response.created", {"response": before})]
-    events.append(out.event("response.queued" if waits else "response.in_progress", {"response": before}))
-    for number, item in enumerate(output(response)):
-        events += _item(item, number, out)
-    if word not in UNFINISHED:
-        events.append(last(response, next(out.numbers)))
+    before = {**response, **_EMPTY_END_FIELDS, "status": "queued" if waits else "in_progress", "output": []}
+    events = [out.write_event("response.created", {"response": before})]
+    events.append(out.write_event("response.queued" if waits else "response.in_progress", {"response": before}))
+    for number, item in enumerate(read_output(response)):
+        events += _write_item_events(item, number, out)
+    if word not in UNFINISHED_STATUSES:
+        events.append(write_terminal_event(response, next(out.numbers)))
     return b"".join(events)
 
 
-def last(response: Object, number: int) -> bytes:
-    return Sequence(count(number)).event(f"response.{_ENDS.get(status(response), 'completed')}", {"response": response})
+def write_terminal_event(response: Object, number: int) -> bytes:
+    return EventSequence(count(number)).write_event(
+        f"response.{_TERMINAL_EVENT_BY_STATUS.get(read_status(response), 'completed')}", {"response": response}
+    )
 
 
-def _item(item: Object, number: int, out: Sequence) -> Iterator[bytes]:
+def _write_item_events(item: Object, number: int, out: EventSequence) -> Iterator[bytes]:
     """An item opened, told and closed; one whose growth has no events is told whole."""
-    bare, tell = _TOLD.get(str(item.get("type")), (_whole, _nothing))
-    yield out.event("response.output_item.added", {"output_index": number, "item": bare(item)})
+    bare, tell = _ITEM_WRITERS.get(str(item.get("type")), (_same_item, _write_no_events))
+    yield out.write_event("response.output_item.added", {"output_index": number, "item": bare(item)})
     yield from tell(item, {"item_id": item.get("id") or "", "output_index": number}, out)
-    yield out.event("response.output_item.done", {"output_index": number, "item": item})
+    yield out.write_event("response.output_item.done", {"output_index": number, "item": item})
 
 
-def _whole(item: Object) -> Object:
+def _same_item(item: Object) -> Object:
     return item
 
 
-def _nothing(item: Object, at: Object, out: Sequence) -> Iterator[bytes]:
+def _write_no_events(item: Object, at: Object, out: EventSequence) -> Iterator[bytes]:
     return iter(())
 
 
-def _bare_message(item: Object) -> Object:
+def _empty_message(item: Object) -> Object:
     return {**item, "status": "in_progress", "content": []}
 
 
-def _tell_message(item: Object, at: Object, out: Sequence) -> Iterator[bytes]:
-    for number, part in enumerate(_parts(item, "content")):
-        yield from _tell_part(part, {**at, "content_index": number}, out)
+def _write_message_events(item: Object, at: Object, out: EventSequence) -> Iterator[bytes]:
+    for number, part in enumerate(_read_parts(item, "content")):
+        yield from _write_part_events(part, {**at, "content_index": number}, out)
 
 
-def _parts(item: Object, key: str) -> list[Object]:
+def _read_parts(item: Object, key: str) -> list[Object]:
     parts = item.get(key)
     return [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
 
 
-_WORDS: Mapping[str, tuple[str, str]] = MappingProxyType(
+_PART_EVENTS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "output_text": ("response.output_text", "text"),
         "refusal": ("response.refusal", "refusal"),
@@ -133,59 +137,59 @@ _WORDS: Mapping[str, tuple[str, str]] = MappingProxyType(
 """The events of a part that grows, and the key of its text."""
 
 
-def _tell_part(part: Object, at: Object, out: Sequence) -> Iterator[bytes]:
-    stem, key = _WORDS.get(str(part.get("type")), ("", ""))
+def _write_part_events(part: Object, at: Object, out: EventSequence) -> Iterator[bytes]:
+    stem, key = _PART_EVENTS.get(str(part.get("type")), ("", ""))
     bare = {**part, key: ""} if stem else part
     if "annotations" in bare:
         bare = {**bare, "annotations": []}
-    yield out.event("response.content_part.added", {**at, "part": bare})
+    yield out.write_event("response.content_part.added", {**at, "part": bare})
     if stem:
         more: Object = {"logprobs": part.get("logprobs") or []} if key == "text" and "output" in stem else {}
         if part.get(key):
-            yield out.event(f"{stem}.delta", {**at, "delta": part[key], **more})
-        for number, annotation in enumerate(_parts(part, "annotations")):
+            yield out.write_event(f"{stem}.delta", {**at, "delta": part[key], **more})
+        for number, annotation in enumerate(_read_parts(part, "annotations")):
             about = {**at, "annotation_index": number, "annotation": annotation}
-            yield out.event("response.output_text.annotation.added", about)
-        yield out.event(f"{stem}.done", {**at, key: part.get(key) or "", **more})
-    yield out.event("response.content_part.done", {**at, "part": part})
+            yield out.write_event("response.output_text.annotation.added", about)
+        yield out.write_event(f"{stem}.done", {**at, key: part.get(key) or "", **more})
+    yield out.write_event("response.content_part.done", {**at, "part": part})
 
 
-def _bare_call(item: Object) -> Object:
-    return {**item, CALL_ITEMS[item["type"]].payload: "", "status": "in_progress"}
+def _empty_call(item: Object) -> Object:
+    return {**item, SHAPE_BY_CALL_TYPE[item["type"]].payload_key: "", "status": "in_progress"}
 
 
-def _tell_call(item: Object, at: Object, out: Sequence) -> Iterator[bytes]:
-    shape = CALL_ITEMS[item["type"]]
-    text = item.get(shape.payload) or ""
+def _write_call_events(item: Object, at: Object, out: EventSequence) -> Iterator[bytes]:
+    shape = SHAPE_BY_CALL_TYPE[item["type"]]
+    text = item.get(shape.payload_key) or ""
     if text:
-        yield out.event(f"{shape.event}.delta", {**at, "delta": text})
+        yield out.write_event(f"{shape.event}.delta", {**at, "delta": text})
     name: Object = {"name": item.get("name") or ""} if shape.kind == "function" else {}
-    yield out.event(f"{shape.event}.done", {**at, **name, shape.payload: text})
+    yield out.write_event(f"{shape.event}.done", {**at, **name, shape.payload_key: text})
 
 
-def _bare_thought(item: Object) -> Object:
+def _empty_reasoning(item: Object) -> Object:
     return {key: value for key, value in item.items() if key not in ("content", "encrypted_content")} | {"summary": []}
 
 
-def _tell_thought(item: Object, at: Object, out: Sequence) -> Iterator[bytes]:
-    for number, part in enumerate(_parts(item, "summary")):
+def _write_reasoning_events(item: Object, at: Object, out: EventSequence) -> Iterator[bytes]:
+    for number, part in enumerate(_read_parts(item, "summary")):
         here = {**at, "summary_index": number}
         text = part.get("text") or ""
-        yield out.event("response.reasoning_summary_part.added", {**here, "part": {**part, "text": ""}})
+        yield out.write_event("response.reasoning_summary_part.added", {**here, "part": {**part, "text": ""}})
         if text:
-            yield out.event("response.reasoning_summary_text.delta", {**here, "delta": text})
-        yield out.event("response.reasoning_summary_text.done", {**here, "text": text})
-        yield out.event("response.reasoning_summary_part.done", {**here, "part": part})
-    yield from _tell_message(item, at, out)
+            yield out.write_event("response.reasoning_summary_text.delta", {**here, "delta": text})
+        yield out.write_event("response.reasoning_summary_text.done", {**here, "text": text})
+        yield out.write_event("response.reasoning_summary_part.done", {**here, "part": part})
+    yield from _write_message_events(item, at, out)
 
 
-_Bare = Callable[[Object], Object]
-_Tell = Callable[[Object, Object, Sequence], Iterator[bytes]]
+_ItemEmptier = Callable[[Object], Object]
+_ItemEventWriter = Callable[[Object, Object, EventSequence], Iterator[bytes]]
 
-_TOLD: Mapping[str, tuple[_Bare, _Tell]] = MappingProxyType(
+_ITEM_WRITERS: Mapping[str, tuple[_ItemEmptier, _ItemEventWriter]] = MappingProxyType(
     {
-        "message": (_bare_message, _tell_message),
-        "reasoning": (_bare_thought, _tell_thought),
-        **{kind: (_bare_call, _tell_call) for kind, shape in CALL_ITEMS.items() if shape.event},
+        "message": (_empty_message, _write_message_events),
+        "reasoning": (_empty_reasoning, _write_reasoning_events),
+        **{kind: (_empty_call, _write_call_events) for kind, shape in SHAPE_BY_CALL_TYPE.items() if shape.event},
     }
 )

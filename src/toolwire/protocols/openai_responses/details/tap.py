@@ -7,29 +7,31 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from toolwire.protocols.openai_responses.details.kept_answers import output
-from toolwire.reading import glancing
-from toolwire.sse import MAX_FRAME, Splitter, bare
-from toolwire.sse import named as with_name
-from toolwire.wire import Json, Malformed, Object, decode, encode
+from toolwire.core.json_values import Json, Malformed, Object, decode, encode
+from toolwire.core.provenance import partial_decoder
+from toolwire.core.sse import MAX_FRAME, SseSplitter, write_data_frame
+from toolwire.core.sse import write_event_frame as with_name
+from toolwire.protocols.openai_responses.details.kept_answers import read_output
 
-_LAST = re.compile(rb"response\.(?:completed|incomplete|failed|cancelled)")
-_ANY = re.compile(rb"response\.(?:created|queued|in_progress|completed|incomplete|failed|cancelled)")
-_ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
-_TOLD = _ENDS | {"response.created", "response.queued", "response.in_progress"}
-_DONE = b"output_item.done"
-_END = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}")
+_TERMINAL_EVENT_PATTERN = re.compile(rb"response\.(?:completed|incomplete|failed|cancelled)")
+_LIFECYCLE_EVENT_PATTERN = re.compile(
+    rb"response\.(?:created|queued|in_progress|completed|incomplete|failed|cancelled)"
+)
+_TERMINAL_EVENTS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
+_LIFECYCLE_EVENTS = _TERMINAL_EVENTS | {"response.created", "response.queued", "response.in_progress"}
+_ITEM_DONE_MARK = b"output_item.done"
+_FRAME_END = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}")
 """The end of a frame: a blank line, however lines end."""
 
 
-def _cut(data: bytes) -> tuple[list[bytes], bytes]:
+def _split_frames(data: bytes) -> tuple[list[bytes], bytes]:
     """Whole frames, with their blank lines, and what is left."""
     if b"\r" not in data:
         *whole, rest = data.split(b"\n\n")
         return [frame + b"\n\n" for frame in whole], rest
     frames: list[bytes] = []
     begin = 0
-    for found in _END.finditer(data):
+    for found in _FRAME_END.finditer(data):
         if found.end() == len(data) and data.endswith(b"\r"):
             break  # perhaps half of a CRLF
         frames.append(data[begin : found.end()])
@@ -37,14 +39,14 @@ def _cut(data: bytes) -> tuple[list[bytes], bytes]:
     return frames, data[begin:]
 
 
-def _is_whole(data: bytes) -> bool:
+def _ends_with_frame(data: bytes) -> bool:
     """Does it end where a frame does? The short way for what comes frame by frame."""
     return data.endswith(b"\n\n") and not data.endswith(b"\n\n\n")
 
 
-def _read(frame: bytes) -> tuple[str, Object, str | None]:
+def _read_frame(frame: bytes) -> tuple[str, Object, str | None]:
     """What a frame tells: its kind, its JSON, and the name in its `event:` line. Nothing for what is no JSON object."""
-    splitter = Splitter()
+    splitter = SseSplitter()
     found = [*splitter.feed(frame), *splitter.close()]
     if not found:
         return "", {}, None
@@ -64,131 +66,135 @@ class StreamTap:
     def __init__(self, changes: Mapping[str, Json]) -> None:
         self.response: Object | None = None
         self._changes = dict(changes)
-        self._looks = _ANY if changes else _LAST
-        self._tail = bytearray()
-        self._held: tuple[bytes, Object, str | None] | None = None
-        self._done: list[bytes] = []
-        self._released = False
+        self._event_pattern = _LIFECYCLE_EVENT_PATTERN if changes else _TERMINAL_EVENT_PATTERN
+        self._buffer = bytearray()
+        self._held_event: tuple[bytes, Object, str | None] | None = None
+        self._item_done_frames: list[bytes] = []
+        self._is_released = False
 
     def feed(self, data: bytes) -> bytes:
-        if self._released:
+        if self._is_released:
             return data
-        if not self._tail and self._held is None and _is_whole(data) and not self._looks_at(data):
+        if not self._buffer and self._held_event is None and _ends_with_frame(data) and not self._needs_reading(data):
             return data
-        self._tail += data
-        if self._held is not None:
+        self._buffer += data
+        if self._held_event is not None:
             return b""
         if b"\n" not in data and b"\r" not in data:
-            return self._overflow() if len(self._tail) > MAX_FRAME else b""
-        return self._taken(*_cut(bytes(self._tail)))
+            return self._flush_oversized() if len(self._buffer) > MAX_FRAME else b""
+        return self._process_frames(*_split_frames(bytes(self._buffer)))
 
     def close(self) -> bytes:
         """A last frame that lacks its blank line is still a frame."""
-        if self._released or self._held is not None or not self._tail:
+        if self._is_released or self._held_event is not None or not self._buffer:
             return b""
-        frames, rest = _cut(bytes(self._tail))
-        return self._taken([*frames, rest], b"")
+        frames, rest = _split_frames(bytes(self._buffer))
+        return self._process_frames([*frames, rest], b"")
 
-    def _taken(self, frames: list[bytes], rest: bytes) -> bytes:
-        self._tail = bytearray(rest)
+    def _process_frames(self, frames: list[bytes], rest: bytes) -> bytes:
+        self._buffer = bytearray(rest)
         whole = b"".join(frames)
-        if not self._looks_at(whole):
+        if not self._needs_reading(whole):
             return whole
         out: list[bytes] = []
         for number, frame in enumerate(frames):
-            passed = self._passed(frame)
+            passed = self._process_frame(frame)
             if passed is None:
-                self._tail = bytearray(b"".join(frames[number + 1 :]) + rest)
+                self._buffer = bytearray(b"".join(frames[number + 1 :]) + rest)
                 break
             out.append(passed)
         return b"".join(out)
 
-    def _looks_at(self, data: bytes) -> bool:
+    def _needs_reading(self, data: bytes) -> bool:
         """May there be something in it that must be read?"""
-        return self._looks.search(data) is not None or _DONE in data
+        return self._event_pattern.search(data) is not None or _ITEM_DONE_MARK in data
 
     def release(self, changes: Mapping[str, Json]) -> bytes:
-        self._released = True
-        behind = bytes(self._tail)
-        if self._held is None:
+        self._is_released = True
+        behind = bytes(self._buffer)
+        if self._held_event is None:
             return behind
-        frame, node, name = self._held
+        frame, node, name = self._held_event
         changes = {**self._changes, **changes}
-        return (_changed(frame, node, name, changes) if changes else frame) + behind
+        return (_write_changed_frame(frame, node, name, changes) if changes else frame) + behind
 
-    def _overflow(self) -> bytes:
+    def _flush_oversized(self) -> bytes:
         """A frame that nobody will read whole is none of ours."""
-        data, self._tail = bytes(self._tail), bytearray()
+        data, self._buffer = bytes(self._buffer), bytearray()
         return data
 
-    def _passed(self, frame: bytes) -> bytes | None:
+    def _process_frame(self, frame: bytes) -> bytes | None:
         """The frame as it goes out; None when it is the last."""
-        if self._looks.search(frame) is None:
-            if _DONE in frame:
-                self._done.append(frame)
+        if self._event_pattern.search(frame) is None:
+            if _ITEM_DONE_MARK in frame:
+                self._item_done_frames.append(frame)
             return frame
-        kind, node, name = _read(frame)
+        kind, node, name = _read_frame(frame)
         response = node.get("response")
-        if kind not in _TOLD or not isinstance(response, dict):
-            if _DONE in frame:
-                self._done.append(frame)
+        if kind not in _LIFECYCLE_EVENTS or not isinstance(response, dict):
+            if _ITEM_DONE_MARK in frame:
+                self._item_done_frames.append(frame)
             return frame
-        if kind in _ENDS:
-            self._held = (frame, node, name)
-            self.response = self._whole(response, kind)
+        if kind in _TERMINAL_EVENTS:
+            self._held_event = (frame, node, name)
+            self.response = self._complete_response(response, kind)
             return None
-        return _changed(frame, node, name, self._changes) if self._changes else frame
+        return _write_changed_frame(frame, node, name, self._changes) if self._changes else frame
 
-    def _whole(self, response: Object, kind: str) -> Object:
+    def _complete_response(self, response: Object, kind: str) -> Object:
         """The answer; where its last event does not repeat the items, those that were told before."""
         whole = {"status": kind.rpartition(".")[2], **response, **self._changes}
-        if not output(whole) and self._done:
-            told = [node for kind, node, _ in map(_read, self._done) if kind == "response.output_item.done"]
+        if not read_output(whole) and self._item_done_frames:
+            told = [
+                node
+                for kind, node, _ in map(_read_frame, self._item_done_frames)
+                if kind == "response.output_item.done"
+            ]
             whole["output"] = [node["item"] for node in told if isinstance(node.get("item"), dict)]
         return whole
 
 
-def _changed(frame: bytes, node: Object, name: str | None, changes: Mapping[str, Json]) -> bytes:
+def _write_changed_frame(frame: bytes, node: Object, name: str | None, changes: Mapping[str, Json]) -> bytes:
     data = encode({**node, "response": {**node["response"], **changes}})
-    return bare(data) if name is None else with_name(name, data)
+    return write_data_frame(data) if name is None else with_name(name, data)
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
-class _Number(Struct, gc=False):
+class _NumberedEvent(Struct, gc=False):
     sequence_number: int = -1
 
 
-_number = glancing(_Number)
+_decode_number = partial_decoder(_NumberedEvent)
 
 
-_BEGINNINGS = frozenset({"response.created", "response.queued"})
+_START_EVENTS = frozenset({"response.created", "response.queued"})
 
 
-def renumbered(data: bytes, number: int) -> list[tuple[int, bytes]]:
+def renumber_frames(data: bytes, number: int) -> list[tuple[int, bytes]]:
     """Whatever a provider counts, and whether it does. The beginning is told once."""
     out: list[tuple[int, bytes]] = []
-    known = _BEGINNINGS if number else ()
-    for frame in _cut(data)[0]:
-        kind, node, name = _read(frame)
+    known = _START_EVENTS if number else ()
+    for frame in _split_frames(data)[0]:
+        kind, node, name = _read_frame(frame)
         if not kind or kind in known:
             continue  # signs of life, and marks of the end that other protocols have
         if node.get("sequence_number") != number:
             told = encode({**node, "sequence_number": number})
-            frame = bare(told) if name is None else with_name(name, told)
+            frame = write_data_frame(told) if name is None else with_name(name, told)
         out.append((number, frame))
         number += 1
     return out
 
 
-def numbered(data: bytes) -> list[tuple[int, bytes]]:
+def number_frames(data: bytes) -> list[tuple[int, bytes]]:
     """A frame that has no number goes with the one before it."""
     out: list[tuple[int, bytes]] = []
     last = -1
-    for frame in _cut(data)[0]:
-        for event in Splitter().feed(frame if frame.endswith(b"\n") else frame + b"\n\n"):
-            told = _number(event.data)
+    for frame in _split_frames(data)[0]:
+        for event in SseSplitter().feed(frame if frame.endswith(b"\n") else frame + b"\n\n"):
+            told = _decode_number(event.data)
             last = last if told is None or told.sequence_number < 0 else told.sequence_number
         out.append((last, frame))
     return out

@@ -1,0 +1,344 @@
+"""Does a value meet an expectation? The answer is a list of differences, empty when it does.
+
+An expectation is JSON. An object is met by any object that has at least its keys; an array by an array of the same
+length, element by element; anything else by an equal value. Objects whose keys begin with `$` and strings such as
+`"$any"` are operators, all listed in README.md.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+Json: TypeAlias = Any
+Bindings: TypeAlias = dict[str, Json]
+"""What each `$same` name stands for, so far."""
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+MISSING: Final = _Missing()
+SAME_PREFIX = "$same:"
+
+
+def find_differences(expected: Json, actual: Json, bindings: Bindings, path: str = "") -> list[str]:
+    """Where `actual` does not meet `expected`; names met for the first time are written into `bound`."""
+    if isinstance(expected, str) and expected.startswith("$"):
+        return _check_word(expected, actual, bindings, path)
+    if isinstance(expected, dict):
+        if any(key.startswith("$") for key in expected):
+            return _check_operators(expected, actual, bindings, path)
+        return _check_object(expected, actual, bindings, path)
+    if isinstance(expected, list):
+        return _check_array(expected, actual, bindings, path)
+    return [] if _is_equal(expected, actual) else [_mismatch_text(path, show_value(expected), actual)]
+
+
+def meets_expectation(expected: Json, actual: Json, bindings: Bindings) -> bool:
+    """The same as a yes or no; `bound` is written only on a yes."""
+    trial = dict(bindings)
+    if find_differences(expected, actual, trial):
+        return False
+    bindings.update(trial)
+    return True
+
+
+def show_value(value: Json, limit: int = 200) -> str:
+    text = repr(value) if isinstance(value, _Missing) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
+
+
+def content_text(value: Json) -> Json:
+    """The text of a content, whether it stands as a string or as text parts; other values as they are."""
+    if isinstance(value, list):
+        return "".join(part["text"] for part in value if isinstance(part, dict) and isinstance(part.get("text"), str))
+    return value
+
+
+def _mismatch_text(path: str, wanted: str, actual: Json) -> str:
+    return f"{path or '/'}: expected {wanted}, got {show_value(actual)}"
+
+
+def _is_equal(one: Json, other: Json) -> bool:
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_is_equal(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_is_equal, one, other))
+    return bool(one == other)
+
+
+def _check_word(expected: str, actual: Json, bindings: Bindings, path: str) -> list[str]:
+    if expected == "$any":
+        return [] if actual not in (MISSING, None) else [_mismatch_text(path, "any value", actual)]
+    if expected == "$absent":
+        return [] if actual in (MISSING, None) else [_mismatch_text(path, "nothing", actual)]
+    if expected.startswith(SAME_PREFIX):
+        return _check_same(expected[len(SAME_PREFIX) :], actual, bindings, path)
+    raise ValueError(f'{path or "/"}: {expected!r} is no operator; a text that begins with $ is written {{"$is": …}}')
+
+
+def _check_same(name: str, actual: Json, bindings: Bindings, path: str) -> list[str]:
+    if actual is MISSING:
+        return [_mismatch_text(path, f"a value for `{name}`", actual)]
+    if name not in bindings:
+        bindings[name] = actual
+        return []
+    return (
+        []
+        if _is_equal(bindings[name], actual)
+        else [_mismatch_text(path, f"{show_value(bindings[name])} as before (`{name}`)", actual)]
+    )
+
+
+def _check_object(expected: dict[str, Json], actual: Json, bindings: Bindings, path: str) -> list[str]:
+    if not isinstance(actual, dict):
+        return [_mismatch_text(path, "an object", actual)]
+    found: list[str] = []
+    for key, wanted in expected.items():
+        found += find_differences(wanted, actual.get(key, MISSING), bindings, f"{path}/{key}")
+    return found
+
+
+def _check_array(expected: list[Json], actual: Json, bindings: Bindings, path: str) -> list[str]:
+    if not isinstance(actual, list):
+        return [_mismatch_text(path, "an array", actual)]
+    if len(expected) != len(actual):
+        return [f"{path or '/'}: expected {len(expected)} elements, got {len(actual)}: {show_value(actual, 600)}"]
+    found: list[str] = []
+    for index, (wanted, element) in enumerate(zip(expected, actual, strict=True)):
+        found += find_differences(wanted, element, bindings, f"{path}/{index}")
+    return found
+
+
+# --- operators ------------------------------------------------------------------------------------------------------
+
+
+def _check_operators(expected: dict[str, Json], actual: Json, bindings: Bindings, path: str) -> list[str]:
+    """Several operators in one object are all demanded; plain keys beside them are demanded of the object itself."""
+    found: list[str] = []
+    plain_keys = {key: value for key, value in expected.items() if not key.startswith("$")}
+    if plain_keys:
+        found += _check_object(plain_keys, actual, bindings, path)
+    for key, argument in expected.items():
+        if key.startswith("$"):
+            if key not in OPERATORS:
+                raise ValueError(f"{path or '/'}: {key} is no operator")
+            found += OPERATORS[key](argument, actual, bindings, path)
+    return found
+
+
+def _check_is(argument: Json, actual: Json, bindings: Bindings, path: str) -> list[str]:
+    return [] if _is_equal(argument, actual) else [_mismatch_text(path, f"exactly {show_value(argument)}", actual)]
+
+
+def _check_contains(argument: Json, actual: Json, bindings: Bindings, path: str) -> list[str]:
+    """A piece of a text; or elements of an array in this order, with others between them."""
+    if isinstance(argument, str):
+        return (
+            [] if isinstance(actual, str) and argument in actual else [_mismatch_text(path, f"… {argument} …", actual)]
+        )
+    if not isinstance(actual, list):
+        return [_mismatch_text(path, "an array", actual)]
+    start = 0
+    for number, wanted in enumerate(argument):
+        for index in range(start, len(actual)):
+            if meets_expectation(wanted, actual[index], bindings):
+                start = index + 1
+                break
+        else:
+            return [_missing_element_text(wanted, number, actual, start, bindings, path)]
+    return []
+
+
+def _mismatch_distance(found: list[str]) -> tuple[int, int]:
+    """How far an element is from what was wanted: one of another kind fails at its first key, and at many."""
+    return -found[0].partition(":")[0].count("/"), len(found)
+
+
+def _missing_element_text(
+    wanted: Json, number: int, actual: list[Json], start: int, bindings: Bindings, path: str
+) -> str:
+    """What the nearest of the elements lacks, and then all that there is."""
+    said = f"element {number} of $contains, {show_value(wanted)}, is not among {show_value(actual[start:], 1500)}"
+    tried = [
+        find_differences(wanted, actual[index], dict(bindings), f"{path}/{index}")
+        for index in range(start, len(actual))
+    ]
+    near = min(tried, key=_mismatch_distance, default=[])
+    return f"{near[0]} (the nearest: {said})" if near else f"{path or '/'}: {said}"
+
+
+def _check_within(argument: str, actual: Json, bindings: Bindings, path: str) -> list[str]:
+    """Somewhere in a value, in whatever wrapping."""
+    met = actual is not MISSING and argument in json.dumps(actual, ensure_ascii=False)
+    return [] if met else [_mismatch_text(path, f"… {argument} … anywhere", actual)]
+
+
+def _check_exact(argument: list[Json], actual: Json, bindings: Bindings, path: str) -> list[str]:
+    return _check_array(argument, actual, bindings, path)
+
+
+def _check_count(argument: Json, actual: Json, bindings: Bindings, path: str) -> list[str]:
+    """`{"of": expectation, "is": expectation}`: how many elements meet the first."""
+    if not isinstance(actual, list):
+        return [_mismatch_text(path, "an array", actual)]
+    count = sum(meets_expectation(argument["of"], element, dict(bindings)) for element in actual)
+    found = find_differences(argument["is"], count, bindings, f"{path}/$count")
+    return [f"{line} of {show_value(argument['of'])}" for line in found]
+
+
+def _check_matches(argument: str, actual: Json, bindings: Bindings, path: str) -> list[str]:
+    met = isinstance(actual, str) and re.search(argument, actual)
+    return [] if met else [_mismatch_text(path, f"a text like /{argument}/", actual)]
+
+
+def _check_length(argument: Json, actual: Json, bindings: Bindings, path: str) -> list[str]:
+    size = len(actual) if isinstance(actual, (str, list, dict)) else MISSING
+    return find_differences(argument, size, bindings, f"{path}/$length")
+
+
+def _check_at_most(argument: float, actual: Json, bindings: Bindings, path: str) -> list[str]:
+    met = isinstance(actual, (int, float)) and actual <= argument
+    return [] if met else [_mismatch_text(path, f"at most {argument}", actual)]
+
+
+def _check_at_least(argument: float, actual: Json, bindings: Bindings, path: str) -> list[str]:
+    met = isinstance(actual, (int, float)) and actual >= argument
+    return [] if met else [_mismatch_text(path, f"at least {argument}", actual)]
+
+
+def _check_more_than(argument: str, actual: Json, bindings: Bindings, path: str) -> list[str]:
+    met = isinstance(actual, (int, float)) and argument in bindings and actual > bindings[argument]
+    return [] if met else [_mismatch_text(path, f"more than {bindings.get(argument)} (`{argument}`)", actual)]
+
+
+def _check_not(argument: Json, actual: Json, bindings: Bindings, path: str) -> list[str]:
+    met = meets_expectation(argument, actual, dict(bindings))
+    return [_mismatch_text(path, f"anything but {show_value(argument)}", actual)] if met else []
+
+
+def _check_json(argument: Json, actual: Json, bindings: Bindings, path: str) -> list[str]:
+    if not isinstance(actual, str):
+        return [_mismatch_text(path, "a text that holds JSON", actual)]
+    try:
+        value = json.loads(actual)
+    except ValueError as error:
+        return [f"{path or '/'}: not JSON ({error}): {show_value(actual)}"]
+    return find_differences(argument, value, bindings, f"{path}/$json")
+
+
+def _check_all(argument: Json, actual: Json, bindings: Bindings, path: str) -> list[str]:
+    if not isinstance(actual, list):
+        return [_mismatch_text(path, "an array", actual)]
+    return [
+        line
+        for index, element in enumerate(actual)
+        for line in find_differences(argument, element, bindings, f"{path}/{index}")
+    ]
+
+
+def _check_either(argument: list[Json], actual: Json, bindings: Bindings, path: str) -> list[str]:
+    if any(meets_expectation(wanted, actual, bindings) for wanted in argument):
+        return []
+    tried = [find_differences(wanted, actual, dict(bindings), path) for wanted in argument]
+    near, *others = sorted(tried, key=_mismatch_distance)
+    rest = f" (nor is any other way met: {' | '.join(lines[0] for lines in others)})" if others else ""
+    return [near[0] + rest]
+
+
+def _check_type(argument: str, actual: Json, bindings: Bindings, path: str) -> list[str]:
+    return [] if json_type_name(actual) == argument else [_mismatch_text(path, f"a value of type {argument}", actual)]
+
+
+def json_type_name(value: Json) -> str:
+    """The JSON name of a value's type."""
+    names: dict[type, str] = {str: "string", dict: "object", list: "array", bool: "boolean", type(None): "null"}
+    return names.get(type(value), "missing" if value is MISSING else "number")
+
+
+def _check_text(argument: Json, actual: Json, bindings: Bindings, path: str) -> list[str]:
+    return find_differences(argument, content_text(actual), bindings, path)
+
+
+def _check_same_operator(argument: str, actual: Json, bindings: Bindings, path: str) -> list[str]:
+    return _check_same(argument, actual, bindings, path)
+
+
+OPERATORS: Final[dict[str, Callable[[Any, Json, Bindings, str], list[str]]]] = {
+    "$is": _check_is,
+    "$exact": _check_exact,
+    "$contains": _check_contains,
+    "$within": _check_within,
+    "$count": _check_count,
+    "$matches": _check_matches,
+    "$length": _check_length,
+    "$at_most": _check_at_most,
+    "$at_least": _check_at_least,
+    "$more_than": _check_more_than,
+    "$not": _check_not,
+    "$json": _check_json,
+    "$all": _check_all,
+    "$either": _check_either,
+    "$type": _check_type,
+    "$text": _check_text,
+    "$same": _check_same_operator,
+}
+
+
+EchoTurns: TypeAlias = Callable[[int, list[str] | None], list[Json]]
+"""The turns to append to the history, from the number of the turn that they answered; with texts, the results of the
+calls in that answer."""
+
+
+CLIPPED_PREFIX = "$clipped:"
+
+
+class MissingValue(Exception):
+    """A request names a value that no earlier turn brought."""
+
+
+def fill_template(template: Json, bindings: Bindings, echo: EchoTurns) -> Json:
+    """The template with everything filled in; new values throughout, the template is not touched."""
+    if isinstance(template, str) and template.startswith((SAME_PREFIX, CLIPPED_PREFIX)):
+        word, _, name = template.partition(":")
+        if name not in bindings:
+            raise MissingValue(f"`{name}` was not met in an earlier turn")
+        return bindings[name] if f"{word}:" == SAME_PREFIX else bindings[name][:-1]
+    if isinstance(template, dict):
+        if template.keys() == {"$is"}:
+            return template["$is"]
+        return {key: fill_template(value, bindings, echo) for key, value in template.items()}
+    if isinstance(template, list):
+        return [element for item in template for element in _fill_element(item, bindings, echo)]
+    return template
+
+
+def _fill_element(item: Json, bindings: Bindings, echo: EchoTurns) -> list[Json]:
+    """One element of an array, or those that it stands for."""
+    if isinstance(item, dict) and "$echo" in item:
+        return echo(item["$echo"], None)
+    if isinstance(item, dict) and "$results" in item:
+        return echo(item["$results"], item["of"])
+    if isinstance(item, dict) and "$repeat" in item:
+        return [
+            fill_template(_number_template(item["of"], number), bindings, echo) for number in range(item["$repeat"])
+        ]
+    return [fill_template(item, bindings, echo)]
+
+
+def _number_template(template: Json, number: int) -> Json:
+    """The template with `{n}` in its texts replaced."""
+    if isinstance(template, str):
+        return template.replace("{n}", str(number))
+    if isinstance(template, dict):
+        return {key: _number_template(value, number) for key, value in template.items()}
+    if isinstance(template, list):
+        return [_number_template(value, number) for value in template]
+    return template

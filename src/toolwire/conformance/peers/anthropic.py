@@ -1,0 +1,323 @@
+"""Anthropic Messages: the provider's answers and the client's reading of them (SDK 2.x and Claude Code)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+
+from toolwire.conformance.peers.peer import (
+    FoldedStream,
+    Json,
+    ModelAnswer,
+    Object,
+    PeerHttp,
+    ProtocolPeer,
+    ScenarioTool,
+    ToolScenario,
+    call_id_expectations,
+    exactly_these,
+    grouping_options,
+    split_text,
+)
+from toolwire.conformance.wire_encoding import SseFrame, encode_json, write_frame
+
+HTTP = PeerHttp(
+    path="/v1/messages",
+    path_pattern=re.compile(r"/messages$"),
+    other_paths={"count": "/v1/messages/count_tokens"},
+    count_path="/messages/count_tokens",
+    credential=("x-api-key", "{key}"),
+    headers={"anthropic-version": "2023-06-01"},
+)
+USAGE: Object = {"input_tokens": 25, "output_tokens": 12}
+DELTA_KEYS = {
+    "text_delta": ("text", "text"),
+    "thinking_delta": ("thinking", "thinking"),
+    "input_json_delta": ("partial_json", ""),
+    "signature_delta": ("signature", "signature"),
+    "citations_delta": ("citation", ""),
+}
+ALLOWED_DELTAS = {
+    "text": {"text_delta", "citations_delta"},
+    "thinking": {"thinking_delta", "signature_delta"},
+    "tool_use": {"input_json_delta"},
+    "server_tool_use": {"input_json_delta"},
+    "mcp_tool_use": {"input_json_delta"},
+}
+
+
+def complete_answer(body: Object, model: str) -> Object:
+    head = {"id": "msg_01Conformance", "type": "message", "role": "assistant", "model": model}
+    return {**head, "stop_sequence": None, "usage": dict(USAGE), **body}
+
+
+def write_stream(body: Object) -> list[str]:
+    usage = body["usage"]
+    start = {**body, "content": [], "stop_reason": None, "stop_sequence": None, "usage": {**usage, "output_tokens": 1}}
+    frames: list[Object] = [{"type": "message_start", "message": start}]
+    for index, block in enumerate(body["content"]):
+        begun, deltas = _unfold_block(block)
+        frames.append({"type": "content_block_start", "index": index, "content_block": begun})
+        frames += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
+        frames.append({"type": "content_block_stop", "index": index})
+    ending = {"stop_reason": body["stop_reason"], "stop_sequence": body["stop_sequence"]}
+    frames += [{"type": "message_delta", "delta": ending, "usage": usage}, {"type": "message_stop"}]
+    return [write_frame(frame["type"], frame) for frame in frames]
+
+
+def _unfold_block(block: Object) -> tuple[Object, list[Object]]:
+    match block["type"]:
+        case "text":
+            cited = [{"type": "citations_delta", "citation": one} for one in block.get("citations") or ()]
+            said = [{"type": "text_delta", "text": text} for text in split_text(block["text"])]
+            return {**block, "text": ""} | ({"citations": []} if cited else {}), [*cited, *said]
+        case "thinking":
+            said = [{"type": "thinking_delta", "thinking": text} for text in split_text(block["thinking"])]
+            signed: Object = {"type": "signature_delta", "signature": block["signature"]}
+            return {"type": "thinking", "thinking": "", "signature": ""}, [*said, signed]
+        case "tool_use" | "server_tool_use":
+            text = encode_json(block["input"]) if block["input"] else ""
+            parts = ["", *split_text(text)]
+            return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": part} for part in parts]
+    return block, []
+
+
+def complete_frames(frames: list[Json], model: str) -> list[str]:
+    out = []
+    for frame in frames:
+        if isinstance(frame, str):
+            out.append(write_frame(None, frame))
+            continue
+        if frame["type"] == "message_start":
+            message = complete_answer({"content": [], "stop_reason": None}, model) | frame.get("message", {})
+            frame = {**frame, "message": message}
+        if frame["type"] == "message_delta":
+            frame = {"usage": {"output_tokens": USAGE["output_tokens"]}, **frame}
+            frame["delta"] = {"stop_sequence": None, **frame["delta"]}
+        out.append(write_frame(frame["type"], frame))
+    return out
+
+
+# --- the client -----------------------------------------------------------------------------------------------------
+
+
+class _ClientReader:
+    """Adds up a stream; each method takes one event."""
+
+    def __init__(self) -> None:
+        self.message: Object = {}
+        self.violations: list[str] = []
+        self.minor_violations: list[str] = []
+        self.open_blocks: dict[int, tuple[Object, list[str]]] = {}
+        """The blocks that are open, and the JSON that has come for each."""
+        self.is_ended = False
+
+    def message_start(self, data: Object) -> None:
+        if self.message:
+            self.violations.append("a second message_start")
+        self.message = {**data["message"], "content": list(data["message"].get("content") or [])}
+        for key in ("id", "role", "model"):
+            if not self.message.get(key):
+                self.minor_violations.append(f"message_start without {key}")
+        if not self.message.get("usage"):
+            self.violations.append("message_start without usage")
+
+    def content_block_start(self, data: Object) -> None:
+        if self.open_blocks:
+            self.minor_violations.append(f"block {data['index']} starts while block {max(self.open_blocks)} is open")
+        if data["index"] != len(self.message["content"]):
+            self.violations.append(f"block index {data['index']}, expected {len(self.message['content'])}")
+        block = dict(data["content_block"])
+        if block["type"] in ("tool_use", "server_tool_use"):
+            if block.get("input") != {}:
+                self.violations.append(
+                    f"input of {block['type']} stands in content_block_start, clients ignore it there"
+                )
+            block["input"] = {}
+        self.message["content"].append(block)
+        self.open_blocks[data["index"]] = block, []
+
+    def content_block_delta(self, data: Object) -> None:
+        if data["index"] not in self.open_blocks:
+            self.violations.append(f"delta for block {data['index']}, open is {self._open_block_text()}")
+            return
+        (block, parts), delta = self.open_blocks[data["index"]], data["delta"]
+        kind = delta["type"]
+        if kind not in ALLOWED_DELTAS.get(block["type"], set()):
+            self.violations.append(f"mismatched content block type: {kind} in a block of type {block['type']}")
+            return
+        value_key, block_key = DELTA_KEYS[kind]
+        if kind == "input_json_delta":
+            parts.append(delta["partial_json"])
+        elif kind == "citations_delta":
+            block["citations"] = [*(block.get("citations") or []), delta["citation"]]
+        elif kind == "signature_delta":
+            block["signature"] = delta["signature"]
+        else:
+            block[block_key] += delta[value_key]
+
+    def content_block_stop(self, data: Object) -> None:
+        if data["index"] not in self.open_blocks:
+            self.violations.append(f"block {data['index']} stops, open is {self._open_block_text()}")
+            return
+        block, parts = self.open_blocks.pop(data["index"])
+        if text := "".join(parts):
+            try:
+                block["input"] = json.loads(text)
+            except ValueError:
+                block["input"] = {"__unparsedToolInput": text}
+
+    def _open_block_text(self) -> str:
+        return ", ".join(map(str, self.open_blocks)) or "none"
+
+    def message_delta(self, data: Object) -> None:
+        if not isinstance(data.get("usage"), dict):
+            self.violations.append("message_delta without usage")
+        if self.open_blocks:
+            self.violations.append(f"message_delta while block {self._open_block_text()} is open")
+        self.message.update(data["delta"])
+        self.message["usage"] = {**self.message.get("usage", {}), **(data.get("usage") or {})}
+
+    def message_stop(self, data: Object) -> None:
+        self.is_ended = True
+        if not self.message.get("stop_reason"):
+            self.violations.append("message_stop without a stop_reason")
+
+    def error(self, data: Object) -> None:
+        self.is_ended = True
+        self.message["error"] = data["error"]
+
+    def ping(self, data: Object) -> None:
+        pass
+
+
+def fold_stream(frames: list[SseFrame]) -> FoldedStream:
+    reader = _ClientReader()
+    for complaint in _read_frames(reader, frames):
+        reader.violations.append(complaint)
+    return FoldedStream(reader.message, (*reader.violations, *reader.minor_violations), tuple(reader.minor_violations))
+
+
+def _read_frames(reader: _ClientReader, frames: list[SseFrame]) -> Iterator[str]:
+    for frame in frames:
+        if frame.event is None:
+            if frame.text:
+                yield f"a frame without its event line is passed over: {frame.text[:80]}"
+            continue
+        if not isinstance(frame.data, dict) or frame.data.get("type") != frame.event:
+            yield f"event {frame.event} holds data of another type: {frame.text[:80]}"
+            continue
+        if reader.is_ended:
+            yield f"{frame.event} after the end"
+        if not reader.message and frame.event not in ("message_start", "ping", "error"):
+            yield f"{frame.event} before message_start"
+            continue
+        take = getattr(reader, frame.event, None)
+        if take is not None:
+            take(frame.data)
+    if not reader.is_ended:
+        yield "the stream ended without message_stop or error"
+
+
+def history_turns(body: Object) -> list[Json]:
+    return [{"role": "assistant", "content": body["content"]}]
+
+
+PEER = ProtocolPeer("anthropic", HTTP, complete_answer, write_stream, complete_frames, fold_stream, history_turns)
+
+
+# --- A talk with tools in Anthropic Messages ---
+
+
+SEAL = "EuYBCkQYAiJAsealed+thoughts/of+the/model0A=="
+THOUGHT = "Two places."
+
+
+def write_first_request(prompt: str, tools: Sequence[ScenarioTool]) -> Object:
+    declared = [{"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in tools]
+    asked = {"max_tokens": 1000, "messages": [{"role": "user", "content": prompt}]}
+    return asked | ({"tools": declared} if declared else {})
+
+
+def write_answer(answer: ModelAnswer) -> Object:
+    content: list[Json] = []
+    if answer.is_sealed:
+        content.append({"type": "thinking", "thinking": THOUGHT, "signature": SEAL})
+    if answer.text:
+        content.append({"type": "text", "text": answer.text})
+    for number, (name, arguments) in enumerate(answer.calls):
+        content.append({"type": "tool_use", "id": f"toolu_01Rz5Np{number}", "name": name, "input": arguments})
+    return {"content": content, "stop_reason": "tool_use" if answer.calls else "end_turn"}
+
+
+def write_results(body: Object, texts: Sequence[str]) -> list[Json]:
+    calls = [block for block in body["content"] if block.get("type") == "tool_use"]
+    blocks = [
+        {"type": "tool_result", "tool_use_id": call["id"], "content": text}
+        for call, text in zip(calls, texts, strict=True)
+    ]
+    return [{"role": "user", "content": blocks}]
+
+
+def _expect_calls(answer: ModelAnswer, letter: str) -> list[Json]:
+    return [
+        {"type": "tool_use", "id": id, "name": name, "input": {"$is": arguments}}
+        for (name, arguments), (_, id) in zip(answer.calls, call_id_expectations(answer.calls, letter), strict=True)
+    ]
+
+
+def expect_answer(answer: ModelAnswer) -> Json:
+    content: Object = exactly_these(_expect_calls(answer, "c"), {"type": "tool_use"})
+    if answer.text:
+        content["$text"] = answer.text
+    return {"role": "assistant", "content": content, "stop_reason": "tool_use" if answer.calls else "end_turn"}
+
+
+def expect_first_request(prompt: str, tools: Sequence[ScenarioTool]) -> Json:
+    declared = [{"name": tool.name, "input_schema": {"properties": _expect_properties(tool)}} for tool in tools]
+    return {"messages": {"$contains": [_expect_prompt(prompt)]}} | ({"tools": declared} if declared else {})
+
+
+def _expect_prompt(prompt: str) -> Json:
+    return {"role": "user", "content": {"$text": {"$contains": prompt}}}
+
+
+def _expect_properties(tool: ScenarioTool) -> Object:
+    return dict.fromkeys(tool.parameters["properties"], "$any")
+
+
+def expect_later_request(prompt: str, answer: ModelAnswer, texts: Sequence[str]) -> Json:
+    thought = [{"type": "thinking", "thinking": THOUGHT, "signature": {"$is": SEAL}}] if answer.is_sealed else []
+    given = [
+        {"type": "tool_result", "tool_use_id": f"$same:{name}", "content": {"$within": text}}
+        for (name, _), text in zip(call_id_expectations(answer.calls, "p"), texts, strict=True)
+    ]
+    model = {"role": "assistant", "content": {"$contains": [*thought, *_expect_calls(answer, "p")]}}
+    ways = [
+        {
+            "$contains": [
+                _expect_prompt(prompt),
+                model,
+                *({"role": "user", "content": {"$contains": part}} for part in parts),
+            ]
+        }
+        for parts in grouping_options(given)
+    ]
+    return {"messages": {"$either": ways, **({"$within": answer.text} if answer.text else {})}}
+
+
+TOOL_SCENARIO = ToolScenario(
+    short_name="anthropic",
+    model="claude-opus-5-5",
+    sealing_model="claude-opus-5-5",
+    turns_key="messages",
+    provider_seals=True,
+    has_seal_slot=True,
+    write_first_request=write_first_request,
+    write_answer=write_answer,
+    write_results=write_results,
+    expect_answer=expect_answer,
+    expect_first_request=expect_first_request,
+    expect_later_request=expect_later_request,
+)

@@ -1,0 +1,285 @@
+"""Gemini generateContent: the provider's answers and the client's reading of them (SDKs and Gemini CLI)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Sequence
+
+from toolwire.conformance.peers.peer import (
+    FoldedStream,
+    Json,
+    ModelAnswer,
+    Object,
+    PeerHttp,
+    ProtocolPeer,
+    ScenarioTool,
+    ToolScenario,
+    call_id_expectations,
+    exactly_these,
+    grouping_options,
+    split_text,
+)
+from toolwire.conformance.wire_encoding import SseFrame, write_frame
+
+HTTP = PeerHttp(
+    path="/v1beta/models/{model}:generateContent",
+    stream_path="/v1beta/models/{model}:streamGenerateContent?alt=sse",
+    path_pattern=re.compile(r"/models/(?P<model>[^:]+):(?:generate|(?P<stream>streamGenerate))Content$"),
+    frames_query="alt=sse",
+    other_paths={"count": "/v1beta/models/{model}:countTokens"},
+    count_path=":countTokens",
+    credential=("x-goog-api-key", "{key}"),
+)
+USAGE: Object = {"promptTokenCount": 25, "candidatesTokenCount": 12, "totalTokenCount": 37}
+
+
+def complete_answer(body: Object, model: str) -> Object:
+    """An answer with all its fields; a content without a role is the model's."""
+    candidates = []
+    for index, candidate in enumerate(body.get("candidates", [])):
+        if "content" in candidate:
+            candidate = {**candidate, "content": {"role": "model", **candidate["content"]}}
+        candidates.append({"index": index, **candidate})
+    rest = {"candidates": candidates} if candidates else {}
+    return {"usageMetadata": dict(USAGE), "modelVersion": model, "responseId": "resp-conformance", **body, **rest}
+
+
+def write_stream(body: Object) -> list[str]:
+    """Text in pieces and its signature behind it, every other part in a chunk of its own, and an empty last part with
+    the finish reason."""
+    frames: list[Json] = []
+    for candidate in body.get("candidates", []):
+        for part in candidate.get("content", {}).get("parts", []):
+            for piece in _unfold_part(part):
+                frames.append({"candidates": [{"index": candidate["index"], "content": {"parts": [piece]}}]})
+        last = {key: value for key, value in candidate.items() if key != "content"}
+        if "content" in candidate:
+            last["content"] = {"parts": [{"text": ""}]}
+        frames.append({"candidates": [last], "usageMetadata": body["usageMetadata"]})
+    return complete_frames(frames or [body], body["modelVersion"])
+
+
+def _unfold_part(part: Object) -> list[Object]:
+    if part.keys() <= {"text", "thought", "thoughtSignature"} and part.get("text"):
+        plain = {key: value for key, value in part.items() if key != "thoughtSignature"}
+        said = [{**plain, "text": text} for text in split_text(part["text"])]
+        return [*said, {**part, "text": ""}] if "thoughtSignature" in part else said
+    return [part]
+
+
+def complete_frames(frames: list[Json], model: str) -> list[str]:
+    return [
+        write_frame(None, complete_answer(frame, model) if isinstance(frame, dict) and "error" not in frame else frame)
+        for frame in frames
+    ]
+
+
+# --- the client -----------------------------------------------------------------------------------------------------
+
+
+def fold_stream(frames: list[SseFrame]) -> FoldedStream:
+    body: Object = {}
+    complaints: list[str] = []
+    for frame in frames:
+        if frame.event is not None:
+            complaints.append(f"an event line ({frame.event}) ends the run")
+        if frame.other_lines:
+            complaints.append(f"a line that is no data ends the run: {frame.other_lines[0][:80]}")
+        if not isinstance(frame.data, dict):
+            complaints.append(f"a frame that is no JSON object ends the run: {frame.text[:80]}")
+        elif "error" in frame.data:
+            body["error"] = frame.data["error"]
+            break  # nobody reads on
+        else:
+            _add_chunk(frame.data, body, complaints)
+    if "error" not in body:
+        complaints += _end_violations(frames, body)
+    return FoldedStream(body, tuple(complaints))
+
+
+def _add_chunk(chunk: Object, body: Object, violations: list[str]) -> None:
+    for snake in ("usage_metadata", "model_version", "prompt_feedback"):
+        if snake in chunk:
+            violations.append(f"{snake} is not read, answers are camelCase")
+    body.update({key: value for key, value in chunk.items() if key != "candidates"})
+    whole = body.setdefault("candidates", [])
+    for candidate in chunk.get("candidates", []):
+        index = candidate.get("index", 0)
+        while len(whole) <= index:
+            whole.append({"index": len(whole), "content": {"role": "model", "parts": []}})
+        parts = whole[index]["content"]["parts"]
+        for part in candidate.get("content", {}).get("parts", []):
+            violations += _part_violations(part)
+            _append_part(parts, part)
+        whole[index].update({key: value for key, value in candidate.items() if key != "content"})
+
+
+def _append_part(parts: list[Object], part: Object) -> None:
+    """Texts of one kind run on; an empty text without a signature says nothing."""
+    if part.get("text") == "" and "thoughtSignature" not in part:
+        return
+    last = parts[-1] if parts else {}
+    plain = {"text", "thought"}
+    if (
+        part.keys() <= plain
+        and last.keys() == part.keys()
+        and "text" in part
+        and last.get("thought") == part.get("thought")
+    ):
+        last["text"] += part["text"]
+        return
+    parts.append(dict(part))
+
+
+def _part_violations(part: Object) -> list[str]:
+    found = []
+    signature = part.get("thoughtSignature")
+    if signature is not None and not is_base64(signature):
+        found.append(f"thoughtSignature is no base64: {signature[:80]!r}")
+    call = part.get("functionCall")
+    if isinstance(call, dict) and not isinstance(call.get("args", {}), dict):
+        found.append("functionCall.args is no object")
+    return found
+
+
+def is_base64(text: Json) -> bool:
+    """Standard or URL-safe, padded or not."""
+    if not isinstance(text, str):
+        return False
+    plain = text.rstrip("=").replace("-", "+").replace("_", "/")
+    try:
+        base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+    except (ValueError, binascii.Error):
+        return False
+    return True
+
+
+def _end_violations(frames: list[SseFrame], body: Object) -> list[str]:
+    if body.get("promptFeedback", {}).get("blockReason"):
+        return []
+    if not body.get("candidates"):
+        return ["no candidate at all"]
+    found = [f"candidate {c['index']} has no finishReason" for c in body["candidates"] if "finishReason" not in c]
+    last = frames[-1].data if isinstance(frames[-1].data, dict) else {}
+    ends = last.get("candidates") or [{}]
+    if ends[0].get("finishReason") in (None, "STOP", "MAX_TOKENS") and not ends[0].get("content", {}).get("parts"):
+        found.append("the last chunk has no parts: chats drop the whole turn")
+    return found
+
+
+def history_turns(body: Object) -> list[Json]:
+    return [body["candidates"][0]["content"]]
+
+
+PEER = ProtocolPeer("gemini", HTTP, complete_answer, write_stream, complete_frames, fold_stream, history_turns)
+
+
+SEAL = "EpcBCpQB+sealed/thoughts+of/the+modelA=="
+SEAL_SPELLINGS = {"$either": [SEAL, SEAL.replace("+", "-").replace("/", "_")]}
+"""The same bytes: it reads both alphabets."""
+
+
+def write_first_request(prompt: str, tools: Sequence[ScenarioTool]) -> Object:
+    declared = [
+        {"name": tool.name, "description": tool.description, "parameters": _write_schema(tool.parameters)}
+        for tool in tools
+    ]
+    asked = {"contents": [{"role": "user", "parts": [{"text": prompt}]}]}
+    return asked | ({"tools": [{"functionDeclarations": declared}]} if declared else {})
+
+
+def _write_schema(schema: Object) -> Object:
+    """As its SDK writes it: types in capitals."""
+    out = {**schema, "type": schema["type"].upper()}
+    if "properties" in schema:
+        out["properties"] = {name: _write_schema(inner) for name, inner in schema["properties"].items()}
+    return out
+
+
+def write_answer(answer: ModelAnswer) -> Object:
+    parts: list[Json] = [{"text": answer.text}] if answer.text else []
+    for number, (name, arguments) in enumerate(answer.calls):
+        signed = {"thoughtSignature": SEAL} if answer.is_sealed and number == 0 else {}
+        parts.append({"functionCall": {"id": f"gc7d{number}", "name": name, "args": arguments}, **signed})
+    return {"candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": "STOP"}]}
+
+
+def write_results(body: Object, texts: Sequence[str]) -> list[Json]:
+    parts = body["candidates"][0]["content"]["parts"]
+    calls = [part["functionCall"] for part in parts if "functionCall" in part]
+    answers = [
+        {key: call[key] for key in ("id", "name") if key in call} | {"response": {"output": text}}
+        for call, text in zip(calls, texts, strict=True)
+    ]
+    return [{"role": "user", "parts": [{"functionResponse": one} for one in answers]}]
+
+
+def _expect_calls(answer: ModelAnswer, letter: str) -> list[Json]:
+    return [
+        {"functionCall": {"name": name, "args": {"$is": arguments}, "id": {"$either": ["$absent", id]}}}
+        for (name, arguments), (_, id) in zip(answer.calls, call_id_expectations(answer.calls, letter), strict=True)
+    ]
+
+
+def expect_answer(answer: ModelAnswer) -> Json:
+    parts: Object = exactly_these(_expect_calls(answer, "c"), {"functionCall": "$any"})
+    if answer.text:
+        parts["$text"] = answer.text
+    return {"candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]}
+
+
+def expect_first_request(prompt: str, tools: Sequence[ScenarioTool]) -> Json:
+    ways = [
+        {"$contains": [{"functionDeclarations": part} for part in parts]}
+        for parts in grouping_options([_expect_tool(tool) for tool in tools])
+    ]
+    return {"contents": {"$contains": [_expect_prompt(prompt)]}} | ({"tools": {"$either": ways}} if tools else {})
+
+
+def _expect_tool(tool: ScenarioTool) -> Json:
+    schema = {"properties": dict.fromkeys(tool.parameters["properties"], "$any")}
+    return {"name": tool.name, "$either": [{"parameters": schema}, {"parametersJsonSchema": schema}]}
+
+
+def _expect_prompt(prompt: str) -> Json:
+    return {"parts": {"$text": {"$contains": prompt}}}
+
+
+def expect_later_request(prompt: str, answer: ModelAnswer, texts: Sequence[str]) -> Json:
+    calls = _expect_calls(answer, "p")
+    if answer.is_sealed:
+        calls[0] = {**calls[0], "thoughtSignature": SEAL_SPELLINGS}
+    given = [
+        {
+            "functionResponse": {
+                "name": answer.calls[number][0],
+                "id": {"$either": ["$absent", f"$same:{name}"]},
+                "response": {"$within": text},
+            }
+        }
+        for number, ((name, _), text) in enumerate(zip(call_id_expectations(answer.calls, "p"), texts, strict=True))
+    ]
+    model = {"role": "model", "parts": {"$contains": calls}}
+    ways = [
+        {"$contains": [_expect_prompt(prompt), model, *({"parts": {"$contains": part}} for part in parts)]}
+        for parts in grouping_options(given)
+    ]
+    return {"contents": {"$either": ways, **({"$within": answer.text} if answer.text else {})}}
+
+
+TOOL_SCENARIO = ToolScenario(
+    short_name="gemini",
+    model="gemini-2.5-flash",
+    sealing_model="gemini-3.8-flash",
+    turns_key="contents",
+    provider_seals=True,
+    has_seal_slot=True,
+    write_first_request=write_first_request,
+    write_answer=write_answer,
+    write_results=write_results,
+    expect_answer=expect_answer,
+    expect_first_request=expect_first_request,
+    expect_later_request=expect_later_request,
+)

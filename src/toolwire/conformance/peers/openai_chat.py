@@ -1,0 +1,274 @@
+"""OpenAI Chat Completions: the provider's answers and the client's reading of them (SDK 3.x)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from toolwire.conformance.peers.peer import (
+    FoldedStream,
+    Json,
+    ModelAnswer,
+    Object,
+    PeerHttp,
+    ProtocolPeer,
+    ScenarioTool,
+    ToolScenario,
+    call_id_expectations,
+    split_text,
+)
+from toolwire.conformance.wire_encoding import SseFrame, encode_json, write_frame
+
+HTTP = PeerHttp(base_path="/v1", path="/v1/chat/completions", path_pattern=re.compile(r"/chat/completions$"))
+USAGE: Object = {"prompt_tokens": 25, "completion_tokens": 12, "total_tokens": 37}
+
+
+def complete_answer(body: Object, model: str) -> Object:
+    head = {"id": "chatcmpl-conformance", "object": "chat.completion", "created": 1767225600, "model": model}
+    choices = []
+    for index, choice in enumerate(body.get("choices", [])):
+        message = {"role": "assistant", "content": None, **choice.get("message", {})}
+        choices.append({"index": index, **choice, "message": message})
+    return {**head, "usage": dict(USAGE), **body, "choices": choices}
+
+
+def write_stream(body: Object) -> list[str]:
+    frames: list[Object] = []
+    for choice in body["choices"]:
+        index, message = choice["index"], choice["message"]
+        deltas: list[Object] = [{"role": "assistant", "content": None if message.get("tool_calls") else ""}]
+        for key in ("reasoning_content", "content", "refusal"):
+            deltas += [{key: text} for text in split_text(message.get(key) or "")]
+        if message.get("annotations"):
+            deltas.append({"annotations": message["annotations"]})
+        for number, call in enumerate(message.get("tool_calls") or []):
+            deltas += _call_deltas(number, call)
+        frames += [{"choices": [{"index": index, "delta": delta, "finish_reason": None}]} for delta in deltas]
+        frames.append({"choices": [{"index": index, "delta": {}, "finish_reason": choice["finish_reason"]}]})
+    if body.get("usage"):
+        frames.append({"choices": [], "usage": body["usage"]})
+    return [*complete_frames([*frames], body["model"]), write_frame(None, "[DONE]")]
+
+
+def _call_deltas(number: int, call: Object) -> list[Object]:
+    kind = "custom" if "custom" in call else "function"
+    field = "input" if kind == "custom" else "arguments"
+    head = {"index": number, "id": call["id"], "type": kind, kind: {"name": call[kind]["name"], field: ""}}
+    rest = [{"index": number, kind: {field: text}} for text in split_text(call[kind][field])]
+    return [{"tool_calls": [delta]} for delta in (head, *rest)]
+
+
+def complete_frames(frames: list[Json], model: str) -> list[str]:
+    """`{"delta": …, "finish_reason": …}` stands for a chunk with one choice, `{"usage": …}` for one with none."""
+    head = {"id": "chatcmpl-conformance", "object": "chat.completion.chunk", "created": 1767225600, "model": model}
+    out = []
+    for frame in frames:
+        if isinstance(frame, dict) and "error" not in frame:
+            rest = {key: value for key, value in frame.items() if key not in ("delta", "finish_reason")}
+            if "delta" in frame:
+                choice = {"index": 0, "delta": frame["delta"], "finish_reason": frame.get("finish_reason")}
+                rest = {"choices": [choice], **rest}
+            frame = {**head, "choices": [], **rest}
+        out.append(write_frame(None, frame))
+    return out
+
+
+# --- the client -----------------------------------------------------------------------------------------------------
+
+
+def fold_stream(frames: list[SseFrame]) -> FoldedStream:
+    body: Object = {"object": "chat.completion", "choices": []}
+    complaints: list[str] = []
+    formalities: list[str] = []
+    done = False
+    for frame in frames:
+        if done:
+            complaints.append(f"a frame after [DONE]: {frame.text[:80]}")
+        elif frame.text == "[DONE]":
+            done = True
+        elif not isinstance(frame.data, dict):
+            if frame.text or frame.event:
+                complaints.append(f"a frame that is no chunk: {frame.text[:80]}")
+        elif frame.data.get("error"):
+            body["error"] = frame.data["error"]
+        else:
+            formalities += _check_head(frame.data, body)
+            _add_chunk(frame.data, body, complaints)
+    _check_end(body, complaints)
+    if not done and "error" not in body:
+        formalities.append("the stream ended without [DONE]")
+    return FoldedStream(body, (*complaints, *formalities), tuple(formalities))
+
+
+def _check_head(chunk: Object, body: Object) -> Iterator[str]:
+    """What every chunk says again."""
+    for key in ("id", "model", "created"):
+        if chunk.get(key) is None:
+            yield f"a chunk without {key}"
+        elif body.setdefault(key, chunk[key]) != chunk[key]:
+            yield f"{key} changes from {body[key]!r} to {chunk[key]!r}"
+
+
+def _add_chunk(chunk: Object, body: Object, violations: list[str]) -> None:
+    if chunk.get("object") != "chat.completion.chunk":
+        violations.append(f"object is {chunk.get('object')!r}, the client skips the chunk")
+    if chunk.get("usage") is not None or "usage" in body:
+        body["usage"] = chunk.get("usage")
+    for choice in chunk["choices"]:
+        index = choice.get("index")
+        if index == len(body["choices"]):
+            message: Object = {"role": "assistant", "content": None}
+            body["choices"].append({"index": index, "message": message, "finish_reason": None})
+        if not isinstance(index, int) or index >= len(body["choices"]):
+            violations.append(f"choice index {index!r}")
+            continue
+        _add_delta(choice, body["choices"][index], violations)
+
+
+def _add_delta(choice: Object, whole: Object, violations: list[str]) -> None:
+    if whole["finish_reason"] and (choice.get("finish_reason") or choice.get("delta")):
+        violations.append(f"choice {choice['index']} goes on after its finish_reason")
+    message, delta = whole["message"], choice.get("delta") or {}
+    for key, value in delta.items():
+        if key == "tool_calls":
+            for call in value or ():
+                _add_call_delta(call, message.setdefault("tool_calls", []), violations)
+        elif isinstance(value, str) and key != "role":
+            message[key] = (message.get(key) or "") + value
+        elif value is not None and key != "role":
+            message[key] = value
+    if choice.get("finish_reason"):
+        whole["finish_reason"] = choice["finish_reason"]
+
+
+def _add_call_delta(delta: Object, calls: list[Object], violations: list[str]) -> None:
+    """Texts are concatenated, ids and names too, as the SDK does: sent twice they are wrong."""
+    index = delta.get("index")
+    if not isinstance(index, int) or isinstance(index, bool):
+        violations.append("tool_calls[].index is missing")
+        return
+    if index == len(calls):
+        calls.append({"type": "function"})
+        for key in ("id", "type"):
+            if not delta.get(key):
+                violations.append(f"the first delta of call {index} has no {key}")
+    elif index > len(calls) or index < len(calls) - 1:
+        violations.append(f"tool_calls[].index {index} after {len(calls) - 1}")
+        return
+    call = calls[index]
+    call["type"] = delta.get("type") or call["type"]
+    if delta.get("id"):
+        call["id"] = call.get("id", "") + delta["id"]
+    for kind in ("function", "custom"):
+        for key, value in (delta.get(kind) or {}).items():
+            if isinstance(value, str):
+                inner = call.setdefault(kind, {})
+                inner[key] = inner.get(key, "") + value
+
+
+def _check_end(body: Object, violations: list[str]) -> None:
+    if "error" in body:
+        return
+    if not body["choices"]:
+        violations.append("no choice at all")
+    for choice in body["choices"]:
+        if not choice["finish_reason"]:
+            violations.append(f"choice {choice['index']} has no finish_reason")
+
+
+def history_turns(body: Object) -> list[Json]:
+    return [body["choices"][0]["message"]]
+
+
+PEER = ProtocolPeer("openai-chat", HTTP, complete_answer, write_stream, complete_frames, fold_stream, history_turns)
+
+
+# --- A talk with tools in OpenAI Chat Completions ---
+
+
+def write_first_request(prompt: str, tools: Sequence[ScenarioTool]) -> Object:
+    functions = [{"name": tool.name, "description": tool.description, "parameters": tool.parameters} for tool in tools]
+    declared = [{"type": "function", "function": function} for function in functions]
+    return {"messages": [{"role": "user", "content": prompt}]} | ({"tools": declared} if declared else {})
+
+
+def write_answer(answer: ModelAnswer) -> Object:
+    calls = [
+        {
+            "id": f"call_Kq3Vx{number}",
+            "type": "function",
+            "function": {"name": name, "arguments": encode_json(arguments)},
+        }
+        for number, (name, arguments) in enumerate(answer.calls)
+    ]
+    message = {"role": "assistant", "content": answer.text or None} | ({"tool_calls": calls} if calls else {})
+    return {"choices": [{"message": message, "finish_reason": "tool_calls" if calls else "stop"}]}
+
+
+def write_results(body: Object, texts: Sequence[str]) -> list[Json]:
+    calls = body["choices"][0]["message"].get("tool_calls") or []
+    return [
+        {"role": "tool", "tool_call_id": call["id"], "content": text} for call, text in zip(calls, texts, strict=True)
+    ]
+
+
+def _expect_calls(answer: ModelAnswer, letter: str) -> list[Json]:
+    return [
+        {
+            "id": id,
+            "type": "function",
+            "function": {"name": name, "arguments": {"$json": {"$is": arguments}}},
+        }
+        for (name, arguments), (_, id) in zip(answer.calls, call_id_expectations(answer.calls, letter), strict=True)
+    ]
+
+
+def expect_answer(answer: ModelAnswer) -> Json:
+    message: Object = {"role": "assistant"}
+    if answer.text:
+        message["content"] = {"$text": answer.text}
+    message["tool_calls"] = _expect_calls(answer, "c") if answer.calls else {"$either": ["$absent", []]}
+    return {"choices": [{"message": message, "finish_reason": "tool_calls" if answer.calls else "stop"}]}
+
+
+def expect_first_request(prompt: str, tools: Sequence[ScenarioTool]) -> Json:
+    return {"messages": {"$contains": [_expect_prompt(prompt)]}, **_expect_tools(tools)}
+
+
+def _expect_prompt(prompt: str) -> Json:
+    return {"role": "user", "content": {"$text": {"$contains": prompt}}}
+
+
+def _expect_tools(tools: Sequence[ScenarioTool]) -> Object:
+    declared = [
+        {"type": "function", "function": {"name": tool.name, "parameters": {"properties": _expect_properties(tool)}}}
+        for tool in tools
+    ]
+    return {"tools": declared} if declared else {}
+
+
+def _expect_properties(tool: ScenarioTool) -> Object:
+    return dict.fromkeys(tool.parameters["properties"], "$any")
+
+
+def expect_later_request(prompt: str, answer: ModelAnswer, texts: Sequence[str]) -> Json:
+    turns: list[Json] = [_expect_prompt(prompt), {"role": "assistant", "tool_calls": _expect_calls(answer, "p")}]
+    for (name, _), text in zip(call_id_expectations(answer.calls, "p"), texts, strict=True):
+        turns.append({"role": "tool", "tool_call_id": f"$same:{name}", "content": {"$within": text}})
+    return {"messages": {"$contains": turns, **({"$within": answer.text} if answer.text else {})}}
+
+
+TOOL_SCENARIO = ToolScenario(
+    short_name="chat",
+    model="gpt-4.1",
+    sealing_model="gpt-4.1",
+    turns_key="messages",
+    provider_seals=False,
+    has_seal_slot=False,
+    write_first_request=write_first_request,
+    write_answer=write_answer,
+    write_results=write_results,
+    expect_answer=expect_answer,
+    expect_first_request=expect_first_request,
+    expect_later_request=expect_later_request,
+)

@@ -1,0 +1,404 @@
+"""OpenAI Responses: the provider's answers and the client's reading of them (SDK 3.x and Codex)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from toolwire.conformance.peers.peer import (
+    FoldedStream,
+    Json,
+    ModelAnswer,
+    Object,
+    PeerHttp,
+    ProtocolPeer,
+    ScenarioTool,
+    ToolScenario,
+    call_id_expectations,
+    exactly_these,
+    split_text,
+)
+from toolwire.conformance.wire_encoding import SseFrame, encode_json, write_frame
+
+HTTP = PeerHttp(
+    base_path="/v1",
+    path="/v1/responses",
+    path_pattern=re.compile(r"/responses$"),
+    other_paths={"count": "/v1/responses/input_tokens", "compact": "/v1/responses/compact"},
+    count_path="/responses/input_tokens",
+)
+USAGE: Object = {
+    "input_tokens": 25,
+    "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+    "output_tokens": 12,
+    "output_tokens_details": {"reasoning_tokens": 0},
+    "total_tokens": 37,
+}
+NEEDED_FIELDS = frozenset({"created_at", "model", "output"})
+"""Of a response that an event holds; without the rest clients do."""
+END_STATUSES = {"response.completed": "completed", "response.incomplete": "incomplete", "response.failed": "failed"}
+
+
+def complete_answer(body: Object, model: str) -> Object:
+    head = {
+        "id": "resp_conformance",
+        "object": "response",
+        "created_at": 1767225600,
+        "status": "completed",
+        "model": model,
+    }
+    rest: Object = {"error": None, "incomplete_details": None, "instructions": None, "metadata": {}, "store": False}
+    tools = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
+    return {**head, "output": [], **rest, **tools, "usage": dict(USAGE), **body}
+
+
+def write_stream(body: Object) -> list[str]:
+    frames: list[Object] = [{"type": "response.created"}, {"type": "response.in_progress"}]
+    for index, item in enumerate(body["output"]):
+        begun, between = _unfold_item(item)
+        frames.append({"type": "response.output_item.added", "output_index": index, "item": begun})
+        frames += [{"output_index": index, "item_id": item.get("id"), **frame} for frame in between]
+        frames.append({"type": "response.output_item.done", "output_index": index, "item": item})
+    frames.append({"type": f"response.{body['status']}", "response": body})
+    return complete_frames([*frames], body["model"])
+
+
+def _unfold_item(item: Object) -> tuple[Object, list[Object]]:
+    unfold = UNFOLDERS.get(item["type"])
+    return unfold(item) if unfold else (item, [])
+
+
+def _unfold_message(item: Object) -> tuple[Object, list[Object]]:
+    frames: list[Object] = []
+    for index, part in enumerate(item["content"]):
+        kind = part["type"]
+        key = "text" if kind == "output_text" else "refusal"
+        name = f"response.{kind}"
+        cited = part.get("annotations") or []
+        empty = {**part, key: ""} | ({"annotations": []} if cited else {})
+        frames.append({"type": "response.content_part.added", "content_index": index, "part": empty})
+        frames += [{"type": f"{name}.delta", "content_index": index, "delta": text} for text in split_text(part[key])]
+        for number, one in enumerate(cited):
+            about = {"content_index": index, "annotation_index": number, "annotation": one}
+            frames.append({"type": f"{name}.annotation.added", **about})
+        frames.append({"type": f"{name}.done", "content_index": index, key: part[key]})
+        frames.append({"type": "response.content_part.done", "content_index": index, "part": part})
+    return {**item, "content": [], "status": "in_progress"}, frames
+
+
+def _unfold_reasoning(item: Object) -> tuple[Object, list[Object]]:
+    frames: list[Object] = []
+    name = "response.reasoning_summary"
+    for index, part in enumerate(item.get("summary", [])):
+        frames.append({"type": f"{name}_part.added", "summary_index": index, "part": {**part, "text": ""}})
+        frames += [{"type": f"{name}_text.delta", "summary_index": index, "delta": t} for t in split_text(part["text"])]
+        frames.append({"type": f"{name}_text.done", "summary_index": index, "text": part["text"]})
+        frames.append({"type": f"{name}_part.done", "summary_index": index, "part": part})
+    return {**item, "summary": []}, frames
+
+
+def _make_unfolder(key: str, name: str) -> Callable[[Object], tuple[Object, list[Object]]]:
+    def unfold(item: Object) -> tuple[Object, list[Object]]:
+        frames: list[Object] = [{"type": f"{name}.delta", "delta": text} for text in split_text(item[key])]
+        return {**item, key: "", "status": "in_progress"}, [*frames, {"type": f"{name}.done", key: item[key]}]
+
+    return unfold
+
+
+UNFOLDERS: dict[str, Callable[[Object], tuple[Object, list[Object]]]] = {
+    "message": _unfold_message,
+    "reasoning": _unfold_reasoning,
+    "function_call": _make_unfolder("arguments", "response.function_call_arguments"),
+    "custom_tool_call": _make_unfolder("input", "response.custom_tool_call_input"),
+}
+
+
+def complete_frames(frames: list[Json], model: str) -> list[str]:
+    """Sequence numbers, event lines and the response object; at the end its output is what was done before."""
+    done: list[Object] = []
+    out = []
+    for number, frame in enumerate(frames):
+        if isinstance(frame, str):
+            out.append(write_frame(None, frame))
+            continue
+        kind = frame["type"]
+        if kind == "response.output_item.done":
+            done.append(frame["item"])
+        if kind in END_STATUSES or kind in ("response.created", "response.in_progress"):
+            status = END_STATUSES.get(kind, "in_progress")
+            rest: Object = (
+                {"status": status, "output": done} if kind in END_STATUSES else {"status": status, "usage": None}
+            )
+            frame = {**frame, "response": complete_answer({**rest, **frame.get("response", {})}, model)}
+        out.append(write_frame(kind, {"type": kind, "sequence_number": number, **frame}))
+    return out
+
+
+# --- the client -----------------------------------------------------------------------------------------------------
+
+
+class _ClientReader:
+    """Keeps the items that are open and done, and complains as the SDK's accumulator does, and Codex."""
+
+    def __init__(self) -> None:
+        self.violations: list[str] = []
+        self.minor_violations: list[str] = []
+        self.response_id: str | None = None
+        self.items: dict[int, Object] = {}
+        self.done_items: dict[int, Object] = {}
+        self.open_parts: set[tuple[Any, ...]] = set()
+        self.deltas: dict[tuple[Any, ...], str] = {}
+        self.body: Object = {}
+        self.is_ended = False
+        self.has_raised = False
+        """Did an event bring an error that the SDK raises?"""
+
+    def read_frame(self, frame: SseFrame, number: int) -> None:
+        if not isinstance(frame.data, dict):
+            found = self.minor_violations if self.is_ended and frame.text == "[DONE]" else self.violations
+            found.append(f"a frame that is no event: {frame.text[:80]}")
+            return
+        data = frame.data
+        kind = data.get("type", "")
+        if frame.event != kind:
+            found = self.minor_violations if frame.event is None else self.violations
+            found.append(f"event line {frame.event!r}, type {kind!r}")
+        if data.get("sequence_number") != number:
+            self.minor_violations.append(
+                f"sequence_number {data.get('sequence_number')!r} of {kind}, expected {number}"
+            )
+        if self.is_ended:
+            self.violations.append(f"{kind} after the end")
+        if number == 0 and kind != "response.created":
+            self._note_missing(kind, f"the first event is {kind}, not response.created")
+        self._dispatch_event(kind, data)
+
+    def _dispatch_event(self, kind: str, data: Object) -> None:
+        if "response" in data:
+            self._read_lifecycle(kind, data["response"])
+        elif kind == "response.output_item.added":
+            self._open_item(data)
+        elif kind == "response.output_item.done":
+            self._close_item(data)
+        elif kind == "error":
+            self.body.setdefault("error", data.get("error") or data)
+            self.has_raised = bool(data.get("error"))
+        elif "output_index" in data:
+            self._read_item_event(kind, data)
+
+    def _read_lifecycle(self, kind: str, response: Object) -> None:
+        if not response.get("id"):
+            self._note_missing(kind, f"{kind} without response.id")
+        elif self.response_id not in (None, response["id"]):
+            self.violations.append(f"response.id changes from {self.response_id!r} to {response['id']!r}")
+        self.response_id = response.get("id")
+        for key in ("object", "created_at", "model", "output", "parallel_tool_calls", "tool_choice", "tools"):
+            if response.get(key) is None:
+                self._note_missing(kind if key in NEEDED_FIELDS else "", f"{kind}: response without {key}")
+        if kind in END_STATUSES:
+            self.is_ended, self.body = True, response
+            if response.get("status") != END_STATUSES[kind]:
+                self.violations.append(f"{kind} with status {response.get('status')!r}")
+
+    def _note_missing(self, kind: str, line: str) -> None:
+        """Of a failure clients read nothing but what it says."""
+        (self.minor_violations if kind in ("", "error", "response.failed") else self.violations).append(line)
+
+    def _open_item(self, data: Object) -> None:
+        index, item = data["output_index"], data["item"]
+        if index != len(self.items):
+            self.violations.append(f"output_index {index}, expected {len(self.items)}")
+        if still := [at for at in self.items if at not in self.done_items]:
+            self.minor_violations.append(f"item {index} is added while item {still[0]} is open")
+        if not item.get("id"):
+            self.violations.append(f"item {index} has no id")
+        elif item["id"] in [other.get("id") for other in self.items.values()]:
+            self.violations.append(f"item id {item['id']!r} is used twice")
+        for key in ("arguments", "input"):
+            if isinstance(item.get(key), str) and item[key]:
+                self.violations.append(f"{key} stand in output_item.added already: they would double")
+        self.items[index] = item
+
+    def _close_item(self, data: Object) -> None:
+        index, item = data["output_index"], data["item"]
+        begun = self.items.get(index)
+        if begun is None or index in self.done_items:
+            self.violations.append(f"item {index} is done but not open")
+            return
+        for key in ("id", "type", "call_id"):
+            if begun.get(key) != item.get(key):
+                self.violations.append(f"item {index}: {key} changes from {begun.get(key)!r} to {item.get(key)!r}")
+        if left := [part for part in self.open_parts if part[0] == index]:
+            self.violations.append(f"item {index} is done while its part {left[0][1:]} is open")
+        self._compare_deltas(index, item)
+        self.done_items[index] = item
+
+    def _read_item_event(self, kind: str, data: Object) -> None:
+        index = data["output_index"]
+        item = self.items.get(index)
+        if item is None or index in self.done_items:
+            self.violations.append(f"{kind} for item {index}, which is not open")
+            return
+        if data.get("item_id") != item.get("id") and not kind.startswith("response.shell_call_command"):
+            self.violations.append(f"{kind}: item_id {data.get('item_id')!r} is not {item.get('id')!r}")
+        place = (index, "content_index" in data, data.get("content_index", data.get("summary_index")))
+        if kind.endswith("_part.added"):
+            self.open_parts.add(place)
+        elif kind.endswith("_part.done"):
+            self.open_parts.discard(place)
+        elif kind.endswith(".delta") and place[2] is not None and place not in self.open_parts:
+            self.violations.append(f"{kind} without its part: {data.get('delta')!r}")
+        if kind.endswith((".delta", ".done")) and isinstance(data.get("delta"), str):
+            self.deltas[place] = self.deltas.get(place, "") + data["delta"]
+
+    def _compare_deltas(self, index: int, item: Object) -> None:
+        """The deltas must add up to what is done."""
+        wanted: dict[tuple[Any, ...], Json] = {}
+        for key in ("arguments", "input"):
+            if isinstance(item.get(key), str):
+                wanted[index, False, None] = item[key]
+        for at, part in enumerate(item.get("content") or []):
+            wanted[index, True, at] = part.get("text", part.get("refusal"))
+        for place, text in wanted.items():
+            if text is not None and self.deltas.get(place, "") != text:
+                self.violations.append(
+                    f"item {index} is done with {text!r}, deltas were {self.deltas.get(place, '')!r}"
+                )
+
+    def close(self) -> None:
+        if not self.is_ended:
+            if self.has_raised:
+                return
+            self.violations.append("the stream ended without response.completed, incomplete or failed")
+            return
+        if self.body.get("status") == "failed":
+            return
+        if open_items := self.items.keys() - self.done_items.keys():
+            self.violations.append(f"items {sorted(open_items)} were never done: Codex ignores them")
+        ids = [self.done_items[index].get("id") for index in sorted(self.done_items)]
+        if [item.get("id") for item in self.body.get("output") or []] != ids:
+            self.violations.append(f"response.output holds other items than were done: {ids}")
+        usage = self.body.get("usage")
+        if not isinstance(usage, dict) or "total_tokens" not in usage:
+            self.violations.append("the end has no usage with total_tokens")
+
+
+def fold_stream(frames: list[SseFrame]) -> FoldedStream:
+    reader = _ClientReader()
+    for number, frame in enumerate(frame for frame in frames if frame.text or frame.event):
+        reader.read_frame(frame, number)
+    reader.close()
+    return FoldedStream(reader.body, (*reader.violations, *reader.minor_violations), tuple(reader.minor_violations))
+
+
+def history_turns(body: Object) -> list[Json]:
+    return list(body["output"])
+
+
+PEER = ProtocolPeer(
+    "openai-responses", HTTP, complete_answer, write_stream, complete_frames, fold_stream, history_turns, True
+)
+
+
+# --- A talk with tools in OpenAI Responses ---
+
+
+SEAL = "gAAAAABpQ7sealed_-thoughts+of/the=model=="
+
+
+def write_first_request(prompt: str, tools: Sequence[ScenarioTool]) -> Object:
+    """Without the server's store, as agents use it: all that is known travels in the input."""
+    declared = [
+        {
+            "type": "function",
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": tool.parameters,
+            "strict": False,
+        }
+        for tool in tools
+    ]
+    asked = {"input": [{"role": "user", "content": prompt}], "store": False}
+    return asked | ({"tools": declared} if declared else {})
+
+
+def write_answer(answer: ModelAnswer) -> Object:
+    output: list[Json] = []
+    if answer.is_sealed:
+        thought = [{"type": "summary_text", "text": "Two places."}]
+        output.append({"type": "reasoning", "id": "rs_7f01", "summary": thought, "encrypted_content": SEAL})
+    if answer.text:
+        said = [{"type": "output_text", "text": answer.text, "annotations": []}]
+        message = {"type": "message", "id": "msg_7f02", "role": "assistant", "status": "completed", "content": said}
+        output.append(message)
+    for number, (name, arguments) in enumerate(answer.calls):
+        call = {"name": name, "call_id": f"call_Wm8Ty{number}", "arguments": encode_json(arguments)}
+        output.append({"type": "function_call", "id": f"fc_7f1{number}", "status": "completed", **call})
+    return {"output": output, "status": "completed"}
+
+
+def write_results(body: Object, texts: Sequence[str]) -> list[Json]:
+    calls = [item for item in body["output"] if item.get("type") == "function_call"]
+    return [
+        {"type": "function_call_output", "call_id": call["call_id"], "output": text}
+        for call, text in zip(calls, texts, strict=True)
+    ]
+
+
+def _expect_calls(answer: ModelAnswer, letter: str) -> list[Json]:
+    return [
+        {"type": "function_call", "call_id": id, "name": name, "arguments": {"$json": {"$is": arguments}}}
+        for (name, arguments), (_, id) in zip(answer.calls, call_id_expectations(answer.calls, letter), strict=True)
+    ]
+
+
+def expect_answer(answer: ModelAnswer) -> Json:
+    output: Object = exactly_these(_expect_calls(answer, "c"), {"type": "function_call"})
+    if answer.text:
+        # Before its calls or behind them: one client or another has it either way.
+        output["$either"] = [{"$contains": [{"type": "message", "content": {"$text": answer.text}}]}]
+    return {"status": "completed", "output": output}
+
+
+def expect_first_request(prompt: str, tools: Sequence[ScenarioTool]) -> Json:
+    heard: Object = {"input": {"$either": [{"$contains": prompt}, {"$contains": [_expect_prompt(prompt)]}]}}
+    declared = [
+        {"type": "function", "name": tool.name, "parameters": {"properties": _expect_properties(tool)}}
+        for tool in tools
+    ]
+    return heard | ({"tools": declared} if declared else {})
+
+
+def _expect_prompt(prompt: str) -> Json:
+    return {"role": "user", "content": {"$text": {"$contains": prompt}}}
+
+
+def _expect_properties(tool: ScenarioTool) -> Object:
+    return dict.fromkeys(tool.parameters["properties"], "$any")
+
+
+def expect_later_request(prompt: str, answer: ModelAnswer, texts: Sequence[str]) -> Json:
+    items: list[Json] = [_expect_prompt(prompt)]
+    if answer.is_sealed:
+        items.append({"type": "reasoning", "encrypted_content": {"$is": SEAL}})
+    items += _expect_calls(answer, "p")
+    for (name, _), text in zip(call_id_expectations(answer.calls, "p"), texts, strict=True):
+        items.append({"type": "function_call_output", "call_id": f"$same:{name}", "output": {"$within": text}})
+    return {"input": {"$contains": items, **({"$within": answer.text} if answer.text else {})}}
+
+
+TOOL_SCENARIO = ToolScenario(
+    short_name="responses",
+    model="gpt-5.5",
+    sealing_model="gpt-5.5",
+    turns_key="input",
+    provider_seals=True,
+    has_seal_slot=True,
+    write_first_request=write_first_request,
+    write_answer=write_answer,
+    write_results=write_results,
+    expect_answer=expect_answer,
+    expect_first_request=expect_first_request,
+    expect_later_request=expect_later_request,
+)

@@ -1,0 +1,227 @@
+"""The result of a run as a file that can be kept: in a fixed order, and without anything that every run makes anew."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
+from itertools import groupby
+from pathlib import Path
+from string import Template
+
+import msgspec
+from msgspec import Struct, structs
+
+from toolwire.conformance.peers import TOOL_SCENARIOS
+from toolwire.conformance.suite import PARTS, VERDICTS, PlayResult, Verdict
+from toolwire.conformance.targets import TARGETS
+
+FORMAT_VERSION = 1
+RUN_SPECIFIC_PATTERNS = (
+    (re.compile(r"(?<![0-9a-f])[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "UUID"),
+    (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1:PORT"),
+    (re.compile(r"(?<![\d.])1[789]\d{8}(?:\.\d+)?(?![\d.])"), "NOW"),
+    (
+        re.compile(r"\b((?:call|toolu|fc|msg|resp|rs|chatcmpl|gen|req)[_-])(?=[A-Za-z0-9]*\d)[A-Za-z0-9]{16,}\b"),
+        r"\1MADE",
+    ),
+)
+"""What gateways make up while they run."""
+
+
+class TestedGateway(Struct, frozen=True):
+    name: str
+    title: str
+    version: str = ""
+
+
+class RunResult(Struct, frozen=True, kw_only=True):
+    """All plays of one gateway, and how to repeat them."""
+
+    form: int = FORMAT_VERSION
+    gateway: TestedGateway
+    suite: str
+    """The version of Toolwire whose suite it was."""
+    command: str
+    plays: tuple[PlayResult, ...]
+
+
+class UnreadableResult(Exception):
+    """A file that holds no result."""
+
+
+def normalise_play(play: PlayResult) -> PlayResult:
+    """A play without what changes from run to run."""
+    return structs.replace(
+        play, differences=tuple(map(_normalise_line, play.differences)), why=_normalise_line(play.why)
+    )
+
+
+def _normalise_line(line: str) -> str:
+    for pattern, instead in RUN_SPECIFIC_PATTERNS:
+        line = pattern.sub(instead, line)
+    return line
+
+
+def write_result(result: RunResult) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n"
+
+
+def read_result(file: Path) -> RunResult:
+    """Raises Unreadable, or OSError."""
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=RunResult)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UnreadableResult(str(error)) from None
+
+
+def compare_plays(before: Sequence[PlayResult], now: Sequence[PlayResult]) -> tuple[list[PlayResult], list[PlayResult]]:
+    """What passed before and does not now, and the other way round; plays that were not chosen now are left alone."""
+    then = {play.id: play.verdict for play in before}
+    worse = [play for play in now if then.get(play.id) == "pass" and play.verdict != "pass"]
+    better = [play for play in now if then.get(play.id, "pass") != "pass" and play.verdict == "pass"]
+    return worse, better
+
+
+PROTOCOL_SHORT_NAMES = tuple(talk.short_name for talk in TOOL_SCENARIOS.values())
+NO_SUPPORT_MARK, NOT_PLAYED_MARK = "–", "·"
+
+
+def count_verdicts(plays: Iterable[PlayResult]) -> dict[Verdict, int]:
+    listed = [play.verdict for play in plays]
+    return {verdict: listed.count(verdict) for verdict in VERDICTS}
+
+
+def plays_of_part(plays: Iterable[PlayResult], part: str) -> list[PlayResult]:
+    return [play for play in plays if play.part == part]
+
+
+def plays_by_pair(plays: Sequence[PlayResult]) -> dict[tuple[str, str], list[PlayResult]]:
+    """The plays of the grid by client and provider."""
+    return {
+        (client, provider): [play for play in plays if (play.client, play.provider) == (client, provider)]
+        for client in PROTOCOL_SHORT_NAMES
+        for provider in PROTOCOL_SHORT_NAMES
+    }
+
+
+def pass_share(plays: Sequence[PlayResult]) -> str:
+    """How many of them passed; a dash where the gateway has no such thing at all."""
+    played = [play for play in plays if play.verdict != "not played"]
+    if not played:
+        return NOT_PLAYED_MARK
+    if all(play.verdict == "unsupported" for play in played):
+        return NO_SUPPORT_MARK
+    return f"{sum(play.verdict == 'pass' for play in played)}/{len(played)}"
+
+
+def case_mark(plays: Sequence[PlayResult]) -> str:
+    """The same for one case: all of it, none of it, or how much."""
+    said = pass_share(plays)
+    passed, slash, played = said.partition("/")
+    if not slash:
+        return said
+    return {played: "✓", "0": "✗"}.get(passed, said)
+
+
+def grid_rows(plays: Sequence[PlayResult]) -> list[list[str]]:
+    """The grid: clients in rows, providers in columns."""
+    found = plays_by_pair(plays_of_part(plays, "grid"))
+    head = ["client \\ provider", *PROTOCOL_SHORT_NAMES]
+    return [
+        head,
+        *(
+            [client, *(pass_share(found[client, provider]) for provider in PROTOCOL_SHORT_NAMES)]
+            for client in PROTOCOL_SHORT_NAMES
+        ),
+    ]
+
+
+def plays_by_case(plays: Sequence[PlayResult]) -> dict[str, list[PlayResult]]:
+    """The plays of reported cases by number."""
+    cases = plays_of_part(plays, "cases")
+    return {number: list(group) for number, group in groupby(cases, lambda play: play.id[:3])}
+
+
+SUMMARY_COLUMNS = [("grid", verdict) for verdict in VERDICTS[:3]] + [("cases", verdict) for verdict in VERDICTS]
+"""All of the grid is played."""
+TARGET_ORDER = list(TARGETS)
+
+
+def write_comparison_page(results: Sequence[RunResult]) -> str:
+    """The page, with the gateways that are known here in their usual order, and others behind them."""
+    results = sorted(results, key=lambda one: [*TARGET_ORDER, one.gateway.name].index(one.gateway.name))
+    template = Template((files("toolwire.conformance") / "compared.md").read_text("utf-8"))
+    return template.substitute(
+        plays=max(len(result.plays) for result in results),
+        summary=_summary_table(results),
+        squares="\n".join(_grid_table(result) for result in results),
+        kinds=_kind_table(results),
+        cases=_case_table(results),
+        commands="\n".join(_command_line(result) for result in results),
+    )
+
+
+def _markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1) -> str:
+    """The first columns hold words, the others marks and numbers."""
+    ruler = ["---" if column < text_columns else ":-:" for column in range(len(head))]
+    return "".join(f"| {' | '.join(line)} |\n" for line in (head, ruler, *rows))
+
+
+def _summary_table(results: Sequence[RunResult]) -> str:
+    head = ["gateway", "version", *(f"{part}: {verdict}" for part, verdict in SUMMARY_COLUMNS)]
+    rows = []
+    for result in results:
+        found = {part: count_verdicts(plays_of_part(result.plays, part)) for part in PARTS}
+        numbers = [str(found[part][verdict]) for part, verdict in SUMMARY_COLUMNS]
+        rows.append([result.gateway.title, result.gateway.version, *numbers])
+    return _markdown_table(head, rows, 2)
+
+
+def _grid_table(result: RunResult) -> str:
+    head, *rows = grid_rows(result.plays)
+    return f"### {result.gateway.title} {result.gateway.version}\n\n{_markdown_table(head, rows)}"
+
+
+def _kind_table(results: Sequence[RunResult]) -> str:
+    found = [plays_of_part(result.plays, "grid") for result in results]
+    kinds = dict.fromkeys(play.kind for plays in found for play in plays)
+    rows = [
+        [f"`{kind}`", *(pass_share([play for play in plays if play.kind == kind]) for plays in found)] for kind in kinds
+    ]
+    return _markdown_table(["", *_gateway_titles(results)], rows)
+
+
+def _case_table(results: Sequence[RunResult]) -> str:
+    found = [plays_by_case(result.plays) for result in results]
+    rows = [
+        [number, title, *(case_mark(cases.get(number, [])) for cases in found)]
+        for number, title in _case_titles(found).items()
+    ]
+    return _markdown_table(["case", "", *_gateway_titles(results)], rows, 2)
+
+
+def _gateway_titles(results: Sequence[RunResult]) -> list[str]:
+    return [result.gateway.title for result in results]
+
+
+def _case_titles(found: Sequence[Mapping[str, Sequence[PlayResult]]]) -> dict[str, str]:
+    """The titles of all cases, by number."""
+    titles = {number: plays[0].title.replace("|", "\\|") for cases in found for number, plays in cases.items()}
+    return dict(sorted(titles.items()))
+
+
+def _command_line(result: RunResult) -> str:
+    return f"{result.command}  # {result.gateway.title} {result.gateway.version}"
+
+
+# --- Results as one page to look at, without anything from elsewhere ---
+
+
+RESULTS_PLACEHOLDER = "/*RESULTS*/null"
+
+
+def write_results_page(results: Sequence[RunResult]) -> str:
+    template = (files("toolwire.conformance") / "page.html").read_text("utf-8")
+    data = msgspec.json.encode({"protocols": PROTOCOL_SHORT_NAMES, "results": results}).decode()
+    return template.replace(RESULTS_PLACEHOLDER, data.replace("</", "<\\/"), 1)

@@ -1,0 +1,68 @@
+"""What HTTP itself says of a failure, the same for every protocol: its status, and how long to wait."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from toolwire.core.times import read_duration
+
+TRUNCATED_STREAM_MESSAGE = "the provider's stream ended before its answer did (connection error)"
+"""In mid-stream there is no status, and some clients know by the last two words that they should ask again."""
+FAILURE_KIND_BY_STATUS: Mapping[int, str] = MappingProxyType(
+    {
+        400: "invalid",
+        401: "authentication",
+        402: "billing",
+        403: "permission",
+        404: "not_found",
+        408: "timeout",
+        409: "conflict",
+        413: "too_large",
+        422: "unprocessable",
+        429: "rate",
+        499: "cancelled",
+        500: "server",
+        502: "upstream",
+        503: "overloaded",
+        504: "deadline",
+        529: "overloaded",
+    }
+)
+"""The kind of failure that a status stands for, where nothing says it more exactly."""
+
+
+def failure_kind_for_status(status: int) -> str:
+    return FAILURE_KIND_BY_STATUS.get(status) or ("server" if status >= 500 else "invalid")
+
+
+def read_retry_after(headers: Mapping[str, str]) -> float | None:
+    """How many seconds the peer asks to wait; a date is not read, because that would need a clock."""
+    lower = {name.lower(): value.strip() for name, value in headers.items()}
+    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        value = lower.get(name, "")
+        if value.isascii() and value.replace(".", "", 1).isdecimal():
+            return float(value) / unit
+    return None
+
+
+_RETRY_PHRASE = re.compile(r"(?:try again|retry) in ([\d.]+ ?[a-z]+(?:[\d.]+[a-z]+)*)", re.IGNORECASE)
+_UNIT_WORD = re.compile(r" ?([smh])(?:ec|econd|in|inute|our)s?$")
+
+
+def read_retry_after_message(message: str) -> float | None:
+    """The seconds that a message asks to wait: `try again in 1.5s`, `6m0s`, `20 seconds`."""
+    again = _RETRY_PHRASE.search(message)
+    return None if again is None else read_duration(_UNIT_WORD.sub(r"\1", again[1].lower()).replace(" ", ""))
+
+
+def write_retry_after(seconds: float | None) -> dict[str, str]:
+    """The headers that ask to wait: whole seconds, and the exact time where it is not whole."""
+    if seconds is None:
+        return {}
+    headers = {"retry-after": str(math.ceil(seconds))}
+    if seconds != int(seconds):
+        headers["retry-after-ms"] = str(math.ceil(seconds * 1000))
+    return headers

@@ -1,0 +1,279 @@
+"""JSON as it stands on the wire: decode once, take what is known, keep the rest, say where it hurts.
+
+Values are plain dicts, lists and scalars. A float whose spelling a re-encoding would change (`1e5`, `1.50`)
+stays `msgspec.Raw`, so that what is carried comes out as it came in.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NoReturn, TypeAlias
+
+import msgspec
+from msgspec import Raw
+
+Json: TypeAlias = Any
+"""A JSON value of unknown shape; untyped on purpose, the readers narrow it."""
+
+Object: TypeAlias = dict[str, Any]
+
+Path: TypeAlias = tuple[Any, ...] | None
+"""A place in the input as a linked pair `(parent, key)`; None is the root. Cheap to make, spelled only when needed."""
+
+
+class Paths(tuple[Path, ...]):
+    """Several places that say one thing together, where one place is expected."""
+
+    __slots__ = ()
+
+
+Number: TypeAlias = int | float | Raw
+
+MAX_BYTES = 64 * 1024 * 1024
+MAX_DEPTH = 200
+
+
+class Malformed(Exception):
+    """The peer sent something that cannot be read; `path` says where, as a JSON Pointer."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        self.path = json_pointer(path)
+        self.problem = problem
+        super().__init__(f"{self.path or 'the body'}: {problem}")
+
+
+_POINTER_CACHE: dict[tuple[Any, ...], str] = {}
+"""Places that were spelled before: an agent's requests and a model's answers are alike, and so is what they lose."""
+_MAX_CACHED_POINTERS = 2048
+_MAX_CACHED_POINTER_LENGTH = 200
+
+
+def json_pointer(path: Path) -> str:
+    """Spell a linked path as a JSON Pointer (`/messages/0/content`); in a stream it begins with `event/N`."""
+    if path is None:
+        return ""
+    text = _POINTER_CACHE.get(path)
+    if text is None:
+        text = _format_pointer(path)
+        if len(text) <= _MAX_CACHED_POINTER_LENGTH:
+            if len(_POINTER_CACHE) >= _MAX_CACHED_POINTERS:
+                _POINTER_CACHE.clear()
+            _POINTER_CACHE[path] = text
+    return text
+
+
+def _format_pointer(path: Path) -> str:
+    keys: list[str] = []
+    while path is not None:
+        path, key = path
+        keys.append(str(key).replace("~", "~0").replace("/", "~1"))
+    keys.reverse()
+    text = "/".join(keys)
+    return text if not text or keys[0] == "event" else f"/{text}"
+
+
+def read_float(text: str) -> Number:
+    """A float, or its very spelling where that would be lost."""
+    value = float(text)
+    return value if _encode(value) == text.encode() else Raw(text.encode())
+
+
+class _AnyObject(msgspec.Struct, gc=False):
+    """An object of which nothing is taken."""
+
+
+_encoder = msgspec.json.Encoder()
+_encode = _encoder.encode
+_decode = msgspec.json.Decoder(float_hook=read_float).decode
+_check_object = msgspec.json.Decoder(_AnyObject).decode
+"""Checks a whole text and demands an object, at half the price of making one."""
+
+decode_object = msgspec.json.Decoder(Object, float_hook=read_float).decode
+"""The object that bytes spell. It raises one of these, and does not say why so well as `decode`."""
+DECODE_ERRORS = (msgspec.DecodeError, UnicodeError, ValueError, RecursionError)
+
+encode = _encode
+"""A JSON value as compact bytes, keys in their order."""
+
+
+def encode_text(value: Json) -> str:
+    return _encode(value).decode()
+
+
+def decode(data: bytes | str, path: Path = None, max_bytes: int = MAX_BYTES) -> Json:
+    """Decode one JSON document or raise Malformed with the reason and the place."""
+    if len(data) > max_bytes:
+        raise Malformed(path, f"{len(data):,} bytes are more than the limit of {max_bytes:,}")
+    try:
+        return _decode(data)
+    except RecursionError:
+        raise Malformed(path, "the JSON is nested too deeply") from None
+    except (msgspec.DecodeError, UnicodeError, ValueError) as error:
+        raise Malformed(path, explain_decode_error(data, error)) from None
+
+
+_LONE_SURROGATE = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
+)
+
+
+def explain_decode_error(data: bytes | str, error: Exception) -> str:
+    """Say why a document does not decode: the standard library's parser knows line and column."""
+    try:
+        text = data.decode() if isinstance(data, bytes) else data
+        json.loads(text, parse_constant=_refuse_constant)
+    except UnicodeDecodeError as bad:
+        return f"not UTF-8 at byte {bad.start}"
+    except json.JSONDecodeError as bad:
+        return f"not JSON: {bad.msg} at line {bad.lineno} column {bad.colno}"
+    except RecursionError:
+        return "the JSON is nested too deeply"
+    except ValueError as bad:
+        return f"not JSON: {bad}"
+    lone = _LONE_SURROGATE.search(text)
+    if lone:
+        return f"half of a surrogate pair ({lone[0][:6]}) at character {lone.start()}; it stands for no character"
+    return f"not JSON: {error}"
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def is_object_text(text: str) -> bool:
+    """Is this text one JSON object, so that it can stand as `Raw` where an object is demanded?"""
+    try:
+        _check_object(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return False
+    return True
+
+
+def decode_object_or_none(text: str) -> Object | None:
+    """The object that a text spells, `{}` for a blank one, None when it is not an object."""
+    if not text or text.isspace():
+        return {}
+    try:
+        value = _decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def raw_object_or_none(text: str) -> Raw | None:
+    """A text that spells an object, ready to be embedded byte for byte; blank is `{}`; None when it is no object."""
+    try:
+        _check_object(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None if text and not text.isspace() else Raw(b"{}")
+    return Raw(text.encode())
+
+
+def is_too_deep(value: Json, limit: int = MAX_DEPTH) -> bool:
+    level = [value]
+    for _ in range(limit):
+        level = [
+            child
+            for node in level
+            if isinstance(node, (dict, list))
+            for child in (node.values() if isinstance(node, dict) else node)
+            if isinstance(child, (dict, list))
+        ]
+        if not level:
+            return False
+    return True
+
+
+# --- taking what is known -------------------------------------------------------------------------------------------
+
+_TYPE_NAMES = {dict: "an object", list: "an array", str: "a string", bool: "true or false", int: "a whole number"}
+
+
+def describe_json_type(value: Json) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, (float, Raw)):
+        return "a number"
+    return _TYPE_NAMES.get(type(value), type(value).__name__)
+
+
+def raise_wrong_type(path: Path, expected: str, value: Json) -> NoReturn:
+    raise Malformed(path, f"expected {expected}, got {describe_json_type(value)}")
+
+
+def expect_object(value: Json, path: Path) -> Object:
+    if isinstance(value, dict):
+        return value
+    raise_wrong_type(path, "an object", value)
+
+
+def expect_list(value: Json, path: Path) -> list[Json]:
+    if isinstance(value, list):
+        return value
+    raise_wrong_type(path, "an array", value)
+
+
+def expect_text(value: Json, path: Path) -> str:
+    if isinstance(value, str):
+        return value
+    raise_wrong_type(path, "a string", value)
+
+
+def get_object(node: Object, key: str, path: Path) -> Object | None:
+    value = node.get(key)
+    if value is None or value.__class__ is dict:
+        return value
+    return expect_object(value, (path, key))
+
+
+def get_list(node: Object, key: str, path: Path) -> list[Json] | None:
+    value = node.get(key)
+    if value is None or value.__class__ is list:
+        return value
+    return expect_list(value, (path, key))
+
+
+def get_text(node: Object, key: str, path: Path) -> str | None:
+    value = node.get(key)
+    if value is None or value.__class__ is str:
+        return value
+    return expect_text(value, (path, key))
+
+
+def require_text(node: Object, key: str, path: Path) -> str:
+    value = node.get(key)
+    if isinstance(value, str):
+        return value
+    if key not in node:
+        raise Malformed(path, f"`{key}` is missing")
+    raise_wrong_type((path, key), "a string", value)
+
+
+def get_bool(node: Object, key: str, path: Path) -> bool | None:
+    value = node.get(key)
+    if value is None or value is True or value is False:
+        return value
+    raise_wrong_type((path, key), "true or false", value)
+
+
+def get_int(node: Object, key: str, path: Path) -> int | None:
+    value = node.get(key)
+    if value is None or value.__class__ is int:
+        return value
+    if isinstance(value, (float, Raw)) and (number := to_float(value)).is_integer():
+        return int(number)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise_wrong_type((path, key), "a whole number", value)
+    return value
+
+
+def get_number(node: Object, key: str, path: Path) -> Number | None:
+    value = node.get(key)
+    if value is None or (isinstance(value, (int, float, Raw)) and not isinstance(value, bool)):
+        return value
+    raise_wrong_type((path, key), "a number", value)
+
+
+def to_float(value: Number) -> float:
+    return float(bytes(value)) if isinstance(value, Raw) else float(value)

@@ -1,0 +1,139 @@
+"""What tools that a provider runs were asked and what they found, in the words of no protocol.
+
+A search is asked with `{"query": …}`, or `{"queries": […]}` for several at once; a fetch with `{"url": …}`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from toolwire.core.ir import Call, Citation, Origin, ProviderCall, ProviderResult, Result, Text, plain_text, source_path
+from toolwire.core.json_values import Json, Malformed, decode, decode_object_or_none, encode_text
+from toolwire.core.losses import Ledger
+
+_QUERY_KEYS = ("query", "queries", "q", "search_query", "search_term", "text", "input", "prompt")
+_URL_KEYS = ("url", "uri", "link", "urls", "href")
+_TITLE_KEYS = ("title", "name", "heading")
+MAX_SOURCES = 50
+"""Sources that are told of one result."""
+_NO_ORIGIN = Origin("", None, None, intact=False)
+"""The origin of what no provider made."""
+_MARKDOWN_LINK = re.compile(r"\[([^\]\n]{1,300})\]\((https?://[^\s)]+)\)")
+_LABELLED_LINE = re.compile(r"[^\w\n]{0,6}(title|url|link)\b[^\w\n]{1,6}(\S.*)", re.IGNORECASE)
+_BARE_URL = re.compile(r"https?://[^\s<>\"'\])}]+")
+_TRAILING_PUNCTUATION = ".,;:!?*`"
+
+
+def search_queries(arguments: str) -> list[str]:
+    """What a search looked for."""
+    given = decode_object_or_none(arguments) or {}
+    found = [_text_list(given[key]) for key in _QUERY_KEYS if key in given]
+    # The plural tells all of them where it is there.
+    return max(found, key=len, default=[])
+
+
+def fetched_url(arguments: str) -> str:
+    """The page that was fetched."""
+    given = decode_object_or_none(arguments) or {}
+    return next((text for key in _URL_KEYS for text in _text_list(given.get(key))), "")
+
+
+def _text_list(value: Json) -> list[str]:
+    if isinstance(value, str):
+        return [value] if value else []
+    return [one for one in value if isinstance(one, str) and one] if isinstance(value, list) else []
+
+
+def provider_arguments(tool: str, arguments: str) -> str:
+    """The arguments of a call of a function as those of the tool that it stands in for."""
+    if tool == "web_fetch":
+        url = fetched_url(arguments)
+        return encode_text({"url": url}) if url else arguments
+    queries = search_queries(arguments) if tool == "web_search" else []
+    return encode_text({"query": queries[0]} if len(queries) == 1 else {"queries": queries}) if queries else arguments
+
+
+def provider_result_text(result: ProviderResult) -> str:
+    """A result as words: what was found, and where."""
+    lines = [f"{source.title} {source.url}".strip() for source in result.sources]
+    quotes = [source.quote for source in result.sources if source.quote]
+    return "\n".join(filter(None, [result.text, *lines, *quotes, result.error]))
+
+
+def provider_result_as_text(result: ProviderResult, ledger: Ledger) -> Text | None:
+    """A result of an earlier turn for a provider that takes none but its own."""
+    found = provider_result_text(result)
+    if not found.strip():
+        ledger.note(
+            "part-dropped", source_path(result), f"an empty result of the provider's own `{result.tool}` was left out"
+        )
+        return None
+    ledger.note("hosted-as-text", source_path(result), f"what `{result.tool}` found became text")
+    return Text(f"[{result.tool} found]\n{found}")
+
+
+# --- a function that stands in --------------------------------------------------------------------------------------
+
+
+def as_provider_call(call: Call, result: Result, tool: str) -> tuple[ProviderCall, ProviderResult]:
+    """A call of a function that stands in for a provider's own tool, and what it gave, as if it had been that tool."""
+    text = plain_text(result.content)
+    arguments = provider_arguments(tool, call.arguments)
+    made = ProviderCall(call.id, tool, arguments, _NO_ORIGIN)
+    if result.error:
+        return made, ProviderResult(call.id, tool, (), text, "unavailable", _NO_ORIGIN)
+    if tool == "web_fetch":
+        page = Citation(fetched_url(arguments))
+        return made, ProviderResult(call.id, tool, (page,) if page.url else (), text, "", _NO_ORIGIN)
+    sources = find_sources(text)
+    return made, ProviderResult(call.id, tool, sources, "" if sources else text, "", _NO_ORIGIN)
+
+
+def find_sources(text: str) -> tuple[Citation, ...]:
+    """The pages that a text names: out of JSON, out of links with a title, or bare."""
+    pairs = list(_find_listed_urls(_parse_json(text), 0))
+    if not pairs:
+        pairs = [(url, title) for title, url in _MARKDOWN_LINK.findall(text)]
+        pairs += [*_find_labelled_urls(text), *((url, "") for url in _BARE_URL.findall(text))]
+    titles: dict[str, str] = {}
+    for url, title in pairs:
+        short = url.rstrip(_TRAILING_PUNCTUATION)
+        titles[short] = titles.get(short) or title.strip()
+    return tuple(Citation(url, title) for url, title in list(titles.items())[:MAX_SOURCES])
+
+
+def _parse_json(text: str) -> Json:
+    try:
+        return decode(text) if text.lstrip()[:1] in ("{", "[") else None
+    except Malformed:
+        return None
+
+
+def _find_labelled_urls(text: str) -> Iterator[tuple[str, str]]:
+    """Lines such as `Title: …` with `URL: …` some lines below."""
+    title = ""
+    for line in text.splitlines():
+        found = _LABELLED_LINE.match(line)
+        if found is None:
+            continue
+        if found[1].lower() == "title":
+            title = found[2]
+        elif (page := _BARE_URL.match(found[2])) is not None:
+            yield page[0], title
+            title = ""
+
+
+def _find_listed_urls(value: Json, depth: int) -> Iterator[tuple[str, str]]:
+    """Objects with an address, wherever they stand."""
+    if depth > 6:
+        return
+    if isinstance(value, dict):
+        url = next((value[key] for key in _URL_KEYS if isinstance(value.get(key), str)), "")
+        if url.startswith(("http://", "https://")):
+            yield url, next((value[key] for key in _TITLE_KEYS if isinstance(value.get(key), str)), "")
+            return
+        value = list(value.values())
+    if isinstance(value, list):
+        for one in value:
+            yield from _find_listed_urls(one, depth + 1)

@@ -1,0 +1,285 @@
+"""Server-sent events and streamed JSON arrays, from bytes to frames and back. No I/O: feed bytes, take frames.
+
+Frames are cut on bytes and only whole ones are decoded, so no split of the input can tear a character.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+MAX_FRAME = 64 * 1024 * 1024
+_MAX_MATCHED_TEXT = MAX_FRAME // 16
+"""However a shorter text is spelled, its frame is not too long."""
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+_decode_text = msgspec.json.Decoder(str).decode
+RepeatReader = Callable[[bytes], str | None]
+"""Knows more of what came before by its bytes, and gives its text; None for all other bytes."""
+TextSink = Callable[[str], object]
+_match_simple_frame = re.compile(rb"(?:event: ([^\n]*)\n)?data: ([^\n]*)").fullmatch
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """One event: its name, if it had an `event:` line, and its data."""
+
+    event: str | None
+    data: bytes
+
+
+class FrameTooLong(Exception):
+    """A peer sent a frame without an end."""
+
+
+class SseSplitter:
+    """Bytes in, whole frames out; comments, `id:` and `retry:` are passed over. CR, LF and CRLF all end a line."""
+
+    def __init__(self, max_frame: int = MAX_FRAME) -> None:
+        self._buffer = bytearray()
+        self._event_name: str | None = None
+        self._data_lines: list[bytes] = []
+        self._has_started = False
+        self.is_between_frames = True
+        """Does nothing of a frame wait for its rest?"""
+        self._last_event_name: str | None = None
+        self._last_head = b"data: "
+        """What the last ordinary frame was called, and all that stood before its data: the next one is mostly alike."""
+        self._max_frame = max_frame
+        self._data_size = 0
+
+    def feed(self, data: bytes) -> list[Frame]:
+        if self.is_between_frames:
+            frame = self._read_single_frame(data)
+            if frame is not None:
+                self._has_started = True
+                return [frame]
+        self._buffer += data
+        if not self._has_started:
+            if len(self._buffer) < 3 and b"\xef\xbb\xbf".startswith(self._buffer):
+                return []
+            self._has_started = True
+            if self._buffer.startswith(b"\xef\xbb\xbf"):
+                del self._buffer[:3]
+        frames = self._split_frames(data)
+        self.is_between_frames = not self._buffer and not self._data_lines and self._event_name is None
+        if len(self._buffer) + self._data_size > self._max_frame:
+            raise FrameTooLong(f"a frame of the stream is longer than {self._max_frame:,} bytes")
+        return frames
+
+    def _read_single_frame(self, data: bytes) -> Frame | None:
+        """The frame, if these bytes are an ordinary one, as where a server sends one at a time. To part them is the
+        cheapest way to look for anything."""
+        line, _, rest = data.partition(b"\n")
+        if data.partition(b"\r")[1]:
+            return None
+        if rest == b"\n":
+            return Frame(None, line[6:]) if line[:6] == b"data: " else None
+        text, _, rest = rest.partition(b"\n")
+        if rest != b"\n":
+            return None
+        head = line + b"\n" + text[:6]
+        if head != self._last_head:
+            if line[:7] != b"event: " or text[:6] != b"data: ":
+                return None
+            self._last_head, self._last_event_name = head, line[7:].decode("utf-8", "replace").strip()
+        return Frame(self._last_event_name, text[6:])
+
+    def close(self) -> list[Frame]:
+        """The end of input: a last frame that lacks its blank line is still a frame."""
+        tail, self._buffer = bytes(self._buffer), bytearray()
+        lines = tail.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        return [frame for line in (*lines, b"") if (frame := self._read_line(line)) is not None]
+
+    def _split_frames(self, data: bytes) -> list[Frame]:
+        if data.find(b"\n") < 0 and data.find(b"\r") < 0:
+            return []
+        held = bytes(self._buffer)
+        if not self._data_lines and self._event_name is None and held.find(b"\r") < 0:
+            # The ordinary stream: frames end at blank lines, and what is cut waits whole.
+            *blocks, rest = held.split(b"\n\n")
+            self._buffer = bytearray(rest)
+            return self._read_blocks(blocks)
+        # A CR at the very end may be half of a CRLF: leave it for the next bytes.
+        half = held.endswith(b"\r")
+        held = (held[:-1] if half else held).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *lines, rest = held.split(b"\n")
+        self._buffer = bytearray(rest + b"\r" if half else rest)
+        return [frame for line in lines if (frame := self._read_line(line)) is not None]
+
+    def _read_blocks(self, blocks: list[bytes]) -> list[Frame]:
+        frames: list[Frame] = []
+        for block in blocks:
+            if block.startswith(self._last_head) and (data := block[len(self._last_head) :]).find(b"\n") < 0:
+                frames.append(Frame(self._last_event_name, data))
+            elif (frame := self._read_block(block)) is not None:
+                frames.append(frame)
+        return frames
+
+    def _read_block(self, block: bytes) -> Frame | None:
+        """The frame of a whole block of lines."""
+        ordinary = _match_simple_frame(block)
+        if ordinary is not None:
+            name, data = ordinary.groups()
+            self._last_event_name = None if name is None else name.decode("utf-8", "replace").strip()
+            self._last_head = block[: ordinary.start(2)]
+            return Frame(self._last_event_name, data)
+        found = [frame for line in (*block.split(b"\n"), b"") if (frame := self._read_line(line)) is not None]
+        return found[0] if found else None
+
+    def _read_line(self, line: bytes) -> Frame | None:
+        if not line:
+            if not self._data_lines:
+                self._event_name = None
+                return None
+            frame = Frame(
+                self._event_name, b"\n".join(self._data_lines) if len(self._data_lines) > 1 else self._data_lines[0]
+            )
+            self._event_name, self._data_lines, self._data_size = None, [], 0
+            return frame
+        if line.startswith(b"data:"):
+            value = line[6:] if line[5:6] == b" " else line[5:]
+            self._data_lines.append(value)
+            self._data_size += len(value)
+        elif line.startswith(b"event:"):
+            self._event_name = line[6:].decode("utf-8", "replace").strip()
+        elif line == b"data":
+            self._data_lines.append(b"")
+        return None
+
+
+class FrameTemplate:
+    """A frame that comes once more but for one text in it: known by its bytes, without a look inside."""
+
+    __slots__ = (
+        "_excluded_start",
+        "_prefix",
+        "_prefix_slice",
+        "_sink",
+        "_suffix",
+        "_suffix_slice",
+        "_text_slice",
+        "match_count",
+        "text_length",
+    )
+
+    def __init__(self, prefix: bytes, suffix: bytes, sink: TextSink | None, excluded_start: str) -> None:
+        self._prefix = prefix + b'"'
+        self._suffix = b'"' + suffix
+        self._prefix_slice, self._text_slice = slice(len(self._prefix)), slice(len(prefix), -len(suffix))
+        self._suffix_slice = slice(-len(self._suffix), None)
+        self._sink = sink
+        """Who keeps the text."""
+        self._excluded_start = excluded_start
+        """A text that begins so needs a closer look."""
+        self.match_count = 0
+        """Frames that were like it, and the length of their texts: whoever made it counts them in before anything else
+        comes."""
+        self.text_length = 0
+
+    def match_text(self, data: bytes) -> str | None:
+        """The text of the next such frame, if these bytes are that frame and nothing else. Only for bytes that begin
+        where a frame begins; the splitter need not see them then."""
+        if data[self._prefix_slice] != self._prefix or data[self._suffix_slice] != self._suffix:
+            return None
+        try:
+            text = _decode_text(data[self._text_slice])
+        except ValueError:
+            return None
+        size = len(text)
+        if not 0 < size < _MAX_MATCHED_TEXT or (self._excluded_start and text.startswith(self._excluded_start)):
+            return None
+        take = self._sink
+        if take is not None:
+            take(text)
+        self.match_count += 1
+        self.text_length += size
+        return text
+
+
+def make_frame_template(
+    frame: Frame, text: str, find_text: Callable[[Any], Any], sink: TextSink | None = None, excluded_start: str = ""
+) -> FrameTemplate | None:
+    """For a frame in whose JSON `found` finds this text; None where its bytes do not tell its place."""
+    data = frame.data
+    lead, spelled, trail = data.rpartition(_encode(text))
+    if not spelled or data.partition(b"\n")[1] or data.partition(b"\r")[1]:
+        return None
+    # Where nothing else is spelled with a backslash, a text that stands there once stands where it was found.
+    twice = (lead + b'"').partition(spelled)[1] or lead.partition(b"\\")[1] or trail.partition(b"\\")[1]
+    if twice and not _confirms_position(find_text, lead, text + ".", trail):
+        return None
+    head = b"data: " if frame.event is None else b"event: " + frame.event.encode() + b"\ndata: "
+    return FrameTemplate(head + lead, trail + b"\n\n", sink, excluded_start)
+
+
+def _confirms_position(find_text: Callable[[Any], Any], prefix: bytes, text: str, suffix: bytes) -> bool:
+    """The same text may stand elsewhere: put another there, and see whether that one is found."""
+    try:
+        return bool(find_text(_decode(prefix + _encode(text) + suffix)) == text)
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return False
+
+
+class JsonArraySplitter:
+    """One JSON array streamed element by element (`[{…}` `,{…}` `]`), or bare objects one after another."""
+
+    def __init__(self, max_frame: int = MAX_FRAME) -> None:
+        self._buffer = bytearray()
+        self._scanned = 0
+        self._depth = 0
+        self._in_string = False
+        self._escaped = False
+        self._start = -1
+        self._max_frame = max_frame
+
+    def feed(self, data: bytes) -> list[Frame]:
+        self._buffer += data
+        frames: list[Frame] = []
+        for at in range(self._scanned, len(self._buffer)):
+            byte = self._buffer[at]
+            if self._in_string:
+                self._scan_string_byte(byte)
+            elif byte == 0x22:
+                self._in_string = True
+            elif byte == 0x7B:
+                if self._depth == 0:
+                    self._start = at
+                self._depth += 1
+            elif byte == 0x7D and self._depth:
+                self._depth -= 1
+                if self._depth == 0:
+                    frames.append(Frame(None, bytes(self._buffer[self._start : at + 1])))
+                    self._start = -1
+        keep = self._start if self._start >= 0 else len(self._buffer)
+        del self._buffer[:keep]
+        self._start = 0 if self._start >= 0 else -1
+        self._scanned = len(self._buffer)
+        if self._scanned > self._max_frame:
+            raise FrameTooLong(f"an element of the stream is longer than {self._max_frame:,} bytes")
+        return frames
+
+    def close(self) -> list[Frame]:
+        """What is left is an element that was cut."""
+        tail, self._buffer = bytes(self._buffer), bytearray()
+        return [Frame(None, tail)] if tail.strip() else []
+
+    def _scan_string_byte(self, byte: int) -> None:
+        if self._escaped:
+            self._escaped = False
+        elif byte == 0x5C:
+            self._escaped = True
+        elif byte == 0x22:
+            self._in_string = False
+
+
+def write_event_frame(event: str, data: bytes) -> bytes:
+    """A frame with an `event:` line."""
+    return b"event: %b\ndata: %b\n\n" % (event.encode(), data)
+
+
+def write_data_frame(data: bytes) -> bytes:
+    """A frame of data alone."""
+    return b"data: %b\n\n" % data

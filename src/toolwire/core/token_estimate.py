@@ -1,0 +1,184 @@
+"""How many tokens a request has, where nobody can be asked: an estimate over everything, rather too high than low."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from toolwire.core.ir import (
+    AnyTool,
+    Call,
+    Media,
+    Opaque,
+    Part,
+    ProviderCall,
+    ProviderResult,
+    ProviderTool,
+    Reasoning,
+    Refusal,
+    Request,
+    Result,
+    Seal,
+    Text,
+    ToolReference,
+    ToolsAdded,
+)
+from toolwire.core.json_values import Json, encode_text
+
+_UNITS_PER_TOKEN = 14
+"""Sums are kept in fourteenths of a token: whole numbers, so that no order of adding changes them."""
+_UNITS_PER_CHARACTER = 4
+"""Three and a half characters of plain text or code make a token."""
+_UNITS_PER_EXTRA_BYTE = 5
+"""Each further byte of a character; so a Chinese character is one token, and a Cyrillic one two thirds."""
+
+REQUEST_TOKENS, TURN_TOKENS, CALL_TOKENS, RESULT_TOKENS, TOOL_TOKENS = 16, 4, 40, 30, 24
+"""What the frame around each costs, in tokens, at the provider where it costs most."""
+TOOLS_PREAMBLE_TOKENS = 640
+"""What a provider tells its model about tools as soon as there is one."""
+PROVIDER_TOOL_TOKENS = 500
+THINKING_TOKENS, FORMAT_TOKENS = 30, 100
+"""What it tells it about thinking, and about the form of the answer."""
+SEAL_CHARACTERS_PER_TOKEN = 5
+"""Characters of a seal for a token of what is in it."""
+
+MEDIA_TOKENS: Mapping[str, tuple[int, int, int]] = {
+    "image": (1_600, 1_600, 0),
+    "file": (3_000, 1_600, 16),
+    "audio": (1_600, 256, 400),
+    "video": (6_000, 1_600, 400),
+}
+"""Tokens when the size is not known, the least otherwise, and the bytes of one token (0: the size is no matter)."""
+
+
+def estimate_tokens(request: Request) -> int:
+    """The estimate. Linear in the size of the request, and the same for the same request."""
+    total = REQUEST_TOKENS * _UNITS_PER_TOKEN + _parts_units(request.system)
+    for turn in request.turns:
+        total += TURN_TOKENS * _UNITS_PER_TOKEN + _parts_units(turn.parts)
+        if turn.name:
+            total += _text_units(turn.name)
+    if request.tools:
+        total += TOOLS_PREAMBLE_TOKENS * _UNITS_PER_TOKEN + sum(map(_tool_units, request.tools))
+    if request.settings.thinking is not None:
+        total += THINKING_TOKENS * _UNITS_PER_TOKEN
+    form = request.settings.format
+    if form is not None and form.schema is not None:
+        total += (
+            FORMAT_TOKENS * _UNITS_PER_TOKEN
+            + _json_units(form.schema)
+            + _text_units(form.name)
+            + _text_units(form.description)
+        )
+    return -(-total // _UNITS_PER_TOKEN)
+
+
+def _text_units(text: str) -> int:
+    if text.isascii():
+        return len(text) * _UNITS_PER_CHARACTER
+    length = len(text)
+    return length * _UNITS_PER_CHARACTER + (len(text.encode("utf-8", "surrogatepass")) - length) * _UNITS_PER_EXTRA_BYTE
+
+
+def _json_units(value: Json) -> int:
+    return _text_units(encode_text(value)) if value is not None else 0
+
+
+def _parts_units(parts: tuple[Part, ...]) -> int:
+    total = 0
+    for part in parts:
+        total += _UNITS_BY_PART_TYPE[type(part)](part)
+    return total
+
+
+def _text_part_units(part: Text) -> int:
+    return _text_units(part.text) + _seal_units(part.seal)
+
+
+def _refusal_units(part: Refusal) -> int:
+    return _text_units(part.text)
+
+
+def _seal_units(seal: Seal | None) -> int:
+    return 0 if seal is None else len(seal.value) * _UNITS_PER_TOKEN // SEAL_CHARACTERS_PER_TOKEN
+
+
+def _reasoning_units(part: Reasoning) -> int:
+    # A summary beside a seal is short; what the seal holds is what costs.
+    return max(_text_units(part.text), _seal_units(part.seal))
+
+
+def _media_units(part: Media) -> int:
+    unknown, least, bytes_each = MEDIA_TOKENS[part.kind]
+    if not part.data:
+        return unknown * _UNITS_PER_TOKEN
+    size = len(part.data) * 3 // 4
+    if part.kind == "file" and part.mime.startswith(("text/", "application/json")):
+        return size * _UNITS_PER_CHARACTER
+    return max(least, size // bytes_each if bytes_each else 0) * _UNITS_PER_TOKEN
+
+
+def _call_units(part: Call) -> int:
+    return (
+        CALL_TOKENS * _UNITS_PER_TOKEN + _text_units(part.name) + _text_units(part.arguments) + _seal_units(part.seal)
+    )
+
+
+def _result_units(part: Result) -> int:
+    return RESULT_TOKENS * _UNITS_PER_TOKEN + _text_units(part.name) + _parts_units(part.content)
+
+
+def _provider_call_units(part: ProviderCall) -> int:
+    return CALL_TOKENS * _UNITS_PER_TOKEN + _text_units(part.arguments)
+
+
+def _provider_result_units(part: ProviderResult) -> int:
+    told = sum(
+        _text_units(source.title) + _text_units(source.url) + _text_units(source.quote) for source in part.sources
+    )
+    # Pages that were found may stand sealed in what the wire carries.
+    sealed = _json_units(part.origin.wire) if part.origin is not None else 0
+    return RESULT_TOKENS * _UNITS_PER_TOKEN + max(told + _text_units(part.text) + _text_units(part.error), sealed)
+
+
+def _tool_units(tool: AnyTool) -> int:
+    if isinstance(tool, ProviderTool):
+        return PROVIDER_TOOL_TOKENS * _UNITS_PER_TOKEN
+    if isinstance(tool, Opaque):
+        return TOOL_TOKENS * _UNITS_PER_TOKEN + _json_units(tool.origin.wire)
+    total = (
+        TOOL_TOKENS * _UNITS_PER_TOKEN
+        + _text_units(tool.name)
+        + _text_units(tool.description or "")
+        + _text_units(tool.namespace_description)
+    )
+    if tool.grammar is not None:
+        total += _text_units(tool.grammar.definition)
+    return total + _json_units(tool.parameters) + _json_units(tool.output)
+
+
+def _tools_added_units(part: ToolsAdded) -> int:
+    return sum(map(_tool_units, part.tools))
+
+
+def _tool_reference_units(part: ToolReference) -> int:
+    return TOOL_TOKENS * _UNITS_PER_TOKEN + _text_units(part.name)
+
+
+def _opaque_units(part: Opaque) -> int:
+    return _json_units(part.origin.wire)
+
+
+_UNITS_BY_PART_TYPE: Mapping[type, Callable[[Any], int]] = {
+    Text: _text_part_units,
+    Refusal: _refusal_units,
+    Reasoning: _reasoning_units,
+    Media: _media_units,
+    Call: _call_units,
+    Result: _result_units,
+    ProviderCall: _provider_call_units,
+    ProviderResult: _provider_result_units,
+    ToolsAdded: _tools_added_units,
+    ToolReference: _tool_reference_units,
+    Opaque: _opaque_units,
+}

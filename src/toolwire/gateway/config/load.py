@@ -1,0 +1,363 @@
+"""`toolwire.toml`: found, read, and checked as a whole, so that every mistake is told at once with its line."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from toolwire.core.ir import EMPTY_MAPPING
+from toolwire.gateway.config import policies
+from toolwire.gateway.config.catalogue import preset_rules
+from toolwire.gateway.config.config import ClientKey, Config, Deadlines, ModelRule, ServerSettings, TranslateSettings
+from toolwire.gateway.config.mcp_servers import read_mcp_servers
+from toolwire.gateway.config.problems import (
+    ConfigError,
+    KeyPath,
+    Problem,
+    ProblemCollector,
+    TomlLines,
+    TomlTable,
+    suggest_name,
+)
+from toolwire.gateway.config.providers import LOOPBACK_NAME, ProviderBuilder, known_servers, loopback_provider
+from toolwire.gateway.config.store import read_store
+from toolwire.gateway.config.urls import is_loopback
+from toolwire.gateway.pipeline.route import Router
+from toolwire.policy.rules import Rule
+from toolwire.protocols import CODECS
+
+CONFIG_FILE_NAME = "toolwire.toml"
+ROUTE_OPTION = "--route"
+SECTIONS = ("server", "providers", "models", "translate", "store", "policy", "mcp")
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+_TOML_ERROR = re.compile(r"^(.*) \(at (?:line (\d+), column \d+|end of document)\)$", re.DOTALL)
+_DUPLICATE_ERRORS = ("Cannot overwrite a value", "Cannot declare", "Cannot mutate", "Cannot add")
+"""How the standard reader begins to say that something stands twice."""
+
+
+def load_config(
+    file: str | Path | None,
+    environ: Mapping[str, str],
+    server_overrides: Mapping[str, object] = EMPTY_MAPPING,
+    routes: Mapping[str, str] = EMPTY_MAPPING,
+) -> Config:
+    """The configuration out of a file (found as documented when None) and the environment; raises `Problems`. `server`
+    holds fields of `[server]`, and `routes` models by the names they are asked for under, that the command line sets
+    over the file."""
+    path = Path(file) if file else find_config_file(environ)
+    text = _read_file(path) if path is not None else ""
+    name = str(path) if path is not None else ""
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError([_toml_problem(str(error), text)], name) from None
+    findings = ProblemCollector(TomlLines(text) if path is not None else None)
+    config = _read_sections(tables, environ, server_overrides, routes, findings, path)
+    if findings.has_errors:
+        raise ConfigError(findings.problems, name)
+    return replace(config, warnings=tuple(findings.problems))
+
+
+def find_config_file(environ: Mapping[str, str]) -> Path | None:
+    """The file that is used when none is named on the command line."""
+    if environ.get("TOOLWIRE_CONFIG"):
+        return Path(environ["TOOLWIRE_CONFIG"])
+    places = [Path(CONFIG_FILE_NAME)]
+    if environ.get("XDG_CONFIG_HOME"):
+        places.append(Path(environ["XDG_CONFIG_HOME"], "toolwire", CONFIG_FILE_NAME))
+    elif environ.get("HOME"):
+        places.append(Path(environ["HOME"], ".config", "toolwire", CONFIG_FILE_NAME))
+    return next((place for place in places if place.is_file()), None)
+
+
+def _read_file(path: Path) -> str:
+    try:
+        return path.read_text("utf-8-sig")
+    except OSError as error:
+        hint = "see --config and $TOOLWIRE_CONFIG"
+        raise ConfigError(
+            [Problem(location=str(path), message=f"cannot be read: {error.strerror}", hint=hint)]
+        ) from None
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise ConfigError([Problem(location=str(path), message="not UTF-8", line=line)], str(path)) from None
+
+
+def _toml_problem(error: str, text: str) -> Problem:
+    parts = _TOML_ERROR.match(error)
+    said = parts[1] if parts else error
+    line = int(parts[2]) if parts and parts[2] else text.rstrip().count("\n") + 1
+    twice = said.startswith(_DUPLICATE_ERRORS)
+    hint = "the same key or table stands twice" if twice else "text needs quotes, tables need brackets"
+    return Problem(location="toml", message=f"no valid TOML: {said[:1].lower()}{said[1:]}", hint=hint, line=line)
+
+
+# --- sections -----------------------------------------------------------------------------------------------------
+
+
+def _read_sections(
+    tables: TomlTable,
+    environ: Mapping[str, str],
+    server_overrides: Mapping[str, object],
+    routes: Mapping[str, str],
+    collector: ProblemCollector,
+    path: Path | None,
+) -> Config:
+    for name in tables:
+        if name not in SECTIONS:
+            collector.add((name,), f"unknown section `{name}`", suggest_name(name, SECTIONS))
+    server = _read_server(collector.expect_table(tables.get("server", {}), ("server",)), server_overrides, collector)
+    translate = collector.read_fields(
+        collector.expect_table(tables.get("translate", {}), ("translate",)), TranslateSettings, ("translate",)
+    )
+    folder = path.parent if path is not None else Path()
+    gathered = ProviderBuilder(server, environ, collector, folder)
+    gathered.add_from_file(collector.expect_table(tables.get("providers", {}), ("providers",)))
+    rules = _read_model_rules(collector.expect_table(tables.get("models", {}), ("models",)), collector)
+    rules = [rule for rule in rules if _check_rule(rule, gathered, collector, server)]
+    for model in routes.values():
+        if "/" in model:
+            gathered.ensure_provider(model.partition("/")[0], (ROUTE_OPTION,))
+    gathered.add_from_environment()
+    providers = dict(gathered.providers)
+    if server.loopback:
+        providers[LOOPBACK_NAME] = loopback_provider()
+    config = Config(
+        server=server,
+        providers=providers,
+        models=tuple(rules),
+        translate=TranslateSettings(**translate or {}),
+        store=read_store(collector.expect_table(tables.get("store", {}), ("store",)), environ, collector),
+        policy=_read_policy(tables["policy"], collector, (*gathered.names, *providers)) if "policy" in tables else (),
+        mcp=read_mcp_servers(collector.expect_table(tables.get("mcp", {}), ("mcp",)), environ, collector, folder),
+        file=path,
+    )
+    _check_substitutes(config, collector)
+    if all(rule.provider in providers for rule in rules):
+        _check_fallbacks(config, collector)
+        return _add_routes(config, routes, collector)
+    return config
+
+
+def _check_substitutes(config: Config, collector: ProblemCollector) -> None:
+    """Is there a server for each tool that is to stand in for a provider's own?"""
+    for name in ("web_search", "web_fetch"):
+        value: str = getattr(config.translate, name)
+        place: KeyPath = ("translate", name)
+        server, _, tool = value.removeprefix("mcp:").partition("/")
+        if value and not (value.startswith("mcp:") and server and tool):
+            collector.add(place, f"`{value}` names no tool of an MCP server", 'write "mcp:SERVER/TOOL"')
+        elif value and server not in config.mcp:
+            hint = suggest_name(server, config.mcp) or f"add [mcp.{server}]"
+            collector.add(place, f"no MCP server is called `{server}`", hint)
+    standing = {server for server, _ in config.translate.substitutes.values()}
+    for name, settings in config.mcp.items():
+        if not settings.models and not settings.clients and name not in standing:
+            hint = 'models = ["*"] gives its tools to all models'
+            collector.add(("mcp", name), "nobody is given these tools", hint, "warning")
+
+
+def _read_policy(value: object, collector: ProblemCollector, providers: Collection[str]) -> tuple[Rule, ...]:
+    return policies.read_policies(
+        value, collector, providers, preset_rules()
+    )  # read only where there are rules: they take a while
+
+
+def _read_server(table: TomlTable, overrides: Mapping[str, object], collector: ProblemCollector) -> ServerSettings:
+    place: KeyPath = ("server",)
+    given = collector.read_fields({**table, **overrides}, ServerSettings, place, ("deadlines", "keys")) or {}
+    deadlines = (*place, "deadlines")
+    times = (
+        collector.read_fields(collector.expect_table(table.get("deadlines", {}), deadlines), Deadlines, deadlines) or {}
+    )
+    server = ServerSettings(
+        **given, deadlines=Deadlines(**times), keys=_read_client_keys(table.get("keys", []), collector)
+    )
+    if not is_loopback(server.host) and "keys" not in table:
+        hint = "add [[server.keys]] (`toolwire check-config --hash-key`), or listen on 127.0.0.1"
+        collector.add((*place, "host"), f"listening on {server.host} without keys would serve anybody", hint)
+    return server
+
+
+def _read_client_keys(tables: object, collector: ProblemCollector) -> tuple[ClientKey, ...]:
+    place: KeyPath = ("server", "keys")
+    if not isinstance(tables, list):
+        collector.add(place, "`server.keys` is a list of tables", "write `[[server.keys]]`")
+        return ()
+    keys: dict[str, ClientKey] = {}
+    hashes: set[str] = set()
+    for at, table in enumerate(tables):
+        where = (*place, at)
+        given = collector.read_fields(collector.expect_table(table, where), ClientKey, where)
+        if given is None:
+            continue
+        key = ClientKey(**{**given, "sha256": given["sha256"].lower()})
+        if not _SHA256.fullmatch(key.sha256):
+            hint = "`toolwire check-config --hash-key` makes it from a key"
+            collector.add((*where, "sha256"), "no SHA-256: it has 64 hexadecimal digits", hint)
+        elif key.sha256 in hashes:
+            collector.add((*where, "sha256"), "this key stands twice", "every client has a key of its own")
+        if key.name in keys:
+            collector.add((*where, "name"), f"two keys are called `{key.name}`", "names tell clients apart in the log")
+        keys[key.name] = key
+        hashes.add(key.sha256)
+    return tuple(keys.values())
+
+
+# --- models -------------------------------------------------------------------------------------------------------
+
+
+def _read_model_rules(tables: TomlTable, collector: ProblemCollector) -> list[ModelRule]:
+    rules: list[ModelRule] = []
+    for name, table in tables.items():
+        place: KeyPath = ("models", name)
+        if isinstance(table, str):  # the short form: name = "provider/model"
+            provider, _, model = table.partition("/")
+            rules.append(ModelRule(name=name, provider=provider, model=model))
+            continue
+        if not isinstance(table, dict):
+            collector.add(place, f'`{name}` is a table, or "provider/model"')
+            continue
+        given = collector.read_fields(table, ModelRule, place, ("name",))
+        if "name" in table:
+            collector.add((*place, "name"), "unknown key `name`", "the name stands in the brackets")
+        if given is not None:
+            model = "" if given.get("model") == "*" else given.get("model", "")
+            protocol = given.get("protocol", "").replace("_", "-")
+            rules.append(ModelRule(**{**given, "name": name, "model": model, "protocol": protocol}))
+    return rules
+
+
+def _check_rule(
+    rule: ModelRule, providers: ProviderBuilder, collector: ProblemCollector, server: ServerSettings
+) -> bool:
+    """Are the providers there that a rule names?"""
+    place: KeyPath = ("models", rule.name)
+    there = _check_provider(rule.provider, (*place, "provider"), providers, collector, server)
+    if there and rule.protocol:
+        provider = providers.providers.get(rule.provider)
+        spoken = provider.protocols if provider is not None else tuple(CODECS)
+        if rule.protocol not in spoken:
+            wrong = f"`{rule.provider}` does not speak `{rule.protocol}`"
+            collector.add((*place, "protocol"), wrong, f"it speaks: {', '.join(spoken)}")
+    for fallback in rule.fallbacks:
+        name, slash, _ = fallback.partition("/")
+        if slash:
+            providers.ensure_provider(name, (*place, "fallbacks"))
+    return there
+
+
+def _check_provider(
+    name: str, path: KeyPath, providers: ProviderBuilder, collector: ProblemCollector, server: ServerSettings
+) -> bool:
+    embedded = [LOOPBACK_NAME] if server.loopback else []
+    if name in embedded or providers.ensure_provider(name, path):
+        return True
+    collector.add(path, f"no provider is called `{name}`", suggest_name(name, [*providers.names, *embedded]))
+    return False
+
+
+def _add_routes(config: Config, routes: Mapping[str, str], collector: ProblemCollector) -> Config:
+    """With the routes of the command line. Each leads where its model leads by the file, so that none goes in circles;
+    a name that both have is the command line's."""
+    router = Router(config)
+    rules = {rule.name: rule for rule in config.models}
+    for name, model in routes.items():
+        found = router.resolve_name(model, is_fallback=True)
+        if isinstance(found, ModelRule):
+            rules[name] = replace(found, name=name, model=found.model or model)
+        elif found is not None:
+            rules[name] = ModelRule(name=name, provider=found.provider.name, model=found.model)
+        else:
+            first, slash, _ = model.partition("/")
+            wrong = f"no provider is called `{first}`" if slash else f"nothing leads to the model `{model}`"
+            served = [known for provider in config.providers.values() for known in provider.models]
+            hint = (
+                suggest_name(first, {**config.providers, **known_servers()})
+                if slash
+                else suggest_name(model, [*rules, *served])
+            )
+            collector.add((ROUTE_OPTION,), wrong if name == model else f"`{name}={model}`: {wrong}", hint)
+    return replace(config, models=tuple(rules.values()))
+
+
+def _check_fallbacks(config: Config, collector: ProblemCollector) -> None:
+    """Every fallback must lead somewhere, and none back to where it came from."""
+    router = Router(config)
+    for rule in config.models:
+        for at, fallback in enumerate(rule.fallbacks):
+            place: KeyPath = ("models", rule.name, "fallbacks", at)
+            found = router.resolve_name(fallback, is_fallback=True)
+            if found is None:
+                name, slash, _ = fallback.partition("/")
+                names = [other.name for other in config.models if other is not rule]
+                wrong = f"no provider is called `{name}`" if slash else f"the fallback `{fallback}` leads nowhere"
+                collector.add(
+                    place, wrong, suggest_name(name, config.providers) if slash else suggest_name(fallback, names)
+                )
+            elif isinstance(found, ModelRule) and _leads_back(router, found, rule.name, frozenset()):
+                wrong = f"the fallback `{fallback}` leads back to `{rule.name}`"
+                collector.add(place, wrong, "fallbacks go one way; `provider/model` is never caught by a pattern here")
+
+
+def _leads_back(router: Router, rule: ModelRule, start: str, seen: frozenset[str]) -> bool:
+    if rule.name == start:
+        return True
+    if rule.name in seen:
+        return False
+    onward = (router.resolve_name(fallback, is_fallback=True) for fallback in rule.fallbacks)
+    return any(
+        _leads_back(router, next_, start, seen | {rule.name}) for next_ in onward if isinstance(next_, ModelRule)
+    )
+
+
+FileStamp = tuple[int, int, int] | None
+
+
+class LiveConfig:
+    """Holds the current configuration. No thread: whoever serves asks it to refresh now and then."""
+
+    def __init__(
+        self,
+        file: str | Path | None,
+        environ: Mapping[str, str],
+        report: Callable[[Sequence[Problem]], None],
+        server: Mapping[str, object] = EMPTY_MAPPING,
+        routes: Mapping[str, str] = EMPTY_MAPPING,
+    ) -> None:
+        """The first reading raises `Problems`; `server` and `routes` are what the command line says over the file."""
+        self._file, self._environ, self._report, self._overrides = file, environ, report, (server, routes)
+        self.current: Config = load_config(file, environ, server, routes)
+        self._stamp = self._file_stamp()
+        if self.current.warnings:
+            report(self.current.warnings)
+
+    def reload_if_changed(self, force: bool = False) -> bool:
+        """Read the file again if it has changed; True when a new configuration is in force."""
+        stamp = self._file_stamp()
+        if stamp == self._stamp and not force:
+            return False
+        self._stamp = stamp
+        try:
+            fresh = load_config(self._file or self.current.file, self._environ, *self._overrides)
+        except ConfigError as problems:
+            self._report(problems.problems)
+            return False
+        self.current = fresh
+        if fresh.warnings:
+            self._report(fresh.warnings)
+        return True
+
+    def _file_stamp(self) -> FileStamp:
+        """What tells one state of the file from another; nothing when there is none."""
+        if self.current.file is None:
+            return None
+        try:
+            found = self.current.file.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino

@@ -1,0 +1,298 @@
+"""`[[policy]]`: rules read and checked, each mistake with its line; presets become the rules that they stand for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from toolwire.core.ir import EMPTY_MAPPING
+from toolwire.gateway.config.problems import KeyPath, ProblemCollector, TomlTable, suggest_name
+from toolwire.policy.reshape import CONVERSIONS
+from toolwire.policy.rules import EFFECT_FIELDS, MATCH_FIELDS, Match, Reshape, Rule, is_glob, matches_globs
+from toolwire.protocols import CODECS
+from toolwire.schema import schema_problems
+
+Presets = Mapping[str, tuple[Rule, ...]]
+
+SECTION = "policy"
+_LIST_KEYS = (*MATCH_FIELDS, "keep")
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_ALLOWED_PLACEHOLDERS = {"rename": ("name",), "description": ("description",), "guidance": ("tool", "shell")}
+_EFFECTS_ON_KEPT_TOOLS = tuple(
+    "rename parameters reshape hide defaults description describe_at_most schema strict validate".split()
+)
+"""What can only be done to a tool that stays."""
+
+
+class PolicyTable(Rule, frozen=True, kw_only=True):
+    """A rule as it stands in the file."""
+
+    preset: str = ""
+    """The rules of a preset instead of effects; what this rule speaks of narrows them."""
+
+
+def read_policies(
+    value: object, collector: ProblemCollector, providers: Collection[str], presets: Presets = EMPTY_MAPPING
+) -> tuple[Rule, ...]:
+    """The rules of the file, in order, with presets in their places."""
+    if not isinstance(value, list):
+        collector.add((SECTION,), f"`{SECTION}` is a list of tables", f"write `[[{SECTION}]]`")
+        return ()
+    own: list[tuple[KeyPath, Rule]] = []
+    found: list[Rule] = []
+    for at, table in enumerate(value):
+        place: KeyPath = (SECTION, at)
+        rule = read_policy(collector.expect_table(table, place), place, collector, providers, presets)
+        if rule is None:
+            continue
+        named = replace(rule, name=rule.name or f"policy {at + 1}")
+        if rule.preset:
+            found += expand_preset(named, presets.get(rule.preset, ()))
+        else:
+            found.append(_as_rule(named))
+            own.append((place, named))
+    _check_renames(own, collector)
+    return tuple(found)
+
+
+def read_policy(
+    table: TomlTable,
+    path: KeyPath,
+    collector: ProblemCollector,
+    providers: Collection[str] | None = None,
+    presets: Presets = EMPTY_MAPPING,
+) -> PolicyTable | None:
+    """One rule, checked by itself; without `providers` any may be named. None where it cannot be used."""
+    before = len(collector.problems)
+    listed = {key: [value] if key in _LIST_KEYS and isinstance(value, str) else value for key, value in table.items()}
+    values = collector.read_fields(listed, PolicyTable, path, ("within", "reshape"))
+    if "within" in table:
+        collector.add((*path, "within"), "unknown key `within`", suggest_name("within", _known_keys()))
+    if values is None:
+        return None
+    rule = PolicyTable(**values, reshape=_read_reshapes(table.get("reshape", {}), (*path, "reshape"), collector))
+    rule = replace(rule, client=tuple(name.replace("_", "-") for name in rule.client))
+    _check_rule(rule, table, path, collector, providers, presets)
+    return rule if len(collector.problems) == before else None
+
+
+def expand_preset(rule: Rule, rules: Sequence[Rule]) -> tuple[Rule, ...]:
+    """The rules of a preset where a rule of the file speaks of something: both must hold."""
+    match = Match(**{name: getattr(rule, name) for name in MATCH_FIELDS})
+    within = () if match == Match() else (match,)
+    return tuple(replace(each, name=f"{rule.name}: {each.name}", within=(*each.within, *within)) for each in rules)
+
+
+def _as_rule(rule: PolicyTable) -> Rule:
+    return Rule(**{name: getattr(rule, name) for name in Rule.__struct_fields__})
+
+
+def _known_keys() -> tuple[str, ...]:
+    return tuple(name for name in PolicyTable.__struct_fields__ if name != "within")
+
+
+# --- one rule ---------------------------------------------------------------------------------------------------------
+
+
+def _check_rule(
+    rule: PolicyTable,
+    table: TomlTable,
+    path: KeyPath,
+    collector: ProblemCollector,
+    providers: Collection[str] | None,
+    presets: Presets,
+) -> None:
+    _check_names(rule, path, collector, providers)
+    said = [name for name in EFFECT_FIELDS if getattr(rule, name) != _default_of(name)]
+    if rule.preset:
+        if rule.preset not in presets:
+            collector.add((*path, "preset"), f"no preset is called `{rule.preset}`", suggest_name(rule.preset, presets))
+        for name in said:
+            collector.add(
+                (*path, name), f"`{name}` beside a preset", "a preset brings what it does; write a second rule"
+            )
+        return
+    if not said and table.keys().isdisjoint(EFFECT_FIELDS):  # one that is wrong has been told
+        collector.add(path, "this rule does nothing", f"add one of: {', '.join((*EFFECT_FIELDS, 'preset'))}")
+    for name in _ALLOWED_PLACEHOLDERS:
+        _check_placeholders(name, getattr(rule, name) or "", (*path, name), collector)
+    _check_drop(rule, said, path, collector)
+    if rule.rename:
+        _check_rename(rule, (*path, "rename"), collector)
+    _check_parameters(rule, path, collector)
+    if rule.schema is not None:
+        _check_schema(rule, rule.schema, (*path, "schema"), collector)
+
+
+def _default_of(name: str) -> object:
+    return _DEFAULTS[name]
+
+
+_DEFAULTS = {name: getattr(Rule(), name) for name in Rule.__struct_fields__}
+
+
+def _check_names(rule: Rule, path: KeyPath, collector: ProblemCollector, providers: Collection[str] | None) -> None:
+    for key in _LIST_KEYS:
+        for at, name in enumerate(getattr(rule, key)):
+            fault = _check_glob(key, name)
+            if fault:
+                collector.add((*path, key, at), f"`{key}`: {fault}", "`*` stands for any characters, `?` for one")
+    for known, key, what in ((CODECS, "client", "protocol"), (providers, "provider", "provider")):
+        for at, name in enumerate(getattr(rule, key)):
+            if known is not None and name and not any(matches_globs(each, (name,)) for each in known):
+                collector.add((*path, key, at), f"no {what} is called `{name}`", suggest_name(name, known))
+
+
+def _check_glob(key: str, name: str) -> str:
+    if not name or name.isspace():
+        return "an empty name fits nothing"
+    if key != "model" and any(char in "[]{}()|^$\\," or char.isspace() for char in name):
+        return f"`{name}` is no name and no pattern"
+    return ""
+
+
+def _check_placeholders(key: str, text: str, path: KeyPath, collector: ProblemCollector) -> None:
+    known = _ALLOWED_PLACEHOLDERS[key]
+    for word in _PLACEHOLDER.findall(text):
+        if word not in known:
+            hint = f"there is: {', '.join(f'{{{name}}}' for name in known)}"
+            collector.add(path, f"nothing is known as `{{{word}}}`", hint)
+
+
+def _check_drop(rule: Rule, effects: Sequence[str], path: KeyPath, collector: ProblemCollector) -> None:
+    if rule.drop:
+        for name in effects:
+            if name in _EFFECTS_ON_KEPT_TOOLS:
+                collector.add((*path, name), f"`{name}` beside `drop`", "a tool that is taken away needs nothing else")
+    elif rule.guidance and rule.max_tools is None:
+        collector.add((*path, "guidance"), "`guidance` without `drop`", "it is told when a tool was taken away")
+    if rule.keep and rule.max_tools is None:
+        collector.add((*path, "keep"), "`keep` without `max_tools`", "add `max_tools = …`")
+
+
+def _check_rename(rule: Rule, path: KeyPath, collector: ProblemCollector) -> None:
+    fixed = "{name}" not in rule.rename
+    if not _TOOL_NAME.fullmatch(_PLACEHOLDER.sub("x", rule.rename)):
+        collector.add(path, f"`{rule.rename}` is no name for a tool", "letters, digits, `_` and `-`; at most 128")
+    elif rule.rename == "{name}" or (fixed and rule.rename in rule.tool):
+        collector.add(path, f"`{rule.rename}` is what it is called already", "take it out")
+    elif fixed and (not rule.tool or any(map(is_glob, rule.tool))):
+        hint = "write `{name}` where the old name shall stand, or name the tools"
+        collector.add(path, f"several tools would be called `{rule.rename}`", hint)
+
+
+def _check_parameters(rule: Rule, path: KeyPath, collector: ProblemCollector) -> None:
+    taken: dict[str, str] = {}
+    for key, pairs in (("parameters", rule.parameters), ("reshape", _reshape_targets(rule))):
+        for old, new in pairs.items():
+            where = (*path, key, old)
+            if not old or not new:
+                collector.add(where, "a parameter needs a name")
+            elif key == "parameters" and old == new:
+                collector.add(where, f"`{old}` is what it is called already", "take it out")
+            elif key == "reshape" and old in rule.parameters:
+                collector.add(where, f"`{old}` stands in `parameters` too", "`to` renames it here")
+            elif new in taken:
+                collector.add(where, f"`{taken[new]}` and `{old}` would both be called `{new}`")
+            elif old in rule.hide:
+                collector.add(where, f"`{old}` stands in `hide` too", "the model sees it, or it does not")
+            taken.setdefault(new, old)
+
+
+def _reshape_targets(rule: Rule) -> dict[str, str]:
+    return {old: reshape.to or old for old, reshape in rule.reshape.items()}
+
+
+def _read_reshapes(value: object, path: KeyPath, collector: ProblemCollector) -> dict[str, Reshape]:
+    found: dict[str, Reshape] = {}
+    for name, table in collector.expect_table(value, path).items():
+        where = (*path, name)
+        given = {"as": table} if isinstance(table, str) else collector.expect_table(table, where)
+        fine = True
+        for key, said in given.items():
+            if key not in ("to", "as"):
+                collector.add((*where, key), f"unknown key `{key}`", suggest_name(key, ("to", "as")))
+                fine = False
+            elif not isinstance(said, str):
+                collector.add((*where, key), f"`{key}`: expected text in quotes")
+                fine = False
+        way = given.get("as", "")
+        if fine and way not in CONVERSIONS:
+            wrong = f"no way to reshape is called `{way}`" if way else "`as` is missing"
+            collector.add((*where, "as") if way else where, wrong, suggest_name(str(way), CONVERSIONS))
+        elif fine:
+            found[name] = Reshape(conversion=str(way), to=str(given.get("to", "")))
+    return found
+
+
+def _check_schema(rule: Rule, schema: Mapping[str, Any], path: KeyPath, collector: ProblemCollector) -> None:
+    for pointer, what in schema_problems(dict(schema)):
+        steps = tuple(int(step) if step.isdecimal() else step for step in pointer.split("/")[1:])
+        collector.add((*path, *steps), f"no valid JSON Schema at {pointer or 'its root'}: {what}")
+    properties = schema.get("properties")
+    if schema.get("type") != "object":
+        collector.add(path, "the parameters of a tool are an object", 'add `type = "object"`')
+    elif isinstance(properties, dict):
+        for new in (*rule.parameters.values(), *_reshape_targets(rule).values()):
+            if new not in properties:
+                collector.add(
+                    (*path, "properties"), f"the parameter `{new}` is not in it", suggest_name(new, properties)
+                )
+
+
+# --- rules together ---------------------------------------------------------------------------------------------------
+
+
+def _check_renames(rules: Sequence[tuple[KeyPath, Rule]], collector: ProblemCollector) -> None:
+    """Names that two tools would have, and names that go round in a circle."""
+    renames = [
+        (place, rule, tool, rule.rename.replace("{name}", tool))
+        for place, rule in rules
+        for tool in rule.tool
+        if rule.rename and not is_glob(tool)
+    ]
+    for number, (place, rule, tool, new) in enumerate(renames):
+        where = (*place, "rename")
+        for _, other, sooner, its in renames[:number]:
+            if other is not rule and its == new and sooner != tool and _can_overlap(rule, other):
+                collector.add(
+                    where, f"`{sooner}` and `{tool}` would both be called `{new}`", f"see the rule `{other.name}`"
+                )
+                break
+        circle = next(_find_cycles(tool, renames, number), None)
+        if circle is not None:
+            collector.add(where, f"names go round in a circle: {' → '.join(circle)}", "one of them needs another name")
+
+
+def _find_cycles(
+    start: str, renames: Sequence[tuple[KeyPath, Rule, str, str]], number: int
+) -> Iterator[tuple[str, ...]]:
+    """Ways from a name back to it that this rule closes."""
+    steps = {old: new for _, rule, old, new in renames[: number + 1] if _can_overlap(rule, renames[number][1])}
+    path = [start]
+    while (onward := steps.get(path[-1])) is not None:
+        path.append(onward)
+        if onward == start:
+            yield tuple(path)
+            return
+        if onward in path[:-1]:
+            return
+
+
+def _can_overlap(one: Rule, other: Rule) -> bool:
+    """Can both be in force at once? Two patterns are taken to overlap."""
+    for key in MATCH_FIELDS:
+        if key == "tool":
+            continue
+        mine, its = getattr(one, key), getattr(other, key)
+        if mine and its and not any(_globs_overlap(first, second) for first in mine for second in its):
+            return False
+    return True
+
+
+def _globs_overlap(one: str, other: str) -> bool:
+    return (is_glob(one) and is_glob(other)) or matches_globs(one, (other,)) or matches_globs(other, (one,))

@@ -1,0 +1,126 @@
+"""`[store]`: where the store is, with which keys, and whether that can be right. A URL can hold a password: it is never
+told whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from toolwire.gateway.config.config import StoreSettings
+from toolwire.gateway.config.problems import KeyPath, ProblemCollector, TomlTable, suggest_name
+
+NO_STORE = "none"
+SQLITE_PREFIX = "sqlite://"
+POSTGRES_SCHEMES = ("postgresql", "postgres")
+INSTALL_HINT = "pip install 'toolwire[store]'"
+MIN_KEY_LENGTH = 20
+"""Characters below which a key can be found by trying."""
+_URL_FORMS = "sqlite:///FOLDER/FILE, postgresql://USER@HOST/DATABASE, or none"
+_GIB, _DAY = 1024**3, 24 * 3600
+
+
+def read_store(table: TomlTable, environ: Mapping[str, str], collector: ProblemCollector) -> StoreSettings:
+    """The section, checked together with the variables that it names."""
+    place: KeyPath = ("store",)
+    settings = StoreSettings(**collector.read_fields(table, StoreSettings, place) or {})
+    if settings.url and settings.url_env:
+        collector.add((*place, "url_env"), "url and url_env exclude each other", "keep one of them")
+        return settings
+    key = "url_env" if settings.url_env else "url"
+    url = store_url(settings, environ)
+    if settings.url_env and not url:
+        hint = f"set {settings.url_env}: else everything would be kept somewhere else"
+        collector.add((*place, key), f"the variable {settings.url_env} is not set", hint)
+    else:
+        _check_url(url, (*place, key), collector)
+    if settings.key_env:
+        _check_keys(settings, environ, (*place, "key_env"), collector)
+    return settings
+
+
+def store_url(settings: StoreSettings, environ: Mapping[str, str]) -> str:
+    """The URL, wherever it stands; the usual file's when it stands nowhere."""
+    if settings.url_env:
+        return environ.get(settings.url_env, "").strip()
+    return settings.url.strip() or f"{SQLITE_PREFIX}{_default_path(environ)}"
+
+
+def encryption_keys(settings: StoreSettings, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The first encrypts, all decrypt."""
+    given = environ.get(settings.key_env, "") if settings.key_env else ""
+    return tuple(key for key in map(str.strip, given.split(",")) if key)
+
+
+def sqlite_path(url: str) -> Path | None:
+    """The file of a store in SQLite; None for all others."""
+    return Path("/" + unquote(url.removeprefix(SQLITE_PREFIX)).lstrip("/")) if url.startswith(SQLITE_PREFIX) else None
+
+
+def describe_store(settings: StoreSettings, environ: Mapping[str, str]) -> str:
+    """What is kept, where and for how long, for people; no password in it."""
+    url = store_url(settings, environ)
+    if url == NO_STORE:
+        return "none: nothing is kept"
+    parts = urlsplit(url)
+    where = str(sqlite_path(url) or f"{parts.scheme}://{_hosts_without_user(parts.netloc)}{parts.path}")
+    days = f"{settings.ttl / _DAY:g} days" if settings.ttl else "ever"
+    limit = f", at most {settings.max_bytes / _GIB:.3g} GiB" if settings.max_bytes else ""
+    return f"{where}, for {days}{limit}{', encrypted' if settings.key_env else ''}"
+
+
+def _default_path(environ: Mapping[str, str]) -> Path:
+    state = environ.get("XDG_STATE_HOME", "")
+    if not state.startswith("/"):  # the specification wants others passed over
+        state = str(Path(environ.get("HOME") or "/", ".local", "state"))
+    return Path(state, "toolwire", "store.db")
+
+
+def _check_url(url: str, path: KeyPath, collector: ProblemCollector) -> None:
+    if url == NO_STORE:
+        return
+    scheme, colon, _ = url.partition("://")
+    if scheme in POSTGRES_SCHEMES and colon:
+        if not _is_database_url(url):
+            collector.add(path, "this is no URL of a database", "write postgresql://USER@HOST/DATABASE")
+        elif find_spec("asyncpg") is None:
+            collector.add(path, "a store in PostgreSQL needs a package that is not installed", INSTALL_HINT)
+    elif url.startswith(SQLITE_PREFIX):
+        if not url.startswith(f"{SQLITE_PREFIX}/") or url.endswith("/"):
+            collector.add(path, "this is no path of a file, from the root", "write sqlite:///FOLDER/FILE")
+    elif url.startswith("/"):
+        collector.add(path, "a path alone is no URL", f"write {SQLITE_PREFIX}{url}")
+    else:
+        near = suggest_name(scheme, ("sqlite", *POSTGRES_SCHEMES, NO_STORE)) if colon or scheme.isalpha() else ""
+        hint = near if near.startswith("did") else f"there is: {_URL_FORMS}"
+        collector.add(path, "this is no URL of a store", hint)
+
+
+def _hosts_without_user(netloc: str) -> str:
+    """Without user and password. There may be several with commas between them, of which one takes writes."""
+    return netloc.rpartition("@")[2]
+
+
+def _is_database_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        for host in _hosts_without_user(parts.netloc).split(","):
+            _ = urlsplit(f"//{host}").port
+    except ValueError:  # its text can hold a part of the password
+        return False
+    return bool(_hosts_without_user(parts.netloc) or "host=" in parts.query)
+
+
+def _check_keys(
+    settings: StoreSettings, environ: Mapping[str, str], path: KeyPath, collector: ProblemCollector
+) -> None:
+    found = encryption_keys(settings, environ)
+    if not found:
+        hint = f"set {settings.key_env}: else everything would be kept unencrypted"
+        collector.add(path, f"the variable {settings.key_env} is not set", hint)
+    elif find_spec("cryptography") is None:
+        collector.add(path, "encryption needs a package that is not installed", INSTALL_HINT)
+    elif any(len(key) < MIN_KEY_LENGTH for key in found):
+        hint = "make one with `openssl rand -hex 32`"
+        collector.add(path, f"a key of fewer than {MIN_KEY_LENGTH} characters can be guessed", hint, "warning")

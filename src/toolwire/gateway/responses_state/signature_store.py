@@ -1,0 +1,91 @@
+"""Seals that a client's protocol has no slot for: kept by call id, and there again when the call comes back."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from toolwire.core.ir import Failure
+from toolwire.gateway.responses_state.repository import SEAL, StateRepository, store_unavailable_failure
+from toolwire.gateway.store.store import Entry, StoreDown
+
+MAX_CACHE_BYTES = 32 * 1024 * 1024
+"""Bytes of seals that a process remembers itself: most turns follow where the last one was."""
+ENTRY_OVERHEAD = 800
+"""Bytes that one of them takes besides."""
+UNAVAILABLE_HINT = (
+    "the model's signatures of earlier turns are kept there, and without them the provider may refuse or forget"
+)
+
+
+class SignatureRepository:
+    """All seals of a gateway."""
+
+    def __init__(self, repository: StateRepository) -> None:
+        self._repository = repository
+        self._cache: OrderedDict[tuple[str, str], Entry] = OrderedDict()
+        self._cache_size = 0
+
+    def for_owner(self, owner: str) -> ExchangeSignatures:
+        return ExchangeSignatures(self, owner)
+
+    async def load(self, owner: str, ids: Sequence[str]) -> Mapping[str, bytes] | Failure:
+        """What is kept under these ids."""
+        now = self._repository.clock()
+        known = (self._cache.get((owner, id)) for id in ids)
+        found = {entry.id: entry for entry in known if entry is not None and not 0 < entry.expires <= now}
+        missing = [id for id in ids if id not in found]
+        if missing:
+            entries = await self._repository.get(owner, SEAL, missing)
+            if isinstance(entries, StoreDown):
+                return store_unavailable_failure(entries, UNAVAILABLE_HINT)
+            found.update({entry.id: entry for entry in entries})
+        await self._repository.extend_expiring(owner, SEAL, [(entry.id, entry.expires) for entry in found.values()])
+        for entry in found.values():
+            self._cache_entry(entry)
+        return {id: entry.body for id, entry in found.items()}
+
+    async def save(self, owner: str, values: Mapping[str, bytes]) -> StoreDown | None:
+        now = self._repository.clock()
+        until = now + self._repository.ttl if self._repository.ttl else 0.0
+        entries = [
+            Entry(owner=owner, kind=SEAL, id=id, body=body, created=now, expires=until) for id, body in values.items()
+        ]
+        got = await self._repository.put(*entries)
+        if isinstance(got, StoreDown):
+            return got
+        for entry in entries:
+            self._cache_entry(entry)
+        return None
+
+    def _cache_entry(self, entry: Entry) -> None:
+        """The latest stay, as many as fit."""
+        key = (entry.owner, entry.id)
+        before = self._cache.pop(key, None)
+        self._cache[key] = entry
+        self._cache_size += _entry_size(entry) - (_entry_size(before) if before is not None else 0)
+        while self._cache_size > MAX_CACHE_BYTES and len(self._cache) > 1:
+            self._cache_size -= _entry_size(self._cache.popitem(last=False)[1])
+
+
+def _entry_size(entry: Entry) -> int:
+    """What it takes in memory, about: most are small."""
+    return len(entry.body) + len(entry.id) + ENTRY_OVERHEAD
+
+
+class ExchangeSignatures(Struct, eq=False):
+    """The seals of one exchange."""
+
+    repository: SignatureRepository
+    owner: str
+    has_failed: bool = False
+    """Was there something to keep that could not be?"""
+
+    async def load_signatures(self, ids: Sequence[str]) -> Mapping[str, bytes] | Failure:
+        return await self.repository.load(self.owner, ids)
+
+    async def save_signatures(self, signatures: Mapping[str, bytes]) -> None:
+        if signatures and await self.repository.save(self.owner, signatures) is not None:
+            self.has_failed = True

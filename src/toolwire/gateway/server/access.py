@@ -1,0 +1,130 @@
+"""Who may come in: client keys, addresses, and names in the Host header."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from urllib.parse import unquote_plus, urlsplit
+
+from msgspec import Struct
+
+from toolwire.core.ir import Failure
+from toolwire.gateway.config.config import ClientKey, ServerSettings
+from toolwire.gateway.config.urls import is_loopback
+from toolwire.protocols import CODECS
+
+GATEWAY_KEY_HEADER = "x-toolwire-key"
+"""For clients that show their own key of the provider in the usual place (`forward_auth`)."""
+LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
+_MAX_CACHED = 256
+
+
+class Caller(Struct, frozen=True):
+    """A client that was let in: its key's name tells who it is; `own` is the credential that is its own, not ours."""
+
+    key: ClientKey | None = None
+    provider_credential: str = ""
+
+
+class AccessControl:
+    def __init__(self, server: ServerSettings) -> None:
+        self._client_keys = tuple((key.sha256.lower(), key) for key in server.keys)
+        named = {host.lower() for host in server.hosts}
+        self._checks_host = bool(named) or not self._client_keys
+        self._hosts = named | LOCAL_HOSTS | {server.host.lower()}
+        self._host_verdicts: dict[str, bool] = {}
+        self._peer_verdicts: dict[str, bool] = {}
+        headers = dict.fromkeys(name for room in CODECS.values() for name in room.http.credential_headers)
+        self._credential_headers = tuple(headers)
+        self._credential_queries = frozenset(room.http.credential_query_key for room in CODECS.values()) - {""}
+
+    def admit(self, headers: Mapping[str, str], query: str, peer: str) -> Caller | Failure:
+        """The visitor, or why it is not let in."""
+        host = headers.get("host", "")
+        if self._checks_host and not self._host_verdicts.get(host) and not self._is_known_host(host):
+            return Failure(
+                "permission",
+                "the Host header names a host that this gateway does not answer to; add it to server.hosts",
+                403,
+            )
+        shown = self._find_credential(headers, query)
+        if self._client_keys:
+            return self._admit_with_key(headers, shown)
+        if peer and not self._peer_verdicts.get(peer) and not self._is_local(peer):
+            return Failure("permission", "without client keys only this machine is served; set [[server.keys]]", 403)
+        if "origin" in headers and not self._is_known_origin(headers["origin"]):
+            return Failure("permission", "pages of other origins are not served without client keys", 403)
+        return Caller(None, shown)
+
+    def without_credential(self, query: str) -> str:
+        """The query without the keys that clients may show in it: they are ours and go no further."""
+        if not query:
+            return query
+        return "&".join(pair for pair in query.split("&") if pair.partition("=")[0] not in self._credential_queries)
+
+    def _admit_with_key(self, headers: Mapping[str, str], credential: str) -> Caller | Failure:
+        own = headers.get(GATEWAY_KEY_HEADER)
+        found = self._find_key(_strip_bearer(own) if own is not None else credential)
+        if found is None:
+            what = "this key is not known here" if credential or own is not None else "no key was shown"
+            return Failure("authentication", f"{what}; ask whoever runs this gateway for one", 401)
+        return Caller(found, credential if own is not None else "")
+
+    def _find_key(self, credential: str) -> ClientKey | None:
+        """Every key is compared, so that the time taken tells nothing."""
+        digest = hashlib.sha256(credential.encode("utf-8", "surrogateescape")).hexdigest()
+        found: ClientKey | None = None
+        for sha256, key in self._client_keys:
+            if hmac.compare_digest(sha256, digest):
+                found = key
+        return found
+
+    def _find_credential(self, headers: Mapping[str, str], query: str) -> str:
+        for name in self._credential_headers:
+            value = headers.get(name)
+            if value:
+                return _strip_bearer(value)
+        if query:
+            for pair in query.split("&"):
+                name, _, given = pair.partition("=")
+                if name in self._credential_queries and given:
+                    return unquote_plus(given)
+        return ""
+
+    def _is_local(self, peer: str) -> bool:
+        verdict = self._peer_verdicts.get(peer)
+        if verdict is None:
+            if len(self._peer_verdicts) >= _MAX_CACHED:
+                self._peer_verdicts.clear()
+            verdict = self._peer_verdicts[peer] = is_loopback(peer)
+        return verdict
+
+    def _is_known_host(self, header: str) -> bool:
+        verdict = self._host_verdicts.get(header)
+        if verdict is None:
+            verdict = self._is_allowed_netloc(header)
+            if len(self._host_verdicts) >= _MAX_CACHED:
+                self._host_verdicts.clear()
+            self._host_verdicts[header] = verdict
+        return verdict
+
+    def _is_known_origin(self, origin: str) -> bool:
+        try:
+            return self._is_allowed_netloc(urlsplit(origin).netloc)
+        except ValueError:
+            return False
+
+    def _is_allowed_netloc(self, netloc: str) -> bool:
+        try:
+            name = urlsplit(f"//{netloc}").hostname or ""
+        except ValueError:
+            return False
+        return name.lower().rstrip(".") in self._hosts
+
+
+def _strip_bearer(value: str) -> str:
+    if " " not in value:
+        return value.strip()
+    word, _, rest = value.partition(" ")
+    return rest.strip() if rest and word.lower() == "bearer" else value.strip()

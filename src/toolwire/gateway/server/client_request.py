@@ -1,0 +1,214 @@
+"""A request to the gateway, looked at once and answered once; and how it comes in through an ASGI server."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from typing import Any
+from urllib.parse import unquote
+
+from toolwire.core.ir import Failure
+from toolwire.gateway.pipeline.call import Reply, ResolvedHeads
+from toolwire.gateway.server.request_body import body_too_large, decompress_body
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+"""The standard leaves these untyped."""
+
+
+class ClientDisconnected(Exception):
+    """The client left before its request was whole."""
+
+
+class ClientRequest(ABC):
+    """What the gateway asks of a request, whichever server it came through."""
+
+    __slots__ = (
+        "bytes_sent",
+        "clock",
+        "headers",
+        "is_disconnected",
+        "loop",
+        "method",
+        "path",
+        "peer",
+        "query",
+        "resolved_heads",
+    )
+
+    method: str
+    path: str
+    """As it came, escapes and all."""
+    query: str
+    headers: dict[str, str]
+    """Names in lower case."""
+    resolved_heads: ResolvedHeads
+    """Requests with the same head have it in common."""
+    peer: str
+    bytes_sent: int
+    loop: asyncio.AbstractEventLoop
+    clock: Callable[[], float]
+    """The event loop's."""
+    is_disconnected: bool
+    """Has the client left?"""
+
+    def buffered_body(self, limit: int) -> bytes | None:
+        """The body, where all of it is there as it was meant; else `body` is to be asked."""
+        return None
+
+    async def read_body(self, limit: int) -> bytes | Failure:
+        """The whole body, unpacked. Raises Gone when the client leaves before its end."""
+        length = self.headers.get("content-length", "")
+        if length.isdigit() and int(length) > limit:
+            return body_too_large(limit)
+        data = await self.read_raw_body(limit)
+        if data is None:
+            return body_too_large(limit)
+        encoding = self.headers.get("content-encoding")
+        return decompress_body(data, encoding, limit) if encoding else data
+
+    def send_reply_now(self, reply: Reply, request_id: str, id_header: str, extra_headers: Mapping[str, str]) -> bool:
+        """Give a whole answer at once, with the request's id under this name, too; False where that cannot be: then
+        `answer` does it."""
+        return False
+
+    async def send_reply(self, reply: Reply, extra_headers: Mapping[str, str]) -> None:
+        """A whole answer; `more` are headers of our own, which win."""
+        await self.start_response(
+            reply.status, {**reply.headers, **extra_headers, "content-length": str(len(reply.body))}
+        )
+        await self.send_body(reply.body, more=False)
+
+    @abstractmethod
+    async def read_raw_body(self, limit: int) -> bytes | None:
+        """The body as it came; None when it is longer than that."""
+
+    @abstractmethod
+    async def start_response(self, status: int, headers: Mapping[str, str]) -> None: ...
+
+    @abstractmethod
+    async def send_body(self, data: bytes, more: bool) -> None:
+        """More of the answer, or the last of it. Nothing happens when the client has left."""
+
+    @abstractmethod
+    def write_nowait(self, data: bytes) -> bool:
+        """More of the answer, at once, if it is anything; False when nothing more should come before `drained`."""
+
+    @abstractmethod
+    async def drain(self) -> None: ...
+
+    @abstractmethod
+    def abort(self) -> None:
+        """The answer will have no end, and the client must see that."""
+
+    @abstractmethod
+    def watch_disconnect(self, cancel_task: bool) -> None:
+        """From now on notice when the client leaves, and then cancel the task that answers it, if so wanted."""
+
+
+class AsgiRequest(ClientRequest):
+    """A request through an ASGI server.
+
+    Most answers come at once, so watching begins only after a moment: a client that left before is noticed then.
+    """
+
+    WATCH_DELAY = 0.02
+
+    __slots__ = ("_receive", "_send", "_unsent", "_watch_task", "_watch_timer")
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.method = scope["method"]
+        root: str = scope.get("root_path", "")
+        path = _raw_path(scope["path"], scope.get("raw_path"))
+        self.path = path[len(root) :] if root and path.startswith(root) else path
+        self.query = scope.get("query_string", b"").decode("latin-1")
+        self.headers = join_headers(
+            (name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]
+        )
+        self.resolved_heads = {}
+        peer = scope.get("client")
+        self.peer = peer[0] if peer else ""
+        self.bytes_sent = 0
+        self.is_disconnected = False
+        self.loop = asyncio.get_running_loop()
+        self.clock = self.loop.time
+        self._receive = receive
+        self._send = send
+        self._unsent: list[bytes] = []
+        self._watch_timer: asyncio.TimerHandle | None = None
+        self._watch_task: asyncio.Task[None] | None = None
+
+    async def read_raw_body(self, limit: int) -> bytes | None:
+        pieces: list[bytes] = []
+        size = 0
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnected
+            pieces.append(message.get("body", b""))
+            size += len(pieces[-1])
+            if size > limit:
+                return None
+            if not message.get("more_body"):
+                return b"".join(pieces)
+
+    async def start_response(self, status: int, headers: Mapping[str, str]) -> None:
+        listed = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers.items()]
+        await self._send({"type": "http.response.start", "status": status, "headers": listed})
+
+    async def send_body(self, data: bytes, more: bool) -> None:
+        self.bytes_sent += len(data)
+        shown = b"" if self.method == "HEAD" else data
+        await self._send({"type": "http.response.body", "body": shown, "more_body": more})
+
+    def write_nowait(self, data: bytes) -> bool:
+        if data:
+            self._unsent.append(data)
+        return not data
+
+    async def drain(self) -> None:
+        held, self._unsent = self._unsent, []
+        if held:
+            await self.send_body(b"".join(held), more=True)
+
+    def abort(self) -> None:
+        """A server closes the connection of an application that returns before its answer's end."""
+
+    def watch_disconnect(self, cancel_task: bool) -> None:
+        self.stop_watching()
+        task = asyncio.current_task() if cancel_task else None
+        self._watch_timer = self.loop.call_later(self.WATCH_DELAY, self._start_watching, task)
+
+    def stop_watching(self) -> None:
+        if self._watch_timer is not None:
+            self._watch_timer.cancel()
+        if self._watch_task is not None:
+            self._watch_task.cancel()
+
+    def _start_watching(self, task: asyncio.Task[Any] | None) -> None:
+        self._watch_task = self.loop.create_task(self._wait_for_disconnect(task))
+
+    async def _wait_for_disconnect(self, task: asyncio.Task[Any] | None) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.is_disconnected = True
+        if task is not None:
+            task.cancel()
+
+
+def _raw_path(path: str, raw: bytes | None) -> str:
+    """The path with its escapes, unless an application around this one has cut something off the other."""
+    if raw is None or b"%" not in raw:
+        return path
+    text = raw.decode("latin-1").partition("?")[0]
+    return text if unquote(text) == path else path
+
+
+def join_headers(rows: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """By name; what stands in several rows is one list, as the standard says."""
+    headers: dict[str, str] = {}
+    for name, text in rows:
+        headers[name] = f"{headers[name]}, {text}" if name in headers else text
+    return headers

@@ -1,0 +1,161 @@
+"""Bodies of requests: unpacked, looked into for what routing needs, and given another model's name."""
+
+from __future__ import annotations
+
+import re
+import sys
+import zlib
+from collections.abc import Callable, Mapping
+
+import msgspec
+from msgspec import Raw
+
+from toolwire.core.ir import Failure
+from toolwire.keeping import Peek
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+_decode_peek = msgspec.json.Decoder(Peek).decode
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_encode = msgspec.json.Encoder().encode
+_MODEL_KEY = b'"model"'
+_MODEL_PATTERN = re.compile(rb'"model"(?=[ \t\r\n]*:[ \t\r\n]*")')
+_MAX_PLACES = 16
+"""In more places than these the name is not looked for."""
+
+
+def peek_body(body: bytes) -> Peek | None:
+    """None when this is no JSON object with keys of these types: then a room's reader knows better what is wrong."""
+    try:
+        return _decode_peek(body)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+
+
+def declares_tools(peek: Peek, body: bytes) -> bool:
+    """Does the request declare tools, among its keys or in the middle of the conversation?"""
+    declared = bytes(peek.tools)
+    return (bool(declared) and declared not in (b"[]", b"null")) or body.find(b'"additional_tools"') >= 0
+
+
+def replace_model(body: bytes, model: str) -> bytes:
+    """The same bytes but for the model's name. The body is one that `peeked` could read."""
+    name = _encode(model)
+    at = body.find(_MODEL_KEY)
+    if at >= 0 and body.find(_MODEL_KEY, at + 1) < 0:
+        spliced = _splice_model(body, at, name)
+        found = peek_body(spliced)
+        if found is not None and found.model == model:
+            return spliced
+    elif at >= 0:
+        among = _splice_outer_model(body, model, name)
+        if among is not None:
+            return among
+    # The name stands twice, or strangely: only the outermost keys are written anew, each once.
+    fields = _decode_fields(body)
+    fields["model"] = Raw(name)
+    return _encode(fields)
+
+
+def _splice_model(body: bytes, at: int, name: bytes) -> bytes:
+    start = _skip_colon(body, at + len(_MODEL_KEY))
+    return body[:start] + name + body[body.find(b'"', start + 1) + 1 :]
+
+
+def _splice_outer_model(body: bytes, model: str, name: bytes) -> bytes | None:
+    """Where the word stands in several places, such as the parameters of a tool: the one that routing reads, if it is
+    the only one out there."""
+    now = peek_body(body)
+    places = [found.start() for found in _MODEL_PATTERN.finditer(body)]
+    if now is None or now.model == model or len(places) > _MAX_PLACES:
+        return None
+    for at in reversed(places):
+        spliced = _splice_model(body, at, name)
+        found = peek_body(spliced)
+        if found is not None and found.model == model:
+            without = peek_body(body[:at] + b'""' + body[at + len(_MODEL_KEY) :])
+            return spliced if without is not None and not without.model else None
+    return None
+
+
+def has_ambiguous_model(body: bytes) -> bool:
+    """Could another reader find another model's name in it?"""
+    at = body.find(_MODEL_KEY)
+    return at < 0 or body.find(_MODEL_KEY, at + 1) >= 0
+
+
+def _skip_colon(body: bytes, at: int) -> int:
+    while at < len(body) and body[at : at + 1] in b" \t\r\n:":
+        at += 1
+    return at
+
+
+# --- unpacking ------------------------------------------------------------------------------------------------------
+
+
+class _BodyTooLarge(Exception):
+    """The unpacked bytes are more than allowed."""
+
+
+def _decompress_gzip(data: bytes, limit: int, wbits: int = 31) -> bytes:
+    out = bytearray()
+    while data:
+        unpacker = zlib.decompressobj(wbits)
+        out += unpacker.decompress(data, limit + 1 - len(out))
+        if len(out) > limit:
+            raise _BodyTooLarge
+        if not unpacker.eof:
+            raise zlib.error("it ends early")
+        data = unpacker.unused_data
+    return bytes(out)
+
+
+def _decompress_deflate(data: bytes, limit: int) -> bytes:
+    return _decompress_gzip(data, limit, 15)
+
+
+def _decompress_zstd(data: bytes, limit: int) -> bytes:
+    out = bytearray()
+    while data:
+        unpacker = zstd.ZstdDecompressor()
+        out += unpacker.decompress(data, limit + 1 - len(out))
+        if len(out) > limit:
+            raise _BodyTooLarge
+        if not unpacker.eof:
+            raise zstd.ZstdError("it ends early")
+        data = unpacker.unused_data
+    return bytes(out)
+
+
+DECOMPRESSORS: Mapping[str, Callable[[bytes, int], bytes]] = {
+    "gzip": _decompress_gzip,
+    "x-gzip": _decompress_gzip,
+    "deflate": _decompress_deflate,
+    "zstd": _decompress_zstd,
+}
+
+
+def decompress_body(body: bytes, encoding: str, limit: int) -> bytes | Failure:
+    """The body without its content encodings, the last applied first; never more than `limit` bytes."""
+    for name in reversed([word.strip().lower() for word in encoding.split(",")]):
+        if name in ("", "identity"):
+            continue
+        unpack = DECOMPRESSORS.get(name)
+        if unpack is None:
+            known = "gzip, deflate, zstd"
+            return Failure("invalid", f"the content-encoding `{name[:40]}` is not known; use {known} or none", 415)
+        try:
+            body = unpack(body, limit)
+        except _BodyTooLarge:
+            return body_too_large(limit)
+        except (zlib.error, zstd.ZstdError) as error:
+            return Failure("invalid", f"the body is not what its content-encoding `{name}` says: {error}", 400)
+    return body
+
+
+def body_too_large(limit: int) -> Failure:
+    what = f"the request is larger than {limit:,} bytes, the limit of this gateway"
+    return Failure("too_large", f"{what}; send less, or raise server.max_body", 413)

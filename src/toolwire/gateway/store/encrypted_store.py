@@ -1,0 +1,151 @@
+"""The door before every store that encrypts bodies on their way in and decrypts them on their way out."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from toolwire.gateway.store.store import Entry, Store, StoreDown, StoreStats, SweepResult
+
+_PREFIX = b"\0TW"
+"""How a body begins that is not as it was given. One that begins like this by itself is marked as plain."""
+_ENCRYPTED_PREFIX, _PLAIN_PREFIX = _PREFIX + b"E1", _PREFIX + b"P1"
+_KEY_NAME_LENGTH, _NONCE_LENGTH = 8, 12
+
+
+class _Cipher(Protocol):
+    def encrypt(self, nonce: bytes, data: bytes, associated_data: bytes | None) -> bytes: ...
+    def decrypt(self, nonce: bytes, data: bytes, associated_data: bytes | None) -> bytes: ...
+
+
+class EncryptedStore:
+    """A store whose bodies are encrypted with the first key and read with any; without a key they stay as they are.
+    `key_env` is where keys are from, for what is said when one is missing."""
+
+    def __init__(self, store: Store, keys: Sequence[str] = (), key_env: str = "") -> None:
+        self._store, self._key_env = store, key_env
+        self._ciphers = dict(_derive_cipher(key) for key in keys)
+        self._write_key_name = next(iter(self._ciphers), b"")
+
+    async def get(self, owner: str, kind: str, ids: Sequence[str]) -> list[Entry] | StoreDown:
+        return self._decrypt_entries(await self._store.get(owner, kind, ids))
+
+    async def put(
+        self, entries: Sequence[Entry], required_marks: tuple[str, ...] = (), appended: Sequence[Entry] = ()
+    ) -> bool | StoreDown:
+        return await self._store.put(
+            [self._encrypt_entry(entry) for entry in entries],
+            required_marks,
+            [self._encrypt_entry(entry) for entry in appended],
+        )
+
+    async def append(self, entries: Sequence[Entry]) -> bool | StoreDown:
+        return await self._store.append([self._encrypt_entry(entry) for entry in entries])
+
+    async def get_chain(self, owner: str, kind: str, id: str, limit: int) -> list[Entry] | StoreDown:
+        return self._decrypt_entries(await self._store.get_chain(owner, kind, id, limit))
+
+    async def get_children(
+        self, owner: str, kind: str, parent: str, after: int | None = None, limit: int = 0, descending: bool = False
+    ) -> list[Entry] | StoreDown:
+        return self._decrypt_entries(await self._store.get_children(owner, kind, parent, after, limit, descending))
+
+    async def delete(self, owner: str, kind: str, ids: Sequence[str]) -> int | StoreDown:
+        return await self._store.delete(owner, kind, ids)
+
+    async def touch(self, owner: str, kind: str, ids: Sequence[str], expires: float) -> StoreDown | None:
+        return await self._store.touch(owner, kind, ids, expires)
+
+    async def sweep(self) -> SweepResult | StoreDown:
+        return await self._store.sweep()
+
+    async def stats(self) -> StoreStats | StoreDown:
+        told = await self._store.stats()
+        return told if isinstance(told, StoreDown) else replace(told, encrypted=bool(self._ciphers))
+
+    async def export(self, owner: str | None = None) -> AsyncIterator[Entry | StoreDown]:
+        async for entry in self._store.export(owner):
+            yield entry if isinstance(entry, StoreDown) else self._decrypt_entry(entry)
+
+    async def close(self) -> None:
+        await self._store.close()
+
+    # --- one body ---
+
+    def _encrypt_entry(self, entry: Entry) -> Entry:
+        if not entry.body:  # says nothing
+            return entry
+        if self._write_key_name:
+            nonce = os.urandom(_NONCE_LENGTH)
+            secret = self._ciphers[self._write_key_name].encrypt(nonce, entry.body, _associated_data(entry))
+            return replace(entry, body=_ENCRYPTED_PREFIX + self._write_key_name + nonce + secret)
+        return replace(entry, body=_PLAIN_PREFIX + entry.body) if entry.body.startswith(_PREFIX) else entry
+
+    def _decrypt_entries(self, entries: list[Entry] | StoreDown) -> list[Entry] | StoreDown:
+        if isinstance(entries, StoreDown):
+            return entries
+        found: list[Entry] = []
+        for entry in entries:
+            clear = self._decrypt_entry(entry)
+            if isinstance(clear, StoreDown):
+                return clear
+            found.append(clear)
+        return found
+
+    def _decrypt_entry(self, entry: Entry) -> Entry | StoreDown:
+        body = entry.body
+        if not body.startswith(_PREFIX):
+            return entry
+        if body.startswith(_PLAIN_PREFIX):
+            return replace(entry, body=body[len(_PLAIN_PREFIX) :])
+        what = f"the {entry.kind} `{entry.id}`"
+        if not body.startswith(_ENCRYPTED_PREFIX):
+            return StoreDown(f"{what} was written by a newer toolwire: update this one")
+        start = len(_ENCRYPTED_PREFIX) + _KEY_NAME_LENGTH
+        cipher = self._ciphers.get(body[len(_ENCRYPTED_PREFIX) : start])
+        if cipher is None:
+            return StoreDown(f"{what} is encrypted, and {self._missing_key_text()}")
+        clear = _decrypt_body(
+            cipher, body[start : start + _NONCE_LENGTH], body[start + _NONCE_LENGTH :], _associated_data(entry)
+        )
+        return (
+            StoreDown(f"{what} was changed in the store by somebody else")
+            if clear is None
+            else replace(entry, body=clear)
+        )
+
+    def _missing_key_text(self) -> str:
+        if self._ciphers:
+            return f"no key in {self._key_env} fits: add the one it was written with, behind a comma"
+        where = f"set {self._key_env}" if self._key_env else "name the variable that holds it in [store] key_env"
+        return f"there is no key: {where}"
+
+
+def _associated_data(entry: Entry) -> bytes:
+    """Goes into the encryption, so that no body can stand in for another."""
+    parts = [part.encode() for part in (entry.owner, entry.kind, entry.id)]
+    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+
+
+def _derive_cipher(key: str) -> tuple[bytes, _Cipher]:
+    """From any text, slowly, so that trying words is dear; the same everywhere, because gateways share a store. Beside
+    it, a name for the key that tells nothing of it."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415  an extra, only for who wants it
+
+    made = hashlib.scrypt(
+        key.encode(), salt=b"toolwire store", n=2**15, r=8, p=1, maxmem=2**26, dklen=32 + _KEY_NAME_LENGTH
+    )
+    return made[32:], AESGCM(made[:32])
+
+
+def _decrypt_body(cipher: _Cipher, nonce: bytes, data: bytes, associated_data: bytes) -> bytes | None:
+    from cryptography.exceptions import InvalidTag  # noqa: PLC0415
+
+    try:
+        return cipher.decrypt(nonce, data, associated_data)
+    except (InvalidTag, ValueError):  # a nonce that is too short is a ValueError
+        return None

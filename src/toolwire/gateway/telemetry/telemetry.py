@@ -1,0 +1,177 @@
+"""Are traces asked for? Nothing of OpenTelemetry is imported before the environment names an exporter."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from toolwire.gateway.telemetry.log import Log, write_stderr
+from toolwire.gateway.telemetry.metrics import Metrics
+from toolwire.gateway.telemetry.record import ExchangeRecord
+
+if TYPE_CHECKING:
+    from toolwire.gateway.telemetry.spans import SpanTracer
+
+
+INSTALL_HINT = "install the packages: pip install 'toolwire[otel]'"
+
+
+def is_tracing_requested(environ: Mapping[str, str]) -> bool:
+    """As OpenTelemetry's own variables say it."""
+    if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return False
+    exporter = environ.get("OTEL_TRACES_EXPORTER", "").strip().lower()
+    if exporter:
+        return exporter != "none"
+    return bool(environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"))
+
+
+def _unsupported_option(environ: Mapping[str, str]) -> str:
+    """What is asked for and cannot be done, in words; otherwise nothing."""
+    exporter = environ.get("OTEL_TRACES_EXPORTER", "").strip().lower() or "otlp"
+    if exporter != "otlp":
+        return f"OTEL_TRACES_EXPORTER={exporter}: only otlp (over HTTP) and none are known here"
+    protocol = environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL") or ""
+    if protocol.strip().lower() not in {"", "http/protobuf"}:
+        return f"the OTLP protocol {protocol} is not spoken here: use http/protobuf (usually port 4318)"
+    return ""
+
+
+def make_tracer(environ: Mapping[str, str], warn: Callable[[str], None]) -> SpanTracer | None:
+    """The tracer that the environment asks for. What stands in its way is told once, and the gateway works without."""
+    if not is_tracing_requested(environ):
+        return None
+    if problem := _unsupported_option(environ):
+        warn(f"no traces: {problem}")
+        return None
+    try:
+        from toolwire.gateway.telemetry.spans import SpanTracer  # noqa: PLC0415 — a tenth of a second for those who want it
+    except ImportError as error:
+        warn(f"no traces: {error.name or error} is missing; {INSTALL_HINT}")
+        return None
+    return SpanTracer(warn)
+
+
+__all__ = ["ExchangeRecord", "LogSettings", "Telemetry", "Tracer"]
+
+
+class LogSettings(Protocol):
+    """The part of the server's settings that matters here."""
+
+    @property
+    def log(self) -> str: ...
+
+    @property
+    def log_level(self) -> str: ...
+
+    @property
+    def log_bodies(self) -> bool: ...
+
+
+class Tracer(Protocol):
+    def start_span(self, record: ExchangeRecord, headers: Mapping[str, str]) -> None: ...
+
+    def trace_headers(self, record: ExchangeRecord) -> tuple[tuple[str, str], ...]: ...
+
+    def end_span(self, record: ExchangeRecord) -> None: ...
+
+    def close(self) -> None: ...
+
+
+LOG_DELAY = 0.02
+"""Seconds that the line of an exchange may wait for others."""
+_NO_HEADERS: Mapping[str, str] = {}
+
+
+class Telemetry:
+    """Begin a record for every exchange, fill it in, finish it once: in whatever way the exchange ends."""
+
+    def __init__(
+        self,
+        server: LogSettings,
+        out: Callable[[str], None] = write_stderr,
+        tracer: Tracer | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self.log = Log(server.log, out)
+        self.wants_bodies = False
+        """Should the caller fill in the bodies of a record?"""
+        self.wants_capture = False
+        """Should the caller copy what is said on both sides?"""
+        self.metrics = metrics or Metrics()
+        self._tracer = tracer
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._finished_records: list[ExchangeRecord] = []
+        self.configure(server)
+
+    def configure(self, server: LogSettings, secrets: Iterable[str] = ()) -> None:
+        """New settings, and the keys that must never be seen in a note or a body."""
+        self.wants_bodies = server.log_bodies and server.log != "none"
+        self.wants_capture = server.log_level == "debug" and server.log != "none"
+        self.log.configure(server.log, self.wants_bodies, secrets, server.log_level)
+
+    def start_exchange(self, record: ExchangeRecord, headers: Mapping[str, str] = _NO_HEADERS) -> ExchangeRecord:
+        """Count it as running and, when traced, continue the trace that the client's headers (lower case) name."""
+        self.metrics.add_in_flight(1)
+        if self._tracer is not None:
+            self._tracer.start_span(record, headers)
+        return record
+
+    def upstream_headers(self, record: ExchangeRecord) -> tuple[tuple[str, str], ...]:
+        """The headers that carry the trace on to the provider; none when nothing is traced."""
+        return () if self._tracer is None else self._tracer.trace_headers(record)
+
+    def record_attempt(
+        self, record: ExchangeRecord, provider: str, outcome: str, seconds: float, is_transport_error: bool = False
+    ) -> None:
+        """A try at a provider ended: "ok", a status such as "429", or the kind of a fault (`fault=True`)."""
+        record.attempts.append((provider, outcome, seconds))
+        self.metrics.count_attempt(provider, outcome)
+        if is_transport_error:
+            self.metrics.count_fault(provider, outcome)
+
+    def set_cooldown(self, provider: str, is_cooling_down: bool) -> None:
+        self.metrics.set_cooldown(provider, is_cooling_down)
+
+    def finish_exchange(self, record: ExchangeRecord, ended: float) -> None:
+        record.ended = ended
+        waiting = self._finished_records
+        waiting.append(record)
+        if len(waiting) == 1:
+            if self._loop is None:
+                self.flush()
+            else:
+                self._loop.call_later(LOG_DELAY, self.flush)
+
+    def batch_on_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """From now on exchanges are told together, a moment later: what is done for many in a row costs each less."""
+        self._loop = loop
+
+    def flush(self) -> None:
+        """Tell of the exchanges that wait for it."""
+        records, self._finished_records = self._finished_records, []
+        if not records:
+            return
+        self.metrics.add_in_flight(-len(records))
+        self.metrics.count_exchanges(records)
+        if self._tracer is not None:
+            for record in records:
+                self._tracer.end_span(record)
+        self.log.log_exchanges(records)
+
+    def log_event(self, kind: str, *, level: str = "info", **fields: object) -> None:
+        """A line that is not about an exchange: started, reloaded, a provider rests, shutdown; info, warn or error."""
+        self.flush()
+        self.log.log_event(kind, fields, level)
+
+    def metrics_text(self) -> bytes:
+        self.flush()
+        return self.metrics.write_text()
+
+    def close(self) -> None:
+        """Hand over what the tracer still holds: may take seconds, so not on the loop; and leave the shared numbers."""
+        self.flush()
+        if self._tracer is not None:
+            self._tracer.close()
+        self.metrics.close()

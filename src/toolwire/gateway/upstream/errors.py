@@ -1,0 +1,61 @@
+"""What can go wrong between here and a provider, as values: a kind, and a sentence that says what to check."""
+
+from __future__ import annotations
+
+import errno
+import re
+import socket
+from typing import Literal, final
+
+from msgspec import Struct
+
+TransportErrorKind = Literal[
+    "dns",
+    "refused",
+    "unreachable",
+    "tls",
+    "connect-timeout",
+    "first-byte-timeout",
+    "idle-timeout",
+    "cut",
+    "protocol",
+    "proxy",
+]
+
+_ERRNO_TEXT = re.compile(r"\[Errno (\d+)\]")
+_KIND_BY_ERRNO: dict[int, TransportErrorKind] = {errno.ECONNREFUSED: "refused", errno.ETIMEDOUT: "connect-timeout"}
+_MESSAGES: dict[TransportErrorKind, str] = {
+    "dns": "the name of {peer} cannot be resolved: check the host in the base URL and this machine's DNS",
+    "refused": "{peer} refused the connection: check that a server runs there and that the port is right",
+    "unreachable": "{peer} cannot be reached ({why}): check the network, the firewall and whether a proxy is needed",
+    "connect-timeout": "{peer} accepted no connection in time: check host and firewall, and whether a proxy is needed",
+}
+
+
+@final
+class TransportError(Struct, frozen=True):
+    """Why there is no answer, or no whole one. The detail never holds a secret."""
+
+    kind: TransportErrorKind
+    detail: str
+
+
+def read_connect_error(error: Exception, peer: str) -> TransportError:
+    """The error of an attempt to connect; what TLS has to say is read by `trust`."""
+    kind = _error_kind(error)
+    return TransportError(kind, _MESSAGES[kind].format(peer=peer, why=_errno_name(error)))
+
+
+def _error_kind(error: Exception) -> TransportErrorKind:
+    if isinstance(error, socket.gaierror | UnicodeError):
+        return "dns"
+    if isinstance(error, TimeoutError):
+        return "connect-timeout"
+    # Several addresses were tried: then the numbers stand only in the text.
+    numbers = {int(number) for number in _ERRNO_TEXT.findall(str(error))} or {getattr(error, "errno", None) or 0}
+    return _KIND_BY_ERRNO.get(numbers.pop(), "unreachable") if len(numbers) == 1 else "unreachable"
+
+
+def _errno_name(error: Exception) -> str:
+    number = getattr(error, "errno", None)
+    return errno.errorcode.get(number, "no route") if isinstance(number, int) else "no route"

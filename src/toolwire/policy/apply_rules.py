@@ -1,0 +1,552 @@
+"""What rules do to a request, and what the way back needs to know."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from toolwire.core.envelopes import read_envelope
+from toolwire.core.ids import flatten_tool_name
+from toolwire.core.ir import (
+    AnyTool,
+    Call,
+    Part,
+    Reasoning,
+    Request,
+    Result,
+    Seal,
+    Text,
+    Tool,
+    ToolChoice,
+    ToolName,
+    ToolReference,
+    ToolsAdded,
+    Turn,
+    replace_fields,
+    source_path,
+)
+from toolwire.core.json_values import Malformed, decode_object_or_none, encode_text
+from toolwire.core.losses import Ledger
+from toolwire.policy.effects import ToolEffects, tool_effects
+from toolwire.policy.guidance import (
+    ToolMentions,
+    append_instructions,
+    clean_mentions,
+    fill_guidance,
+    find_shell_tool,
+    shorten_description,
+)
+from toolwire.policy.rules import Rule, matches_globs, matches_tool, tool_name
+from toolwire.policy.undo import NOTHING_TO_UNDO, PolicyUndo, ToolKey, ToolUndo
+from toolwire.schema import convert_to_standard
+
+FUNCTION = "function"
+
+
+def apply_rules(
+    request: Request, rules: Sequence[Rule], ledger: Ledger, can_force_tools: CanForceTools | None = None
+) -> tuple[Request, PolicyUndo]:
+    """The request as the model shall see it, and the way back. Raises `Malformed` where a rule refuses it. `forces`
+    says whether a model can be made to call a tool, with thinking or without."""
+    if not rules:
+        return request, NOTHING_TO_UNDO
+    work = _RuleApplication(request, rules, ledger)
+    tools = work.change_tools()
+    changes: dict[str, Any] = {}
+    if not _is_same(tools, request.tools):
+        changes["tools"] = tools
+    turns = tuple(work.change_turn(turn) for turn in request.turns)
+    if changes or not _is_same(turns, request.turns):
+        turns = tuple(map(mark_unruled_seals, turns))
+    if not _is_same(turns, request.turns):
+        changes["turns"] = turns
+    choice = adjust_tool_choice(request, tools, rules, work.rename_chosen_tool, ledger, can_force_tools)
+    if choice is not request.choice:
+        changes["choice"] = choice
+    parallel = _parallel_setting(request, work)
+    if parallel is not None:
+        changes["settings"] = replace_fields(request.settings, parallel=parallel)
+    if changes:
+        request = replace_fields(request, **changes)
+    return work.change_instructions(request), work.build_undo()
+
+
+def _is_same(new: Sequence[object], old: Sequence[object]) -> bool:
+    return len(new) == len(old) and all(one is other for one, other in zip(new, old, strict=True))
+
+
+def _parallel_setting(request: Request, application: _RuleApplication) -> bool | None:
+    """What the last rule says that speaks of one of the tools; None where that is nothing new."""
+    rule = next(
+        (rule for rule in reversed(application.rules) if rule.parallel is not None and application.has_tool_for(rule)),
+        None,
+    )
+    if rule is None or rule.parallel is request.settings.parallel:
+        return None
+    what = "several calls at once are allowed" if rule.parallel else "one call at a time"
+    application.note_loss("policy-setting", request.settings.where.get("parallel"), what, rule)
+    return rule.parallel
+
+
+class _RuleApplication:
+    def __init__(self, request: Request, rules: Sequence[Rule], ledger: Ledger) -> None:
+        self.request = request
+        self.rules = rules
+        self.ledger = ledger
+        self.effects: dict[ToolName, ToolEffects] = {}
+        self.declared_tools = (*request.tools, *(tool for part in _added_tools(request) for tool in part.tools))
+        self.dropped_tools: dict[ToolKey, Rule] = {}
+        """What was taken away, and by which rule."""
+        self.model_names: dict[ToolKey, str] = {}
+        """The model's names, by the client's."""
+        self.declared_keys: set[ToolKey] = set()
+        """The client's names of what is declared."""
+        self.model_keys: set[ToolKey] = set()
+        """The model's names of what it sees."""
+        self._drop_tools()
+        self._assign_names()
+
+    def note_loss(self, code: str, where: Any, what: str, rule: Rule | None) -> None:
+        self.ledger.note(code, where, what, _rule_label(rule))
+
+    def effects_on(self, tool: ToolName) -> ToolEffects:
+        found = self.effects.get(tool)
+        if found is None:
+            found = self.effects[tool] = tool_effects(self.rules, tool)
+        return found
+
+    def has_tool_for(self, rule: Rule) -> bool:
+        """Does a rule speak of one of the tools?"""
+        return any(matches_tool(rule, tool_name(tool)) for tool in self.declared_tools)
+
+    # --- which stay, and under which names ---
+
+    def _drop_tools(self) -> None:
+        for tool in self.declared_tools:
+            name = tool_name(tool)
+            rule = self.effects_on(name).dropped_by
+            if rule is not None:
+                self._drop_tool(tool, name, rule, f"`{name.name}` is not offered")
+        for rule in self.rules:
+            if rule.max_tools is not None:
+                left = [tool for tool in self.declared_tools if _tool_key(tool_name(tool)) not in self.dropped_tools]
+                for tool in tools_over_limit(left, rule, self.request.choice):
+                    what = f"`{tool_name(tool).name}` is not offered: {rule.max_tools} tools are the limit"
+                    self._drop_tool(tool, tool_name(tool), rule, what)
+
+    def _drop_tool(self, tool: AnyTool, name: ToolName, rule: Rule, what: str) -> None:
+        self.dropped_tools[_tool_key(name)] = rule
+        self.note_loss("policy-dropped", source_path(tool), what, rule)
+
+    def _assign_names(self) -> None:
+        """Names are given all at once, so that a tool can take one that another leaves, but never one that stays."""
+        staying = dict.fromkeys(
+            name for tool in self.declared_tools if _tool_key(name := tool_name(tool)) not in self.dropped_tools
+        )
+        wanted = {_tool_key(name): new for name in staying if (new := self._wanted_name(name)) != name.name}
+        while (clash := _find_clash([_tool_key(name) for name in staying], wanted)) is not None:
+            rule = self.effects_on(next(name for name in staying if _tool_key(name) == clash)).rules_by_effect["rename"]
+            what = f"`{clash[1]}` keeps its name: `{wanted.pop(clash)}` is another tool's"
+            self.note_loss("policy-skipped", None, what, rule)
+        self.model_names = wanted
+        self.declared_keys = {_tool_key(tool_name(tool)) for tool in self.declared_tools}
+        self.model_keys = {(space, wanted.get((space, name), name)) for space, name in map(_tool_key, staying)}
+
+    def _wanted_name(self, name: ToolName) -> str:
+        return self.effects_on(name).model_name(name.name)
+
+    def rename_chosen_tool(self, tool: ToolName) -> ToolName | None:
+        """A tool as a choice names it, as the model knows it; None where it is gone."""
+        key = (tool.namespace, tool.name)
+        if key in self.dropped_tools:
+            return None
+        return ToolName(self.model_names[key], tool.kind, tool.namespace) if key in self.model_names else tool
+
+    # --- tools ---
+
+    def change_tools(self) -> tuple[AnyTool, ...]:
+        return self._change_kept_tools(self.request.tools)
+
+    def _change_kept_tools(self, tools: tuple[AnyTool, ...]) -> tuple[AnyTool, ...]:
+        return tuple(self._change_tool(tool) for tool in tools if _tool_key(tool_name(tool)) not in self.dropped_tools)
+
+    def _change_tool(self, tool: AnyTool) -> AnyTool:
+        if not isinstance(tool, Tool):
+            return tool
+        name = tool_name(tool)
+        effect, changes = self.effects_on(name), dict[str, Any]()
+        if not effect.rules_by_effect:
+            return tool
+        new = self.model_names.get(_tool_key(name))
+        if new is not None:
+            changes["name"] = new
+            self.note_loss(
+                "policy-renamed",
+                source_path(tool),
+                f"`{tool.name}` is called `{new}`",
+                effect.rules_by_effect["rename"],
+            )
+        changes |= self._description_changes(tool, effect)
+        changes |= self._parameter_changes(tool, effect)
+        strict = effect.value("strict")
+        if strict is not None and strict is not tool.strict and tool.kind == FUNCTION:
+            changes["strict"] = strict
+            what = f"`{tool.name}` is {'held' if strict else 'not held'} to its schema"
+            self.note_loss("policy-setting", source_path(tool), what, effect.rules_by_effect["strict"])
+        return replace_fields(tool, **changes) if changes else tool
+
+    def _description_changes(self, tool: Tool, effect: ToolEffects) -> dict[str, Any]:
+        old = tool.description or ""
+        template, limit = effect.value("description"), effect.value("describe_at_most")
+        text = old if template is None else template.replace("{description}", old)
+        if limit is not None:
+            text = shorten_description(text, limit)
+        if text == old:
+            return {}
+        rule = effect.rules_by_effect.get("description") or effect.rules_by_effect.get("describe_at_most")
+        self.note_loss("policy-described", source_path(tool), f"`{tool.name}` has another description", rule)
+        return {"description": text}
+
+    def _parameter_changes(self, tool: Tool, effect: ToolEffects) -> dict[str, Any]:
+        if tool.kind != FUNCTION:
+            return {}
+        shape, schema = effect.shape, effect.value("schema")
+        if schema is not None:
+            self.note_loss(
+                "policy-reshaped",
+                source_path(tool),
+                f"`{tool.name}` has another schema",
+                effect.rules_by_effect["schema"],
+            )
+            return {"parameters": dict(schema)}
+        if shape is None:
+            return {}
+        fitting = shape.restrict_to_schema(tool.parameters)
+        rule = next(
+            effect.rules_by_effect[name]
+            for name in ("parameters", "reshape", "hide", "defaults")
+            if name in effect.rules_by_effect
+        )
+        lost = ", ".join(f"`{new}`" for new in shape.skipped_names(fitting, tool.parameters))
+        if lost:
+            self.note_loss(
+                "policy-skipped", source_path(tool), f"parameters of `{tool.name}` are called {lost} already", rule
+            )
+        made = fitting.model_schema(tool.parameters)
+        if made == tool.parameters:
+            return {}
+        unseen = ", ".join(f"`{name}`" for name in fitting.hidden)
+        what = f"`{tool.name}` has other parameters{f', and none for {unseen}' if unseen else ''}"
+        self.note_loss("policy-reshaped", source_path(tool), what, rule)
+        return {"parameters": made}
+
+    # --- turns ---
+
+    def change_turn(self, turn: Turn) -> Turn:
+        parts = tuple(_PART_STEPS[type(part)](self, part) if type(part) in _PART_STEPS else part for part in turn.parts)
+        kept = tuple(part for part in parts if not (isinstance(part, ToolsAdded) and not part.tools))
+        return turn if _is_same(kept, turn.parts) else replace_fields(turn, parts=kept)
+
+    def change_call(self, call: Call) -> Part:
+        """A call as the model would have made it. One of a tool that is gone stays: it was made, and has its result."""
+        name = ToolName(call.name, call.kind, call.namespace)
+        effect = self.effects_on(name)
+        if not effect.rules_by_effect or _tool_key(name) in self.dropped_tools or effect.dropped_by is not None:
+            return call
+        changes = self._name_changes(name)
+        shape = self._parameter_shape(name, effect) if call.kind == FUNCTION else None
+        arguments = decode_object_or_none(call.arguments) if shape is not None else None
+        if shape is not None and arguments is not None:
+            made = shape.rename_to_model(arguments)
+            if made != arguments or list(made) != list(arguments):
+                changes["arguments"] = encode_text(made)
+        if not changes:
+            return call
+        if _tool_key(name) not in self.declared_keys:  # what is declared was told there
+            what = f"a call of `{call.name}` goes out as one of `{changes.get('name', call.name)}`"
+            rule = effect.rules_by_effect.get("rename")
+            self.note_loss("policy-renamed" if "name" in changes else "policy-reshaped", source_path(call), what, rule)
+        return replace_fields(call, **changes)
+
+    def _name_changes(self, name: ToolName) -> dict[str, Any]:
+        """The name for something of the past; of a tool that is not declared any more, the one that it would have."""
+        key = _tool_key(name)
+        new = self.model_names.get(key)
+        if (
+            new is None
+            and key not in self.declared_keys
+            and self.effects_on(name).rules_by_effect.get("rename") is not None
+        ):
+            wanted = self._wanted_name(name)
+            new = wanted if (name.namespace, wanted) not in self.model_keys else None
+        return {} if new is None or new == name.name else {"name": new}
+
+    def _parameter_shape(self, name: ToolName, effect: ToolEffects) -> Any:
+        shape = effect.shape
+        if shape is None:
+            return None
+        for tool in self.declared_tools:
+            if isinstance(tool, Tool) and tool_name(tool) == name:
+                return shape.restrict_to_schema(tool.parameters)
+        return shape
+
+    def change_result(self, result: Result) -> Part:
+        changes = self._name_changes(ToolName(result.name, result.kind, result.namespace)) if result.name else {}
+        content = tuple(
+            self.change_reference(part) if isinstance(part, ToolReference) else part for part in result.content
+        )
+        if not _is_same(content, result.content):
+            changes["content"] = content
+        return replace_fields(result, **changes) if changes else result
+
+    def change_reference(self, part: ToolReference) -> Part:
+        changes = self._name_changes(ToolName(part.name))
+        return replace_fields(part, **changes) if changes else part
+
+    def change_added_tools(self, part: ToolsAdded) -> Part:
+        tools = self._change_kept_tools(part.tools)
+        return part if _is_same(tools, part.tools) else replace_fields(part, tools=tools)
+
+    # --- instructions ---
+
+    def change_instructions(self, request: Request) -> Request:
+        shell = self._shell_tool()
+        request = self._clean_instructions(request, shell)
+        paragraphs: dict[str, Rule] = {}
+        for rule in self.rules:
+            took = [name for (_, name), by in self.dropped_tools.items() if by is rule]
+            if took and rule.guidance:
+                paragraphs.setdefault(fill_guidance(rule.guidance, took, shell), rule)
+        if not paragraphs:
+            return request
+        for rule in paragraphs.values():
+            self.note_loss("policy-guidance", None, "guidance was added to the instructions", rule)
+        return append_instructions(request, "\n\n".join(paragraphs))
+
+    def _shell_tool(self) -> str:
+        return find_shell_tool(
+            (name.name, name.kind, self.model_names.get(_tool_key(name), name.name))
+            for tool in self.declared_tools
+            if _tool_key(name := tool_name(tool)) not in self.dropped_tools
+        )
+
+    def _clean_instructions(self, request: Request, shell: str) -> Request:
+        instead: dict[str, str | None] = {}
+        rules: dict[str, Rule] = {}
+        for tool in self.declared_tools:
+            name = tool_name(tool)
+            rule = self.effects_on(name).rules_by_effect.get("clean")
+            if rule is None:
+                continue
+            rules[name.name] = rule
+            if _tool_key(name) in self.dropped_tools:
+                by = self.dropped_tools[_tool_key(name)]
+                instead[name.name] = shell or None if "{shell}" in by.guidance else None
+            elif _tool_key(name) in self.model_names:
+                instead[name.name] = self.model_names[_tool_key(name)]
+        if not instead:
+            return request
+        mentions = ToolMentions(instead)
+        made = clean_mentions(request, mentions)
+        for word in sorted(mentions.found_names):
+            new = f"now speak of `{instead[word]}` instead of" if instead[word] else "no longer speak of"
+            self.note_loss("policy-cleaned", None, f"the instructions {new} `{word}`", rules[word])
+        return made
+
+    # --- the way back ---
+
+    def build_undo(self) -> PolicyUndo:
+        tools: dict[ToolKey, ToolUndo] = {}
+        for tool in self.declared_tools:
+            name = tool_name(tool)
+            if not isinstance(tool, Tool) or _tool_key(name) in self.dropped_tools:
+                continue
+            undone = self._build_tool_undo(tool, name)
+            if undone.needs_whole_call or undone.client_name != self.model_names.get(_tool_key(name), name.name):
+                tools[name.namespace, self.model_names.get(_tool_key(name), name.name)] = undone
+        dropped = dict[ToolKey, str]()
+        for tool in self.declared_tools:
+            name = tool_name(tool)
+            if not isinstance(tool, Tool) or _tool_key(name) not in self.dropped_tools:
+                continue
+            why = self._dropped_tool_message(name)
+            dropped[_tool_key(name)] = why
+            if name.namespace:
+                dropped["", flatten_tool_name(name.namespace, name.name)] = why
+        return PolicyUndo(tools, dropped) if tools or dropped else NOTHING_TO_UNDO
+
+    def _build_tool_undo(self, tool: Tool, name: ToolName) -> ToolUndo:
+        effect = self.effects_on(name)
+        if tool.kind != FUNCTION or not effect.rules_by_effect:
+            return ToolUndo(name.name)
+        validate = effect.value("validate") or "off"
+        schema = (
+            convert_to_standard(tool.parameters).schema
+            if validate != "off" and isinstance(tool.parameters, dict)
+            else None
+        )
+        shape = effect.shape
+        return ToolUndo(
+            name.name,
+            (shape.restrict_to_schema(tool.parameters) or None) if shape is not None else None,
+            schema,
+            validate,
+            _rule_label(effect.rules_by_effect.get("validate")),
+        )
+
+    def _dropped_tool_message(self, name: ToolName) -> str:
+        rule = self.dropped_tools[_tool_key(name)]
+        shell = self._shell_tool()
+        said = f"The tool `{name.name}` is not available."
+        return f"{said} {fill_guidance(rule.guidance, [name.name], shell)}" if rule.guidance else said
+
+
+def _rule_label(rule: Rule | None) -> str:
+    return f"the rule `{rule.name}`" if rule is not None and rule.name else "a rule of the operator"
+
+
+def _tool_key(name: ToolName) -> ToolKey:
+    return name.namespace, name.name
+
+
+def _find_clash(keys: Sequence[ToolKey], wanted: Mapping[ToolKey, str]) -> ToolKey | None:
+    """The first tool that cannot have the name that is meant for it."""
+    taken = {key for key in keys if key not in wanted}
+    for key in keys:
+        if key in wanted:
+            if (key[0], wanted[key]) in taken:
+                return key
+            taken.add((key[0], wanted[key]))
+    return None
+
+
+def _added_tools(request: Request) -> list[ToolsAdded]:
+    return [part for turn in request.turns for part in turn.parts if type(part) is ToolsAdded]
+
+
+_PART_STEPS: dict[type, Callable[..., Part]] = {
+    Call: _RuleApplication.change_call,
+    Result: _RuleApplication.change_result,
+    ToolReference: _RuleApplication.change_reference,
+    ToolsAdded: _RuleApplication.change_added_tools,
+}
+
+
+# --- Which tools stay where only so many may, and what becomes of the choice among them ---
+
+
+CanForceTools = Callable[[str, bool | None], bool]
+"""Can this model be made to call a tool, while it thinks or not, or as it is by itself (None)?"""
+RenameTool = Callable[[ToolName], ToolName | None]
+
+
+def tools_over_limit(tools: Sequence[AnyTool], rule: Rule, choice: ToolChoice | None) -> list[AnyTool]:
+    """Those that are too many, of the tools that a rule speaks of. What the client demands stays, then what the rule
+    names, then what stands first."""
+    spoken = [tool for tool in tools if matches_tool(rule, tool_name(tool))]
+    if rule.max_tools is None or len(spoken) <= rule.max_tools:
+        return []
+    demanded = (
+        {(one.namespace, one.name) for one in choice.tools} if choice is not None and choice.mode == "one" else ()
+    )
+
+    def priority(tool: AnyTool) -> int:
+        name = tool_name(tool)
+        if (name.namespace, name.name) in demanded:
+            return -1
+        return next((at for at, glob in enumerate(rule.keep) if matches_globs(name.name, (glob,))), len(rule.keep))
+
+    kept = sorted(spoken, key=priority)[: rule.max_tools]
+    return [tool for tool in spoken if not any(tool is one for one in kept)]
+
+
+def adjust_tool_choice(
+    request: Request,
+    tools: Sequence[AnyTool],
+    rules: Sequence[Rule],
+    rename_tool: RenameTool,
+    ledger: Ledger,
+    can_force_tools: CanForceTools | None,
+) -> ToolChoice | None:
+    """The choice, as far as it can still be given."""
+    choice = request.choice
+    if choice is None:
+        return None
+    if request.tools and not tools:
+        ledger.note("policy-choice", source_path(choice), "the choice was left out: no tools are left")
+        return None
+    if choice.tools:
+        choice = _rename_choice(choice, rename_tool, ledger)
+    rule = next((rule for rule in reversed(rules) if rule.choice), None)
+    if (
+        rule is None
+        or can_force_tools is None
+        or not _demands_call(choice)
+        or can_force_tools(request.model, _is_thinking(request))
+    ):
+        return choice
+    why = "this model cannot be made to call a tool" + (
+        " while it thinks" if can_force_tools(request.model, False) else ""
+    )
+    if rule.choice == "refuse":
+        raise Malformed(source_path(request.choice), f"{why}; the rule `{rule.name}` refuses such a choice")
+    ledger.note("policy-choice", source_path(choice), "the model may call a tool, it need not", why)
+    if choice.mode == "allowed":
+        return replace_fields(choice, required=False)
+    return replace_fields(choice, mode="auto", tools=())
+
+
+def _demands_call(choice: ToolChoice) -> bool:
+    return choice.mode in ("required", "one") or (choice.mode == "allowed" and choice.required)
+
+
+def _is_thinking(request: Request) -> bool | None:
+    thinking = request.settings.thinking
+    if thinking is None:
+        return None
+    if thinking.mode == "off" or thinking.effort == "none":
+        return False
+    return thinking.budget != 0 or bool(thinking.effort)
+
+
+def _rename_choice(choice: ToolChoice, rename_tool: RenameTool, ledger: Ledger) -> ToolChoice:
+    tools = tuple(new for tool in choice.tools if (new := rename_tool(tool)) is not None)
+    if tools == choice.tools:
+        return choice
+    lost = [tool.name for tool in choice.tools if rename_tool(tool) is None]
+    if not lost:
+        ledger.note("policy-choice", source_path(choice), f"the choice names {', '.join(tool.name for tool in tools)}")
+        return replace_fields(choice, tools=tools)
+    said = ", ".join(f"`{name}`" for name in lost)
+    if tools:
+        ledger.note("policy-choice", source_path(choice), f"{said} cannot be chosen any more")
+        return replace_fields(choice, tools=tools)
+    if choice.mode == "allowed":
+        ledger.note("policy-choice", source_path(choice), f"no call is allowed: only {said} was, and is gone")
+        return replace_fields(choice, mode="none", tools=(), required=False)
+    ledger.note("policy-choice", source_path(choice), f"the choice of {said} became `auto`")
+    return replace_fields(choice, mode="auto", tools=())
+
+
+_UNRULED_MARK = "-"
+_DETAILED_MAKER = re.compile("[/@]")
+"""In makers of which more is known than their protocol."""
+
+
+def mark_unruled_seals(turn: Turn) -> Turn:
+    """A turn in which seals without an envelope are those of a maker that works without rules. Whoever knows his makers
+    by more than their protocol (a gateway) takes them for another's; who does not, believes them as before."""
+    parts = tuple(map(_mark_unruled_seal, turn.parts))
+    return (
+        turn
+        if all(new is old for new, old in zip(parts, turn.parts, strict=True))
+        else replace_fields(turn, parts=parts)
+    )
+
+
+def _mark_unruled_seal(part: Part) -> Part:
+    seal = part.seal if isinstance(part, (Call, Reasoning, Text)) else None
+    if seal is None or not seal.value or _DETAILED_MAKER.search(seal.maker) or read_envelope(seal.value) is not None:
+        return part
+    return replace_fields(part, seal=Seal(f"{seal.maker}/{_UNRULED_MARK}", seal.value))

@@ -1,1 +1,0 @@
-"""The finer points of this wire: media, the provider's own tools, cache breakpoints, thinking."""

@@ -1,0 +1,487 @@
+"""A block that is open on the wire, and how it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from msgspec import DecodeError, Raw, json
+from msgspec.structs import replace
+
+from toolwire.core.errors import TRUNCATED_STREAM_MESSAGE
+from toolwire.core.events import (
+    ArgumentsDelta,
+    ChoiceEnd,
+    CitationDelta,
+    Event,
+    OpaqueEvent,
+    PartEnd,
+    PartStart,
+    ResponseEnd,
+    ResponseFailed,
+    ResponseStart,
+    SealDelta,
+    SourceFrame,
+    TextDelta,
+    UsageUpdate,
+)
+from toolwire.core.ir import (
+    EMPTY_MAPPING,
+    Call,
+    Failure,
+    Finish,
+    Opaque,
+    Origin,
+    Part,
+    ProviderCall,
+    Reasoning,
+    Seal,
+    Text,
+    UnknownField,
+)
+from toolwire.core.json_values import (
+    MAX_BYTES,
+    Json,
+    Malformed,
+    Object,
+    Path,
+    decode,
+    decode_object_or_none,
+    expect_object,
+    get_object,
+    is_object_text,
+    json_pointer,
+    require_text,
+)
+from toolwire.core.provenance import ReadContext
+from toolwire.core.sse import Frame as RawFrame
+from toolwire.core.sse import FrameTooLong, RepeatReader, SseSplitter, make_frame_template
+from toolwire.protocols.anthropic.content import ResponseReadContext, read_citation, read_part
+from toolwire.protocols.anthropic.errors import read_error
+from toolwire.protocols.anthropic.names import MESSAGE_KEYS, NAME, key_set
+from toolwire.protocols.anthropic.response import read_finish, read_usage
+
+DeltaKind = Literal["text", "thought", "call", "opaque", "no"]
+"""Which deltas a block takes."""
+
+_DELTA_KINDS: dict[type, DeltaKind] = {
+    Text: "text",
+    Reasoning: "thought",
+    Call: "call",
+    ProviderCall: "call",
+    Opaque: "opaque",
+}
+
+
+class OpenBlock:
+    __slots__ = ("delta_kind", "index", "initial_arguments", "part", "pieces", "wire")
+
+    def __init__(self, index: int, part: Part) -> None:
+        self.index = index
+        self.part = part
+        grows = _DELTA_KINDS.get(type(part), "no")
+        self.delta_kind: DeltaKind = "no" if grows == "thought" and part.hidden else grows  # type: ignore[union-attr]
+        self.initial_arguments = ""
+        """The arguments that stood in its start; deltas replace them."""
+        self.pieces: list[str] = []
+        self.wire: Object = {}
+
+    def add_opaque_delta(self, delta: Object) -> None:
+        """An unknown block gathers its deltas, so that it is whole for its own protocol."""
+        for key, value in delta.items():
+            if key == "partial_json" and isinstance(value, str):
+                self.pieces.append(value)
+            elif key != "type":
+                held = self.wire.get(key)
+                self.wire[key] = held + value if isinstance(held, str) and isinstance(value, str) else value
+
+
+def read_plain_start(wire: Json, path: Path) -> Part | None:
+    """The beginning of a text or of a call as nearly all are, at one go; None for every other."""
+    if type(wire) is not dict:
+        return None
+    kind, size = wire.get("type"), len(wire)
+    if kind == "text" and size == 2:
+        text = wire.get("text")
+        return Text(text, (), None, None, Origin(NAME, path, wire, EMPTY_MAPPING, False)) if type(text) is str else None
+    if kind == "tool_use" and size == 4 and wire.get("input") == {}:
+        id, name = wire.get("id"), wire.get("name")
+        if type(id) is str and type(name) is str:
+            origin = Origin(NAME, path, wire, EMPTY_MAPPING, False)
+            return Call(id, name, "", "function", "", "", None, None, False, False, origin)
+    return None
+
+
+# --- A delta that is the one before once more, but for its text: almost all that a stream has ---
+
+
+_decode_plain_delta = json.Decoder(dict[str, int | str | dict[str, str]]).decode
+"""For an ordinary delta: no number that only looks like a whole one, and nothing but text inside."""
+
+
+_TEXT_KEY_BYTES = {key: b'"%b"' % key.encode() for key in ("text", "thinking", "partial_json")}
+"""No frame without its word can be like a delta."""
+
+
+class DeltaPattern:
+    """The delta before. One that differs from it in its text alone needs no closer look."""
+
+    __slots__ = ("_data", "_event_type", "_index", "_key", "_node", "_pieces", "byte_pattern")
+
+    def __init__(self, index: int, pieces: list[str] | None, key: str, text: str, raw: RawFrame) -> None:
+        self._pieces = pieces
+        """Where its text is gathered, if it is of a call."""
+        self._index = index
+        self._event_type = TextDelta if pieces is None else ArgumentsDelta
+        self._key = key
+        self._data = raw.data
+        self._node: Object | None = None
+        """Decoded when the bytes of another do not tell that it is like it."""
+        self.byte_pattern = make_frame_template(raw, text, self._find_text, None if pieces is None else pieces.append)
+        """Most are known by their bytes."""
+
+    def _find_text(self, node: Json) -> Json:
+        return node["delta"][self._key]
+
+    def read_frame(self, raw: RawFrame) -> Event | None:
+        """The event of a frame that is like it, None for any other."""
+        data, key = raw.data, self._key
+        if not data.partition(_TEXT_KEY_BYTES[key])[1]:
+            return None
+        if self._node is None:
+            self._node = decode(self._data)
+        try:
+            node = _decode_plain_delta(data)
+            text = self._node["delta"][key] = node["delta"][key]  # type: ignore[index]
+        except (DecodeError, UnicodeError, RecursionError, KeyError, TypeError):
+            return None
+        if node != self._node or not text or len(data) > MAX_BYTES:
+            return None
+        if self._pieces is not None:
+            self._pieces.append(text)
+        return self._event_type(self._index, text, SourceFrame(NAME, raw.event or "content_block_delta", node))
+
+
+_EVENT_KEYS = key_set("type", "index", "delta", "content_block", "message", "usage")
+_MESSAGE_DELTA_KEYS = key_set("stop_reason", "stop_sequence", "stop_details")
+
+_EVENT_PATH: Path = (None, "event")
+
+
+class StreamReader:
+    def __init__(self) -> None:
+        self._splitter = SseSplitter()
+        self._reading = ResponseReadContext(NAME)
+        self._frame_count = 0
+        self._blocks: dict[int, OpenBlock] = {}
+        self._raw_frame = RawFrame(None, b"")
+        self._pattern: DeltaPattern | None = None
+        """The delta before, if the next may be the same but for its text."""
+        self.read_repeat: RepeatReader | None = None
+        self._block_count = 0
+        self._started = False
+        self._over = False
+        self._has_calls = False
+        self._finish: Finish | None = None
+        self._usage: Object = {}
+        self._usage_sent = False
+        self._unknown_fields: dict[tuple[Json, str], UnknownField] = {}
+
+    def feed(self, data: bytes) -> list[Event]:
+        if self._pattern is not None:
+            self._count_repeats(self._pattern)
+        events: list[Event] = []
+        if self._over and self._finish is None:
+            return events
+        try:
+            frames = self._splitter.feed(data)
+        except FrameTooLong as error:
+            return [self._fail_stream(str(error), "frame_too_long")]
+        for frame in frames:
+            like = self._pattern
+            event = None if like is None else like.read_frame(frame)
+            if event is None:
+                self._read_frame(frame, events)
+            else:
+                self._frame_count += 1
+                events.append(event)
+        like = self._pattern
+        if like is not None and like.byte_pattern is not None and self._splitter.is_between_frames:
+            self.read_repeat = like.byte_pattern.match_text
+        return events
+
+    def _count_repeats(self, pattern: DeltaPattern) -> None:
+        """Count in what was known by its bytes."""
+        self.read_repeat = None
+        alike = pattern.byte_pattern
+        if alike is not None:
+            self._frame_count += alike.match_count
+            alike.match_count = 0
+
+    def close(self) -> list[Event]:
+        if self._pattern is not None:
+            self._count_repeats(self._pattern)
+        events: list[Event] = []
+        for frame in self._splitter.close():
+            self._read_frame(frame, events)
+        if not self._over:
+            if self._finish is not None:
+                self._end_response(SourceFrame(NAME, None, None, silent=True), events)
+            else:
+                events.append(self._fail_stream(TRUNCATED_STREAM_MESSAGE, "stream_truncated"))
+        return events
+
+    def _fail_stream(self, problem: str, code: str = "invalid_stream") -> Event:
+        self._over, self._finish, self._pattern = True, None, None
+        what = problem if problem is TRUNCATED_STREAM_MESSAGE else f"the provider's stream cannot be read: {problem}"
+        failure = Failure("upstream", what, 502, code)
+        return ResponseFailed(failure, SourceFrame(NAME, None, None, silent=True))
+
+    # --- frames ---
+
+    def _read_frame(self, raw: RawFrame, events: list[Event]) -> None:
+        if self._over and self._finish is None:
+            return
+        path: Path = (_EVENT_PATH, self._frame_count)
+        self._frame_count += 1
+        self._raw_frame, self._pattern = raw, None
+        try:
+            node = expect_object(decode(raw.data, path), path)
+        except Malformed as error:
+            self._read_non_object(raw, path, error, events)
+            return
+        kind = node.get("type")
+        if kind is None:
+            kind = raw.event or ("error" if "error" in node else "")
+        if type(kind) is not str:
+            if not self._over:
+                events.append(self._fail_stream(f"{json_pointer((path, 'type'))} is no string"))
+            return
+        frame = SourceFrame(NAME, raw.event or kind, node)
+        read = None if self._over else _EVENT_READERS.get(kind)
+        before = len(events)
+        if read is not None:
+            try:
+                read(self, node, path, frame, events)
+            except Malformed as error:
+                events.append(self._fail_stream(str(error)))
+            if self._reading.unknown_fields:
+                self._collect_unknown_fields()
+        if len(events) == before:
+            quiet = read is not None or kind == "ping"
+            events.append(OpaqueEvent(kind, Origin(NAME, path, node), quiet, frame))
+
+    def _read_non_object(self, raw: RawFrame, path: Path, error: Malformed, events: list[Event]) -> None:
+        if raw.data.strip() == b"[DONE]":
+            # Foreign to this wire, but some in between send it, and its clients pass over it.
+            events.append(OpaqueEvent("[DONE]", Origin(NAME, path, "[DONE]"), True, SourceFrame(NAME, raw.event, None)))
+        elif not self._over:
+            events.append(self._fail_stream(str(error)))
+
+    def _collect_unknown_fields(self) -> None:
+        for stray in self._reading.unknown_fields:
+            self._unknown_fields.setdefault((stray.path[1] if stray.path else None, stray.key), stray)
+        self._reading.unknown_fields.clear()
+
+    # --- the message ---
+
+    def _read_message_start(self, node: Object, path: Path, frame: SourceFrame, events: list[Event]) -> None:
+        if self._started:
+            events.append(self._fail_stream("a second message begins inside the first"))
+            return
+        message = get_object(node, "message", path) or {}
+        here = (path, "message")
+        usage = get_object(message, "usage", here)
+        self._usage = dict(usage or {})
+        origin = self._reading.read_origin(message, here, MESSAGE_KEYS)
+        id, model = message.get("id"), message.get("model")
+        self._started = True
+        events.append(
+            ResponseStart(
+                id if isinstance(id, str) else "",
+                model if isinstance(model, str) else "",
+                None,
+                read_usage(usage, (here, "usage"), self._reading) if usage else None,
+                Origin(NAME, here, message, origin.extra, False),
+                frame,
+            )
+        )
+
+    def _start_response(self, frame: SourceFrame, events: list[Event]) -> None:
+        """An answer that does not say that it begins."""
+        self._started = True
+        events.append(ResponseStart(frame=frame))
+
+    def _read_message_delta(self, node: Object, path: Path, frame: SourceFrame, events: list[Event]) -> None:
+        if not self._started:
+            self._start_response(frame, events)
+        delta = get_object(node, "delta", path) or {}
+        if not _EVENT_KEYS.issuperset(node) or not _MESSAGE_DELTA_KEYS.issuperset(delta):
+            self._reading.read_origin(node, path, _EVENT_KEYS)
+            self._reading.read_origin(delta, (path, "delta"), _MESSAGE_DELTA_KEYS)
+        # A later delta may tell the tokens again and leave the reason out: that takes nothing back.
+        self._finish = read_finish(delta, (path, "delta"), self._reading) or self._finish
+        usage = get_object(node, "usage", path)
+        if usage:
+            for key, value in usage.items():
+                if value is not None:
+                    self._usage[key] = value
+            events.append(UsageUpdate(read_usage(self._usage, (path, "usage"), self._reading), frame))
+            self._usage_sent = True
+
+    def _read_message_stop(self, node: Object, path: Path, frame: SourceFrame, events: list[Event]) -> None:
+        if not self._started:
+            self._start_response(frame, events)
+        self._end_response(frame, events)
+
+    def _end_response(self, frame: SourceFrame, events: list[Event]) -> None:
+        for block in self._blocks.values():
+            self._end_block(block, frame, events)
+        self._blocks.clear()
+        self._finish = self._finish or Finish("calls" if self._has_calls else "stop")
+        events.append(ChoiceEnd(self._finish, frame=frame))
+        if self._usage and not self._usage_sent:
+            events.append(UsageUpdate(read_usage(self._usage, None, ReadContext(NAME)), frame))
+        self._over = True
+        if self._reading.unknown_fields:
+            self._collect_unknown_fields()
+        events.append(ResponseEnd(tuple(self._unknown_fields.values()), frame))
+
+    def _read_error(self, node: Object, path: Path, frame: SourceFrame, events: list[Event]) -> None:
+        self._over, self._finish = True, None
+        events.append(ResponseFailed(read_error(node, 0, EMPTY_MAPPING), frame))
+
+    # --- blocks ---
+
+    def _read_block_start(self, node: Object, path: Path, frame: SourceFrame, events: list[Event]) -> None:
+        if not self._started:
+            self._start_response(frame, events)
+        number = node.get("index", self._block_count)
+        if not isinstance(number, int) or number in self._blocks:
+            events.append(self._fail_stream(f"block {_number_text(number)} starts twice or has no number"))
+            return
+        at = (path, "content_block")
+        wire: Json = node.get("content_block")
+        part = read_plain_start(wire, at)
+        plain = part is not None
+        if part is None:
+            part = read_part(expect_object(wire, at), at, self._reading)
+        block = self._blocks[number] = OpenBlock(self._block_count, part)
+        self._block_count += 1
+        self._has_calls = self._has_calls or type(part) is Call
+        if block.delta_kind == "opaque":
+            block.wire = dict(wire)
+            return
+        if not plain:
+            part = _start_part(block, part, wire)
+        events.append(PartStart(block.index, part, 0, frame))
+
+    def _find_block(self, node: Object, events: list[Event]) -> OpenBlock | None:
+        number = node.get("index")
+        if number is None and len(self._blocks) == 1:
+            number = next(iter(self._blocks))
+        block = self._blocks.get(number) if isinstance(number, int) else None
+        if block is None:
+            events.append(self._fail_stream(f"block {_number_text(number)} is not open"))
+        return block
+
+    def _read_block_delta(self, node: Object, path: Path, frame: SourceFrame, events: list[Event]) -> None:
+        block = self._find_block(node, events)
+        if block is None:
+            return
+        at = (path, "delta")
+        delta = expect_object(node.get("delta"), at)
+        if block.delta_kind == "opaque":
+            block.add_opaque_delta(delta)
+            return
+        kind = require_text(delta, "type", at)
+        row = _DELTA_TYPES.get(kind)
+        if row is None:
+            events.append(OpaqueEvent(kind, Origin(NAME, path, node), False, frame))
+            return
+        grows, key = row
+        if len(delta) > 2:
+            self._reading.read_origin(delta, at, key_set("type", key))
+        if grows != block.delta_kind:
+            events.append(self._fail_stream(f"a {kind} cannot stand in block {_number_text(node.get('index'))}"))
+        elif key == "citation":
+            here = (at, key)
+            citation = read_citation(expect_object(delta.get(key), here), here, self._reading)
+            events.append(CitationDelta(block.index, citation, frame))
+        elif text := require_text(delta, key, at):
+            events.append(_read_delta(block, key, text, frame))
+            if key != "signature" and len(delta) == 2 and len(node) == 3 and "type" in node:
+                pieces = block.pieces if key == "partial_json" else None
+                self._pattern = DeltaPattern(block.index, pieces, key, text, self._raw_frame)
+
+    def _read_block_stop(self, node: Object, path: Path, frame: SourceFrame, events: list[Event]) -> None:
+        block = self._find_block(node, events)
+        if block is None:
+            return
+        self._end_block(block, frame, events)
+        for number, other in self._blocks.items():
+            if other is block:
+                del self._blocks[number]
+                return
+
+    def _end_block(self, block: OpenBlock, frame: SourceFrame, events: list[Event]) -> None:
+        cut = False
+        if block.delta_kind == "opaque":
+            if block.pieces:
+                block.wire["input"] = decode_object_or_none("".join(block.pieces))
+            kind = block.wire["type"]
+            origin = replace(block.part.origin, wire=block.wire) if block.part.origin is not None else None
+            events.append(PartStart(block.index, Opaque(kind, origin or Origin(NAME, None, block.wire)), 0, frame))
+        elif block.delta_kind == "call":
+            if not block.pieces:
+                events.append(ArgumentsDelta(block.index, block.initial_arguments or "{}", frame))
+            else:
+                cut = not is_object_text("".join(block.pieces))
+        events.append(PartEnd(block.index, cut, frame))
+
+
+def _number_text(number: Json) -> str:
+    """A number of a block as the wire has it, also one that we keep in its own spelling."""
+    return bytes(number).decode() if isinstance(number, Raw) else str(number)
+
+
+def _start_part(block: OpenBlock, part: Part, wire: Object) -> Part:
+    """What is known of a part when it begins: arguments come later, and its JSON is only the beginning of it."""
+    if isinstance(part, (Call, ProviderCall)):
+        block.initial_arguments = part.arguments if wire.get("input") else ""
+        part = replace(part, arguments="")
+    if block.delta_kind != "no" and part.origin is not None:
+        part = replace(part, origin=replace(part.origin, intact=False))
+    block.part = part
+    return part
+
+
+def _read_delta(block: OpenBlock, key: str, text: str, frame: SourceFrame) -> Event:
+    if key == "signature":
+        return SealDelta(block.index, Seal(NAME, text), frame)
+    if key == "partial_json":
+        block.pieces.append(text)
+        return ArgumentsDelta(block.index, text, frame)
+    return TextDelta(block.index, text, frame)
+
+
+_DELTA_TYPES: Mapping[str, tuple[DeltaKind, str]] = {
+    "text_delta": ("text", "text"),
+    "input_json_delta": ("call", "partial_json"),
+    "thinking_delta": ("thought", "thinking"),
+    "signature_delta": ("thought", "signature"),
+    "citations_delta": ("text", "citation"),
+}
+"""Each delta with the blocks that take it and the key that holds it."""
+
+_EventReader = Callable[[StreamReader, Object, Path, SourceFrame, list[Event]], None]
+
+_EVENT_READERS: Mapping[str, _EventReader] = {
+    "content_block_delta": StreamReader._read_block_delta,
+    "content_block_start": StreamReader._read_block_start,
+    "content_block_stop": StreamReader._read_block_stop,
+    "message_start": StreamReader._read_message_start,
+    "message_delta": StreamReader._read_message_delta,
+    "message_stop": StreamReader._read_message_stop,
+    "error": StreamReader._read_error,
+}

@@ -1,0 +1,492 @@
+"""A part on its way to the stream: its block, and what it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from msgspec.structs import replace
+
+from toolwire.core import token_estimate
+from toolwire.core.codec import WriteContext
+from toolwire.core.errors import TRUNCATED_STREAM_MESSAGE
+from toolwire.core.events import (
+    ArgumentsDelta,
+    ChoiceEnd,
+    CitationDelta,
+    Event,
+    OpaqueEvent,
+    PartEnd,
+    PartStart,
+    ResponseEnd,
+    ResponseFailed,
+    ResponseStart,
+    SealDelta,
+    SourceFrame,
+    TextDelta,
+    UsageUpdate,
+)
+from toolwire.core.ir import (
+    Call,
+    Failure,
+    Finish,
+    Origin,
+    Part,
+    ProviderCall,
+    ProviderResult,
+    Reasoning,
+    Refusal,
+    Seal,
+    Text,
+    Usage,
+    source_path,
+)
+from toolwire.core.json_values import Object, encode, encode_text
+from toolwire.core.losses import Ledger
+from toolwire.core.sse import write_data_frame, write_event_frame
+from toolwire.protocols.anthropic.content import write_citation, write_part
+from toolwire.protocols.anthropic.errors import write_error
+from toolwire.protocols.anthropic.names import NAME, RAW_ARGUMENTS_KEY, is_own, own_seal_value
+from toolwire.protocols.anthropic.provider_tools import ProviderToolUse
+from toolwire.protocols.anthropic.response import message_id, model_name, write_finish, write_usage
+
+PartEvent = PartStart | TextDelta | ArgumentsDelta | SealDelta | CitationDelta | PartEnd
+
+EMPTY_TEXT_BLOCK: Object = {"type": "text", "text": ""}
+EMPTY_THINKING_BLOCK: Object = {"type": "thinking", "thinking": "", "signature": ""}
+"""Blocks that begin."""
+BLOCK_START = b'event: content_block_start\ndata: {"type":"content_block_start","index":'
+BLOCK_STOP = b'event: content_block_stop\ndata: {"type":"content_block_stop","index":'
+MESSAGE_STOP = b'}\n\nevent: message_stop\ndata: {"type":"message_stop"}\n\n'
+
+_TEXT_DELTA = '"text_delta","text":'
+_THINKING_DELTA = '"thinking_delta","thinking":'
+_INPUT_JSON_DELTA = '"input_json_delta","partial_json":'
+
+
+class OpenPart:
+    """A part on its way to the wire."""
+
+    __slots__ = ("block_number", "citation_deltas", "delta_head", "is_blank", "part", "pieces", "seal")
+
+    def __init__(self, part: Part) -> None:
+        self.part = part
+        self.block_number = -1
+        """The number of its open block; -1 when it has none."""
+        self.delta_head = b""
+        self.is_blank = True
+        self.pieces: list[str] = []
+        self.citation_deltas: list[CitationDelta] = []
+        self.seal: Seal | None = None
+
+
+def stale_origin(part: Part) -> Origin | None:
+    """The origin of a part that is written piece by piece: for its unknown keys, not for its JSON."""
+    return replace(part.origin, intact=False) if part.origin is not None else None
+
+
+def write_call_start_block(call: Call, ledger: Ledger) -> Object | None:
+    """The block with which a call begins; one that another wire told plainly is written at one go."""
+    own = call.origin is not None and call.origin.protocol == NAME
+    if not own and not call.item and call.cache is None and call.seal is None:
+        return {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
+    if call.seal is not None:
+        ledger.note("seal-dropped", source_path(call), "the seal of a call was taken off")
+    start = replace(call, arguments="", kind="function", seal=None, origin=stale_origin(call))
+    return write_part(start, ledger, True)
+
+
+def write_delta_head(state: OpenPart) -> bytes:
+    """Everything of a delta's frame that stands before its text."""
+    part = state.part
+    kind = (
+        _INPUT_JSON_DELTA
+        if isinstance(part, (Call, ProviderCall))
+        else _THINKING_DELTA
+        if isinstance(part, Reasoning)
+        else _TEXT_DELTA
+    )
+    data = f'{{"type":"content_block_delta","index":{state.block_number},"delta":{{"type":{kind}'
+    return b"event: content_block_delta\ndata: " + data.encode()
+
+
+def has_output(state: OpenPart, event: PartEvent) -> bool:
+    """Has this event something to write at once?"""
+    part = state.part
+    if isinstance(event, PartEnd):
+        return not isinstance(part, (Text, Refusal)) and (not isinstance(part, Reasoning) or state.seal is not None)
+    if isinstance(event, PartStart):
+        return isinstance(part, (Call, ProviderCall)) or bool(getattr(part, "text", ""))
+    if isinstance(event, TextDelta):
+        return bool(event.text) and not isinstance(part, ProviderResult)
+    return isinstance(event, ArgumentsDelta) or (isinstance(event, CitationDelta) and isinstance(part, Text))
+
+
+_STRUCTURE_EVENTS = frozenset(
+    "message_start message_delta message_stop content_block_start content_block_delta content_block_stop".split()
+)
+
+
+class StreamWriter:
+    def __init__(self, ledger: Ledger, context: WriteContext) -> None:
+        self._ledger = ledger
+        self._context = context
+        self._last_frame: SourceFrame | None = None
+        self._parts: dict[int, OpenPart] = {}
+        self._open_index: int | None = None
+        """The part whose block is open."""
+        self._repeat_type: type | None = None
+        """The events whose text goes straight into that block, if the last one was such."""
+        self._repeat_head = b""
+        """What stands before the text."""
+        self._waiting: dict[int, list[PartEvent]] = {}
+        self._block_count = 0
+        self._message_id = ""
+        self._tool_use = ProviderToolUse(context.request)
+        self._has_refusal = False
+        self._finish: Finish | None = None
+        self._usage: Usage | None = None
+        self._over = False
+
+    def write(self, event: Event) -> bytes:
+        frame = event.frame
+        if frame is not None and frame.protocol == NAME:
+            return self._write_verbatim(event, frame)
+        if type(event) is self._repeat_type and event.index == self._open_index and event.text:  # type: ignore[union-attr]
+            return self._repeat_head + encode(event.text) + b"}}\n\n"  # type: ignore[union-attr]
+        return _EVENT_WRITERS[type(event)](self, event)
+
+    def delta_writer(self, kind: type, index: int) -> Callable[[str], bytes] | None:
+        return self._write_repeat if kind is self._repeat_type and index == self._open_index else None
+
+    def _write_repeat(self, text: str) -> bytes:
+        return self._repeat_head + encode(text) + b"}}\n\n"
+
+    def close(self) -> bytes:
+        if self._over:
+            return b""
+        return self._write_failure(
+            ResponseFailed(Failure("upstream", TRUNCATED_STREAM_MESSAGE, 502, "stream_truncated"))
+        )
+
+    # --- what came from this wire goes back as it came ---
+
+    def _write_verbatim(self, event: Event, frame: SourceFrame) -> bytes:
+        self._track_event(event)
+        if frame is self._last_frame:
+            return b""
+        self._last_frame = frame
+        if frame.silent:
+            # The wire said nothing, but a client must hear of a failure.
+            return self._write_failure(event) if isinstance(event, ResponseFailed) else b""
+        if frame.json is None:
+            return write_data_frame(b"[DONE]")
+        data = encode(frame.json)
+        return write_event_frame(frame.event, data) if frame.event else write_data_frame(data)
+
+    def _track_event(self, event: Event) -> None:
+        """Keep the numbering in step, for events that follow without a frame."""
+        self._repeat_type = None
+        if isinstance(event, PartStart):
+            state = self._parts[event.index] = OpenPart(event.part)
+            state.block_number, self._block_count = self._block_count, self._block_count + 1
+            state.delta_head = write_delta_head(state)
+            state.is_blank = False
+            self._open_index = event.index
+        elif isinstance(event, PartEnd):
+            self._parts.pop(event.index, None)
+            if self._open_index == event.index:
+                self._open_index = None
+        elif isinstance(event, UsageUpdate):
+            self._usage = event.usage
+        elif isinstance(event, ChoiceEnd):
+            self._finish = event.finish
+        elif isinstance(event, (ResponseEnd, ResponseFailed)):
+            self._over = True
+
+    # --- the message ---
+
+    def _write_start(self, event: ResponseStart) -> bytes:
+        context = self._context
+        usage = event.usage
+        if usage is None or not usage.input:
+            # Agents show how full the context is from here on; the exact count comes with the end.
+            usage = Usage(0 if context.request is None else token_estimate.estimate_tokens(context.request))
+        self._message_id = message_id(event.id, context)
+        message: Object = {
+            "id": self._message_id,
+            "type": "message",
+            "role": "assistant",
+            "model": model_name(event.model, self._ledger, context),
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": write_usage(usage, self._ledger),
+        }
+        return b'event: message_start\ndata: {"type":"message_start","message":' + encode(message) + b"}\n\n"
+
+    def _write_usage(self, event: UsageUpdate) -> bytes:
+        self._usage = event.usage
+        return b""
+
+    def _write_choice_end(self, event: ChoiceEnd) -> bytes:
+        if event.choice == 0:
+            self._finish = event.finish
+        return b""
+
+    def _write_response_end(self, event: ResponseEnd) -> bytes:
+        self._over = True
+        out = self._write_block_stop() if self._open_index is not None else b""
+        if self._waiting:
+            out += self._release_waiting(True)
+        more = self._tool_use.take_final_parts(self._finish, self._message_id)
+        if more:
+            out += self._write_whole_blocks(more)
+        finish = write_finish(self._finish or Finish("stop"), self._has_refusal, self._ledger)
+        if finish["stop_details"] is None:
+            del finish["stop_details"]
+        usage = write_usage(self._usage, self._ledger, self._tool_use.used)
+        delta = b'event: message_delta\ndata: {"type":"message_delta","delta":' + encode(finish)
+        return out + delta + b',"usage":' + encode(usage) + MESSAGE_STOP
+
+    def _write_failure(self, event: ResponseFailed) -> bytes:
+        self._over = True
+        return write_event_frame("error", encode(write_error(event.failure).body))
+
+    def _write_carried(self, event: OpaqueEvent) -> bytes:
+        wire = event.origin.wire
+        if is_own(event.origin) and isinstance(wire, dict) and wire.get("type") not in _STRUCTURE_EVENTS:
+            return write_event_frame(event.kind, encode(wire)) if event.kind else write_data_frame(encode(wire))
+        if not event.is_ignorable:
+            self._ledger.note("event-dropped", event.origin.path, f"the event `{event.kind}` was left out")
+        return b""
+
+    # --- parts: each takes the wire when it has something to say and nobody else holds it ---
+
+    def _write_part(self, event: PartEvent) -> bytes:
+        index, kind = event.index, type(event)
+        self._repeat_type = None
+        if isinstance(event, PartStart):
+            if event.choice != 0:
+                what = f"answer {event.choice} was left out"
+                self._ledger.note("no-counterpart", None, what, "there is one answer only")
+                return b""
+            state = self._parts[index] = OpenPart(event.part)
+        elif (found := self._parts.get(index)) is not None:
+            state = found
+        else:
+            return b""
+        out, holder = b"", self._open_index
+        if self._waiting and index in self._waiting:
+            self._waiting[index].append(event)
+            return b""
+        if holder is not None and holder != index and has_output(state, event):
+            if isinstance(self._parts[holder].part, (Call, ProviderCall)):
+                self._waiting[index] = [event]
+                return b""
+            # Text and thinking can go on in another block; a call cannot.
+            out = self._write_block_stop()
+        out += _PART_EVENT_WRITERS[kind](self, state, event)
+        if kind is PartEnd:
+            self._parts.pop(index, None)
+            if self._waiting and self._open_index is None:
+                out += self._release_waiting(False)
+        return out
+
+    def _release_waiting(self, force: bool) -> bytes:
+        """Give the wire to those who waited, in their order."""
+        out: list[bytes] = []
+        waiting, self._waiting = self._waiting, {}
+        for events in waiting.values():
+            out.extend(map(self._write_part, events))
+            if force and self._open_index is not None:
+                out.append(self._write_block_stop())
+        return b"".join(out)
+
+    def _write_whole_blocks(self, parts: list[Part]) -> bytes:
+        """Blocks that are known whole."""
+        out: list[bytes] = []
+        for part in parts:
+            start = {"type": "content_block_start", "index": self._block_count}
+            whole = start | {"content_block": write_part(part, self._ledger, True)}
+            stop = {"type": "content_block_stop", "index": self._block_count}
+            out += [
+                write_event_frame("content_block_start", encode(whole)),
+                write_event_frame("content_block_stop", encode(stop)),
+            ]
+            self._block_count += 1
+        return b"".join(out)
+
+    def _write_block_start(self, index: int, state: OpenPart, block: Object) -> bytes:
+        state.block_number, self._block_count = self._block_count, self._block_count + 1
+        state.delta_head = write_delta_head(state)
+        self._open_index = index
+        return BLOCK_START + str(state.block_number).encode() + b',"content_block":' + encode(block) + b"}\n\n"
+
+    def _write_block_stop(self) -> bytes:
+        """Close the block that is open."""
+        assert self._open_index is not None
+        state = self._parts[self._open_index]
+        number, state.block_number, self._open_index = state.block_number, -1, None
+        return BLOCK_STOP + str(number).encode() + b"}\n\n"
+
+    def _write_block_delta(self, state: OpenPart, delta: Object) -> bytes:
+        event = {"type": "content_block_delta", "index": state.block_number, "delta": delta}
+        return write_event_frame("content_block_delta", encode(event))
+
+    def _write_part_start(self, state: OpenPart, event: PartStart) -> bytes:
+        part = event.part
+        if isinstance(part, (Text, Refusal)):
+            self._note_text_losses(part)
+            out = self._write_text(state, TextDelta(event.index, part.text)) if part.text else b""
+            for citation in part.citations if isinstance(part, Text) else ():
+                out += self._write_citation(state, CitationDelta(event.index, citation))
+            return out
+        if isinstance(part, Reasoning):
+            state.seal = part.seal
+            return self._write_text(state, TextDelta(event.index, part.text)) if part.text and not part.hidden else b""
+        if isinstance(part, Call):
+            return self._write_call_start(
+                state, event.index, part.arguments, write_call_start_block(part, self._ledger)
+            )
+        if isinstance(part, ProviderCall):
+            self._tool_use.add_call(part)
+            begun = replace(part, arguments="", origin=stale_origin(part))
+            return self._write_call_start(state, event.index, part.arguments, write_part(begun, self._ledger, True))
+        return b""
+
+    def _note_text_losses(self, part: Text | Refusal) -> None:
+        if isinstance(part, Refusal):
+            self._has_refusal = True
+            self._ledger.note("refusal-as-text", source_path(part), "a refusal became text")
+        elif part.seal is not None:
+            self._ledger.note("seal-dropped", source_path(part), "the seal of a text was taken off")
+
+    def _write_call_start(self, state: OpenPart, index: int, arguments: str, block: Object | None) -> bytes:
+        """The start of a call has no arguments: agents read them from the deltas alone."""
+        if block is None:
+            del self._parts[index]
+            return b""
+        block["input"] = {}
+        out = self._write_block_start(index, state, block)
+        return out + self._write_arguments(state, ArgumentsDelta(index, arguments))
+
+    def _write_text(self, state: OpenPart, event: TextDelta) -> bytes:
+        if isinstance(state.part, ProviderResult) or not event.text:
+            state.pieces.append(event.text)
+            return b""
+        out = b""
+        if state.block_number < 0:
+            if self._tool_use.has_missing_results and isinstance(state.part, Text):
+                out = self._write_whole_blocks(self._tool_use.take_missing_results())
+            out += self._write_block_start(
+                event.index, state, EMPTY_THINKING_BLOCK if isinstance(state.part, Reasoning) else EMPTY_TEXT_BLOCK
+            )
+        if self._tool_use.may_cite_by_position and isinstance(state.part, Text):
+            state.pieces.append(event.text)
+        else:
+            self._allow_repeats(state, event)
+        return out + state.delta_head + encode(event.text) + b"}}\n\n"
+
+    def _write_arguments(self, state: OpenPart, event: ArgumentsDelta) -> bytes:
+        if isinstance(state.part, Call) and state.part.kind == "custom":
+            state.pieces.append(event.text)
+            return b""
+        if state.is_blank and event.text.strip():
+            state.is_blank = False
+        if not state.is_blank:
+            self._allow_repeats(state, event)
+        return state.delta_head + encode(event.text) + b"}}\n\n" if event.text else b""
+
+    def _allow_repeats(self, state: OpenPart, event: TextDelta | ArgumentsDelta) -> None:
+        """More events like this one need no other look."""
+        if self._open_index == event.index:
+            self._repeat_type, self._repeat_head = type(event), state.delta_head
+
+    def _write_seal(self, state: OpenPart, event: SealDelta) -> bytes:
+        state.seal = event.seal
+        if not isinstance(state.part, Reasoning):
+            self._ledger.note("seal-dropped", source_path(state.part), "a seal was taken off")
+        return b""
+
+    def _write_citation(self, state: OpenPart, event: CitationDelta) -> bytes:
+        if not isinstance(state.part, Text):
+            state.citation_deltas.append(event)
+            return b""
+        self._tool_use.add_citation(event.citation)
+        said = state.part if event.citation.quote else replace(state.part, text="".join(state.pieces))
+        wire = write_citation(event.citation, said, self._ledger, True)
+        if wire is None:
+            return b""
+        out = self._write_block_start(event.index, state, EMPTY_TEXT_BLOCK) if state.block_number < 0 else b""
+        return out + self._write_block_delta(state, {"type": "citations_delta", "citation": wire})
+
+    def _write_part_end(self, state: OpenPart, event: PartEnd) -> bytes:
+        part = state.part
+        out = b""
+        if isinstance(part, (Call, ProviderCall)):
+            out = self._write_final_arguments(state)
+        elif isinstance(part, Reasoning):
+            out = self._write_signature(state, event.index)
+        elif not isinstance(part, (Text, Refusal)):
+            out = self._write_whole_part(state, event.index)
+        return out + self._write_block_stop() if self._open_index == event.index else out
+
+    def _write_final_arguments(self, state: OpenPart) -> bytes:
+        if isinstance(state.part, Call) and state.part.kind == "custom":
+            text = "".join(state.pieces)
+            self._ledger.note(
+                "arguments-wrapped", source_path(state.part), f"raw input stands as text under `{RAW_ARGUMENTS_KEY}`"
+            )
+            return state.delta_head + encode(encode_text({RAW_ARGUMENTS_KEY: text})) + b"}}\n\n"
+        return state.delta_head + b'"{}"}}\n\n' if state.is_blank else b""
+
+    def _write_signature(self, state: OpenPart, index: int) -> bytes:
+        """The signature, whole and last."""
+        assert isinstance(state.part, Reasoning)
+        value = own_seal_value(state.seal)
+        if value is None:
+            if state.seal is not None:
+                self._ledger.note("seal-dropped", source_path(state.part), "the seal of another maker was taken off")
+            return b""
+        if state.part.hidden:
+            return self._write_block_start(index, state, {"type": "redacted_thinking", "data": value})
+        out = b""
+        if state.block_number < 0:
+            out = self._write_block_start(index, state, EMPTY_THINKING_BLOCK)
+        return out + self._write_block_delta(state, {"type": "signature_delta", "signature": value})
+
+    def _write_whole_part(self, state: OpenPart, index: int) -> bytes:
+        """A part that this wire sends in one piece."""
+        part = state.part
+        if isinstance(part, ProviderResult):
+            self._tool_use.add_result(part)
+        if isinstance(part, ProviderResult) and (state.pieces or state.citation_deltas):
+            sources = (*part.sources, *(event.citation for event in state.citation_deltas))
+            part = replace(part, text=part.text + "".join(state.pieces), sources=sources, origin=stale_origin(part))
+        block = write_part(part, self._ledger, True)
+        return b"" if block is None else self._write_block_start(index, state, block)
+
+
+_EVENT_WRITERS: Mapping[type, Callable[..., bytes]] = {
+    TextDelta: StreamWriter._write_part,
+    ArgumentsDelta: StreamWriter._write_part,
+    PartStart: StreamWriter._write_part,
+    PartEnd: StreamWriter._write_part,
+    SealDelta: StreamWriter._write_part,
+    CitationDelta: StreamWriter._write_part,
+    ResponseStart: StreamWriter._write_start,
+    UsageUpdate: StreamWriter._write_usage,
+    ChoiceEnd: StreamWriter._write_choice_end,
+    ResponseEnd: StreamWriter._write_response_end,
+    ResponseFailed: StreamWriter._write_failure,
+    OpaqueEvent: StreamWriter._write_carried,
+}
+
+_PART_EVENT_WRITERS: Mapping[type, Callable[..., bytes]] = {
+    PartStart: StreamWriter._write_part_start,
+    TextDelta: StreamWriter._write_text,
+    ArgumentsDelta: StreamWriter._write_arguments,
+    SealDelta: StreamWriter._write_seal,
+    CitationDelta: StreamWriter._write_citation,
+    PartEnd: StreamWriter._write_part_end,
+}

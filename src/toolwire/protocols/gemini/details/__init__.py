@@ -1,1 +1,0 @@
-"""The finer points of this wire: media, grounding, streamed arguments, framing, settings, and the writing of parts."""

@@ -1,0 +1,337 @@
+"""Streams, written: bare `data:` frames, each a small whole answer.
+
+This wire has no events for the start and the end of a part. Calls go out whole, when their arguments are; text goes out
+as it comes, but the parts of one candidate stay in line: what comes for a later part waits until the earlier are done.
+The last chunk always holds parts, a finishReason and the usage, because the SDKs forget a turn that ends without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from toolwire.core.codec import WriteContext
+from toolwire.core.errors import TRUNCATED_STREAM_MESSAGE
+from toolwire.core.events import (
+    ArgumentsDelta,
+    ChoiceEnd,
+    CitationDelta,
+    Event,
+    OpaqueEvent,
+    PartEnd,
+    PartStart,
+    ResponseEnd,
+    ResponseFailed,
+    ResponseStart,
+    SealDelta,
+    SourceFrame,
+    TextDelta,
+    UsageUpdate,
+)
+from toolwire.core.ir import (
+    Call,
+    Citation,
+    Failure,
+    Finish,
+    Part,
+    ProviderCall,
+    ProviderResult,
+    Reasoning,
+    Refusal,
+    Seal,
+    Text,
+    Usage,
+    source_path,
+)
+from toolwire.core.json_values import Object, encode
+from toolwire.core.losses import Ledger
+from toolwire.core.sse import write_data_frame
+from toolwire.protocols.gemini.content_writer import PartWriteContext, is_own_seal, write_part
+from toolwire.protocols.gemini.errors import write_error_body
+from toolwire.protocols.gemini.grounding import is_grounding, write_grounding
+from toolwire.protocols.gemini.models import Family
+from toolwire.protocols.gemini.names import NAME
+from toolwire.protocols.gemini.response import write_finish, write_response_head, write_usage
+
+_TEXT_PARTS = (Text, Refusal, Reasoning)
+
+
+class _OpenPart:
+    """A part under way, and what waits for its turn."""
+
+    __slots__ = ("choice", "citations", "delta_frame", "held_back", "is_ended", "is_thought", "part", "pieces", "seal")
+
+    def __init__(self, part: Part, choice: int) -> None:
+        self.part = part
+        self.choice = choice
+        self.is_thought = isinstance(part, Reasoning)
+        self.pieces: list[str] = []
+        self.citations: list[Citation] = []
+        self.seal: Seal | None = None
+        self.held_back: list[bytes] = []
+        self.delta_frame = (b"", b"")
+        """What stands around more text in its chunk, once nothing stands before it in the line: nothing ever will."""
+        self.is_ended = False
+
+    def write_delta(self, text: str) -> bytes:
+        """More text of a part that has its form."""
+        self.pieces.append(text)
+        head, tail = self.delta_frame
+        return head + encode(text) + tail
+
+    def hold_arguments(self, text: str) -> bytes:
+        """More arguments, which are told at the end."""
+        self.pieces.append(text)
+        return b""
+
+
+_DELTA_HEAD = b'data: {"candidates":[{"content":{"parts":[{"text":'
+
+
+class _OpenCandidate:
+    """One candidate: its parts that are not yet written, in order, and how it ended."""
+
+    __slots__ = ("ended_text", "finish", "grounding_parts", "has_cut_call", "open_parts")
+
+    def __init__(self) -> None:
+        self.open_parts: list[_OpenPart] = []
+        self.grounding_parts: list[tuple[int, Part]] = []
+        self.finish: Finish | None = None
+        self.has_cut_call = False
+        self.ended_text = ""
+        """The text of all parts that are over: places in it count from its start."""
+
+
+def _shift_citation(citation: Citation, before: int, length: int) -> Citation:
+    start = 0 if citation.start is None else citation.start
+    end = length if citation.end is None else citation.end
+    return replace(citation, start=before + start, end=before + end)
+
+
+class StreamWriter:
+    def __init__(self, ledger: Ledger, context: WriteContext) -> None:
+        self._ledger = ledger
+        self._context = context
+        self._writing = PartWriteContext(ledger, Family(), in_response=True)
+        self._response_start = ResponseStart()
+        self._tails: dict[int, bytes] = {}
+        self._parts: dict[int, _OpenPart] = {}
+        self._candidates: dict[int, _OpenCandidate] = {}
+        self._usage: Usage | None = None
+        self._last_frame: SourceFrame | None = None
+        self._end_sent = False
+        """Has a frame of the provider's own already told the ending?"""
+        self._done = False
+
+    def write(self, event: Event) -> bytes:
+        frame = event.frame
+        if frame is not None and frame.protocol == NAME:
+            return self._write_verbatim(event, frame)
+        if isinstance(event, TextDelta):
+            growing, text = self._parts[event.index], event.text
+            return growing.write_delta(text) if growing.delta_frame[0] and text else self._write_delta(growing, text)
+        if isinstance(event, ArgumentsDelta):
+            return self._parts[event.index].hold_arguments(event.text)
+        return self._write_other_event(event)
+
+    def delta_writer(self, kind: type, index: int) -> Callable[[str], bytes] | None:
+        growing = self._parts.get(index)
+        if growing is None:
+            return None
+        if kind is ArgumentsDelta:
+            return growing.hold_arguments
+        return growing.write_delta if growing.delta_frame[0] else None
+
+    def _write_other_event(self, event: Event) -> bytes:
+        match event:
+            case PartStart(index, part, choice):
+                self._start_part(index, part, choice)
+            case PartEnd(index, incomplete):
+                return self._write_part_end(self._parts.pop(index), incomplete)
+            case SealDelta(index, seal):
+                self._parts[index].seal = seal
+            case CitationDelta(index, citation):
+                self._parts[index].citations.append(citation)
+            case ResponseEnd():
+                return self._write_response_end()
+            case ResponseFailed(failure):
+                return self._write_failure(failure)
+            case OpaqueEvent(kind, origin, quiet) if not quiet:
+                self._ledger.note("event-dropped", origin.path, f"the event `{kind}` was left out")
+            case _:
+                self._track_event(event)
+        return b""
+
+    def close(self) -> bytes:
+        if self._done:
+            return b""
+        return self._write_failure(Failure("upstream", TRUNCATED_STREAM_MESSAGE, 502, "stream_truncated"))
+
+    # --- frames of our own protocol ---
+
+    def _write_verbatim(self, event: Event, frame: SourceFrame) -> bytes:
+        """A frame of the provider's goes out once, as it came; the end is ours to tell only where no frame told it."""
+        self._track_event(event)
+        if isinstance(event, (ResponseEnd, ResponseFailed)) and frame.silent and not self._end_sent:
+            return (
+                self._write_failure(event.failure) if isinstance(event, ResponseFailed) else self._write_response_end()
+            )
+        if isinstance(event, (ResponseEnd, ResponseFailed)):
+            self._done = True
+        if frame.silent or frame is self._last_frame or frame.json is None:
+            # A sentinel that is no JSON kills this wire's clients.
+            return b""
+        self._last_frame = frame
+        self._end_sent = self._end_sent or _has_end(frame.json)
+        return write_data_frame(encode(frame.json))
+
+    def _track_event(self, event: Event) -> None:
+        if isinstance(event, ResponseStart):
+            self._response_start = event
+        elif isinstance(event, UsageUpdate):
+            self._usage = event.usage
+        elif isinstance(event, ChoiceEnd):
+            self._find_candidate(event.choice).finish = event.finish
+        elif isinstance(event, PartStart):
+            # Its deltas may come without their frames, when something on the way changed them.
+            self._parts[event.index] = _OpenPart(event.part, event.choice)
+        elif isinstance(event, PartEnd):
+            self._parts.pop(event.index, None)
+
+    # --- parts ---
+
+    def _find_candidate(self, choice: int) -> _OpenCandidate:
+        one = self._candidates.get(choice)
+        if one is None:
+            one = self._candidates[choice] = _OpenCandidate()
+        return one
+
+    def _start_part(self, index: int, part: Part, choice: int) -> None:
+        growing = self._parts[index] = _OpenPart(part, choice)
+        if isinstance(part, Refusal):
+            self._ledger.note("refusal-as-text", source_path(part), "the refusal became plain text")
+        self._find_candidate(choice).open_parts.append(growing)
+        if isinstance(part, _TEXT_PARTS) and part.text:
+            growing.held_back.append(self._write_delta(growing, part.text, hold_back=True))
+
+    def _write_delta(self, open_part: _OpenPart, text: str, hold_back: bool = False) -> bytes:
+        open_part.pieces.append(text)
+        if not isinstance(open_part.part, _TEXT_PARTS) or not text:
+            return b""
+        tail = self._chunk_tail(open_part.choice)
+        if open_part.is_thought:
+            tail = b',"thought":true' + tail
+        frame = _DELTA_HEAD + encode(text) + tail
+        if hold_back:
+            return frame
+        line = self._find_candidate(open_part.choice).open_parts
+        if line and line[0] is not open_part:
+            open_part.held_back.append(frame)
+            return b""
+        if open_part.held_back:
+            open_part.held_back.append(frame)
+            frame, open_part.held_back = b"".join(open_part.held_back), []
+        if line:
+            open_part.delta_frame = (_DELTA_HEAD, tail)
+        return frame
+
+    def _chunk_tail(self, choice: int) -> bytes:
+        """What follows the text of every chunk of one candidate, made once."""
+        tail = self._tails.get(choice)
+        if tail is None:
+            start = self._response_start
+            heading = encode(write_response_head(start.id, start.model, start.created, self._context))[1:]
+            joint = b"}]," if len(heading) > 1 else b"}]"
+            tail = b'}],"role":"model"},"index":%d%b%b\n\n' % (choice, joint, heading)
+            self._tails[choice] = tail
+        return tail
+
+    def _write_part_end(self, open_part: _OpenPart, incomplete: bool) -> bytes:
+        one = self._find_candidate(open_part.choice)
+        open_part.is_ended = True
+        open_part.held_back += self._write_closing_chunks(open_part, one, incomplete)
+        out: list[bytes] = []
+        while one.open_parts:
+            head = one.open_parts[0]
+            out += head.held_back
+            head.held_back = []
+            if not head.is_ended:
+                break
+            one.open_parts.pop(0)
+        return b"".join(out)
+
+    def _write_closing_chunks(self, open_part: _OpenPart, candidate: _OpenCandidate, incomplete: bool) -> list[bytes]:
+        """What can be written of a part only at its end."""
+        part, text = open_part.part, "".join(open_part.pieces)
+        if isinstance(part, _TEXT_PARTS):
+            if isinstance(part, Text):
+                cited = [
+                    _shift_citation(each, len(candidate.ended_text), len(text))
+                    for each in (*part.citations, *open_part.citations)
+                ]
+                candidate.ended_text += text
+                if cited:
+                    candidate.grounding_parts.append((0, Text(candidate.ended_text, tuple(cited), origin=part.origin)))
+            seal = open_part.seal or (part.seal if not isinstance(part, Refusal) else None)
+            if seal is None:
+                return []
+            if not is_own_seal(seal):
+                self._ledger.note("seal-dropped", source_path(part), f"a seal of {seal.maker} was left out")
+                return []
+            signed: Object = {"text": "", "thought": True} if open_part.is_thought else {"text": ""}
+            return [self._write_whole_part(signed | {"thoughtSignature": seal.value}, open_part.choice)]
+        if isinstance(part, Call):
+            seal = open_part.seal or part.seal
+            cut = incomplete or part.incomplete
+            part = replace(part, arguments=part.arguments + text, seal=seal, incomplete=cut)
+            candidate.has_cut_call = candidate.has_cut_call or cut
+        elif isinstance(part, ProviderCall) and text:
+            part = replace(part, arguments=part.arguments + text)
+        elif isinstance(part, ProviderResult):
+            part = replace(part, text=part.text + text, sources=(*part.sources, *open_part.citations))
+        if is_grounding(part):
+            candidate.grounding_parts.append((0, part))
+            return []
+        written = write_part(part, self._writing)
+        return [] if written is None else [self._write_whole_part(written, open_part.choice)]
+
+    def _write_whole_part(self, part: Object, choice: int) -> bytes:
+        return b'data: {"candidates":[{"content":{"parts":[%b%b' % (encode(part)[:-1], self._chunk_tail(choice))
+
+    # --- the end ---
+
+    def _write_response_end(self) -> bytes:
+        self._done = True
+        candidates: list[Object] = []
+        for choice, one in sorted(self._candidates.items()) or [(0, _OpenCandidate())]:
+            finish = one.finish or Finish("other")
+            candidate: Object = {"content": {"parts": [{"text": ""}], "role": "model"}}
+            candidate |= write_finish(finish, one.has_cut_call, self._ledger)
+            candidate["index"] = choice
+            candidate |= write_grounding(one.grounding_parts, self._ledger)
+            candidates.append(candidate)
+        chunk: Object = {"candidates": candidates}
+        usage = self._usage or self._response_start.usage
+        if usage is not None:
+            chunk["usageMetadata"] = write_usage(usage, self._ledger)
+        start = self._response_start
+        return write_data_frame(
+            encode(chunk | write_response_head(start.id, start.model, start.created, self._context))
+        )
+
+    def _write_failure(self, failure: Failure) -> bytes:
+        self._done = True
+        return write_data_frame(encode(write_error_body(failure)))
+
+
+def _has_end(chunk: Object) -> bool:
+    if "error" in chunk:
+        return True
+    candidates = chunk.get("candidates")
+    if not candidates:
+        feedback = chunk.get("promptFeedback", chunk.get("prompt_feedback"))
+        return isinstance(feedback, dict) and ("blockReason" in feedback or "block_reason" in feedback)
+    return isinstance(candidates, list) and any(
+        isinstance(one, dict) and ("finishReason" in one or "finish_reason" in one) for one in candidates
+    )

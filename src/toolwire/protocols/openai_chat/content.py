@@ -1,0 +1,376 @@
+"""Parts of a message: text, citations, media and reasoning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Literal
+
+from msgspec.structs import replace
+
+from toolwire.core.ir import Call, Citation, Media, Opaque, Origin, Part, Reasoning, Refusal, Seal, Text, source_path
+from toolwire.core.json_values import (
+    Json,
+    Object,
+    Path,
+    decode_object_or_none,
+    encode_text,
+    expect_list,
+    expect_object,
+    get_list,
+    get_text,
+    require_text,
+)
+from toolwire.core.losses import Ledger
+from toolwire.core.provenance import ReadContext, items_with_paths, restore_original_keys
+from toolwire.protocols.openai_chat.models import Family
+from toolwire.protocols.openai_chat.names import (
+    AUDIO_FORMATS,
+    AUDIO_MIMES,
+    CACHE_KEYS,
+    CITATION_KEYS,
+    MEDIA_KEYS,
+    NAME,
+    REFUSAL_KEYS,
+    TEXT_KEYS,
+    intact_wire,
+    is_own,
+    is_own_seal,
+    unknown_nested_keys,
+)
+
+# --- text -----------------------------------------------------------------------------------------------------------
+
+
+def read_content(value: Json, path: Path, reading: ReadContext) -> list[Part]:
+    """Content: text alone, or a list of parts; null is none."""
+    if isinstance(value, str):
+        return [Text(value, origin=reading.whole_origin(value, path))]
+    if value is None:
+        return []
+    parts: list[Part] = []
+    for number, item in enumerate(expect_list(value, path)):
+        at = (path, number)
+        text = item.get("text") if type(item) is dict and len(item) == 2 else None
+        if type(text) is str and item.get("type") == "text":
+            parts.append(Text(text, (), None, None, Origin(NAME, at, item)))
+        else:
+            parts.append(_read_part(expect_object(item, at), at, reading))
+    return parts
+
+
+def _read_part(node: Object, path: Path, reading: ReadContext) -> Part:
+    kind = require_text(node, "type", path)
+    reader = _PART_READERS.get(kind)
+    return reader(node, path, reading) if reader is not None else Opaque(kind, reading.whole_origin(node, path))
+
+
+def read_cache(node: Object) -> str | None:
+    """A cache breakpoint: its time to live, "" for the default."""
+    for key in CACHE_KEYS:
+        mark = node.get(key)
+        if isinstance(mark, dict):
+            ttl = mark.get("ttl")
+            return ttl if isinstance(ttl, str) else ""
+    return None
+
+
+_CACHE_MARKS: Mapping[str, tuple[Object, tuple[str, ...]]] = MappingProxyType(
+    {
+        "prompt_cache_breakpoint": ({"mode": "explicit"}, ("30m", "12h")),
+        "cache_control": ({"type": "ephemeral"}, ("5m", "1h")),
+    }
+)
+
+
+def write_cache(out: Object, cache: str | None, where: Path, family: Family, ledger: Ledger) -> None:
+    if cache is None:
+        return
+    if not family.breakpoint:
+        ledger.note("cache-dropped", where, "a cache breakpoint was left out")
+        return
+    mark, ttls = _CACHE_MARKS[family.breakpoint]
+    out[family.breakpoint] = {**mark, "ttl": cache} if cache in ttls else dict(mark)
+    if cache and cache not in ttls:
+        ledger.note("setting-mapped", where, f"a cache breakpoint of `{cache}` has the default time to live")
+
+
+def _read_text(node: Object, path: Path, reading: ReadContext) -> Part:
+    cache = read_cache(node) if len(node) > 2 else None
+    return Text(require_text(node, "text", path), cache=cache, origin=reading.read_origin(node, path, TEXT_KEYS))
+
+
+def write_text(part: Text, family: Family, ledger: Ledger) -> Object:
+    wire = intact_wire(part.origin)
+    if wire is not None:
+        return wire
+    out: Object = {"type": "text", "text": part.text}
+    write_cache(out, part.cache, source_path(part), family, ledger)
+    return restore_original_keys(out, part.origin, NAME)
+
+
+def _read_refusal(node: Object, path: Path, reading: ReadContext) -> Part:
+    return Refusal(require_text(node, "refusal", path), origin=reading.read_origin(node, path, REFUSAL_KEYS))
+
+
+def _read_thinking_part(node: Object, path: Path, reading: ReadContext) -> Part:
+    """A compatible server's own part: `{"type": "thinking", "thinking": [text parts]}`."""
+    pieces = node.get("thinking")
+    if isinstance(pieces, list):
+        texts = [piece.get("text") for piece in pieces if isinstance(piece, dict)]
+        pieces = "".join(text for text in texts if isinstance(text, str))
+    if not isinstance(pieces, str):
+        return Opaque("thinking", reading.whole_origin(node, path))
+    return Reasoning(pieces, "raw", origin=reading.whole_origin(node, path))
+
+
+# --- citations ------------------------------------------------------------------------------------------------------
+
+
+def read_citations(node: Object, path: Path, reading: ReadContext, offset: int = 0) -> tuple[Citation, ...]:
+    """`annotations` of a message; `shift` is where the text they belong to begins in the whole content."""
+    found = []
+    for item, at in items_with_paths(get_list(node, "annotations", path) or [], (path, "annotations")):
+        cited = item.get("url_citation") if isinstance(item, dict) else None
+        if not isinstance(cited, dict):
+            reading.note_unknown_field((path, "annotations"), str(at[1]) if at else "")
+            continue
+        texts = {key: value for key in ("url", "title", "content") if isinstance(value := cited.get(key), str)}
+        start, end = cited.get("start_index"), cited.get("end_index")
+        reading.read_origin(cited, (at, "url_citation"), CITATION_KEYS)
+        found.append(
+            Citation(
+                texts.get("url", ""),
+                texts.get("title", ""),
+                texts.get("content", ""),
+                start - offset if isinstance(start, int) and start >= offset else None,
+                end - offset if isinstance(end, int) and end >= offset else None,
+                reading.whole_origin(item, at) if not offset else None,
+            )
+        )
+    return tuple(found)
+
+
+def write_citation(citation: Citation, offset: int = 0, text_length: int = 0) -> Object:
+    """`shift` is where the text begins in the whole content; a citation of no place in it stands for all of it."""
+    wire = intact_wire(citation.origin)
+    if wire is not None and not offset:
+        return wire
+    cited: Object = {
+        "start_index": (citation.start or 0) + offset,
+        "end_index": (text_length if citation.end is None else citation.end) + offset,
+        "url": citation.url,
+        "title": citation.title,
+    }
+    if citation.quote:
+        cited["content"] = citation.quote
+    return {"type": "url_citation", "url_citation": cited}
+
+
+# --- media ----------------------------------------------------------------------------------------------------------
+
+
+def split_data_url(url: str) -> tuple[str, str] | None:
+    """The type and the base64 of a data URL; None for every other URL."""
+    if not url.startswith("data:"):
+        return None
+    head, comma, data = url.partition(",")
+    return (head[5:-7], data) if comma and head.endswith(";base64") else None
+
+
+def _read_media_object(node: Object, path: Path, reading: ReadContext, kind: str) -> tuple[Object, Origin]:
+    """The object under the part's own key (a bare URL in its place is taken too), and the part's origin."""
+    known = frozenset({"type", kind, *CACHE_KEYS})
+    value = node.get(kind)
+    if isinstance(value, str):
+        return {"url": value}, reading.read_origin(node, path, known)
+    inner = expect_object(value, (path, kind))
+    reading.read_origin(inner, (path, kind), MEDIA_KEYS[kind])
+    return inner, reading.read_origin(node, path, known)
+
+
+def _make_url_reader(kind: Literal["image", "video"]) -> Callable[[Object, Path, ReadContext], Part]:
+    key = f"{kind}_url"
+
+    def read(node: Object, path: Path, reading: ReadContext) -> Part:
+        inner, origin = _read_media_object(node, path, reading, key)
+        url = require_text(inner, "url", (path, key))
+        detail, cache = get_text(inner, "detail", (path, key)) or "", read_cache(node)
+        held = split_data_url(url)
+        if held is None:
+            return Media(kind, url=url, detail=detail, cache=cache, origin=origin)
+        return Media(kind, held[0], held[1], detail=detail, cache=cache, origin=origin)
+
+    return read
+
+
+def _read_audio(node: Object, path: Path, reading: ReadContext) -> Part:
+    inner, origin = _read_media_object(node, path, reading, "input_audio")
+    at = (path, "input_audio")
+    form = get_text(inner, "format", at) or ""
+    mime = AUDIO_MIMES.get(form, f"audio/{form}" if form else "")
+    return Media("audio", mime, require_text(inner, "data", at), cache=read_cache(node), origin=origin)
+
+
+def _read_file(node: Object, path: Path, reading: ReadContext) -> Part:
+    inner, origin = _read_media_object(node, path, reading, "file")
+    at = (path, "file")
+    data = get_text(inner, "file_data", at) or ""
+    mime, data = split_data_url(data) or ("", data)
+    return Media(
+        "file",
+        mime,
+        data,
+        file=get_text(inner, "file_id", at) or "",
+        name=get_text(inner, "filename", at) or "",
+        cache=read_cache(node),
+        origin=origin,
+    )
+
+
+_PART_READERS: Mapping[str, Callable[[Object, Path, ReadContext], Part]] = MappingProxyType(
+    {
+        "text": _read_text,
+        "refusal": _read_refusal,
+        "thinking": _read_thinking_part,
+        "image_url": _make_url_reader("image"),
+        "video_url": _make_url_reader("video"),
+        "input_audio": _read_audio,
+        "file": _read_file,
+    }
+)
+
+
+def write_media(part: Media, family: Family, ledger: Ledger) -> Object | None:
+    wire = intact_wire(part.origin)
+    if wire is not None:
+        return wire
+    key = {"image": "image_url", "video": "video_url", "audio": "input_audio", "file": "file"}[part.kind]
+    inner = _MEDIA_WRITERS[part.kind](part, ledger) if part.kind != "video" or family.video or family.native else None
+    if inner is None:
+        held = "held by another provider" if part.file else "given by its URL" if part.url else f"of type `{part.mime}`"
+        ledger.note("media-dropped", source_path(part), f"a part of kind `{part.kind}` {held} was left out")
+        return None
+    if part.detail and key != "image_url":
+        ledger.note("no-counterpart", source_path(part), f"the detail `{part.detail}` was left out")
+    if is_own(part.origin):
+        inner = {**inner, **unknown_nested_keys(part.origin.wire, key, MEDIA_KEYS[key])}  # type: ignore[union-attr]
+    out: Object = {"type": key, key: inner}
+    write_cache(out, part.cache, source_path(part), family, ledger)
+    return restore_original_keys(out, part.origin, NAME)
+
+
+def _write_media_url(part: Media, _ledger: Ledger) -> Object | None:
+    url = part.url or (f"data:{part.mime or 'application/octet-stream'};base64,{part.data}" if part.data else "")
+    if not url:
+        return None
+    return {"url": url, "detail": part.detail} if part.detail and part.kind == "image" else {"url": url}
+
+
+def _write_audio(part: Media, _ledger: Ledger) -> Object | None:
+    if not part.data:
+        return None
+    return {"data": part.data, "format": AUDIO_FORMATS.get(part.mime, part.mime.rpartition("/")[2])}
+
+
+def _write_file(part: Media, ledger: Ledger) -> Object | None:
+    if part.data:
+        name = part.name
+        if not name:
+            name = "file.pdf" if part.mime in ("", "application/pdf") else f"file.{part.mime.rpartition('/')[2]}"
+            ledger.note("name-added", source_path(part), f"a file without a name is called `{name}`")
+        return {"filename": name, "file_data": f"data:{part.mime};base64,{part.data}" if part.mime else part.data}
+    # Another provider's file would fail the whole request; ids that begin so are this one's.
+    if part.file and (part.file.startswith("file-") or part.origin is None or is_own(part.origin)):
+        return {"file_id": part.file, "filename": part.name} if part.name else {"file_id": part.file}
+    return None
+
+
+_MEDIA_WRITERS: Mapping[str, Callable[[Media, Ledger], Object | None]] = MappingProxyType(
+    {"image": _write_media_url, "video": _write_media_url, "audio": _write_audio, "file": _write_file}
+)
+
+
+# --- reasoning ------------------------------------------------------------------------------------------------------
+
+_DETAIL_CONTENT_KEYS = ("type", "text", "summary")
+"""Keys of an entry that the part itself says."""
+
+
+def read_reasoning_detail(entry: Object, path: Path, reading: ReadContext) -> Reasoning | None:
+    """One entry of `reasoning_details`. Its seal is the entry itself, for its maker wants all of it back."""
+    form = entry.get("type")
+    if form not in ("reasoning.text", "reasoning.summary", "reasoning.encrypted"):
+        return None
+    text = entry.get("summary" if form == "reasoning.summary" else "text")
+    sealed = entry.get("signature") or entry.get("data")
+    seal = None
+    if sealed:
+        seal = Seal(NAME, encode_text({key: value for key, value in entry.items() if key not in _DETAIL_CONTENT_KEYS}))
+    id = entry.get("id")
+    return Reasoning(
+        text if isinstance(text, str) else "",
+        "summary" if form == "reasoning.summary" else "raw",
+        form == "reasoning.encrypted",
+        seal,
+        id if isinstance(id, str) else "",
+        reading.whole_origin(entry, path),
+    )
+
+
+def write_reasoning_detail(part: Reasoning, number: int) -> Object:
+    wire = intact_wire(part.origin)
+    if wire is not None and "type" in wire and wire["type"] != "thinking":
+        return wire
+    key = "summary" if part.form == "summary" else "text"
+    out: Object = {"type": f"reasoning.{'encrypted' if part.hidden else key}"}
+    if part.text or not part.hidden:
+        out[key] = part.text
+    if part.seal is not None and is_own_seal(part.seal):
+        entry = decode_object_or_none(part.seal.value)
+        whole = entry is not None and ("data" in entry or "signature" in entry)
+        out |= entry if entry and whole else {"data" if part.hidden else "signature": part.seal.value}
+    elif part.id:
+        out["id"] = part.id
+    return out if "index" in out else {**out, "index": number}
+
+
+def read_reasoning(node: Object, path: Path, reading: ReadContext) -> list[Part]:
+    """Reasoning as compatible servers send it: a text under one of two keys, or details that repeat it."""
+    found: list[Part] = []
+    at = (path, "reasoning_details")
+    for item, spot in items_with_paths(get_list(node, "reasoning_details", path) or [], at):
+        part = read_reasoning_detail(item, spot, reading) if isinstance(item, dict) else None
+        if part is None:
+            reading.note_unknown_field(at, str(spot[1]) if spot else "")
+        else:
+            found.append(part)
+    told = "".join(part.text for part in found if isinstance(part, Reasoning))
+    for key in ("reasoning_content", "reasoning"):
+        text = node.get(key)
+        if not isinstance(text, str) or not text:
+            if text:
+                reading.note_unknown_field(path, key)
+        elif not told:
+            told = text
+            found.insert(0, Reasoning(text, "raw", origin=reading.whole_origin(text, (path, key))))
+        elif text != told:
+            reading.note_unknown_field(path, key)
+    return found
+
+
+# --- answers that were cut --------------------------------------------------------------------------------------------
+
+
+def mark_incomplete_calls(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """The parts of an answer that was cut: a call whose arguments do not close is marked."""
+    return tuple(
+        replace(part, incomplete=True)
+        if isinstance(part, Call) and has_incomplete_arguments(part.kind, part.arguments)
+        else part
+        for part in parts
+    )
+
+
+def has_incomplete_arguments(kind: str, arguments: str) -> bool:
+    return kind != "custom" and (not arguments.strip() or decode_object_or_none(arguments) is None)

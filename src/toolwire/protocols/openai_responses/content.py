@@ -1,0 +1,535 @@
+"""The parts of a message: text, refusals and media, for the user's side (`input_*`) and the model's (`output_*`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+from msgspec import Struct, ValidationError, convert
+
+from toolwire.core.ir import Call, Citation, Media, Opaque, Origin, Part, Refusal, Result, Text, Tool, Turn, source_path
+from toolwire.core.json_values import (
+    Json,
+    Object,
+    Path,
+    expect_list,
+    expect_object,
+    get_int,
+    get_list,
+    get_object,
+    get_text,
+)
+from toolwire.core.losses import Ledger
+from toolwire.core.provenance import ReadContext, is_nonempty, is_verbatim, items_with_paths, restore_original_keys
+from toolwire.protocols.openai_responses.names import (
+    AUDIO_KEYS,
+    CITATION_KEYS,
+    CONTENT_KIND_PREFIX,
+    FILE_KEYS,
+    IMAGE_KEYS,
+    INPUT_TEXT_KEYS,
+    NAME,
+    OUTPUT_TEXT_KEYS,
+    REFUSAL_KEYS,
+    ROLES,
+)
+
+Side: TypeAlias = Literal["input", "output"]
+
+
+def is_own(origin: Origin | None) -> bool:
+    return origin is not None and origin.protocol == NAME
+
+
+def read_item_origin(
+    reading: ReadContext, node: Object, path: Path, known: frozenset[str], ignored_key: str = ""
+) -> Origin:
+    """The origin of an item. What says nothing (a plain status, the key `quiet`) is kept, but is no stray."""
+    if known.issuperset(node):
+        return Origin(NAME, path, node)
+    extra = {key: value for key, value in node.items() if key not in known and key != "async_"}
+    for key, value in extra.items():
+        if key != ignored_key and is_nonempty(value) and not _is_default_value(key, value):
+            reading.note_unknown_field(path, key, "id-rewritten" if key == "id" else "unknown-field")
+    return Origin(NAME, path, node, extra)
+
+
+def _is_default_value(key: str, value: Json) -> bool:
+    return (key == "status" and value in ("completed", "in_progress")) or (
+        key == "caller" and value == {"type": "direct"}
+    )
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def read_content(value: Json, path: Path, reading: ReadContext) -> tuple[Part, ...]:
+    """The content of a message: a string or a list of parts; null is none."""
+    if isinstance(value, str):
+        return (Text(value, origin=Origin(NAME, path, value)),)
+    if value is None:
+        return ()
+    return tuple(
+        [
+            read_part(expect_object(part, at), at, reading)
+            for part, at in items_with_paths(expect_list(value, path), path)
+        ]
+    )
+
+
+def read_part(node: Object, path: Path, reading: ReadContext) -> Part:
+    kind = get_text(node, "type", path) or "input_text"
+    reader = PART_READERS.get(kind)
+    if reader is None:
+        return Opaque(CONTENT_KIND_PREFIX + kind, Origin(NAME, path, node))
+    return reader(node, path, reading)
+
+
+def _read_input_text(node: Object, path: Path, reading: ReadContext) -> Part:
+    cache = _read_cache(node, path)
+    return Text(
+        get_text(node, "text", path) or "", cache=cache, origin=reading.read_origin(node, path, INPUT_TEXT_KEYS)
+    )
+
+
+def _read_output_text(node: Object, path: Path, reading: ReadContext) -> Part:
+    citations = read_citations(node, path, reading)
+    return Text(get_text(node, "text", path) or "", citations, origin=reading.read_origin(node, path, OUTPUT_TEXT_KEYS))
+
+
+def _read_refusal(node: Object, path: Path, reading: ReadContext) -> Part:
+    return Refusal(get_text(node, "refusal", path) or "", reading.read_origin(node, path, REFUSAL_KEYS))
+
+
+def read_citations(node: Object, path: Path, reading: ReadContext) -> tuple[Citation, ...]:
+    annotations = get_list(node, "annotations", path)
+    if not annotations:
+        return ()
+    at = (path, "annotations")
+    return tuple(
+        [read_citation(expect_object(one, where), where, reading) for one, where in items_with_paths(annotations, at)]
+    )
+
+
+def read_citation(node: Object, path: Path, reading: ReadContext) -> Citation:
+    """A source on the web; other annotations name files that only the provider holds and are carried whole."""
+    if node.get("type") != "url_citation":
+        return Citation(title=str(node.get("filename") or ""), origin=Origin(NAME, path, node))
+    return Citation(
+        get_text(node, "url", path) or "",
+        get_text(node, "title", path) or "",
+        start=get_int(node, "start_index", path),
+        end=get_int(node, "end_index", path),
+        origin=reading.read_origin(node, path, CITATION_KEYS),
+    )
+
+
+def _read_cache(node: Object, path: Path) -> str | None:
+    point = get_object(node, "prompt_cache_breakpoint", path)
+    return None if point is None else str(point.get("ttl") or "")
+
+
+def split_data_url(url: str) -> tuple[str, str] | None:
+    """The media type and base64 data of a `data:` URL."""
+    if not url.startswith("data:"):
+        return None
+    head, comma, data = url[5:].partition(",")
+    return (head.removesuffix(";base64"), data) if comma and head.endswith(";base64") else None
+
+
+def _read_image_part(node: Object, path: Path, reading: ReadContext) -> Part:
+    return read_image(node, path, reading.read_origin(node, path, IMAGE_KEYS))
+
+
+def read_image(node: Object, path: Path, origin: Origin) -> Media:
+    url = get_text(node, "image_url", path) or ""
+    data = split_data_url(url)
+    return Media(
+        "image",
+        mime=data[0] if data else "",
+        data=data[1] if data else "",
+        url="" if data else url,
+        file=get_text(node, "file_id", path) or "",
+        detail=get_text(node, "detail", path) or "",
+        cache=_read_cache(node, path),
+        origin=origin,
+    )
+
+
+def _read_file(node: Object, path: Path, reading: ReadContext) -> Part:
+    text = get_text(node, "file_data", path) or ""
+    data = split_data_url(text) or ("", text)
+    return Media(
+        "file",
+        mime=data[0],
+        data=data[1],
+        url=get_text(node, "file_url", path) or "",
+        file=get_text(node, "file_id", path) or "",
+        name=get_text(node, "filename", path) or "",
+        detail=get_text(node, "detail", path) or "",
+        cache=_read_cache(node, path),
+        origin=reading.read_origin(node, path, FILE_KEYS),
+    )
+
+
+def _read_audio(node: Object, path: Path, reading: ReadContext) -> Part:
+    sound = get_object(node, "input_audio", path) or {}
+    at = (path, "input_audio")
+    form = get_text(sound, "format", at) or ""
+    mime = f"audio/{form}" if form else ""
+    return Media(
+        "audio", mime=mime, data=get_text(sound, "data", at) or "", origin=reading.read_origin(node, path, AUDIO_KEYS)
+    )
+
+
+PART_READERS: Mapping[str, Callable[[Object, Path, ReadContext], Part]] = MappingProxyType(
+    {
+        "input_text": _read_input_text,
+        "text": _read_input_text,
+        "output_text": _read_output_text,
+        "refusal": _read_refusal,
+        "input_image": _read_image_part,
+        "input_file": _read_file,
+        "input_audio": _read_audio,
+    }
+)
+OUTPUT_PART_TYPES = frozenset({"output_text", "refusal"})
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def write_content(parts: tuple[Part, ...], side: Side, ledger: Ledger) -> Json:
+    """The content of a message; a string that came as a string stays one."""
+    if len(parts) == 1:
+        origin = parts[0].origin
+        if origin is not None and is_verbatim(origin, NAME) and isinstance(origin.wire, str):
+            return origin.wire
+    return [written for part in parts if (written := write_part(part, side, ledger)) is not None]
+
+
+def write_part(part: Part, side: Side, ledger: Ledger) -> Object | None:
+    """One part of a message, or None (noted) when this protocol has no place for it."""
+    origin = part.origin
+    if is_verbatim(origin, NAME) and isinstance(origin.wire, dict):  # type: ignore[union-attr]
+        wire: Object = origin.wire  # type: ignore[union-attr]
+        kind = wire.get("type")
+        if isinstance(part, Opaque) or (kind in PART_READERS and (kind in OUTPUT_PART_TYPES) == (side == "output")):
+            return wire
+    match part:
+        case Text():
+            return write_text(part, side, ledger)
+        case Refusal():
+            return _write_refusal(part, side, ledger)
+        case Media():
+            return write_media(part, ledger)
+        case Opaque():
+            ledger.note_opaque(part)
+        case _:
+            ledger.note(
+                "part-dropped", source_path(part), f"a part of type {type(part).__name__} was left out of a message"
+            )
+    return None
+
+
+def write_text(part: Text, side: Side, ledger: Ledger, logprobs: bool = False) -> Object:
+    if part.seal is not None:
+        ledger.note("seal-dropped", source_path(part), "the seal of a text was left out")
+    if side == "output":
+        out: Object = {"type": "output_text", "text": part.text, "annotations": write_citations(part, ledger)}
+        if logprobs:
+            out["logprobs"] = []
+    else:
+        out = {"type": "input_text", "text": part.text}
+        for citation in part.citations:
+            ledger.note("citation-dropped", source_path(citation), "a citation in a user's text was left out")
+    _write_cache(part.cache, out, side, source_path(part), ledger)
+    return _add_unknown_keys(out, part.origin)
+
+
+def _write_refusal(part: Refusal, side: Side, ledger: Ledger) -> Object:
+    if side == "output":
+        return _add_unknown_keys({"type": "refusal", "refusal": part.text}, part.origin)
+    ledger.note("refusal-as-text", source_path(part), "a refusal became text")
+    return {"type": "input_text", "text": part.text}
+
+
+def _add_unknown_keys(out: Object, origin: Origin | None) -> Object:
+    """Give back unknown keys only to the very type of part that had them."""
+    same = is_own(origin) and isinstance(origin.wire, dict) and origin.wire.get("type") == out["type"]  # type: ignore[union-attr]
+    return restore_original_keys(out, origin, NAME) if same else out
+
+
+def _write_cache(cache: str | None, out: Object, side: Side, where: Path, ledger: Ledger) -> None:
+    """A breakpoint is written only for a client of this protocol: older models refuse it, and cache by themselves."""
+    if cache is None:
+        return
+    if side == "input" and ledger.source == NAME:
+        out["prompt_cache_breakpoint"] = {"mode": "explicit", "ttl": cache} if cache else {"mode": "explicit"}
+    else:
+        ledger.note("cache-dropped", where, "a cache breakpoint was left out")
+
+
+def write_citations(part: Text, ledger: Ledger) -> list[Object]:
+    length = len(part.text)
+    return [out for citation in part.citations if (out := write_citation(citation, length, ledger)) is not None]
+
+
+def write_citation(citation: Citation, text_length: int, ledger: Ledger) -> Object | None:
+    if is_verbatim(citation.origin, NAME):
+        wire: Object = citation.origin.wire  # type: ignore[union-attr]
+        return wire
+    if not citation.url:
+        ledger.note("citation-dropped", source_path(citation), "a citation without a URL was left out")
+        return None
+    out: Object = {"type": "url_citation", "url": citation.url, "title": citation.title}
+    own_words = ledger.source == NAME
+    if citation.quote:
+        ledger.note("citation-mapped", source_path(citation), "the quoted text of a citation was left out")
+    if citation.start is not None or not own_words:
+        out["start_index"] = citation.start or 0
+    if citation.end is not None or not own_words:
+        out["end_index"] = text_length if citation.end is None else citation.end
+    return restore_original_keys(out, citation.origin, NAME)
+
+
+IMAGE_DETAILS = frozenset({"low", "high", "auto", "original"})
+FILE_EXTENSIONS = MappingProxyType(
+    {"application/pdf": "pdf", "text/plain": "txt", "text/markdown": "md", "text/csv": "csv"}
+)
+
+
+def write_media(part: Media, ledger: Ledger) -> Object | None:
+    if part.file and part.origin is not None and not is_own(part.origin):
+        ledger.note("media-dropped", source_path(part), "a file that another provider holds was left out")
+        return None
+    if part.kind == "image":
+        out = _write_image(part, ledger)
+    elif part.kind == "file":
+        out = _write_file(part, ledger)
+    elif part.kind == "audio" and part.data and ledger.source == NAME:
+        out = {"type": "input_audio", "input_audio": {"data": part.data, "format": part.mime.partition("/")[2]}}
+    else:
+        ledger.note("media-dropped", source_path(part), f"{part.kind} was left out")
+        return None
+    if part.seal is not None:
+        ledger.note("seal-dropped", source_path(part), "the seal of a media part was left out")
+    if part.detail in IMAGE_DETAILS or (part.detail and ledger.source == NAME):
+        out["detail"] = part.detail
+    elif part.detail:
+        ledger.note("setting-mapped", source_path(part), f"the detail {part.detail!r} was left out")
+    _write_cache(part.cache, out, "input", source_path(part), ledger)
+    return _add_unknown_keys(out, part.origin)
+
+
+def image_url(part: Media) -> str:
+    return f"data:{part.mime or 'image/png'};base64,{part.data}" if part.data else part.url
+
+
+def _write_image(part: Media, ledger: Ledger) -> Object:
+    out: Object = {"type": "input_image"}
+    if url := image_url(part):
+        out["image_url"] = url
+    if part.file:
+        out["file_id"] = part.file
+    if part.name:
+        ledger.note("no-counterpart", source_path(part), "the name of an image was left out")
+    return out
+
+
+def _write_file(part: Media, ledger: Ledger) -> Object:
+    out: Object = {"type": "input_file"}
+    if part.file:
+        out["file_id"] = part.file
+    if part.url:
+        out["file_url"] = part.url
+    name = part.name
+    if part.data:
+        if not name and ledger.source != NAME:
+            name = f"file.{FILE_EXTENSIONS.get(part.mime, part.mime.rpartition('/')[2] or 'bin')}"
+            ledger.note("name-added", source_path(part), f"a file was named {name!r}")
+        out["filename"] = name
+        out["file_data"] = f"data:{part.mime};base64,{part.data}" if part.mime else part.data
+    elif name and ledger.source == NAME:
+        out["filename"] = name
+    elif name:
+        ledger.note("no-counterpart", source_path(part), "the name of a file given by reference was left out")
+    if not out.get("filename", " "):
+        del out["filename"]
+    return out
+
+
+_AGENT_MESSAGE_KEYS = frozenset({"type", "id", "author", "recipient", "content", "agent"})
+_SEALED_TEXT = re.compile(r"gAAAA[A-Za-z0-9_-]{95,}={0,2}")
+"""What the service has sealed; it is never shorter."""
+
+
+def read_agent_message(node: Object, path: Path, reading: ReadContext) -> Turn:
+    """Told to the model as if by its user: sender and task stand in the text."""
+    content = items_with_paths(get_list(node, "content", path) or [], (path, "content"))
+    parts = tuple([_read_agent_part(expect_object(part, at), at, reading) for part, at in content])
+    return Turn("user", parts, origin=read_item_origin(reading, node, path, _AGENT_MESSAGE_KEYS))
+
+
+def _read_agent_part(node: Object, path: Path, reading: ReadContext) -> Part:
+    """The client repeats the argument of a call as sealed, because it was declared so: of a model that seals nothing,
+    it is the text itself."""
+    text = node.get("encrypted_content")
+    if node.get("type") == "encrypted_content" and isinstance(text, str) and not _SEALED_TEXT.fullmatch(text):
+        return Text(text, origin=Origin(NAME, path, None, intact=False))
+    return read_part(node, path, reading)
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def read_plain_turn(node: Object, path: Path) -> Turn | None:
+    """The turn of an ordinary item. The number of keys tells that it has no others than those looked at."""
+    kind = node.get("type")
+    if kind == "message" or kind is None:
+        return _read_text_turn(node, path) if len(node) == (2 if kind is None else 3) else None
+    if kind == "function_call_output":
+        id, output = node.get("call_id"), node.get("output")
+        if len(node) != 3 or type(id) is not str or type(output) is not str or not output:
+            return None
+        origin = Origin(NAME, path, node)
+        text = Text(output, (), None, None, Origin(NAME, (path, "output"), output))
+        return Turn("tool", (Result(id, (text,), None, "", "function", "", None, None, origin),), "", "", origin)
+    if kind == "function_call":
+        id, name, arguments = node.get("call_id"), node.get("name"), node.get("arguments")
+        if len(node) != 4 or type(id) is not str or type(name) is not str or type(arguments) is not str:
+            return None
+        origin = Origin(NAME, path, node)
+        call = Call(id, name, arguments, "function", "", "", None, None, False, False, origin)
+        return Turn("assistant", (call,), "", "", origin)
+    return None
+
+
+def _read_text_turn(node: Object, path: Path) -> Turn | None:
+    """A message that has nothing but `role` and `content` (and perhaps `type`), and holds texts only."""
+    word, content = node.get("role"), node.get("content")
+    role = ROLES.get(word) if word.__class__ is str else None
+    if role is None:
+        return None
+    at = (path, "content")
+    if content.__class__ is str:
+        text = Text(content, (), None, None, Origin(NAME, at, content))
+        return Turn(role, (text,), "", "", Origin(NAME, path, node))
+    if content.__class__ is not list:
+        return None
+    parts: list[Text] = []
+    for part in content:
+        try:
+            kind, said = part["type"], part["text"]
+        except (TypeError, KeyError):
+            return None
+        if said.__class__ is not str:
+            return None
+        if (kind != "input_text" or len(part) != 2) and not _is_plain_output_text(kind, part):
+            return None
+        parts.append(Text(said, (), None, None, Origin(NAME, (at, len(parts)), part)))
+    return Turn(role, tuple(parts), "", "", Origin(NAME, path, node))
+
+
+def _is_plain_output_text(kind: Json, part: Object) -> bool:
+    """What the model itself said, perhaps with no annotations."""
+    return kind == "output_text" and (len(part) == 2 or (len(part) == 3 and part.get("annotations") == []))
+
+
+class _PlainFunction(Struct, forbid_unknown_fields=True, gc=False):
+    type: Literal["function"]
+    name: str
+    description: str
+    parameters: Json
+    strict: bool | None = None
+
+
+def read_plain_tool(node: Object, path: Path) -> Tool | None:
+    """A function with a name, a description and parameters, and perhaps `strict`."""
+    try:
+        told = convert(node, _PlainFunction)
+    except ValidationError:
+        return None
+    parameters = told.parameters
+    if parameters.__class__ is not dict:
+        return None
+    origin = Origin(NAME, path, node)
+    strict = told.strict
+    return Tool(told.name, told.description, parameters, "function", None, "", "", strict, None, None, None, origin)
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def write_plain_turn(turn: Turn, items: list[Object]) -> bool:
+    """Write a turn of ordinary parts that came from elsewhere; False, with nothing written, for any other."""
+    if turn.name or turn.phase or not turn.parts:
+        return False
+    model = turn.role == "assistant"
+    before = len(items)
+    said: list[Object] | None = None
+    for part in turn.parts:
+        origin = part.origin
+        if origin is not None and origin.protocol == NAME:
+            break
+        if type(part) is Text:
+            if part.citations or part.cache is not None or part.seal is not None:
+                break
+            if said is None:
+                said = []
+                items.append({"type": "message", "role": "user" if turn.role == "tool" else turn.role, "content": said})
+            said.append(
+                {"type": "output_text", "text": part.text, "annotations": []}
+                if model
+                else {"type": "input_text", "text": part.text}
+            )
+            continue
+        item = (
+            _write_plain_call(part)
+            if type(part) is Call
+            else _write_plain_result(part)
+            if type(part) is Result
+            else None
+        )
+        if item is None:
+            break
+        items.append(item)
+        said = None
+    else:
+        return True
+    del items[before:]
+    return False
+
+
+def is_plain_call(call: Call) -> bool:
+    """Is it the whole call of a function, of which this wire needs to be told no more than its name and arguments?"""
+    text = call.arguments
+    return not (
+        call.kind != "function"
+        or call.namespace
+        or call.item
+        or call.incomplete
+        or call.later
+        or call.seal is not None
+        or call.cache is not None
+        or not text
+        or text.isspace()
+    )
+
+
+def _write_plain_call(call: Call) -> Object | None:
+    if not is_plain_call(call):
+        return None
+    return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}
+
+
+def _write_plain_result(result: Result) -> Object | None:
+    content = result.content
+    if result.kind != "function" or result.cache is not None or len(content) != 1:
+        return None
+    part = content[0]
+    if type(part) is not Text or part.cache is not None:
+        return None
+    return {"type": "function_call_output", "call_id": result.id, "output": part.text}

@@ -1,0 +1,404 @@
+"""The items of a conversation: calls, their results, reasoning, and what the provider's own tools did.
+
+One union serves input and output, so requests, answers and streams all read and write their items here.
+"""
+
+from __future__ import annotations
+
+from toolwire.core.ids import derive_id
+from toolwire.core.ir import (
+    Call,
+    Media,
+    Opaque,
+    Origin,
+    Part,
+    Reasoning,
+    Result,
+    Seal,
+    Text,
+    ToolReference,
+    ToolsAdded,
+    plain_text,
+    source_path,
+)
+from toolwire.core.json_values import (
+    Json,
+    Object,
+    Path,
+    decode_object_or_none,
+    encode_text,
+    expect_object,
+    get_list,
+    get_object,
+    get_text,
+    raise_wrong_type,
+    raw_object_or_none,
+)
+from toolwire.core.losses import Ledger
+from toolwire.core.provenance import ReadContext, items_with_paths, restore_original_keys
+from toolwire.protocols.openai_responses.content import (
+    image_url,
+    is_own,
+    read_content,
+    read_image,
+    read_item_origin,
+    write_part,
+)
+from toolwire.protocols.openai_responses.names import (
+    NAME,
+    PROVIDER_ITEMS,
+    RAW_ARGUMENTS_KEY,
+    REASONING_KEYS,
+    RESULT_KEYS,
+    SHAPE_BY_CALL_TYPE,
+    SHAPE_BY_KIND,
+    CallShape,
+)
+from toolwire.protocols.openai_responses.provider_tools import read_provider_item
+from toolwire.protocols.openai_responses.tools import read_tools, write_tools
+
+# --- calls ----------------------------------------------------------------------------------------------------------
+
+
+def is_run_by_provider(node: Object) -> bool:
+    """A search or a shell that the provider runs itself has the same type of item as the client's."""
+    kind = node.get("type")
+    if kind in ("tool_search_call", "tool_search_output"):
+        return node.get("execution") != "client"
+    if kind == "shell_call":
+        environment = node.get("environment")
+        return isinstance(environment, dict) and environment.get("type") not in (None, "local")
+    return False
+
+
+def read_call(node: Object, path: Path, shape: CallShape, reading: ReadContext) -> Call:
+    if node.get("id") is not None:
+        # The item's own id; what pairs a call with its result is the other one.
+        reading.note_unknown_field(path, "id", "id-rewritten")
+    return Call(
+        get_text(node, "call_id", path) or "",
+        shape.name or get_text(node, "name", path) or "",
+        _read_arguments(node, path, shape),
+        shape.kind,
+        (get_text(node, "namespace", path) or "") if shape.is_text else "",
+        get_text(node, "id", path) or "",
+        incomplete=node.get("status") == "incomplete",
+        later=shape.is_text and node.get("async") is True,
+        origin=read_item_origin(reading, node, path, shape.known_keys),
+    )
+
+
+def _read_arguments(node: Object, path: Path, shape: CallShape) -> str:
+    value = node.get(shape.payload_key)
+    if isinstance(value, str):
+        return value
+    if value is None and shape.kind == "computer" and node.get("actions") is not None:
+        return encode_text({"actions": node["actions"]})
+    if value is None:
+        return ""
+    if not isinstance(value, dict):
+        raise_wrong_type((path, shape.payload_key), "a string" if shape.is_text else "an object", value)
+    return encode_text(value)
+
+
+def valid_item_id(given: str, prefix: str, origin: Origin | None, item: str) -> str:
+    """The id of an item if its type's prefix vouches for it, or if it stood on this very type of item; else none."""
+    if given.startswith(prefix):
+        return given
+    same = is_own(origin) and isinstance(origin.wire, dict) and origin.wire.get("type") == item  # type: ignore[union-attr]
+    return given if same else ""
+
+
+def write_call(call: Call, ledger: Ledger, id: str = "", status: str = "") -> Object:
+    """A call's item. Without `id` and `status` (in a request) both stand only where the type demands them."""
+    shape = SHAPE_BY_KIND.get(call.kind, SHAPE_BY_KIND["function"])
+    id = id or valid_item_id(call.item, shape.id_prefix, call.origin, shape.item_type)
+    if not id and shape.needs_id:
+        id = derive_id(shape.id_prefix, call.id, call.name)
+    status = status or ("incomplete" if call.incomplete else "completed" if shape.needs_status else "")
+    out = write_call_item(call, shape, id, status)
+    if shape.kind == "search":
+        out["execution"] = "client"
+    _write_arguments(out, call, shape, ledger)
+    note_call_losses(call, call.seal, ledger)
+    return restore_original_keys(out, call.origin, NAME)
+
+
+def write_call_item(call: Call, shape: CallShape, id: str, status: str) -> Object:
+    """The item of a call, without its arguments."""
+    out: Object = {"type": shape.item_type}
+    if id:
+        out["id"] = id
+    if status:
+        out["status"] = status
+    out["call_id"] = call.id
+    if not shape.name:
+        out["name"] = call.name
+        if call.namespace:
+            out["namespace"] = call.namespace
+    if call.later and shape.is_text:
+        out["async"] = True
+    return out
+
+
+def note_call_losses(call: Call, seal: Seal | None, ledger: Ledger) -> None:
+    """Note what the item of a call has no place for."""
+    if seal is not None:
+        ledger.note("seal-dropped", source_path(call), f"the seal of the call {call.name!r} was left out")
+    if call.cache is not None:
+        ledger.note("cache-dropped", source_path(call), f"the cache breakpoint of the call {call.name!r} was left out")
+
+
+def _write_arguments(out: Object, call: Call, shape: CallShape, ledger: Ledger) -> None:
+    text = call.arguments
+    if shape.is_text:
+        blank = not text or text.isspace()
+        out[shape.payload_key] = "{}" if blank and shape.kind == "function" and not call.incomplete else text
+        return
+    if shape.kind == "computer":
+        out["pending_safety_checks"] = []
+        value = decode_object_or_none(text)
+        if value is not None and "actions" in value:
+            out["actions"] = value["actions"]
+            return
+    body = raw_object_or_none(text)
+    if body is None:
+        ledger.note(
+            "arguments-wrapped", source_path(call), f"arguments of {call.name!r} that are no object were wrapped"
+        )
+        out[shape.payload_key] = {RAW_ARGUMENTS_KEY: text}
+    else:
+        out[shape.payload_key] = body
+
+
+# --- results --------------------------------------------------------------------------------------------------------
+
+
+def read_result(node: Object, path: Path, shape: CallShape, reading: ReadContext) -> Result:
+    id = get_text(node, "call_id", path) or ""
+    if shape.kind == "local_shell" and not id:
+        id = get_text(node, "id", path) or ""
+    content, value, error, known = _OUTPUT_READERS[shape.kind](node, path, reading)
+    return Result(
+        id,
+        content,
+        error,
+        get_text(node, "name", path) or "",
+        shape.kind,
+        get_text(node, "namespace", path) or "",
+        value=value,
+        origin=read_item_origin(reading, node, path, known),
+    )
+
+
+_ResultFields = tuple[tuple[Part, ...], Json, bool | None, frozenset[str]]
+
+
+def _read_plain_output(node: Object, path: Path, reading: ReadContext) -> _ResultFields:
+    value = node.get("output")
+    if value == "":
+        return (), None, None, RESULT_KEYS
+    if isinstance(value, dict):
+        return (Text(encode_text(value), origin=Origin(NAME, (path, "output"), value)),), value, None, RESULT_KEYS
+    return read_content(value, (path, "output"), reading), None, None, RESULT_KEYS
+
+
+def _read_search_output(node: Object, path: Path, reading: ReadContext) -> _ResultFields:
+    tools = get_list(node, "tools", path) or []
+    at = (path, "tools")
+    added = ToolsAdded(read_tools(tools, at, reading), Origin(NAME, at, tools))
+    return (added,), None, None, RESULT_KEYS | {"tools", "execution"}
+
+
+def _read_shell_output(node: Object, path: Path, reading: ReadContext) -> _ResultFields:
+    value = node.get("output")
+    if value is None or isinstance(value, str):
+        return _read_plain_output(node, path, reading)
+    return (Text(encode_text(value), origin=Origin(NAME, (path, "output"), value)),), value, None, RESULT_KEYS
+
+
+def _read_patch_output(node: Object, path: Path, reading: ReadContext) -> _ResultFields:
+    content, value, _, known = _read_plain_output(node, path, reading)
+    return content, value, node.get("status") == "failed", known | {"status"}
+
+
+def _read_screenshot_output(node: Object, path: Path, reading: ReadContext) -> _ResultFields:
+    screen = get_object(node, "output", path)
+    if screen is None:
+        return (), None, None, RESULT_KEYS
+    at = (path, "output")
+    return (read_image(screen, at, reading.read_origin(screen, at, SCREENSHOT_KEYS)),), None, None, RESULT_KEYS
+
+
+SCREENSHOT_KEYS = frozenset({"type", "image_url", "file_id", "detail"})
+
+_OUTPUT_READERS = {
+    "function": _read_plain_output,
+    "custom": _read_plain_output,
+    "search": _read_search_output,
+    "local_shell": _read_plain_output,
+    "shell": _read_shell_output,
+    "apply_patch": _read_patch_output,
+    "computer": _read_screenshot_output,
+}
+
+
+def write_result(result: Result, ledger: Ledger) -> Object:
+    shape = SHAPE_BY_KIND.get(result.kind, SHAPE_BY_KIND["function"])
+    out: Object = {"type": shape.output_type}
+    out["id" if shape.kind == "local_shell" else "call_id"] = result.id
+    if shape.kind == "search":
+        _write_found_tools(out, result, ledger)
+    elif shape.kind == "shell":
+        out["output"] = _write_shell_output(result, ledger)
+    elif shape.kind == "computer":
+        out["output"] = _write_screenshot(result, ledger)
+    else:
+        if shape.kind == "apply_patch":
+            out["status"] = "failed" if result.error else "completed"
+        out["output"] = write_output_value(result, ledger)
+    if result.cache is not None:
+        ledger.note("cache-dropped", source_path(result), "the cache breakpoint of a result was left out")
+    if is_own(result.origin):
+        for key, value in (("name", result.name), ("namespace", result.namespace)):
+            if value and key in result.origin.wire:  # type: ignore[union-attr]
+                out[key] = value
+    return restore_original_keys(out, result.origin, NAME)
+
+
+def write_output_value(result: Result, ledger: Ledger) -> Json:
+    """A string where the result is one text or none, else a list of typed parts."""
+    parts = result.content
+    if not parts:
+        return ""
+    if len(parts) == 1 and isinstance(parts[0], Text) and parts[0].cache is None:
+        return parts[0].text
+    out = []
+    for part in parts:
+        written = _write_result_part(part, ledger)
+        if written is not None:
+            out.append(written)
+    return out or ""
+
+
+def _write_result_part(part: Part, ledger: Ledger) -> Object | None:
+    match part:
+        case ToolReference(name):
+            ledger.note("tool-mapped", source_path(part), f"a reference to the tool {name!r} became text")
+            return {"type": "input_text", "text": name}
+        case ToolsAdded(tools):
+            names = ", ".join(getattr(tool, "name", "") or getattr(tool, "kind", "") for tool in tools)
+            ledger.note("tool-mapped", source_path(part), "tools found by a search became text")
+            return {"type": "input_text", "text": names}
+    return write_part(part, "input", ledger)
+
+
+def _write_found_tools(out: Object, result: Result, ledger: Ledger) -> None:
+    """The answer to a search for tools holds tools; anything else in it is named as lost."""
+    out["execution"] = "client"
+    out["status"] = "completed"
+    tools: list[Object] = []
+    for part in result.content:
+        if isinstance(part, ToolsAdded):
+            tools += write_tools(part.tools, ledger, part.origin)
+        else:
+            ledger.note("part-dropped", source_path(part), "the answer of a search for tools can hold tools only")
+    out["tools"] = tools
+
+
+def _write_shell_output(result: Result, ledger: Ledger) -> Json:
+    if isinstance(result.value, list):
+        return result.value
+    text = plain_text(result.content)
+    for part in result.content:
+        if not isinstance(part, Text):
+            ledger.note("part-dropped", source_path(part), "the output of a shell can hold text only")
+    return [{"stdout": text, "stderr": "", "outcome": {"type": "exit", "exit_code": 1 if result.error else 0}}]
+
+
+def _write_screenshot(result: Result, ledger: Ledger) -> Object:
+    out: Object = {"type": "computer_screenshot"}
+    for part in result.content:
+        if isinstance(part, Media) and part.kind == "image" and len(out) == 1:
+            if url := image_url(part):
+                out["image_url"] = url
+            if part.file:
+                out["file_id"] = part.file
+            if part.detail:
+                out["detail"] = part.detail
+        else:
+            ledger.note("part-dropped", source_path(part), "the answer of a computer can hold one screenshot only")
+    return out
+
+
+# --- reasoning ------------------------------------------------------------------------------------------------------
+
+SUMMARY_SEPARATOR = "\n\n"
+"""Stands between the parts of a summary."""
+
+
+def read_reasoning(node: Object, path: Path, reading: ReadContext) -> Reasoning:
+    """Raw thinking where the item has it, else its summary; a summary beside raw thinking stays with the item."""
+    raw = read_texts(node, "content", path)
+    summary = read_texts(node, "summary", path)
+    encrypted = get_text(node, "encrypted_content", path)
+    known = REASONING_KEYS - {"summary"} if raw and summary else REASONING_KEYS
+    if node.get("id") is not None:
+        reading.note_unknown_field(path, "id", "id-rewritten")
+    text = "".join(raw) if raw else SUMMARY_SEPARATOR.join(summary)
+    return Reasoning(
+        text,
+        "raw" if raw else "summary" if text else "",
+        seal=Seal(NAME, encrypted) if encrypted else None,
+        id=get_text(node, "id", path) or "",
+        origin=read_item_origin(reading, node, path, known),
+    )
+
+
+def read_texts(node: Object, key: str, path: Path) -> list[str]:
+    parts = get_list(node, key, path)
+    if not parts:
+        return []
+    return [get_text(expect_object(one, at), "text", at) or "" for one, at in items_with_paths(parts, (path, key))]
+
+
+def is_own_seal(seal: Seal | None) -> bool:
+    return seal is not None and (seal.maker == NAME or seal.maker.startswith(f"{NAME}/"))
+
+
+def write_reasoning(part: Reasoning, ledger: Ledger, id: str = "") -> Object:
+    id = id or valid_item_id(part.id, "rs_", part.origin, "reasoning")
+    out: Object = {"type": "reasoning"}
+    if id:
+        out["id"] = id
+    raw = part.form == "raw"
+    out["summary"] = [{"type": "summary_text", "text": part.text}] if part.text and not raw else []
+    if raw:
+        out["content"] = [{"type": "reasoning_text", "text": part.text}]
+        if is_own(part.origin) and "summary" in part.origin.extra:  # type: ignore[union-attr]
+            del out["summary"]
+    if is_own_seal(part.seal):
+        out["encrypted_content"] = part.seal.value  # type: ignore[union-attr]
+    elif part.seal is not None:
+        ledger.note("seal-dropped", source_path(part), "the seal of a thought was left out")
+    return restore_original_keys(out, part.origin, NAME)
+
+
+# --- any item of the model ------------------------------------------------------------------------------------------
+
+
+def read_model_item(node: Object, path: Path, reading: ReadContext) -> tuple[Part, ...]:
+    """The parts of an item that is no message: one, or two for a provider's tool that tells what it found."""
+    kind = get_text(node, "type", path) or "item"
+    shape = SHAPE_BY_CALL_TYPE.get(kind)
+    if shape is not None and not is_run_by_provider(node):
+        return (read_call(node, path, shape, reading),)
+    if kind == "reasoning":
+        return (read_reasoning(node, path, reading),)
+    if kind in PROVIDER_ITEMS:
+        return read_provider_item(node, path, reading)
+    if kind == "image_generation_call" and isinstance(node.get("result"), str):
+        known = frozenset({"type", "id", "status", "result", "output_format"})
+        mime = f"image/{node.get('output_format') or 'png'}"
+        return (Media("image", mime, node["result"], origin=read_item_origin(reading, node, path, known)),)
+    return (Opaque(kind, Origin(NAME, path, node)),)

@@ -1,0 +1,403 @@
+"""The item that a stream's writer has open: how each type of item begins, grows and closes on the wire."""
+
+from __future__ import annotations
+
+from msgspec import Raw, field
+from msgspec.structs import replace
+
+from toolwire.core.events import ArgumentsDelta, CitationDelta, Event, SealDelta, TextDelta
+from toolwire.core.ir import (
+    Call,
+    Citation,
+    Media,
+    Opaque,
+    Part,
+    ProviderCall,
+    ProviderResult,
+    Reasoning,
+    Refusal,
+    Seal,
+    Text,
+)
+from toolwire.core.json_values import Object, encode
+from toolwire.core.losses import Ledger
+from toolwire.core.provenance import restore_original_keys
+from toolwire.protocols.openai_responses.content import is_own, write_citation
+from toolwire.protocols.openai_responses.details.stream_frames import (
+    ITEM_ADDED,
+    ClosedItem,
+    EventSequence,
+    OpenItem,
+    delta_prefix,
+    delta_template,
+    event_template,
+    write_delta_frame,
+)
+from toolwire.protocols.openai_responses.items import note_call_losses, write_call, write_call_item, write_reasoning
+from toolwire.protocols.openai_responses.names import NAME, PROGRESS_STEPS, SHAPE_BY_KIND, CallShape
+from toolwire.protocols.openai_responses.provider_tools import can_write_provider_item, write_provider_item
+from toolwire.protocols.openai_responses.response import (
+    ItemIds,
+    is_message_part,
+    note_dropped_part,
+    provider_id_prefix,
+    source_message,
+    unknown_message_keys,
+    write_content_part,
+    write_image_item,
+)
+
+_MESSAGE_ITEM = b'{"id":%b,"type":"message","status":"%b","role":"assistant","content":[%b]%b}'
+_MESSAGE_ADDED = ITEM_ADDED.replace(b'"item":%b', b'"item":' + _MESSAGE_ITEM)
+_CONTENT_LOCATION = b'"item_id":%b,"output_index":%d,"content_index":%d'
+_PART_ADDED = event_template("response.content_part.added", '%b,"part":%b')
+_PART_DONE = event_template("response.content_part.done", '%b,"part":%b')
+_ANNOTATION_ADDED = event_template("response.output_text.annotation.added", '%b,"annotation_index":%d,"annotation":%b')
+_TEXT_PART = b'{"type":"output_text","text":%b,"annotations":%b,"logprobs":[]}'
+_EMPTY_TEXT_PART = _TEXT_PART % (b'""', b"[]")
+_TEXT_DELTA = delta_prefix("response.output_text.delta")
+_TEXT_DONE = event_template("response.output_text.done", '%b,"text":%b,"logprobs":[]') + _PART_DONE
+_REFUSAL_PART = b'{"type":"refusal","refusal":%b}'
+_EMPTY_REFUSAL_PART = _REFUSAL_PART % b'""'
+_REFUSAL_DELTA = delta_prefix("response.refusal.delta")
+_REFUSAL_DONE = event_template("response.refusal.done", '%b,"refusal":%b') + _PART_DONE
+
+
+class OpenMessage(OpenItem):
+    accepts_more_parts = True
+
+    encoded_id: bytes = b""
+    unknown_keys: bytes = b""
+    """What it says beyond our words."""
+    content: list[bytes] = field(default_factory=list)
+    part_location: bytes = b""
+    """How an event says that it speaks of the part of the content that is open."""
+    held_back: list[Citation] = field(default_factory=list)
+    """Citations of all of a text, whose end is not known before it ends."""
+    annotations: list[Object] = field(default_factory=list)
+
+    def write_start(self, out: EventSequence) -> bytes:
+        self.encoded_id = name = encode(self.id)
+        beyond = unknown_message_keys(self.part)
+        if beyond:
+            self.unknown_keys = b"," + encode(beyond)[1:-1]
+        told = _MESSAGE_ADDED % (next(out.numbers), self.output_index, name, b"in_progress", b"", self.unknown_keys)
+        return told + self.add_part(self.part, out)
+
+    def add_part(self, part: Part, out: EventSequence) -> bytes:
+        self.part = part
+        if self.content:
+            self.pieces, self.held_back, self.annotations = [], [], []
+        self.part_location = here = _CONTENT_LOCATION % (self.encoded_id, self.output_index, len(self.content))
+        if part.__class__ is Opaque:
+            self.streamed_event = None
+            return self._write_opaque_part(part, out)
+        self.streamed_event = TextDelta
+        refused = part.__class__ is Refusal
+        self.template = delta_template(_REFUSAL_DELTA if refused else _TEXT_DELTA, here)
+        begun = _PART_ADDED % (next(out.numbers), here, _EMPTY_REFUSAL_PART if refused else _EMPTY_TEXT_PART)
+        if text := part.text:  # type: ignore[union-attr]
+            begun += self.write_delta(text, out)
+        for citation in part.citations if part.__class__ is Text else ():
+            begun += self._add_citation(citation, out)
+        return begun
+
+    def _write_opaque_part(self, part: Part, out: EventSequence) -> bytes:
+        whole = write_content_part(part, self.ledger)
+        if whole is None:
+            return b""
+        spelled = encode(whole)
+        self.content.append(spelled)
+        added = _PART_ADDED % (next(out.numbers), self.part_location, spelled)
+        return added + _PART_DONE % (next(out.numbers), self.part_location, spelled)
+
+    def add_delta(self, event: Event, out: EventSequence) -> bytes:
+        if isinstance(event, CitationDelta) and isinstance(self.part, Text):
+            return self._add_citation(event.citation, out)
+        if isinstance(event, SealDelta):
+            self.ledger.note("seal-dropped", None, "the seal of a text was left out")
+        return b""
+
+    def _add_citation(self, citation: Citation, out: EventSequence) -> bytes:
+        if citation.end is None and not is_own(citation.origin):
+            self.held_back.append(citation)
+            return b""
+        return self._write_citation(citation, out)
+
+    def _write_citation(self, citation: Citation, out: EventSequence) -> bytes:
+        written = write_citation(citation, sum(map(len, self.pieces)), self.ledger)
+        if written is None:
+            return b""
+        number = len(self.annotations)
+        self.annotations.append(written)
+        return _ANNOTATION_ADDED % (next(out.numbers), self.part_location, number, encode(written))
+
+    def end_part(self, incomplete: bool, out: EventSequence) -> bytes:
+        part, here = self.part, self.part_location
+        if part.__class__ is Opaque:
+            return b""
+        text = encode("".join(self.pieces))
+        said = b""
+        if part.__class__ is Refusal:
+            whole, form = _REFUSAL_PART % text, _REFUSAL_DONE
+        else:
+            for citation in self.held_back:
+                said += self._write_citation(citation, out)
+            annotations = encode(self.annotations) if self.annotations else b"[]"
+            whole, form = _TEXT_PART % (text, annotations), _TEXT_DONE
+        self.content.append(whole)
+        return said + form % (next(out.numbers), here, text, next(out.numbers), here, whole)
+
+    def close(self, cut: bool, out: EventSequence) -> ClosedItem:
+        status = b"incomplete" if cut else b"completed"
+        item = _MESSAGE_ITEM % (self.encoded_id, status, b",".join(self.content), self.unknown_keys)
+        return self.write_done(item, out), item
+
+
+class _ReasoningTemplates:
+    """The words for one form of reasoning."""
+
+    def __init__(self, stem: str, around: str, index: bytes, kind: bytes) -> None:
+        self.location = index
+        self.part = b'{"type":"' + kind + b'","text":%b}'
+        self.delta = delta_prefix(f"{stem}.delta")
+        self.done = event_template(f"{stem}.done", '%b,"text":%b')
+        self.part_added = event_template(f"{around}.added", '%b,"part":%b')
+        self.part_done = event_template(f"{around}.done", '%b,"part":%b')
+
+
+_RAW_REASONING = _ReasoningTemplates(
+    "response.reasoning_text", "response.content_part", b',"content_index":0', b"reasoning_text"
+)
+_SUMMARY_REASONING = _ReasoningTemplates(
+    "response.reasoning_summary_text", "response.reasoning_summary_part", b',"summary_index":0', b"summary_text"
+)
+
+
+class OpenReasoning(OpenItem):
+    seal: Seal | None = None
+    event_templates: _ReasoningTemplates = _SUMMARY_REASONING
+
+    def write_start(self, out: EventSequence) -> bytes:
+        part = self.part
+        assert isinstance(part, Reasoning)
+        self.seal = part.seal
+        self.event_templates = words = _RAW_REASONING if part.form == "raw" else _SUMMARY_REASONING
+        self.set_location()
+        self.location += words.location
+        self.template = delta_template(words.delta, self.location)
+        bare = replace(part, text="", form="", seal=None)
+        told = self.write_added(encode(write_reasoning(bare, self.ledger, self.id)), out)
+        return told + self._write_text(part.text, out) if part.text else told
+
+    def _write_text(self, text: str, out: EventSequence) -> bytes:
+        begun = b""
+        if not self.pieces:
+            begun = self.event_templates.part_added % (
+                next(out.numbers),
+                self.location,
+                self.event_templates.part % b'""',
+            )
+        self.streamed_event = TextDelta
+        return begun + self.write_delta(text, out)
+
+    def add_delta(self, event: Event, out: EventSequence) -> bytes:
+        if isinstance(event, TextDelta) and event.text:
+            return self._write_text(event.text, out)
+        if isinstance(event, SealDelta):
+            self.seal = event.seal
+        return b""
+
+    def close(self, cut: bool, out: EventSequence) -> ClosedItem:
+        part, text = self.part, "".join(self.pieces)
+        assert isinstance(part, Reasoning)
+        said = b""
+        if text:
+            spelled = encode(text)
+            said = self.event_templates.done % (next(out.numbers), self.location, spelled)
+            said += self.event_templates.part_done % (
+                next(out.numbers),
+                self.location,
+                self.event_templates.part % spelled,
+            )
+        whole = replace(part, text=text, form=part.form if text else "", seal=self.seal)
+        item = encode(write_reasoning(whole, self.ledger, self.id))
+        return said + self.write_done(item, out), item
+
+
+_ARGUMENTS_DELTA = {shape.kind: delta_prefix(f"{shape.event}.delta") for shape in SHAPE_BY_KIND.values() if shape.event}
+_ARGUMENTS_DONE = {
+    shape.kind: event_template(f"{shape.event}.done", f'%b,"{shape.payload_key}":%b')
+    for shape in SHAPE_BY_KIND.values()
+    if shape.event
+}
+
+
+class OpenCall(OpenItem, kw_only=True):
+    """A call whose arguments are text, told as it grows."""
+
+    shape: CallShape
+    seal: Seal | None = None
+    incomplete: bool = False
+    item: Object = field(default_factory=dict)
+
+    def write_start(self, out: EventSequence) -> bytes:
+        part, shape = self.part, self.shape
+        assert isinstance(part, Call)
+        self.seal, self.incomplete = part.seal, part.incomplete
+        self.set_location()
+        self.template = delta_template(_ARGUMENTS_DELTA[shape.kind], self.location)
+        self.streamed_event = ArgumentsDelta
+        item = write_call_item(part, shape, self.id, "in_progress")
+        item[shape.payload_key] = ""
+        self.item = restore_original_keys(item, part.origin, NAME)
+        told = self.write_added(encode(self.item), out)
+        return told + self.write_delta(part.arguments, out) if part.arguments else told
+
+    def add_delta(self, event: Event, out: EventSequence) -> bytes:
+        if isinstance(event, SealDelta):
+            self.seal = event.seal
+        return b""
+
+    def end_part(self, incomplete: bool, out: EventSequence) -> bytes:
+        self.incomplete = self.incomplete or incomplete
+        return b""
+
+    def close(self, cut: bool, out: EventSequence) -> ClosedItem:
+        part, item, shape = self.part, self.item, self.shape
+        assert isinstance(part, Call)
+        spelled = self._encode_arguments()
+        said = b""
+        if not self.pieces and spelled != b'""':
+            said = write_delta_frame(self.template, next(out.numbers), spelled)
+        at = b'%b,"name":%b' % (self.location, encode(part.name)) if shape.kind == "function" else self.location
+        said += _ARGUMENTS_DONE[shape.kind] % (next(out.numbers), at, spelled)
+        item["status"] = "incomplete" if self.incomplete else "completed"
+        item[shape.payload_key] = Raw(spelled)
+        note_call_losses(part, self.seal, self.ledger)
+        whole = encode(item)
+        return said + self.write_done(whole, out), whole
+
+    def _encode_arguments(self) -> bytes:
+        """The arguments as they are spelled."""
+        text = "".join(self.pieces)
+        if (not text or text.isspace()) and self.shape.kind == "function" and not self.incomplete:
+            return b'"{}"'
+        return self.encoded_piece if len(self.pieces) == 1 and self.encoded_piece else encode(text)
+
+
+class OpenObjectCall(OpenItem):
+    """A call whose arguments are an object, told when it is whole."""
+
+    seal: Seal | None = None
+    incomplete: bool = False
+
+    def write_start(self, out: EventSequence) -> bytes:
+        part = self.part
+        assert isinstance(part, Call)
+        self.pieces, self.seal, self.incomplete = [part.arguments], part.seal, part.incomplete
+        bare = replace(part, arguments="", seal=None, cache=None, incomplete=True)
+        return self.write_added(encode(write_call(bare, self.ledger, self.id, "in_progress")), out)
+
+    def add_delta(self, event: Event, out: EventSequence) -> bytes:
+        if isinstance(event, ArgumentsDelta):
+            self.pieces.append(event.text)
+        elif isinstance(event, SealDelta):
+            self.seal = event.seal
+        return b""
+
+    def end_part(self, incomplete: bool, out: EventSequence) -> bytes:
+        self.incomplete = self.incomplete or incomplete
+        return b""
+
+    def close(self, cut: bool, out: EventSequence) -> ClosedItem:
+        part = self.part
+        assert isinstance(part, Call)
+        call = replace(part, arguments="".join(self.pieces), seal=self.seal, incomplete=self.incomplete)
+        item = encode(write_call(call, self.ledger, self.id, "incomplete" if self.incomplete else "completed"))
+        return self.write_done(item, out), item
+
+
+class OpenProviderCall(OpenItem):
+    """What a provider's tool did; what it found joins the same item."""
+
+    accepts_more_parts = True
+
+    result: ProviderResult | None = None
+    result_texts: list[str] = field(default_factory=list)
+    sources: list[Citation] = field(default_factory=list)
+    event_prefix: str = ""
+
+    def write_start(self, out: EventSequence) -> bytes:
+        part = self.part
+        assert isinstance(part, ProviderCall)
+        self.set_location()
+        self.pieces = [part.arguments] if part.arguments else []
+        item = write_provider_item(replace(part, arguments=""), None, self.ledger, self.id, "in_progress")
+        self.event_prefix = f"response.{item['type']}"
+        said = self.write_added(encode(item), out)
+        for step in PROGRESS_STEPS[item["type"]]:
+            said += event_template(f"{self.event_prefix}.{step}", "%b") % (next(out.numbers), self.location)
+        return said
+
+    def add_part(self, part: Part, out: EventSequence) -> bytes:
+        self.result = part if isinstance(part, ProviderResult) else None
+        return b""
+
+    def add_delta(self, event: Event, out: EventSequence) -> bytes:
+        if isinstance(event, ArgumentsDelta):
+            self.pieces.append(event.text)
+        elif isinstance(event, TextDelta):
+            self.result_texts.append(event.text)
+        elif isinstance(event, CitationDelta):
+            self.sources.append(event.citation)
+        return b""
+
+    def close(self, cut: bool, out: EventSequence) -> ClosedItem:
+        part, result = self.part, self.result
+        assert isinstance(part, ProviderCall)
+        if result is not None:
+            sources = (*result.sources, *self.sources)
+            result = replace(result, text=result.text + "".join(self.result_texts), sources=sources)
+        call = replace(part, arguments="".join(self.pieces))
+        item = encode(write_provider_item(call, result, self.ledger, self.id))
+        completed = event_template(f"{self.event_prefix}.completed", "%b") % (next(out.numbers), self.location)
+        return completed + self.write_done(item, out), item
+
+
+class OpenWholeItem(OpenItem, kw_only=True):
+    """An item that is known whole at once."""
+
+    item: bytes
+
+    def write_start(self, out: EventSequence) -> bytes:
+        return self.write_added(self.item, out)
+
+    def close(self, cut: bool, out: EventSequence) -> ClosedItem:
+        return self.write_done(self.item, out), self.item
+
+
+def open_item(part: Part, ids: ItemIds, number: int, ledger: Ledger) -> OpenItem | None:
+    """The item that a part begins, or None (noted) when this protocol has none for it."""
+    if part.__class__ is Call:
+        shape = SHAPE_BY_KIND.get(part.kind) or SHAPE_BY_KIND["function"]
+        id = ids.assign_id(shape.id_prefix, part.item, number)
+        if shape.event:
+            return OpenCall(part, id, number, ledger, shape=shape)
+        return OpenObjectCall(part, id, number, ledger)
+    if is_message_part(part):
+        wire = source_message(part)
+        given = "" if wire is None else str(wire.get("id") or "")
+        return OpenMessage(part, ids.assign_id("msg_", given, number), number, ledger)
+    match part:
+        case Reasoning():
+            return OpenReasoning(part, ids.assign_id("rs_", part.id, number), number, ledger)
+        case ProviderCall(tool=tool) if can_write_provider_item(tool):
+            return OpenProviderCall(part, ids.assign_id(provider_id_prefix(tool), part.id, number), number, ledger)
+        case Media(kind="image") if part.data:
+            picture = write_image_item(part, ids.assign_id("ig_", "", number))
+            return OpenWholeItem(part, "", number, ledger, item=encode(picture))
+        case Opaque() if part.origin.protocol == NAME:
+            return OpenWholeItem(part, "", number, ledger, item=encode(part.origin.wire))
+    note_dropped_part(part, ledger)
+    return None

@@ -1,1 +1,0 @@
-"""The finer points of this wire: the short ways."""

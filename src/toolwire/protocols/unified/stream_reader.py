@@ -1,0 +1,353 @@
+"""A stream's events from bytes. One part is open at a time; `part` numbers them, `index` numbers the calls.
+
+A delta without `part` belongs to the open part when that is of its type, and begins the next one when it is not: with
+one open part at a time nothing is guessed. The end is `end` or `error`; a stream that stops before it has failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TypeAlias
+
+from msgspec.structs import replace
+
+from toolwire.core import sse
+from toolwire.core.errors import TRUNCATED_STREAM_MESSAGE
+from toolwire.core.events import (
+    ArgumentsDelta,
+    ChoiceEnd,
+    CitationDelta,
+    Event,
+    OpaqueEvent,
+    PartEnd,
+    PartStart,
+    ResponseEnd,
+    ResponseFailed,
+    ResponseStart,
+    SealDelta,
+    SourceFrame,
+    TextDelta,
+    UsageUpdate,
+)
+from toolwire.core.fold import unfold
+from toolwire.core.ir import (
+    Call,
+    Choice,
+    Failure,
+    Finish,
+    Origin,
+    Part,
+    Reasoning,
+    Refusal,
+    Response,
+    Text,
+    UnknownField,
+)
+from toolwire.core.json_values import (
+    Malformed,
+    Object,
+    Path,
+    decode,
+    expect_object,
+    get_bool,
+    get_int,
+    get_object,
+    get_text,
+    require_text,
+)
+from toolwire.protocols.unified.content import read_citation, read_part, read_reasoning
+from toolwire.protocols.unified.errors import read_failure
+from toolwire.protocols.unified.names import EVENT_KEYS, NAME, LenientReadContext, read_call_id
+from toolwire.protocols.unified.response import ASSISTANT_PART_TYPES, read_response_node, read_seal, read_usage
+
+_SILENT_FRAME = SourceFrame(NAME, None, None, silent=True)
+_SEALABLE_PARTS = frozenset({"text", "reasoning", "tool_call", "image", "file", "audio", "video"})
+_TEXT_PARTS = frozenset({"text", "reasoning", "refusal"})
+_CITABLE_PARTS = frozenset({"text", "hosted_result"})
+
+Events: TypeAlias = list[Event]
+
+
+class StreamReader:
+    """Bytes of one answer in, events out."""
+
+    def __init__(self) -> None:
+        self._splitter = sse.SseSplitter()
+        self._reading = LenientReadContext(NAME)
+        self._frame_count = 0
+        self._started = False
+        self._over = False
+        self._has_failed = False
+        self._part_index = -1
+        """The open part, or the last one."""
+        self._part_kind = ""
+        """What the open part is."""
+        self._is_open = False
+        self._call_count = 0
+        self._last_usage: Object | None = None
+        """The counts that were told last, so that the end does not tell them again."""
+        self._unknown_fields: dict[tuple[str, str], UnknownField] = {}
+
+    def feed(self, data: bytes) -> Events:
+        if self._has_failed:
+            return []
+        try:
+            frames = self._splitter.feed(data)
+        except sse.FrameTooLong as error:
+            return [self._fail_stream(str(error), _SILENT_FRAME)]
+        return self._read_frames(frames)
+
+    def close(self) -> Events:
+        if self._has_failed:
+            return []
+        events = self._read_frames(self._splitter.close())
+        if not self._over:
+            events.append(
+                self._fail_stream(f"{TRUNCATED_STREAM_MESSAGE}: no `end` came", _SILENT_FRAME, "stream_truncated")
+            )
+        return events
+
+    def _read_frames(self, frames: list[sse.Frame]) -> Events:
+        events: Events = []
+        for raw in frames:
+            if self._has_failed:
+                break
+            path: Path = ((None, "event"), self._frame_count)
+            self._frame_count += 1
+            try:
+                node = expect_object(decode(raw.data, path), path)
+                word = require_text(node, "type", path)
+            except Malformed as error:
+                events.append(self._fail_unreadable(error, raw, path))
+                continue
+            frame = SourceFrame(NAME, raw.event, node)
+            more = self._read_plain_delta(node, frame)
+            if more is not None:
+                events.append(more)
+                continue
+            try:
+                read = self._read_frame(word, node, path, frame)
+            except Malformed as error:
+                read = [self._fail_stream(str(error), frame)]
+            events.extend(read or [OpaqueEvent(word, Origin(NAME, path, node), self._is_known_event(word), frame)])
+        return events
+
+    def _read_plain_delta(self, node: Object, frame: SourceFrame) -> Event | None:
+        """The usual case, more of the open part: nothing else has to be looked at."""
+        if node.get("part") != self._part_index or node["type"] != self._part_kind or self._over:
+            return None
+        if len(node) == 3 and self._part_kind in _TEXT_PARTS:
+            text = node.get("delta")
+            return TextDelta(self._part_index, text, frame) if text and text.__class__ is str else None
+        if len(node) == 4 and self._part_kind == "tool_call" and node.get("index") == self._call_count - 1:
+            text = node.get("arguments")
+            return ArgumentsDelta(self._part_index, text, frame) if text and text.__class__ is str else None
+        return None
+
+    def _fail_unreadable(self, error: Malformed, raw: sse.Frame, path: Path) -> Event:
+        """A frame that is no event of ours: the stream fails, unless it is over and complete."""
+        frame = SourceFrame(NAME, raw.event, None, silent=True)
+        if self._over:
+            return OpaqueEvent("", Origin(NAME, path, raw.data.decode("utf-8", "replace")), frame=frame)
+        return self._fail_stream(str(error), frame)
+
+    def _is_known_event(self, word: str) -> bool:
+        return word in EVENT_KEYS and not self._over
+
+    def _read_frame(self, word: str, node: Object, path: Path, frame: SourceFrame) -> Events:
+        handle = _EVENT_READERS.get(word)
+        known = EVENT_KEYS.get(word)
+        if handle is None or known is None or self._over:
+            return []
+        if not known.issuperset(node):
+            self._note_unknown_fields(word, node, path, known)
+        if not self._started and word not in ("start", "error"):
+            raise Malformed(path, f"`{word}` stands before `start`")
+        return handle(self, node, path, frame)
+
+    def _note_unknown_fields(self, word: str, node: Object, path: Path, known: frozenset[str]) -> None:
+        """A key is reported once for each type of event, so that a long stream needs no more room than a short one."""
+        for key, value in node.items():
+            if key not in known and value is not None and value != [] and value != {}:
+                self._unknown_fields.setdefault((word, key), UnknownField(path, key))
+
+    def _fail_stream(self, message: str, frame: SourceFrame, code: str = "invalid_stream") -> ResponseFailed:
+        self._has_failed = self._over = True
+        return ResponseFailed(Failure("upstream", message, 502, code), frame)
+
+    # --- one method for each type of event ---------------------------------------------------------------------------
+
+    def _read_start(self, node: Object, path: Path, frame: SourceFrame) -> Events:
+        if self._started:
+            raise Malformed(path, "`start` stands here a second time")
+        usage = get_object(node, "usage", path)
+        start = ResponseStart(
+            get_text(node, "id", path) or "",
+            get_text(node, "model", path) or "",
+            get_int(node, "created", path),
+            None if usage is None else read_usage(self._reading, usage, (path, "usage")),
+            Origin(NAME, path, node, intact=False),
+            frame,
+        )
+        self._started = True
+        return [start]
+
+    def _read_text(self, node: Object, path: Path, frame: SourceFrame) -> Events:
+        """Text, reasoning and refusals."""
+        delta = get_text(node, "delta", path) or ""
+        word: str = node["type"]
+        events: Events = []
+        if self._starts_part(node, path, word):
+            events = self._open_part(_read_empty_part(self._reading, word, node, path), word, frame)
+        if delta:
+            events.append(TextDelta(self._part_index, delta, frame))
+        return events
+
+    def _read_tool_call(self, node: Object, path: Path, frame: SourceFrame) -> Events:
+        index = get_int(node, "index", path)
+        if index is None:
+            raise Malformed((path, "index"), "`index` is missing: nobody could tell which call this is")
+        name = get_text(node, "name", path)
+        events: Events = []
+        if name is not None:
+            if index != self._call_count:
+                raise Malformed((path, "index"), f"call {index} begins where call {self._call_count} was due")
+            self._starts_part(node, path, "")
+            id, item = get_text(node, "id", path) or "", get_text(node, "item_id", path) or ""
+            later, origin = get_bool(node, "later", path) or False, Origin(NAME, path, node, intact=False)
+            events = self._open_part(
+                Call(read_call_id(id), name, item=item, later=later, origin=origin), "tool_call", frame
+            )
+            self._call_count += 1
+        elif self._part_kind != "tool_call" or index != self._call_count - 1:
+            raise Malformed((path, "index"), f"arguments for call {index}, which is not open")
+        else:
+            self._check_open_part(node, path)
+        text = get_text(node, "arguments", path)
+        if text:
+            events.append(ArgumentsDelta(self._part_index, text, frame))
+        return events
+
+    def _read_part(self, node: Object, path: Path, frame: SourceFrame) -> Events:
+        """A part that comes whole."""
+        where: Path = (path, "content")
+        part = read_part(self._reading, node.get("content"), where, ASSISTANT_PART_TYPES)
+        self._starts_part(node, path, "")
+        return self._open_part(part, node["content"]["type"], frame)
+
+    def _read_citation(self, node: Object, path: Path, frame: SourceFrame) -> Events:
+        self._check_part_kind(node, path, _CITABLE_PARTS)
+        citation = read_citation(self._reading, node.get("citation"), (path, "citation"))
+        return [CitationDelta(self._part_index, citation, frame)]
+
+    def _read_seal(self, node: Object, path: Path, frame: SourceFrame) -> Events:
+        self._check_part_kind(node, path, _SEALABLE_PARTS)
+        return [SealDelta(self._part_index, read_seal(node, path), frame)]
+
+    def _read_usage(self, node: Object, path: Path, frame: SourceFrame) -> Events:
+        where: Path = (path, "usage")
+        self._last_usage = expect_object(node.get("usage"), where)
+        return [UsageUpdate(read_usage(self._reading, self._last_usage, where), frame)]
+
+    def _read_ping(self, node: Object, path: Path, frame: SourceFrame) -> Events:
+        return []
+
+    def _read_error(self, node: Object, path: Path, frame: SourceFrame) -> Events:
+        where: Path = (path, "error")
+        events: Events = []
+        usage = get_object(node, "usage", path)
+        if usage is not None and self._started:
+            events.append(UsageUpdate(read_usage(self._reading, usage, (path, "usage")), frame))
+        failure = read_failure(expect_object(node.get("error"), where), where)
+        self._has_failed = self._over = True
+        return [*events, ResponseFailed(failure, frame)]
+
+    def _read_end(self, node: Object, path: Path, frame: SourceFrame) -> Events:
+        """The whole answer closes the stream; parts that were not streamed are taken from it."""
+        reading = LenientReadContext(NAME)
+        answer = read_response_node(reading, node.get("response"), (path, "response"))
+        if answer.failure is not None:
+            self._has_failed = self._over = True
+            return [ResponseFailed(answer.failure, frame)]
+        choice = answer.choices[0] if answer.choices else Choice(0, ())
+        events: Events = []
+        if self._is_open:
+            last = choice.parts[self._part_index] if self._part_index < len(choice.parts) else None
+            events.append(PartEnd(self._part_index, isinstance(last, Call) and last.incomplete, frame))
+        events.extend(self._read_unstreamed_parts(choice, frame))
+        events.append(ChoiceEnd(choice.finish or Finish("other"), 0, frame))
+        if answer.usage is not None and node["response"]["usage"] != self._last_usage:
+            events.append(UsageUpdate(answer.usage, frame))
+        strays = (*self._reading.unknown_fields, *self._unknown_fields.values(), *reading.unknown_fields)
+        self._over = True
+        return [*events, ResponseEnd(strays, frame)]
+
+    def _read_unstreamed_parts(self, choice: Choice, frame: SourceFrame) -> Events:
+        first = self._part_index + 1
+        rest = Response(choices=(Choice(0, choice.parts[first:]),))
+        return [
+            replace(event, index=event.index + first, frame=frame)
+            for event in unfold(rest)
+            if isinstance(event, (PartStart, TextDelta, ArgumentsDelta, SealDelta, CitationDelta, PartEnd))
+        ]
+
+    # --- which part -------------------------------------------------------------------------------------------------
+
+    def _starts_part(self, node: Object, path: Path, kind: str) -> bool:
+        """Does this event begin a part? `kind` is "" when it always does."""
+        given = get_int(node, "part", path)
+        if given is None:
+            return kind != self._part_kind
+        if given == self._part_index + 1:
+            return True
+        if given == self._part_index and kind and kind == self._part_kind:
+            return False
+        raise Malformed((path, "part"), f"part {given} cannot stand here: {self._describe_open_part()}")
+
+    def _check_part_kind(self, node: Object, path: Path, kinds: frozenset[str]) -> None:
+        self._check_open_part(node, path)
+        if self._part_kind not in kinds:
+            raise Malformed(path, f"a {node['type']} cannot stand here: {self._describe_open_part()}")
+
+    def _check_open_part(self, node: Object, path: Path) -> None:
+        given = get_int(node, "part", path)
+        if given is not None and given != self._part_index:
+            raise Malformed((path, "part"), f"part {given} is not open: {self._describe_open_part()}")
+
+    def _describe_open_part(self) -> str:
+        return f"part {self._part_index} ({self._part_kind}) is open" if self._is_open else "no part is open"
+
+    def _open_part(self, part: Part, kind: str, frame: SourceFrame) -> Events:
+        events: Events = [PartEnd(self._part_index, frame=frame)] if self._is_open else []
+        self._is_open = True
+        self._part_index += 1
+        self._part_kind = kind
+        events.append(PartStart(self._part_index, part, 0, frame))
+        return events
+
+
+def _read_empty_part(reading: LenientReadContext, word: str, node: Object, path: Path) -> Text | Reasoning | Refusal:
+    """An empty part that deltas will fill."""
+    origin = Origin(NAME, path, node, intact=False)
+    if word == "text":
+        return Text("", origin=origin)
+    return Refusal("", origin=origin) if word == "refusal" else read_reasoning(reading, node, path, origin)
+
+
+_EVENT_READERS: Mapping[str, Callable[[StreamReader, Object, Path, SourceFrame], Events]] = MappingProxyType(
+    {
+        "text": StreamReader._read_text,
+        "tool_call": StreamReader._read_tool_call,
+        "reasoning": StreamReader._read_text,
+        "refusal": StreamReader._read_text,
+        "start": StreamReader._read_start,
+        "part": StreamReader._read_part,
+        "citation": StreamReader._read_citation,
+        "seal": StreamReader._read_seal,
+        "usage": StreamReader._read_usage,
+        "ping": StreamReader._read_ping,
+        "end": StreamReader._read_end,
+        "error": StreamReader._read_error,
+    }
+)

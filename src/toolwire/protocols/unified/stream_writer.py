@@ -1,0 +1,332 @@
+"""A stream's bytes from events. Deltas go out as they come, one part at a time; the end repeats the whole answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from msgspec.structs import asdict, replace
+
+from toolwire.core import ids, sse
+from toolwire.core.codec import WriteContext
+from toolwire.core.errors import TRUNCATED_STREAM_MESSAGE
+from toolwire.core.events import (
+    ArgumentsDelta,
+    ChoiceEnd,
+    CitationDelta,
+    Event,
+    OpaqueEvent,
+    PartEnd,
+    PartStart,
+    ResponseEnd,
+    ResponseFailed,
+    ResponseStart,
+    SealDelta,
+    SourceFrame,
+    TextDelta,
+    UsageUpdate,
+)
+from toolwire.core.fold import Fold
+from toolwire.core.ir import (
+    Call,
+    Failure,
+    Media,
+    Opaque,
+    Part,
+    ProviderCall,
+    ProviderResult,
+    Reasoning,
+    Refusal,
+    Text,
+    source_path,
+)
+from toolwire.core.json_values import Object, encode
+from toolwire.core.losses import Ledger
+from toolwire.protocols.unified.content import write_citation, write_part, write_reasoning_head
+from toolwire.protocols.unified.errors import write_failure
+from toolwire.protocols.unified.names import NAME
+from toolwire.protocols.unified.response import (
+    ASSISTANT_PART_TYPES,
+    has_error,
+    requested_model,
+    response_id,
+    write_call_head,
+    write_response,
+    write_seal,
+    write_usage,
+)
+
+_WHOLE_PARTS = (Media, ProviderCall, ProviderResult)
+"""Parts that go out at once, when they are complete."""
+
+
+def _write_sse_event(event: Object) -> bytes:
+    return sse.write_data_frame(encode(event))
+
+
+class _OpenPart:
+    """One part on its way out; what it says while an earlier part is open is held back."""
+
+    __slots__ = ("delta_head", "first_delta", "held_back", "index", "is_ended", "number", "part")
+
+    def __init__(self, index: int, number: int, part: Part) -> None:
+        self.index = index
+        self.number = number
+        self.part = part
+        self.first_delta: Object | None = None
+        """What the first delta tells besides its text; None once it is told."""
+        self.delta_head = b""
+        """The beginning of every further delta."""
+        self.held_back: list[bytes] = []
+        self.is_ended = False
+
+    def write_delta(self, text: str) -> bytes:
+        if self.first_delta is None:
+            return self.delta_head + encode(text) + b"}\n\n"
+        head, self.first_delta = self.first_delta, None
+        return _write_sse_event({**head, "delta": text})
+
+    def write_announcement(self) -> bytes:
+        """The part's first event, where something else than text comes first."""
+        return b"" if self.first_delta is None else self.write_delta("")
+
+
+class StreamWriter:
+    """Events of one answer in, bytes out."""
+
+    def __init__(self, ledger: Ledger, context: WriteContext) -> None:
+        self._ledger = ledger
+        self._context = context
+        self._fold = Fold()
+        self._last_frame: SourceFrame | None = None
+        self._seed = context.seed
+        self._open_parts: dict[int, _OpenPart] = {}
+        """Open parts, and ended ones that wait, in the order of their start; the first is the one that goes out."""
+        self._part_count = 0
+        self._call_count = 0
+        self._dropped_parts: set[int] = set()
+        self._over = False
+
+    def write(self, event: Event) -> bytes:
+        if self._over:
+            return self._write_after_end(event)
+        frame = event.frame
+        if frame is not None and frame.protocol == NAME:
+            return self._write_verbatim(event, frame)
+        return _EVENT_WRITERS[type(event)](self, event)
+
+    def close(self) -> bytes:
+        if self._over:
+            return b""
+        return self._write_failure(
+            ResponseFailed(Failure("upstream", TRUNCATED_STREAM_MESSAGE, 502, "stream_truncated"))
+        )
+
+    def _write_after_end(self, event: Event) -> bytes:
+        """Several events may share the last frame; it is out already."""
+        frame = event.frame
+        if frame is None or frame.protocol != NAME or frame is self._last_frame or frame.silent:
+            return b""
+        self._last_frame = frame
+        return _write_frame(frame)
+
+    def _write_verbatim(self, event: Event, frame: SourceFrame) -> bytes:
+        """A frame of our own goes out as it came; only what a failure after it would tell is gathered."""
+        if isinstance(event, UsageUpdate):
+            self._fold.add_event(event)
+        elif isinstance(event, (ResponseEnd, ResponseFailed)):
+            self._over = True
+        if frame.silent:
+            # The end of input is no frame, but the client must hear of it.
+            return self._write_failure(event) if isinstance(event, ResponseFailed) else b""
+        if frame is self._last_frame:
+            return b""
+        self._last_frame = frame
+        return _write_frame(frame)
+
+    # --- one method for each event ----------------------------------------------------------------------------------
+
+    def _write_start(self, event: ResponseStart) -> bytes:
+        id = response_id(event.id, self._ledger, self._context)
+        event = replace(event, id=id, model=event.model or requested_model(self._context.request), origin=None)
+        self._fold.add_event(event)
+        out: Object = {"type": "start", "id": event.id, "model": event.model}
+        if event.created is not None:
+            out["created"] = event.created
+        if event.usage is not None:
+            out["usage"] = write_usage(event.usage)
+        return _write_sse_event(out)
+
+    def _write_part_start(self, event: PartStart) -> bytes:
+        part = event.part
+        if event.choice or not self._can_write(part):
+            self._drop_part(event)
+            return b""
+        if isinstance(part, Call) and not part.id:
+            event = replace(event, part=replace(part, id=ids.derive_id("call_", self._seed, self._part_count)))
+            self._ledger.note("id-added", source_path(part), f"the call `{part.name}` got an id")
+        self._fold.add_event(event)
+        lane = _OpenPart(event.index, self._part_count, event.part)
+        self._part_count += 1
+        self._open_parts[event.index] = lane
+        return self._write_or_hold(lane, self._write_opening(lane))
+
+    def _can_write(self, part: Part) -> bool:
+        if isinstance(part, Opaque):
+            return part.origin.protocol == NAME
+        return isinstance(part, (Text, Reasoning, Refusal, Call, *_WHOLE_PARTS))
+
+    def _drop_part(self, event: PartStart) -> None:
+        self._dropped_parts.add(event.index)
+        part = event.part
+        if event.choice:
+            self._ledger.note("no-counterpart", None, f"choice {event.choice} was left out: an answer holds one")
+        elif isinstance(part, Opaque):
+            self._ledger.note_opaque(part)
+        else:
+            self._ledger.note("part-dropped", source_path(part), f"a part `{type(part).__name__}` was left out")
+
+    def _write_opening(self, open_part: _OpenPart) -> bytes:
+        """What a part says at its start."""
+        part, number = open_part.part, open_part.number
+        match part:
+            case Call():
+                index = self._call_count
+                self._call_count += 1
+                told = {"type": "tool_call", "part": number, "index": index}
+                open_part.delta_head = b'data: {"type":"tool_call","part":%d,"index":%d,"arguments":' % (number, index)
+                out = _write_sse_event({**told, **write_call_head(part, self._ledger)})
+                return out + open_part.write_delta(part.arguments) if part.arguments else out
+            case Text() | Refusal() | Reasoning():
+                word = type(part).__name__.lower()
+                open_part.delta_head = b'data: {"type":"%b","part":%d,"delta":' % (word.encode(), number)
+                open_part.first_delta = {"type": word, "part": number}
+                if isinstance(part, Reasoning):
+                    open_part.first_delta |= write_reasoning_head(part)
+                return open_part.write_delta(part.text) if part.text else b""
+        return b""
+
+    def _write_delta(self, event: TextDelta | ArgumentsDelta) -> bytes:
+        if event.index in self._dropped_parts:
+            return b""
+        self._fold.add_event(event)
+        lane = self._open_parts[event.index]
+        return self._write_or_hold(lane, lane.write_delta(event.text)) if lane.delta_head and event.text else b""
+
+    def _write_seal(self, event: SealDelta) -> bytes:
+        if event.index in self._dropped_parts:
+            return b""
+        self._fold.add_event(event)
+        lane = self._open_parts[event.index]
+        seal = write_seal(replace(lane.part, seal=event.seal), self._ledger)
+        if seal is None or isinstance(lane.part, _WHOLE_PARTS):
+            return b""
+        return self._write_or_hold(
+            lane, lane.write_announcement() + _write_sse_event({"type": "seal", "part": lane.number, **seal})
+        )
+
+    def _write_citation(self, event: CitationDelta) -> bytes:
+        if event.index in self._dropped_parts:
+            return b""
+        self._fold.add_event(event)
+        lane = self._open_parts[event.index]
+        if isinstance(lane.part, _WHOLE_PARTS):
+            return b""
+        cited = {"type": "citation", "part": lane.number, "citation": write_citation(event.citation)}
+        return self._write_or_hold(lane, lane.write_announcement() + _write_sse_event(cited))
+
+    def _write_part_end(self, event: PartEnd) -> bytes:
+        if event.index in self._dropped_parts:
+            return b""
+        self._fold.add_event(event)
+        lane = self._open_parts[event.index]
+        tail = lane.write_announcement()
+        if isinstance(lane.part, (*_WHOLE_PARTS, Opaque)):
+            tail = self._write_whole_part(lane)
+        lane.is_ended = True
+        return self._write_or_hold(lane, tail) + self._release_waiting()
+
+    def _write_whole_part(self, open_part: _OpenPart) -> bytes:
+        part = self._fold.current_part(open_part.index)
+        out = _write_sse_event(
+            {"type": "part", "part": open_part.number, "content": write_part(part, self._ledger, ASSISTANT_PART_TYPES)}
+        )
+        seal = write_seal(part, self._ledger)
+        return out if seal is None else out + _write_sse_event({"type": "seal", "part": open_part.number, **seal})
+
+    def _write_usage(self, event: UsageUpdate) -> bytes:
+        self._fold.add_event(event)
+        return _write_sse_event({"type": "usage", "usage": write_usage(event.usage)})
+
+    def _write_choice_end(self, event: ChoiceEnd) -> bytes:
+        if not event.choice:
+            self._fold.add_event(event)
+        return b""
+
+    def _write_response_end(self, event: ResponseEnd) -> bytes:
+        self._over = True
+        body = write_response(replace(self._fold.response, origin=None), self._ledger, self._context)
+        if has_error(body):
+            return _write_sse_event(
+                {"type": "error", **{key: value for key, value in body.items() if key != "message"}}
+            )
+        return _write_sse_event({"type": "end", "response": body})
+
+    def _write_failure(self, event: ResponseFailed) -> bytes:
+        """Everything that was held back, then the failure."""
+        self._over = True
+        held = b"".join(piece for lane in self._open_parts.values() for piece in lane.held_back)
+        out: Object = {"type": "error", "error": write_failure(event.failure)}
+        if self._fold.usage is not None:
+            out["usage"] = write_usage(self._fold.usage)
+        return held + _write_sse_event({**out, "losses": [asdict(loss) for loss in self._ledger.losses]})
+
+    def _write_carried(self, event: OpaqueEvent) -> bytes:
+        if not event.is_ignorable:
+            self._ledger.note("event-dropped", event.origin.path, f"the event `{event.kind}` was left out")
+        return b""
+
+    # --- one part at a time -----------------------------------------------------------------------------------------
+
+    def _write_or_hold(self, open_part: _OpenPart, data: bytes) -> bytes:
+        """Now, when this part is the first one that is open; else when the earlier ones have ended."""
+        if open_part is next(iter(self._open_parts.values())):
+            return data
+        if data:
+            open_part.held_back.append(data)
+        return b""
+
+    def _release_waiting(self) -> bytes:
+        """Drop the ended parts at the head of the line, and let the next one say what it held back."""
+        out: list[bytes] = []
+        for index, lane in list(self._open_parts.items()):
+            out += lane.held_back
+            lane.held_back = []
+            if not lane.is_ended:
+                break
+            del self._open_parts[index]
+        return b"".join(out)
+
+
+def _write_frame(frame: SourceFrame) -> bytes:
+    data = encode(frame.json)
+    return sse.write_data_frame(data) if frame.event is None else sse.write_event_frame(frame.event, data)
+
+
+_EVENT_WRITERS: Mapping[type, Callable[[StreamWriter, Any], bytes]] = MappingProxyType(
+    {
+        TextDelta: StreamWriter._write_delta,
+        ArgumentsDelta: StreamWriter._write_delta,
+        ResponseStart: StreamWriter._write_start,
+        PartStart: StreamWriter._write_part_start,
+        SealDelta: StreamWriter._write_seal,
+        CitationDelta: StreamWriter._write_citation,
+        PartEnd: StreamWriter._write_part_end,
+        UsageUpdate: StreamWriter._write_usage,
+        ChoiceEnd: StreamWriter._write_choice_end,
+        ResponseEnd: StreamWriter._write_response_end,
+        ResponseFailed: StreamWriter._write_failure,
+        OpaqueEvent: StreamWriter._write_carried,
+    }
+)

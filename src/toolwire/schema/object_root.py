@@ -1,0 +1,274 @@
+"""The dialect that is plain JSON Schema below, and demands an object at the root: no union there, simple names."""
+
+from __future__ import annotations
+
+from toolwire.core.json_values import MAX_DEPTH, Json, Object, Path
+from toolwire.schema.combine import intersect_schemas, merge_alternatives, type_names
+from toolwire.schema.keywords import (
+    DEFINITION_KEYWORDS,
+    NESTING_KEYWORDS,
+    TYPE_NAMES,
+    UNION_KEYWORDS,
+    ChangeLog,
+    ConvertedSchema,
+    SchemaChange,
+    guess_type,
+    refuse_deep_nesting,
+    short_json,
+)
+from toolwire.schema.property_names import DOTTED_NAME, make_property_name
+from toolwire.schema.references import (
+    ReferenceLookup,
+    escape_reference_key,
+    find_references,
+    inline_references,
+    move_references,
+)
+from toolwire.schema.standard import SUSPECT_KEYWORDS
+
+_COMBINING_KEYWORDS = frozenset({"anyOf", "oneOf", "allOf", "$ref", "$dynamicRef", "$recursiveRef"})
+_DISSOLVED_PREFIXES = ("#/anyOf/", "#/oneOf/", "#/allOf/")
+_match_legal_name = DOTTED_NAME.fullmatch
+_KNOWN_LEGAL_NAMES: set[str] = set()
+_MAX_KNOWN_NAMES = 4096
+_INNER_KEYWORDS = SUSPECT_KEYWORDS | NESTING_KEYWORDS
+_ROOT_KEYWORDS_TO_CONVERT = (_INNER_KEYWORDS | _COMBINING_KEYWORDS) - {"properties", "required", "additionalProperties"}
+
+
+def is_flat_object(schema: Json) -> bool:
+    """Is it an object of plain properties without schemas inside, under legal names? Most are, and neither `standard`
+    nor `object_root` changes such a schema."""
+    if (
+        schema.__class__ is not dict
+        or schema.get("type") != "object"
+        or not _ROOT_KEYWORDS_TO_CONVERT.isdisjoint(schema)
+    ):
+        return False
+    properties = schema.get("properties")
+    if properties.__class__ is not dict or schema.get("additionalProperties").__class__ is dict:
+        return False
+    for name, node in properties.items():
+        if node.__class__ is not dict or (name not in _KNOWN_LEGAL_NAMES and not _is_legal_name(name)):
+            return False
+        kind = node.get("type")
+        if kind.__class__ is not str or kind not in TYPE_NAMES:
+            return False
+        if not (len(node) == 2 and "description" in node) and not _INNER_KEYWORDS.isdisjoint(node):
+            return False
+    return schema.get("required").__class__ is not bool
+
+
+def _is_legal_name(name: str) -> bool:
+    """Is it legal? Legal names are kept in mind, as many as there may be in use."""
+    if not _match_legal_name(name):
+        return False
+    if len(_KNOWN_LEGAL_NAMES) < _MAX_KNOWN_NAMES:
+        _KNOWN_LEGAL_NAMES.add(name)
+    return True
+
+
+def convert_to_object_root(schema: Json) -> ConvertedSchema:
+    """The schema with an object at its root. Other roots are wrapped (see `Converted.wrapped`), unions of objects
+    become one object, names that the dialect refuses are replaced (see `Converted.renames`)."""
+    if schema is None:
+        return ConvertedSchema(
+            {"type": "object", "properties": {}}, (SchemaChange(None, "an empty object schema was supplied"),)
+        )
+    if _has_object_root(schema):
+        return ConvertedSchema(schema)
+    refuse_deep_nesting(schema)
+    notes = ChangeLog()
+    out, wrapped = make_object_root(schema, notes)
+    out, renames = _rename_illegal_properties(out, notes)
+    return ConvertedSchema(out, notes.changes(), renames, wrapped)
+
+
+def ensure_object_root(schema: Json, model: str = "") -> ConvertedSchema:
+    """The schema with an object at its root and nothing else changed: for wires that take any names and unions below.
+
+    It is the same for every model; the second argument makes it a dialect of a room's rules.
+    """
+    if isinstance(schema, dict) and schema.get("type") == "object":
+        return ConvertedSchema(schema)
+    refuse_deep_nesting(schema)
+    notes = ChangeLog()
+    out, wrapped = make_object_root(schema, notes)
+    return ConvertedSchema(out, notes.changes(), wrapper_property=wrapped)
+
+
+def make_object_root(schema: Json, notes: ChangeLog) -> tuple[Object, str]:
+    """The schema with an object at its root, and the property that it was wrapped in, if it was."""
+    if not isinstance(schema, (dict, bool)):
+        notes.add(None, f"{short_json(schema, 60)} is no schema; an object without properties took its place")
+        return {"type": "object", "properties": {}}, ""
+    if isinstance(schema, bool):
+        if schema is False:
+            notes.add(None, "a schema that nothing satisfies became an object without properties")
+        return {"type": "object", "properties": {}}, ""
+    out = schema if _is_plain_object(schema) else ObjectRootBuilder(schema, ReferenceLookup(schema), notes).build_root()
+    if out is None:
+        notes.add(None, "the root is no object; it became the property `value` of one")
+        return _wrap_in_value_property(schema), "value"
+    if not isinstance(out.get("properties", {}), dict):
+        notes.add((None, "properties"), "`properties` is no object and was left out")
+        out = {key: value for key, value in out.items() if key != "properties"}
+    return out, ""
+
+
+def _is_plain_object(schema: Object) -> bool:
+    return schema.get("type") == "object" and _COMBINING_KEYWORDS.isdisjoint(schema)
+
+
+def _has_object_root(schema: Json) -> bool:
+    if schema.__class__ is not dict or not _is_plain_object(schema):
+        return False
+    properties = schema.get("properties")
+    return properties is None or (properties.__class__ is dict and all(map(_match_legal_name, properties)))
+
+
+class ObjectRootBuilder:
+    """Dissolves references and unions at one level of a schema, so that an object stands there."""
+
+    def __init__(self, schema: Object, lookup: ReferenceLookup, notes: ChangeLog) -> None:
+        self.schema = schema
+        self.notes = notes
+        self.lookup = lookup
+
+    def build_root(self) -> Object | None:
+        out = self.build_object(self.schema, None, frozenset({id(self.schema)}), 0)
+        if out is not None and any(
+            reference.startswith(_DISSOLVED_PREFIXES) for reference in find_references(self.schema)
+        ):
+            return self._keep_dissolved_union(out)
+        return out
+
+    def _keep_dissolved_union(self, out: Object) -> Object:
+        """References into the union that was dissolved find it among the definitions."""
+        old = out.get("$defs")
+        definitions = old if isinstance(old, dict) else {}
+        name = "root"
+        while name in definitions:
+            name += "_"
+        kept = {key: value for key, value in self.schema.items() if key in ("anyOf", "oneOf", "allOf")}
+        out = {**out, "$defs": {**definitions, name: kept}}
+        moved: Object = move_references(
+            out, lambda ref: f"#/$defs/{name}{ref[1:]}" if ref.startswith(_DISSOLVED_PREFIXES) else ref
+        )
+        return moved
+
+    def build_object(self, node: Json, path: Path, expanding: frozenset[int], depth: int) -> Object | None:
+        """A schema as one object without references and unions at its own level; None when it is no object."""
+        if not isinstance(node, dict):
+            return {"type": "object"} if node is True else None
+        if depth > MAX_DEPTH // 4 or not self.lookup.spend_budget(10):
+            self.notes.add(path, "references and unions go too deep here; the rest was left out")
+            return {"type": "object"}
+        out, path, expanding = inline_references(self.lookup, node, path, expanding, self.notes, _empty_schema)
+        for number, part in enumerate(_schema_list(out.pop("allOf", None))):
+            place = ((path, "allOf"), number)
+            made = self.build_object(part, place, expanding, depth + 1)
+            if made is None:
+                return None
+            out = intersect_schemas(out, made, self.notes.adder_at(place))
+        for union in UNION_KEYWORDS:
+            options = _schema_list(out.pop(union, None))
+            if options:
+                made = self._build_alternatives(options, (path, union), expanding, depth)
+                if made is None:
+                    return None
+                out = intersect_schemas(out, made, self.notes.adder_at((path, union)))
+        return self._with_object_type(out, path)
+
+    def _build_alternatives(
+        self, options: list[Json], path: Path, expanding: frozenset[int], depth: int
+    ) -> Object | None:
+        made = []
+        for number, option in enumerate(options):
+            one = self.build_object(option, (path, number), expanding, depth + 1)
+            if one is None:
+                self.notes.add((path, number), "an alternative that is no object was left out")
+            else:
+                made.append(one)
+        if len(made) > 1:
+            self.notes.add(path, "the alternatives became one object, and its description tells them apart")
+            return merge_alternatives(made, self.notes.adder_at(path))
+        return made[0] if made else None
+
+    def _with_object_type(self, node: Object, path: Path) -> Object | None:
+        """The node with the type `object`, when it can be one."""
+        declared = node.get("type")
+        names = type_names(declared)
+        if declared is None or (not names and declared != []):
+            if guess_type(node) not in (None, "object") or "const" in node or "enum" in node:
+                return None
+            return {"type": "object", **{key: value for key, value in node.items() if key != "type"}}
+        if "object" not in names:
+            return None
+        if len(names) > 1:
+            self.notes.add((path, "type"), "arguments are an object; the other types were left out")
+        return node if declared == "object" else {**node, "type": "object"}
+
+
+def _empty_schema(target: Json) -> Object:
+    return {}
+
+
+def _schema_list(value: Json) -> list[Json]:
+    return value if isinstance(value, list) else []
+
+
+def _wrap_in_value_property(schema: Json) -> Object:
+    """An object whose one property is the schema; definitions stay at the root, references follow."""
+    inner = {key: value for key, value in schema.items() if key not in (*DEFINITION_KEYWORDS, "$schema")}
+    kept = {key: value for key, value in schema.items() if key in (*DEFINITION_KEYWORDS, "$schema")}
+    out = {**kept, "type": "object", "properties": {"value": inner}, "required": ["value"]}
+    moved: Object = move_references(out, _move_into_value_property)
+    return moved
+
+
+def _move_into_value_property(reference: str) -> str:
+    if reference == "#":
+        return "#/properties/value"
+    first = reference[2:].partition("/")[0]
+    return (
+        f"#/properties/value{reference[1:]}"
+        if reference.startswith("#/") and first in NESTING_KEYWORDS - {*DEFINITION_KEYWORDS}
+        else reference
+    )
+
+
+def _rename_illegal_properties(schema: Object, notes: ChangeLog) -> tuple[Object, dict[str, str]]:
+    """The dialect looks at the root's own properties only."""
+    properties = schema.get("properties")
+    if not isinstance(properties, dict) or all(map(_match_legal_name, properties)):
+        return schema, {}
+    names: dict[str, str] = {}
+    taken = set(properties)
+    for name in properties:
+        if not _match_legal_name(name):
+            names[name] = make_property_name(name, taken)
+            taken.add(names[name])
+            notes.add(((None, "properties"), name), f"the property {short_json(name, 80)} is called `{names[name]}`")
+    out = {**schema, "properties": {names.get(name, name): child for name, child in properties.items()}}
+    required = schema.get("required")
+    if isinstance(required, list):
+        out["required"] = [names.get(name, name) if isinstance(name, str) else name for name in required]
+    together = schema.get("dependentRequired")
+    if isinstance(together, dict):
+        out["dependentRequired"] = {
+            names.get(name, name): [names.get(other, other) if isinstance(other, str) else other for other in others]
+            if isinstance(others, list)
+            else others
+            for name, others in together.items()
+        }
+    steps = {
+        f"#/properties/{escape_reference_key(old)}": f"#/properties/{escape_reference_key(new)}"
+        for old, new in names.items()
+    }
+    moved: Object = move_references(out, lambda reference: _move_reference(reference, steps))
+    return moved, {new: old for old, new in names.items()}
+
+
+def _move_reference(reference: str, steps: dict[str, str]) -> str:
+    head = "/".join(reference.split("/")[:3])
+    return steps[head] + reference[len(head) :] if head in steps else reference

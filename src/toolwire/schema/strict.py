@@ -1,0 +1,335 @@
+"""The two dialects that providers can enforce by a grammar: every object closed, few keywords, and in one of them every
+property required. Checks say what stands in the way; `structured` removes what can go while the same shapes fit.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from toolwire.core.json_values import Json, Object, Path
+from toolwire.schema.combine import intersect_schemas, string_items, type_names
+from toolwire.schema.descriptions import append_sentences, keyword_sentence
+from toolwire.schema.keywords import (
+    DEFINITION_KEYWORDS,
+    REFERENCE_KEYWORDS,
+    ChangeLog,
+    ConvertedSchema,
+    SchemaChange,
+    all_schemas_pass,
+    convert_inner_schemas,
+    guess_type,
+    inner_schemas,
+    refuse_deep_nesting,
+    short_json,
+)
+from toolwire.schema.references import ReferenceLookup, find_references
+
+
+class Strictness(Struct, frozen=True, kw_only=True):
+    """What one provider's grammar can enforce."""
+
+    keywords: frozenset[str]
+    formats: frozenset[str]
+    all_required: bool
+    """Must every property be required?"""
+    references_stand_alone: bool
+    """Must a reference stand alone?"""
+    allows_recursion: bool
+    allows_any_min_items: bool
+    """May `minItems` be more than 1?"""
+    needs_object_root: bool
+    """Must the root be an object, and no union?"""
+    max_levels: int | None = None
+    max_properties: int | None = None
+    max_enum_values: int | None = None
+    """How many values all `enum` together may have."""
+    max_text_length: int | None = None
+    """How many characters all names and values together may have."""
+
+
+_FORMATS: Final = frozenset("date-time time date duration email hostname ipv4 ipv6 uuid".split())
+_CORE_KEYWORDS: Final = frozenset(
+    "type properties required additionalProperties items enum const anyOf $ref $defs definitions title description"
+    " $schema pattern format".split()
+)
+
+_BOUND_KEYWORDS: Final = frozenset(
+    "multipleOf minimum maximum exclusiveMinimum exclusiveMaximum minItems maxItems".split()
+)
+
+STRICT_ALL_REQUIRED: Final = Strictness(
+    keywords=_CORE_KEYWORDS | _BOUND_KEYWORDS,
+    formats=_FORMATS,
+    all_required=True,
+    references_stand_alone=True,
+    allows_recursion=True,
+    allows_any_min_items=True,
+    needs_object_root=True,
+    max_levels=10,
+    max_properties=5_000,
+    max_enum_values=1_000,
+    max_text_length=120_000,
+)
+"""Every property required; an optional one is a union with null."""
+
+STRICT_WITH_OPTIONAL: Final = Strictness(
+    keywords=_CORE_KEYWORDS | {"default", "allOf", "minItems"},
+    formats=_FORMATS | {"uri"},
+    all_required=False,
+    references_stand_alone=False,
+    allows_recursion=False,
+    allows_any_min_items=False,
+    needs_object_root=False,
+)
+"""Properties may be optional; no bounds, no recursion."""
+
+_UNENFORCEABLE_PATTERN_SYNTAX: Final = ("(?=", "(?!", "(?<", "\\b", "\\B", "\\1", "\\2", "\\3", "(?P=")
+_DROPPED_ANNOTATIONS: Final = frozenset(
+    "default examples example $comment deprecated readOnly writeOnly $id $anchor".split()
+)
+
+
+# --- checks ---------------------------------------------------------------------------------------------------------
+
+
+def strict_problems(schema: Json, strictness: Strictness = STRICT_ALL_REQUIRED) -> list[SchemaChange]:
+    """What keeps a provider from enforcing this schema; empty when it may be sent as strict."""
+    refuse_deep_nesting(schema)
+    notes = ChangeLog()
+    if not isinstance(schema, dict):
+        return [SchemaChange(None, "the schema must be an object")]
+    if strictness.needs_object_root and (schema.get("type") != "object" or "anyOf" in schema):
+        notes.add(None, "the root must be an object, and no union")
+    todo: list[tuple[Json, Path, int]] = [(schema, None, 1)]
+    while todo:
+        node, path, level = todo.pop()
+        if isinstance(node, dict):
+            _check_node(node, path, strictness, notes)
+            if strictness.max_levels is not None and level > strictness.max_levels:
+                notes.add(path, f"more than {strictness.max_levels} levels of nesting")
+            todo.extend(
+                reversed([(child, place, level + _adds_level(place)) for child, place in inner_schemas(node, path)])
+            )
+        elif not (isinstance(node, bool) and path is not None and path[1] == "additionalProperties"):
+            notes.add(path, "the schema must be an object")
+    _check_references(schema, strictness, notes)
+    _check_size(schema, strictness, notes)
+    return list(notes.changes())
+
+
+def _adds_level(place: Path) -> bool:
+    """Alternatives and definitions stand beside what names them, not below."""
+    if place is None:
+        return False
+    parent, key = place
+    return key == "items" or (parent is not None and parent[1] == "properties")
+
+
+def _check_node(node: Object, path: Path, strictness: Strictness, notes: ChangeLog) -> None:
+    for key in node:
+        if key not in strictness.keywords:
+            notes.add((path, key), f"`{key}` cannot be enforced")
+    if "$ref" in node:
+        if strictness.references_stand_alone and not {"$ref", *DEFINITION_KEYWORDS}.issuperset(node):
+            notes.add((path, "$ref"), "a reference must stand alone")
+        return
+    if {"type", "anyOf", "allOf", "enum", "const"}.isdisjoint(node):
+        notes.add(path, "a type is missing")
+    kinds = type_names(node.get("type"))
+    if "object" in kinds or "properties" in node:
+        _check_object(node, path, strictness, notes)
+    if "array" in kinds and "items" not in node:
+        notes.add(path, "`items` is missing")
+    for key in ("format", "pattern", "minItems"):
+        if key in node and not _is_enforceable_keyword(key, node[key], strictness):
+            notes.add((path, key), f"`{key}` {short_json(node[key], 60)} cannot be enforced")
+
+
+def _check_object(node: Object, path: Path, strictness: Strictness, notes: ChangeLog) -> None:
+    if node.get("additionalProperties") is not False:
+        notes.add(path, "`additionalProperties` must be false")
+    properties = node.get("properties")
+    if not strictness.all_required:
+        return
+    if not isinstance(properties, dict):
+        notes.add(path, "`properties` is missing")
+        return
+    required = set(string_items(node.get("required")))
+    for name in properties:
+        if name not in required:
+            notes.add(((path, "properties"), name), "every property must be required")
+    for name in sorted(required - properties.keys()):
+        notes.add((path, "required"), f"{short_json(name, 80)} is required but no property")
+
+
+def _is_enforceable_pattern(pattern: Json) -> bool:
+    return not isinstance(pattern, str) or not any(part in pattern for part in _UNENFORCEABLE_PATTERN_SYNTAX)
+
+
+def _check_references(schema: Object, strictness: Strictness, notes: ChangeLog) -> None:
+    """Every reference local and found; where recursion is refused, none that leads back to itself."""
+    lookup = ReferenceLookup(schema)
+    leads: dict[int, list[tuple[int, Path]]] = {}
+    todo: list[tuple[Json, Path, int]] = [(schema, None, id(schema))]
+    seen = {id(schema)}
+    while todo:
+        node, path, owner = todo.pop()
+        if not isinstance(node, dict):
+            continue
+        for key in REFERENCE_KEYWORDS:
+            if key not in node:
+                continue
+            found = lookup.find_target(node[key])
+            if found is None:
+                notes.add((path, key), f"{short_json(node[key], 100)} points nowhere")
+                continue
+            target, place = found
+            leads.setdefault(owner, []).append((id(target), (path, key)))
+            if id(target) not in seen:
+                seen.add(id(target))
+                todo.append((target, place, id(target)))
+        todo.extend((child, place, owner) for child, place in inner_schemas(node, path) if not _is_definition(place))
+    if not strictness.allows_recursion:
+        for place in _references_in_cycles(leads):
+            notes.add(place, "a schema that contains itself cannot be enforced")
+
+
+def _is_definition(place: Path) -> bool:
+    return place is not None and place[0] is not None and place[0][1] in DEFINITION_KEYWORDS
+
+
+def _references_in_cycles(leads: dict[int, list[tuple[int, Path]]]) -> list[Path]:
+    """The references that lie on a circle, or between two: what is left when all ends and beginnings are taken off."""
+    edges = [(start, target, place) for start, targets in leads.items() for target, place in targets]
+    left = -1
+    while len(edges) != left:
+        left = len(edges)
+        starts, targets = {start for start, _, _ in edges}, {target for _, target, _ in edges}
+        edges = [edge for edge in edges if edge[1] in starts and edge[0] in targets]
+    return [place for _, _, place in edges]
+
+
+def _check_size(schema: Object, strictness: Strictness, notes: ChangeLog) -> None:
+    properties = values = text = 0
+    todo: list[Json] = [schema]
+    while todo:
+        node = todo.pop()
+        if not isinstance(node, dict):
+            continue
+        names = node.get("properties")
+        fixed = [*(node["enum"] if isinstance(node.get("enum"), list) else ()), node.get("const")]
+        if isinstance(names, dict):
+            properties += len(names)
+            text += sum(map(len, names))
+        values += len(fixed) - 1
+        text += sum(len(value) for value in fixed if isinstance(value, str))
+        todo.extend(child for child, _ in inner_schemas(node))
+    for count, limit, what in (
+        (properties, strictness.max_properties, "properties"),
+        (values, strictness.max_enum_values, "values of enums"),
+        (text, strictness.max_text_length, "characters in names and values"),
+    ):
+        if limit is not None and count > limit:
+            notes.add(None, f"{count:,} {what}; {limit:,} are the limit")
+
+
+# --- making it so ---------------------------------------------------------------------------------------------------
+
+
+def convert_to_strict(schema: Json, strictness: Strictness = STRICT_ALL_REQUIRED) -> ConvertedSchema:
+    """The schema as near to strict as it can come while the same shapes fit: objects that say nothing of further
+    properties are closed, what cannot be enforced is said in the description. An optional property stays optional and
+    an open object open: ask `strict_problems` about the result."""
+    if all_schemas_pass(schema, lambda node: _is_strict_node(node, strictness)):
+        return ConvertedSchema(schema)
+    refuse_deep_nesting(schema)
+    notes = ChangeLog()
+    named = any(reference != "#" and not reference.startswith("#/") for reference in find_references(schema))
+    pinned = frozenset({"$id", "$anchor", "$dynamicAnchor"} if named else ())
+
+    def convert(node: Json, path: Path) -> Json:
+        if not isinstance(node, dict) or (path is not None and path[1] == "additionalProperties"):
+            return node
+        return _make_strict_node(convert_inner_schemas(node, path, convert), path, strictness, notes, pinned)
+
+    return ConvertedSchema(convert(schema, None), notes.changes())
+
+
+def _is_strict_node(node: Object, strictness: Strictness) -> bool:
+    if not strictness.keywords.issuperset(node) or not {"oneOf", "format", "pattern"}.isdisjoint(node):
+        return False
+    if "$ref" in node:
+        return not strictness.references_stand_alone or len(node) == 1
+    return "type" in node and ("additionalProperties" in node or not _is_object(node))
+
+
+def _is_object(node: Object) -> bool:
+    return "properties" in node or "object" in type_names(node.get("type"))
+
+
+def _make_strict_node(
+    node: Object, path: Path, strictness: Strictness, notes: ChangeLog, kept_keywords: frozenset[str]
+) -> Object:
+    """One schema whose inner schemas are as ready as they can be; `pinned` are the keywords that references go by."""
+    out = dict(node)
+    _replace_unions(out, path, strictness, notes)
+    said = []
+    for key in node:
+        if key not in out or key in kept_keywords or _is_enforceable_keyword(key, out[key], strictness):
+            continue
+        value = out.pop(key)
+        text = "" if key in _DROPPED_ANNOTATIONS else keyword_sentence(key, value)
+        if text:
+            said.append(text)
+        notes.add((path, key), f"`{key}` {'became a sentence of the description' if text else 'was left out'}")
+    if said:
+        description = out.get("description")
+        out["description"] = append_sentences(description if isinstance(description, str) else "", said)
+    if "$ref" in out:
+        out = _isolate_reference(out) if strictness.references_stand_alone else out
+    elif "type" not in out and (guess := guess_type(out)) and guess in ("object", "array"):
+        out = {"type": guess, **out}
+    if _is_object(out) and "additionalProperties" not in out and "patternProperties" not in out:
+        out["additionalProperties"] = False
+    return node if out == node else out
+
+
+def _is_enforceable_keyword(key: str, value: Json, strictness: Strictness) -> bool:
+    if key == "format":
+        return value in strictness.formats if isinstance(value, str) else False
+    if key == "pattern":
+        return _is_enforceable_pattern(value)
+    if key == "minItems" and not strictness.allows_any_min_items:
+        return value in (0, 1)
+    # these decide which shapes fit, and no words can stand for them: the schema stays as it is, and is not strict
+    return key in strictness.keywords or key in (
+        "patternProperties",
+        "prefixItems",
+        "allOf",
+        "oneOf",
+        *REFERENCE_KEYWORDS,
+    )
+
+
+def _replace_unions(out: Object, path: Path, strictness: Strictness, notes: ChangeLog) -> None:
+    """`oneOf` as `anyOf`, and an `allOf` of one as that one, where the grammar has no such words."""
+    if "oneOf" in out and "anyOf" not in out:
+        out["anyOf"] = out.pop("oneOf")
+        notes.add((path, "oneOf"), "exactly one of the alternatives became any of them")
+    parts = out.get("allOf") if "allOf" not in strictness.keywords else None
+    if isinstance(parts, list) and len(parts) == 1 and isinstance(parts[0], dict):
+        rest = {key: value for key, value in out.items() if key != "allOf"}
+        out.clear()
+        out.update(intersect_schemas(rest, parts[0], notes.adder_at((path, "allOf"))))
+
+
+def _isolate_reference(out: Object) -> Object:
+    """A reference that stands alone; what was said beside it stands around it."""
+    around = {
+        key: value for key, value in out.items() if key in ("title", "description", "$schema", *DEFINITION_KEYWORDS)
+    }
+    if len(around) + 1 != len(out) or not set(around) - {*DEFINITION_KEYWORDS}:
+        return out
+    return {**around, "anyOf": [{"$ref": out["$ref"]}]}

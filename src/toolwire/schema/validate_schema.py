@@ -1,0 +1,229 @@
+"""Is this a valid JSON Schema (2020-12)? The meta-schema as tables, without a validator for arbitrary schemas.
+
+The verdict is that of the meta-schema with its `regex` format checked by Python's `re`, with two differences: a local
+reference must point at something, and a pattern with words that only ECMAScript has is believed. Why by hand:
+docs/decisions/0003-json-schema-by-hand.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from toolwire.core.json_values import (
+    MAX_DEPTH,
+    Json,
+    Number,
+    Object,
+    Path,
+    describe_json_type,
+    is_too_deep,
+    json_pointer,
+    to_float,
+)
+from toolwire.schema.combine import canonical_key
+from toolwire.schema.keywords import (
+    REFERENCE_KEYWORDS,
+    SCHEMA_MAP_KEYWORDS,
+    SINGLE_SCHEMA_KEYWORDS,
+    TYPE_NAMES,
+    is_number,
+    short_json,
+)
+from toolwire.schema.references import ReferenceLookup
+
+Check: TypeAlias = Callable[[Json], str]
+"""Looks at one keyword's value; "" when it is as it should be."""
+
+POINTS_NOWHERE: Final = "points nowhere in this schema"
+
+
+def schema_problems(schema: Json) -> list[tuple[str, str]]:
+    """What keeps this from being a valid schema: places as JSON Pointers into it, each with what is wrong there."""
+    if is_too_deep(schema):
+        return [("", f"nested too deeply; {MAX_DEPTH} levels are the limit")]
+    found: list[tuple[str, str]] = []
+    lookup = ReferenceLookup(schema)
+    todo: list[tuple[Json, Path]] = [(schema, None)]
+    while todo:
+        node, path = todo.pop()
+        if isinstance(node, dict):
+            for key, value in node.items():
+                check = _KEYWORD_CHECKS.get(key)
+                problem = check(value) if check is not None else ""
+                if problem:
+                    found.append((json_pointer((path, key)), problem))
+            _check_references(node, path, lookup, found)
+            todo.extend(reversed(_inner_schemas(node, path, found)))
+        elif not isinstance(node, bool):
+            found.append((json_pointer(path), f"a schema is an object, true or false, not {describe_json_type(node)}"))
+    return found
+
+
+def _check_references(node: Object, path: Path, lookup: ReferenceLookup, found: list[tuple[str, str]]) -> None:
+    for key in REFERENCE_KEYWORDS:
+        reference = node.get(key)
+        if isinstance(reference, str) and reference.startswith("#") and lookup.find_target(reference) is None:
+            found.append((json_pointer((path, key)), f"{short_json(reference, 100)} {POINTS_NOWHERE}"))
+
+
+def _inner_schemas(node: Object, path: Path, found: list[tuple[str, str]]) -> list[tuple[Json, Path]]:
+    """The schemas directly inside, by this draft's own rules: `items` is one schema, `additionalItems` no keyword."""
+    inner: list[tuple[Json, Path]] = []
+    for key, value in node.items():
+        place: Path = (path, key)
+        if key in _SINGLE_KEYWORDS:
+            inner.append((value, place))
+        elif key in _ARRAY_KEYWORDS and isinstance(value, list):
+            inner.extend((child, (place, number)) for number, child in enumerate(value))
+        elif key in SCHEMA_MAP_KEYWORDS and isinstance(value, dict):
+            for name, child in value.items():
+                if key == "dependencies" and isinstance(child, list):
+                    problem = _check_names(child)
+                    if problem:
+                        found.append((json_pointer((place, name)), problem))
+                else:
+                    inner.append((child, (place, name)))
+    return inner
+
+
+_SINGLE_KEYWORDS: Final = SINGLE_SCHEMA_KEYWORDS - {"additionalItems"}
+_ARRAY_KEYWORDS: Final = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+
+
+# --- the value of one keyword ---------------------------------------------------------------------------------------
+
+
+def _check_text(value: Json) -> str:
+    return "" if isinstance(value, str) else f"must be a string, not {describe_json_type(value)}"
+
+
+def _check_flag(value: Json) -> str:
+    return "" if isinstance(value, bool) else f"must be true or false, not {describe_json_type(value)}"
+
+
+def _check_array(value: Json) -> str:
+    return "" if isinstance(value, list) else f"must be an array, not {describe_json_type(value)}"
+
+
+def _check_schema_array(value: Json) -> str:
+    return _check_array(value) or ("" if value else "must hold at least one schema")
+
+
+def _check_object(value: Json) -> str:
+    return "" if isinstance(value, dict) else f"must be an object, not {describe_json_type(value)}"
+
+
+def _check_number(value: Json) -> str:
+    return "" if is_number(value) else f"must be a number, not {describe_json_type(value)}"
+
+
+def _check_factor(value: Json) -> str:
+    return _check_number(value) or ("" if _number_value(value) > 0 else "must be greater than 0")
+
+
+def _number_value(number: Number) -> float:
+    return number if isinstance(number, int) else to_float(number)
+
+
+def _check_count(value: Json) -> str:
+    if not is_number(value):
+        return f"must be a whole number, not {describe_json_type(value)}"
+    if not isinstance(value, int) and not to_float(value).is_integer():
+        return "must be a whole number"
+    return "" if _number_value(value) >= 0 else "must not be negative"
+
+
+def _check_names(value: Json) -> str:
+    if not isinstance(value, list):
+        return f"must be an array of names, not {describe_json_type(value)}"
+    for item in value:
+        if not isinstance(item, str):
+            return f"must hold strings only, not {describe_json_type(item)}"
+    return "" if len(set(value)) == len(value) else "names something twice"
+
+
+def _check_dependent_required(value: Json) -> str:
+    if not isinstance(value, dict):
+        return _check_object(value)
+    return next((problem for names in value.values() if (problem := _check_names(names))), "")
+
+
+def _check_types(value: Json) -> str:
+    if isinstance(value, str):
+        return "" if value in TYPE_NAMES else f"{short_json(value, 60)} is no type"
+    if not isinstance(value, list):
+        return f"must be a type's name or an array of them, not {describe_json_type(value)}"
+    for item in value:
+        if not isinstance(item, str) or item not in TYPE_NAMES:
+            return f"{short_json(item, 60)} is no type"
+    if not value:
+        return "must name at least one type"
+    return "" if len({canonical_key(item) for item in value}) == len(value) else "names a type twice"
+
+
+_ECMASCRIPT_ONLY: Final = ("\\p{", "\\P{", "\\u{", "\\k<", "\\c", "(?<", "[^]", "[]")
+"""What the patterns of JSON Schema may hold and Python's may not."""
+
+
+def _check_pattern(value: Json) -> str:
+    if not isinstance(value, str):
+        return _check_text(value)
+    try:
+        re.compile(value)
+    except (re.error, OverflowError, RecursionError) as error:
+        if any(word in value for word in _ECMASCRIPT_ONLY):
+            return ""
+        return f"{short_json(value, 100)} is no regular expression: {error}"
+    except Warning:
+        return ""  # it compiles, but a later Python may read it otherwise
+    return ""
+
+
+def _check_pattern_keys(value: Json) -> str:
+    if not isinstance(value, dict):
+        return _check_object(value)
+    return next((problem for pattern in value if (problem := _check_pattern(pattern))), "")
+
+
+def _make_text_check(expression: str, problem: str) -> Check:
+    search = re.compile(expression).search
+
+    def check(value: Json) -> str:
+        return _check_text(value) or ("" if search(value) else problem)
+
+    return check
+
+
+def _check_vocabulary(value: Json) -> str:
+    if not isinstance(value, dict):
+        return _check_object(value)
+    return next((problem for item in value.values() if (problem := _check_flag(item))), "")
+
+
+_check_anchor = _make_text_check(r"^[A-Za-z_][-A-Za-z0-9._]*$", "must be a plain name")
+
+_KEYWORD_CHECKS: Final[Mapping[str, Check]] = {
+    "$id": _make_text_check(r"^[^#]*#?$", "must have no fragment"),
+    "$anchor": _check_anchor,
+    "$dynamicAnchor": _check_anchor,
+    "$recursiveAnchor": _check_anchor,
+    "$vocabulary": _check_vocabulary,
+    "type": _check_types,
+    "enum": _check_array,
+    "examples": _check_array,
+    "required": _check_names,
+    "dependentRequired": _check_dependent_required,
+    "pattern": _check_pattern,
+    "patternProperties": _check_pattern_keys,
+    "multipleOf": _check_factor,
+    **dict.fromkeys(("$schema", "$comment", "title", "description", "format"), _check_text),
+    **dict.fromkeys((*REFERENCE_KEYWORDS, "contentEncoding", "contentMediaType"), _check_text),
+    **dict.fromkeys(("uniqueItems", "deprecated", "readOnly", "writeOnly"), _check_flag),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _check_number),
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"), _check_count),
+    **dict.fromkeys(("minContains", "maxContains"), _check_count),
+    **dict.fromkeys(_ARRAY_KEYWORDS, _check_schema_array),
+    **dict.fromkeys(SCHEMA_MAP_KEYWORDS - {"patternProperties"}, _check_object),
+}

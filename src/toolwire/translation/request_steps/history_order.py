@@ -1,0 +1,352 @@
+"""The order of a history: results beside their calls, neighbours joined, nothing without its counterpart.
+
+Works on whole turns: first the results are taken out of wherever the source keeps them, then they are put back where
+the target wants them, each batch directly behind the turn that made the calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from toolwire.core.codec import Constraints
+from toolwire.core.ir import Call, Origin, Part, Request, Result, Role, Text, Turn, replace_fields, source_path
+from toolwire.core.losses import Ledger
+
+RESULT_UNAVAILABLE = "The result of this call is not available."
+CONTINUE = "Continue."
+
+
+class _CallBatch:
+    """What an assistant says in one go, its calls, and their results."""
+
+    def __init__(self) -> None:
+        self.turns: list[Turn] = []
+        self.calls: dict[str, Call] = {}
+        self.results: dict[str, Result] = {}
+
+    def has_missing_results(self) -> bool:
+        return len(self.results) < len(self.calls)
+
+
+def pair_results(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
+    """The request with every result where the target wants it."""
+    same = ledger.source == ledger.target
+    if is_in_order(request.turns, constraints, same) or (same and request.continues):
+        return request
+    return _rebuild_turns(request, constraints, ledger, same)
+
+
+def join_neighbours(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
+    """The same for a request without calls: only turns side by side may have to be one."""
+    return (
+        _rebuild_turns(request, constraints, ledger, False)
+        if _has_neighbours(request.turns, constraints.merged_roles)
+        else request
+    )
+
+
+def _rebuild_turns(request: Request, constraints: Constraints, ledger: Ledger, same_protocol: bool) -> Request:
+    turns = (
+        _repair_broken_steps(request.turns, constraints, ledger)
+        if same_protocol
+        else _place_regular_history(request.turns, constraints, ledger)
+    )
+    if turns is None:
+        turns = _place_batches(_batch_history(request.turns, ledger), constraints, ledger)
+    return replace_fields(request, turns=tuple(turns))
+
+
+def _has_neighbours(turns: tuple[Turn, ...], joins: frozenset[str]) -> bool:
+    """Do turns of one role stand side by side that must be one?"""
+    last = ""
+    for turn in turns:
+        role = turn.role
+        if role == last and role in joins:
+            return True
+        last = role
+    return False
+
+
+def _repair_broken_steps(turns: tuple[Turn, ...], constraints: Constraints, ledger: Ledger) -> list[Turn]:
+    """A history of the target's own protocol: only those steps are placed anew in which something is wrong, so that
+    all others go out as they came, and as they went out before."""
+    mended: list[Turn] = []
+    for step in _split_steps(turns):
+        whole = is_in_order(step, constraints, True) or _has_missing_ids(step)
+        mended += step if whole else _place_batches(_batch_history(step, ledger), constraints, ledger)
+    return mended
+
+
+def _split_steps(turns: tuple[Turn, ...]) -> list[tuple[Turn, ...]]:
+    """What the assistant said in one go, and all up to what it said next. Steps that a late result ties together count
+    as one."""
+    steps: list[tuple[Turn, ...]] = [()]
+    owners: dict[str, int] = {}
+    for number, turn in enumerate(turns):
+        if turn.role == "assistant" and number and turns[number - 1].role != "assistant":
+            steps.append(())
+        for part in turn.parts:
+            if type(part) is Call:
+                owners[part.id] = len(steps) - 1
+            elif type(part) is Result and owners.get(part.id, len(steps)) < len(steps) - 1:
+                first = owners[part.id]
+                steps[first:] = [tuple(one for step in steps[first:] for one in step)]
+                owners.update({id: first for id, owner in owners.items() if owner > first})
+        steps[-1] += (turn,)
+    return steps
+
+
+def _has_missing_ids(turns: tuple[Turn, ...]) -> bool:
+    """Are there calls or results without an id, which a wire pairs by their order?"""
+    return any(isinstance(part, (Call, Result)) and not part.id for turn in turns for part in turn.parts)
+
+
+def _place_regular_history(turns: tuple[Turn, ...], constraints: Constraints, ledger: Ledger) -> list[Turn] | None:
+    """The history placed anew when it is a regular one: every batch of calls directly followed by all its results.
+
+    Most are, so this way is short; None when anything is out of the ordinary.
+    """
+    placed: list[Turn] = []
+    batch: list[str] = []
+    results: dict[str, Result] = {}
+    role: Role = "user" if constraints.result_placement == "user" else "tool"
+    for turn in turns:
+        if not batch:
+            if not _collect_calls(turn, batch):
+                return None
+            _append_turn(turn, placed, constraints, ledger)
+            continue
+        if len(batch) == len(turn.parts) == 1 and _is_single_result(turn, batch[0]):
+            placed.append(turn if turn.role == role else Turn(role, turn.parts, origin=turn.origin))
+            batch = []
+            continue
+        found = _collect_results(turn, results)
+        rest = turn.parts[found:]
+        if not found or turn.role == "assistant" or (rest and len(results) < len(batch)):
+            return None
+        if len(results) < len(batch):
+            continue
+        if results.keys() != set(batch) or any(type(part) is Result for part in rest):
+            return None
+        _place_results(tuple([results[id] for id in batch]), rest, turn, placed, constraints)
+        batch, results = [], {}
+    return None if batch else placed
+
+
+def _collect_calls(turn: Turn, batch: list[str]) -> bool:
+    """Gather the calls of a turn; False when something stands there that a regular history does not have."""
+    for part in turn.parts:
+        if type(part) is Call:
+            batch.append(part.id)
+        elif type(part) is Result:
+            return False
+    return len(batch) < 2 or len(set(batch)) == len(batch)
+
+
+def _is_single_result(turn: Turn, id: str) -> bool:
+    """Is the one part of this turn the result of the one call that waits?"""
+    part = turn.parts[0]
+    return type(part) is Result and part.id == id and turn.role != "assistant"
+
+
+def _collect_results(turn: Turn, results: dict[str, Result]) -> int:
+    """Gather the results that stand first in a turn, and say how many they are."""
+    found = 0
+    for part in turn.parts:
+        if type(part) is not Result:
+            break
+        results[part.id] = part
+        found += 1
+    return found
+
+
+def _place_results(
+    results: tuple[Part, ...], rest: tuple[Part, ...], turn: Turn, placed: list[Turn], constraints: Constraints
+) -> None:
+    if constraints.result_placement == "user":
+        placed.append(Turn("user", results + rest, origin=turn.origin))
+        return
+    placed.extend([Turn("tool", (result,), origin=turn.origin) for result in results])
+    if rest:
+        placed.append(Turn("user", rest, turn.name, origin=turn.origin))
+
+
+def is_in_order(turns: tuple[Turn, ...], constraints: Constraints, same_protocol: bool) -> bool:
+    """Does the history already stand as the target wants it? Told in one pass, because most do."""
+    waiting: dict[str, None] = {}
+    seen: set[str] = set()
+    last = ""
+    wanted = "tool" if constraints.result_placement == "turns" else "user"
+    joins: frozenset[str] = frozenset() if same_protocol else constraints.merged_roles
+    for turn in turns:
+        role, parts = turn.role, turn.parts
+        if role == last and role in joins:
+            return False
+        if role == "assistant":
+            if waiting and last != "assistant":
+                return False
+            for part in parts:
+                if type(part) is Call and not part.later:
+                    if part.id in seen:
+                        return False
+                    seen.add(part.id)
+                    waiting[part.id] = None
+        elif not _answers_waiting_calls(
+            parts, waiting, same_protocol, same_protocol or (role == wanted and (role != "tool" or len(parts) == 1))
+        ):
+            return False
+        last = role
+    return not waiting
+
+
+def _answers_waiting_calls(
+    parts: tuple[Part, ...], waiting: dict[str, None], any_order: bool, has_right_role: bool
+) -> bool:
+    """Do results stand first, each for a call that waits? A turn without any must not come while calls wait."""
+    results = 0
+    for position, part in enumerate(parts):
+        if type(part) is Result:
+            if position != results or not has_right_role or part.id not in waiting:
+                return False
+            if not any_order and part.id != next(iter(waiting)):
+                return False
+            del waiting[part.id]
+            results += 1
+    return bool(results) or not waiting
+
+
+def _batch_history(turns: Iterable[Turn], ledger: Ledger) -> list[_CallBatch | Turn]:
+    """The history without its results, each result in the batch of its call; those without a call become text."""
+    history: list[_CallBatch | Turn] = []
+    owners: dict[str, _CallBatch] = {}
+    for turn in turns:
+        if turn.role == "assistant":
+            _add_assistant_turn(turn, history, owners)
+            continue
+        results = [part for part in turn.parts if isinstance(part, Result)]
+        if not results:
+            history.append(turn)
+            continue
+        orphans = [result for result in results if not _claim_result(result, owners, history, ledger)]
+        words: list[Part] = [part for result in orphans for part in _orphan_as_text(result, ledger)]
+        rest = (*words, *(part for part in turn.parts if not isinstance(part, Result)))
+        if rest:
+            history.append(replace_fields(turn, parts=rest, role="user"))
+    return history
+
+
+def _add_assistant_turn(turn: Turn, history: list[_CallBatch | Turn], owners: dict[str, _CallBatch]) -> None:
+    calls = {part.id: part for part in turn.parts if isinstance(part, Call)}
+    last = history[-1] if history else None
+    # What an assistant says between its calls and their results belongs to the turn of the calls.
+    goes_on = isinstance(last, _CallBatch) and (not last.results or (last.has_missing_results() and not calls))
+    batch = last if goes_on and isinstance(last, _CallBatch) else _CallBatch()
+    if batch is not last:
+        history.append(batch)
+    batch.turns.append(turn)
+    batch.calls.update(calls)
+    owners.update(dict.fromkeys(calls, batch))
+
+
+def _claim_result(
+    result: Result, owners: dict[str, _CallBatch], history: list[_CallBatch | Turn], ledger: Ledger
+) -> bool:
+    batch = owners.get(result.id)
+    if batch is None or result.id in batch.results:
+        return False
+    batch.results[result.id] = result
+    if history[-1] is not batch:
+        ledger.note(
+            "turn-moved", source_path(result), f"the result of `{result.name or result.id}` was moved behind its call"
+        )
+    return True
+
+
+def _orphan_as_text(result: Result, ledger: Ledger) -> tuple[Part, ...]:
+    """A result that has no call any more, as something the model can still read."""
+    ledger.note(
+        "result-as-text", source_path(result), f"the result `{result.name or result.id}` has no call, it became text"
+    )
+    label = (
+        f"[Result of an earlier call of `{result.name}`]"
+        if result.name
+        else f"[Result of the earlier call {result.id}]"
+    )
+    return (Text(label, origin=None), *result.content)
+
+
+def _place_batches(history: list[_CallBatch | Turn], constraints: Constraints, ledger: Ledger) -> list[Turn]:
+    turns: list[Turn] = []
+    for entry in history:
+        if isinstance(entry, Turn):
+            _append_turn(entry, turns, constraints, ledger)
+            continue
+        for turn in entry.turns:
+            _append_turn(turn, turns, constraints, ledger)
+        results = tuple(_complete_results(entry, constraints, ledger))
+        if constraints.result_placement == "turns":
+            turns.extend(_make_result_turn("tool", (result,)) for result in results)
+        elif results:
+            turns.append(_make_result_turn("user", results))
+    return turns
+
+
+def _append_turn(turn: Turn, turns: list[Turn], constraints: Constraints, ledger: Ledger) -> None:
+    if (
+        turns
+        and turn.role in constraints.merged_roles
+        and turns[-1].role == turn.role
+        and ledger.source != ledger.target
+    ):
+        turns[-1] = join_turns(turns[-1], turn, ledger)
+    else:
+        turns.append(turn)
+
+
+def _complete_results(batch: _CallBatch, constraints: Constraints, ledger: Ledger) -> list[Result]:
+    """The results of a batch in the order of its calls, with one made up for every call that has none."""
+    results = []
+    for id, call in batch.calls.items():
+        result = batch.results.get(id)
+        if result is None:
+            if not constraints.needs_result_for_every_call or call.later:
+                continue
+            ledger.note(
+                "result-added", source_path(call), f"the call of `{call.name}` had no result, it got one that says so"
+            )
+            failed = True if constraints.result_error_style == "flag" else None
+            result = Result(id, (Text(RESULT_UNAVAILABLE),), failed, call.name, call.kind, call.namespace)
+        results.append(result)
+    return results
+
+
+def _make_result_turn(role: Role, results: tuple[Result, ...]) -> Turn:
+    origin = results[0].origin
+    at = Origin(origin.protocol, origin.path, None, intact=False) if origin is not None else None
+    return Turn(role, results, origin=at)
+
+
+def join_turns(first: Turn, second: Turn, ledger: Ledger) -> Turn:
+    """Two neighbours of one role as one turn."""
+    if second.name and second.name != first.name:
+        ledger.note("no-counterpart", source_path(second), f"the name `{second.name}` of a joined turn was left out")
+    origin = first.origin
+    bare = replace(origin, wire=None, intact=False) if origin is not None else None
+    return replace(first, parts=first.parts + second.parts, origin=bare, phase=first.phase or second.phase)
+
+
+def ensure_user_first(request: Request, ledger: Ledger) -> Request:
+    """The request with a user's turn first, for targets that demand one."""
+    turns = request.turns
+    if not turns or turns[0].role == "user" or ledger.source == ledger.target:
+        return request
+    position = next((n for n, turn in enumerate(turns) if turn.role not in ("system", "developer")), None)
+    if position is None or turns[position].role == "user":
+        return request
+    ledger.note(
+        "turn-added", source_path(turns[position]), "a user's turn was put before the first turn of the assistant"
+    )
+    begin = Turn("user", (Text(CONTINUE),))
+    return replace_fields(request, turns=(*turns[:position], begin, *turns[position:]))

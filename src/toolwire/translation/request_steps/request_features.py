@@ -1,0 +1,127 @@
+"""One look over a request: what is in it, so that only those steps run that have something to do."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from toolwire.core.ir import (
+    Call,
+    Media,
+    Opaque,
+    Part,
+    Reasoning,
+    Request,
+    Result,
+    Summary,
+    Text,
+    ToolReference,
+    ToolsAdded,
+    Turn,
+)
+
+ERROR_MARK = "[tool error] "
+"""How a failed result begins where the wire has no flag for it."""
+
+
+RareFeature: TypeAlias = Literal[
+    "seals", "blank text", "media results", "failed results", "loaded tools", "reasoning", "summaries", "phases"
+]
+
+
+class RequestFeatures(Struct):
+    """What the parts of a request hold."""
+
+    calls: list[Call] = []
+    results: list[Result] = []
+    names: set[str] = set()
+    """Names of calls and results."""
+    kinds: set[str] = set()
+    has_namespaces: bool = False
+    rare: set[RareFeature] = set()
+    """What a step has to do with; most requests have nothing of it."""
+    phased_turns: list[Turn] = []
+
+    def add_turns(self, turns: tuple[Turn, ...]) -> None:
+        for turn in turns:
+            if turn.phase:
+                self.rare.add("phases")
+                self.phased_turns.append(turn)
+            for part in turn.parts:
+                kind = type(part)
+                if kind is Text:
+                    text = part.text  # type: ignore[union-attr]
+                    if not text or text.isspace():
+                        self.rare.add("blank text")
+                    if part.seal is not None:  # type: ignore[union-attr]
+                        self.rare.add("seals")
+                elif kind is Call:
+                    self._add_call(part)  # type: ignore[arg-type]
+                elif kind is Result:
+                    self._add_result(part)  # type: ignore[arg-type]
+                else:
+                    self._add_rare_part(part)
+
+    def _add_rare_part(self, part: Part) -> None:
+        kind = type(part)
+        if kind is Reasoning:
+            self.rare.add("reasoning")
+            if part.seal is not None:  # type: ignore[union-attr]
+                self.rare.add("seals")
+        elif kind is ToolsAdded:
+            self.rare.add("loaded tools")
+        elif kind is Summary:
+            self.rare.add("summaries")
+
+    def _add_call(self, call: Call) -> None:
+        self.calls.append(call)
+        self.names.add(call.name)
+        self.kinds.add(call.kind)
+        if call.namespace:
+            self.has_namespaces = True
+        if call.seal is not None:
+            self.rare.add("seals")
+
+    def _add_result(self, result: Result) -> None:
+        self.results.append(result)
+        self.kinds.add(result.kind)
+        if result.name:
+            self.names.add(result.name)
+        if result.error:
+            self.rare.add("failed results")
+        for part in result.content:
+            kind = type(part)
+            if kind is Text:
+                text = part.text  # type: ignore[union-attr]
+                if not text or text.isspace():
+                    self.rare.add("blank text")
+                elif text.startswith(ERROR_MARK):
+                    self.rare.add("failed results")
+            elif kind is Media or kind is Opaque:
+                self.rare.add("media results")
+            elif kind is ToolsAdded or kind is ToolReference:
+                self.rare.add("loaded tools")
+
+
+def request_features(request: Request) -> RequestFeatures:
+    turns = request.turns
+    if _is_only_text(turns):
+        return NO_FEATURES
+    survey = RequestFeatures()
+    survey.add_turns(turns)
+    return survey
+
+
+NO_FEATURES = RequestFeatures()
+
+
+def _is_only_text(turns: tuple[Turn, ...]) -> bool:
+    """Is nothing in them but text, in which no step has anything to do? So it is until the first call."""
+    for turn in turns:
+        if turn.phase:
+            return False
+        for part in turn.parts:
+            if type(part) is not Text or part.seal is not None or not part.text or part.text.isspace():
+                return False
+    return True

@@ -1,0 +1,167 @@
+"""Tools that a provider would run itself, where it has none: a function stands in for them, or they are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from msgspec import Struct
+
+from toolwire.core.codec import Codec
+from toolwire.core.ir import (
+    AnyTool,
+    Call,
+    Part,
+    ProviderCall,
+    ProviderResult,
+    ProviderTool,
+    Request,
+    Result,
+    Text,
+    Tool,
+    ToolChoice,
+    ToolName,
+    Turn,
+    replace_fields,
+    source_path,
+)
+from toolwire.core.losses import Ledger
+from toolwire.core.provider_tools import provider_result_text
+
+_OPTION_FIELDS = ("max_uses", "allowed_domains", "blocked_domains", "location", "context_size")
+NO_PROVIDER_TOOLS = "this server runs no tools itself"
+EMPTY_RESULT = "nothing was found"
+_NO_NAMES: Mapping[str, str] = MappingProxyType({})
+
+
+class Substitution(Struct, frozen=True):
+    """A request in which functions stand in for the provider's own tools."""
+
+    request: Request
+    names: Mapping[str, str] = _NO_NAMES
+    """The tool that each function stands in for, by the function's name."""
+
+
+def substitute_provider_tools(
+    request: Request, substitutes: Mapping[str, Tool], provider: Codec, ledger: Ledger
+) -> Substitution:
+    """The request with a function for every tool that the provider does not run and that has a substitute. What the
+    conversation tells of such a tool becomes calls of the function, so that the model finds its own kind of call.
+    Where the server is known to run no tools at all, those without a substitute are left out."""
+    asked = [tool for tool in request.tools if isinstance(tool, ProviderTool)]
+    if not asked:
+        return Substitution(request)
+    there, functions = provider.constraints.server_runs_tools, any(isinstance(tool, Tool) for tool in request.tools)
+    lacking = {
+        tool.tool
+        for tool in asked
+        if not (there and provider.supports_provider_tool(tool.tool, request.model, functions))
+    }
+    declared = {tool.name: tool for tool in request.tools if isinstance(tool, Tool) and not tool.namespace}
+    given = {
+        name: tool
+        for name, tool in substitutes.items()
+        if name in lacking
+        and declared.get(tool.name, tool) == tool  # the client's own tool of that name is the client's
+    }
+    if not there:
+        request = _drop_unrunnable_tools(request, given, ledger)
+    if not given:
+        return Substitution(request)
+    turns: list[Turn] = []
+    for turn in request.turns:
+        turns += _replace_in_turn(turn, given)
+    fresh = replace_fields(
+        request,
+        tools=_replace_tools(request.tools, given, ledger),
+        turns=tuple(turns),
+        choice=_replace_choice(request.choice, given),
+    )
+    return Substitution(fresh, MappingProxyType({tool.name: name for name, tool in given.items()}))
+
+
+def _drop_unrunnable_tools(request: Request, substitutes: Mapping[str, Tool], ledger: Ledger) -> Request:
+    """Without the tools that nobody here would run, and without a choice of them."""
+    kept: list[AnyTool] = []
+    gone: set[str] = set()
+    for tool in request.tools:
+        if isinstance(tool, ProviderTool) and tool.tool not in substitutes:
+            gone.add(tool.tool)
+            ledger.note(
+                "tool-dropped",
+                source_path(tool),
+                f"the provider's own tool `{tool.tool}` was left out",
+                NO_PROVIDER_TOOLS,
+            )
+        else:
+            kept.append(tool)
+    if not gone:
+        return request
+    choice = request.choice
+    if choice is not None and any(name.kind in gone for name in choice.tools):
+        left = tuple(name for name in choice.tools if name.kind not in gone)
+        choice = replace_fields(choice, tools=left) if left else ToolChoice("auto", origin=None)
+        ledger.note(
+            "choice-weakened",
+            source_path(request.choice),
+            "a tool that was left out cannot be chosen",
+            NO_PROVIDER_TOOLS,
+        )
+    return replace_fields(request, tools=tuple(kept), choice=choice)
+
+
+def _replace_tools(tools: tuple[AnyTool, ...], substitutes: Mapping[str, Tool], ledger: Ledger) -> tuple[AnyTool, ...]:
+    out: list[AnyTool] = []
+    there = {tool.name for tool in tools if isinstance(tool, Tool) and not tool.namespace}
+    for tool in tools:
+        if not isinstance(tool, ProviderTool) or tool.tool not in substitutes:
+            out.append(tool)
+            continue
+        made = substitutes[tool.tool]
+        ledger.note(
+            "tool-substituted", source_path(tool), f"`{made.name}` stands in for the provider's own `{tool.tool}`"
+        )
+        for option in _OPTION_FIELDS:
+            if getattr(tool, option):
+                ledger.note("no-counterpart", source_path(tool), f"`{option}` of `{tool.tool}` was left out")
+        if made.name not in there:
+            out.append(made)
+            there.add(made.name)
+    return tuple(out)
+
+
+def _replace_choice(choice: ToolChoice | None, substitutes: Mapping[str, Tool]) -> ToolChoice | None:
+    if choice is None or not any(name.kind in substitutes for name in choice.tools):
+        return choice
+    names = [ToolName(substitutes[name.kind].name) if name.kind in substitutes else name for name in choice.tools]
+    return replace_fields(choice, tools=tuple(names))
+
+
+def _replace_in_turn(turn: Turn, substitutes: Mapping[str, Tool]) -> list[Turn]:
+    """A turn as several, where it tells of such a tool: what was said up to its calls, their results, the rest."""
+    if not any(isinstance(part, (ProviderCall, ProviderResult)) and part.tool in substitutes for part in turn.parts):
+        return [turn]
+    out: list[Turn] = []
+    said: list[Part] = []
+    results: list[Turn] = []
+    for part in turn.parts:
+        if isinstance(part, ProviderResult) and part.tool in substitutes:
+            results.append(Turn("tool", (_as_function_result(part, substitutes[part.tool].name),)))
+            continue
+        if results:
+            out += [*_with_parts(turn, said), *results]
+            said, results = [], []
+        if isinstance(part, ProviderCall) and part.tool in substitutes:
+            said.append(Call(part.id, substitutes[part.tool].name, part.arguments))
+        else:
+            said.append(part)
+    return [*out, *_with_parts(turn, said), *results]
+
+
+def _with_parts(turn: Turn, parts: list[Part]) -> list[Turn]:
+    return [replace_fields(turn, parts=tuple(parts))] if parts else []
+
+
+def _as_function_result(part: ProviderResult, name: str) -> Result:
+    text = Text(provider_result_text(part) or EMPTY_RESULT)
+    return Result(part.id, (text,), True if part.error else None, name)

@@ -1,0 +1,364 @@
+"""What stands inside turns: media in results, error flags, empty text, instructions, tools loaded on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from msgspec.structs import replace
+
+from toolwire.core.codec import Constraints
+from toolwire.core.ir import (
+    AnyTool,
+    Call,
+    Media,
+    Part,
+    Reasoning,
+    Request,
+    Result,
+    Text,
+    Tool,
+    ToolReference,
+    ToolsAdded,
+    Turn,
+    replace_fields,
+    source_path,
+)
+from toolwire.core.losses import Ledger
+from toolwire.translation.options import Options
+from toolwire.translation.request_steps.request_features import ERROR_MARK
+
+_ResultStep: TypeAlias = Callable[[Result, Ledger], Result]
+
+
+def _with_turns(request: Request, turns: list[Turn]) -> Request:
+    same = len(turns) == len(request.turns) and all(new is old for new, old in zip(turns, request.turns, strict=True))
+    return request if same else replace_fields(request, turns=tuple(turns))
+
+
+# --- instructions -----------------------------------------------------------------------------------------------------
+
+_SYSTEM_ROLES = frozenset({"system", "developer"})
+
+
+def place_system_prompt(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
+    """The request with its instructions at the target's own place."""
+    if constraints.system_placement == "turns":
+        return _system_as_first_turn(request, ledger) if request.system else request
+    if ledger.source == ledger.target:
+        return request
+    turns = rest = request.turns
+    top: list[Part] = []
+    leading = 0
+    for turn in turns:
+        if turn.role not in _SYSTEM_ROLES:
+            break
+        top += turn.parts
+        leading += 1
+    if constraints.system_placement == "both" and not _is_plain_text(top):
+        return request
+    if leading:
+        rest = turns[leading:]
+        # Another protocol's writer gives no node back verbatim, so its origin need not be let go of.
+        request = replace(request, system=(*request.system, *top), turns=rest)
+    for turn in rest:
+        if turn.role in _SYSTEM_ROLES:
+            return _with_turns(
+                request, [_map_mid_system_turn(n, rest, constraints, request.model, ledger) for n in range(len(rest))]
+            )
+    return request
+
+
+def _system_as_first_turn(request: Request, ledger: Ledger) -> Request:
+    change = replace_fields if ledger.source == ledger.target else replace
+    return change(request, system=(), turns=(Turn("system", request.system), *request.turns))
+
+
+def _is_plain_text(parts: list[Part]) -> bool:
+    return all(isinstance(part, Text) and part.cache is None for part in parts)
+
+
+def _map_mid_system_turn(
+    number: int, turns: tuple[Turn, ...], constraints: Constraints, model: str, ledger: Ledger
+) -> Turn:
+    turn = turns[number]
+    if turn.role not in _SYSTEM_ROLES or constraints.mid_system_turns == "keep":
+        return turn
+    before = turns[number - 1].role if number else ""
+    behind = turns[number + 1].role if number + 1 < len(turns) else "assistant"
+    known = constraints.mid_system_turns == "model" and constraints.mid_system_turn_models.search(model) is not None
+    if known and before == "user" and behind == "assistant":
+        return turn if turn.role == "system" else replace_fields(turn, role="system")
+    ledger.note(
+        "role-mapped", source_path(turn), f"an instruction in the middle (role `{turn.role}`) became a user's text"
+    )
+    return replace_fields(turn, role="user")
+
+
+JSON_INSTRUCTION = "Answer with JSON."
+
+
+def mention_json(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
+    """The request with the word that some targets want to read before they answer with JSON."""
+    shape = request.settings.format
+    if not constraints.json_mode_needs_word or shape is None or shape.kind != "json" or ledger.source == ledger.target:
+        return request
+    # Only what stands first is looked at: it is the same when the conversation has grown.
+    first = next((n for n, turn in enumerate(request.turns) if turn.role not in _SYSTEM_ROLES), 0)
+    parts = [*request.system, *(part for turn in request.turns[: first + 1] for part in turn.parts)]
+    if any(isinstance(part, Text) and "json" in part.text.lower() for part in parts):
+        return request
+    ledger.note("turn-added", request.settings.where.get("format"), f"the instruction `{JSON_INSTRUCTION}` was added")
+    if request.system and constraints.system_placement != "turns":
+        return replace_fields(request, system=(*request.system, Text(JSON_INSTRUCTION)))
+    head = request.turns[:1] if request.turns and request.turns[0].role == "system" else ()
+    return replace_fields(
+        request, turns=(*head, Turn("system", (Text(JSON_INSTRUCTION),)), *request.turns[len(head) :])
+    )
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+def mark_failed_results(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
+    """The request with failed results told as the target tells them: by a flag, or in the text."""
+    if ledger.source == ledger.target:
+        return request
+    step = _flag_to_text if constraints.result_error_style == "text" else _text_to_flag
+    return _with_turns(request, [_map_results(turn, step, ledger) for turn in request.turns])
+
+
+def _map_results(turn: Turn, step: _ResultStep, ledger: Ledger) -> Turn:
+    if not any(type(part) is Result for part in turn.parts):
+        return turn
+    parts = tuple(step(part, ledger) if isinstance(part, Result) else part for part in turn.parts)
+    return (
+        turn
+        if all(new is old for new, old in zip(parts, turn.parts, strict=True))
+        else replace_fields(turn, parts=parts)
+    )
+
+
+def _flag_to_text(result: Result, ledger: Ledger) -> Result:
+    if not result.error:
+        return result
+    ledger.note("error-marked", source_path(result), "the failed result begins with a mark in its text")
+    first = result.content[0] if result.content else None
+    if isinstance(first, Text):
+        if first.text.startswith(ERROR_MARK):
+            return replace_fields(result, error=None)
+        content = (replace_fields(first, text=ERROR_MARK + first.text), *result.content[1:])
+    else:
+        content = (Text(ERROR_MARK.rstrip()), *result.content)
+    return replace_fields(result, content=content, error=None, value=None)
+
+
+def _text_to_flag(result: Result, ledger: Ledger) -> Result:
+    first = result.content[0] if result.content else None
+    if result.error is not None or not isinstance(first, Text) or not first.text.startswith(ERROR_MARK):
+        return result
+    ledger.note("error-marked", source_path(result), "the mark of a failed result became an error flag")
+    rest = first.text[len(ERROR_MARK) :]
+    content = (replace_fields(first, text=rest), *result.content[1:])
+    return replace_fields(result, content=content, error=True)
+
+
+def move_result_media(request: Request, constraints: Constraints, options: Options, ledger: Ledger) -> Request:
+    """The request with media of results where the target takes them, or summarised."""
+    turns: list[Turn] = []
+    moved: list[Part] = []
+    for turn in request.turns:
+        holds_results = any(type(part) is Result for part in turn.parts)
+        if moved and not holds_results:
+            turns.append(Turn("user", tuple(moved)))
+            moved = []
+        if holds_results:
+            turn = _move_media_of_turn(turn, constraints, options, ledger, moved)
+        turns.append(turn)
+    if moved:
+        turns.append(Turn("user", tuple(moved)))
+    return _with_turns(request, turns)
+
+
+def _move_media_of_turn(
+    turn: Turn, constraints: Constraints, options: Options, ledger: Ledger, moved: list[Part]
+) -> Turn:
+    parts: list[Part] = []
+    for part in turn.parts:
+        if isinstance(part, Result) and any(isinstance(item, Media) for item in part.content):
+            part = _move_media_of_result(part, constraints, options, ledger, moved)
+        parts.append(part)
+    return (
+        turn
+        if all(new is old for new, old in zip(parts, turn.parts, strict=True))
+        else replace_fields(turn, parts=tuple(parts))
+    )
+
+
+def _move_media_of_result(
+    result: Result, constraints: Constraints, options: Options, ledger: Ledger, moved: list[Part]
+) -> Result:
+    summary = options.binary_results == "summary"
+    content: list[Part] = []
+    for part in result.content:
+        if not isinstance(part, Media) or (part.kind in constraints.result_media_kinds and not summary):
+            content.append(part)
+            continue
+        content.append(Text(f"Binary content of type {part.mime or part.kind} was processed."))
+        if summary:
+            ledger.note(
+                "media-dropped",
+                source_path(part),
+                "media in a result became a line of text",
+                "binary_results is `summary`",
+            )
+            continue
+        ledger.note(
+            "media-moved",
+            source_path(part),
+            "media in a result follow in a user's turn, a line of text stands for them",
+        )
+        moved.extend((Text(f"[Returned by the call {result.id}]"), part))
+    same = len(content) == len(result.content) and all(
+        new is old for new, old in zip(content, result.content, strict=True)
+    )
+    return result if same else replace_fields(result, content=tuple(content), value=None)
+
+
+# --- empty text -------------------------------------------------------------------------------------------------------
+
+
+def drop_empty_text(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
+    """The request without empty text, where the target refuses it."""
+    if constraints.allows_empty_text:
+        return request
+    turns = [_drop_empty_in_turn(turn, ledger) for turn in request.turns]
+    kept = [turn for turn in turns if turn.parts or turn.role not in ("user", "assistant", "system", "developer")]
+    system = tuple(part for part in request.system if not _is_empty_text(part, ledger))
+    if len(system) != len(request.system):
+        request = replace_fields(request, system=system)
+    return _with_turns(request, kept)
+
+
+def _drop_empty_in_turn(turn: Turn, ledger: Ledger) -> Turn:
+    parts = tuple(_drop_empty_in_result(part, ledger) for part in turn.parts if not _is_empty_text(part, ledger))
+    same = len(parts) == len(turn.parts) and all(new is old for new, old in zip(parts, turn.parts, strict=True))
+    return turn if same else replace_fields(turn, parts=parts)
+
+
+def _drop_empty_in_result(part: Part, ledger: Ledger) -> Part:
+    if not isinstance(part, Result) or part.value is not None:
+        return part
+    content = tuple(item for item in part.content if not _is_empty_text(item, ledger))
+    return part if len(content) == len(part.content) else replace_fields(part, content=content)
+
+
+def _is_empty_text(part: Part, ledger: Ledger) -> bool:
+    if not isinstance(part, Text) or (part.text and not part.text.isspace()):
+        return False
+    if part.text and ledger.source == ledger.target:
+        # The provider itself wrote it, and may have signed the turn that holds it.
+        return False
+    if part.text:
+        ledger.note("empty-omitted", source_path(part), "text of white space alone was left out")
+    return True
+
+
+# --- tools loaded on the way ------------------------------------------------------------------------------------------
+
+
+def merge_loaded_tools(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
+    """The request with tools that were loaded in the middle of it among its tools, where the target has one list."""
+    if constraints.allows_tools_in_turns or ledger.source == ledger.target:
+        return request
+    tools: dict[tuple[str, str], AnyTool] = {}
+    loaded: set[str] = set()
+    turns = []
+    for turn in request.turns:
+        parts = tuple(_merge_tools_of_part(part, tools, loaded, ledger) for part in turn.parts)
+        rest = tuple(part for part in parts if not isinstance(part, ToolsAdded))
+        if rest or not parts:
+            same = len(rest) == len(turn.parts) and all(new is old for new, old in zip(rest, turn.parts, strict=True))
+            turns.append(turn if same else replace_fields(turn, parts=rest))
+    if constraints.binds_reasoning_to_tools(request.model):
+        turns = _drop_reasoning_before_loading(request.turns, turns, ledger)
+    known = {(tool.namespace, tool.name) for tool in request.tools if isinstance(tool, Tool)}
+    new = tuple(tool for key, tool in tools.items() if key not in known)
+    old = tuple(_clear_defer(tool, loaded, ledger) for tool in request.tools)
+    return replace_fields(request, turns=tuple(turns), tools=old + new)
+
+
+def _drop_reasoning_before_loading(original_turns: tuple[Turn, ...], turns: list[Turn], ledger: Ledger) -> list[Turn]:
+    """The turns without thinking from before tools were loaded: it is bound to a list that was shorter then."""
+    late = next((turn for turn in reversed(original_turns) if any(_loads_tools(part) for part in turn.parts)), None)
+    return _drop_reasoning_of(turns, original_turns[: original_turns.index(late)] if late is not None else (), ledger)
+
+
+def drop_reasoning_without_tools(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
+    """The request without thinking, where its tools have gone: it is bound to those that its calls name. Clients leave
+    them out when they only want a summary."""
+    called = any(isinstance(part, Call) for turn in request.turns for part in turn.parts)
+    if (
+        request.tools
+        or not called
+        or ledger.source == ledger.target
+        or not constraints.binds_reasoning_to_tools(request.model)
+    ):
+        return request
+    return _with_turns(request, _drop_reasoning_of(request.turns, request.turns, ledger))
+
+
+def _drop_reasoning_of(turns: Sequence[Turn], earlier_turns: Sequence[Turn], ledger: Ledger) -> list[Turn]:
+    """The turns without such thinking as stands in the earlier ones."""
+    bound = {id(part) for turn in earlier_turns for part in turn.parts if isinstance(part, Reasoning)}
+    kept: list[Turn] = []
+    for turn in turns:
+        parts = tuple(part for part in turn.parts if id(part) not in bound)
+        if len(parts) < len(turn.parts):
+            ledger.note(
+                "reasoning-dropped", source_path(turn), "thinking was left out", "it is bound to the tools before it"
+            )
+            turn = replace_fields(turn, parts=parts)
+        if parts or not turn.parts:
+            kept.append(turn)
+    return kept
+
+
+def _loads_tools(part: Part) -> bool:
+    inside = part.content if isinstance(part, Result) else (part,)
+    return any(isinstance(item, (ToolsAdded, ToolReference)) for item in inside)
+
+
+def _merge_tools_of_part(part: Part, tools: dict[tuple[str, str], AnyTool], loaded: set[str], ledger: Ledger) -> Part:
+    if isinstance(part, ToolsAdded):
+        _collect_tools(part, tools, ledger)
+        return part
+    if not isinstance(part, Result) or not any(isinstance(item, (ToolsAdded, ToolReference)) for item in part.content):
+        return part
+    content: list[Part] = []
+    for item in part.content:
+        if isinstance(item, ToolsAdded):
+            names = _collect_tools(item, tools, ledger)
+            content.append(Text(f"Tools found: {', '.join(names)}" if names else "No tools found."))
+        elif isinstance(item, ToolReference):
+            loaded.add(item.name)
+            ledger.note("tools-merged", source_path(item), f"the reference to `{item.name}` became text")
+            content.append(Text(f"Tool found: {item.name}"))
+        else:
+            content.append(item)
+    return replace_fields(part, content=tuple(content), value=None)
+
+
+def _collect_tools(part: ToolsAdded, tools: dict[tuple[str, str], AnyTool], ledger: Ledger) -> list[str]:
+    for number, tool in enumerate(part.tools):
+        key = (tool.namespace, tool.name) if isinstance(tool, Tool) else ("", f"#{len(tools)}.{number}")
+        tools.setdefault(key, replace_fields(tool, defer=None) if isinstance(tool, Tool) and tool.defer else tool)
+    ledger.note("tools-merged", source_path(part), "tools that were added on the way stand in the list of tools")
+    return [tool.name for tool in part.tools if isinstance(tool, Tool)]
+
+
+def _clear_defer(tool: AnyTool, loaded: set[str], ledger: Ledger) -> AnyTool:
+    if not isinstance(tool, Tool) or not tool.defer or tool.name not in loaded:
+        return tool
+    ledger.note("tools-merged", source_path(tool), f"`{tool.name}` was loaded on the way and is no longer deferred")
+    return replace_fields(tool, defer=None)
