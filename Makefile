@@ -4,6 +4,10 @@ VENV  := .venv
 BENCH := .venv-bench
 FACES := .venv-faces
 PORTKEY := requirements/portkey/node_modules
+WORKERS ?= auto
+PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist worksteal
+QUICK := tests/laws tests/rooms tests/golden tests/policy tests/seeds $(addprefix tests/conformance/test_,cases.py grid.py matcher.py strict.py) \
+         $(addprefix tests/test_,estimate.py schema.py sse.py times.py)
 GATEWAYS ?= toolwire litellm llm-rosetta portkey
 UV    ?= uv
 BIN   := $(VENV)/bin
@@ -11,7 +15,7 @@ LOCK  := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-
          --no-header --no-annotate pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-agents test-agents-full lint types check format bench bench-gateway bench-bytecodes bench-instructions conformance faces lock clean
+.PHONY: help serve test test-quick test-agents test-agents-full lint types check format bench bench-gateway bench-bytecodes bench-instructions conformance faces lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,7 +24,10 @@ serve: $(VENV)/.ready ## Run the gateway on http://127.0.0.1:8642
 	@$(BIN)/toolwire serve $(ARGS)
 
 test: $(VENV)/.ready $(FACES)/.ready ## Run the tests; choose some with ARGS="-k words"
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+
+test-quick: $(VENV)/.ready ## Run the tests of a quick loop: laws, protocols, cases in process, schemas, policy
+	@$(BIN)/python -m pytest $(PARALLEL) $(QUICK) $(ARGS)
 
 test-agents: $(VENV)/.ready ## Run the real agents through the gateway: one round trip on every provider's protocol
 	@$(BIN)/python tests/agents/install.py

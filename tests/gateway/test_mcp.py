@@ -476,6 +476,7 @@ def test_tools_of_a_server_that_stays_down_are_forgotten(tmp_path: Path) -> None
     run(test)
 
 
+@pytest.mark.usefixtures("_short_grace")
 def test_a_server_that_says_nothing_holds_nobody_up() -> None:
     async def test() -> None:
         well = rogue("plain", name="well")
@@ -501,6 +502,14 @@ def test_a_server_that_misbehaves_is_borne(how: str, capfd: pytest.CaptureFixtur
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.fixture
+def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For servers that do not end when asked: the SDK waits two seconds before each stronger signal."""
+    monkeypatch.setattr("mcp.client.stdio.PROCESS_TERMINATION_TIMEOUT", 0.2)
+    monkeypatch.setattr("mcp.client.stdio.FORCE_KILL_TIMEOUT", 0.2)
+
+
+@pytest.mark.usefixtures("_short_grace")
 @pytest.mark.parametrize("how", ["deaf", "wrong"])
 def test_a_server_that_answers_no_call_is_an_error(how: str) -> None:
     async def test() -> None:
@@ -512,6 +521,7 @@ def test_a_server_that_answers_no_call_is_an_error(how: str) -> None:
     run(test)
 
 
+@pytest.mark.usefixtures("_short_grace")
 def test_a_program_that_will_not_end_is_killed(tmp_path: Path) -> None:
     async def test() -> None:
         async with talking(rogue("stubborn", str(tmp_path / "pid"))) as talk:
