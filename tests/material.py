@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from itertools import combinations, product
+from itertools import chain, combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -100,16 +100,23 @@ def _pairs_of(row: tuple[int, ...]) -> set[tuple[tuple[int, int], ...]]:
     return set(combinations(enumerate(row), min(2, len(row))))  # a single axis is taken in full
 
 
-def parametrize_pairwise(**axes: Iterable[Any]) -> pytest.MarkDecorator:
-    """Like one `parametrize` for each axis, but pairwise; a mapping names its values. List it in tests/README.md."""
-    named = {
-        name: [(str(key), axis[key]) for key in axis]
-        if isinstance(axis, Mapping)
-        else [(str(one), one) for one in axis]
-        for name, axis in axes.items()
-    }
-    rows = [
-        pytest.param(*(value for _, value in row), id="-".join(word for word, _ in row))
-        for row in pairwise(*named.values())
-    ]
-    return pytest.mark.parametrize(tuple(named), rows)
+WHOLE_OR_STREAM = {"stream": True, "whole": False}
+
+
+def parametrize_pairwise(axes: Mapping[str, Iterable[Any]]) -> pytest.MarkDecorator:
+    """Like one `parametrize` for each axis, but pairwise. Whoever uses it says so in tests/README.md.
+
+    The axis "first,second" has tuples and counts as one, so all of these are kept; a mapping names its values.
+    """
+    names = [name.split(",") for name in axes]
+    rows = []
+    for row in pairwise(*(_with_ids(axis) for axis in axes.values())):
+        values = [value if len(name) > 1 else (value,) for name, (_, value) in zip(names, row, strict=True)]
+        rows.append(pytest.param(*chain.from_iterable(values), id="-".join(word for word, _ in row)))
+    return pytest.mark.parametrize(list(chain.from_iterable(names)), rows)
+
+
+def _with_ids(axis: Iterable[Any]) -> list[tuple[str, Any]]:
+    if isinstance(axis, Mapping):
+        return list(axis.items())
+    return [("-".join(value) if isinstance(value, tuple) else str(value), value) for value in axis]

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, product
 
 import pytest
 
 from gateway.clients import CLIENTS, PNG, TOOLS, Conversation, Result, Task, Turn, close_all, losses
 from gateway.conftest import configuration, named, served
 from gateway.provider import KEYS, PROTOCOLS, SECOND_KEYS, Provider, Received, Says, Talk
+from material import WHOLE_OR_STREAM, parametrize_pairwise
 from toolwire.protocols import find_codec
 from toolwire.translation.seals import ENVELOPE_PREFIX
 
@@ -92,10 +93,9 @@ class Moving:
         self.losses = losses()
 
 
-@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-@pytest.mark.parametrize("second", PROTOCOLS)
-@pytest.mark.parametrize("first", PROTOCOLS)
-@pytest.mark.parametrize("source", CLIENTS)
+@parametrize_pairwise(
+    {"source": CLIENTS.keys(), "first,second": product(PROTOCOLS, repeat=2), "stream": WHOLE_OR_STREAM}
+)
 def test_there_and_back(provider: Provider, gateway: str, source: str, first: str, second: str, stream: bool) -> None:
     route = (MODELS[first], MODELS[second], MODELS[first])
     moved = Moving(gateway, provider, source, stream, route)
@@ -113,9 +113,7 @@ def test_there_and_back(provider: Provider, gateway: str, source: str, first: st
     assert_shown(moved)
 
 
-@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-@pytest.mark.parametrize(("first", "second"), list(combinations(PROTOCOLS, 2)))
-@pytest.mark.parametrize("source", CLIENTS)
+@parametrize_pairwise({"source": CLIENTS.keys(), "first,second": combinations(PROTOCOLS, 2), "stream": WHOLE_OR_STREAM})
 def test_in_the_middle_of_a_loop(
     provider: Provider, gateway: str, source: str, first: str, second: str, stream: bool
 ) -> None:

@@ -19,6 +19,7 @@ from gateway.clients import CLIENTS, TOOLS, Task, close_all
 from gateway.conftest import configuration, served
 from gateway.provider import PROTOCOLS, Provider, Received, Talk
 from gateway.test_moves import MAPPED, MODELS, RESULTS, WHERE, rounds
+from material import WHOLE_OR_STREAM, parametrize_pairwise
 from toolwire.protocols import find_codec
 
 TURNS = 4
@@ -47,9 +48,7 @@ def prefix(asked: Received) -> list[str]:
 HEAD = ("tools", "system", "instructions", "systemInstruction", "cache_control", "toolConfig", "tool_choice")
 
 
-@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-@pytest.mark.parametrize("target", PROTOCOLS)
-@pytest.mark.parametrize("source", CLIENTS)
+@parametrize_pairwise({"source": CLIENTS.keys(), "target": PROTOCOLS, "stream": WHOLE_OR_STREAM})
 def test_a_growing_conversation(
     provider: Provider, gateways: list[str], source: str, target: str, stream: bool
 ) -> None:

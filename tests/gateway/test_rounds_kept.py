@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import permutations
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,6 +18,7 @@ from gateway.mcp_peers import equipped, equipping
 from gateway.provider import PROTOCOLS, Provider, Says
 from gateway.test_rounds import ADD, MODELS, PARIS, opened
 from gateway.wire import ask
+from material import WHOLE_OR_STREAM, parametrize_pairwise
 
 streamed = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 clients = pytest.mark.parametrize("source", CLIENTS)
@@ -58,11 +60,7 @@ def chat(base: str, body: dict[str, Any], path: str = "/chat/completions", **hea
 # --- other providers, and nobody who keeps anything -------------------------------------------------------------------
 
 
-@streamed
-@pytest.mark.parametrize(
-    ("first", "second"), [(one, other) for one in PROTOCOLS for other in PROTOCOLS if one != other]
-)
-@clients
+@parametrize_pairwise({"source": CLIENTS.keys(), "first,second": permutations(PROTOCOLS, 2), "stream": WHOLE_OR_STREAM})
 def test_another_provider_goes_on(
     provider: Provider, tooled: str, source: str, first: str, second: str, stream: bool
 ) -> None:

@@ -20,6 +20,7 @@ from gateway.test_moves import elements
 from gateway.wire import answer, ask, body_of, chunked, stage
 from toolwire.conformance.peers import PEERS
 from toolwire.gateway.mcp.tools import exposed_tool_name
+from toolwire.gateway.pipeline import error_replies
 from toolwire.protocols import find_codec
 
 PAIRS = [(source, target) for source in CLIENTS for target in PROTOCOLS]
@@ -48,8 +49,10 @@ def tooled(provider: Provider, control: Control, tmp_path_factory: pytest.TempPa
         lines.append(f'[models."b-{name}"]\nprovider = "{name}"\nmodel = "{MODELS[target]}"')
         lines.append(f'fallbacks = ["m-{named(other)}"]')
     text = equipped(folder, provider, control=control, mcp='models = ["*"]\nrounds = 2', more="\n".join(lines))
-    with equipping(folder, text.replace("retries = 0", "retries = 2")) as base:
-        yield base
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(error_replies, "FIRST_RETRY_WAIT", 0.01)  # seconds before the first retry
+        with equipping(folder, text.replace("retries = 0", "retries = 2")) as base:
+            yield base
     close_all()
 
 

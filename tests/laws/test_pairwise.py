@@ -51,13 +51,11 @@ def test_values_that_are_equal_are_kept_apart() -> None:
     assert pairwise([True, 1], ["a"]) == [(True, "a"), (1, "a")]
 
 
-def test_a_mapping_names_its_values() -> None:
-    mark: Any = parametrize_pairwise(client=["x", "y"], stream={"whole": False, "stream": True}).mark
-    names, rows = mark.args
-    assert names == ("client", "stream")
+def test_a_mapping_names_its_values_and_tuples_are_one_axis() -> None:
+    mark: Any = parametrize_pairwise({"client": ["x"], "first,second": [("a", "b"), ("b", "a")], "stream": {"s": True}})
+    names, rows = mark.mark.args
+    assert names == ["client", "first", "second", "stream"]
     assert [(row.values, row.id) for row in rows] == [
-        (("x", False), "x-whole"),
-        (("x", True), "x-stream"),
-        (("y", False), "y-whole"),
-        (("y", True), "y-stream"),
+        (("x", "a", "b", True), "x-a-b-s"),
+        (("x", "b", "a", True), "x-b-a-s"),
     ]

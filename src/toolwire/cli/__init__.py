@@ -63,7 +63,7 @@ def parse_command(words: Sequence[str]) -> tuple[str, argparse.Namespace]:
         make_overview_parser().parse_args(words)
     verb, given = words[0], list(words[1:])
     parser = CommandParser(prog=f"toolwire {verb}", description=f"{COMMANDS[verb]}.")
-    load_command_module(verb).arguments(parser)
+    load_command_module(verb).add_arguments(parser)
     if verb not in PASSTHROUGH_COMMANDS or "--" not in given:
         return verb, parser.parse_intermixed_args(given)
     cut = given.index("--")

@@ -258,7 +258,7 @@ class _RuleApplication:
         shape = self._parameter_shape(name, effect) if call.kind == FUNCTION else None
         arguments = decode_object_or_none(call.arguments) if shape is not None else None
         if shape is not None and arguments is not None:
-            made = shape.rename_to_model(arguments)
+            made = shape.to_model(arguments)
             if made != arguments or list(made) != list(arguments):
                 changes["arguments"] = encode_text(made)
         if not changes:
