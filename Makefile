@@ -27,7 +27,7 @@ test: $(VENV)/.ready $(FACES)/.ready ## Run the tests; choose some with ARGS="-k
 	@$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-quick: $(VENV)/.ready ## Run the tests of a quick loop: laws, protocols, cases in process, schemas, policy
-	@$(BIN)/python -m pytest $(PARALLEL) $(QUICK) $(ARGS)
+	@$(BIN)/python -m pytest $(PARALLEL) -m "not slow" $(QUICK) $(ARGS)
 
 test-agents: $(VENV)/.ready ## Run the real agents through the gateway: one round trip on every provider's protocol
 	@$(BIN)/python tests/agents/install.py

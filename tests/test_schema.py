@@ -530,6 +530,7 @@ BOMBS: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", BOMBS.values(), ids=BOMBS)
 @every_conversion
 def test_nothing_small_becomes_huge(make: Callable[[], Any], convert: Callable[[Any], s.ConvertedSchema]) -> None:

@@ -122,6 +122,7 @@ def written(source: str, target: str, request: Request) -> dict[str, Any]:
     return body
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", NAMES)
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(rounds=conversations())
@@ -139,6 +140,7 @@ def untidy(source: str, request: Request) -> dict[str, Any]:
     return body
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", NAMES)
 @pytest.mark.parametrize("source", NAMES)
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
@@ -178,6 +180,7 @@ def settled(turns: list[Turn]) -> list[int]:
     return ends
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", NAMES)
 @pytest.mark.parametrize("source", ["generated", *NAMES])
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
