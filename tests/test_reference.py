@@ -151,7 +151,7 @@ def command_line() -> str:
     pages = [("toolwire", make_overview_parser())]
     for verb, summary in COMMANDS.items():
         parser = CommandParser(prog=f"toolwire {verb}", description=f"{summary}.")
-        load_command_module(verb).arguments(parser)
+        load_command_module(verb).add_arguments(parser)
         pages.append((f"toolwire {verb}", parser))
     lines = [
         "# Command line",

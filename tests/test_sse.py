@@ -160,10 +160,10 @@ KNOWING = sorted(name for name, room in CODECS.items() if hasattr(room.make_stre
 @pytest.mark.parametrize("name", KNOWING)
 def test_nothing_is_known_by_its_bytes_while_a_frame_waits_for_its_rest(name: str) -> None:
     reader = CODECS[name].make_stream_reader()
-    delta = next(frame for frame in canned.events(name) if reader.feed(frame) and reader.again is not None)
+    delta = next(frame for frame in canned.events(name) if reader.feed(frame) and reader.read_repeat is not None)
     for start in range(1, len(delta)):
         reader.feed(delta[:start])
-        assert reader.again is None
+        assert reader.read_repeat is None
         reader.feed(delta[start:])
     assert reader.feed(delta)
     assert len(KNOWING) > 2

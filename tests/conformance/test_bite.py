@@ -25,7 +25,7 @@ class Faulty:
         self.there = there
         self.back = back
 
-    def send(self, asked: ClientCall, answer: AnswerCall) -> ClientView:
+    def send_call(self, asked: ClientCall, answer: AnswerCall) -> ClientView:
         def faulty(received: ReceivedCall) -> ProviderAnswer:
             if self.there is not None:
                 self.there(received.body)

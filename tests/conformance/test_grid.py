@@ -51,7 +51,7 @@ class Faulty:
     def __init__(self, there: Callable[[str], str], back: Callable[[str], str]) -> None:
         self.there, self.back = there, back
 
-    def send(self, asked: ClientCall, answer: AnswerCall) -> ClientView:
+    def send_call(self, asked: ClientCall, answer: AnswerCall) -> ClientView:
         def faulty(received: ReceivedCall) -> ProviderAnswer:
             body = json.loads(self.there(encode_json(received.body)))
             return answer(ReceivedCall(body, received.model, received.stream))

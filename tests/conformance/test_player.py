@@ -25,7 +25,7 @@ class Through:
         self.change = change
         self.calls = calls
 
-    def send(self, asked: ClientCall, answer: AnswerCall) -> ClientView:
+    def send_call(self, asked: ClientCall, answer: AnswerCall) -> ClientView:
         seen = ClientView(200, {}, ("{}",), [])
         for _ in range(self.calls):
             given = answer(ReceivedCall(asked.body, asked.model, asked.stream))
@@ -145,8 +145,8 @@ NO_ZSTD = """
 import sys
 sys.modules["backports.zstd"] = sys.modules["compression.zstd"] = None
 from toolwire.conformance.case import read_cases
-from toolwire.conformance.player import play
-print({play(case, None, anyway=True).out_of_reach for case in read_cases() if case.id.startswith("174:zstd")})
+from toolwire.conformance.player import play_case
+print({play_case(case, None, include_out_of_reach=True).out_of_reach for case in read_cases() if case.id.startswith("174:zstd")})
 """
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from toolwire.conformance import reports
 from toolwire.conformance.reports import (
+    GatewayInfo,
     RunResult,
-    TestedGateway,
     case_mark,
     compare_plays,
     grid_rows,
@@ -38,7 +38,7 @@ def test_the_page_says_what_the_results_say() -> None:
 
 def test_a_result_reads_back(tmp_path: Path) -> None:
     plays = (play("001", "wrong", "a", "b"), play("002", "pass"))
-    result = RunResult(gateway=TestedGateway("x", "X", "1"), suite="0", command="c", plays=plays)
+    result = RunResult(gateway=GatewayInfo("x", "X", "1"), suite="0", command="c", plays=plays)
     file = tmp_path / "x.json"
     file.write_bytes(reports.write_result(result))
     assert reports.read_result(file) == result

@@ -17,7 +17,7 @@ class Settings(TypedDict, total=False):
 
     ttl: float
     max_bytes: int
-    now: Callable[[], float]
+    clock: Callable[[], float]
 
 
 def _sqlite(folder: Path, **settings: Unpack[Settings]) -> Store:

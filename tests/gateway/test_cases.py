@@ -54,7 +54,7 @@ class Through:
             return Route("reserved")
         return Route(f"{self.quirk}-{named(provider)}/{model or 'model'}")
 
-    def send(self, asked: ClientCall, answer: AnswerCall) -> ClientView:
+    def send_call(self, asked: ClientCall, answer: AnswerCall) -> ClientView:
         return self._ways[self.kept].send_call(asked, answer)
 
 

@@ -455,7 +455,7 @@ class Told:
         self.problems: list[str] = []
 
     def __call__(self, found: Any) -> None:
-        self.problems += [problem.what for problem in found]
+        self.problems += [problem.message for problem in found]
 
 
 def _write(file: Path, text: str, age: int) -> None:

@@ -44,15 +44,15 @@ class Desk:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.outbox = WriteQueue(loop)
+        self.write_queue = WriteQueue(loop)
         self.started: list[HttpRequest] = []
 
     def time(self) -> float:
         return 0.0
 
-    def came(self, connection: ClientConnection) -> None: ...
-    def left(self, connection: ClientConnection) -> None: ...
-    def start(self, request: HttpRequest) -> None:
+    def add_connection(self, connection: ClientConnection) -> None: ...
+    def remove_connection(self, connection: ClientConnection) -> None: ...
+    def start_request(self, request: HttpRequest) -> None:
         self.started.append(request)
 
 

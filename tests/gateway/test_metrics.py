@@ -62,7 +62,7 @@ def exchange(**changes: object) -> ExchangeRecord:
     told: dict[str, object] = {
         "request_id": "r",
         "started": 100.0,
-        "wall": 0.0,
+        "started_at": 0.0,
         "source": "anthropic",
         "target": "gemini",
         "provider": "google",
@@ -204,12 +204,14 @@ WORKER = """
 import sys
 from pathlib import Path
 from toolwire.gateway.telemetry.metrics import Metrics
-from toolwire.gateway.telemetry.record import Record
+from toolwire.gateway.telemetry.record import ExchangeRecord
 metrics = Metrics(Path(sys.argv[1]))
-metrics.running(1)
-metrics.resting("google", True)
+metrics.add_in_flight(1)
+metrics.set_cooldown("google", True)
 for _ in range(3):
-    metrics.exchanges([Record(request_id="r", started=0.0, ended=1.0, wall=0.0, source="s", provider="p", status=200)])
+    metrics.count_exchanges(
+        [ExchangeRecord(request_id="r", started=0.0, ended=1.0, started_at=0.0, source="s", provider="p", status=200)]
+    )
 print("counted", flush=True)
 sys.stdin.read()
 """

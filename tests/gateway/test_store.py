@@ -216,15 +216,15 @@ async def children_by_their_place(store: Store, clock: Clock) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({}, "12345"),
         ({"descending": True}, "54321"),
-        ({"most": 2}, "12"),
-        ({"most": 2, "descending": True}, "54"),
+        ({"limit": 2}, "12"),
+        ({"limit": 2, "descending": True}, "54"),
         ({"after": 2}, "345"),
         ({"after": 0}, "12345"),
         ({"after": 4, "descending": True}, "321"),
-        ({"after": 2, "most": 2}, "34"),
+        ({"after": 2, "limit": 2}, "34"),
         ({"after": 5}, ""),
         ({"after": 1, "descending": True}, ""),
-        ({"most": 99}, "12345"),
+        ({"limit": 99}, "12345"),
     ]
     for asked, places in cases:
         assert ids(await store.get_children("me", "item", "c", **asked)) == [f"i{place}" for place in places], asked
@@ -496,7 +496,7 @@ def test_law(backend: str, name: str, tmp_path: Path) -> None:
     clock = Clock()
 
     async def run() -> None:
-        async with opened(backend, tmp_path, now=clock, **settings) as store:
+        async with opened(backend, tmp_path, clock=clock, **settings) as store:
             await law(store, clock)
 
     asyncio.run(run())
@@ -660,8 +660,8 @@ steps = st.lists(
         st.tuples(st.just("put"), written, st.sampled_from([(), ("m",), ("", "n")])),
         st.tuples(st.just("append"), written),
         st.tuples(st.just("get"), kinds, some),
-        st.tuples(st.just("chain"), kinds, few, st.integers(1, 4)),
-        st.tuples(st.just("children"), kinds, few, st.none() | st.integers(0, 3), st.integers(0, 2), st.booleans()),
+        st.tuples(st.just("get_chain"), kinds, few, st.integers(1, 4)),
+        st.tuples(st.just("get_children"), kinds, few, st.none() | st.integers(0, 3), st.integers(0, 2), st.booleans()),
         st.tuples(st.just("delete"), kinds, some),
         st.tuples(st.just("touch"), kinds, some, st.integers(1, 12).map(lambda more: NOW + more)),
         st.tuples(st.just("wait")),
@@ -700,14 +700,14 @@ class Model:
     def get(self, kind: str, ids: list[str]) -> list[Entry]:
         return [one for id in dict.fromkeys(ids) if (one := self.live(kind, id)) is not None]
 
-    def chain(self, kind: str, id: str, most: int) -> list[Entry]:
+    def get_chain(self, kind: str, id: str, most: int) -> list[Entry]:
         found: list[Entry] = []
         while id and len(found) < most and (one := self.live(kind, id)) is not None:
             found.insert(0, one)
             id = one.parent
         return found
 
-    def children(self, kind: str, parent: str, after: int | None, most: int, descending: bool) -> list[Entry]:
+    def get_children(self, kind: str, parent: str, after: int | None, most: int, descending: bool) -> list[Entry]:
         found = [
             one for one in self.kept.values() if (one.kind, one.parent) == (kind, parent) and self.live(kind, one.id)
         ]
@@ -748,7 +748,7 @@ def test_a_store_does_what_its_model_does(backend: str, tmp_path_factory: pytest
                 assert await getattr(store, verb)(owner, *words) == getattr(model, verb)(*words), (verb, words)
 
     with asyncio.Runner() as runner:
-        context = opened(backend, tmp_path_factory.mktemp("model"), now=clock)
+        context = opened(backend, tmp_path_factory.mktemp("model"), clock=clock)
         store = runner.run(context.__aenter__())
 
         @given(steps)

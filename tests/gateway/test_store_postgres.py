@@ -59,7 +59,7 @@ def told(got: Any) -> Any:
 @asynccontextmanager
 async def using(url: str, **settings: Any) -> AsyncIterator[PostgresStore]:
     """A store that never rests, with `a` in it, if its server is there."""
-    store = PostgresStore(url, **{"rest": 0.0, **settings})
+    store = PostgresStore(url, **{"retry_delay": 0.0, **settings})
     try:
         await store.put([entry("a")])
         yield store
@@ -133,7 +133,7 @@ def test_a_server_that_is_gone_is_asked_once_in_a_while() -> None:
         async with await asyncio.start_server(refuse, "127.0.0.1", 0) as listener:
             port = listener.sockets[0].getsockname()[1]
             url = f"postgresql://postgres:{PASSWORD}@127.0.0.1:{port}/x?sslmode=disable"
-            async with using(url, rest=3600.0) as store:
+            async with using(url, retry_delay=3600.0) as store:
                 gots = await asyncio.gather(*(verb(store) for verb, _ in VERBS.values()))
                 assert all(is_down(got, f"127.0.0.1:{port}, database x cannot be used") for got in gots)
 
@@ -303,11 +303,11 @@ def test_each_event_loop_has_its_own_connections(url: str) -> None:
 
 APPENDER = """
 import asyncio, sys
-from toolwire.gateway.store.postgres import Postgres
-from toolwire.gateway.store.record import Entry
+from toolwire.gateway.store.postgres import PostgresStore
+from toolwire.gateway.store.store import Entry
 
 async def main(url, name):
-    store = Postgres(url)
+    store = PostgresStore(url)
     item = lambda n: Entry(owner="o", kind="item", id=f"{name}{n:03}", parent="c")
     assert await store.stats()
     print("ready", flush=True)

@@ -25,16 +25,16 @@ def exchange(**changes: object) -> ExchangeRecord:
     told: dict[str, object] = {
         "request_id": "req_1",
         "started": 100.0,
-        "wall": 1_800_000_000.25,
+        "started_at": 1_800_000_000.25,
         "peer": "127.0.0.1",
         "method": "POST",
         "path": "/v1/messages",
-        "key": "laptop",
+        "key_name": "laptop",
         "agent": "claude-cli/2.1.0 (external, cli)",
         "source": "anthropic",
         "target": "openai-chat",
         "provider": "groq",
-        "asked": "sonnet",
+        "requested_model": "sonnet",
         "model": "llama-4",
         "stream": True,
         "status": 200,
@@ -103,7 +103,7 @@ def test_a_line_says_who_from_to_model_status_times_tokens_and_losses() -> None:
     [
         ({"losses": ()}, "info"),
         ({"status": 404, "failure": "not_found"}, "warn"),
-        ({"gone": True}, "warn"),
+        ({"client_disconnected": True}, "warn"),
         ({"status": 502, "failure": "upstream"}, "error"),
         ({"status": 200, "failure": "upstream"}, "error"),
     ],
@@ -189,7 +189,8 @@ FORGED = 'x\n{"time":"now","event":"exchange","status":200}\r\x1b[2J\u2028\u202e
 
 @pytest.mark.parametrize("form", ["json", "text"])
 @pytest.mark.parametrize(
-    "field", ["asked", "model", "agent", "path", "request_id", "upstream_id", "key", "method", "note"]
+    "field",
+    ["requested_model", "model", "agent", "path", "request_id", "upstream_id", "key_name", "method", "note"],
 )
 def test_no_line_can_be_forged(field: str, form: str) -> None:
     line = written(exchange(**{field: FORGED}), form)
@@ -199,28 +200,28 @@ def test_no_line_can_be_forged(field: str, form: str) -> None:
 
 
 def test_a_field_of_a_readable_line_cannot_be_forged() -> None:
-    line = written(exchange(asked='a  status=500  key="root"', request_id='r" key=root'), "text")
+    line = written(exchange(requested_model='a  status=500  key="root"', request_id='r" key=root'), "text")
     assert r'  asked="a  status=500  key=\"root\""  key=laptop' in line
     assert r'id="r\" key=root"' in line
 
 
 def test_what_peers_wrote_is_cut() -> None:
-    line = told(exchange(asked="m" * 10_000, agent="a" * 10_000, path="/" * 10_000))
+    line = told(exchange(requested_model="m" * 10_000, agent="a" * 10_000, path="/" * 10_000))
     assert len(json.dumps(line)) < 1500
     assert str(line["asked"]).endswith("m…")
 
 
 def test_what_peers_wrote_is_not_kept_when_it_is_long() -> None:
     log = Log("json", lambda line: None)
-    log.log_exchanges([exchange(asked="m" * 10_000), exchange(losses=("a",) * 10_000)])
+    log.log_exchanges([exchange(requested_model="m" * 10_000), exchange(losses=("a",) * 10_000)])
     assert not log._line_heads
     for number in range(5000):
-        log.log_exchanges([exchange(asked=str(number))])
+        log.log_exchanges([exchange(requested_model=str(number))])
     assert len(log._line_heads) <= 1024
 
 
 def test_half_a_character_does_not_break_a_line() -> None:
-    assert told(exchange(asked="a\ud800b"))["asked"] == "a\\ud800b"
+    assert told(exchange(requested_model="a\ud800b"))["asked"] == "a\\ud800b"
 
 
 def test_queries_are_cut_because_they_may_hold_a_key() -> None:
@@ -267,7 +268,7 @@ def test_credentials_are_hidden_and_words_are_not(text: str, shown: str) -> None
 def test_configured_keys_are_hidden_wherever_they_stand() -> None:
     secret = 'quoted"secret-of-a-provider'
     for form in ("json", "text"):
-        line = written(exchange(note=f"it is {secret}", asked=secret), form, secrets=(secret,))
+        line = written(exchange(note=f"it is {secret}", requested_model=secret), form, secrets=(secret,))
         assert "secret-of-a-provider" not in line
 
 
@@ -315,9 +316,10 @@ def test_a_closed_stderr_does_not_break_requests(monkeypatch: pytest.MonkeyPatch
 SCRIPT = """
 import sys
 from types import SimpleNamespace
-from toolwire.gateway.telemetry.watching import Record, Telemetry
+from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.telemetry import Telemetry
 telemetry = Telemetry(SimpleNamespace(log="text", log_level="info", log_bodies=False))
-telemetry.finish(telemetry.begin(Record(request_id="r", started=0.0, wall=0.0, status=200)), 1.0)
+telemetry.finish_exchange(telemetry.start_exchange(ExchangeRecord(request_id="r", started=0.0, started_at=0.0, status=200)), 1.0)
 print(*(name for name in ("opentelemetry", "google.protobuf", "requests") if name in sys.modules))
 """
 

@@ -76,24 +76,24 @@ def exchange(**changes: object) -> ExchangeRecord:
     told: dict[str, object] = {
         "request_id": "req_1",
         "started": 100.0,
-        "wall": 1_800_000_000.0,
+        "started_at": 1_800_000_000.0,
         "method": "POST",
         "path": "/v1/messages?key=hush",
         "peer": "127.0.0.1",
         "agent": "claude-cli/2.1.0",
-        "key": "laptop",
+        "key_name": "laptop",
         "source": "anthropic",
         "target": "gemini",
         "provider": "gemini",
-        "server": "generativelanguage.example:443",
-        "asked": "sonnet",
+        "upstream_address": "generativelanguage.example:443",
+        "requested_model": "sonnet",
         "model": "flash",
-        "answered": "flash-002",
+        "response_model": "flash-002",
         "stream": True,
         "status": 200,
         "first_byte": 100.5,
         "usage": Usage(input=500, output=30, cache_read=100, cache_write=0, reasoning=20),
-        "finishes": ("calls",),
+        "finish_reasons": ("calls",),
         "losses": ("dropped-field",),
         "request_body": b"hush",
         "response_body": b"hush",
@@ -209,7 +209,10 @@ def test_a_broken_trace_starts_a_new_one(collector: Collector, broken: str) -> N
 def test_failures_are_told(collector: Collector) -> None:
     upstream = exchange(status=502, failure="upstream", usage=None)
     upstream.attempts += [("gemini", "503", 0.1), ("groq", "refused", 0.2)]
-    traced(upstream, exchange(status=404, failure="not_found", asked="nope\n", model="", provider="", server=""))
+    traced(
+        upstream,
+        exchange(status=404, failure="not_found", requested_model="nope\n", model="", provider="", upstream_address=""),
+    )
     first, second = collector.spans()
     assert first.status.code == Status.STATUS_CODE_ERROR
     assert attributes(first)["error.type"] == "upstream"
@@ -220,7 +223,7 @@ def test_failures_are_told(collector: Collector) -> None:
 
 
 def test_what_is_no_conversation_is_no_operation_of_a_model(collector: Collector) -> None:
-    traced(exchange(verb="models", model="", asked="", provider="", usage=None))
+    traced(exchange(verb="models", model="", requested_model="", provider="", usage=None))
     (span,) = collector.spans()
     assert span.name == "models"
     assert not {"gen_ai.operation.name", "gen_ai.provider.name"} & attributes(span).keys()
@@ -283,8 +286,8 @@ class Absent:
         if name.split(".")[0] == "opentelemetry":
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Absent())
-from toolwire.gateway.telemetry.traces import tracer
-print(tracer({"OTEL_TRACES_EXPORTER": sys.argv[1]}, print))
+from toolwire.gateway.telemetry.telemetry import make_tracer
+print(make_tracer({"OTEL_TRACES_EXPORTER": sys.argv[1]}, print))
 print("opentelemetry" in sys.modules)
 """
 

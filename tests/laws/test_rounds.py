@@ -41,15 +41,15 @@ TAKEN = {"hidden", "other"}
 class Takes:
     """Takes by name; `odd` is only known to be taken when it is whole."""
 
-    def watches(self, name: str) -> bool:
+    def may_intercept(self, name: str) -> bool:
         return name in TAKEN or name == "odd"
 
-    def verdict(self, call: Call) -> str | None:
+    def decide(self, call: Call) -> str | None:
         if call.name == "odd":
             return "not so" if "taken" in call.arguments else None
         return "" if call.name in TAKEN else None
 
-    def named(self, call: Call) -> Call:
+    def to_runner_call(self, call: Call) -> Call:
         return replace(call, name=call.name.upper())
 
 

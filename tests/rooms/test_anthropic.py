@@ -368,11 +368,11 @@ def test_more_of_a_delta_is_known_by_its_bytes_until_something_else_comes() -> N
     reader = CODEC.make_stream_reader()
     more = [sse(delta(0, type="text_delta", text=text)) for text in ("a", "b", "", "c")]
     reader.feed(sse(START, TEXT_0))
-    assert reader.again is None
+    assert reader.read_repeat is None
     reader.feed(more[0])
-    assert [reader.again(data) for data in more] == ["a", "b", None, "c"]
+    assert [reader.read_repeat(data) for data in more] == ["a", "b", None, "c"]
     reader.feed(sse({"type": "ping"}))
-    assert reader.again is None
+    assert reader.read_repeat is None
 
 
 def test_a_frame_that_names_nothing_is_carried() -> None:
@@ -1424,7 +1424,7 @@ def test_server_tools_are_known_by_their_prefix() -> None:
     ]
     request = CODEC.read_request(body(tools=tools))
     assert strip_origins(request.tools[0]) == ProviderTool("web_search", "web_search", location={"country": "FR"})
-    assert [type(tool).__name__ for tool in request.tools[1:]] == ["HostedTool", "Opaque", "Opaque", "Opaque"]
+    assert [type(tool).__name__ for tool in request.tools[1:]] == ["ProviderTool", "Opaque", "Opaque", "Opaque"]
     first = replace_fields(request.tools[0], max_uses=2)
     again = plain(CODEC.write_request(replace_fields(request, tools=(first, *request.tools[1:])), ledger()))["tools"]
     assert again == [{**tools[0], "max_uses": 2}, *tools[1:]]

@@ -718,12 +718,12 @@ def test_more_of_a_text_is_known_by_its_bytes_whatever_its_counts(end: bytes, te
         (b'"c"', b"null"),
         (b'""', b"{}"),
     ]
-    assert [reader.again(chunk(*piece)) for piece in pieces] == ["b", "c", None, None]
+    assert [reader.read_repeat(chunk(*piece)) for piece in pieces] == ["b", "c", None, None]
     # Not a chunk at all: what stands between text and counts is missing, or a line ends there.
     whole = chunk(b'"d"', b'{"promptTokenCount":1}')
-    assert reader.again(whole.replace(b'],"role":"model"}}]', b"")) is None
-    assert reader.again(whole.replace(b'{"promptTokenCount"', b'\n{"promptTokenCount"')) is None
-    assert reader.again(chunk(b'"d"', b'{"promptTokenCount":5}')) == "d"
+    assert reader.read_repeat(whole.replace(b'],"role":"model"}}]', b"")) is None
+    assert reader.read_repeat(whole.replace(b'{"promptTokenCount"', b'\n{"promptTokenCount"')) is None
+    assert reader.read_repeat(chunk(b'"d"', b'{"promptTokenCount":5}')) == "d"
     stop = b'data: {"candidates":[{"content":{"parts":[{"text":""}]},"finishReason":"STOP"}]}' + end
     events = [*reader.feed(stop), *reader.close()]
     assert [event.usage.input for event in events if isinstance(event, UsageUpdate)] == [5]

@@ -1423,26 +1423,26 @@ def test_more_of_a_delta_is_known_by_its_bytes_until_something_else_comes() -> N
     reader = CODEC.make_stream_reader()
     more = chunks_of({"content": "a"}, {"content": "b"}, {"content": ""}, {"content": "c"})
     reader.feed(b"".join(more[:2]))
-    assert [reader.again(data) for data in more] == ["a", "b", None, "c"]
+    assert [reader.read_repeat(data) for data in more] == ["a", "b", None, "c"]
     pieces = chunks_of(call(0, "i", "f", ""), call(0, text='{"a'), call(0, text='":"'), call(0, text='{"a":"b'))
     reader.feed(b"".join(pieces[:2]))
-    assert reader.again(more[0]) is None
+    assert reader.read_repeat(more[0]) is None
     reader.feed(pieces[2])
     # The last may be all that there is, sent again.
-    assert [reader.again(data) for data in (pieces[0], pieces[3], pieces[2])] == [None, None, '":"']
+    assert [reader.read_repeat(data) for data in (pieces[0], pieces[3], pieces[2])] == [None, None, '":"']
 
 
 def test_a_padding_does_not_hide_what_is_alike() -> None:
     reader = CODEC.make_stream_reader()
     around = b'data: {"choices":[{"index":0,"delta":{"content":"%b"}}],"usage":null,"obfuscation":"%b"}\n\n'
     reader.feed(around % (b"a", b"xyz") + around % (b"b", b"xy"))
-    assert [reader.again(around % pair) for pair in ((b"c", b"x"), (b"d", b"x1Y"))] == ["c", "d"]
+    assert [reader.read_repeat(around % pair) for pair in ((b"c", b"x"), (b"d", b"x1Y"))] == ["c", "d"]
     for other in (
         around % (b"c", b'","error":"'),
         around % (b"c", b'"}x'),
         around.replace(b"null", b"{}") % (b"c", b"x"),
     ):
-        assert reader.again(other) is None
+        assert reader.read_repeat(other) is None
 
 
 @pytest.mark.parametrize(("count", "again"), [(7, "a"), (20, None)])
@@ -1453,7 +1453,7 @@ def test_a_stream_that_never_repeats_itself_is_no_longer_searched_for_patterns(c
         made = reader.feed(data.replace(b'"finish_reason"', b'"logprobs":{"n":%d},"finish_reason"' % number))
         assert made[-1].text == "a"
     reader.feed(data)
-    assert (reader.again and reader.again(data)) == again
+    assert (reader.read_repeat and reader.read_repeat(data)) == again
     assert reader.feed(data)[0].text == "a"
 
 
@@ -1462,7 +1462,7 @@ def test_a_pattern_that_was_met_again_lets_others_be_looked_for() -> None:
     for number in range(40):
         (data,) = chunks_of({("content", "refusal")[number % 2]: "a"})
         reader.feed(data * 2)
-        assert reader.again(data) == "a"
+        assert reader.read_repeat(data) == "a"
 
 
 def test_what_a_stream_cannot_say_is_told() -> None:

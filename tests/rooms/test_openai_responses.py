@@ -1387,7 +1387,7 @@ def test_any_value_anywhere_in_a_request_is_read_or_named(data: st.DataObject) -
     encode(CODEC.write_request(strip_origins(request), foreign_ledger()))
 
 
-SHORT_WAYS = {"request.read_ordinary": None, "request.write_ordinary": False, "tools.read_ordinary_tool": None}
+SHORT_WAYS = {"request.read_plain_turn": None, "request.write_plain_turn": False, "tools.read_plain_tool": None}
 
 
 def told(body: Any) -> Any:

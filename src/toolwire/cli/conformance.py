@@ -18,8 +18,8 @@ from toolwire.conformance import reports, suite
 from toolwire.conformance.case import Case
 from toolwire.conformance.peers import PEERS
 from toolwire.conformance.reports import (
+    GatewayInfo,
     RunResult,
-    TestedGateway,
     count_verdicts,
     grid_rows,
     plays_by_pair,
@@ -123,7 +123,7 @@ def _run_suite(args: argparse.Namespace, cases: Sequence[Case]) -> RunResult:
             reached = set(target.configured_cases)
         else:
             url, router, reached = args.url, _make_template_router(args), set[str]()
-            gateway = TestedGateway(args.name or urlsplit(url).netloc, args.name or url)
+            gateway = GatewayInfo(args.name or urlsplit(url).netloc, args.name or url)
             _wait_for_gateway(url, args, stage, cases)
         transport = HttpTransport(url, stage, router, timeout=args.patience, key=key)
         plays = suite.run_cases(cases, transport, router, lambda id: args.anyway or id in reached)
@@ -152,9 +152,9 @@ def _start_provider(args: argparse.Namespace, cases: Sequence[Case]) -> Provider
 
 def _start_target(
     target: Target, provider_server: ProviderServer, cases: Sequence[Case], sources: ProgramFolders, stack: ExitStack
-) -> tuple[TestedGateway, str]:
+) -> tuple[GatewayInfo, str]:
     try:
-        gateway = TestedGateway(target.name, target.title, target.read_version(sources))
+        gateway = GatewayInfo(target.name, target.title, target.read_version(sources))
         sys.stderr.write(f"starting {target.title} {gateway.version}\n")
         return gateway, stack.enter_context(
             start_target(target, provider_server.origin, suite.asked_models(cases), sources)

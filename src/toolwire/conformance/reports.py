@@ -29,7 +29,7 @@ RUN_SPECIFIC_PATTERNS = (
 """What gateways make up while they run."""
 
 
-class TestedGateway(Struct, frozen=True):
+class GatewayInfo(Struct, frozen=True):
     name: str
     title: str
     version: str = ""
@@ -39,7 +39,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
     """All plays of one gateway, and how to repeat them."""
 
     form: int = FORMAT_VERSION
-    gateway: TestedGateway
+    gateway: GatewayInfo
     suite: str
     """The version of Toolwire whose suite it was."""
     command: str

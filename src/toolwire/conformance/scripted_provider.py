@@ -89,7 +89,7 @@ class ProviderServer:
     """The server. One play at a time; any number of calls in it."""
 
     def __init__(self, port: int = 0, models: Sequence[str] = (), drain_timeout: float = DRAIN_TIMEOUT) -> None:
-        self._server = _HttpServer(("127.0.0.1", port), type("Handler", (_ProviderEndpoint,), {"stage": self}))
+        self._server = _HttpServer(("127.0.0.1", port), type("Handler", (_ProviderEndpoint,), {"server_state": self}))
         self.origin = f"http://127.0.0.1:{self._server.server_address[1]}"
         self.models = tuple(models)
         self.unexpected_calls: list[str] = []

@@ -194,7 +194,7 @@ QUIRKS: Mapping[str, Quirk] = MappingProxyType(
     {
         "nine-letter-ids": Quirk(
             about="ids of calls are exactly nine letters and digits",
-            constraints=MappingProxyType({"call_id_pattern": re.compile(r"[A-Za-z0-9]{9}"), "id_limit": 9}),
+            constraints=MappingProxyType({"call_id_pattern": re.compile(r"[A-Za-z0-9]{9}"), "max_call_id_length": 9}),
         ),
         "function-tools-only": Quirk(
             about="custom tools are not known; they are wrapped as functions",

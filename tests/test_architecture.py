@@ -1,0 +1,231 @@
+"""The rules of the code base that no linter knows: how codecs look, who may name a protocol, what things are called."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from toolwire.protocols import CODECS, PACKAGES, UnknownProtocol, find_codec
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "toolwire"
+PROTOCOLS = SOURCE / "protocols"
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+# --- codecs ---------------------------------------------------------------------------------------------------------
+
+CODEC_FILES = {
+    "__init__.py", "names.py", "models.py", "content.py", "tools.py", "request.py", "response.py", "stream_reader.py",
+    "stream_writer.py", "errors.py", "http.py",
+}  # fmt: skip
+"""What every codec has, so that whoever knows one finds the way in all."""
+MAX_MORE_FILES = 4
+
+
+def test_every_folder_is_registered() -> None:
+    folders = {path.parent.name for path in PROTOCOLS.glob("*/__init__.py")}
+    assert folders == set(PACKAGES)
+
+
+@pytest.mark.parametrize("folder", PACKAGES)
+def test_a_codec_is_found_by_its_name_with_hyphens_or_underscores(folder: str) -> None:
+    name = folder.replace("_", "-")
+    assert find_codec(name) is find_codec(folder) is CODECS[name]
+    assert find_codec(name).name == name
+
+
+def test_an_unknown_protocol_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(UnknownProtocol, match=", ".join(CODECS)):
+        find_codec("telex")
+
+
+@pytest.mark.parametrize("folder", PACKAGES)
+def test_codecs_have_the_same_files_and_few_others(folder: str) -> None:
+    entries = {path.name for path in (PROTOCOLS / folder).iterdir() if path.name != "__pycache__"}
+    assert entries >= CODEC_FILES
+    more = {name for name in entries - CODEC_FILES if name.endswith(".py") or "." not in name}
+    assert len(more) <= MAX_MORE_FILES, sorted(more)
+
+
+# --- who may name a protocol ----------------------------------------------------------------------------------------
+
+NAMES = {spelling for folder in PACKAGES for spelling in (folder, folder.replace("_", "-"))}
+EXEMPT = (PROTOCOLS, SOURCE / "conformance" / "peers", SOURCE / "conformance" / "strict")
+"""Codecs, and the judges of the conformance suite, which must know the protocols without asking a codec."""
+OWN_CODEC = {SOURCE / "gateway" / "responses_state": "openai_responses"}
+"""Packages that serve one protocol and say so."""
+
+
+def _is_name(node: ast.AST, allowed: str) -> bool:
+    return isinstance(node, ast.Constant) and node.value in NAMES - {allowed, allowed.replace("_", "-")}
+
+
+def _choosing_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """The values that decide where the code goes: what is compared, matched, looked up, or the key of a table."""
+    if isinstance(node, ast.Compare):
+        for side in (node.left, *node.comparators):
+            yield from side.elts if isinstance(side, ast.Tuple | ast.List | ast.Set) else (side,)
+    elif isinstance(node, ast.MatchValue):
+        yield node.value
+    elif isinstance(node, ast.Dict):
+        yield from (key for key in node.keys if key is not None)
+    elif isinstance(node, ast.Subscript):
+        yield node.slice
+    elif isinstance(node, ast.Call):
+        yield from node.args
+
+
+def _branches(path: Path) -> Iterator[str]:
+    allowed = next((codec for folder, codec in OWN_CODEC.items() if folder in path.parents), "")
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            words = node.module.split(".")
+            if words[:2] == ["toolwire", "protocols"] and len(words) > 2 and words[2] != allowed:
+                yield f"{relative(path)}:{node.lineno} imports from {node.module}"
+        for value in _choosing_nodes(node):
+            if _is_name(value, allowed):
+                yield f"{relative(path)}:{value.lineno} branches on {ast.unparse(value)}"  # type: ignore[attr-defined]
+
+
+def test_nobody_else_branches_on_the_name_of_a_protocol() -> None:
+    """Text may and should name protocols and vendors; code asks the codec's constraints instead."""
+    paths = (path for path in MODULES if not any(folder in path.parents for folder in EXEMPT))
+    assert [branch for path in paths for branch in _branches(path)] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("if codec.name == 'gemini': pass", 1),
+        ("if name in ('anthropic', 'x'): pass", 1),
+        ("TABLE = {'openai-chat': 1}", 1),
+        ("match name:\n    case 'gemini': pass", 1),
+        ("name.startswith('gemini')", 1),
+        ("from toolwire.protocols.gemini.names import NAME", 1),
+        ("# gemini\nwhat = f'Gemini has no slot, anthropic has'", 0),
+    ],
+)
+def test_a_branch_would_be_found(code: str, found: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    path = tmp_path / "module.py"
+    path.write_text(code)
+    assert len(list(_branches(path))) == found
+
+
+# --- layers ---------------------------------------------------------------------------------------------------------
+
+WITH_IO = {"toolwire.cli", "toolwire.agents", "toolwire.gateway", "toolwire.conformance"}
+"""Packages that may touch files or sockets; all others are in the contract that forbids it."""
+MAX_ENTRIES = 12
+
+
+def _contract(id: str) -> dict[str, list[str]]:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    return next(contract for contract in contracts if contract["id"] == id)
+
+
+def _packages() -> set[str]:
+    names = {path.relative_to(SOURCE).parts[0].removesuffix(".py") for path in MODULES} - {"__init__", "__main__"}
+    return {f"toolwire.{name}" for name in names}
+
+
+def test_every_package_is_in_a_layer() -> None:
+    listed = {name.strip() for layer in _contract("layers")["layers"] for name in layer.split(":")}
+    assert _packages() == listed, "see the contract `layers` in pyproject.toml"
+
+
+def test_every_package_without_io_is_held_to_it() -> None:
+    assert _packages() - WITH_IO == set(_contract("pure")["source_modules"]), "see the contract `pure`"
+
+
+@pytest.mark.parametrize("folder", [SOURCE, SOURCE / "gateway"], ids=relative)
+def test_a_folder_can_be_read_at_a_glance(folder: Path) -> None:
+    entries = [path.name for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
+    assert len(entries) <= MAX_ENTRIES, sorted(entries)
+
+
+# --- names and sizes ------------------------------------------------------------------------------------------------
+
+FILE_LINES = 700
+FUNCTION_LINES = 60
+PARTICIPLE = re.compile(
+    r"_*[a-z]*(ed|told|said|begun|kept|held|heard|spelled|sent|left|known|shown|given|taken|made|found)"
+)
+VERBS = {"feed", "_feed", "embed", "need", "seed", "send"}
+"""Words that only look like a participle."""
+
+
+def _functions(path: Path) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield f"{relative(path)}:{node.lineno} {node.name}", node
+
+
+def test_files_and_functions_stay_readable() -> None:
+    """Generous on purpose: these are limits for accidents, not a reason to split what belongs together."""
+    assert not {relative(path): lines for path in MODULES if (lines := path.read_text().count("\n")) > FILE_LINES}
+    lengths = {name: (node.end_lineno or 0) - node.lineno for path in MODULES for name, node in _functions(path)}
+    assert not {name: lines for name, lines in lengths.items() if lines > FUNCTION_LINES}
+
+
+def test_functions_say_what_they_do() -> None:
+    """Verb and object, or the value that they compute; a participle alone names neither."""
+    vague = [name for path in MODULES for name, node in _functions(path) if PARTICIPLE.fullmatch(node.name)]
+    assert [name for name in vague if name.split()[-1] not in VERBS] == []
+
+
+def test_no_file_is_a_grab_bag() -> None:
+    banned = re.compile(r"(^|_)(utils?|helpers?|base|managers?|handlers?|common|misc|details)$")
+    assert not [relative(path) for path in MODULES if banned.search(path.stem) or banned.search(path.parent.name)]
+
+
+# --- what files say -------------------------------------------------------------------------------------------------
+
+# Spelled in halves, so that this file does not find itself.
+FORBIDDEN = tuple(
+    head + tail
+    for head, tail in (
+        ("pypi", ".org"),
+        ("files.python", "hosted.org"),
+        ("npmjs", ".org"),
+        ("npmjs", ".com"),
+        ("--index", "-url"),
+        ("--extra-index", "-url"),
+        ("/wo", "rk/"),
+        ("/ro", "ot/"),
+        ("/ho", "me/"),
+        ("/Us", "ers/"),
+    )
+)
+
+
+@cache
+def _files() -> tuple[Path, ...]:
+    """What is committed or would be; everything below the root where there is no git."""
+    command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        listed = subprocess.run(command, capture_output=True, check=True, text=True).stdout.split("\0")
+    except (OSError, subprocess.CalledProcessError):
+        hidden = {".venv", ".venv-bench", ".venv-faces", "node_modules"}
+        return tuple(path for path in ROOT.rglob("*") if path.is_file() and not hidden & set(path.parts))
+    return tuple(path for name in listed if name and (path := ROOT / name).is_file())
+
+
+@pytest.mark.parametrize("word", FORBIDDEN)
+def test_no_file_names_a_registry_or_a_path_of_one_machine(word: str) -> None:
+    # Not within a longer path, such as the JSON Pointer `$defs` + the word.
+    wanted = re.compile(rb"(?<!\w)" + re.escape(word.encode()))
+    found = [relative(path) for path in _files() if wanted.search(path.read_bytes())]
+    assert not found
