@@ -60,6 +60,11 @@ class Text(Struct, frozen=True, gc=False):
     seal: Seal | None = None
     origin: Origin | None = None
 
+    @property
+    def is_plain(self) -> bool:
+        """Is there nothing but the text: no citations, no cache breakpoint, no seal?"""
+        return not self.citations and self.cache is None and self.seal is None
+
 
 class Refusal(Struct, frozen=True, gc=False):
     text: str
@@ -113,6 +118,13 @@ class Call(Struct, frozen=True, gc=False):
     later: bool = False
     """Its result may come in any later request."""
     origin: Origin | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Is it a whole function call with an id and arguments, and nothing else that a writer must look at?"""
+        if self.kind != "function" or not self.id or self.namespace or self.incomplete or self.later:
+            return False
+        return self.cache is None and self.seal is None and not (not self.arguments or self.arguments.isspace())
 
 
 class Result(Struct, frozen=True, gc=False):

@@ -42,12 +42,12 @@ from toolwire.protocols.openai_chat.names import (
 # --- text -----------------------------------------------------------------------------------------------------------
 
 
-def read_content(value: Json, path: Path, reading: ReadContext) -> list[Part]:
+def read_content(value: Json, path: Path, reading: ReadContext) -> tuple[Part, ...]:
     """Content: text alone, or a list of parts; null is none."""
     if isinstance(value, str):
-        return [Text(value, origin=reading.whole_origin(value, path))]
+        return (Text(value, (), None, None, Origin(NAME, path, value)),)
     if value is None:
-        return []
+        return ()
     parts: list[Part] = []
     for number, item in enumerate(expect_list(value, path)):
         at = (path, number)
@@ -56,7 +56,7 @@ def read_content(value: Json, path: Path, reading: ReadContext) -> list[Part]:
             parts.append(Text(text, (), None, None, Origin(NAME, at, item)))
         else:
             parts.append(_read_part(expect_object(item, at), at, reading))
-    return parts
+    return tuple(parts)
 
 
 def _read_part(node: Object, path: Path, reading: ReadContext) -> Part:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from msgspec.structs import replace
@@ -30,7 +30,7 @@ from toolwire.core.json_values import (
     Path,
     expect_list,
     expect_object,
-    get_list,
+    get_object,
     get_text,
     require_text,
 )
@@ -48,31 +48,41 @@ from toolwire.protocols.openai_chat.content import (
 )
 from toolwire.protocols.openai_chat.models import Family
 from toolwire.protocols.openai_chat.names import NAME, REASONING_KEYS, intact_wire, is_own, is_own_seal
-from toolwire.protocols.openai_chat.tools import read_call, read_calls, write_call, write_plain_call
+from toolwire.protocols.openai_chat.tools import read_call, write_call
+
+_PLAIN_ASSISTANT_KEYS = frozenset({"role", "content", "tool_calls"})
 
 
 def read_message(node: Object, path: Path, reading: ReadContext, in_response: bool = False) -> tuple[Part, ...]:
-    """The parts of an assistant's message. In an answer empty text says nothing; in a history it is kept."""
-    parts = read_reasoning(node, path, reading) if any(map(node.get, REASONING_KEYS)) else []
-    said = node.get("content")
-    content = read_content(said, (path, "content"), reading)
-    if in_response and (not said or type(said) is list):
-        content = [part for part in content if not isinstance(part, Text) or part.text]
+    """The parts of an assistant's message. In an answer an empty text means nothing; in a history it is kept."""
+    has_more_keys = not _PLAIN_ASSISTANT_KEYS.issuperset(node)
+    reasoning = read_reasoning(node, path, reading) if has_more_keys and any(map(node.get, REASONING_KEYS)) else []
+    value = node.get("content")
+    parts = () if value is None else read_content(value, (path, "content"), reading)
+    if in_response and (not value or type(value) is list):
+        parts = tuple([part for part in parts if not isinstance(part, Text) or part.text])
+    if has_more_keys:
+        parts = (*reasoning, *_read_other_slots([*parts], node, path, reading))
+    calls = node.get("tool_calls")
+    if calls is None:
+        return parts
+    at = (path, "tool_calls")
+    return (*parts, *[read_call(call, (at, number), reading) for number, call in enumerate(expect_list(calls, at))])
+
+
+def _read_other_slots(content: list[Part], node: Object, path: Path, reading: ReadContext) -> list[Part]:
+    """The content with its citations, then a refusal, images and the old `function_call`."""
     if node.get("annotations"):
         content = _attach_citations(content, node, path, reading)
-    parts += content
-    refusal = node.get("refusal")
-    if refusal is not None and get_text(node, "refusal", path):
-        parts.append(Refusal(refusal, origin=reading.whole_origin(refusal, (path, "refusal"))))
+    refusal = get_text(node, "refusal", path)
+    if refusal:
+        content.append(Refusal(refusal, origin=reading.whole_origin(refusal, (path, "refusal"))))
     if node.get("images"):
-        parts += read_content(node["images"], (path, "images"), reading)
-    old = node.get("function_call")
-    if old is not None and expect_object(old, (path, "function_call")).get("name"):
-        parts.append(read_call(old, (path, "function_call"), reading))
-    calls = get_list(node, "tool_calls", path)
-    if calls:
-        parts += read_calls(calls, (path, "tool_calls"), reading)
-    return tuple(parts)
+        content += read_content(node["images"], (path, "images"), reading)
+    function_call = get_object(node, "function_call", path)
+    if function_call is not None and function_call.get("name"):
+        content.append(read_call(function_call, (path, "function_call"), reading))
+    return content
 
 
 def _attach_citations(content: list[Part], node: Object, path: Path, reading: ReadContext) -> list[Part]:
@@ -116,7 +126,7 @@ class MessageSlots:
 
     def _add_part(self, part: Part, ledger: Ledger) -> None:
         match part:
-            case Reasoning(origin=origin) if (intact_wire(origin) or {}).get("type") == "thinking":
+            case Reasoning() if _is_thinking_part(part):
                 self.content.append(part)
             case Reasoning():
                 self.reasoning.append(part)
@@ -158,181 +168,64 @@ def note_dropped_part(part: Part, ledger: Ledger) -> None:
         ledger.note("part-dropped", source_path(part), f"a part of kind `{type(part).__name__}` was left out")
 
 
-def read_plain_turn(node: Json, path: Path, reading: ReadContext) -> Turn | None:
-    """A message that holds a role, one text, beside them the calls or the id of a result, and nothing else."""
-    if type(node) is not dict:
-        return None
-    role: Json = node.get("role")
-    content, size = node.get("content"), len(node)
-    if type(content) is not str:
-        return _read_calls_only_turn(node, path, reading) if content is None and role == "assistant" else None
-    text = Text(content, (), None, None, Origin(NAME, (path, "content"), content))
-    if size == 2:
-        spoken = role in ("user", "assistant", "system", "developer")
-        return Turn(role, (text,), "", "", Origin(NAME, path, node)) if spoken else None
-    if role == "tool":
-        id = node.get("tool_call_id")
-        if size != 3 or type(id) is not str:
-            return None
-        origin = Origin(NAME, path, node)
-        return Turn("tool", (Result(id, (text,), None, "", "function", "", None, None, origin),), "", "", origin)
-    if role == "assistant" and size == 3:
-        calls = node.get("tool_calls")
-        if type(calls) is not list:
-            return None
-        parts: tuple[Part, ...] = (text, *read_calls(calls, (path, "tool_calls"), reading))
-        return Turn("assistant", parts, "", "", Origin(NAME, path, node))
-    return None
-
-
-def _read_calls_only_turn(node: Object, path: Path, reading: ReadContext) -> Turn | None:
-    """An assistant's message of calls alone."""
-    calls = node.get("tool_calls")
-    if type(calls) is not list or len(node) != (3 if "content" in node else 2):
-        return None
-    return Turn("assistant", tuple(read_calls(calls, (path, "tool_calls"), reading)), "", "", Origin(NAME, path, node))
-
-
-def write_plain_turn(turn: Turn) -> Object | None:
-    """The message of a turn that another protocol's client sent, so that no origin in it is our own."""
-    parts, role = turn.parts, turn.role
-    if turn.name or turn.phase or not parts:
-        return None
-    if len(parts) != 1:
-        return _write_plain_assistant(parts) if role == "assistant" else None
-    part = parts[0]
-    if type(part) is Text:
-        text = _plain_part_text(part) if role in ("user", "assistant", "system") else None
-        return None if text is None else {"role": role, "content": text}
-    if role == "assistant":
-        return _write_plain_assistant(parts)
-    if type(part) is not Result or part.cache is not None or not part.id:
-        return None
-    text = _plain_part_text(part.content[0]) if len(part.content) == 1 else None
-    return None if text is None else {"role": "tool", "tool_call_id": part.id, "content": text}
-
-
-def _write_plain_assistant(parts: tuple[Part, ...]) -> Object | None:
-    text = _plain_part_text(parts[0])
-    calls = _write_plain_calls(parts if text is None else parts[1:])
-    if calls is None:
-        return None
-    if calls:
-        return {"role": "assistant", "content": text, "tool_calls": calls}
-    return {"role": "assistant", "content": text}
-
-
-_PLAIN_MESSAGE_KEYS = frozenset({"role", "content", "tool_calls"})
-
-
-def read_plain_message(node: Object, path: Path, reading: ReadContext) -> tuple[Part, ...] | None:
-    """The parts of an answer's message: a text, calls, or both, where no other key says anything."""
-    if not _PLAIN_MESSAGE_KEYS.issuperset(node) and _has_more_keys(node):
-        return None
-    content, calls = node.get("content"), node.get("tool_calls")
-    if content is None:
-        spoken: tuple[Part, ...] = ()
-    elif type(content) is str:
-        # Empty text says nothing here.
-        spoken = (Text(content, (), None, None, Origin(NAME, (path, "content"), content)),) if content else ()
-    else:
-        return None
-    if not calls:
-        return spoken if calls is None or type(calls) is list else None
-    return (*spoken, *read_calls(calls, (path, "tool_calls"), reading)) if type(calls) is list else None
-
-
-def _has_more_keys(node: Object) -> bool:
-    for key, value in node.items():
-        if value is not None and key not in _PLAIN_MESSAGE_KEYS and (value or key != "annotations"):
-            return True
-    return False
-
-
-def _write_plain_calls(parts: tuple[Part, ...]) -> list[Object] | None:
-    """Parts that are all ordinary calls."""
-    calls: list[Object] = []
-    for part in parts:
-        call = write_plain_call(part) if type(part) is Call else None
-        if call is None:
-            return None
-        calls.append(call)
-    return calls
-
-
-def _plain_part_text(part: Part) -> str | None:
-    """The text of a part that is nothing but text."""
-    if type(part) is Text and part.cache is None and part.seal is None and not part.citations:
-        return part.text
-    return None
-
-
-# --- Messages of every shape, both ways: what the short ways leave ---
-
-
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
 def read_turns(messages: Json, path: Path, reading: ReadContext) -> tuple[Turn, ...]:
-    turns: list[Turn] = []
-    for number, node in enumerate(messages if messages.__class__ is list else expect_list(messages, path)):
-        at = (path, number)
-        turns.append(read_plain_turn(node, at, reading) or _read_turn(expect_object(node, at), at, reading))
-    return tuple(turns)
+    return tuple([_read_turn(node, (path, number), reading) for number, node in enumerate(expect_list(messages, path))])
 
 
-def _read_turn(node: Object, path: Path, reading: ReadContext) -> Turn:
-    spoken = require_text(node, "role", path)
-    role = names.ROLES.get(spoken)
+def _read_turn(value: Json, path: Path, reading: ReadContext) -> Turn:
+    node = value if type(value) is dict else expect_object(value, path)
+    word = node.get("role")
+    role = names.ROLES.get(word) if type(word) is str else None
     if role is None:
-        raise Malformed((path, "role"), f"unknown role {spoken!r}; known are {', '.join(names.ROLES)}")
-    if role == "tool":
-        origin = reading.read_origin(node, path, names.TOOL_MESSAGE_KEYS)
-        return Turn("tool", (_read_result(node, path, reading, origin),), origin=origin)
-    name = get_text(node, "name", path) or ""
+        word = require_text(node, "role", path)
+        raise Malformed((path, "role"), f"unknown role {word!r}; known are {', '.join(names.ROLES)}")
+    known = names.MESSAGE_KEYS_BY_ROLE[role]
+    origin = Origin(NAME, path, node) if known.issuperset(node) else reading.read_origin(node, path, known)
+    name = get_text(node, "name", path) or "" if "name" in node else ""
     if role == "assistant":
-        origin = reading.read_origin(node, path, names.ASSISTANT_KEYS)
-        return Turn(role, read_message(node, path, reading), name, origin=origin)
-    origin = reading.read_origin(node, path, names.MESSAGE_KEYS)
-    return Turn(role, tuple(read_content(node.get("content"), (path, "content"), reading)), name, origin=origin)
-
-
-def _read_result(node: Object, path: Path, reading: ReadContext, origin: Origin) -> Result:
-    """A tool's message, or the old `function` message, which names the function in place of the call."""
-    id = "" if node["role"] == "function" else get_text(node, "tool_call_id", path) or ""
-    content = tuple(read_content(node.get("content"), (path, "content"), reading))
-    return Result(id, content, name=get_text(node, "name", path) or "", origin=origin)
+        return Turn(role, read_message(node, path, reading), name, "", origin)
+    content = read_content(node.get("content"), (path, "content"), reading)
+    if role != "tool":
+        return Turn(role, content, name, "", origin)
+    # An old `function` message has the name of the function instead of the id of a call.
+    id = "" if word == "function" else get_text(node, "tool_call_id", path) or ""
+    return Turn(role, (Result(id, content, None, name, "function", "", None, None, origin),), "", "", origin)
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
-def write_turns(turns: tuple[Turn, ...], foreign: bool, family: Family, ledger: Ledger) -> list[Object]:
-    """All turns; `foreign` ones are another protocol's throughout."""
+def write_turns(turns: tuple[Turn, ...], family: Family, ledger: Ledger) -> list[Object]:
     messages: list[Object] = []
     for turn in turns:
-        message = write_plain_turn(turn) if foreign else intact_wire(turn.origin)
-        if message is not None:
-            messages.append(message)
+        wire = intact_wire(turn.origin)
+        if wire is not None:
+            messages.append(wire)
+            continue
+        if turn.phase:
+            ledger.note("no-counterpart", source_path(turn), f"the phase `{turn.phase}` was left out")
+        if turn.role == "assistant":
+            messages.append(_write_assistant(turn, family, ledger))
         else:
-            messages += _write_turn(turn, family, ledger)
+            _write_turn(turn, messages, family, ledger)
     return messages
 
 
-def _write_turn(turn: Turn, family: Family, ledger: Ledger) -> list[Object]:
-    if turn.phase:
-        ledger.note("no-counterpart", source_path(turn), f"the phase `{turn.phase}` was left out")
-    if turn.role == "assistant":
-        return [_write_assistant(turn, family, ledger)]
-    results = [part for part in turn.parts if isinstance(part, Result)]
-    messages = [_write_result(part, family, ledger) for part in results]
-    if len(results) < len(turn.parts) or not results:
-        rest = tuple(part for part in turn.parts if not isinstance(part, Result)) if results else turn.parts
-        out: Object = {"role": _write_role(turn, family, ledger), "content": write_content(rest, family, ledger)}
-        if turn.name:
-            out["name"] = turn.name
-        messages.append(restore_original_keys(out, turn.origin, NAME))
-    return messages
+def _write_turn(turn: Turn, messages: list[Object], family: Family, ledger: Ledger) -> None:
+    """Results are messages of their own, before what else the turn holds."""
+    rest = turn.parts
+    if Result in map(type, rest):
+        messages += [_write_result(part, family, ledger) for part in rest if isinstance(part, Result)]
+        rest = tuple([part for part in rest if not isinstance(part, Result)])
+        if not rest:
+            return
+    out: Object = {"role": _write_role(turn, family, ledger), "content": write_content(rest, family, ledger)}
+    if turn.name:
+        out["name"] = turn.name
+    messages.append(restore_original_keys(out, turn.origin, NAME))
 
 
 def _write_role(turn: Turn, family: Family, ledger: Ledger) -> str:
@@ -347,11 +240,11 @@ def _write_role(turn: Turn, family: Family, ledger: Ledger) -> str:
     return "user" if turn.role == "tool" else turn.role
 
 
-def write_content(parts: tuple[Part, ...], family: Family, ledger: Ledger) -> Json:
-    """Text alone as a string, everything else as a list of parts."""
+def write_content(parts: Sequence[Part], family: Family, ledger: Ledger) -> Json:
+    """One text as a string, everything else as a list of parts."""
     if len(parts) == 1:
         only = parts[0]
-        if isinstance(only, Text) and only.cache is None and not (only.origin and intact_wire(only.origin)):
+        if isinstance(only, Text) and only.cache is None and intact_wire(only.origin) is None:
             _note_text_losses(only, ledger)
             return only.text
     out: list[Object] = []
@@ -363,11 +256,17 @@ def write_content(parts: tuple[Part, ...], family: Family, ledger: Ledger) -> Js
             media = write_media(part, family, ledger)
             if media is not None:
                 out.append(media)
-        elif isinstance(part, Opaque) and is_own(part.origin):
-            out.append(part.origin.wire)
+        elif (isinstance(part, Opaque) and is_own(part.origin)) or _is_thinking_part(part):
+            out.append(part.origin.wire)  # type: ignore[union-attr]
         else:
             note_dropped_part(part, ledger)
     return out or ""
+
+
+def _is_thinking_part(part: Part) -> bool:
+    """Is it Mistral's content part of type `thinking`, unchanged?"""
+    wire = intact_wire(part.origin) if isinstance(part, Reasoning) else None
+    return wire is not None and wire.get("type") == "thinking"
 
 
 def _note_text_losses(part: Text, ledger: Ledger) -> None:
@@ -381,77 +280,77 @@ def _write_result(result: Result, family: Family, ledger: Ledger) -> Object:
     wire = intact_wire(result.origin)
     if wire is not None:
         return wire
+    content: Sequence[Part] = result.content
+    if result.cache is not None or len(content) != 1 or not isinstance(content[0], Text):
+        content = _result_texts(result, ledger)
+    written = write_content(content, family, ledger)
+    if not result.id and result.name:
+        return {"role": "function", "name": result.name, "content": written}
+    out: Object = {"role": "tool", "tool_call_id": result.id, "content": written}
+    if result.name and family.native:
+        # OpenAI's schema has no such key: only a Chat client that sends it gets it passed on.
+        out["name"] = result.name
+    return restore_original_keys(out, result.origin, NAME)
+
+
+def _result_texts(result: Result, ledger: Ledger) -> list[Part]:
+    """The texts of a result, the last one with the result's cache breakpoint; everything else is lost."""
     content = result.content
     if result.cache is not None and content and isinstance(content[-1], Text) and content[-1].cache is None:
         content = (*content[:-1], replace_fields(content[-1], cache=result.cache))
     elif result.cache is not None:
         ledger.note("cache-dropped", source_path(result), "a cache breakpoint on a result was left out")
-    texts = tuple(part for part in content if isinstance(part, Text))
     for part in content:
         if isinstance(part, Media):
             ledger.note("media-dropped", source_path(part) or source_path(result), "media in a result were left out")
         elif not isinstance(part, Text):
             note_dropped_part(part, ledger)
-    said = write_content(texts, family, ledger)
-    if not result.id and result.name:
-        return {"role": "function", "name": result.name, "content": said}
-    out: Object = {"role": "tool", "tool_call_id": result.id, "content": said}
-    if result.name and family.native:
-        # No key of the schema: only a client that sends it gets it through.
-        out["name"] = result.name
-    return restore_original_keys(out, result.origin, NAME)
+    return [part for part in content if isinstance(part, Text)]
 
 
 def _write_assistant(turn: Turn, family: Family, ledger: Ledger) -> Object:
-    spoken = MessageSlots(_provider_results_as_text(turn.parts, ledger), source_path(turn), ledger)
+    slots = MessageSlots(_provider_results_as_text(turn.parts, ledger), source_path(turn), ledger)
     content: Json = None
-    if spoken.content:
-        content = _write_assistant_content(spoken, family, ledger)
-    elif turn.parts and not spoken.calls and not spoken.refusals:
+    if slots.content:
+        content = write_content(slots.content, family, ledger)
+    elif turn.parts and not slots.calls and not slots.refusals:
         content = ""
     out: Object = {"role": "assistant", "content": content}
     if turn.name:
         out["name"] = turn.name
-    if spoken.refusals:
-        out["refusal"] = "".join(spoken.refusals)
-    _write_reasoning(spoken, out, family, ledger)
-    for part in spoken.media:
+    if slots.refusals:
+        out["refusal"] = "".join(slots.refusals)
+    if slots.reasoning:
+        slots.reasoning = _returned_reasoning(slots.reasoning, family, ledger)
+        slots.write_reasoning(out, ledger)
+    for part in slots.media:
         image = intact_wire(part.origin)
         if image is not None:
             out.setdefault("images", []).append(image)
         else:
             ledger.note("media-dropped", source_path(part), "media in an assistant's turn were left out")
-    if len(spoken.calls) == 1 and not spoken.calls[0].id and spoken.calls[0].kind == "function":
-        out["function_call"] = write_call(spoken.calls[0], ledger, legacy=True)
-    elif spoken.calls:
-        out["tool_calls"] = [write_call(call, ledger) for call in spoken.calls]
+    calls = slots.calls
+    if len(calls) == 1 and not calls[0].id and calls[0].kind == "function":
+        out["function_call"] = write_call(calls[0], ledger, legacy=True)
+    elif calls:
+        out["tool_calls"] = [write_call(call, ledger) for call in calls]
     return restore_original_keys(out, turn.origin, NAME)
 
 
 def _provider_results_as_text(parts: tuple[Part, ...], ledger: Ledger) -> tuple[Part, ...]:
-    """What a provider's own tools found, as text: there is no other place for it."""
-    if not any(isinstance(part, ProviderResult) for part in parts):
+    """What a provider's own tools found becomes text: Chat has no other place for it."""
+    if ProviderResult not in map(type, parts):
         return parts
-    told = [provider_result_as_text(part, ledger) if isinstance(part, ProviderResult) else part for part in parts]
-    return tuple([part for part in told if part is not None])
+    texts = [provider_result_as_text(part, ledger) if isinstance(part, ProviderResult) else part for part in parts]
+    return tuple([part for part in texts if part is not None])
 
 
-def _write_assistant_content(slots: MessageSlots, family: Family, ledger: Ledger) -> Json:
-    if all(isinstance(part, Text) for part in slots.content):
-        return write_content(tuple(slots.content), family, ledger)
-    out: list[Object] = []
-    for part in slots.content:
-        out.append(write_text(part, family, ledger) if isinstance(part, Text) else part.origin.wire)  # type: ignore[union-attr]
-    return out
-
-
-def _write_reasoning(slots: MessageSlots, out: Object, family: Family, ledger: Ledger) -> None:
-    """Reasoning goes back to those who want it, to those who made it, and to nobody else."""
-    wanted: list[Reasoning] = []
-    for part in slots.reasoning:
+def _returned_reasoning(reasoning: list[Reasoning], family: Family, ledger: Ledger) -> list[Reasoning]:
+    """Reasoning goes back to models that want it, and to the server that made it."""
+    returned: list[Reasoning] = []
+    for part in reasoning:
         if family.reasoning_back or is_own(part.origin) or is_own_seal(part.seal):
-            wanted.append(part)
+            returned.append(part)
         else:
             ledger.note("reasoning-dropped", source_path(part), "a piece of reasoning was left out")
-    slots.reasoning = wanted
-    slots.write_reasoning(out, ledger)
+    return returned

@@ -28,6 +28,10 @@ ASSISTANT_KEYS = frozenset(
 )
 REASONING_KEYS = ("reasoning_content", "reasoning", "reasoning_details")
 TOOL_MESSAGE_KEYS = frozenset({"role", "content", "tool_call_id", "name"})
+MESSAGE_KEYS_BY_ROLE = dict.fromkeys(("system", "developer", "user"), MESSAGE_KEYS) | {
+    "assistant": ASSISTANT_KEYS,
+    "tool": TOOL_MESSAGE_KEYS,
+}
 CACHE_KEYS = ("prompt_cache_breakpoint", "cache_control")
 TEXT_KEYS = frozenset({"type", "text", *CACHE_KEYS})
 REFUSAL_KEYS = frozenset({"type", "refusal"})

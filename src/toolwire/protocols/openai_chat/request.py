@@ -163,8 +163,7 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     messages: list[Object] = []
     if request.system:
         messages.append({"role": "system", "content": write_content(request.system, known, ledger)})
-    # Of another protocol's request nothing can be given back as it was.
-    messages += write_turns(request.turns, origin is not None and not known.native, known, ledger)
+    messages += write_turns(request.turns, known, ledger)
     out: Object = {"model": request.model, "messages": messages}
     out |= write_tools(request.tools, known, ledger)
     if request.choice is not None:

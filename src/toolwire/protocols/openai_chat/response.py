@@ -41,7 +41,7 @@ from toolwire.core.provenance import ReadContext, partial_decoder, restore_origi
 from toolwire.protocols.openai_chat import names
 from toolwire.protocols.openai_chat.content import mark_incomplete_calls, write_citation, write_media
 from toolwire.protocols.openai_chat.errors import read_failure, write_error_body
-from toolwire.protocols.openai_chat.messages import MessageSlots, read_message, read_plain_message
+from toolwire.protocols.openai_chat.messages import MessageSlots, read_message
 from toolwire.protocols.openai_chat.models import Family
 from toolwire.protocols.openai_chat.names import NAME, intact_wire, is_own
 from toolwire.protocols.openai_chat.tools import uses_legacy_functions, write_call
@@ -218,10 +218,8 @@ def read_response(body: Object) -> Response:
 def _read_choice(node: Object, path: Path, reading: ReadContext, position: int) -> Choice:
     message = get_object(node, "message", path) or {}
     at = (path, "message")
-    parts = read_plain_message(message, at, reading)
-    if parts is None:
-        reading.read_origin(message, at, names.ASSISTANT_KEYS)
-        parts = read_message(message, at, reading, in_response=True)
+    reading.read_origin(message, at, names.ASSISTANT_KEYS)
+    parts = read_message(message, at, reading, in_response=True)
     raw = node.get("finish_reason")
     if raw is not None and not isinstance(raw, str):
         raise_wrong_type((path, "finish_reason"), "a string", raw)

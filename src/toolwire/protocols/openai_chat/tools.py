@@ -25,8 +25,6 @@ from toolwire.protocols.openai_chat.content import read_cache, write_cache
 from toolwire.protocols.openai_chat.models import Family
 from toolwire.protocols.openai_chat.names import NAME, intact_wire, is_own, is_own_seal, unknown_nested_keys
 
-_TOOLS_PATH: Path = (None, "tools")
-
 
 def uses_legacy_functions(request: Request | None) -> bool:
     """Does this client speak of `functions` only? Then its answers must too."""
@@ -43,8 +41,7 @@ def read_tools(body: Object, reading: ReadContext) -> tuple[AnyTool, ...]:
     """`tools`, the old `functions`, and the hosted search, which has a key of its own."""
     found: list[AnyTool] = []
     for number, item in enumerate(json_values.get_list(body, "tools", None) or ()):
-        path: Path = (_TOOLS_PATH, number)
-        found.append(_read_plain_tool(item, path) or _read_tool(json_values.expect_object(item, path), path, reading))
+        found.append(_read_tool(item, ((None, "tools"), number), reading))
     if "functions" in body:
         for item, path in items_with_paths(json_values.get_list(body, "functions", None) or [], (None, "functions")):
             node = json_values.expect_object(item, path)
@@ -55,44 +52,24 @@ def read_tools(body: Object, reading: ReadContext) -> tuple[AnyTool, ...]:
     return tuple(found)
 
 
-def _read_plain_tool(node: Json, path: Path) -> Tool | None:
-    """The ordinary tool, a function with known keys only, at one go."""
-    try:
-        inner = node["function"]
-        name, kind = inner["name"], node["type"]
-    except (LookupError, TypeError):
-        return None
-    if kind != "function" or len(node) != 2:
-        return None
-    described, parameters, strict = inner.get("description"), inner.get("parameters"), inner.get("strict")
-    # Three keys are these three, where all are there: then none is unknown.
-    three = len(inner) == 3 and described is not None and parameters is not None
-    if not three and not names.FUNCTION_TOOL_KEYS.issuperset(inner):
-        return None
-    if type(name) is not str or (described is not None and type(described) is not str):
-        return None
-    if strict is not None and type(strict) is not bool:
-        return None
-    origin = Origin(NAME, path, node)
-    return Tool(name, described, parameters, "function", None, "", "", strict, None, None, None, origin)
-
-
-def _read_tool(node: Object, path: Path, reading: ReadContext) -> AnyTool:
+def _read_tool(value: Json, path: Path, reading: ReadContext) -> AnyTool:
+    node = json_values.expect_object(value, path)
     kind = json_values.get_text(node, "type", path) or "function"
     if kind not in ("function", "custom"):
         return Opaque(kind, reading.whole_origin(node, path))
-    inner = json_values.expect_object(node.get(kind), (path, kind))
+    at = (path, kind)
+    inner = json_values.expect_object(node.get(kind), at)
     known = names.FUNCTION_TOOL_KEYS if kind == "function" else names.CUSTOM_TOOL_KEYS
     if not known.issuperset(inner):
-        reading.read_origin(inner, (path, kind), known)
+        reading.read_origin(inner, at, known)
     origin = reading.read_origin(node, path, names.TOOL_KEYS)
     if kind == "function":
-        return _read_function(inner, (path, kind), read_cache(node), origin)
+        return _read_function(inner, at, read_cache(node), origin)
     return Tool(
-        json_values.require_text(inner, "name", (path, kind)),
-        json_values.get_text(inner, "description", (path, kind)),
+        json_values.require_text(inner, "name", at),
+        json_values.get_text(inner, "description", at),
         kind="custom",
-        grammar=_read_grammar(inner, (path, kind), reading),
+        grammar=_read_grammar(inner, at, reading),
         cache=read_cache(node),
         origin=origin,
     )
@@ -130,10 +107,7 @@ def _read_web_search(node: Object, path: Path, reading: ReadContext) -> Provider
 
 
 def write_tools(tools: tuple[AnyTool, ...], family: Family, ledger: Ledger) -> Object:
-    """The keys of a request that declare its tools."""
-    listed = _write_tool_list(tools, family, ledger) if tools else None
-    if listed is not None:
-        return {"tools": listed}
+    """The keys of a request that declare its tools: `tools`, the old `functions`, `web_search_options`."""
     out: Object = {}
     for tool in tools:
         if isinstance(tool, ProviderTool):
@@ -143,25 +117,13 @@ def write_tools(tools: tuple[AnyTool, ...], family: Family, ledger: Ledger) -> O
                 out.setdefault("tools", []).append(tool.origin.wire)
             else:
                 ledger.note("tool-dropped", source_path(tool), f"the tool `{tool.kind}` was left out")
-        elif not _is_in_tool_list(tool):
+        elif tool.kind == "function" and _is_legacy_function(tool.origin):
             out.setdefault("functions", []).append(
                 intact_wire(tool.origin) or restore_original_keys(_write_tool_fields(tool), tool.origin, NAME)
             )
         else:
             out.setdefault("tools", []).append(intact_wire(tool.origin) or _write_tool(tool, family, ledger))
     return out
-
-
-def _is_in_tool_list(tool: AnyTool) -> bool:
-    """Is it a tool that stands in the list, and nowhere else?"""
-    return type(tool) is Tool and not (tool.kind == "function" and _is_legacy_function(tool.origin))
-
-
-def _write_tool_list(tools: tuple[AnyTool, ...], family: Family, ledger: Ledger) -> list[Object] | None:
-    """The list, where all of them stand in it."""
-    if not all(map(_is_in_tool_list, tools)):
-        return None
-    return [intact_wire(tool.origin) or _write_tool(tool, family, ledger) for tool in tools if isinstance(tool, Tool)]
 
 
 def _is_legacy_function(origin: Origin | None) -> bool:
@@ -314,50 +276,31 @@ def read_arguments(value: Json) -> str:
     return value if isinstance(value, str) else "" if value is None else json_values.encode_text(value)
 
 
-def read_calls(items: list[Json], path: Path, reading: ReadContext) -> list[Call]:
-    """`tool_calls`. The ordinary call, of an id, a name and argument text, is taken at one go."""
-    calls: list[Call] = []
-    for number, node in enumerate(items):
-        at = (path, number)
-        calls.append(_read_plain_call(node, at) or read_call(json_values.expect_object(node, at), at, reading))
-    return calls
-
-
-def _read_plain_call(node: Json, path: Path) -> Call | None:
-    try:
-        inner = node["function"]
-        id, name, text = node["id"], inner["name"], inner["arguments"]
-        if node["type"] != "function" or len(node) != 3 or len(inner) != 2:
-            return None
-    except (LookupError, TypeError):
-        return None
-    if type(id) is not str or type(name) is not str or type(text) is not str:
-        return None
-    return Call(id, name, text, "function", "", "", None, None, False, False, Origin(NAME, path, node))
-
-
-def read_call(node: Object, path: Path, reading: ReadContext) -> Call:
-    """A call of `tool_calls`, or the old `function_call`, which stands alone and has no id."""
-    if "function" not in node and "custom" not in node and "type" not in node:
-        origin = reading.read_origin(node, path, names.FUNCTION_CALL_KEYS)
-        return Call(
-            "", json_values.require_text(node, "name", path), read_arguments(node.get("arguments")), origin=origin
-        )
-    custom = node.get("type") == "custom" or (node.get("function") is None and node.get("custom") is not None)
-    kind, key, known = (
-        ("custom", "input", names.CUSTOM_CALL_KEYS) if custom else ("function", "arguments", names.FUNCTION_CALL_KEYS)
-    )
-    inner = json_values.expect_object(node.get(kind), (path, kind))
+def read_call(value: Json, path: Path, reading: ReadContext) -> Call:
+    """A call of `tool_calls`, or the old `function_call`, which is only the inner object and has no id."""
+    node = value if type(value) is dict else json_values.expect_object(value, path)
+    inner = node.get("function")
+    # Nearly every call looks like this, and an agent's history has hundreds of them.
+    if len(node) == 3 and type(inner) is dict and len(inner) == 2 and node.get("type") == "function":
+        id, name, arguments = node.get("id"), inner.get("name"), inner.get("arguments")
+        if type(id) is str and type(name) is str and type(arguments) is str:
+            return Call(id, name, arguments, "function", "", "", None, None, False, False, Origin(NAME, path, node))
+    kind, key, known = "function", "arguments", names.FUNCTION_CALL_KEYS
+    if node.get("type") == "custom" or (node.get("function") is None and node.get("custom") is not None):
+        kind, key, known = "custom", "input", names.CUSTOM_CALL_KEYS
+    elif "function" not in node and "type" not in node:
+        origin = reading.read_origin(node, path, known)
+        name = json_values.require_text(node, "name", path)
+        return Call("", name, read_arguments(node.get(key)), origin=origin)
+    at = (path, kind)
+    inner = json_values.expect_object(node.get(kind), at)
     if not known.issuperset(inner):
-        reading.read_origin(inner, (path, kind), known)
-    return Call(
-        json_values.get_text(node, "id", path) or "",
-        json_values.require_text(inner, "name", (path, kind)),
-        read_arguments(inner.get(key)),
-        kind,
-        seal=read_seal(node, path, reading),
-        origin=reading.read_origin(node, path, names.CALL_KEYS),
-    )
+        reading.read_origin(inner, at, known)
+    id = json_values.get_text(node, "id", path) or ""
+    name = json_values.require_text(inner, "name", at)
+    seal = read_seal(node, path, reading) if "extra_content" in node else None
+    origin = reading.read_origin(node, path, names.CALL_KEYS)
+    return Call(id, name, read_arguments(inner.get(key)), kind, "", "", None, seal, False, False, origin)
 
 
 def read_seal(node: Object, path: Path, reading: ReadContext) -> Seal | None:
@@ -385,40 +328,25 @@ def write_seal(seal: Seal) -> Object:
 
 
 def write_call(call: Call, ledger: Ledger, legacy: bool = False) -> Object:
-    if not legacy and not is_own(call.origin):
-        plain = write_plain_call(call)
-        if plain is not None:
-            return plain
-    old = intact_wire(call.origin)
-    if old is not None and legacy == ("function" not in old and "custom" not in old):
-        return old
+    ours = is_own(call.origin)
+    if call.is_plain and not ours and not legacy:
+        return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+    wire = intact_wire(call.origin)
+    if wire is not None and legacy == ("function" not in wire and "custom" not in wire):
+        return wire
     note_call_losses(call, ledger)
     kind, key = ("custom", "input") if call.kind == "custom" and not legacy else ("function", "arguments")
     blank = kind == "function" and not call.arguments.strip() and not call.incomplete
     inner: Object = {"name": call.name, key: "{}" if blank else call.arguments}
     if legacy:
         return inner
-    if is_own(call.origin):
+    if ours:
         known = names.CUSTOM_CALL_KEYS if kind == "custom" else names.FUNCTION_CALL_KEYS
         inner |= unknown_nested_keys(call.origin.wire, kind, known)  # type: ignore[union-attr]
     out: Object = {"id": call.id, "type": kind, kind: inner}
     if call.seal is not None and is_own_seal(call.seal):
         out["extra_content"] = write_seal(call.seal)
     return restore_original_keys(out, call.origin, NAME)
-
-
-def is_plain_call(call: Call) -> bool:
-    """Is it an ordinary call, of an id, a name and arguments?"""
-    if call.kind != "function" or not call.id or call.later or call.namespace:
-        return False
-    return call.cache is None and call.seal is None and not call.incomplete and bool(call.arguments.strip())
-
-
-def write_plain_call(call: Call) -> Object | None:
-    """An ordinary call that is not of this protocol's making, at one go; None for every other."""
-    if not is_plain_call(call):
-        return None
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 def note_call_losses(call: Call, ledger: Ledger) -> None:
