@@ -40,15 +40,15 @@ def repeat(client: str, target: str, part: str, times: int) -> None:
         return Exchange(CODECS[client], CODECS[target], options)
 
     asked = exchange()
-    asked.request(body)
+    asked.translate_request(body)
     for _ in range(WARM):
-        exchange().request(body)
-        asked.response(answer)
+        exchange().translate_request(body)
+        asked.translate_response(answer)
     for _ in range(times):
         if part == "request":
-            exchange().request(body)
+            exchange().translate_request(body)
         else:
-            asked.response(answer)
+            asked.translate_response(answer)
 
 
 def counted(client: str, target: str, part: str) -> float:

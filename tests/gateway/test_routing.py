@@ -269,7 +269,7 @@ def test_a_bent_room_writes_what_its_server_takes() -> None:
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_0123456789", "content": "x"}]},
         ],
     }
-    written = Exchange(find_codec("anthropic"), bent, Options()).request(body).json()
+    written = Exchange(find_codec("anthropic"), bent, Options()).translate_request(body).json()
     call = written["messages"][1]["tool_calls"][0]["id"]
     assert len(call) == 9
     assert written["messages"][2]["tool_call_id"] == call

@@ -173,5 +173,5 @@ def test_a_message_that_came_in_pieces_and_is_written_whole() -> None:
     ]
     sse = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
     own = find_codec("openai-responses")
-    seen = Exchange(own, own).response_from_stream(sse.encode())
+    seen = Exchange(own, own).translate_streamed_response(sse.encode())
     assert seen.json()["output"][0]["content"][0]["text"] == "Hello"

@@ -181,15 +181,15 @@ def following(*messages: Any) -> Any:
 def answered(provider: str, answer: Any, request: Any = FIRST) -> Translation:
     joined = exchange(provider)
     assert joined.memory_keys(request) == ()
-    joined.request(request)
-    return joined.response(answer)
+    joined.translate_request(request)
+    return joined.translate_response(answer)
 
 
 def asked(provider: str, request: Any, kept: Mapping[str, bytes], account: str = "mine") -> Translation:
     """The next request, served from what is kept under the ids that it wants."""
     joined = exchange(provider, account)
     wanted = joined.memory_keys(request)
-    return joined.request(request, {id: kept[id] for id in wanted if id in kept})
+    return joined.translate_request(request, {id: kept[id] for id in wanted if id in kept})
 
 
 def wire_stream(provider: str, answer: Any) -> bytes:
@@ -233,8 +233,8 @@ def test_a_turn_comes_back_to_its_maker_as_it_was(provider: str) -> None:
 def test_a_stream_keeps_the_same_bytes_as_the_whole(provider: str, size: int) -> None:
     data = wire_stream(provider, ANSWERS[provider])
     joined = exchange(provider)
-    joined.request(FIRST)
-    stream = joined.stream()
+    joined.translate_request(FIRST)
+    stream = joined.start_stream()
     for at in range(0, len(data), size):
         stream.feed(data[at : at + size])
     stream.close()
@@ -242,15 +242,15 @@ def test_a_stream_keeps_the_same_bytes_as_the_whole(provider: str, size: int) ->
     assert stream.memory_records == whole.memory_records != {}
     assert ("seal-kept" in codes(stream)) == ("seal-kept" in codes(whole)) == joined.is_cross_protocol
     refolded = exchange(provider)
-    refolded.request(FIRST)
-    assert refolded.response_from_stream(data).memory_records == whole.memory_records
+    refolded.translate_request(FIRST)
+    assert refolded.translate_streamed_response(data).memory_records == whole.memory_records
 
 
 def test_a_stream_that_breaks_off_keeps_nothing() -> None:
     data = wire_stream("anthropic", ANSWERS["anthropic"])
     joined = exchange("anthropic")
-    joined.request(FIRST)
-    stream = joined.stream()
+    joined.translate_request(FIRST)
+    stream = joined.start_stream()
     stream.feed(data[: data.index(b"message_delta") - 10])
     stream.close()
     assert stream.failure is not None
@@ -304,8 +304,8 @@ def _answered_again(provider: str, messages: list[Any], kept: dict[str, bytes], 
     joined = exchange(provider)
     request = following(*messages)
     joined.memory_keys(request)
-    joined.request(request, kept)
-    return joined.response(answer)
+    joined.translate_request(request, kept)
+    return joined.translate_response(answer)
 
 
 TEXT = {"format": "one-v1", "index": 0}
@@ -351,8 +351,8 @@ SEALED_BEHIND = [
 )
 def test_details_in_pieces_are_whole_when_they_go_back(deltas: list[Any], details: list[Any]) -> None:
     joined = exchange("details")
-    joined.request(FIRST)
-    stream = joined.stream()
+    joined.translate_request(FIRST)
+    stream = joined.start_stream()
     head = {"id": "gen-1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     for delta in deltas:
         chunk = {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
@@ -378,7 +378,7 @@ def test_the_loss_says_what_became_of_a_seal() -> None:
     assert "seal-kept" in codes(answered("anthropic", answer))
     alone = exchange("anthropic", keeps=False)
     assert alone.memory_keys(following(plain({"content": "x", "tool_calls": chat_calls()}))) == ()
-    said = alone.response(answer)
+    said = alone.translate_response(answer)
     assert said.memory_records == {}
     assert "seal-dropped" in codes(said)
     assert "seal-kept" not in codes(said)
@@ -396,7 +396,7 @@ def test_a_turn_without_calls_is_not_kept() -> None:
 def test_clients_with_slots_need_nothing_kept(client: str) -> None:
     joined = Exchange(find_codec(client), find_codec("anthropic"), Options(has_memory=True))
     assert not joined.uses_memory
-    assert joined.response(ANSWERS["anthropic"]).memory_records == {}
+    assert joined.translate_response(ANSWERS["anthropic"]).memory_records == {}
 
 
 def test_ordinary_answers_are_not_kept() -> None:
@@ -404,7 +404,7 @@ def test_ordinary_answers_are_not_kept() -> None:
     assert answered("anthropic", answer).memory_records == {}
     assert answered("extras", chat_answer(plain(EXTRAS))).memory_records == {}
     joined = Exchange(CHAT, CHAT, Options(has_memory=True))
-    assert joined.response(ANSWERS["extras"]).memory_records == {}
+    assert joined.translate_response(ANSWERS["extras"]).memory_records == {}
 
 
 # --- what clients do ----------------------------------------------------------------------------------------------------
@@ -525,7 +525,7 @@ def test_a_client_that_echoes_seals_is_served_from_those() -> None:
         echoed = json.loads(json.dumps(OWN[provider][0]).replace("gAAAdata", "theirs").replace("EpQB+/call=", "theirs"))
         request = following(echoed, *results(echoed))
         assert exchange(provider).memory_keys(request) == ()
-        back = exchange(provider).request(request, said.memory_records)
+        back = exchange(provider).translate_request(request, said.memory_records)
         assert turn_in(provider, back.json()) == [echoed]
 
 
@@ -672,10 +672,10 @@ def test_a_freeform_call_is_sealed_like_any_other() -> None:
     custom = {"type": "custom", "custom": {"name": "patch", "description": "d"}}
     first = {**FIRST, "tools": [custom]}
     joined = exchange("gemini")
-    joined.request(first)
+    joined.translate_request(first)
     call = {"functionCall": {"id": "c1", "name": "patch", "args": {"input": "*** x"}}, "thoughtSignature": "EpQBfree"}
     answer = ANSWERS["gemini"] | {"candidates": [{"index": 0, "finishReason": "STOP", "content": {"parts": [call]}}]}
-    said = joined.response(answer)
+    said = joined.translate_response(answer)
     message = plain(said.json()["choices"][0]["message"])
     assert message["tool_calls"][0]["custom"]["input"] == "*** x"
     request = {**first, "messages": [*first["messages"], message, *results(message)]}
@@ -692,12 +692,12 @@ def test_the_body_is_read_once() -> None:
     joined = Exchange(replace(CHAT, read_request=counted), PROVIDERS["anthropic"], Options(model="m", has_memory=True))
     body = json.dumps(following(plain(EXTRAS), *results(EXTRAS))).encode()
     assert tuple(by_id(joined.memory_keys(body))) == ("call_1", "call_2")
-    first = joined.request(body)
+    first = joined.translate_request(body)
     assert len(seen) == 1
-    assert joined.request(body).body == first.body
+    assert joined.translate_request(body).body == first.body
     joined.memory_keys(body)
     other = json.dumps(following({"role": "user", "content": "another"})).encode()
-    assert b"another" in joined.request(other).body
+    assert b"another" in joined.translate_request(other).body
 
 
 # --- from one provider to another -----------------------------------------------------------------------------------
@@ -796,8 +796,8 @@ def test_every_turn_comes_back_whole(provider: str, data: st.DataObject) -> None
     )
     said = answered(provider, wire)
     streamed = exchange(provider)
-    streamed.request(FIRST)
-    stream = streamed.stream()
+    streamed.translate_request(FIRST)
+    stream = streamed.start_stream()
     stream.feed(wire_stream(provider, wire))
     stream.close()
     assert stream.memory_records == said.memory_records

@@ -155,7 +155,7 @@ def test_in_every_pair_of_rooms(source: str, target: str, rounds: list[list[Turn
             find_codec(source), find_codec(target), Options(model=MODELS[target], now=number, seed=str(number))
         )
         try:
-            made.append(elements(target, exchange.request(body).json()))
+            made.append(elements(target, exchange.translate_request(body).json()))
         except Malformed:
             reject()  # a strict room refuses what is untidy
     shorter, longer = made
@@ -196,7 +196,7 @@ def test_in_the_middle_of_a_round(source: str, target: str, rounds: list[list[Tu
             made.append(elements(target, written(source, target, request)))
             continue
         exchange = Exchange(find_codec(source), find_codec(target), Options(model=MODELS[target]))
-        made.append(elements(target, exchange.request(written("generated", source, request)).json()))
+        made.append(elements(target, exchange.translate_request(written("generated", source, request)).json()))
     shorter, longer = made
     assert longer[0] == shorter[0]
     seen = shorter[1][:-1]

@@ -239,7 +239,7 @@ def test_a_stream_that_nobody_asked_for_is_heard_as_a_whole_answer(client: str) 
     frames = [{"id": "c", "model": "m", "choices": [{"index": 0, **chunk}]} for chunk in chunks]
     stream = b"".join(b"data: " + encode(frame) + b"\n\n" for frame in frames) + b"data: [DONE]\n\n"
     exchange = Exchange(find_codec(client), provider, Options(model="m", tools=(Tool("files__read", "Reads."),)))
-    exchange.request(MINIMAL[client])
+    exchange.translate_request(MINIMAL[client])
     heard = exchange.add_round(stream, is_stream=True)
     assert heard is not None
     assert heard.is_paused

@@ -17,5 +17,5 @@ OTHERS = sorted(set(CODECS) - set(KEEPING) - {"unified"})
 @pytest.mark.parametrize(("store", "lost"), [(b"false", []), (b"true", ["/store"])])
 def test_who_keeps_nothing_does_as_it_was_told(target: str, store: bytes, lost: list[str]) -> None:
     body = b'{"model": "m", "input": "Hi.", "store": %b}' % store
-    said = Exchange(CODECS["openai-responses"], CODECS[target], Options(model="m")).request(body)
+    said = Exchange(CODECS["openai-responses"], CODECS[target], Options(model="m")).translate_request(body)
     assert [loss.path for loss in said.ledger.losses if "store" in loss.what] == lost

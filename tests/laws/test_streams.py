@@ -276,7 +276,7 @@ def test_what_goes_the_short_way_comes_out_as_if_it_were_looked_at(source: str, 
         found = []
         for script in (events, [one for event in events for one in (event, between)]):
             provider = replace(find_codec(source), make_stream_reader=lambda script=script: Scripted(script))
-            stream = Exchange(find_codec(target), provider, Options(has_memory=True)).stream()
+            stream = Exchange(find_codec(target), provider, Options(has_memory=True)).start_stream()
             out = b"".join(stream.feed(b"") for _ in script) + stream.close()
             told = (
                 stream.losses,

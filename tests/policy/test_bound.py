@@ -120,6 +120,6 @@ def test_without_a_gateway_clients_carry_their_seals_themselves() -> None:
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "1"}]},
         ],
     }
-    sent = Exchange(place, place, Options(policy=(RENAME,))).request(body).json()
+    sent = Exchange(place, place, Options(policy=(RENAME,))).translate_request(body).json()
     thought, call = sent["messages"][1]["content"]
     assert (thought["signature"], call["name"]) == ("c2VhbA==", "g")

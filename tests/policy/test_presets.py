@@ -79,10 +79,10 @@ def streamed(data: bytes, client: str) -> Call:
 def round_trip(preset: str, client: str, tool: Tool, name: str, arguments: Any) -> dict[str, Any]:
     """A model's call as the client gets it: the same whole and streamed, and the model's own again when replayed."""
     this = exchange(preset, client)
-    this.request(wire(client, Request(model="m", tools=(tool,), turns=(Turn("user", (Text("Go."),)),))))
+    this.translate_request(wire(client, Request(model="m", tools=(tool,), turns=(Turn("user", (Text("Go."),)),))))
     text = json.dumps(arguments)
-    call = called(this.response(whole(name, text)).json(), client)
-    stream = this.stream()
+    call = called(this.translate_response(whole(name, text)).json(), client)
+    stream = this.start_stream()
     same = streamed(b"".join(map(stream.feed, chunks(name, text))) + stream.close(), client)
     assert stream.failure is None
     assert (call.name, call.namespace) == (same.name, same.namespace) == (tool.name, tool.namespace)
@@ -99,7 +99,9 @@ def replayed(preset: str, client: str, tool: Tool, call: Call) -> tuple[str, Any
         Turn("assistant", (call,)),
         Turn(role, (Result(call.id, (Text("done"),), name=call.name),)),
     )
-    body = exchange(preset, client).request(wire(client, Request(model="m", tools=(tool,), turns=turns))).json()
+    body = (
+        exchange(preset, client).translate_request(wire(client, Request(model="m", tools=(tool,), turns=turns))).json()
+    )
     [function] = [call["function"] for turn in body["messages"] for call in turn.get("tool_calls", ())]
     return function["name"], json.loads(function["arguments"])
 
@@ -179,7 +181,7 @@ def sample(schema: dict[str, Any], name: str) -> Any:
 @pytest.mark.parametrize("case", CASES)
 def test_the_model_sees_one_agents_tool_and_the_client_gets_its_own(case: Case) -> None:
     request = Request(model="m", tools=(case.tool,), turns=(Turn("user", (Text("Go."),)),))
-    translation = exchange(case.preset, SPEAKS[case.client]).request(wire(SPEAKS[case.client], request))
+    translation = exchange(case.preset, SPEAKS[case.client]).translate_request(wire(SPEAKS[case.client], request))
     [(name, function)] = offered(translation.json()).items()
     assert name == case.seen.name
     shown = function["parameters"]["properties"]
@@ -258,12 +260,14 @@ def test_parameters_without_a_counterpart_are_not_shown_and_not_taken() -> None:
         },
     )
     this = exchange("gemini-tools-for-claude", "anthropic")
-    translation = this.request(
+    translation = this.translate_request(
         wire("anthropic", Request(model="m", tools=(tool,), turns=(Turn("user", (Text("Go."),)),)))
     )
     assert [*offered(translation.json())["read_file"]["parameters"]["properties"]] == ["file_path"]
     assert any("pages" in loss.what for loss in translation.losses), "and are named in the report"
-    call = called(this.response(whole("read_file", '{"file_path": "/a", "pages": "1-2"}')).json(), "anthropic")
+    call = called(
+        this.translate_response(whole("read_file", '{"file_path": "/a", "pages": "1-2"}')).json(), "anthropic"
+    )
     assert decode(call.arguments) == {"file_path": "/a"}
 
 
@@ -287,7 +291,7 @@ def test_two_tools_never_get_one_name() -> None:
         for name in ("shell_command", "shell")
     )
     this = exchange("claude-tools-for-codex", "openai-responses")
-    translation = this.request(
+    translation = this.translate_request(
         wire("openai-responses", Request(model="m", tools=tools, turns=(Turn("user", (Text("Go."),)),)))
     )
     assert len(offered(translation.json())) == 2
@@ -331,7 +335,7 @@ def system_of(body: dict[str, Any]) -> str:
 @pytest.mark.parametrize("shell", SHELLS)
 def test_codex_on_claude_works_with_the_shell_that_is_declared(shell: str) -> None:
     this = exchange("codex-on-anthropic", "openai-responses", "anthropic")
-    translation = this.request(codex(shell, tool_choice={"type": "custom", "name": "apply_patch"}))
+    translation = this.translate_request(codex(shell, tool_choice={"type": "custom", "name": "apply_patch"}))
     body = translation.json()
     assert [tool["name"] for tool in body["tools"]] == [shell]
     assert body.get("tool_choice", {"type": "auto"})["type"] == "auto"
@@ -344,19 +348,19 @@ def test_codex_on_claude_works_with_the_shell_that_is_declared(shell: str) -> No
 
 
 def test_codex_on_claude_says_the_same_in_every_turn() -> None:
-    first = exchange("codex-on-anthropic", "openai-responses", "anthropic").request(codex("shell")).json()
+    first = exchange("codex-on-anthropic", "openai-responses", "anthropic").translate_request(codex("shell")).json()
     longer = codex("shell")
     longer["input"] += [
         {"type": "function_call", "call_id": "c1", "name": "shell", "arguments": '{"command": ["ls"]}'},
         {"type": "function_call_output", "call_id": "c1", "output": "a"},
     ]
-    second = exchange("codex-on-anthropic", "openai-responses", "anthropic").request(longer).json()
+    second = exchange("codex-on-anthropic", "openai-responses", "anthropic").translate_request(longer).json()
     assert (first["system"], first["tools"]) == (second["system"], second["tools"])
 
 
 def test_codex_on_claude_gets_its_calls() -> None:
     this = exchange("codex-on-anthropic", "openai-responses", "anthropic")
-    this.request(codex("shell"))
+    this.translate_request(codex("shell"))
     arguments = {"command": ["bash", "-lc", "ls"]}
     use = {"type": "tool_use", "id": "toolu_1", "name": "shell", "input": arguments}
     answer = {
@@ -369,13 +373,13 @@ def test_codex_on_claude_gets_its_calls() -> None:
         "stop_sequence": None,
         "usage": {"input_tokens": 1, "output_tokens": 1},
     }
-    call = called(this.response(answer).json(), "openai-responses")
+    call = called(this.translate_response(answer).json(), "openai-responses")
     assert (call.name, decode(call.arguments)) == ("shell", arguments)
 
 
 def test_without_the_preset_codex_keeps_its_tools_on_claude() -> None:
     this = Exchange(find_codec("openai-responses"), find_codec("anthropic"), Options(model="m"))
-    body = this.request(codex("shell")).json()
+    body = this.translate_request(codex("shell")).json()
     assert [tool["name"] for tool in body["tools"]] == ["apply_patch", "update_plan", "shell"]
     assert system_of(body) == SAID
 
@@ -383,7 +387,7 @@ def test_without_the_preset_codex_keeps_its_tools_on_claude() -> None:
 def test_a_codex_without_these_tools_is_left_alone() -> None:
     plain = codex("shell", tools=[SHELLS["shell"]])
     this = exchange("codex-on-anthropic", "openai-responses", "anthropic")
-    assert system_of(this.request(plain).json()) == SAID
+    assert system_of(this.translate_request(plain).json()) == SAID
 
 
 # --- small models ---------------------------------------------------------------------------------------------------
@@ -395,12 +399,12 @@ def test_a_small_model_gets_few_tools_and_short_descriptions() -> None:
     mine = [Tool(name, long, {"type": "object"}) for name in ("WebSearch", "Write", "Grep", "Edit", "Read", "Bash")]
     request = Request(model="m", tools=(*others, *mine), turns=(Turn("user", (Text("Go."),)),))
     this = exchange("small-model", "anthropic")
-    body = this.request(wire("anthropic", request)).json()
+    body = this.translate_request(wire("anthropic", request)).json()
     tools = offered(body)
     assert list(tools) == ["mcp__x__0", "mcp__x__1", "WebSearch", "Write", "Grep", "Edit", "Read", "Bash"]
     assert all(0 < len(tool["description"]) <= 200 and tool["description"].endswith(".") for tool in tools.values())
     assert body["parallel_tool_calls"] is False
-    call = called(this.response(whole("Bash", '{"command": "ls"}')).json(), "anthropic")
+    call = called(this.translate_response(whole("Bash", '{"command": "ls"}')).json(), "anthropic")
     assert (call.name, decode(call.arguments)) == ("Bash", {"command": "ls"})
 
 
@@ -408,7 +412,7 @@ def test_a_small_model_with_few_tools_keeps_them_all() -> None:
     tools = tuple(Tool(f"tool_{number}", "Short.", {"type": "object"}) for number in range(8))
     body = (
         exchange("small-model", "anthropic")
-        .request(wire("anthropic", Request(model="m", tools=tools, turns=(Turn("user", (Text("Go."),)),))))
+        .translate_request(wire("anthropic", Request(model="m", tools=tools, turns=(Turn("user", (Text("Go."),)),))))
         .json()
     )
     assert len(offered(body)) == 8
@@ -421,7 +425,7 @@ def test_tools_speak_of_each_other_by_their_new_names() -> None:
         Tool("write_file", "Writes. Look with read_file first, and use 'replace' for changes.", path),
     )
     request = Request(model="m", tools=tools, turns=(Turn("user", (Text("Go."),)),))
-    translation = exchange("claude-tools-for-gemini", "gemini").request(wire("gemini", request))
+    translation = exchange("claude-tools-for-gemini", "gemini").translate_request(wire("gemini", request))
     said = offered(translation.json())["Write"]["description"]
     assert said == "Writes. Look with Read first, and use 'replace' for changes."  # which is not declared here
     [loss] = [loss for loss in translation.losses if loss.code == "policy-cleaned"]

@@ -175,7 +175,7 @@ def test_who_runs_what(provider: str, tool: str, model: str, functions: bool, th
 def test_only_one_answer_can_be_searched_for() -> None:
     exchange = Exchange(find_codec("openai-chat"), find_codec("openai-chat"), Options(substitutes={"web_search": LOOK}))
     body = {"model": "gpt-4.1", "n": 2, "messages": [{"role": "user", "content": "Hi"}], "web_search_options": {}}
-    assert "tools" not in exchange.request(body).json()
+    assert "tools" not in exchange.translate_request(body).json()
     assert not exchange.can_take_rounds
 
 

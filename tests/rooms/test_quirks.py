@@ -336,7 +336,9 @@ def test_a_whole_exchange_with_such_a_server() -> None:
         ],
         "tools": [{"name": "f", "input_schema": {"type": "object"}}],
     }
-    messages = Exchange(find_codec("anthropic"), variant(CHAT, "nine-letter-ids")).request(body).json()["messages"]
+    messages = (
+        Exchange(find_codec("anthropic"), variant(CHAT, "nine-letter-ids")).translate_request(body).json()["messages"]
+    )
     said = {call["function"]["arguments"]: call["id"] for call in messages[1]["tool_calls"]}
     told = {message["content"]: message["tool_call_id"] for message in messages[2:]}
     assert all(NINE.fullmatch(id) for id in said.values())
@@ -350,8 +352,8 @@ def test_custom_tools_are_wrapped_for_servers_that_know_only_functions() -> None
         "tools": [{"type": "custom", "name": "apply_patch", "format": {"type": "text"}}],
     }
     responses = find_codec("openai-responses")
-    plain = Exchange(responses, CHAT).request(body).json()["tools"]
-    wrapped = Exchange(responses, variant(CHAT, "function-tools-only")).request(body).json()["tools"]
+    plain = Exchange(responses, CHAT).translate_request(body).json()["tools"]
+    wrapped = Exchange(responses, variant(CHAT, "function-tools-only")).translate_request(body).json()["tools"]
     assert [tool["type"] for tool in plain] == ["custom"]
     assert [tool["type"] for tool in wrapped] == ["function"]
 

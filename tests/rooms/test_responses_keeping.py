@@ -679,7 +679,7 @@ THEIRS = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAAA"}
 def test_the_vendors_summary_goes_to_its_maker_as_it_is_and_to_nobody_else(target: str) -> None:
     body = {"model": "m", "input": [user("a"), THEIRS, user("b")]}
     exchange = Exchange(ROOM, find_codec(target), Options())
-    got = exchange.request(body)
+    got = exchange.translate_request(body)
     if target == NAME:
         assert got.json() == body
         assert (exchange.needs_provider_state, exchange.has_unreadable_summary, got.losses) == (False, False, ())
@@ -720,7 +720,7 @@ def test_a_summary_block_is_told_where_it_can_be_read(block: dict[str, Any], rea
     ]
     body = {"model": "m", "max_tokens": 99, "messages": messages}
     exchange = Exchange(find_codec("anthropic"), find_codec(target), Options())
-    got = exchange.request(body)
+    got = exchange.translate_request(body)
     if target == "anthropic":
         assert got.json() == body
         return

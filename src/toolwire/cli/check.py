@@ -109,7 +109,7 @@ def tool_verdicts(source: Codec, request: Request, target: Codec, model: str) ->
     """One row a finding: the verdict, the tool, and the reason."""
     asked = replace_fields(request, turns=(Turn("user", (Text("Hello."),)),), model=model or "model")
     wire = source.write_request(replace_fields(asked), Ledger(source.name, source.name))
-    translation = Exchange(source, target, Options(model=model)).request(encode(wire))
+    translation = Exchange(source, target, Options(model=model)).translate_request(encode(wire))
     rows = [
         (_verdict_word(loss), _tool_name_at(loss.path, request), f"{loss.what}: {loss.why}")
         for loss in translation.losses

@@ -66,7 +66,7 @@ def _print_ir(args: argparse.Namespace, source: Codec) -> int:
 def _translate(args: argparse.Namespace, source: Codec, target: Codec) -> int:
     options = Options(model=args.model, binary_results=args.binary_results, status=args.status)
     if args.kind == "request":
-        result = Exchange(source, target, options).request(terminal.read_input(args.file))
+        result = Exchange(source, target, options).translate_request(terminal.read_input(args.file))
         return _print_translation(args, result)
     exchange = Exchange(target, source, options)
     if args.request:
@@ -74,8 +74,8 @@ def _translate(args: argparse.Namespace, source: Codec, target: Codec) -> int:
     if args.kind == "stream":
         return _translate_stream(args, exchange)
     if args.kind == "response":
-        return _print_translation(args, exchange.response(terminal.read_input(args.file)))
-    _print_translation(args, exchange.error(terminal.read_input(args.file), args.status))
+        return _print_translation(args, exchange.translate_response(terminal.read_input(args.file)))
+    _print_translation(args, exchange.translate_error(terminal.read_input(args.file), args.status))
     return 0
 
 
@@ -86,7 +86,7 @@ def _print_translation(args: argparse.Namespace, result: Translation) -> int:
 
 
 def _translate_stream(args: argparse.Namespace, exchange: Exchange) -> int:
-    stream = exchange.stream()
+    stream = exchange.start_stream()
     out = sys.stdout.buffer
     for data in terminal.read_chunks(args.file):
         out.write(stream.feed(data))

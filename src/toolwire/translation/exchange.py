@@ -128,7 +128,7 @@ class Exchange:
             else wanted
         )
 
-    def request(self, body: Body, records: Mapping[str, bytes] = EMPTY_MAPPING) -> Translation:
+    def translate_request(self, body: Body, records: Mapping[str, bytes] = EMPTY_MAPPING) -> Translation:
         """The client's request in the provider's protocol, with what was kept for it put back."""
         provider, options = self.provider, self.options
         ledger = Ledger(self.client.name, provider.name)
@@ -279,11 +279,11 @@ class Exchange:
             changes["tools"] = (*request.tools, *tools)
         return replace_fields(request, **changes) if changes else request
 
-    def response(self, body: Body) -> Translation:
+    def translate_response(self, body: Body) -> Translation:
         """The provider's whole answer in the client's protocol."""
         return self._write_answer(self.provider.read_response(parse_object(body, self.options)))
 
-    def response_from_stream(self, data: bytes) -> Translation:
+    def translate_streamed_response(self, data: bytes) -> Translation:
         """A whole answer for the client where the provider sent a stream though none was asked for."""
         response = self._fold_stream(data)
         if response.failure is not None:
@@ -366,7 +366,9 @@ class Exchange:
             for call in rounds.hidden_calls:
                 ledger.note("call-forgotten", None, f"the call of `{call.name}` is not in the client's next request")
 
-    def error(self, body: Body | None, status: int = 0, headers: Mapping[str, str] = EMPTY_MAPPING) -> Translation:
+    def translate_error(
+        self, body: Body | None, status: int = 0, headers: Mapping[str, str] = EMPTY_MAPPING
+    ) -> Translation:
         """The provider's refusal in the client's protocol. Anything can stand in such a body, so nothing is refused."""
         try:
             value = parse_body(body, self.options) if body is not None else None
@@ -379,7 +381,7 @@ class Exchange:
         sent = self.client.write_error(failure)
         return Translation(encode(sent.body), ledger, status=sent.status, headers=sent.headers, failure=failure)
 
-    def stream(self) -> StreamTranslation:
+    def start_stream(self) -> StreamTranslation:
         """A translator for the provider's stream."""
         ledger = Ledger(self.provider.name, self.client.name)
         steps = self._make_answer_steps("", ledger) if self.is_cross_protocol or self.needs_answer_rewrite else None

@@ -44,15 +44,15 @@ def translate(
     """
     chosen = build_options(options)
     if kind == "request":
-        result = Exchange(find_codec(source), find_codec(target), chosen).request(body)
+        result = Exchange(find_codec(source), find_codec(target), chosen).translate_request(body)
     else:
         exchange = Exchange(find_codec(target), find_codec(source), chosen)
         if request is not None:
             exchange.remember_request(request)
         if kind == "response":
-            result = exchange.response(body)
+            result = exchange.translate_response(body)
         elif kind == "error":
-            result = exchange.error(body, chosen.status, headers)
+            result = exchange.translate_error(body, chosen.status, headers)
         else:
             raise ValueError(f"kind must be request, response or error, not {kind!r}")
     if chosen.strict and any(loss.severity == "lost" for loss in result.losses):
@@ -67,7 +67,7 @@ class Stream:
         exchange = Exchange(find_codec(target), find_codec(source), build_options(options))
         if request is not None:
             exchange.remember_request(request)
-        self._stream: StreamTranslation = exchange.stream()
+        self._stream: StreamTranslation = exchange.start_stream()
 
     def feed(self, data: bytes) -> bytes:
         return self._stream.feed(data)

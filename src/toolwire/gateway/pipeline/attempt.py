@@ -169,7 +169,7 @@ class AttemptRunner:
         if response.status < 400:
             return error_replies.redirect_error(call, line, response.status)
         data = redact_key(data, line)
-        said = request.exchange.error(data, response.status, response.headers)
+        said = request.exchange.translate_error(data, response.status, response.headers)
         failure = said.failure or Failure("upstream", "", 502)
         headers = {**said.headers, **client_response_headers(call, line, response.headers, request.loss_codes)}
         if not request.exchange.is_cross_protocol and "json" in response.headers.get("content-type", ""):
@@ -195,7 +195,7 @@ class AttemptRunner:
                 failed = _peek_passthrough_response(line.codec, data, record)
                 return passing if failed is None else _failed_passthrough(call, failed, passing)
             exchange = request.exchange
-            said = exchange.response_from_stream(data) if streamed else exchange.response(data)
+            said = exchange.translate_streamed_response(data) if streamed else exchange.translate_response(data)
         except Malformed as bad:
             return error_replies.unreadable_response(call, line, bad)
         record.usage, record.response_model, record.finish_reasons = said.usage, said.model, said.finishes
@@ -259,7 +259,9 @@ class AttemptRunner:
             return source
         data = await source.read(MAX_RESPONSE)
         said = b"" if isinstance(data, TransportError) else redact_key(data, line)
-        return request.exchange.error(said, source.status, source.headers).failure or Failure("upstream", "", 502)
+        return request.exchange.translate_error(said, source.status, source.headers).failure or Failure(
+            "upstream", "", 502
+        )
 
     # --- streams ---
 
@@ -270,7 +272,9 @@ class AttemptRunner:
         streams = response.headers.get("content-type", "").startswith(STREAM_CONTENT_TYPE)
         stream: AnswerStream
         if streams:
-            stream = PassthroughStream(request.upstream.codec) if request.is_passthrough else request.exchange.stream()
+            stream = (
+                PassthroughStream(request.upstream.codec) if request.is_passthrough else request.exchange.start_stream()
+            )
             flow = StartedStream(
                 request,
                 response,
@@ -279,7 +283,7 @@ class AttemptRunner:
             )
             refusal = await self._wait_for_content(call, flow)
         else:
-            stream = request.exchange.stream()
+            stream = request.exchange.start_stream()
             flow = StartedStream(
                 request,
                 response,

@@ -78,7 +78,7 @@ async def _ask_provider_count(
     )
     exchange = Exchange(call.client_codec, upstream.codec, options)
     try:
-        wire = expect_object(decode(exchange.request(body).body), None)
+        wire = expect_object(decode(exchange.translate_request(body).body), None)
     except Malformed:
         return None
     there = replace(upstream, path=count.path(upstream.model))

@@ -63,7 +63,7 @@ def finish_preparing(
 ) -> PreparedRequest | AttemptFailed:
     """The request as it goes out, with what was kept for it put back."""
     try:
-        translation = exchange.request(call.body, stored)
+        translation = exchange.translate_request(call.body, stored)
     except Malformed as bad:
         return error_replies.gateway_error(call, Failure("invalid", str(bad), 400, param=bad.path))
     if exchange.is_cross_protocol and exchange.needs_provider_state:
@@ -185,7 +185,7 @@ def body_for_native_path(call: GatewayCall, upstream: Upstream) -> bytes:
         Options(model=upstream.model, maker=seal_maker(call, upstream)[0], policy=rules),
     )
     try:
-        said = exchange.request(call.body)
+        said = exchange.translate_request(call.body)
     except Malformed:
         return body_with_upstream_model(call, upstream)  # the provider says what is wrong with it
     return said.body if said.ledger.codes else body_with_upstream_model(call, upstream)
