@@ -1,4 +1,4 @@
-"""Places in the input are spelled as JSON Pointers, the second time from memory, which has an end."""
+"""Places in the input are written as JSON Pointers; the cache of them is bounded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def place(*keys: str | int) -> Path:
     return path
 
 
-SPELLED: tuple[tuple[Path, str], ...] = (
+POINTERS: tuple[tuple[Path, str], ...] = (
     (place(), ""),
     (place("messages", 0, "content"), "/messages/0/content"),
     (place("messages", "0", "content"), "/messages/0/content"),
@@ -26,14 +26,17 @@ SPELLED: tuple[tuple[Path, str], ...] = (
 )
 
 
-@pytest.mark.parametrize(("path", "text"), SPELLED, ids=range(len(SPELLED)))
-def test_a_place_is_spelled_alike_every_time(path: Path, text: str) -> None:
+@pytest.mark.parametrize(("path", "text"), POINTERS, ids=range(len(POINTERS)))
+def test_a_path_gives_the_same_pointer_every_time(path: Path, text: str) -> None:
     assert [json_pointer(path), json_pointer(path)] == [text, text]
 
 
-def test_what_is_remembered_of_places_is_bounded() -> None:
+def test_the_cache_of_pointers_is_bounded_and_keeps_no_long_keys() -> None:
+    cached = json_values._cached_pointer.cache_info
     for number in range(5000):
         assert json_pointer(place("input", number)) == f"/input/{number}"
+    size = cached().currsize
+    assert size == cached().maxsize == 2048
+    misses = cached().misses
     json_pointer(place("x" * 1000))
-    assert len(json_values._POINTER_CACHE) <= json_values._MAX_CACHED_POINTERS
-    assert max(map(len, json_values._POINTER_CACHE.values())) <= json_values._MAX_CACHED_POINTER_LENGTH
+    assert cached().misses == misses

@@ -1,4 +1,4 @@
-"""What a room is: the same few doors in every protocol, and the rules that others must keep toward it."""
+"""The interface of a protocol: its codec, what it demands of a request, and how it looks over HTTP."""
 
 from __future__ import annotations
 
@@ -17,72 +17,85 @@ from toolwire.schema import ConvertedSchema
 
 
 class Constraints(msgspec.Struct, frozen=True, kw_only=True):
-    """What this protocol demands of a request; the steps in `translate` read these, never a room's name."""
+    """What a protocol demands of a request.
+
+    The steps in `translation/` read these fields and never branch on a protocol's name. A quirk of a server replaces
+    some of them.
+    """
 
     tool_name_pattern: re.Pattern[str]
-    """Legal tool names, the whole name. Every ASCII identifier is one, as far as `name_limit` allows."""
+    """Legal tool names. Every ASCII identifier up to `max_tool_name_length` is one."""
     max_tool_name_length: int = 64
+    """A longer name is shortened by `request_steps.tool_names`, and restored in the answer."""
     call_id_pattern: re.Pattern[str] = re.compile(r"[A-Za-z0-9_-]+")
     max_call_id_length: int = 64
     tool_kinds: frozenset[str] = frozenset({"function"})
-    """Kinds of tools, calls and results that it knows besides its own; all others are wrapped as functions."""
+    """Kinds of tools, calls and results that it shares with others (see `ir.Call.kind`). Other kinds are wrapped as
+    functions, except the protocol's own."""
     has_namespaces: bool = False
+    """Can tools be grouped in namespaces (Responses)? Elsewhere the namespace goes into the name."""
     allows_tools_in_turns: bool = False
-    """Can tools be added in the middle of the conversation?"""
+    """Can tools be added in the middle of the conversation (`ir.ToolsAdded`)?"""
     result_placement: Literal["turns", "user"] = "turns"
-    """Each result in a turn of its own (role "tool"), or all of a batch first in one user turn."""
+    """OpenAI: each result is a turn of role "tool". Anthropic and Gemini: all results of a batch of calls are at the
+    start of one user turn."""
     merged_roles: frozenset[str] = frozenset()
-    """Roles whose neighbouring turns must be one."""
+    """Roles whose consecutive turns must be merged into one (Anthropic, Gemini)."""
     must_start_with_user: bool = False
+    """Must the first turn be the user's?"""
     allows_empty_text: bool = True
-    """Are empty or blank text parts accepted?"""
+    """Are empty and blank text parts accepted? Anthropic refuses them."""
     system_placement: Literal["top", "turns", "both"] = "turns"
-    """Instructions apart from the turns, among them, or either."""
+    """Where instructions go: into a field of their own (Anthropic, Gemini), among the turns (Chat), or either."""
     mid_system_turns: Literal["keep", "user", "model"] = "keep"
-    """A system turn in the middle: kept, turned into user text, or decided by `mid_system_models`."""
+    """A system turn in the middle of the conversation: kept, turned into a user turn, or kept only for models that
+    match `mid_system_turn_models`."""
     mid_system_turn_models: re.Pattern[str] = re.compile(r"(?!)")
     result_media_kinds: frozenset[str] = frozenset()
-    """Kinds of media that a result may hold."""
+    """Kinds of media that a result may hold (see `ir.Media.kind`). Others are moved into a user turn."""
     result_error_style: Literal["flag", "text"] = "text"
-    """Results have an error flag, or the text must say it."""
+    """How a failed result is marked: by a flag (Anthropic `is_error`), or at the start of its text."""
     seal_slots: frozenset[str] = frozenset()
-    """Parts that have a slot for a seal: reasoning, call, text."""
+    """Parts that can carry a seal and that clients send back: "reasoning", "call", "text"."""
     seal_vendor: str = ""
-    """Who makes its seals, by the name under which other protocols carry them for that vendor."""
+    """The vendor that makes its seals, as other protocols name it. Chat servers carry Gemini's thought signatures in
+    `extra_content.google`; the maker of such a seal ends in `@google`."""
     seal_error_pattern: re.Pattern[str] = re.compile(r"(?!)")
-    """What a provider says, as code or in words, that takes a seal for another's or for an altered one."""
+    """Matches the code or message of an error that says a seal is not valid here. The request is then repeated without
+    seals."""
     token_limit_error_patterns: tuple[re.Pattern[str], ...] = ()
-    """How a provider says that less must be asked for: the `most` there is, what it must stay `below`, or the `window`
-    and what is `used` of it."""
+    """Match the message of an error that says `max_tokens` is too high. Their groups say what is possible: the `most`,
+    a number to stay `below`, or the `window` and what is `used` of it."""
     needs_signed_reasoning: bool = False
-    """Is thinking without a seal refused?"""
+    """Anthropic refuses thinking blocks without a signature."""
     needs_reasoning_returned: bool = False
-    """Must thinking come back with the calls that it led to, though nothing seals it?"""
+    """Must unsealed thinking come back with the calls that it led to (DeepSeek's `reasoning_content`)?"""
     binds_reasoning_to_tools: Callable[[str], bool] = lambda model: False
-    """Is thinking of this model refused when the list of tools is another than it was before?"""
+    """Does this model refuse its own thinking when the tools have changed since (newer Anthropic models)?"""
     needs_part_after_reasoning: bool = False
-    """Must a sealed piece of reasoning be followed by what it led to?"""
+    """Responses refuses a reasoning item that is not followed by the item that it led to."""
     has_turn_phases: bool = False
-    """Do turns have a phase?"""
+    """Do turns have a phase (`ir.Turn.phase`)?"""
     json_mode_needs_word: bool = False
-    """Must the word stand somewhere in the conversation before JSON can be asked for without a schema?"""
+    """OpenAI refuses JSON mode unless the word "json" is in the conversation."""
     can_force_tools: Callable[[str, bool | None], bool] = lambda model, thinks: True
-    """Can this model be made to call a tool, and does it think beside that where it shall? None: nobody said whether it
-    shall."""
+    """Can this model be forced to call a tool while it thinks (True), does not think (False), or was not told
+    (None)?"""
     convert_tool_schema: Callable[[Json, str], ConvertedSchema] | None = None
-    """The dialect that the schemas of tools must be in, by the model's name, where parameters may be renamed."""
+    """Converts the JSON Schema of a tool for this model, where the protocol takes only a subset of it (Gemini) or needs
+    an object at the root (OpenAI). Parameters may get other names."""
     server_runs_tools: bool = True
-    """Does the server run tools itself, where its protocol has such?"""
+    """Does the server run the tools that its protocol says a provider runs? Many compatible servers do not."""
     needs_result_for_every_call: bool = True
-    """Must every call have a result?"""
+    """Is a call without a result refused?"""
     call_finish_kinds: frozenset[str] = frozenset({"calls"})
-    """Endings that a strict reader accepts for an answer with calls."""
+    """Finish kinds that `parse_tool_calls(strict=True)` accepts. Gemini ends an answer with calls with STOP."""
     turns_key: str = "messages"
     """The key of the body that holds the conversation."""
 
 
 class ErrorReply(msgspec.Struct, frozen=True):
-    """An error as it goes out: status, body and headers."""
+    """An error response: status, body and headers."""
 
     status: int
     body: Json
@@ -90,11 +103,14 @@ class ErrorReply(msgspec.Struct, frozen=True):
 
 
 class WriteContext(msgspec.Struct, frozen=True):
-    """What a writer of answers may know: the client's request, and a clock and a seed that are passed in."""
+    """What a writer of answers needs besides the answer."""
 
     request: Request | None = None
+    """The client's request: Responses, for instance, repeats its settings in the answer."""
     now: int = 0
+    """Seconds since 1970. The library itself never reads a clock."""
     seed: str = ""
+    """What made-up ids are derived from."""
 
 
 class StreamReader(Protocol):
@@ -122,17 +138,18 @@ class StreamWriter(Protocol):
 
 
 class EndpointMatch(msgspec.Struct, frozen=True):
-    """What a path asks for; model and stream are told here only where the body does not say them."""
+    """What a path asks for. `model` and `stream` are set where the path says them and the body does not (Gemini)."""
 
     operation: Literal["generate", "count"]
     model: str = ""
     stream: bool | None = None
     framing: str = ""
-    """How the client wants a stream framed, where there is a choice; "" is the usual way."""
+    """How the stream is framed: "" for server-sent events, else a name for `Http.make_framing_converter` (Gemini
+    without `alt=sse` sends a JSON array)."""
 
 
 class ModelInfo(msgspec.Struct, frozen=True):
-    """A model as a list of models shows it."""
+    """An entry of a list of models."""
 
     id: str
     owner: str = ""
@@ -145,30 +162,30 @@ class TokenCountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """The endpoint that counts the tokens of a request."""
 
     path: Callable[[str], str]
-    """Its path, from the model's name."""
+    """Its path for a model."""
     read_body: Callable[[Object], Object]
-    """The request whose tokens are asked for, as a body of this room."""
+    """The ordinary request body that a count request is about."""
     write_body: Callable[[Object, str], Object]
-    """A body of this room as the body of a count; the model's name is given."""
+    """The count request for an ordinary request body and a model."""
     read_count: Callable[[Json], int | None]
     write_count: Callable[[int], Object]
 
 
 class RateLimit(msgspec.Struct, frozen=True):
-    """One allowance of a provider: how much there is, what is left of it, and in how many seconds it is whole again."""
+    """One rate limit of a provider, as its headers tell it."""
 
     kind: str
-    """requests, tokens, input-tokens, output-tokens."""
+    """requests, tokens, input-tokens or output-tokens."""
     limit: int | None = None
     remaining: int | None = None
     reset_after: float | None = None
+    """Seconds until all of the limit is available again."""
 
 
 class FramingConverter(Protocol):
-    """Frames of the usual kind in, the kind that the client asked for out."""
+    """Converts server-sent events to the framing that the client asked for."""
 
     content_type: str
-    """Of what comes out."""
 
     def feed(self, data: bytes) -> bytes: ...
 
@@ -176,81 +193,85 @@ class FramingConverter(Protocol):
 
 
 class Quirk(msgspec.Struct, frozen=True, kw_only=True):
-    """Where servers of one protocol differ: other rules, or something done to the body before it is sent."""
+    """A difference of some servers of a protocol: other constraints, or a change of the body before it is sent."""
 
     about: str
+    """One sentence for the reference."""
     constraints: Mapping[str, object] = EMPTY_MAPPING
-    """Fields of `Rules` that are different."""
+    """The fields of `Constraints` that differ."""
     rewrite_body: Callable[[Object, str, Ledger], Object] | None = None
-    """The body as this server takes it (the same object where nothing had to change; never changed in place); the
-    model's name is given, and what is left out is noted."""
+    """The body as this server takes it, from the body, the model's name and the ledger. It returns the same object when
+    nothing changes, and never changes it in place."""
 
 
 class Http(msgspec.Struct, frozen=True, kw_only=True):
-    """How a call of this protocol looks from outside. Header names are in lower case everywhere."""
+    """How the protocol looks over HTTP. Header names are in lower case everywhere."""
 
     request_path: Callable[[str, bool], str]
-    """The path of a call, from the model's name and whether it streams."""
+    """The path of a request, from the model's name and whether it streams."""
     model_in_body: bool = True
     stream_in_body: bool = True
+    """Gemini says the model and whether to stream in the path instead."""
     stream_content_type: str = "text/event-stream"
     fixed_endpoints: Mapping[str, EndpointMatch] = EMPTY_MAPPING
-    """Paths that never vary, and what a POST to them asks for."""
+    """Paths without variable parts, and what a POST to them asks for."""
     match_endpoint: Callable[[str, str], EndpointMatch | None] | None = None
-    """What a POST to any other path, with this query, asks for; None when it is not this protocol's."""
+    """What a POST to any other path and query asks for; None when the path is not of this protocol."""
     sdk_base_url: tuple[str, str, str] | None = None
-    """The vendor whose SDK speaks this, the variable that holds its base URL, and what stands in it behind the host."""
+    """For the vendor's SDK: the vendor, the environment variable with the base URL, and the URL's path."""
     provider_tool_markers: tuple[bytes, ...] = ()
-    """Words in a body that declare a search or a fetch which the provider runs."""
+    """Bytes in a body that may declare a tool which the provider runs. Without them a request need not be parsed."""
     history_markers: tuple[bytes, ...] = ()
-    """Words in a body that tell of earlier calls, results or thinking. Those may have been another model's, so such a
-    request is read before it passes untouched."""
+    """Bytes in a body that may belong to earlier calls, results or thinking. These may come from another model, so such
+    a body is parsed before it is passed through."""
     model_list_paths: tuple[str, ...] = ("/v1/models",)
-    """Paths at which models are listed; one model stands below."""
+    """Paths that list models; a single model is at `PATH/ID`."""
     path_prefixes: tuple[str, ...] = ()
-    """What the paths of this protocol begin with, also those that are only passed through."""
+    """Prefixes of this protocol's paths, including those that are only passed through."""
     identifying_names: frozenset[str] = frozenset()
     """Headers and query keys that only clients of this protocol send."""
     write_credential: Callable[[str], tuple[str, str]] = lambda key: ("authorization", f"Bearer {key}")
-    """The header that shows a key to a provider."""
+    """The header that sends a key to a provider."""
     credential_headers: tuple[str, ...] = ("authorization",)
-    """Headers in which clients of this protocol show their key."""
+    """Headers in which clients of this protocol send their key."""
     credential_query_key: str = ""
     forwarded_headers: tuple[str, ...] = ()
-    """Client headers that a provider of the same protocol sees too; one that ends in * stands for all that begin so."""
+    """Client headers that are forwarded to a provider of the same protocol. A name may end in `*`."""
     extra_headers: Callable[[str, bytes, Mapping[str, str]], tuple[tuple[str, str], ...]] = lambda *_: ()
-    """Headers that a call needs besides its key, from the model's name, the body, and the client's headers (empty when
-    the client speaks another protocol)."""
+    """Headers that a request needs besides the key (Anthropic's `anthropic-version`), from the model's name, the body,
+    and the client's headers (empty when the client speaks another protocol)."""
     returned_headers: tuple[str, ...] = ()
-    """Headers of an answer that a client of the same protocol gets to see, spelled as in `forwarded`."""
+    """Response headers that are returned to a client of the same protocol. A name may end in `*`."""
     request_id_header: str = "x-request-id"
     heartbeat: bytes = b""
-    """What may be sent in a long silence of a stream; empty when nothing may."""
+    """What keeps a silent stream alive (Anthropic's `ping`); empty when the protocol has nothing for that."""
     repeats_stream_failure: bool = False
-    """Is a failure in the middle of a stream told once more behind its frame, bare? Some clients pass over the frame,
-    and take what came before for the whole; none passes over what is no frame. Not behind a whole call: those clients
-    run it and go on, or would run it and ask for it again."""
+    """Write a failure in the middle of a stream a second time, as bare JSON after its event? Some clients ignore the
+    event and take the answer so far for the whole; bare JSON makes them fail. Not after a complete call: such clients
+    run the call and go on."""
     failures_sent_in_stream: Mapping[str, frozenset[str]] = EMPTY_MAPPING
-    """Kinds of failures that some agents understand only in the stream which they asked for, and not by a status."""
+    """Kinds of failures, each with the agents that understand it only inside a stream with status 200 (Codex and
+    "context")."""
     read_rate_limits: Callable[[Mapping[str, str], float], tuple[RateLimit, ...]] = lambda headers, now: ()
     write_rate_limits: Callable[[tuple[RateLimit, ...], float], dict[str, str]] = lambda limits, now: {}
-    """Rate limits out of and into headers; the clock is passed in, because some wires tell a time of day."""
-    write_model_list: Callable[[tuple[ModelInfo, ...], Mapping[str, str]], Object] = lambda cards, query: {}
-    """The list of models; the query may ask for a page of it."""
-    write_model_entry: Callable[[ModelInfo], Object] = lambda card: {}
+    """Rate limits from and to headers. The clock is passed in, because Anthropic sends the reset as a time of day."""
+    write_model_list: Callable[[tuple[ModelInfo, ...], Mapping[str, str]], Object] = lambda models, query: {}
+    """The list of models. The query may ask for one page."""
+    write_model_entry: Callable[[ModelInfo], Object] = lambda model: {}
     token_count: TokenCountEndpoint | None = None
-    make_framing_converter: Callable[[str], FramingConverter | None] = lambda name: None
+    make_framing_converter: Callable[[str], FramingConverter | None] = lambda framing: None
 
 
 class ResponsePeek(msgspec.Struct, frozen=True, gc=False):
-    """What a whole answer says of itself."""
+    """The model and usage of a whole answer."""
 
     model: str
     usage: Usage | None
 
 
 class Codec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """One protocol. Equal only to itself, so that it can be a key."""
+    """One protocol: its readers, its writers and its rules. Codecs are compared by identity, so they can be dict
+    keys."""
 
     name: str
     constraints: Constraints
@@ -264,12 +285,13 @@ class Codec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     make_stream_reader: Callable[[], StreamReader]
     make_stream_writer: Callable[[Ledger, WriteContext], StreamWriter]
     peek_response: Callable[[bytes], ResponsePeek | None] = lambda data: None
-    """The model and usage of an ordinary whole answer, without reading the rest of it; None for any other."""
+    """The model and usage of a whole answer without parsing the rest; None where that is not possible."""
     supports_model: Callable[[str, bool], bool] = lambda model, tools: True
-    """Can this model be asked in this protocol (with tools)? Some vendors offer a model in one of theirs only."""
+    """Can this model be used with this protocol (and with tools)? OpenAI offers some models in Responses only."""
     keeping: Keeping | None = None
     """What is kept for clients of this protocol, where it has such things."""
     supports_provider_tool: Callable[[str, str, bool], bool] = lambda tool, model, functions: False
-    """Does the provider run this tool (one of `ir.HOSTED`) for this model, beside functions if there are any?"""
+    """Does the provider run this tool (one of `ir.PROVIDER_TOOLS`) for this model, and beside functions if there are
+    any?"""
     quirks: Mapping[str, Quirk] = EMPTY_MAPPING
-    """What servers of this protocol are known to do differently, by name."""
+    """Known differences of servers, by the name that is used in the configuration."""

@@ -1,7 +1,10 @@
-"""The grammar of a stream, for every protocol: start → parts, each start → delta* → end → finish → end | failed.
+"""The events of a streamed answer, which every protocol's stream reader produces and every stream writer takes.
 
-Parts are told apart by `index`, unique over the whole answer; several may be open at once, and there may be several
-choices. The rules are the tables `LOOKS` and `DELTAS`; `Checker` holds a stream to them.
+    ResponseStart → (PartStart → deltas → PartEnd)* → UsageUpdate? → ChoiceEnd → ResponseEnd | ResponseFailed
+
+A part is identified by its `index`, which is unique in the whole answer. Several parts may be open at once, and there
+may be several choices. `StreamChecker` holds every stream to this grammar, by the tables `PARTS_BY_DELTA` and
+`CHECKS_BY_STATE`.
 """
 
 from __future__ import annotations
@@ -33,32 +36,38 @@ from toolwire.core.json_values import Json
 
 
 class SourceFrame(Struct, frozen=True, gc=False):
-    """The frame that an event was read from: its writer gives it back whole. Several events may share one frame."""
+    """The server-sent event that an event was read from. A writer of the same protocol writes it back verbatim, once
+    for all events that share it."""
 
     protocol: str
     event: str | None
+    """The SSE `event:` field."""
     json: Json
-    """None for a sentinel that is no JSON."""
+    """The SSE `data:` field, None for `[DONE]`."""
     silent: bool = False
-    """The end of input itself: nothing stood on the wire, so nothing is written back."""
+    """The event was made at the end of the input: there was no frame, so none is written back."""
 
 
 class ResponseStart(Struct, frozen=True, gc=False):
+    """The answer begins: Anthropic `message_start`, Responses `response.created`, the first Chat or Gemini chunk."""
+
     id: str = ""
     model: str = ""
     created: int | None = None
     usage: Usage | None = None
-    """What the start already tells, such as the tokens of the prompt."""
+    """Counts that are known at the start, such as the tokens of the prompt (Anthropic)."""
     origin: Origin | None = None
     frame: SourceFrame | None = None
 
 
 class PartStart(Struct, frozen=True, gc=False):
-    """A part begins; `part` holds what is known at once (a call's id and name), its text grows by deltas."""
+    """A part begins: Anthropic `content_block_start`, Responses `response.output_item.added`."""
 
     index: int
     part: Part
+    """What is known at once, such as the id and name of a call. Deltas add the rest."""
     choice: int = 0
+    """The index of the choice."""
     frame: SourceFrame | None = None
 
 
@@ -71,7 +80,7 @@ class TextDelta(Struct, frozen=True, gc=False):
 
 
 class ArgumentsDelta(Struct, frozen=True, gc=False):
-    """More of a call's argument text (or of a custom call's raw input)."""
+    """More of a call's arguments: Anthropic `input_json_delta`, Responses `response.function_call_arguments.delta`."""
 
     index: int
     text: str
@@ -79,7 +88,7 @@ class ArgumentsDelta(Struct, frozen=True, gc=False):
 
 
 class SealDelta(Struct, frozen=True, gc=False):
-    """The seal of an open part, whole."""
+    """The whole seal of an open part: Anthropic `signature_delta`."""
 
     index: int
     seal: Seal
@@ -87,50 +96,60 @@ class SealDelta(Struct, frozen=True, gc=False):
 
 
 class CitationDelta(Struct, frozen=True, gc=False):
+    """One more citation of a text, or one more source of a provider's search."""
+
     index: int
     citation: Citation
     frame: SourceFrame | None = None
 
 
 class PartEnd(Struct, frozen=True, gc=False):
-    """A part is complete, or was cut (`incomplete`)."""
+    """A part ends: Anthropic `content_block_stop`, Responses `response.output_item.done`."""
 
     index: int
     incomplete: bool = False
+    """It was cut off."""
     frame: SourceFrame | None = None
 
 
 class UsageUpdate(Struct, frozen=True, gc=False):
-    """The counts so far: a later one replaces an earlier one."""
+    """The token counts so far. A later update replaces an earlier one."""
 
     usage: Usage
     frame: SourceFrame | None = None
 
 
 class ChoiceEnd(Struct, frozen=True, gc=False):
+    """A choice ends: Chat and Gemini finish reason, Anthropic `message_delta`."""
+
     finish: Finish
     choice: int = 0
     frame: SourceFrame | None = None
 
 
 class ResponseEnd(Struct, frozen=True, gc=False):
-    """`strays` are unknown keys met on the way."""
+    """The whole answer has come: Chat `[DONE]`, Anthropic `message_stop`, Responses `response.completed`."""
 
     unknown_fields: tuple[UnknownField, ...] = ()
+    """Unknown keys of the whole stream."""
     frame: SourceFrame | None = None
 
 
 class ResponseFailed(Struct, frozen=True, gc=False):
+    """The answer failed: the provider sent an error, the stream broke off, or it broke the grammar."""
+
     failure: Failure
     frame: SourceFrame | None = None
 
 
 class OpaqueEvent(Struct, frozen=True, gc=False):
-    """An event that only its own protocol knows; `quiet` ones (a ping) say nothing that could be lost."""
+    """An event that only its own protocol knows. Its JSON is `origin.wire`."""
 
     kind: str
+    """Its type as the wire names it."""
     origin: Origin
     is_ignorable: bool = False
+    """Nothing is lost without it (Anthropic's `ping`), so leaving it out is not reported."""
     frame: SourceFrame | None = None
 
 
@@ -157,27 +176,26 @@ PARTS_BY_DELTA: Mapping[type, frozenset[type]] = {
     SealDelta: frozenset({Text, Reasoning, Call, Media}),
     CitationDelta: frozenset({Text, ProviderResult, Opaque}),
 }
-"""Which deltas may follow which part."""
-
+"""The types of parts that each delta can belong to."""
 
 MAX_CHOICES = 128
-"""No wire gives more answers to one request; a larger number would make a writer open all those before it."""
+"""OpenAI's limit for `n`. A larger index would make a writer open all the choices before it."""
 
 
 class StreamChecker(Struct, eq=False):
-    """Holds one stream to the grammar. `check` gives the first fault as a Failure, and None for what is lawful."""
+    """Checks the events of one stream against the grammar."""
 
     state: StreamState = "new"
     has_complete_call: bool = False
-    """Has a whole call come?"""
+    """Has a complete call come?"""
     _open_parts: dict[int, type] = {}
-    _closed_parts: dict[int, type] = {}
-    _ended_choices: list[int] = []
-    """Choices that are over."""
+    _closed_parts: set[int] = set()
+    _ended_choices: set[int] = set()
 
     def check_event(self, event: Event) -> Failure | None:
-        look = CHECKS_BY_STATE[self.state].get(type(event), _misplaced_event_failure)
-        return None if look is None else look(self, event)
+        """None, or a Failure that says how the event breaks the grammar."""
+        check = CHECKS_BY_STATE[self.state].get(type(event), _misplaced_event_failure)
+        return None if check is None else check(self, event)
 
     def _check_response_start(self, event: ResponseStart) -> Failure | None:
         self.state = "open"
@@ -212,7 +230,7 @@ class StreamChecker(Struct, eq=False):
         part = self._open_parts.pop(index, None)
         if part is None:
             return _grammar_failure(f"part {index} ends without being open")
-        self._closed_parts[index] = part
+        self._closed_parts.add(index)
         if part is Call and not event.incomplete:
             self.has_complete_call = True
         return None
@@ -221,8 +239,7 @@ class StreamChecker(Struct, eq=False):
         choice = event.choice
         if not 0 <= choice < MAX_CHOICES:
             return _grammar_failure(f"there is no choice {choice}")
-        if choice not in self._ended_choices:
-            self._ended_choices.append(choice)
+        self._ended_choices.add(choice)
         return None
 
     def _check_response_end(self, event: ResponseEnd) -> Failure | None:
@@ -259,7 +276,7 @@ CHECKS_BY_STATE: Mapping[StreamState, Mapping[type, Callable[[StreamChecker, Any
     },
     "done": {OpaqueEvent: None},
 }
-"""What may stand where, and what is looked at in it."""
+"""The events that are allowed in each state, and how each is checked (None: no further check)."""
 
 
 def _grammar_failure(message: str) -> Failure:

@@ -1,13 +1,15 @@
-"""The internal form: what a conversation with tools means, in no provider's words.
+"""The internal form (IR) of requests and answers, which every protocol's reader produces and every writer takes.
 
-Every node is a frozen value. It remembers its origin: the protocol and the place it was read from, its JSON, and the
-keys that its reader did not know. A writer of the same protocol gives an intact origin back as it was; any other writer
-writes from the meaning alone. Change a node only with `changed`, which lets go of the verbatim form.
+Every node is a frozen value. A node that was read from a wire has an `Origin`: its protocol, its place in the input,
+its JSON, and the keys that the reader did not know. A writer of the same protocol writes an `intact` origin back
+verbatim; any other writer uses only the typed fields. Change a node with `replace_fields`, which marks the origin as no
+longer intact.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from operator import is_
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -20,32 +22,40 @@ EMPTY_MAPPING: Mapping[str, Json] = MappingProxyType({})
 
 
 class Origin(Struct, frozen=True, gc=False):
-    """Where a node was read. `wire` is its JSON; `extra` the keys of it that nobody here knows; `intact` says that the
-    node still means exactly what `wire` says."""
+    """Where a node was read from."""
 
     protocol: str
+    """The protocol's name, such as "anthropic"."""
     path: Path
+    """Its place in the input, such as `/messages/0/content/1`."""
     wire: Json
+    """Its JSON as it came, None when that is not kept."""
     extra: Mapping[str, Json] = EMPTY_MAPPING
+    """The keys of `wire` that the reader did not know. A writer of the same protocol writes them back."""
     intact: bool = True
+    """Does the node still mean exactly what `wire` says? Then it can be written back verbatim."""
 
 
 class Seal(Struct, frozen=True, gc=False):
-    """A value that only its maker can read: a signature, encrypted reasoning, a thought signature."""
+    """A value that only its maker can read: Anthropic's `thinking.signature`, OpenAI's `encrypted_content`, Gemini's
+    `thoughtSignature`. It must go back to its maker unchanged, and to nobody else."""
 
     maker: str
-    """The protocol name, or `protocol/provider/account/family` where the gateway knows more."""
+    """The protocol's name, or `protocol/provider/account/family` where the gateway knows more."""
     value: str
 
 
 class Citation(Struct, frozen=True, gc=False):
-    """A source that a text names. `start` and `end` count characters of the text."""
+    """A source that supports a text: Anthropic `citations`, OpenAI `annotations`, Gemini `groundingMetadata`."""
 
     url: str = ""
     title: str = ""
     quote: str = ""
+    """The cited words of the source."""
     start: int | None = None
+    """The first character of the text that the citation supports."""
     end: int | None = None
+    """The character after the last one."""
     origin: Origin | None = None
 
 
@@ -53,11 +63,14 @@ class Citation(Struct, frozen=True, gc=False):
 
 
 class Text(Struct, frozen=True, gc=False):
+    """Text of any role."""
+
     text: str
     citations: tuple[Citation, ...] = ()
     cache: str | None = None
-    """A cache breakpoint after this part: its time to live as spelled on the wire, "" for the default."""
+    """A cache breakpoint after this part (Anthropic `cache_control`): its `ttl`, or "" for the default."""
     seal: Seal | None = None
+    """Gemini can put a `thoughtSignature` on a text."""
     origin: Origin | None = None
 
     @property
@@ -67,56 +80,70 @@ class Text(Struct, frozen=True, gc=False):
 
 
 class Refusal(Struct, frozen=True, gc=False):
+    """The model's words when it declines: OpenAI's `refusal`."""
+
     text: str
     origin: Origin | None = None
 
 
 class Reasoning(Struct, frozen=True, gc=False):
-    """Thinking. `form` is "summary" or "raw" where the wire says which; `hidden` means that the text is sealed."""
+    """Thinking: an Anthropic `thinking` block, an OpenAI `reasoning` item, a Gemini part with `thought: true`."""
 
     text: str = ""
     form: Literal["", "summary", "raw"] = ""
+    """OpenAI tells a summary of the thinking from the thinking itself; "" where the wire does not say."""
     hidden: bool = False
+    """There is no text, only a seal: Anthropic's `redacted_thinking`."""
     seal: Seal | None = None
     id: str = ""
+    """The id of an OpenAI Responses reasoning item, such as `rs_…`."""
     origin: Origin | None = None
 
 
 class Media(Struct, frozen=True, gc=False):
-    """An image, a document, sound or film: base64 `data`, or a `url`, or a `file` that only its provider holds."""
+    """An image, document, sound or video. One of `data`, `url` and `file` is set."""
 
     kind: Literal["image", "file", "audio", "video"]
     mime: str = ""
     data: str = ""
+    """Base64."""
     url: str = ""
     file: str = ""
+    """The id of a file that was uploaded to the provider."""
     name: str = ""
     detail: str = ""
+    """OpenAI's `detail` of an image: low, high or auto."""
     cache: str | None = None
+    """As `Text.cache`."""
     seal: Seal | None = None
     origin: Origin | None = None
 
 
 class Call(Struct, frozen=True, gc=False):
-    """A tool call. `arguments` is the JSON text as it came, "" for none; for kind "custom" it is the raw input.
-
-    `kind` is "function", "custom", "search" (a search for tools), or a protocol's own client-side kind such as
-    "local_shell": then `arguments` is the JSON text of what the wire calls its action.
-    """
+    """A tool call that the client must run: Anthropic `tool_use`, a Chat `tool_calls` entry, a Responses
+    `function_call` or `custom_tool_call`, Gemini `functionCall`."""
 
     id: str
+    """The id that the result names. Gemini may send none."""
     name: str
     arguments: str = ""
+    """The JSON text as it came, "" for none. For kind "custom" it is the raw input, which need not be JSON."""
     kind: str = "function"
+    """One of "function", "custom" (OpenAI's freeform tools), "search" (a search for deferred tools), or a client-side
+    kind of one protocol, such as Responses' "local_shell"; then `arguments` is the JSON text of its action."""
     namespace: str = ""
+    """The namespace of the tool (OpenAI Responses groups tools, for instance by MCP server)."""
     item: str = ""
-    """The id of the item that holds the call, where the wire has two ids."""
+    """OpenAI Responses has two ids: `call_id`, which is `id` here, and the id of the item (`fc_…`), which is this
+    one."""
     cache: str | None = None
+    """As `Text.cache`."""
     seal: Seal | None = None
+    """Gemini signs calls with a `thoughtSignature`."""
     incomplete: bool = False
-    """The argument text was cut off."""
+    """The arguments were cut off, for instance by the output limit."""
     later: bool = False
-    """Its result may come in any later request."""
+    """The result may come in any later request (a Responses custom call with `async: true`)."""
     origin: Origin | None = None
 
     @property
@@ -128,34 +155,42 @@ class Call(Struct, frozen=True, gc=False):
 
 
 class Result(Struct, frozen=True, gc=False):
-    """What a tool answered. `error` is None where the wire did not say. `value` is set when the wire held JSON, and
-    `content` is then its text form."""
+    """The result of a call: Anthropic `tool_result`, a Chat message of role "tool", a Responses
+    `function_call_output`, Gemini `functionResponse`."""
 
     id: str
+    """The id of the call."""
     content: tuple[Part, ...] = ()
     error: bool | None = None
+    """Did the tool fail (Anthropic `is_error`)? None where the wire does not say."""
     name: str = ""
+    """The name of the tool, where the wire repeats it (Gemini)."""
     kind: str = "function"
+    """As `Call.kind`."""
     namespace: str = ""
     cache: str | None = None
+    """As `Text.cache`."""
     value: Json = None
+    """The JSON value, where the wire has one (Gemini's `response`); `content` then holds its text."""
     origin: Origin | None = None
 
 
 class ProviderCall(Struct, frozen=True, gc=False):
-    """A tool that the provider ran itself; `tool` is one of HOSTED."""
+    """A call that the provider ran itself: Anthropic `server_tool_use`, a Responses `web_search_call`."""
 
     id: str
     tool: str
+    """One of PROVIDER_TOOLS."""
     arguments: str = ""
     origin: Origin | None = None
 
 
 class ProviderResult(Struct, frozen=True, gc=False):
-    """What a provider's own tool found: sources, or text."""
+    """What a tool that the provider ran has found: Anthropic's `web_search_tool_result`."""
 
     id: str
     tool: str
+    """One of PROVIDER_TOOLS."""
     sources: tuple[Citation, ...] = ()
     text: str = ""
     error: str = ""
@@ -163,21 +198,21 @@ class ProviderResult(Struct, frozen=True, gc=False):
 
 
 class ToolsAdded(Struct, frozen=True, gc=False):
-    """Tools that become available at this place of the conversation."""
+    """Tools that become available in the middle of the conversation (the output of a Responses `tool_search`)."""
 
     tools: tuple[AnyTool, ...]
     origin: Origin | None = None
 
 
 class ToolReference(Struct, frozen=True, gc=False):
-    """A deferred tool, loaded by name."""
+    """A deferred tool that is loaded by name: Anthropic's `tool_reference`."""
 
     name: str
     origin: Origin | None = None
 
 
 class Summary(Struct, frozen=True, gc=False):
-    """What stands for earlier turns: a text, or a seal that only its maker can read, or both."""
+    """A summary that replaces earlier turns (`compaction` at Anthropic and Responses): text, a seal, or both."""
 
     text: str = ""
     seal: Seal | None = None
@@ -186,9 +221,10 @@ class Summary(Struct, frozen=True, gc=False):
 
 
 class Opaque(Struct, frozen=True, gc=False):
-    """A thing that only its own protocol knows; `kind` is what that protocol calls it. Its JSON is `origin.wire`."""
+    """A block, item or tool that only its own protocol knows. Its JSON is `origin.wire`."""
 
     kind: str
+    """Its type as the wire names it."""
     origin: Origin
 
 
@@ -211,12 +247,14 @@ Role: TypeAlias = Literal["user", "assistant", "system", "developer", "tool"]
 
 
 class Turn(Struct, frozen=True, gc=False):
-    """A message. Results stand in turns of role "tool" or "user", as the wire has them."""
+    """One message. Results are in turns of role "tool" (OpenAI) or "user" (Anthropic, Gemini), as the wire has them."""
 
     role: Role
     parts: tuple[Part, ...]
     name: str = ""
+    """The name of the speaker (Chat)."""
     phase: str = ""
+    """The `phase` of a Responses message, such as "commentary" or "final_answer"."""
     origin: Origin | None = None
 
 
@@ -232,43 +270,55 @@ PROVIDER_TOOLS = (
     "mcp",
     "maps",
 )
+"""Tools that a provider can run itself, by a common name."""
 
 
 class Grammar(Struct, frozen=True, gc=False):
+    """The grammar that the input of a custom tool must match (OpenAI)."""
+
     syntax: str
+    """Either "lark" or "regex"."""
     definition: str
 
 
 class Tool(Struct, frozen=True, gc=False):
-    """A tool that the client runs. `parameters` is its JSON Schema as it came, None when there was none."""
+    """A tool that the client runs."""
 
     name: str
     description: str | None = None
     parameters: Json = None
+    """Its JSON Schema as it came, None when there was none."""
     kind: str = "function"
+    """As `Call.kind`."""
     grammar: Grammar | None = None
     namespace: str = ""
     namespace_description: str = ""
     strict: bool | None = None
+    """Must arguments match the schema exactly (OpenAI `strict`)?"""
     defer: bool | None = None
+    """Is the tool hidden until the model searches for it (`defer_loading`)?"""
     output: Json = None
-    """The JSON Schema of what it returns."""
+    """The JSON Schema of its results (Gemini `response`, Responses `output_schema`)."""
     cache: str | None = None
+    """As `Text.cache`."""
     origin: Origin | None = None
 
 
 class ProviderTool(Struct, frozen=True, gc=False):
-    """A tool that the provider runs; `tool` is one of HOSTED."""
+    """A tool that the provider runs, such as Anthropic's `web_search_20250305` or Gemini's `googleSearch`."""
 
     tool: str
+    """One of PROVIDER_TOOLS."""
     name: str = ""
     max_uses: int | None = None
     allowed_domains: tuple[str, ...] = ()
     blocked_domains: tuple[str, ...] = ()
     location: Json = None
-    """`{city, country, region, timezone}`."""
+    """The user's `{city, country, region, timezone}`."""
     context_size: str = ""
+    """OpenAI's `search_context_size`."""
     cache: str | None = None
+    """As `Text.cache`."""
     origin: Origin | None = None
 
 
@@ -276,7 +326,7 @@ AnyTool: TypeAlias = Tool | ProviderTool | Opaque
 
 
 class ToolName(Struct, frozen=True, gc=False):
-    """A tool as a choice names it."""
+    """What identifies a tool, for instance in a tool choice."""
 
     name: str
     kind: str = "function"
@@ -284,11 +334,13 @@ class ToolName(Struct, frozen=True, gc=False):
 
 
 class ToolChoice(Struct, frozen=True, gc=False):
-    """`one` names exactly one tool; `allowed` names a subset, of which `required` demands a call."""
+    """Which tools the model may or must call."""
 
     mode: Literal["auto", "none", "required", "one", "allowed"]
+    """`required`: it must call some tool. `one`: it must call the tool in `tools`. `allowed`: only those in `tools`."""
     tools: tuple[ToolName, ...] = ()
     required: bool = False
+    """With mode `allowed`: must it call one of them?"""
     origin: Origin | None = None
 
 
@@ -296,19 +348,21 @@ class ToolChoice(Struct, frozen=True, gc=False):
 
 
 class Thinking(Struct, frozen=True, gc=False):
-    """How much the model should think: an effort, a budget of tokens, or a mode of its protocol."""
+    """How much the model should think: Anthropic `thinking`, OpenAI `reasoning`, Gemini `thinkingConfig`."""
 
     mode: Literal["", "off", "on", "auto"] = ""
     effort: str = ""
-    """none, minimal, low, medium, high, xhigh, max."""
+    """none, minimal, low, medium, high, xhigh or max."""
     budget: int | None = None
+    """Tokens (Anthropic `budget_tokens`, Gemini `thinkingBudget`)."""
     show: str = ""
-    """What the client wants to see: "" the default, "none", or a kind of summary."""
+    """What the client wants to see of it: "" for the default, "none", or a kind of summary (OpenAI "auto",
+    "detailed")."""
     origin: Origin | None = None
 
 
 class Format(Struct, frozen=True, gc=False):
-    """The shape of the answer's text."""
+    """The format of the answer's text: OpenAI `response_format`, Gemini `responseSchema`."""
 
     kind: Literal["text", "json", "schema"]
     schema: Json = None
@@ -319,7 +373,7 @@ class Format(Struct, frozen=True, gc=False):
 
 
 class Settings(Struct, frozen=True, gc=False):
-    """What two or more protocols can say; what only one can say stays in the request's `origin.extra`."""
+    """Settings that at least two protocols have. Those that only one has stay in the request's `origin.extra`."""
 
     max_tokens: int | None = None
     temperature: Number | None = None
@@ -328,7 +382,7 @@ class Settings(Struct, frozen=True, gc=False):
     stop: tuple[str, ...] | None = None
     seed: int | None = None
     count: int | None = None
-    """How many answers."""
+    """How many answers (Chat `n`, Gemini `candidateCount`)."""
     presence_penalty: Number | None = None
     frequency_penalty: Number | None = None
     logprobs: bool | None = None
@@ -339,67 +393,79 @@ class Settings(Struct, frozen=True, gc=False):
     format: Format | None = None
     verbosity: str | None = None
     user: str | None = None
+    """An id of the end user."""
     metadata: Json = None
     tier: str | None = None
+    """The service tier."""
     store: bool | None = None
     cache_key: str | None = None
+    """OpenAI's `prompt_cache_key`."""
     cache: str | None = None
-    """An automatic cache breakpoint at the end of the prompt."""
+    """An automatic cache breakpoint at the end of the prompt, as `Text.cache`; "off" when the operator wants none."""
     stream_usage: bool | None = None
-    """Does the client want usage in the stream?"""
+    """Does the client want token counts in the stream (Chat `stream_options.include_usage`)?"""
     where: Mapping[str, Path] = EMPTY_MAPPING
-    """Where each of these stood in the input."""
+    """The place of each setting in the input, by the name of the field."""
 
 
 NO_SETTINGS = Settings()
 
 
 class UnknownField(Struct, frozen=True, gc=False):
-    """A key that the internal form has no place for, and where it stands; `code` says what that means elsewhere."""
+    """A key of the input that has no field here. Writers of other protocols report it as a loss."""
 
     path: Path
+    """The object that has the key."""
     key: str
     code: str = "unknown-field"
+    """The code of that loss."""
 
 
 class Request(Struct, frozen=True, gc=False):
+    """A request for an answer."""
+
     model: str = ""
     system: tuple[Part, ...] = ()
-    """Instructions that the wire keeps apart from the turns."""
+    """Instructions outside the turns: Anthropic `system`, Responses `instructions`, Gemini `systemInstruction`."""
     turns: tuple[Turn, ...] = ()
     tools: tuple[AnyTool, ...] = ()
     choice: ToolChoice | None = None
     stream: bool | None = None
     settings: Settings = NO_SETTINGS
     continues: bool = False
-    """Does the provider itself hold earlier turns? Then a result may stand here without its call."""
+    """Does the provider hold earlier turns (`previous_response_id`)? Then a result may be here without its call."""
     origin: Origin | None = None
     unknown_fields: tuple[UnknownField, ...] = ()
 
 
 # --- answers --------------------------------------------------------------------------------------------------------
 
-FINISH_KINDS = ("stop", "length", "calls", "filter", "refusal", "sequence", "pause", "context", "malformed", "other")
 FinishKind: TypeAlias = Literal[
     "stop", "length", "calls", "filter", "refusal", "sequence", "pause", "context", "malformed", "other"
 ]
 
 
 class Finish(Struct, frozen=True, gc=False):
-    """Why the answer ended: the common word beside the wire's own. `sequence` is the stop sequence that was met."""
+    """Why an answer ended."""
 
     kind: FinishKind
+    """The common word: "calls" is Chat's `tool_calls` and Anthropic's `tool_use`."""
     raw: str = ""
+    """The wire's word."""
     sequence: str = ""
+    """The stop sequence that was met (Anthropic `stop_sequence`)."""
     detail: str = ""
+    """A message about the end (Gemini `finishMessage`)."""
     origin: Origin | None = None
 
 
 class Usage(Struct, frozen=True, gc=False):
-    """Token counts. `input` includes what was cached, `output` thinking; `origin.wire` is the wire's own, if kept."""
+    """Token counts."""
 
     input: int = 0
+    """All tokens of the prompt, cached ones included (Anthropic counts them apart)."""
     output: int = 0
+    """All tokens of the answer, thinking included (Gemini counts it apart)."""
     cache_read: int | None = None
     cache_write: int | None = None
     reasoning: int | None = None
@@ -408,6 +474,8 @@ class Usage(Struct, frozen=True, gc=False):
 
 
 class Choice(Struct, frozen=True, gc=False):
+    """One answer of possibly several: a Chat choice, a Gemini candidate."""
+
     index: int
     parts: tuple[Part, ...]
     finish: Finish | None = None
@@ -415,13 +483,16 @@ class Choice(Struct, frozen=True, gc=False):
 
 
 class Failure(Struct, frozen=True, gc=False):
-    """A provider's refusal or a broken answer, as a value. `kind` is one of FAILURES."""
+    """An error that a provider sent, or an answer that broke off."""
 
     kind: str
+    """A key of STATUS_BY_FAILURE_KIND."""
     message: str
     status: int = 0
+    """The HTTP status, 0 where there was none."""
     code: str = ""
     param: str = ""
+    """The field of the request that is wrong (OpenAI)."""
     retry_after: float | None = None
     """Seconds."""
     origin: Origin | None = None
@@ -448,17 +519,20 @@ STATUS_BY_FAILURE_KIND: Mapping[str, int] = MappingProxyType(
         "deadline": 504,
     }
 )
-"""Every kind of failure with the status that suits it when the wire gave none."""
+"""Every kind of failure, with the HTTP status for it when the wire gave none."""
 
 
 class Response(Struct, frozen=True, gc=False):
+    """A whole answer."""
+
     id: str = ""
     model: str = ""
     created: int | None = None
+    """Seconds since 1970."""
     choices: tuple[Choice, ...] = ()
     usage: Usage | None = None
     failure: Failure | None = None
-    """Set when the wire delivered a whole answer that says it failed."""
+    """The answer itself says that it failed (Responses `status: "failed"` with HTTP 200)."""
     origin: Origin | None = None
     unknown_fields: tuple[UnknownField, ...] = ()
 
@@ -469,15 +543,30 @@ Node = TypeVar("Node", bound=Struct)
 
 
 def replace_fields(node: Node, **fields: Any) -> Node:
-    """The same node with other fields. Its origin is kept for its place and its unknown keys, no longer verbatim."""
+    """A copy with other fields. Its origin stays for its place and unknown keys, but is no longer intact."""
     origin: Origin | None = getattr(node, "origin", None)
     if origin is not None and origin.intact:
         fields["origin"] = replace(origin, intact=False)
     return replace(node, **fields)
 
 
+def is_same(new: Sequence[object], old: Sequence[object]) -> bool:
+    """Are these the very same objects? A step that changes nothing must return its input, so that it stays verbatim."""
+    return len(new) == len(old) and all(map(is_, new, old))
+
+
+def with_parts(turn: Turn, parts: Sequence[Part]) -> Turn:
+    """The turn with these parts; the same object where they are its own."""
+    return turn if is_same(parts, turn.parts) else replace_fields(turn, parts=tuple(parts))
+
+
+def with_turns(request: Request, turns: Sequence[Turn]) -> Request:
+    """The request with these turns; the same object where they are its own."""
+    return request if is_same(turns, request.turns) else replace_fields(request, turns=tuple(turns))
+
+
 def source_path(node: Any) -> Path:
-    """Where a node stood in the input."""
+    """The place of a node in the input."""
     return node.origin.path if node.origin is not None else None
 
 
@@ -486,7 +575,8 @@ PROVENANCE_FIELDS = ("origin", "unknown_fields", "where", "frame")
 
 
 def strip_origins(value: Any) -> Any:
-    """A node and all below it without origins, for comparing what they mean. What is only its origin keeps it."""
+    """A node and everything below it without origins, to compare meanings. An `Opaque` keeps its origin: it is all it
+    has."""
     if isinstance(value, tuple):
         return tuple(map(strip_origins, value))
     if isinstance(value, Struct):
@@ -507,5 +597,5 @@ def _has_optional_origin(kind: type[Struct]) -> bool:
 
 
 def plain_text(parts: Iterable[Part]) -> str:
-    """The text of text parts, joined."""
+    """The text of the text parts, joined."""
     return "".join([part.text for part in parts if isinstance(part, Text)])

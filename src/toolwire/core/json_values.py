@@ -1,29 +1,31 @@
-"""JSON as it stands on the wire: decode once, take what is known, keep the rest, say where it hurts.
+"""JSON values: decoding, encoding, typed access to the fields of an object, and paths for error messages.
 
-Values are plain dicts, lists and scalars. A float whose spelling a re-encoding would change (`1e5`, `1.50`)
-stays `msgspec.Raw`, so that what is carried comes out as it came in.
+Values are plain dicts, lists and scalars. A float that would be written differently than it was read (`1e5`, `1.50`)
+stays `msgspec.Raw`, so that a value that is passed on keeps its spelling.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from functools import lru_cache
 from typing import Any, NoReturn, TypeAlias
 
 import msgspec
 from msgspec import Raw
 
 Json: TypeAlias = Any
-"""A JSON value of unknown shape; untyped on purpose, the readers narrow it."""
+"""A JSON value of unknown shape. Untyped on purpose: the readers narrow it with `get_text`, `get_list` and so on."""
 
 Object: TypeAlias = dict[str, Any]
 
 Path: TypeAlias = tuple[Any, ...] | None
-"""A place in the input as a linked pair `(parent, key)`; None is the root. Cheap to make, spelled only when needed."""
+"""A place in the input as a linked pair: `/messages/0` is `((None, "messages"), 0)`, and None is the root. Readers make
+one for every node, so it must be cheap; `json_pointer` turns it into text only when a loss or an error is shown."""
 
 
 class Paths(tuple[Path, ...]):
-    """Several places that say one thing together, where one place is expected."""
+    """Several places that together hold one value: a loss of that value is noted at each of them."""
 
     __slots__ = ()
 
@@ -43,54 +45,48 @@ class Malformed(Exception):
         super().__init__(f"{self.path or 'the body'}: {problem}")
 
 
-_POINTER_CACHE: dict[tuple[Any, ...], str] = {}
-"""Places that were spelled before: an agent's requests and a model's answers are alike, and so is what they lose."""
-_MAX_CACHED_POINTERS = 2048
-_MAX_CACHED_POINTER_LENGTH = 200
+_MAX_CACHED_KEY_LENGTH = 200
 
 
 def json_pointer(path: Path) -> str:
-    """Spell a linked path as a JSON Pointer (`/messages/0/content`); in a stream it begins with `event/N`."""
+    """Write a linked path as a JSON Pointer (`/messages/0/content`); in a stream it begins with `event/N`."""
     if path is None:
         return ""
-    text = _POINTER_CACHE.get(path)
-    if text is None:
-        text = _format_pointer(path)
-        if len(text) <= _MAX_CACHED_POINTER_LENGTH:
-            if len(_POINTER_CACHE) >= _MAX_CACHED_POINTERS:
-                _POINTER_CACHE.clear()
-            _POINTER_CACHE[path] = text
-    return text
+    if path[1].__class__ is str and len(path[1]) > _MAX_CACHED_KEY_LENGTH:
+        # An unknown key is chosen by the peer: the cache must not keep megabytes of it.
+        return _cached_pointer.__wrapped__(path)
+    return _cached_pointer(path)
 
 
-def _format_pointer(path: Path) -> str:
+@lru_cache(maxsize=2048)  # one agent's requests lose the same things every time
+def _cached_pointer(path: Path) -> str:
     keys: list[str] = []
     while path is not None:
         path, key = path
         keys.append(str(key).replace("~", "~0").replace("/", "~1"))
     keys.reverse()
     text = "/".join(keys)
-    return text if not text or keys[0] == "event" else f"/{text}"
+    return text if keys[0] == "event" else f"/{text}"
 
 
 def read_float(text: str) -> Number:
-    """A float, or its very spelling where that would be lost."""
+    """A float, or its original text as `Raw` when encoding the float would write it differently."""
     value = float(text)
     return value if _encode(value) == text.encode() else Raw(text.encode())
 
 
 class _AnyObject(msgspec.Struct, gc=False):
-    """An object of which nothing is taken."""
+    """Decodes any object and keeps none of its fields."""
 
 
 _encoder = msgspec.json.Encoder()
 _encode = _encoder.encode
 _decode = msgspec.json.Decoder(float_hook=read_float).decode
 _check_object = msgspec.json.Decoder(_AnyObject).decode
-"""Checks a whole text and demands an object, at half the price of making one."""
+"""Checks that a text is one JSON object, in half the time of building it."""
 
 decode_object = msgspec.json.Decoder(Object, float_hook=read_float).decode
-"""The object that bytes spell. It raises one of these, and does not say why so well as `decode`."""
+"""Decodes one object. It raises one of `DECODE_ERRORS`; call `decode` then for a message that says where and why."""
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeError, ValueError, RecursionError)
 
 encode = _encode
@@ -102,7 +98,7 @@ def encode_text(value: Json) -> str:
 
 
 def decode(data: bytes | str, path: Path = None, max_bytes: int = MAX_BYTES) -> Json:
-    """Decode one JSON document or raise Malformed with the reason and the place."""
+    """Decode one JSON document, or raise Malformed with the reason and the place."""
     if len(data) > max_bytes:
         raise Malformed(path, f"{len(data):,} bytes are more than the limit of {max_bytes:,}")
     try:
@@ -119,7 +115,8 @@ _LONE_SURROGATE = re.compile(
 
 
 def explain_decode_error(data: bytes | str, error: Exception) -> str:
-    """Say why a document does not decode: the standard library's parser knows line and column."""
+    """Why a document does not decode, with line and column from the standard library's parser (msgspec gives
+    neither)."""
     try:
         text = data.decode() if isinstance(data, bytes) else data
         json.loads(text, parse_constant=_refuse_constant)
@@ -142,7 +139,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def is_object_text(text: str) -> bool:
-    """Is this text one JSON object, so that it can stand as `Raw` where an object is demanded?"""
+    """Is this text one JSON object? Then it can be embedded as `Raw` where the wire needs an object."""
     try:
         _check_object(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -151,7 +148,7 @@ def is_object_text(text: str) -> bool:
 
 
 def decode_object_or_none(text: str) -> Object | None:
-    """The object that a text spells, `{}` for a blank one, None when it is not an object."""
+    """The object in a text: `{}` for blank text, None for anything else that is not an object."""
     if not text or text.isspace():
         return {}
     try:
@@ -162,7 +159,7 @@ def decode_object_or_none(text: str) -> Object | None:
 
 
 def raw_object_or_none(text: str) -> Raw | None:
-    """A text that spells an object, ready to be embedded byte for byte; blank is `{}`; None when it is no object."""
+    """Like `decode_object_or_none`, but as `Raw`, which is embedded byte for byte."""
     try:
         _check_object(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -185,7 +182,7 @@ def is_too_deep(value: Json, limit: int = MAX_DEPTH) -> bool:
     return True
 
 
-# --- taking what is known -------------------------------------------------------------------------------------------
+# --- typed access -----------------------------------------------------------------------------------------------
 
 _TYPE_NAMES = {dict: "an object", list: "an array", str: "a string", bool: "true or false", int: "a whole number"}
 
