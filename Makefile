@@ -6,7 +6,7 @@ FACES := .venv-faces
 PORTKEY := requirements/portkey/node_modules
 WORKERS ?= auto
 PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist worksteal
-QUICK := tests/laws tests/rooms tests/golden tests/policy tests/seeds $(addprefix tests/conformance/test_,cases.py grid.py matcher.py strict.py) \
+QUICK := tests/laws tests/rooms tests/golden tests/policy tests/seeds $(addprefix tests/conformance/test_,cases.py grid.py expectations.py strict.py) \
          $(addprefix tests/test_,estimate.py schema.py sse.py times.py)
 GATEWAYS ?= toolwire litellm llm-rosetta portkey
 UV    ?= uv

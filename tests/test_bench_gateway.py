@@ -17,7 +17,7 @@ from bench.gateway import canned, floor, load, processes, provider, report, syst
 from bench.gateway.measure import Case, Cell, Sample, _headers, fault
 
 from toolwire.conformance.peers import PEERS
-from toolwire.conformance.wire_encoding import read_frames
+from toolwire.conformance.peers.peer import read_frames
 
 PROTOCOLS = list(canned.PATHS)
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])

@@ -11,7 +11,7 @@ from typing import Any
 from bench import bodies
 from toolwire import translate
 from toolwire.conformance.peers import PEERS
-from toolwire.conformance.wire_encoding import encode_json, read_frames, write_frame
+from toolwire.conformance.peers.peer import encode_json, read_frames, write_frame
 
 Object = dict[str, Any]
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from conformance.between import Between, between
+from conformance.tampering_proxy import Between, between
 from toolwire.cli import main
-from toolwire.conformance.targets.target import find_free_port
+from toolwire.conformance.targets import find_free_port
 
 CHAT = "grid:chat>chat:*"
 

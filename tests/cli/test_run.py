@@ -21,10 +21,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from gateway.conftest import served
-from toolwire.agents.definitions import load_agents
+from toolwire.agents import load_agents
 from toolwire.protocols import CODECS
 
-STANDIN = Path(__file__).with_name("standin.py")
+STANDIN = Path(__file__).with_name("fake_agent.py")
 PATIENCE = 60
 TERMINAL = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
 """Makes standard input the terminal of a new session, and goes on as another program."""

@@ -11,11 +11,11 @@ import pytest
 
 from toolwire.conformance.case import Case
 from toolwire.conformance.peers import TOOL_SCENARIOS
+from toolwire.conformance.peers.peer import encode_json
 from toolwire.conformance.player import AnswerCall, ClientCall, ClientView, ProviderAnswer, ReceivedCall, play_case
 from toolwire.conformance.strict import find_violations
 from toolwire.conformance.suite import GRID_KINDS, make_grid_cases
 from toolwire.conformance.transports import InProcessTransport
-from toolwire.conformance.wire_encoding import encode_json
 
 Object = dict[str, Any]
 GRID = {case.id: case for case in make_grid_cases()}
@@ -51,12 +51,12 @@ class Faulty:
     def __init__(self, there: Callable[[str], str], back: Callable[[str], str]) -> None:
         self.there, self.back = there, back
 
-    def send_call(self, asked: ClientCall, answer: AnswerCall) -> ClientView:
+    def send_call(self, call: ClientCall, answer: AnswerCall) -> ClientView:
         def faulty(received: ReceivedCall) -> ProviderAnswer:
             body = json.loads(self.there(encode_json(received.body)))
             return answer(ReceivedCall(body, received.model, received.stream))
 
-        seen = InProcessTransport().send_call(asked, faulty)
+        seen = InProcessTransport().send_call(call, faulty)
         return ClientView(seen.status, seen.headers, tuple(map(self.back, seen.pieces)), seen.losses)
 
 

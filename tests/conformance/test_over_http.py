@@ -11,12 +11,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from conformance.between import Between, Fault, between
+from conformance.tampering_proxy import Between, Fault, between
 from toolwire.conformance.case import Case, read_case
 from toolwire.conformance.player import ClientCall, ProviderAnswer, ReceivedCall, play_case
-from toolwire.conformance.scripted_provider import ProviderServer, ReceivedText
 from toolwire.conformance.targets import Route
-from toolwire.conformance.transports import HttpTransport
+from toolwire.conformance.transports import HttpTransport, ProviderServer, ReceivedText
 
 HELLO = {"model": "gpt-4.1", "messages": [{"role": "user", "content": "Hi"}]}
 FRAMES: list[Any] = [

@@ -25,10 +25,10 @@ class Through:
         self.change = change
         self.calls = calls
 
-    def send_call(self, asked: ClientCall, answer: AnswerCall) -> ClientView:
+    def send_call(self, call: ClientCall, answer: AnswerCall) -> ClientView:
         seen = ClientView(200, {}, ("{}",), [])
         for _ in range(self.calls):
-            given = answer(ReceivedCall(asked.body, asked.model, asked.stream))
+            given = answer(ReceivedCall(call.body, call.model, call.stream))
             pieces = (*given.pieces, "") if given.stream else given.pieces
             seen = ClientView(given.status, given.headers, pieces, [])
         return self.change(seen)

@@ -16,7 +16,7 @@ from gateway.clients import CITY, KEY, PATIENCE, TOOLS
 from gateway.conftest import MODELS, configuration, named, served
 from gateway.provider import Provider, Received, Talk
 from gateway.wire import Got, ask
-from toolwire.conformance.wire_encoding import encode_json
+from toolwire.conformance.peers.peer import encode_json
 
 MODEL = {protocol: f"m-{named(protocol)}" for protocol in MODELS}
 THINKS = {**MODEL, "openai-chat": "chat/deepseek-reasoner"}

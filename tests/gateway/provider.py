@@ -22,8 +22,8 @@ from typing import Any, Literal
 from gateway.notary import Notary
 from gateway.offered import Called, NotOffered, Use, called
 from toolwire.conformance.peers import PEERS
+from toolwire.conformance.peers.peer import encode_json, write_frame
 from toolwire.conformance.strict import find_violations
-from toolwire.conformance.wire_encoding import encode_json, write_frame
 
 PROTOCOLS = ("openai-chat", "openai-responses", "anthropic", "gemini")
 KEYS = {protocol: f"key-of-the-{protocol}-account" for protocol in PROTOCOLS}

@@ -11,9 +11,8 @@ from gateway.conftest import named, served
 from gateway.provider import PROTOCOLS
 from toolwire.conformance.case import read_case
 from toolwire.conformance.player import play_case
-from toolwire.conformance.scripted_provider import ProviderServer
 from toolwire.conformance.targets import Route
-from toolwire.conformance.transports import HttpTransport
+from toolwire.conformance.transports import HttpTransport, ProviderServer
 
 Object = dict[str, Any]
 

@@ -36,7 +36,7 @@ from gateway.wire import (
     text_of,
     whole,
 )
-from toolwire.conformance.wire_encoding import encode_json
+from toolwire.conformance.peers.peer import encode_json
 from toolwire.gateway import app
 
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])

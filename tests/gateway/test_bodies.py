@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from gateway.wire import CLIENTS, Line, Served, ask, error_of, path_of, request_of, stage, text_of, whole
-from toolwire.conformance.wire_encoding import encode_json
+from toolwire.conformance.peers.peer import encode_json
 
 if sys.version_info >= (3, 14):
     from compression import zstd

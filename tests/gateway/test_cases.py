@@ -13,10 +13,9 @@ from gateway.provider import PROTOCOLS
 from toolwire.conformance.case import Case, read_cases
 from toolwire.conformance.player import AnswerCall, ClientCall, ClientView, play_case
 from toolwire.conformance.reports import read_result
-from toolwire.conformance.scripted_provider import ProviderServer
 from toolwire.conformance.suite import make_grid_cases
 from toolwire.conformance.targets import Route
-from toolwire.conformance.transports import HttpTransport
+from toolwire.conformance.transports import HttpTransport, ProviderServer
 
 FOUND: dict[str, bool] = {}
 CASES = {case.id: case for case in (*make_grid_cases(), *read_cases())}

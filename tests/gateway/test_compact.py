@@ -27,7 +27,7 @@ from gateway.kept import (
 )
 from gateway.provider import PROTOCOLS, SEALS, Provider, Received, Says, Step, Talk
 from gateway.wire import Served, answer, ask, stage, streamed, whole
-from toolwire.conformance.wire_encoding import encode_json
+from toolwire.conformance.peers.peer import encode_json
 
 STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.wire import Got, Served, answer, ask, refusal, request_of, stage
-from toolwire.conformance.wire_encoding import encode_json
+from toolwire.conformance.peers.peer import encode_json
 
 COUNTERS = ("openai-responses", "anthropic", "gemini")
 PATHS = {

@@ -25,7 +25,7 @@ from gateway.wire import (
     stage,
 )
 from toolwire.conformance.peers import PEERS
-from toolwire.conformance.wire_encoding import encode_json
+from toolwire.conformance.peers.peer import encode_json
 
 LONG = "mcp__" + "a-server-with-a-very-long-name__" * 2 + "and_its_tool"
 SECRET = "sk-live-0123456789abcdef0123"

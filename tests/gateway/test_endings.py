@@ -41,7 +41,7 @@ from gateway.wire import (
     whole,
 )
 from toolwire.conformance.peers import PEERS
-from toolwire.conformance.wire_encoding import encode_json
+from toolwire.conformance.peers.peer import encode_json
 
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 PAIRS = [pytest.mark.parametrize("provider", PROVIDERS), pytest.mark.parametrize("client", CLIENTS)]

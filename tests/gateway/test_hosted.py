@@ -20,8 +20,8 @@ from gateway.mcp_peers import COMMAND
 from gateway.provider import Says
 from gateway.wire import CLIENTS, PROVIDERS, Got, Scene, Served, answer, ask, body_of, call, chunked, path_of, stage
 from toolwire.conformance.peers import PEERS
+from toolwire.conformance.peers.peer import encode_json
 from toolwire.conformance.strict import find_violations
-from toolwire.conformance.wire_encoding import encode_json
 from toolwire.core.fold import fold
 from toolwire.core.ir import Citation, Part, ProviderCall, ProviderResult, Text
 from toolwire.gateway.config.load import load_config

@@ -37,7 +37,7 @@ from gateway.wire import (
     text_of,
     whole,
 )
-from toolwire.conformance.wire_encoding import encode_json
+from toolwire.conformance.peers.peer import encode_json
 from toolwire.gateway import Gateway, app
 from toolwire.gateway.config.load import LiveConfig, load_config
 from toolwire.gateway.server.client_request import ClientRequest

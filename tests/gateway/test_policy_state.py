@@ -31,7 +31,7 @@ from gateway.process import serving
 from gateway.provider import KEYS, PROTOCOLS, Provider, Received, Says, Talk
 from gateway.test_pairs import exchanged
 from gateway.wire import answer, ask, stage
-from toolwire.conformance.wire_encoding import encode_json
+from toolwire.conformance.peers.peer import encode_json
 
 STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)

@@ -41,7 +41,7 @@ from gateway.wire import (
     whole,
 )
 from toolwire.conformance.peers import PEERS
-from toolwire.conformance.wire_encoding import encode_json
+from toolwire.conformance.peers.peer import encode_json
 
 if sys.version_info >= (3, 14):
     from compression import zstd

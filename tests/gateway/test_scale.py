@@ -22,7 +22,7 @@ from gateway.kept import FUNCTIONS, THINKS
 from gateway.provider import PROTOCOLS, SEALS, Hold, Provider, Received, Says, Step, Talk
 from gateway.test_pairs import DONE, FIRST_PIECE, OSLO, PARIS, TIME, sealed
 from gateway.wire import PATIENCE, Got, Line, ask, finished, path_of, request_of, text_of
-from toolwire.conformance.wire_encoding import encode_json
+from toolwire.conformance.peers.peer import encode_json
 
 # The SDK's parsed subclasses do not match the types of the fields that hold them when it sends them back.
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:UserWarning")

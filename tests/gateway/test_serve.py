@@ -32,7 +32,7 @@ from gateway.wire import (
     text_of,
     whole,
 )
-from toolwire.conformance.wire_encoding import encode_json
+from toolwire.conformance.peers.peer import encode_json
 
 ENOUGH = 10_000
 """How often the same is asked until the answer changes, so that one that never changes fails."""

@@ -32,7 +32,7 @@ from gateway.provider import PROTOCOLS, SEALS, Provider, Says, Step
 from gateway.test_pairs import exchanged, sealed
 from gateway.wire import Line, answer, ask, body_of, chunked, stage, whole
 from toolwire.conformance.peers import PEERS
-from toolwire.conformance.wire_encoding import encode_json, read_frames
+from toolwire.conformance.peers.peer import encode_json, read_frames
 
 STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)

@@ -25,7 +25,7 @@ from gateway.kept import MODEL, Client, client_of, error_in, file_in, heard, kee
 from gateway.process import TOOLWIRE, serving
 from gateway.provider import PROTOCOLS, Hold, Provider, Says, Step
 from gateway.wire import PROVIDER_KEY, Got, Line, answer, ask, body_of, chunked, frames, stage
-from toolwire.conformance.wire_encoding import encode_json, read_frames
+from toolwire.conformance.peers.peer import encode_json, read_frames
 from toolwire.gateway.config.config import StoreSettings as Settings
 from toolwire.gateway.responses_state.background import BackgroundJob, store_ending
 from toolwire.gateway.responses_state.recorder import StoringRecorder

@@ -25,7 +25,7 @@ import uvloop
 
 from gateway.provider import ANSWERS, Says
 from toolwire.conformance.peers import PEERS
-from toolwire.conformance.wire_encoding import SseFrame, encode_json, read_frames
+from toolwire.conformance.peers.peer import SseFrame, encode_json, read_frames
 from toolwire.gateway.app import Gateway
 from toolwire.gateway.config.load import LiveConfig
 from toolwire.gateway.server.server import HttpServer

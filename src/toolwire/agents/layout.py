@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from toolwire.agents.definitions import Agent, Mirror
+from toolwire.agents import Agent, Mirror
 
 PLACEHOLDER = re.compile(r"\{(\w+)(:quoted)?\}")
 PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")

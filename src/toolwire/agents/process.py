@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from toolwire.agents.definitions import Agent
+from toolwire.agents import Agent
 
 
 def find_program(agent: Agent, environ: Mapping[str, str], folder: Path) -> str:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from toolwire.agents import private_gateway, process
-from toolwire.agents.definitions import Agent, load_agents
-from toolwire.agents.gateway_client import GatewayClient, server_origin
+from toolwire.agents import Agent, load_agents, process
+from toolwire.agents import gateway as private_gateway
+from toolwire.agents.gateway import GatewayClient, server_origin
 from toolwire.agents.layout import RUN_FOLDER_VARIABLE, Layout, plan_layout, write_layout, write_shell_script
 from toolwire.agents.process import AgentProcess, forward_signals
 from toolwire.core.ir import EMPTY_MAPPING, Failure

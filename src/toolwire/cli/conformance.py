@@ -27,11 +27,18 @@ from toolwire.conformance.reports import (
     write_comparison_page,
     write_results_page,
 )
-from toolwire.conformance.scripted_provider import ProviderServer
 from toolwire.conformance.suite import PARTS, PlayResult, Verdict
-from toolwire.conformance.targets import TARGETS, NotInstalled, ProgramFolders, Route, Target
-from toolwire.conformance.targets.target import GatewayNotStarted, start_target, wait_for_answer
-from toolwire.conformance.transports import CLIENT_KEY, HttpTransport, Router
+from toolwire.conformance.targets import (
+    GatewayNotStarted,
+    NotInstalled,
+    ProgramFolders,
+    Route,
+    Target,
+    start_target,
+    wait_for_answer,
+)
+from toolwire.conformance.targets.gateways import TARGETS
+from toolwire.conformance.transports import CLIENT_KEY, HttpTransport, ProviderServer, Router
 
 EXIT_REGRESSION = 1
 DEFAULT_PROVIDER_PORT = 8643

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from importlib.resources import files
-from typing import Any, Literal, TypeAlias
+from typing import Literal
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-Json: TypeAlias = Any
-Object: TypeAlias = dict[str, Any]
+from toolwire.core.json_values import Json, Object
 
 
 class Client(Struct, frozen=True, forbid_unknown_fields=True):

@@ -12,7 +12,8 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-Json: TypeAlias = Any
+from toolwire.core.json_values import Json
+
 Bindings: TypeAlias = dict[str, Json]
 """What each `$same` name stands for, so far."""
 

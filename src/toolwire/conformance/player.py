@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from msgspec import UNSET, Struct, structs
 
@@ -22,11 +22,9 @@ from toolwire.conformance.expectations import (
     show_value,
 )
 from toolwire.conformance.peers import PEERS, TOOL_SCENARIOS
-from toolwire.conformance.peers.peer import ProtocolPeer
+from toolwire.conformance.peers.peer import COMPRESSORS, ProtocolPeer, SseFrame, encode_json, read_frames
 from toolwire.conformance.strict import find_violations, normalise_body
-from toolwire.conformance.wire_encoding import COMPRESSORS, SseFrame, encode_json, read_frames
-
-Json: TypeAlias = Any
+from toolwire.core.json_values import Json
 
 
 class ClientCall(Struct, frozen=True):

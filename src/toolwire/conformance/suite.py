@@ -8,20 +8,11 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from toolwire.conformance.case import (
-    Case,
-    CaseTurn,
-    Client,
-    ClientExpectation,
-    Json,
-    Object,
-    Provider,
-    ProviderExchange,
-    read_cases,
-)
+from toolwire.conformance.case import Case, CaseTurn, Client, ClientExpectation, Provider, ProviderExchange, read_cases
 from toolwire.conformance.peers import PEERS, TOOL_SCENARIOS, ModelAnswer, ScenarioTool
 from toolwire.conformance.player import CaseOutcome, Transport, play_case
 from toolwire.conformance.transports import Router
+from toolwire.core.json_values import Json, Object
 
 PROMPT = "What is the weather in Málaga and in Rome?"
 WEATHER_TOOL = ScenarioTool(

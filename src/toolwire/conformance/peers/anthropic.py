@@ -8,19 +8,20 @@ from collections.abc import Iterator, Sequence
 
 from toolwire.conformance.peers.peer import (
     FoldedStream,
-    Json,
     ModelAnswer,
-    Object,
     PeerHttp,
     ProtocolPeer,
     ScenarioTool,
+    SseFrame,
     ToolScenario,
     call_id_expectations,
+    encode_json,
     exactly_these,
     grouping_options,
     split_text,
+    write_frame,
 )
-from toolwire.conformance.wire_encoding import SseFrame, encode_json, write_frame
+from toolwire.core.json_values import Json, Object
 
 HTTP = PeerHttp(
     path="/v1/messages",

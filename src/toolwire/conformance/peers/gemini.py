@@ -9,19 +9,19 @@ from collections.abc import Sequence
 
 from toolwire.conformance.peers.peer import (
     FoldedStream,
-    Json,
     ModelAnswer,
-    Object,
     PeerHttp,
     ProtocolPeer,
     ScenarioTool,
+    SseFrame,
     ToolScenario,
     call_id_expectations,
     exactly_these,
     grouping_options,
     split_text,
+    write_frame,
 )
-from toolwire.conformance.wire_encoding import SseFrame, write_frame
+from toolwire.core.json_values import Json, Object
 
 HTTP = PeerHttp(
     path="/v1beta/models/{model}:generateContent",

@@ -7,17 +7,18 @@ from collections.abc import Iterator, Sequence
 
 from toolwire.conformance.peers.peer import (
     FoldedStream,
-    Json,
     ModelAnswer,
-    Object,
     PeerHttp,
     ProtocolPeer,
     ScenarioTool,
+    SseFrame,
     ToolScenario,
     call_id_expectations,
+    encode_json,
     split_text,
+    write_frame,
 )
-from toolwire.conformance.wire_encoding import SseFrame, encode_json, write_frame
+from toolwire.core.json_values import Json, Object
 
 HTTP = PeerHttp(base_path="/v1", path="/v1/chat/completions", path_pattern=re.compile(r"/chat/completions$"))
 USAGE: Object = {"prompt_tokens": 25, "completion_tokens": 12, "total_tokens": 37}

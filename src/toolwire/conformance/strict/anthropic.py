@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from toolwire.conformance.strict.check import (
-    Json,
-    Object,
     RequestCheck,
     check_unknown_keys,
     model_version,
@@ -16,6 +14,7 @@ from toolwire.conformance.strict.check import (
     objects,
     schema_nodes,
 )
+from toolwire.core.json_values import Json, Object
 
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 PROPERTY_KEY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")

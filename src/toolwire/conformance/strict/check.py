@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-Json: TypeAlias = Any
-Object: TypeAlias = dict[str, Any]
+from toolwire.core.json_values import Json, Object
+
 RequestCheck: TypeAlias = Callable[[Object, str], Iterator[str]]
 """A check of one request body for one model."""
 

@@ -6,15 +6,8 @@ import re
 from collections.abc import Iterator
 
 from toolwire.conformance.peers.gemini import is_base64
-from toolwire.conformance.strict.check import (
-    Json,
-    Object,
-    RequestCheck,
-    model_version,
-    numbered_objects,
-    objects,
-    to_camel_case,
-)
+from toolwire.conformance.strict.check import RequestCheck, model_version, numbered_objects, objects, to_camel_case
+from toolwire.core.json_values import Json, Object
 
 FUNCTION_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,63}")
 PARAMETER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator
 
 from toolwire.conformance.strict.check import (
-    Json,
-    Object,
     RequestCheck,
     check_object_schema,
     check_strict_schema,
@@ -16,6 +14,7 @@ from toolwire.conformance.strict.check import (
     numbered_objects,
     objects,
 )
+from toolwire.core.json_values import Json, Object
 
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 ID_LIMIT = 40

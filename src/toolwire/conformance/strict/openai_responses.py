@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator
 
 from toolwire.conformance.strict.check import (
-    Json,
-    Object,
     RequestCheck,
     check_object_schema,
     check_strict_schema,
@@ -15,6 +13,7 @@ from toolwire.conformance.strict.check import (
     numbered_objects,
     objects,
 )
+from toolwire.core.json_values import Json, Object
 
 CALL_ID_LIMIT = 64
 ID_PREFIXES = {

@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from toolwire.conformance.targets.target import NotInstalled, ProgramFolders, Route, Target, model_alias, read_table
+from toolwire.conformance.targets import NotInstalled, ProgramFolders, Route, Target, model_alias, read_table
 
 TOOLWIRE_PROGRAM = "toolwire"
 TOOLWIRE_CONFIG_HEAD = (
@@ -192,3 +192,6 @@ PORTKEY = Target(
     find_route=find_portkey_route,
     environment=PORTKEY_TABLE.environment,
 )
+
+
+TARGETS: dict[str, Target] = {target.name: target for target in (TOOLWIRE, LITELLM, ROSETTA, PORTKEY)}

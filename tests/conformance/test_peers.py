@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from toolwire.conformance.peers import PEERS
-from toolwire.conformance.wire_encoding import read_frames, write_frame
+from toolwire.conformance.peers.peer import read_frames, write_frame
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from toolwire.conformance.case import read_case, read_case_files
+from toolwire.conformance.peers.peer import encode_json, read_frames
 from toolwire.conformance.player import AnswerCall, ClientCall, ClientView, ProviderAnswer, ReceivedCall, play_case
 from toolwire.conformance.transports import InProcessTransport
-from toolwire.conformance.wire_encoding import encode_json, read_frames
 
 Object = dict[str, Any]
 FILES = {data["id"]: data for _, data in read_case_files()}
@@ -25,13 +25,13 @@ class Faulty:
         self.there = there
         self.back = back
 
-    def send_call(self, asked: ClientCall, answer: AnswerCall) -> ClientView:
+    def send_call(self, call: ClientCall, answer: AnswerCall) -> ClientView:
         def faulty(received: ReceivedCall) -> ProviderAnswer:
             if self.there is not None:
                 self.there(received.body)
             return answer(received)
 
-        seen = InProcessTransport().send_call(asked, faulty)
+        seen = InProcessTransport().send_call(call, faulty)
         if self.back is None:
             return seen
         return ClientView(seen.status, seen.headers, tuple(map(self.back, seen.pieces)), seen.losses)
