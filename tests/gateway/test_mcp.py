@@ -554,7 +554,7 @@ def test_programs_end_with_the_gateway() -> None:
         ({"command": (str(HERE),)}, "it cannot be started: Permission denied"),
         ({"command": GOOD, "cwd": "/does/not/exist"}, "it cannot be started: No such file or directory"),
         ({"command": (sys.executable, "-c", "raise SystemExit('no key')")}, "it last said: no key"),
-        ({"command": GOOD, "missing": ("TOKEN",)}, "TOKEN is not set in the environment"),
+        ({"command": GOOD, "missing_variables": ("TOKEN",)}, "TOKEN is not set in the environment"),
     ],
 )
 def test_a_program_that_cannot_be_started(settings: dict[str, Any], why: str) -> None:
