@@ -127,3 +127,12 @@ def test_every_page_is_in_the_index() -> None:
     index = (ROOT / "docs" / "README.md").read_text()
     pages = [page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")]
     assert not [page for page in pages if page != "README.md" and f"({page})" not in index]
+
+
+def test_the_architecture_page_names_files_that_exist() -> None:
+    page = (ROOT / "docs" / "concepts" / "architecture.md").read_text()
+    named = set(re.findall(r"`(src/toolwire/[^`]*)`", page))
+    assert len(named) > 20
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+    drawn = set(re.findall(r"^ ([a-z]+)/", page.partition("```")[2].partition("```")[0], re.MULTILINE)) | {"schema"}
+    assert drawn == {path.parent.name for path in (ROOT / "src" / "toolwire").glob("*/__init__.py")}
