@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from toolwire import Stream, translate
-from toolwire.core import ids
+from toolwire.core.envelopes import EMPTY_ENVELOPE
 from toolwire.core.ir import Seal
 from toolwire.translation import seals
 
@@ -239,7 +239,7 @@ def test_an_envelope_survives_and_nothing_else_is_one() -> None:
 
 
 def test_reasoning_that_was_made_up_for_the_client_never_reaches_a_provider() -> None:
-    assert seals.write_envelope([]) == ids.EMPTY_ENVELOPE
+    assert seals.write_envelope([]) == EMPTY_ENVELOPE
     request = {**first_request("openai-responses"), "reasoning": {"effort": "high", "summary": "auto"}}
     answer = {**CLAUDE, "content": CLAUDE["content"][3:]}  # type: ignore[index]
     seen = translate(answer, "response", source="anthropic", target="openai-responses", request=request).json()
@@ -248,7 +248,7 @@ def test_reasoning_that_was_made_up_for_the_client_never_reaches_a_provider() ->
     for target in ("openai-responses", "anthropic", "openai-chat"):
         sent = translate(again, "request", source="openai-responses", target=target, model=MODELS[target])
         assert "reasoning" not in {item.get("type") for item in sent.json().get("input", [])}
-        assert ids.EMPTY_ENVELOPE not in sent.body.decode()
+        assert EMPTY_ENVELOPE not in sent.body.decode()
 
 
 def test_makers_agree_in_what_both_of_them_tell() -> None:

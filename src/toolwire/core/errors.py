@@ -1,4 +1,4 @@
-"""What HTTP itself says of a failure, the same for every protocol: its status, and how long to wait."""
+"""What HTTP says about a failure in every protocol: its status, and how long to wait."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import MappingProxyType
 from toolwire.core.times import read_duration
 
 TRUNCATED_STREAM_MESSAGE = "the provider's stream ended before its answer did (connection error)"
-"""In mid-stream there is no status, and some clients know by the last two words that they should ask again."""
+"""In the middle of a stream there is no status. Some clients retry because of the words "connection error"."""
 FAILURE_KIND_BY_STATUS: Mapping[int, str] = MappingProxyType(
     {
         400: "invalid",
@@ -31,7 +31,7 @@ FAILURE_KIND_BY_STATUS: Mapping[int, str] = MappingProxyType(
         529: "overloaded",
     }
 )
-"""The kind of failure that a status stands for, where nothing says it more exactly."""
+"""The kind of failure for a status, where the body says nothing more exact."""
 
 
 def failure_kind_for_status(status: int) -> str:
@@ -39,7 +39,7 @@ def failure_kind_for_status(status: int) -> str:
 
 
 def read_retry_after(headers: Mapping[str, str]) -> float | None:
-    """How many seconds the peer asks to wait; a date is not read, because that would need a clock."""
+    """The seconds in `retry-after-ms` or `retry-after`. A date is ignored, because that would need a clock."""
     lower = {name.lower(): value.strip() for name, value in headers.items()}
     for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         value = lower.get(name, "")
@@ -53,13 +53,13 @@ _UNIT_WORD = re.compile(r" ?([smh])(?:ec|econd|in|inute|our)s?$")
 
 
 def read_retry_after_message(message: str) -> float | None:
-    """The seconds that a message asks to wait: `try again in 1.5s`, `6m0s`, `20 seconds`."""
-    again = _RETRY_PHRASE.search(message)
-    return None if again is None else read_duration(_UNIT_WORD.sub(r"\1", again[1].lower()).replace(" ", ""))
+    """The seconds in a message such as `try again in 1.5s`, `6m0s` or `20 seconds`."""
+    found = _RETRY_PHRASE.search(message)
+    return None if found is None else read_duration(_UNIT_WORD.sub(r"\1", found[1].lower()).replace(" ", ""))
 
 
 def write_retry_after(seconds: float | None) -> dict[str, str]:
-    """The headers that ask to wait: whole seconds, and the exact time where it is not whole."""
+    """The headers that ask to wait: whole seconds, and milliseconds where they are not whole."""
     if seconds is None:
         return {}
     headers = {"retry-after": str(math.ceil(seconds))}

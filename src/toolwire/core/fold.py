@@ -1,4 +1,4 @@
-"""Events ⇄ whole answer. Folding a stream gives what reading the whole answer gives; unfolding is its mirror."""
+"""Conversion between a streamed and a whole answer: `fold` collects events, `unfold` is its inverse."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from toolwire.core.ir import (
 
 
 class _PartBuilder(Struct, eq=False):
-    """A part while its deltas come in."""
+    """A part whose deltas are still coming."""
 
     part: Part
     choice: int
@@ -66,7 +66,7 @@ class _PartBuilder(Struct, eq=False):
 
 
 class Fold(Struct, eq=False):
-    """Takes the events of one stream; `response` is the whole answer so far."""
+    """Collects the events of one stream; `response` is the answer so far."""
 
     _response_start: ResponseStart = ResponseStart()
     _part_builders: dict[int, _PartBuilder] = {}
@@ -75,15 +75,15 @@ class Fold(Struct, eq=False):
     failure: Failure | None = None
     ended: bool = False
     may_have_seals: bool = False
-    """Was there a seal, or thinking, which may have one?"""
+    """Was there a seal, or thinking (which may be sealed)?"""
 
     def add_event(self, event: Event) -> None:
-        taken = _ADD_METHODS.get(type(event))
-        if taken is not None:
-            taken(self, event)
+        add = _ADD_METHODS.get(type(event))
+        if add is not None:
+            add(self, event)
 
     def text_appender(self, index: int) -> Callable[[str], None]:
-        """What takes the text of further deltas of an open part."""
+        """A function that adds the text of further deltas to an open part."""
         return self._part_builders[index].text_pieces.append
 
     def _add_text(self, event: TextDelta | ArgumentsDelta) -> None:
@@ -121,14 +121,14 @@ class Fold(Struct, eq=False):
         self.failure = event.failure
 
     def current_part(self, index: int) -> Part:
-        """One part as far as it has come."""
+        """One part so far."""
         return self._part_builders[index].build_part()
 
     @property
     def response(self) -> Response:
         parts: dict[int, list[Part]] = {choice: [] for choice in self._finishes}
-        for growing in self._part_builders.values():
-            parts.setdefault(growing.choice, []).append(growing.build_part())
+        for builder in self._part_builders.values():
+            parts.setdefault(builder.choice, []).append(builder.build_part())
         choices = tuple(Choice(index, tuple(parts[index]), self._finishes.get(index)) for index in sorted(parts))
         start = self._response_start
         return Response(start.id, start.model, start.created, choices, self.usage, self.failure, start.origin)
@@ -150,15 +150,15 @@ _ADD_METHODS: Mapping[type, Callable[..., None]] = {
 
 
 def fold(events: Iterable[Event]) -> Response:
-    """The whole answer that a stream of events amounts to."""
-    folding = Fold()
+    """The whole answer of a stream of events."""
+    collected = Fold()
     for event in events:
-        folding.add_event(event)
-    return folding.response
+        collected.add_event(event)
+    return collected.response
 
 
 def unfold(response: Response) -> Iterator[Event]:
-    """A whole answer as the stream that would have delivered it."""
+    """A whole answer as a stream of events."""
     yield ResponseStart(response.id, response.model, response.created, origin=response.origin)
     index = 0
     for choice in response.choices:
@@ -178,13 +178,13 @@ _INITIAL_FIELDS: Mapping[type, Mapping[str, object]] = {
     Refusal: {"text": ""},
     Call: {"arguments": "", "seal": None, "incomplete": False},
 }
-"""How a part of each type begins, before its deltas; others come whole."""
+"""The fields of a `PartStart` that deltas fill in, by type; parts of other types come whole."""
 
 
 def _unfold_part(index: int, part: Part, choice: int) -> Iterator[Event]:
-    empty = _INITIAL_FIELDS.get(type(part))
-    yield PartStart(index, replace(part, **empty) if empty else part, choice)
-    if empty:
+    initial = _INITIAL_FIELDS.get(type(part))
+    yield PartStart(index, replace(part, **initial) if initial else part, choice)
+    if initial:
         if isinstance(part, Call):
             if part.arguments:
                 yield ArgumentsDelta(index, part.arguments)

@@ -1,4 +1,4 @@
-"""What every room's reader and writer do alike: remember origins, gather strays, give an intact origin back."""
+"""What the readers and writers of all protocols share: recording origins, and writing them back."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from toolwire.core.ir import EMPTY_MAPPING, NO_SETTINGS, Origin, Settings, UnknownField
+from toolwire.core.ir import NO_SETTINGS, Origin, Settings, UnknownField
 from toolwire.core.json_values import Json, Object, Path
 
 
 class ReadContext(Struct):
-    """One pass of a reader: stamps nodes with their origin and gathers the keys that it did not know."""
+    """The state of one reader: it makes the origins of nodes and collects the unknown fields."""
 
     protocol: str
     unknown_fields: list[UnknownField] = []
 
     def read_origin(self, node: Object, path: Path, known: frozenset[str]) -> Origin:
-        """The origin of a node whose reader knows these keys; others are kept, and noted when they say something."""
+        """The origin of an object whose reader knows these keys. Others are kept in `extra`, and noted unless empty."""
         if known.issuperset(node):
             return Origin(self.protocol, path, node)
         extra: Object = {}
@@ -32,26 +32,26 @@ class ReadContext(Struct):
         return Origin(self.protocol, path, node, extra)
 
     def whole_origin(self, value: Json, path: Path) -> Origin:
-        """The origin of a value that is carried whole, or known whole."""
+        """The origin of a value without unknown keys."""
         return Origin(self.protocol, path, value)
 
     def note_unknown_field(self, path: Path, key: str, code: str = "unknown-field") -> None:
-        """Note a key that is known but has no place in the internal form."""
+        """Note a key that the reader knows but the internal form has no field for."""
         self.unknown_fields.append(UnknownField(path, key, code))
 
 
 def is_nonempty(value: Json) -> bool:
-    """Null and empty containers hold no leaf."""
+    """Is there anything to lose? Not in null and empty containers."""
     return value is not None and value != [] and value != {}
 
 
 def is_verbatim(origin: Origin | None, protocol: str) -> bool:
-    """May the writer of `protocol` give back `origin.wire` as it stands?"""
+    """May the writer of `protocol` write `origin.wire` back as it is?"""
     return origin is not None and origin.protocol == protocol and origin.intact
 
 
 def restore_original_keys(out: Object, origin: Origin | None, protocol: str) -> Object:
-    """A rewritten node in its old key order, with the unknown keys that bear the writer's own stamp."""
+    """A written object in the key order of its origin, and with its unknown keys, if it is of this protocol."""
     if origin is None or origin.protocol != protocol or not isinstance(origin.wire, dict):
         return out
     extra = origin.extra
@@ -68,7 +68,7 @@ def restore_original_keys(out: Object, origin: Origin | None, protocol: str) -> 
 
 
 def items_with_paths(items: list[Json], path: Path) -> Iterator[tuple[Json, Path]]:
-    """The items of an array, each with its place."""
+    """The items of an array, each with its path."""
     for number, item in enumerate(items):
         yield item, (path, number)
 
@@ -78,41 +78,20 @@ def present_settings(settings: Settings) -> Collection[str]:
     if settings is NO_SETTINGS:
         return ()
     values, where = astuple(settings), settings.where
-    # A reader tells where each of them stood: if so many are set, it is these.
-    if len(values) - values.count(None) - 1 == len(where):
-        for field in where:
-            if getattr(settings, field, None) is None:
-                break
-        else:
-            return where
+    # Readers fill `where` for each setting, so it usually lists exactly those that are set.
+    if len(values) - values.count(None) - 1 == len(where) and all(
+        getattr(settings, field, None) is not None for field in where
+    ):
+        return where
     fields = settings.__struct_fields__
     return [field for field, value in zip(fields, values, strict=True) if value is not None and field != "where"]
-
-
-class OutOfBodyFields(Struct, frozen=True):
-    """What a wire keeps outside the body of a request."""
-
-    model: str = ""
-    stream: bool | None = None
-
-
-__all__ = [
-    "EMPTY_MAPPING",
-    "OutOfBodyFields",
-    "ReadContext",
-    "is_nonempty",
-    "is_verbatim",
-    "items_with_paths",
-    "present_settings",
-    "restore_original_keys",
-]
 
 
 Partial = TypeVar("Partial", bound=Struct)
 
 
 def partial_decoder(shape: type[Partial]) -> Callable[[bytes], Partial | None]:
-    """A reader of a few keys of a body, which skips all others; None for a body that is not of this shape."""
+    """A decoder of a few keys of a body; it returns None for a body of another shape."""
     decode = msgspec.json.Decoder(shape).decode
 
     def decode_partial(data: bytes) -> Partial | None:

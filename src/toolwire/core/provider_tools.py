@@ -1,6 +1,6 @@
-"""What tools that a provider runs were asked and what they found, in the words of no protocol.
+"""Arguments and results of tools that a provider runs, in a common form.
 
-A search is asked with `{"query": …}`, or `{"queries": […]}` for several at once; a fetch with `{"url": …}`.
+The arguments of a search are `{"query": …}` or `{"queries": […]}`, those of a fetch `{"url": …}`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _QUERY_KEYS = ("query", "queries", "q", "search_query", "search_term", "text", "
 _URL_KEYS = ("url", "uri", "link", "urls", "href")
 _TITLE_KEYS = ("title", "name", "heading")
 MAX_SOURCES = 50
-"""Sources that are told of one result."""
+"""The most sources of one result."""
 _NO_ORIGIN = Origin("", None, None, intact=False)
-"""The origin of what no provider made."""
+"""For parts that Toolwire made."""
 _MARKDOWN_LINK = re.compile(r"\[([^\]\n]{1,300})\]\((https?://[^\s)]+)\)")
 _LABELLED_LINE = re.compile(r"[^\w\n]{0,6}(title|url|link)\b[^\w\n]{1,6}(\S.*)", re.IGNORECASE)
 _BARE_URL = re.compile(r"https?://[^\s<>\"'\])}]+")
@@ -26,15 +26,15 @@ _TRAILING_PUNCTUATION = ".,;:!?*`"
 
 
 def search_queries(arguments: str) -> list[str]:
-    """What a search looked for."""
+    """The queries of a search."""
     given = decode_object_or_none(arguments) or {}
     found = [_text_list(given[key]) for key in _QUERY_KEYS if key in given]
-    # The plural tells all of them where it is there.
+    # A model may send both `query` and `queries`: the longer list has all of them.
     return max(found, key=len, default=[])
 
 
 def fetched_url(arguments: str) -> str:
-    """The page that was fetched."""
+    """The URL of a fetch."""
     given = decode_object_or_none(arguments) or {}
     return next((text for key in _URL_KEYS for text in _text_list(given.get(key))), "")
 
@@ -42,11 +42,11 @@ def fetched_url(arguments: str) -> str:
 def _text_list(value: Json) -> list[str]:
     if isinstance(value, str):
         return [value] if value else []
-    return [one for one in value if isinstance(one, str) and one] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, str) and item] if isinstance(value, list) else []
 
 
 def provider_arguments(tool: str, arguments: str) -> str:
-    """The arguments of a call of a function as those of the tool that it stands in for."""
+    """The arguments of a substitute function as those of the provider's tool."""
     if tool == "web_fetch":
         url = fetched_url(arguments)
         return encode_text({"url": url}) if url else arguments
@@ -55,14 +55,14 @@ def provider_arguments(tool: str, arguments: str) -> str:
 
 
 def provider_result_text(result: ProviderResult) -> str:
-    """A result as words: what was found, and where."""
+    """A result as text: what was found, and where."""
     lines = [f"{source.title} {source.url}".strip() for source in result.sources]
     quotes = [source.quote for source in result.sources if source.quote]
     return "\n".join(filter(None, [result.text, *lines, *quotes, result.error]))
 
 
 def provider_result_as_text(result: ProviderResult, ledger: Ledger) -> Text | None:
-    """A result of an earlier turn for a provider that takes none but its own."""
+    """A result of an earlier turn, for a provider that accepts only its own."""
     found = provider_result_text(result)
     if not found.strip():
         ledger.note(
@@ -73,11 +73,11 @@ def provider_result_as_text(result: ProviderResult, ledger: Ledger) -> Text | No
     return Text(f"[{result.tool} found]\n{found}")
 
 
-# --- a function that stands in --------------------------------------------------------------------------------------
+# --- substitute functions --------------------------------------------------------------------------------------
 
 
 def as_provider_call(call: Call, result: Result, tool: str) -> tuple[ProviderCall, ProviderResult]:
-    """A call of a function that stands in for a provider's own tool, and what it gave, as if it had been that tool."""
+    """A call of a substitute function and its result, as if the provider had run its own tool."""
     text = plain_text(result.content)
     arguments = provider_arguments(tool, call.arguments)
     made = ProviderCall(call.id, tool, arguments, _NO_ORIGIN)
@@ -91,15 +91,15 @@ def as_provider_call(call: Call, result: Result, tool: str) -> tuple[ProviderCal
 
 
 def find_sources(text: str) -> tuple[Citation, ...]:
-    """The pages that a text names: out of JSON, out of links with a title, or bare."""
+    """The URLs in a text, with their titles: from JSON, Markdown links, labelled lines, or bare."""
     pairs = list(_find_listed_urls(_parse_json(text), 0))
     if not pairs:
         pairs = [(url, title) for title, url in _MARKDOWN_LINK.findall(text)]
         pairs += [*_find_labelled_urls(text), *((url, "") for url in _BARE_URL.findall(text))]
     titles: dict[str, str] = {}
     for url, title in pairs:
-        short = url.rstrip(_TRAILING_PUNCTUATION)
-        titles[short] = titles.get(short) or title.strip()
+        url = url.rstrip(_TRAILING_PUNCTUATION)
+        titles[url] = titles.get(url) or title.strip()
     return tuple(Citation(url, title) for url, title in list(titles.items())[:MAX_SOURCES])
 
 
@@ -111,7 +111,7 @@ def _parse_json(text: str) -> Json:
 
 
 def _find_labelled_urls(text: str) -> Iterator[tuple[str, str]]:
-    """Lines such as `Title: …` with `URL: …` some lines below."""
+    """Lines such as `Title: …`, followed by `URL: …`."""
     title = ""
     for line in text.splitlines():
         found = _LABELLED_LINE.match(line)
@@ -125,7 +125,7 @@ def _find_labelled_urls(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _find_listed_urls(value: Json, depth: int) -> Iterator[tuple[str, str]]:
-    """Objects with an address, wherever they stand."""
+    """Objects with a URL, at any depth."""
     if depth > 6:
         return
     if isinstance(value, dict):
@@ -135,5 +135,5 @@ def _find_listed_urls(value: Json, depth: int) -> Iterator[tuple[str, str]]:
             return
         value = list(value.values())
     if isinstance(value, list):
-        for one in value:
-            yield from _find_listed_urls(one, depth + 1)
+        for item in value:
+            yield from _find_listed_urls(item, depth + 1)

@@ -1,4 +1,4 @@
-"""How much to think, in the measures that the protocols use: words of effort and budgets of tokens."""
+"""Conversion between the two measures of thinking: OpenAI's effort and the token budget of Anthropic and Gemini."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BUDGET_BY_EFFORT = {
     "xhigh": 32768,
     "max": 65536,
 }
-"""The budget that an effort stands for; reading a budget takes the nearest effort that is not above it."""
+"""Tokens for each effort. A budget is read as the highest effort that is not above it."""
 
 
 def budget_for_effort(effort: str) -> int:
@@ -21,13 +21,12 @@ def budget_for_effort(effort: str) -> int:
 
 
 def effort_for_budget(budget: int) -> str:
-    """The effort that a budget amounts to. (A negative budget means "decide yourself": a mode tells that, not this.)"""
-    fitting = [effort for effort in EFFORTS if BUDGET_BY_EFFORT[effort] <= budget]
-    return fitting[-1] if fitting else "none"
+    """The effort for a budget. (Gemini's -1, "decide yourself", is a mode: see `ir.Thinking.mode`.)"""
+    return next((effort for effort in reversed(EFFORTS) if BUDGET_BY_EFFORT[effort] <= budget), "none")
 
 
 def nearest_effort(effort: str, allowed: tuple[str, ...]) -> str:
-    """The allowed effort closest to the one asked for; the weaker of two at the same distance."""
+    """The allowed effort that is closest; of two at the same distance, the lower one."""
     if effort in allowed:
         return effort
     rank = EFFORTS.index(effort) if effort in EFFORTS else EFFORTS.index("medium")

@@ -1,4 +1,4 @@
-"""Times as wires spell them: spans (`6m0s`, `120ms`), instants (`2026-11-20T12:00:00Z`). The clock is passed in."""
+"""Durations (`6m0s`, `120ms`) and RFC 3339 timestamps (`2026-11-20T12:00:00Z`) as text."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _TIMESTAMP = re.compile(
     re.ASCII,
 )
 MAX_TIMESTAMP = 253_402_300_799
-"""The last second of the year 9999: no wire spells a later one."""
+"""The last second of the year 9999: RFC 3339 has no later one."""
 
 
 def read_duration(text: str) -> float | None:
-    """Seconds; a bare number is seconds too. None for anything else."""
+    """Seconds, from `6m0s` or a bare number; None for anything else."""
     if _BARE_SECONDS.fullmatch(text):
         return float(text)
     found = _DURATION.fullmatch(text)
@@ -33,7 +33,7 @@ def read_duration(text: str) -> float | None:
 
 
 def write_duration(seconds: float) -> str:
-    """`120ms` below a second, else hours, minutes and seconds: `1.5s`, `6m0s`, `1h0m2s`. Never shorter than it is."""
+    """`120ms` below a second, else hours, minutes and seconds: `1.5s`, `6m0s`, `1h0m2s`. Rounded up."""
     milliseconds = max(0, math.ceil(round(seconds * 1000, 3)))
     if milliseconds < 1000:
         return f"{milliseconds}ms"
@@ -46,7 +46,7 @@ def write_duration(seconds: float) -> str:
 
 
 def read_timestamp(text: str) -> float | None:
-    """Seconds since 1970 of an RFC 3339 time; None for anything else."""
+    """Seconds since 1970 of an RFC 3339 timestamp; None for anything else."""
     found = _TIMESTAMP.fullmatch(text)
     if found is None:
         return None
@@ -55,30 +55,29 @@ def read_timestamp(text: str) -> float | None:
     if found[7]:
         seconds += float(found[7])
     if found[8]:
-        away = int(found[9]) * 3600 + int(found[10]) * 60
-        seconds += away if found[8] == "-" else -away
+        offset = int(found[9]) * 3600 + int(found[10]) * 60
+        seconds += offset if found[8] == "-" else -offset
     return seconds
 
 
 def write_timestamp(seconds: float) -> str:
-    """The first whole second that is not before this time, in RFC 3339."""
+    """An RFC 3339 timestamp, rounded up to a whole second."""
     days, rest = divmod(min(max(0, math.ceil(seconds)), MAX_TIMESTAMP), 86400)
     year, month, day = _date_of_day(days)
     return f"{year:04d}-{month:02d}-{day:02d}T{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}Z"
 
 
-# Years begin with March here, so that the day that some of them lack is their last.
+# In the next two functions a year begins in March, so that the leap day is its last day.
 
 
 def _days_since_epoch(year: int, month: int, day: int) -> int:
-    """Days since 1970."""
     if month < 3:
         year, month = year - 1, month + 12
     return year * 365 + year // 4 - year // 100 + year // 400 + (153 * (month - 3) + 2) // 5 + day - 719_469
 
 
 def _date_of_day(days: int) -> tuple[int, int, int]:
-    """Year, month and day of a day since 1970."""
+    """Year, month and day, from the days since 1970."""
     era, of_era = divmod(days + 719_468, 146_097)
     year = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
     of_year = of_era - (365 * year + year // 4 - year // 100)

@@ -1,4 +1,5 @@
-"""How many tokens a request has, where nobody can be asked: an estimate over everything, rather too high than low."""
+"""An estimate of the tokens of a request, for providers without a count endpoint. It is rather too high than too
+low."""
 
 from __future__ import annotations
 
@@ -26,21 +27,21 @@ from toolwire.core.ir import (
 from toolwire.core.json_values import Json, encode_text
 
 _UNITS_PER_TOKEN = 14
-"""Sums are kept in fourteenths of a token: whole numbers, so that no order of adding changes them."""
+"""Sums are in fourteenths of a token: whole numbers, so that the order of adding does not change them."""
 _UNITS_PER_CHARACTER = 4
 """Three and a half characters of plain text or code make a token."""
 _UNITS_PER_EXTRA_BYTE = 5
-"""Each further byte of a character; so a Chinese character is one token, and a Cyrillic one two thirds."""
+"""For each further UTF-8 byte of a character: a Chinese character is one token, a Cyrillic one two thirds."""
 
 REQUEST_TOKENS, TURN_TOKENS, CALL_TOKENS, RESULT_TOKENS, TOOL_TOKENS = 16, 4, 40, 30, 24
-"""What the frame around each costs, in tokens, at the provider where it costs most."""
+"""The overhead of each, at the provider where it is highest."""
 TOOLS_PREAMBLE_TOKENS = 640
-"""What a provider tells its model about tools as soon as there is one."""
+"""The provider's own instructions about tools, which are added when there is at least one."""
 PROVIDER_TOOL_TOKENS = 500
 THINKING_TOKENS, FORMAT_TOKENS = 30, 100
-"""What it tells it about thinking, and about the form of the answer."""
+"""The provider's own instructions about thinking, and about the format of the answer."""
 SEAL_CHARACTERS_PER_TOKEN = 5
-"""Characters of a seal for a token of what is in it."""
+"""Base64 characters of a seal for each token in it."""
 
 MEDIA_TOKENS: Mapping[str, tuple[int, int, int]] = {
     "image": (1_600, 1_600, 0),
@@ -48,11 +49,10 @@ MEDIA_TOKENS: Mapping[str, tuple[int, int, int]] = {
     "audio": (1_600, 256, 400),
     "video": (6_000, 1_600, 400),
 }
-"""Tokens when the size is not known, the least otherwise, and the bytes of one token (0: the size is no matter)."""
+"""Tokens when the size is unknown; else the minimum, and the bytes for each token (0: the size does not matter)."""
 
 
 def estimate_tokens(request: Request) -> int:
-    """The estimate. Linear in the size of the request, and the same for the same request."""
     total = REQUEST_TOKENS * _UNITS_PER_TOKEN + _parts_units(request.system)
     for turn in request.turns:
         total += TURN_TOKENS * _UNITS_PER_TOKEN + _parts_units(turn.parts)
@@ -104,7 +104,7 @@ def _seal_units(seal: Seal | None) -> int:
 
 
 def _reasoning_units(part: Reasoning) -> int:
-    # A summary beside a seal is short; what the seal holds is what costs.
+    # A summary is shorter than the thinking in the seal beside it.
     return max(_text_units(part.text), _seal_units(part.seal))
 
 
@@ -133,12 +133,12 @@ def _provider_call_units(part: ProviderCall) -> int:
 
 
 def _provider_result_units(part: ProviderResult) -> int:
-    told = sum(
+    visible = sum(
         _text_units(source.title) + _text_units(source.url) + _text_units(source.quote) for source in part.sources
     )
-    # Pages that were found may stand sealed in what the wire carries.
+    # The wire may carry the pages that were found in encrypted form.
     sealed = _json_units(part.origin.wire) if part.origin is not None else 0
-    return RESULT_TOKENS * _UNITS_PER_TOKEN + max(told + _text_units(part.text) + _text_units(part.error), sealed)
+    return RESULT_TOKENS * _UNITS_PER_TOKEN + max(visible + _text_units(part.text) + _text_units(part.error), sealed)
 
 
 def _tool_units(tool: AnyTool) -> int:

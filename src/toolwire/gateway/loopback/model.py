@@ -14,10 +14,11 @@ from msgspec.structs import replace
 
 from toolwire.core import token_estimate
 from toolwire.core.codec import Codec, WriteContext
+from toolwire.core.envelopes import EMPTY_ENVELOPE
 from toolwire.core.errors import failure_kind_for_status
 from toolwire.core.events import ArgumentsDelta, Event, ResponseFailed, ResponseStart, TextDelta
 from toolwire.core.fold import unfold
-from toolwire.core.ids import EMPTY_ENVELOPE, derive_id, hex_digest
+from toolwire.core.ids import derive_id, hex_digest
 from toolwire.core.ir import (
     EMPTY_MAPPING,
     Call,

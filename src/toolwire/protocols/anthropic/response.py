@@ -10,10 +10,10 @@ from msgspec import Raw, Struct
 
 from toolwire.core.codec import ResponsePeek, WriteContext
 from toolwire.core.ids import derive_id
-from toolwire.core.ir import Choice, Finish, Origin, ProviderCall, Refusal, Response, Usage, source_path
+from toolwire.core.ir import EMPTY_MAPPING, Choice, Finish, Origin, ProviderCall, Refusal, Response, Usage, source_path
 from toolwire.core.json_values import Json, Object, Path, expect_text, get_int, get_list, get_object, get_text
 from toolwire.core.losses import Ledger
-from toolwire.core.provenance import EMPTY_MAPPING, ReadContext, is_verbatim, partial_decoder, restore_original_keys
+from toolwire.core.provenance import ReadContext, is_verbatim, partial_decoder, restore_original_keys
 from toolwire.protocols.anthropic.content import ResponseReadContext, read_content, write_parts
 from toolwire.protocols.anthropic.errors import read_error, write_error
 from toolwire.protocols.anthropic.names import (

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from msgspec import Raw, Struct
 
 from toolwire.core.codec import ResponsePeek, WriteContext
-from toolwire.core.ids import EMPTY_ENVELOPE, derive_id, is_legal_id
+from toolwire.core.envelopes import EMPTY_ENVELOPE
+from toolwire.core.ids import derive_id, is_legal_id
 from toolwire.core.ir import (
     EMPTY_MAPPING,
     Call,
