@@ -136,16 +136,16 @@ def test_every_system_can_be_told_where_the_provider_is(tmp_path: Path) -> None:
 
 
 def test_targets_are_judged_by_the_worst_pair_and_round_by_round() -> None:
-    book = report.Book()
+    results = report.Results()
     for target, slow in (("openai-chat", 3.0), ("anthropic", 5.0)):
         case = Case("small", target, target)
         for name, factor in (("floor", 1.0), ("toolwire", slow)):
             drift = [Sample(rate=1.0, cpu=factor * speed) for speed in (1e-5, 9e-5, 2e-5)]
-            book.add([Cell(name, case, samples=drift, latencies=[0.1])])
-    (judged,) = report.targets(book)
+            results.add([Cell(name, case, samples=drift, latencies=[0.1])])
+    (judged,) = report.targets(results)
     assert (judged.worst(), judged.met()) == (pytest.approx(5.0), False)
     assert "missed" in report.verdicts([judged])[-1]
-    assert json.dumps(report.figures(book))
+    assert json.dumps(report.figures(results))
 
 
 def test_it_says_how_it_is_used() -> None:

@@ -44,26 +44,26 @@ def main() -> int:
     chosen = parser.parse_args()
     if chosen.logs:
         chosen.logs.mkdir(parents=True, exist_ok=True)
-    book = report.Book()
+    results = report.Results()
     with ExitStack() as stack:
         site = Site(stack, chosen.logs)
-        names = [DIRECT, *_start(site, book, chosen.systems or list(SYSTEMS), 1 if chosen.quick else 3)]
-        _measure(site, book, names, [part for part in PARTS if part in (chosen.only or PARTS)], chosen.quick)
-        book.resident = {name: site.processes[name].resident() for name in names if name != DIRECT}
+        names = [DIRECT, *_start(site, results, chosen.systems or list(SYSTEMS), 1 if chosen.quick else 3)]
+        _measure(site, results, names, [part for part in PARTS if part in (chosen.only or PARTS)], chosen.quick)
+        results.resident = {name: site.processes[name].resident() for name in names if name != DIRECT}
         progress("stopping")
     progress("")
-    for line in (*report.footing(book), *report.verdicts(report.targets(book))):
+    for line in (*report.footing(results), *report.verdicts(report.targets(results))):
         out(line)
     if chosen.json:
-        Path(chosen.json).write_text(json.dumps(report.figures(book), indent=1))
+        Path(chosen.json).write_text(json.dumps(report.figures(results), indent=1))
     return 0
 
 
-def _start(site: Site, book: report.Book, names: list[str], times: int) -> list[str]:
+def _start(site: Site, results: report.Book, names: list[str], times: int) -> list[str]:
     running = []
     for name in dict.fromkeys((report.FLOOR, *names)):
         try:
-            book.starts[name] = site.start(name, times, progress)
+            results.starts[name] = site.start(name, times, progress)
             running.append(name)
         except (DidNotStart, FileNotFoundError) as error:
             progress("")
@@ -71,7 +71,7 @@ def _start(site: Site, book: report.Book, names: list[str], times: int) -> list[
     return running
 
 
-def _measure(site: Site, book: report.Book, names: list[str], parts: list[str], quick: bool) -> None:
+def _measure(site: Site, results: report.Book, names: list[str], parts: list[str], quick: bool) -> None:
     seconds = 0.3 if quick else 0.6
     for part in parts:
         if part not in report.TITLES:
@@ -82,10 +82,10 @@ def _measure(site: Site, book: report.Book, names: list[str], parts: list[str], 
         out(report.heading(part))
         for pair in PAIRS:
             case = Case(part, *pair)
-            book.add(rounds(site, case, names, count, seconds, progress))
+            results.add(rounds(site, case, names, count, seconds, progress))
             progress("")
             out(f" {case.pair}")
-            for line in report.table(book, part, case):
+            for line in report.table(results, part, case):
                 out(line)
 
 
