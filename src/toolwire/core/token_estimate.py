@@ -20,6 +20,7 @@ from toolwire.core.ir import (
     Request,
     Result,
     Seal,
+    Summary,
     Text,
     ToolReference,
     ToolsAdded,
@@ -103,8 +104,8 @@ def _seal_units(seal: Seal | None) -> int:
     return 0 if seal is None else len(seal.value) * _UNITS_PER_TOKEN // SEAL_CHARACTERS_PER_TOKEN
 
 
-def _reasoning_units(part: Reasoning) -> int:
-    # A summary is shorter than the thinking in the seal beside it.
+def _sealed_text_units(part: Reasoning | Summary) -> int:
+    # The text beside a seal is only a summary; the sealed content is what costs.
     return max(_text_units(part.text), _seal_units(part.seal))
 
 
@@ -172,7 +173,8 @@ def _opaque_units(part: Opaque) -> int:
 _UNITS_BY_PART_TYPE: Mapping[type, Callable[[Any], int]] = {
     Text: _text_part_units,
     Refusal: _refusal_units,
-    Reasoning: _reasoning_units,
+    Reasoning: _sealed_text_units,
+    Summary: _sealed_text_units,
     Media: _media_units,
     Call: _call_units,
     Result: _result_units,
