@@ -19,7 +19,7 @@ from toolwire.gateway.config.config import ClientKey
 from toolwire.gateway.config.load import load_config
 from toolwire.gateway.responses_state.repository import owner_of
 from toolwire.gateway.server.access import Caller
-from toolwire.gateway.store.open_store import open_store
+from toolwire.gateway.store import open_store
 from toolwire.gateway.store.store import Entry
 
 KEY = ClientKey(name="ci", sha256="e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
@@ -186,7 +186,7 @@ def test_a_store_that_is_down_ends_with_1(run: Any, tmp_path: Path, words: tuple
     code, out, err = run(*words, "--config", "other.toml")
     assert (code, out) == (1, "")
     assert err == (
-        f"error: the store in PostgreSQL at 127.0.0.1:{port}, database kept cannot be used: it refuses connections\n"
+        f"error: the store in PostgreSQL at 127.0.0.1:{port}, database kept cannot be used: the server refuses connections\n"
         "hint: `toolwire check-config` shows which store is configured\n"
     )
     assert {path.name for path in tmp_path.iterdir()} <= {"other.toml", "state"}

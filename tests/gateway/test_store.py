@@ -636,7 +636,7 @@ def test_an_encrypted_body_cannot_stand_in_for_another(backend: str, field: str,
                 assert "was changed in the store" in down.reason
             down = await store.get("me", "response", ["newer"])
             assert isinstance(down, StoreDown)
-            assert "newer toolwire" in down.reason
+            assert "a newer version of toolwire" in down.reason
 
     asyncio.run(run())
 

@@ -15,7 +15,7 @@ import pytest
 from gateway.postgres import PASSWORD, Server, own_server, schema_of, server
 from gateway.stores import Clock
 from toolwire.gateway.store.postgres import PostgresStore
-from toolwire.gateway.store.postgres_sql import MIGRATIONS
+from toolwire.gateway.store.postgres_pool import MIGRATIONS
 from toolwire.gateway.store.store import Entry, Store, StoreDown, StoreStats, SweepResult
 
 Verb = Callable[[Store], Awaitable[Any]]
@@ -97,7 +97,7 @@ def test_while_it_is_gone_every_verb_says_so_and_then_all_is_there_again(own: Se
             await asyncio.gather(*(store.get("o", "response", ["a"]) for _ in range(9)))  # several connections
             own.stop(how)
             for name, (verb, _) in VERBS.items():
-                assert is_down(await verb(store), "it refuses connections"), name
+                assert is_down(await verb(store), "the server refuses connections"), name
             own.start()
             for name in ("get", "put where", "append", "delete"):
                 verb, answer = VERBS[name]
@@ -153,7 +153,7 @@ def test_a_server_that_does_not_answer_is_not_waited_for() -> None:
         async with await asyncio.start_server(keep_silent, "127.0.0.1", 0) as listener:
             port = listener.sockets[0].getsockname()[1]
             store = PostgresStore(f"postgresql://postgres@127.0.0.1:{port}/x?sslmode=disable", deadline=0.1)
-            assert is_down(await store.get("o", "response", ["a"]), "it did not answer in time")
+            assert is_down(await store.get("o", "response", ["a"]), "the server did not answer in time")
             await left.wait()
             await store.close()
 
@@ -282,7 +282,7 @@ def test_a_verb_that_waits_too_long_gives_up(url: str, tmp_path: Path) -> None:
         async with using(url, deadline=0.5) as store:
             async with held(schema_of(tmp_path)):
                 gots = await asyncio.gather(*(store.put([entry(f"p{n}")]) for n in range(9)))
-                assert all(is_down(got, "it did not answer in time") for got in gots)
+                assert all(is_down(got, "the server did not answer in time") for got in gots)
             assert await store.put([entry("b")]) is True
 
     asyncio.run(main())
@@ -296,7 +296,7 @@ def test_each_event_loop_has_its_own_connections(url: str) -> None:
         assert told(one.run(store.get("o", "response", ["a"]))) == ["a"]
         one.run(store.close())
         other.run(store.close())
-        assert is_down(one.run(store.stats()), "it is closed")
+        assert is_down(one.run(store.stats()), "the store is closed")
 
 
 # --- several at once ------------------------------------------------------------------------------------------------
@@ -419,8 +419,8 @@ def test_a_newer_version_brings_the_tables_up_to_date_and_an_older_one_says_so(u
                 assert got.version == len(later)
                 assert told(await before.get("o", "response", ["a"])) == ["a"]  # it runs on
             async with using(url) as again:
-                known = f"(tables {len(later)}, known {len(MIGRATIONS)})"
-                assert is_down(await again.stats(), f"it was written by a newer toolwire {known}")
+                versions = f"(version {len(later)}, this one knows {len(MIGRATIONS)})"
+                assert is_down(await again.stats(), f"a newer version of toolwire made the tables {versions}")
 
     asyncio.run(main())
 
@@ -467,19 +467,23 @@ DO $$ BEGIN
     END IF;
 END $$"""
 WRONG: dict[str, tuple[str, str, str]] = {
-    "no such user": ("postgres:", "stranger:", "it refuses the user or the password"),
-    "no such database": ("/postgres?", "/nowhere?", "it has no database of this name"),
-    "too many": ("postgres:", "crowd:", "it takes no more connections"),
-    "no rights": ("postgres:", "weak:", "it has no schema for the tables"),
-    "no rights to the table": ("postgres:", "reader:", "its user may not do what is needed"),
-    "read-only": ("search_path", "default_transaction_read_only=on&search_path", "it takes no writes"),
-    "a standby": ("search_path", "target_session_attrs=standby&search_path", "it takes no writes: it is a standby"),
-    "no such port": (":{port}/", ":1/", "it refuses connections"),
-    "not a port": (":{port}/", ":first/", "the URL is not one that can be used"),
-    "not a mode": ("search_path", "sslmode=maybe&search_path", "the URL is not one that can be used"),
-    "not this mode": ("search_path", "sslmode=require&search_path", "it takes no TLS"),
-    "no such file": ("search_path", "sslmode=verify-full&sslrootcert=none.pem&search_path", "is not there"),
-    "no such socket": ("@127.0.0.1:{port}/postgres?", "@/postgres?host=/nowhere&", "is not there"),
+    "no such user": ("postgres:", "stranger:", "the server rejected the user or the password"),
+    "no such database": ("/postgres?", "/nowhere?", "this database does not exist"),
+    "too many": ("postgres:", "crowd:", "the server has too many connections"),
+    "no rights": ("postgres:", "weak:", "no schema for the tables"),
+    "no rights to the table": ("postgres:", "reader:", "the user lacks permissions"),
+    "read-only": ("search_path", "default_transaction_read_only=on&search_path", "the server is read-only"),
+    "a standby": (
+        "search_path",
+        "target_session_attrs=standby&search_path",
+        "the server is read-only: it is a standby",
+    ),
+    "no such port": (":{port}/", ":1/", "the server refuses connections"),
+    "not a port": (":{port}/", ":first/", "the URL is invalid"),
+    "not a mode": ("search_path", "sslmode=maybe&search_path", "the URL is invalid"),
+    "not this mode": ("search_path", "sslmode=require&search_path", "the server does not support TLS"),
+    "no such file": ("search_path", "sslmode=verify-full&sslrootcert=none.pem&search_path", "does not exist"),
+    "no such socket": ("@127.0.0.1:{port}/postgres?", "@/postgres?host=/nowhere&", "does not exist"),
 }
 
 

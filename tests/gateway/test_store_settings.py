@@ -12,7 +12,7 @@ from toolwire.gateway.config import store as places
 from toolwire.gateway.config.config import Config, StoreSettings
 from toolwire.gateway.config.load import load_config
 from toolwire.gateway.config.problems import ConfigError, format_problem
-from toolwire.gateway.store.open_store import open_store
+from toolwire.gateway.store import open_store
 from toolwire.gateway.store.store import Entry, StoreDown, StoreStats
 
 PASSWORD = "sehr-geheim"
@@ -179,7 +179,7 @@ def test_the_store_lives_by_its_settings(tmp_path: Path) -> None:
         assert without is not None
         down = await without.get("", "k", ["1"])
         assert isinstance(down, StoreDown)
-        assert down.reason.endswith("name the variable that holds it in [store] key_env")
+        assert down.reason.endswith("name the variable that contains it in [store] key_env")
         await without.close()
 
     asyncio.run(run())

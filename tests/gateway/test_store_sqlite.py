@@ -290,13 +290,13 @@ def torn(file: Path) -> None:
 
 
 FAULTS = {
-    garbage: "it is no store, or damaged: move it away, and a new one is made",
-    no_folder: "File exists; look at the rights of its folder",
-    folder: "it cannot be opened: look at the rights of its folder",
-    foreign: "it belongs to another program: give [store] another path",
-    stranger: "it belongs to another program: give [store] another path",
-    newer: "it was written by a newer toolwire (tables 99, known 1): update this one, or give it another file",
-    torn: "it is damaged: move it away, and a new one is made",
+    garbage: "the file is not a SQLite file, or is damaged: move it away, and a new one is created",
+    no_folder: "File exists; check the permissions of its folder",
+    folder: "the file cannot be opened: check the permissions of its folder",
+    foreign: "the file belongs to another program: set [store] url to another path",
+    stranger: "the file belongs to another program: set [store] url to another path",
+    newer: "a newer version of toolwire made the tables (version 99, this one knows 1): update toolwire or use another file",
+    torn: "the file is damaged: move it away, and a new one is created",
 }
 
 
@@ -360,7 +360,7 @@ def test_a_full_disk_refuses_what_is_too_much_and_nothing_else(file: Path) -> No
             store.put([entry("after")]),
         )
         down = StoreDown(
-            f"the store {file} cannot be used: the disk is full: make room, or lower [store] max_bytes and run `toolwire store gc`"
+            f"the store {file} cannot be used: the disk is full: free some space, or lower [store] max_bytes and run `toolwire store gc`"
         )
         assert results[0] is results[3] is True
         assert results[1] == down
@@ -382,7 +382,7 @@ def test_a_file_that_is_held_for_too_long(file: Path) -> None:
             assert [one.id for one in await store.get("me", "response", ["r"])] == ["r"]  # who reads need not wait
             down = await store.put([entry("s")])
             assert isinstance(down, StoreDown)
-            assert "another process holds it for too long" in down.reason
+            assert "another process locked the file for too long" in down.reason
         clock.time += RETRY_DELAY
         assert await store.put([entry("s")]) is True
         await store.close()

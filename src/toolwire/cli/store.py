@@ -22,7 +22,7 @@ from toolwire.gateway.config.load import load_config
 from toolwire.gateway.config.problems import ConfigError, suggest_name
 from toolwire.gateway.responses_state.repository import owner_of
 from toolwire.gateway.server.access import Caller
-from toolwire.gateway.store.open_store import open_store
+from toolwire.gateway.store import open_store
 from toolwire.gateway.store.store import Entry, Store, StoreDown, StoreStats, SweepResult
 
 EXIT_DOWN = 1

@@ -28,7 +28,7 @@ from toolwire.gateway.responses_state.service import ResponsesService
 from toolwire.gateway.routes import ProtocolDetector, Routes, refuse_upgrade
 from toolwire.gateway.server.access import Caller
 from toolwire.gateway.server.client_request import AsgiRequest, ClientDisconnected, ClientRequest, Receive, Scope, Send
-from toolwire.gateway.store.open_store import open_store
+from toolwire.gateway.store import open_store
 from toolwire.gateway.store.store import NoStore
 from toolwire.gateway.telemetry.metrics import DIRECTORY_VARIABLE, Metrics
 from toolwire.gateway.telemetry.record import ExchangeRecord

@@ -1,1 +1,30 @@
-"""What the gateway keeps between requests, in a file or in a database that several gateways share."""
+"""What outlives a request: entries in SQLite or PostgreSQL, encrypted if configured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from toolwire.gateway.config import store as store_config
+from toolwire.gateway.config.config import StoreSettings
+from toolwire.gateway.store.encrypted_store import EncryptedStore
+from toolwire.gateway.store.sqlite import SqliteStore
+from toolwire.gateway.store.store import Store
+
+
+def open_store(settings: StoreSettings, environ: Mapping[str, str]) -> Store | None:
+    """The configured store; None for `url = "none"`. It connects on first use only, so that processes can be forked."""
+    url = store_config.store_url(settings, environ)
+    if url == store_config.NO_STORE:
+        return None
+    return EncryptedStore(
+        _open_backend(url, settings), store_config.encryption_keys(settings, environ), settings.key_env
+    )
+
+
+def _open_backend(url: str, settings: StoreSettings) -> Store:
+    path = store_config.sqlite_path(url)
+    if path is not None:
+        return SqliteStore(path, ttl=settings.ttl, max_bytes=settings.max_bytes)
+    from toolwire.gateway.store.postgres import PostgresStore  # noqa: PLC0415  asyncpg is an optional extra
+
+    return PostgresStore(url, ttl=settings.ttl, max_bytes=settings.max_bytes)

@@ -1,4 +1,4 @@
-"""The door before every store that encrypts bodies on their way in and decrypts them on their way out."""
+"""Encryption of entry bodies, as a wrapper around any other store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from toolwire.gateway.store.store import Entry, Store, StoreDown, StoreStats, SweepResult
 
 _PREFIX = b"\0TW"
-"""How a body begins that is not as it was given. One that begins like this by itself is marked as plain."""
+"""Every stored body that differs from the given one starts with this. A plain body that happens to start with it gets
+`_PLAIN_PREFIX` in front."""
 _ENCRYPTED_PREFIX, _PLAIN_PREFIX = _PREFIX + b"E1", _PREFIX + b"P1"
 _KEY_NAME_LENGTH, _NONCE_LENGTH = 8, 12
 
@@ -23,8 +24,8 @@ class _Cipher(Protocol):
 
 
 class EncryptedStore:
-    """A store whose bodies are encrypted with the first key and read with any; without a key they stay as they are.
-    `key_env` is where keys are from, for what is said when one is missing."""
+    """Encrypts bodies with the first key and decrypts them with any; without keys, bodies are stored as they are.
+    `key_env` is the environment variable of the keys, for error texts."""
 
     def __init__(self, store: Store, keys: Sequence[str] = (), key_env: str = "") -> None:
         self._store, self._key_env = store, key_env
@@ -64,8 +65,8 @@ class EncryptedStore:
         return await self._store.sweep()
 
     async def stats(self) -> StoreStats | StoreDown:
-        told = await self._store.stats()
-        return told if isinstance(told, StoreDown) else replace(told, encrypted=bool(self._ciphers))
+        stats = await self._store.stats()
+        return stats if isinstance(stats, StoreDown) else replace(stats, encrypted=bool(self._ciphers))
 
     async def export(self, owner: str | None = None) -> AsyncIterator[Entry | StoreDown]:
         async for entry in self._store.export(owner):
@@ -77,24 +78,24 @@ class EncryptedStore:
     # --- one body ---
 
     def _encrypt_entry(self, entry: Entry) -> Entry:
-        if not entry.body:  # says nothing
+        if not entry.body:
             return entry
         if self._write_key_name:
             nonce = os.urandom(_NONCE_LENGTH)
-            secret = self._ciphers[self._write_key_name].encrypt(nonce, entry.body, _associated_data(entry))
-            return replace(entry, body=_ENCRYPTED_PREFIX + self._write_key_name + nonce + secret)
+            ciphertext = self._ciphers[self._write_key_name].encrypt(nonce, entry.body, _associated_data(entry))
+            return replace(entry, body=_ENCRYPTED_PREFIX + self._write_key_name + nonce + ciphertext)
         return replace(entry, body=_PLAIN_PREFIX + entry.body) if entry.body.startswith(_PREFIX) else entry
 
     def _decrypt_entries(self, entries: list[Entry] | StoreDown) -> list[Entry] | StoreDown:
         if isinstance(entries, StoreDown):
             return entries
-        found: list[Entry] = []
+        decrypted: list[Entry] = []
         for entry in entries:
             clear = self._decrypt_entry(entry)
             if isinstance(clear, StoreDown):
                 return clear
-            found.append(clear)
-        return found
+            decrypted.append(clear)
+        return decrypted
 
     def _decrypt_entry(self, entry: Entry) -> Entry | StoreDown:
         body = entry.body
@@ -102,44 +103,42 @@ class EncryptedStore:
             return entry
         if body.startswith(_PLAIN_PREFIX):
             return replace(entry, body=body[len(_PLAIN_PREFIX) :])
-        what = f"the {entry.kind} `{entry.id}`"
+        label = f"the {entry.kind} `{entry.id}`"
         if not body.startswith(_ENCRYPTED_PREFIX):
-            return StoreDown(f"{what} was written by a newer toolwire: update this one")
+            return StoreDown(f"{label} was written by a newer version of toolwire: update toolwire")
         start = len(_ENCRYPTED_PREFIX) + _KEY_NAME_LENGTH
         cipher = self._ciphers.get(body[len(_ENCRYPTED_PREFIX) : start])
         if cipher is None:
-            return StoreDown(f"{what} is encrypted, and {self._missing_key_text()}")
+            return StoreDown(f"{label} is encrypted, and {self._missing_key_text()}")
         clear = _decrypt_body(
             cipher, body[start : start + _NONCE_LENGTH], body[start + _NONCE_LENGTH :], _associated_data(entry)
         )
-        return (
-            StoreDown(f"{what} was changed in the store by somebody else")
-            if clear is None
-            else replace(entry, body=clear)
-        )
+        if clear is None:
+            return StoreDown(f"{label} cannot be decrypted: its body or its name was changed in the store")
+        return replace(entry, body=clear)
 
     def _missing_key_text(self) -> str:
         if self._ciphers:
-            return f"no key in {self._key_env} fits: add the one it was written with, behind a comma"
-        where = f"set {self._key_env}" if self._key_env else "name the variable that holds it in [store] key_env"
-        return f"there is no key: {where}"
+            return f"no key in {self._key_env} fits: add the key it was written with, after a comma"
+        fix = f"set {self._key_env}" if self._key_env else "name the variable that contains it in [store] key_env"
+        return f"there is no key: {fix}"
 
 
 def _associated_data(entry: Entry) -> bytes:
-    """Goes into the encryption, so that no body can stand in for another."""
+    """Binds the encrypted body to the entry's name, so that it cannot be moved to another entry."""
     parts = [part.encode() for part in (entry.owner, entry.kind, entry.id)]
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
 
 
 def _derive_cipher(key: str) -> tuple[bytes, _Cipher]:
-    """From any text, slowly, so that trying words is dear; the same everywhere, because gateways share a store. Beside
-    it, a name for the key that tells nothing of it."""
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415  an extra, only for who wants it
+    """A name for the key, which reveals nothing about it, and the cipher. scrypt makes guessing keys expensive; the
+    salt is fixed, because gateways that share a store must derive the same key."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415  an optional extra
 
-    made = hashlib.scrypt(
+    derived = hashlib.scrypt(
         key.encode(), salt=b"toolwire store", n=2**15, r=8, p=1, maxmem=2**26, dklen=32 + _KEY_NAME_LENGTH
     )
-    return made[32:], AESGCM(made[:32])
+    return derived[32:], AESGCM(derived[:32])
 
 
 def _decrypt_body(cipher: _Cipher, nonce: bytes, data: bytes, associated_data: bytes) -> bytes | None:
@@ -147,5 +146,5 @@ def _decrypt_body(cipher: _Cipher, nonce: bytes, data: bytes, associated_data: b
 
     try:
         return cipher.decrypt(nonce, data, associated_data)
-    except (InvalidTag, ValueError):  # a nonce that is too short is a ValueError
+    except (InvalidTag, ValueError):  # ValueError: the nonce is too short
         return None

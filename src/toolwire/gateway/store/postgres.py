@@ -1,4 +1,4 @@
-"""A store in PostgreSQL, which several gateways share."""
+"""A store in PostgreSQL, which several gateways can share."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from hashlib import sha256
 from typing import Any
 
-from toolwire.gateway.store import postgres_sql as sql
 from toolwire.gateway.store.postgres_pool import (
     CONNECTION_ERRORS,
+    MIGRATIONS,
     STORE_ERRORS,
+    SWEEP_LOCK,
     NothingWritten,
     PostgresConnection,
     PostgresPool,
@@ -18,18 +19,111 @@ from toolwire.gateway.store.postgres_pool import (
 from toolwire.gateway.store.store import Entry, KindStats, StoreDown, StoreStats, SweepResult, expiry_time
 
 _SWEEP_BATCH = 2000
-"""Entries in one transaction of a sweep, so that nobody waits long for one of them."""
+"""Maximum number of entries that a sweep removes in one transaction, so that no request waits long for it."""
 _EXPORT_PAGE = 20
-"""Entries that an export fetches at once."""
+"""Number of entries that an export fetches at once."""
 _SWEEP_TARGET_RATIO = 0.9
-"""What a sweep of a store that is too large leaves of its limit."""
+"""When the store exceeds `max_bytes`, a sweep shrinks it to this part of `max_bytes`."""
 _LONG_TIMEOUT = 60.0
-"""Seconds for what looks at every entry."""
+"""Seconds for operations that read the whole table."""
+
+
+_COLUMNS = "owner, kind, id, parent, place, mark, created, expires, body"
+_UNNEST_ROWS = """unnest($1::text[], $2::text[], $3::bytea[], $4::bytea[], $5::bigint[], $6::text[], $7::float8[],
+    $8::float8[], $9::bytea[])"""
+_ON_CONFLICT_UPDATE = """ON CONFLICT (sha256(id), owner, kind) DO UPDATE SET parent = excluded.parent,
+    place = excluded.place, mark = excluded.mark, created = excluded.created, expires = excluded.expires,
+    body = excluded.body"""
+
+_GET = f"""SELECT {_COLUMNS} FROM toolwire_entries
+    WHERE owner = $1 AND kind = $2 AND sha256(id) = ANY($3::bytea[]) AND expires > $4"""
+
+_PUT = f"INSERT INTO toolwire_entries ({_COLUMNS}) SELECT * FROM {_UNNEST_ROWS} {_ON_CONFLICT_UPDATE}"
+
+# The row is locked before its mark is read. Of two concurrent writers, the second sees the mark that the first wrote.
+_PUT_WHERE = f"""WITH first AS MATERIALIZED (
+        SELECT 1 FROM toolwire_entries
+        WHERE owner = $10 AND kind = $11 AND sha256(id) = $12 AND mark = ANY($13::text[]) AND expires > $14
+        FOR UPDATE),
+    written AS (
+        INSERT INTO toolwire_entries ({_COLUMNS}) SELECT * FROM {_UNNEST_ROWS}
+        WHERE EXISTS (SELECT FROM first) {_ON_CONFLICT_UPDATE}
+        RETURNING 1)
+    SELECT EXISTS (SELECT FROM written)"""
+
+# Runs under a lock on each parent, taken by the statement before it, so that it sees what others have appended.
+_APPEND = f"""INSERT INTO toolwire_entries ({_COLUMNS})
+    SELECT owner, kind, id, parent,
+        coalesce((SELECT max(place) FROM toolwire_entries AS there WHERE there.owner = new.owner
+            AND sha256(there.parent) = sha256(new.parent) AND there.kind = new.kind), -1)
+            + row_number() OVER (PARTITION BY owner, kind, parent ORDER BY number),
+        mark, created, expires, body
+    FROM {_UNNEST_ROWS} WITH ORDINALITY AS new (owner, kind, id, parent, place, mark, created, expires, body, number)
+    {_ON_CONFLICT_UPDATE}"""
+
+# LATERAL makes each step look up one entry; with a plain join PostgreSQL may read the whole table for each step.
+_CHAIN = f"""WITH RECURSIVE chain AS (
+        SELECT {_COLUMNS}, 1 AS depth FROM toolwire_entries
+        WHERE owner = $1 AND kind = $2 AND sha256(id) = $3 AND expires > $4
+        UNION ALL
+        SELECT older.*, depth + 1 FROM chain CROSS JOIN LATERAL (
+            SELECT {_COLUMNS} FROM toolwire_entries
+            WHERE owner = $1 AND kind = $2 AND sha256(id) = sha256(chain.parent) AND expires > $4 LIMIT 1) AS older
+        WHERE depth < $5 AND chain.parent <> '')
+    SELECT {_COLUMNS} FROM chain ORDER BY depth DESC LIMIT $5"""
+
+_CHILDREN_TEMPLATE = f"""SELECT {_COLUMNS} FROM toolwire_entries
+    WHERE owner = $1 AND kind = $2 AND sha256(parent) = $3 AND expires > $4
+        AND ($5::bigint IS NULL OR place {{after}} $5)
+    ORDER BY place {{order}}, id {{order}} LIMIT nullif($6::bigint, 0)"""
+_CHILDREN = {
+    False: _CHILDREN_TEMPLATE.format(after=">", order="ASC"),
+    True: _CHILDREN_TEMPLATE.format(after="<", order="DESC"),
+}
+"""By whether the order is descending."""
+
+_DELETE = """WITH deleted AS (
+        DELETE FROM toolwire_entries WHERE owner = $1 AND kind = $2 AND sha256(id) = ANY($3::bytea[])
+        RETURNING expires),
+    deleted_children AS (
+        DELETE FROM toolwire_entries WHERE owner = $1 AND kind <> $2 AND sha256(parent) = ANY($3::bytea[])
+            AND parent <> '')
+    SELECT count(*) FROM deleted WHERE expires > $4"""
+
+_TOUCH = """UPDATE toolwire_entries SET expires = $4
+    WHERE owner = $1 AND kind = $2 AND sha256(id) = ANY($3::bytea[]) AND expires > $5 AND expires < $4"""
+
+_TRY_SWEEP_LOCK = "SELECT pg_try_advisory_xact_lock($1)"
+# Rows that another transaction has locked are left for the next sweep, so that neither waits for the other.
+_DELETE_EXPIRED = """WITH expired AS (
+        SELECT ctid FROM toolwire_entries WHERE -expires >= -$1::float8 ORDER BY -expires DESC LIMIT $2
+        FOR UPDATE SKIP LOCKED)
+    DELETE FROM toolwire_entries WHERE ctid = ANY(ARRAY(SELECT ctid FROM expired)) RETURNING 1"""
+# The size of the rows, not of the files, which shrink only after PostgreSQL's own vacuum.
+_ENTRY_SIZE = "pg_column_size(body) + octet_length(id) + octet_length(parent) + 400"
+_TOTAL_SIZE = f"SELECT coalesce(sum({_ENTRY_SIZE}), 0) FROM toolwire_entries"
+_DELETE_EXCESS = f"""WITH first AS (
+        SELECT ctid, expires, {_ENTRY_SIZE} AS size FROM toolwire_entries ORDER BY -expires DESC LIMIT $2
+        FOR UPDATE SKIP LOCKED),
+    summed AS (
+        SELECT ctid, sum(size) OVER (ORDER BY -expires DESC ROWS UNBOUNDED PRECEDING) - size AS before FROM first)
+    DELETE FROM toolwire_entries WHERE ctid = ANY(ARRAY(SELECT ctid FROM summed WHERE before < $1)) RETURNING 1"""
+
+_COUNT_BY_KIND = """SELECT kind, count(*), sum(octet_length(body)) FROM toolwire_entries WHERE expires > $1
+    GROUP BY kind ORDER BY kind"""
+_TOTALS = """SELECT count(DISTINCT owner) FILTER (WHERE expires > $1) AS owners,
+        count(*) FILTER (WHERE expires <= $1) AS expired,
+        min(created) FILTER (WHERE expires > $1) AS oldest,
+        pg_total_relation_size('toolwire_entries') AS size
+    FROM toolwire_entries"""
+
+_EXPORT = f"""SELECT {_COLUMNS} FROM toolwire_entries WHERE expires > $1 AND ($2::text IS NULL OR owner = $2)
+    ORDER BY owner, kind, sha256(id)"""
 
 
 class PostgresStore:
-    """`now` is the clock, `rest` the seconds for which a server that is gone is not asked again, `deadline` those that
-    a verb may take; sweeps, counts and exports have longer."""
+    """The `Store` in PostgreSQL. An operation may take `deadline` seconds (sweeps, statistics and exports more); a
+    server that is down is not asked again for `retry_delay` seconds."""
 
     def __init__(
         self,
@@ -40,18 +134,18 @@ class PostgresStore:
         clock: Callable[[], float] = time.time,
         retry_delay: float = 1.0,
         deadline: float = 5.0,
-        migrations: Sequence[str] = sql.MIGRATIONS,
+        migrations: Sequence[str] = MIGRATIONS,
     ) -> None:
         self._ttl, self._max_bytes, self._clock, self._schema_version = ttl, max_bytes, clock, len(migrations)
         self._pool = PostgresPool(url, retry_delay=retry_delay, deadline=deadline, migrations=migrations)
 
-    # --- verbs ---
+    # --- operations ---
 
     async def get(self, owner: str, kind: str, ids: Sequence[str]) -> list[Entry] | StoreDown:
         names = {_id_bytes(id): None for id in ids}
 
         async def work(connection: PostgresConnection) -> list[Entry]:
-            rows = await connection.fetch(sql.GET, owner, kind, [_id_digest(name) for name in names], self._clock())
+            rows = await connection.fetch(_GET, owner, kind, [_id_digest(name) for name in names], self._clock())
             found = {row["id"]: row for row in rows}
             return [_read_entry(found[name]) for name in names if name in found]
 
@@ -66,7 +160,7 @@ class PostgresStore:
         async def work(connection: PostgresConnection) -> bool:
             return await self._write_entries(connection, entries, required_marks)
 
-        # Twice under a condition: the second would find what the first made.
+        # With a condition it is not repeated: the second attempt would find what the first one wrote.
         return await self._pool.run_work(work, is_idempotent=not required_marks) if entries else True
 
     async def _write_entries(
@@ -75,14 +169,14 @@ class PostgresStore:
         if not entries:
             return True
         now = self._clock()
-        # In the order of their names, so that no two writers wait for each other.
+        # Sorted by name, so that two writers of the same entries cannot deadlock.
         columns = self._write_columns((entry for _, entry in sorted(_deduplicate_entries(entries).items())), now)
         if not required_marks:
-            await connection.execute(sql.PUT, *columns)
+            await connection.execute(_PUT, *columns)
             return True
         first = entries[0]
         name = (first.owner, first.kind, _id_digest(_id_bytes(first.id)))
-        return bool(await connection.fetchval(sql.PUT_WHERE, *columns, *name, list(required_marks), now))
+        return bool(await connection.fetchval(_PUT_WHERE, *columns, *name, list(required_marks), now))
 
     async def append(self, entries: Sequence[Entry]) -> bool | StoreDown:
         return await self.put((), (), entries)
@@ -93,45 +187,43 @@ class PostgresStore:
         locks = sorted({_parent_lock_number(entry) for entry in appended})
 
         async def work(connection: PostgresConnection) -> bool:
-            # In one message with the beginning, and as a statement of its own: the next one then sees what others,
-            # who had the lock before, have written.
+            # The locks are taken in the same round trip as BEGIN, but in statements of their own, so that the next
+            # statement sees what the previous holder of a lock has written.
             begin = f"BEGIN; {'; '.join(f'SELECT pg_advisory_xact_lock({lock})' for lock in locks)}"
             try:
                 await connection.execute(begin)
-                wanted = await self._write_entries(connection, entries, required_marks)
-                if wanted:
+                is_written = await self._write_entries(connection, entries, required_marks)
+                if is_written:
                     await connection.execute(
-                        sql.APPEND, *self._write_columns(_deduplicate_entries(appended).values(), self._clock())
+                        _APPEND, *self._write_columns(_deduplicate_entries(appended).values(), self._clock())
                     )
             except CONNECTION_ERRORS as error:
                 raise NothingWritten from error
-            await connection.execute("COMMIT" if wanted else "ROLLBACK")
-            return wanted
+            await connection.execute("COMMIT" if is_written else "ROLLBACK")
+            return is_written
 
         return await self._pool.run_work(work, is_idempotent=False)
 
     async def get_chain(self, owner: str, kind: str, id: str, limit: int) -> list[Entry] | StoreDown:
-        return await self._fetch_entries(sql.CHAIN, owner, kind, _id_digest(_id_bytes(id)), self._clock(), limit)
+        return await self._fetch_entries(_CHAIN, owner, kind, _id_digest(_id_bytes(id)), self._clock(), limit)
 
     async def get_children(
         self, owner: str, kind: str, parent: str, after: int | None = None, limit: int = 0, descending: bool = False
     ) -> list[Entry] | StoreDown:
         digest = _id_digest(_id_bytes(parent))
-        return await self._fetch_entries(sql.CHILDREN[descending], owner, kind, digest, self._clock(), after, limit)
+        return await self._fetch_entries(_CHILDREN[descending], owner, kind, digest, self._clock(), after, limit)
 
     async def delete(self, owner: str, kind: str, ids: Sequence[str]) -> int | StoreDown:
         async def work(connection: PostgresConnection) -> int:
-            return int(await connection.fetchval(sql.DELETE, owner, kind, _id_digests(ids), self._clock()))
+            return int(await connection.fetchval(_DELETE, owner, kind, _id_digests(ids), self._clock()))
 
-        # Twice: the second would count what the first has left, none.
+        # Not repeated: the second attempt would count zero entries.
         return await self._pool.run_work(work, is_idempotent=False)
 
     async def touch(self, owner: str, kind: str, ids: Sequence[str], expires: float) -> StoreDown | None:
         async def work(connection: PostgresConnection) -> None:
             now = self._clock()
-            await connection.execute(
-                sql.TOUCH, owner, kind, _id_digests(ids), expiry_time(expires, now, self._ttl), now
-            )
+            await connection.execute(_TOUCH, owner, kind, _id_digests(ids), expiry_time(expires, now, self._ttl), now)
 
         return await self._pool.run_work(work, is_idempotent=True)
 
@@ -145,7 +237,7 @@ class PostgresStore:
         return await self._pool.run_work(work, is_idempotent=True)
 
     def _write_columns(self, entries: Iterable[Entry], now: float) -> tuple[list[Any], ...]:
-        """What a statement writes, by column."""
+        """The values of the entries, as one list for each column."""
         rows = [
             (
                 entry.owner,
@@ -165,50 +257,50 @@ class PostgresStore:
     # --- housekeeping ---
 
     async def sweep(self) -> SweepResult | StoreDown:
-        """One gateway at a time; what another is sweeping already, this one leaves to it."""
+        """Remove expired entries, then the oldest if the store is too large. One gateway sweeps at a time."""
         now = self._clock()
 
         async def remove_expired(connection: PostgresConnection, _: bool) -> list[Any]:
-            return await connection.fetch(sql.DELETE_EXPIRED, now, _SWEEP_BATCH)
+            return await connection.fetch(_DELETE_EXPIRED, now, _SWEEP_BATCH)
 
         async def remove_excess(connection: PostgresConnection, has_begun: bool) -> list[Any]:
-            weighs, aim = int(await connection.fetchval(sql.TOTAL_SIZE)), int(self._max_bytes * _SWEEP_TARGET_RATIO)
-            if weighs <= (aim if has_begun else self._max_bytes):
+            size, target = int(await connection.fetchval(_TOTAL_SIZE)), int(self._max_bytes * _SWEEP_TARGET_RATIO)
+            if size <= (target if has_begun else self._max_bytes):
                 return []
-            return await connection.fetch(sql.DELETE_EXCESS, weighs - aim, _SWEEP_BATCH)
+            return await connection.fetch(_DELETE_EXCESS, size - target, _SWEEP_BATCH)
 
-        gone = await self._remove_in_batches(remove_expired)
-        if isinstance(gone, StoreDown):
-            return gone
-        more = await self._remove_in_batches(remove_excess) if self._max_bytes else 0
-        return more if isinstance(more, StoreDown) else SweepResult(gone, more)
+        expired = await self._remove_in_batches(remove_expired)
+        if isinstance(expired, StoreDown):
+            return expired
+        excess = await self._remove_in_batches(remove_excess) if self._max_bytes else 0
+        return excess if isinstance(excess, StoreDown) else SweepResult(expired, excess)
 
     async def _remove_in_batches(
         self, remove: Callable[[PostgresConnection, bool], Awaitable[list[Any]]]
     ) -> int | StoreDown:
-        """In portions, until nothing is left to do: how many went."""
+        """Repeat `remove` in small transactions until nothing is left to remove; returns the number of entries."""
         total = 0
 
         async def work(connection: PostgresConnection) -> int:
             async with connection.transaction():
-                if not await connection.fetchval(sql.TRY_SWEEP_LOCK, sql.SWEEP_LOCK):
+                if not await connection.fetchval(_TRY_SWEEP_LOCK, SWEEP_LOCK):
                     return 0
                 return len(await remove(connection, total > 0))
 
         while True:
-            gone = await self._pool.run_work(work, is_idempotent=False, deadline=_LONG_TIMEOUT)
-            if isinstance(gone, StoreDown):
-                return gone
-            total += gone
-            if gone < _SWEEP_BATCH:
+            removed = await self._pool.run_work(work, is_idempotent=False, deadline=_LONG_TIMEOUT)
+            if isinstance(removed, StoreDown):
+                return removed
+            total += removed
+            if removed < _SWEEP_BATCH:
                 return total
 
     async def stats(self) -> StoreStats | StoreDown:
         async def work(connection: PostgresConnection) -> StoreStats:
             now = self._clock()
             async with connection.transaction(isolation="repeatable_read", readonly=True):
-                kinds = await connection.fetch(sql.COUNT_BY_KIND, now)
-                totals = await connection.fetchrow(sql.TOTALS, now)
+                kinds = await connection.fetch(_COUNT_BY_KIND, now)
+                totals = await connection.fetchrow(_TOTALS, now)
             return StoreStats(
                 where=self._pool.location,
                 version=self._schema_version,
@@ -221,14 +313,14 @@ class PostgresStore:
         return await self._pool.run_work(work, is_idempotent=True, deadline=_LONG_TIMEOUT)
 
     async def export(self, owner: str | None = None) -> AsyncIterator[Entry | StoreDown]:
-        """As everything is at the beginning, also when it takes long."""
+        """Everything as it was at the start of the export, even if that takes long."""
         try:
             async with (
-                self._pool.borrow_connection() as connection,
+                self._pool.open_connection() as connection,
                 connection.transaction(isolation="repeatable_read", readonly=True),
             ):
-                found = await connection.cursor(sql.EXPORT, self._clock(), owner)
-                while page := await found.fetch(_EXPORT_PAGE, timeout=_LONG_TIMEOUT):
+                cursor = await connection.cursor(_EXPORT, self._clock(), owner)
+                while page := await cursor.fetch(_EXPORT_PAGE, timeout=_LONG_TIMEOUT):
                     for row in page:
                         yield _read_entry(row)
         except STORE_ERRORS as error:
@@ -236,7 +328,7 @@ class PostgresStore:
 
 
 def _deduplicate_entries(entries: Sequence[Entry]) -> dict[tuple[str, str, str], Entry]:
-    """By name; of two with one name the last, where it stands."""
+    """The entries by name. Of several with the same name, the last one and its position count."""
     named: dict[tuple[str, str, str], Entry] = {}
     for entry in entries:
         name = (entry.owner, entry.kind, entry.id)
@@ -258,7 +350,7 @@ def _id_digests(ids: Sequence[str]) -> list[bytes]:
 
 
 def _parent_lock_number(entry: Entry) -> int:
-    """The number of the lock under which a parent gets its children."""
+    """The number of the advisory lock for appending to this entry's parent."""
     named = b"\0".join((_id_bytes(entry.owner), _id_bytes(entry.kind), _id_bytes(entry.parent)))
     return int.from_bytes(_id_digest(named)[:8], signed=True)
 

@@ -1,4 +1,4 @@
-"""What can be wrong with a PostgreSQL: in words without any secret, and whether a second try is right."""
+"""Connections to PostgreSQL: asyncpg's pool, the migrations of the tables, retries, and errors as readable texts."""
 
 from __future__ import annotations
 
@@ -6,32 +6,86 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from ssl import SSLError
+from time import monotonic
 from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
-from weakref import WeakKeyDictionary
 
 import asyncpg  # type: ignore[import-untyped]
+from msgspec import Struct, field
 
-from toolwire.gateway.store.postgres_sql import (
-    CREATE_MIGRATIONS_TABLE,
-    HAS_MIGRATIONS_TABLE,
-    MIGRATION_LOCK,
-    READ_SCHEMA_VERSION,
-    RECORD_MIGRATION,
-)
 from toolwire.gateway.store.store import StoreDown
+
+POOL_SIZE = 4
+"""Maximum number of connections, for each event loop."""
+CONNECT_TIMEOUT = 3.0
+"""Seconds to open a connection; less if the operation has less."""
+MIGRATION_TIMEOUT = 60.0
+"""Seconds for the first operation, which may have to migrate the tables or wait for a gateway that does."""
+MAX_IDLE_SECONDS = 240.0
+"""An idle connection is closed after this time, because a firewall on the way may have dropped it silently."""
+Value = TypeVar("Value")
+
+MIGRATIONS: tuple[str, ...] = (
+    """
+    CREATE TABLE toolwire_entries (
+        owner text COLLATE "C" NOT NULL,
+        kind text COLLATE "C" NOT NULL,
+        id bytea NOT NULL,
+        parent bytea NOT NULL,
+        place bigint NOT NULL,
+        mark text COLLATE "C" NOT NULL,
+        created double precision NOT NULL,
+        expires double precision NOT NULL,
+        body bytea NOT NULL
+    );
+    CREATE UNIQUE INDEX toolwire_entries_name ON toolwire_entries (sha256(id), owner, kind);
+    CREATE INDEX toolwire_entries_parent ON toolwire_entries (sha256(parent), owner, kind, place);
+    CREATE INDEX toolwire_entries_expires ON toolwire_entries ((-expires));
+    """,
+)
+"""Each step migrates the tables from one version to the next. Never change a released step. A new step may only add
+things, so that gateways of the previous version keep working beside it.
+
+Clients choose the ids, which may be long or contain a zero byte. Neither a text column nor an index accepts that, so
+ids are bytes and are looked up by their digest. The digests come first in their indexes, and the index of sweeps is on
+the negative time, so that only one index fits each statement: without statistics, PostgreSQL may pick a bad one."""
+
+# Numbers of advisory locks, which all users of a database share: the letters "tool" and a number.
+_MIGRATION_LOCK = 0x746F6F6C_00000001
+SWEEP_LOCK = 0x746F6F6C_00000002
+
+_HAS_MIGRATIONS_TABLE = "SELECT to_regclass('toolwire_migrations') IS NOT NULL"
+_READ_SCHEMA_VERSION = "SELECT coalesce(max(version), 0) FROM toolwire_migrations"
+_CREATE_MIGRATIONS_TABLE = """CREATE TABLE IF NOT EXISTS toolwire_migrations (
+    version integer PRIMARY KEY, applied timestamptz NOT NULL DEFAULT now())"""
+_RECORD_MIGRATION = "INSERT INTO toolwire_migrations (version) VALUES ($1)"
+
+
+class PostgresConnection(Protocol):
+    """The part of an asyncpg connection that is used here; asyncpg has no types."""
+
+    async def execute(self, query: str, *values: object) -> str: ...
+    async def fetch(self, query: str, *values: object) -> list[Any]: ...
+    async def fetchval(self, query: str, *values: object) -> Any: ...
+    async def fetchrow(self, query: str, *values: object) -> Any: ...
+    def cursor(self, query: str, *values: object) -> Any: ...
+    def transaction(self, *, isolation: str = ..., readonly: bool = ...) -> Any: ...
+    def terminate(self) -> None: ...
+
+
+# --- errors ---
 
 
 class Unreachable(Exception):
-    """No connection can be had: why, in words."""
+    """No connection can be opened; the text says why."""
 
 
 class NewerSchema(Exception):
-    """The tables are of a version after this one."""
+    """The tables were made by a newer version of toolwire."""
 
 
 class NothingWritten(Exception):
-    """The connection broke before anything was to last."""
+    """The connection broke before the transaction was committed."""
 
 
 STORE_ERRORS = (
@@ -44,7 +98,8 @@ STORE_ERRORS = (
     asyncpg.InternalClientError,
     ValueError,
 )
-"""All that is raised for a server or a URL that is not as it should be; TimeoutError is an OSError."""
+"""All errors that mean a problem with the server or the URL. TimeoutError is an OSError; asyncpg raises ValueError for
+some invalid URLs."""
 
 RETRYABLE_ERRORS = (
     NothingWritten,
@@ -57,61 +112,64 @@ RETRYABLE_ERRORS = (
     asyncpg.InvalidSQLStatementNameError,
     asyncpg.InvalidCachedStatementError,
 )
-"""Nothing of what was asked is done: asked again, on another connection, it may."""
+"""Nothing was written, and a second try on a new connection may succeed."""
 CONNECTION_ERRORS = (
     ConnectionError,
     asyncpg.PostgresConnectionError,
     asyncpg.CrashShutdownError,
     asyncpg.InterfaceError,
 )
-"""The connection broke: nobody knows whether it did."""
+"""The connection broke, so it is unknown whether the operation was done."""
 
-ERROR_TEXTS: tuple[tuple[type[BaseException], str], ...] = (
-    (asyncpg.InvalidAuthorizationSpecificationError, "it refuses the user or the password"),
-    (asyncpg.InvalidCatalogNameError, "it has no database of this name: make one, or correct the URL"),
-    (asyncpg.TooManyConnectionsError, "it takes no more connections: raise its max_connections"),
-    (asyncpg.CannotConnectNowError, "it is starting, stopping or recovering"),
-    (asyncpg.AdminShutdownError, "it is being stopped"),
-    (asyncpg.TargetServerAttributeNotMatched, "it takes no writes: it is a standby"),
-    (asyncpg.ReadOnlySQLTransactionError, "it takes no writes: it is a standby, or read-only"),
-    (asyncpg.InsufficientPrivilegeError, "its user may not do what is needed: give it the right to make tables"),
-    (asyncpg.InvalidSchemaNameError, "it has no schema for the tables: make one, or give its user the right to it"),
-    (asyncpg.DiskFullError, "its disk is full: make room, or lower [store] max_bytes and run `toolwire store gc`"),
-    (SSLError, "its TLS is not trusted or not understood: see sslmode and sslrootcert in the URL"),
-    (ValueError, "the URL is not one that can be used"),
-    (TimeoutError, "it did not answer in time"),
-    (ConnectionRefusedError, "it refuses connections"),
+_ERROR_TEXTS: tuple[tuple[type[BaseException], str], ...] = (
+    (asyncpg.InvalidAuthorizationSpecificationError, "the server rejected the user or the password"),
+    (asyncpg.InvalidCatalogNameError, "this database does not exist: create it or correct the URL"),
+    (asyncpg.TooManyConnectionsError, "the server has too many connections: raise its max_connections"),
+    (asyncpg.CannotConnectNowError, "the server is starting, stopping or recovering"),
+    (asyncpg.AdminShutdownError, "the server is shutting down"),
+    (asyncpg.TargetServerAttributeNotMatched, "the server is read-only: it is a standby"),
+    (asyncpg.ReadOnlySQLTransactionError, "the server is read-only: it may be a standby"),
+    (asyncpg.InsufficientPrivilegeError, "the user lacks permissions: allow it to create tables"),
+    (asyncpg.InvalidSchemaNameError, "no schema for the tables: create one or allow the user to use it"),
+    (
+        asyncpg.DiskFullError,
+        "the server's disk is full: free some space, or lower [store] max_bytes and run `toolwire store gc`",
+    ),
+    (SSLError, "the TLS connection failed: see sslmode and sslrootcert in the URL"),
+    (ValueError, "the URL is invalid"),
+    (TimeoutError, "the server did not answer in time"),
+    (ConnectionRefusedError, "the server refuses connections"),
     (ConnectionError, "the connection broke"),
     (asyncpg.PostgresConnectionError, "the connection broke"),
     (asyncpg.CrashShutdownError, "the connection broke"),
     (NothingWritten, "the connection broke"),
-    (FileNotFoundError, "its socket or a file that the URL names is not there"),
+    (FileNotFoundError, "the socket or a file named in the URL does not exist"),
 )
 
 
-def is_retryable(error: BaseException) -> bool:
-    """Is it certain that nothing was done? The server's last word stands behind a connection that it broke."""
+def _is_retryable(error: BaseException) -> bool:
+    """Whether it is certain that nothing was written. The server's last error is the cause of a broken connection's."""
     return isinstance(error, RETRYABLE_ERRORS) or isinstance(error.__cause__, RETRYABLE_ERRORS)
 
 
-def describe_error(error: BaseException) -> str:
-    """What went wrong, in words; never the words of the server, which may quote what it was given."""
+def _describe_error(error: BaseException) -> str:
+    """A readable text. It never contains the server's own message, which may quote a secret."""
     if isinstance(error, Unreachable | NewerSchema):
         return str(error)
-    if isinstance(error, ConnectionError) and "SSL" in str(error):  # it has no type of its own
-        return "it takes no TLS, which sslmode in the URL demands"
-    for kind, words in ERROR_TEXTS:
-        if isinstance(error, kind):
-            return words
+    if isinstance(error, ConnectionError) and "SSL" in str(error):  # asyncpg has no type for it
+        return "the server does not support TLS, which sslmode in the URL demands"
+    for error_type, text in _ERROR_TEXTS:
+        if isinstance(error, error_type):
+            return text
     if isinstance(error, asyncpg.PostgresError):
-        return f"it failed with {type(error).__name__} ({getattr(error, 'sqlstate', None) or 'no code'})"
+        return f"the server failed with {type(error).__name__} ({getattr(error, 'sqlstate', None) or 'no code'})"
     if isinstance(error, OSError):
-        return f"it cannot be reached: {error.strerror or type(error).__name__}"
-    return f"it failed with {type(error).__name__}"
+        return f"the server cannot be reached: {error.strerror or type(error).__name__}"
+    return f"the server failed with {type(error).__name__}"
 
 
-def describe_location(url: str) -> str:
-    """Where the server is and which database it is, without user and password."""
+def _describe_location(url: str) -> str:
+    """The server and the database, without user and password."""
     try:
         parts = urlsplit(url)
         query = parse_qs(parts.query)
@@ -119,173 +177,133 @@ def describe_location(url: str) -> str:
         return "PostgreSQL"
     host = unquote(parts.netloc.rpartition("@")[2]) or ",".join(query.get("host", ()))
     database = unquote(parts.path.lstrip("/")) or "".join(query.get("database", query.get("dbname", ()))[:1])
-    return f"PostgreSQL at {host or 'its usual place'}{f', database {database}' if database else ''}"
+    return f"PostgreSQL at {host or 'the default address'}{f', database {database}' if database else ''}"
 
 
-POOL_SIZE = 4
-"""Connections at once, for each event loop."""
-CONNECT_TIMEOUT = 3.0
-"""Seconds until a connection stands, or less if a verb has less."""
-MIGRATION_TIMEOUT = 60.0
-"""For the first verb, which may have to bring tables up to date, or wait for another gateway that does."""
-MAX_IDLE_SECONDS = 240.0
-"""Seconds after which an unused connection is not trusted: something on the way may have forgotten it."""
-CLOSED_TEXT = "it is closed"
-Value = TypeVar("Value")
+# --- connections ---
 
 
-class PostgresConnection(Protocol):
-    """What is used of a connection of asyncpg."""
+class _LoopPool(Struct, eq=False):
+    """The asyncpg pool of one event loop, and what runs on it."""
 
-    async def execute(self, query: str, *values: object) -> str: ...
-    async def fetch(self, query: str, *values: object) -> list[Any]: ...
-    async def fetchval(self, query: str, *values: object) -> Any: ...
-    async def fetchrow(self, query: str, *values: object) -> Any: ...
-    def cursor(self, query: str, *values: object) -> Any: ...
-    def transaction(self, *, isolation: str = ..., readonly: bool = ...) -> Any: ...
-    def is_closed(self) -> bool: ...
-    def terminate(self) -> None: ...
-    async def close(self, *, timeout: float) -> None: ...
-
-
-class _LoopConnections:
-    """The connections of one event loop, which no other can use."""
-
-    def __init__(self) -> None:
-        self.slots = asyncio.Semaphore(POOL_SIZE)
-        self.idle: list[tuple[PostgresConnection, float]] = []
-        self.connect_error = ""
-        """Why the last try to connect failed, if it did."""
-        self.retry_after = 0.0
-        self.is_connecting = False
-        """Somebody is trying whether it is back."""
-
-    def drop_idle(self) -> None:
-        while self.idle:
-            self.idle.pop()[0].terminate()
+    connections: Any
+    running: set[asyncio.Future[None]] = field(default_factory=set)
 
 
 class PostgresPool:
+    """Runs work on pooled connections. A server that is down is not asked again for `retry_delay` seconds."""
+
     def __init__(self, url: str, *, retry_delay: float, deadline: float, migrations: Sequence[str]) -> None:
-        self.location = describe_location(url)
+        self.location = _describe_location(url)
         self._url, self._retry_delay, self._deadline, self._migrations = url, retry_delay, deadline, migrations
-        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopConnections] = WeakKeyDictionary()
+        self._by_loop: dict[asyncio.AbstractEventLoop, _LoopPool] = {}
         self._is_migrated = False
-        """The tables are as this version has them."""
         self._closed = False
+        self._connect_error = ""
+        """Why the last attempt to connect failed, if it did."""
+        self._retry_at = 0.0
+        self._is_connecting = False
 
     def __repr__(self) -> str:
-        return f"Pool({self.location!r})"
+        return f"PostgresPool({self.location!r})"
 
     async def run_work(
         self, work: Callable[[PostgresConnection], Awaitable[Value]], *, is_idempotent: bool, deadline: float = 0.0
     ) -> Value | StoreDown:
-        """Do it on some connection. `again`: twice does no harm, so that a broken connection is no reason to fail."""
+        """Run `work` on a connection. Idempotent work is repeated once when the connection breaks."""
         if self._closed:
-            return self.make_down(Unreachable(CLOSED_TEXT))
-        hand = self._get_loop_connections()
+            return self.make_down(Unreachable("the store is closed"))
+        pool = await self._get_loop_pool()
+        done = asyncio.get_running_loop().create_future()
+        pool.running.add(done)
         try:
-            async with (
-                asyncio.timeout(max(deadline, self._deadline if self._is_migrated else MIGRATION_TIMEOUT)),
-                hand.slots,
-            ):
+            async with asyncio.timeout(max(deadline, self._deadline if self._is_migrated else MIGRATION_TIMEOUT)):
                 try:
-                    return await self._run_once(hand, work)
+                    return await _run_once(pool, work)
                 except (*RETRYABLE_ERRORS, *CONNECTION_ERRORS) as error:
-                    if not is_idempotent and not is_retryable(error):
+                    if not is_idempotent and not _is_retryable(error):
                         raise
-                    self._is_migrated = self._is_migrated and not isinstance(error, asyncpg.UndefinedTableError)
-                hand.drop_idle()  # they are as old as the one that failed
-                return await self._run_once(hand, work)
+                    if isinstance(error, asyncpg.UndefinedTableError):
+                        self._is_migrated = False
+                await pool.connections.expire_connections()  # the others are probably broken, too
+                return await _run_once(pool, work)
         except STORE_ERRORS as error:
             return self.make_down(error)
+        finally:
+            pool.running.discard(done)
+            done.set_result(None)
 
     @asynccontextmanager
-    async def borrow_connection(self) -> AsyncIterator[PostgresConnection]:
-        """A connection of one's own for as long as one likes, beside the others; raises what is in `WRONG`."""
+    async def open_connection(self) -> AsyncIterator[PostgresConnection]:
+        """A connection outside of the pool, for work without a deadline; raises `STORE_ERRORS`."""
         if self._closed:
-            raise Unreachable(CLOSED_TEXT)
+            raise Unreachable("the store is closed")
         async with asyncio.timeout(MIGRATION_TIMEOUT):
-            connection = await self._connect(self._get_loop_connections())
+            connection = await self._connect(self._url)
         try:
             yield connection
         finally:
             connection.terminate()
 
     def make_down(self, error: BaseException) -> StoreDown:
-        return StoreDown(f"the store in {self.location} cannot be used: {describe_error(error)}")
+        return StoreDown(f"the store in {self.location} cannot be used: {_describe_error(error)}")
 
     async def close(self) -> None:
-        """Finish what was accepted; in each event loop that used it."""
+        """Finish the running work and close the connections of this event loop."""
         self._closed = True
-        hand = self._get_loop_connections()
-        for _ in range(POOL_SIZE):  # behind all that wait
-            await hand.slots.acquire()
-        hand.slots = asyncio.Semaphore(POOL_SIZE)
-        while hand.idle:
-            with suppress(*STORE_ERRORS):
-                await hand.idle.pop()[0].close(timeout=1.0)
-
-    async def _run_once(
-        self, connections: _LoopConnections, work: Callable[[PostgresConnection], Awaitable[Value]]
-    ) -> Value:
-        connection = await self._acquire_connection(connections)
+        pool = self._by_loop.pop(asyncio.get_running_loop(), None)
+        if pool is None:
+            return
+        if pool.running:
+            await asyncio.wait(pool.running)
         try:
-            got = await work(connection)
-        except BaseException:
-            # Also when the caller left: what state it is in is not worth finding out.
-            connection.terminate()
-            raise
-        connections.idle.append((connection, asyncio.get_running_loop().time()))
-        return got
+            async with asyncio.timeout(1.0):
+                await pool.connections.close()
+        except STORE_ERRORS:
+            pool.connections.terminate()
 
-    # --- connections ------------------------------------------------------------------------------------------------
-
-    def _get_loop_connections(self) -> _LoopConnections:
+    async def _get_loop_pool(self) -> _LoopPool:
         loop = asyncio.get_running_loop()
-        hand = self._by_loop.get(loop)
-        if hand is None:
-            hand = self._by_loop[loop] = _LoopConnections()
-        return hand
+        pool = self._by_loop.get(loop)
+        if pool is None:
+            connections = asyncpg.create_pool(
+                self._url,
+                min_size=0,
+                max_size=POOL_SIZE,
+                max_inactive_connection_lifetime=MAX_IDLE_SECONDS,
+                connect=self._connect,
+                reset=_skip_reset,
+            )
+            pool = self._by_loop[loop] = _LoopPool(connections)
+            await connections  # with `min_size=0` it opens no connection, so this does not suspend
+        return pool
 
-    async def _acquire_connection(self, connections: _LoopConnections) -> PostgresConnection:
-        now = asyncio.get_running_loop().time()
-        while connections.idle:
-            connection, since = connections.idle.pop()
-            if not connection.is_closed() and now - since < MAX_IDLE_SECONDS:
-                return connection
-            connection.terminate()
-        return await self._connect(connections)
-
-    async def _connect(self, connections: _LoopConnections) -> PostgresConnection:
-        """A new connection, its tables in order."""
-        time = asyncio.get_running_loop().time
-        if connections.connect_error and (connections.is_connecting or time() < connections.retry_after):
-            raise Unreachable(connections.connect_error)
-        connections.is_connecting = True
+    async def _connect(self, url: str, **options: Any) -> PostgresConnection:
+        """Open a connection and migrate the tables if needed."""
+        if self._connect_error and (self._is_connecting or monotonic() < self._retry_at):
+            raise Unreachable(self._connect_error)
+        self._is_connecting = True
         try:
-            connection = await self._open_connection()
+            connection = await self._open_migrated(url, options)
         except STORE_ERRORS as error:
-            connections.connect_error, connections.retry_after = describe_error(error), time() + self._retry_delay
-            raise Unreachable(connections.connect_error) from None
+            self._connect_error, self._retry_at = _describe_error(error), monotonic() + self._retry_delay
+            raise Unreachable(self._connect_error) from None
         finally:
-            connections.is_connecting = False
-        connections.connect_error = ""
+            self._is_connecting = False
+        self._connect_error = ""
         return connection
 
-    async def _open_connection(self) -> PostgresConnection:
-        # Of several servers, the one that takes writes; the URL may say otherwise.
-        several = "," in self._url and "target_session_attrs" not in self._url
-        settings = None if "application_name" in self._url else {"application_name": "toolwire"}
+    async def _open_migrated(self, url: str, options: dict[str, Any]) -> PostgresConnection:
+        if "," in url and "target_session_attrs" not in url:
+            options["target_session_attrs"] = "primary"  # of several servers, use the writable one
+        if "application_name" not in url:
+            options["server_settings"] = {"application_name": "toolwire"}
         connection: PostgresConnection = await asyncpg.connect(
-            self._url,
-            timeout=min(CONNECT_TIMEOUT, self._deadline),
-            server_settings=settings,
-            target_session_attrs="primary" if several else None,
+            url, timeout=min(CONNECT_TIMEOUT, self._deadline), **options
         )
         try:
             if not self._is_migrated:
-                await migrate_tables(connection, self._migrations)
+                await _migrate_tables(connection, self._migrations)
                 self._is_migrated = True
         except BaseException:
             connection.terminate()
@@ -293,20 +311,40 @@ class PostgresPool:
         return connection
 
 
-async def migrate_tables(connection: PostgresConnection, steps: Sequence[str]) -> None:
-    """Bring the tables up to date; of several gateways that begin at once, one does and the others wait."""
-    if await connection.fetchval(HAS_MIGRATIONS_TABLE) and await _read_schema_version(connection, steps) == len(steps):
-        return
+async def _run_once(pool: _LoopPool, work: Callable[[PostgresConnection], Awaitable[Value]]) -> Value:
+    async with pool.connections.acquire() as connection:
+        try:
+            return await work(connection)
+        except BaseException:
+            # Also when the caller was cancelled: the connection may be in the middle of a transaction.
+            with suppress(asyncpg.InterfaceError):  # it broke, and the pool has removed it
+                connection.terminate()
+            raise
+
+
+async def _skip_reset(_: PostgresConnection) -> None:
+    """asyncpg resets a connection by a round trip before it reuses it; nothing here changes a session's settings."""
+
+
+async def _migrate_tables(connection: PostgresConnection, migrations: Sequence[str]) -> None:
+    """Bring the tables up to date. When several gateways start at once, one migrates and the others wait."""
+    if await connection.fetchval(_HAS_MIGRATIONS_TABLE):
+        version = await _read_schema_version(connection, migrations)
+        if version == len(migrations):
+            return
     async with connection.transaction():
-        await connection.execute("SELECT pg_advisory_xact_lock($1)", MIGRATION_LOCK)
-        await connection.execute(CREATE_MIGRATIONS_TABLE)
-        for number in range(await _read_schema_version(connection, steps), len(steps)):
-            await connection.execute(steps[number])
-            await connection.execute(RECORD_MIGRATION, number + 1)
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
+        await connection.execute(_CREATE_MIGRATIONS_TABLE)
+        for number in range(await _read_schema_version(connection, migrations), len(migrations)):
+            await connection.execute(migrations[number])
+            await connection.execute(_RECORD_MIGRATION, number + 1)
 
 
-async def _read_schema_version(connection: PostgresConnection, steps: Sequence[str]) -> int:
-    version = int(await connection.fetchval(READ_SCHEMA_VERSION))
-    if version > len(steps):
-        raise NewerSchema(f"it was written by a newer toolwire (tables {version}, known {len(steps)}): update this one")
+async def _read_schema_version(connection: PostgresConnection, migrations: Sequence[str]) -> int:
+    version = int(await connection.fetchval(_READ_SCHEMA_VERSION))
+    if version > len(migrations):
+        raise NewerSchema(
+            f"a newer version of toolwire made the tables (version {version}, this one knows {len(migrations)}):"
+            " update toolwire"
+        )
     return version

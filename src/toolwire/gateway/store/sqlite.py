@@ -1,4 +1,4 @@
-"""A store in one file, which the workers of one gateway share."""
+"""A store in one SQLite file, which the workers of one gateway share."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ _PUT = f"""INSERT INTO entries ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
     place = excluded.place, mark = excluded.mark, created = excluded.created, expires = excluded.expires"""
 _DELETE = f"DELETE FROM entries WHERE {_BY_NAME} RETURNING expires"
 _NEXT_PLACE = "SELECT coalesce(max(place), -1) + 1 FROM entries WHERE owner = ? AND parent = ? AND kind = ?"
-_CHAIN = f"""WITH RECURSIVE line (depth, entry, parent) AS (
+_CHAIN = f"""WITH RECURSIVE chain (depth, entry, parent) AS (
         SELECT 1, rowid, parent FROM entries WHERE owner = ?1 AND kind = ?2 AND id = ?3 AND expires > ?4
         UNION ALL
-        SELECT depth + 1, entries.rowid, entries.parent FROM line CROSS JOIN entries
-        WHERE line.parent <> '' AND depth < ?5 AND owner = ?1 AND kind = ?2 AND id = line.parent AND expires > ?4
+        SELECT depth + 1, entries.rowid, entries.parent FROM chain CROSS JOIN entries
+        WHERE chain.parent <> '' AND depth < ?5 AND owner = ?1 AND kind = ?2 AND id = chain.parent AND expires > ?4
     )
     SELECT {_COLUMNS.replace("parent", "entries.parent")}
-    FROM line CROSS JOIN entries ON entries.rowid = line.entry ORDER BY depth DESC"""
+    FROM chain CROSS JOIN entries ON entries.rowid = chain.entry ORDER BY depth DESC"""
 _CHILDREN = f"""SELECT {_COLUMNS} FROM entries
-    WHERE owner = ? AND parent = ? AND kind = ? AND expires > ? AND place {{beyond}} ?
-    ORDER BY place {{way}}, id {{way}} LIMIT ?"""
-_CHILDREN_ASCENDING = _CHILDREN.format(beyond=">", way="")
-_CHILDREN_DESCENDING = _CHILDREN.format(beyond="<", way="DESC")
+    WHERE owner = ? AND parent = ? AND kind = ? AND expires > ? AND place {{after}} ?
+    ORDER BY place {{order}}, id {{order}} LIMIT ?"""
+_CHILDREN_ASCENDING = _CHILDREN.format(after=">", order="ASC")
+_CHILDREN_DESCENDING = _CHILDREN.format(after="<", order="DESC")
 _MIN_PLACE, _MAX_PLACE = -(2**63), 2**63 - 1
 _BATCH_SIZE = 500
-"""Entries or pages in one transaction of a sweep or an export, so that requests are served between."""
+"""Maximum number of entries or pages in one transaction of a sweep or export, so that requests are served between."""
 _ENTRY_OVERHEAD = 300
-"""About what an entry takes beside its body."""
+"""Approximate bytes of an entry besides its body."""
 _EXPORT_PAGE_BYTES = 4 * 1024 * 1024
 _SWEEP_TARGET_RATIO = 0.9
-"""What a sweep of a store that is too large leaves of its limit."""
+"""When the store exceeds `max_bytes`, a sweep shrinks it to this part of `max_bytes`."""
 
 
 class SqliteStore:
-    """`now` is the clock. `pragmas` and `steps` are as in `sqlite_file`; only tests have others."""
+    """The `Store` in SQLite. Only tests pass other `pragmas` and `migrations`."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class SqliteStore:
         self._path, self._ttl, self._max_bytes, self._schema_version = path, ttl, max_bytes, len(migrations)
         self._worker = SqliteWorker(path, clock, pragmas, migrations)
 
-    # --- verbs ---
+    # --- operations ---
 
     async def get(self, owner: str, kind: str, ids: Sequence[str]) -> list[Entry] | StoreDown:
         def work(file: sqlite3.Connection, now: float) -> list[Entry]:
@@ -100,35 +100,28 @@ class SqliteStore:
     async def get_children(
         self, owner: str, kind: str, parent: str, after: int | None = None, limit: int = 0, descending: bool = False
     ) -> list[Entry] | StoreDown:
-        edge = after if after is not None else _MAX_PLACE if descending else _MIN_PLACE
+        start = after if after is not None else _MAX_PLACE if descending else _MIN_PLACE
 
         def work(file: sqlite3.Connection, now: float) -> list[Entry]:
-            found = file.execute(
-                _CHILDREN_DESCENDING if descending else _CHILDREN_ASCENDING,
-                (owner, parent, kind, now, edge, limit or -1),
-            )
-            return [_read_entry(row) for row in found]
+            statement = _CHILDREN_DESCENDING if descending else _CHILDREN_ASCENDING
+            return [_read_entry(row) for row in file.execute(statement, (owner, parent, kind, now, start, limit or -1))]
 
         return await self._worker.run_work(work, writes=False)
 
     async def delete(self, owner: str, kind: str, ids: Sequence[str]) -> int | StoreDown:
         def work(file: sqlite3.Connection, now: float) -> int:
-            gone = 0
+            deleted = 0
             for id in dict.fromkeys(ids):
-                ends = file.execute(
-                    f"DELETE FROM entries WHERE {_BY_NAME} RETURNING expires", (owner, kind, id)
-                ).fetchall()
-                gone += any(end > now for (end,) in ends)
-                if id:  # "" is nobody's parent
+                deleted += any(expires > now for (expires,) in file.execute(_DELETE, (owner, kind, id)).fetchall())
+                if id:  # "" means no parent
                     file.execute("DELETE FROM entries WHERE owner = ? AND parent = ? AND kind <> ?", (owner, id, kind))
-            return gone
+            return deleted
 
         return await self._worker.run_work(work)
 
     async def touch(self, owner: str, kind: str, ids: Sequence[str], expires: float) -> StoreDown | None:
         def work(file: sqlite3.Connection, now: float) -> None:
-            end = expiry_time(expires, now, self._ttl)
-            rows = [(end, owner, kind, id, now) for id in ids]
+            rows = [(expiry_time(expires, now, self._ttl), owner, kind, id, now) for id in ids]
             file.executemany(f"UPDATE entries SET expires = max(expires, ?) WHERE {_BY_NAME} AND expires > ?", rows)
 
         return await self._worker.run_work(work)
@@ -137,9 +130,9 @@ class SqliteStore:
         await self._worker.close()
 
     def _entry_row(self, entry: Entry, place: int, now: float) -> tuple[object, ...]:
-        ends = expiry_time(entry.expires, now, self._ttl)
+        expires = expiry_time(entry.expires, now, self._ttl)
         name = (entry.owner, entry.kind, entry.id)
-        return (*name, entry.body, entry.parent, place, entry.mark, entry.created or now, ends)
+        return (*name, entry.body, entry.parent, place, entry.mark, entry.created or now, expires)
 
     # --- housekeeping ---
 
@@ -147,25 +140,25 @@ class SqliteStore:
         expired = await self._run_in_batches(_remove_expired)
         if isinstance(expired, StoreDown):
             return expired
-        crowded = await self._remove_excess()
-        if isinstance(crowded, StoreDown):
-            return crowded
+        excess = await self._remove_excess()
+        if isinstance(excess, StoreDown):
+            return excess
         freed = await self._run_in_batches(_free_pages)
         await self._worker.truncate_wal()
-        return freed if isinstance(freed, StoreDown) else SweepResult(expired, crowded)
+        return freed if isinstance(freed, StoreDown) else SweepResult(expired, excess)
 
     async def _remove_excess(self) -> int | StoreDown:
-        """Too much? Then the first that would go anyway go now, until there is room again."""
+        """If the store is larger than `max_bytes`, remove the entries that expire first."""
         used = await self._worker.run_work(_used_bytes, writes=False)
         if isinstance(used, StoreDown):
             return used
         if not self._max_bytes or used <= self._max_bytes:
             return 0
-        aim = int(self._max_bytes * _SWEEP_TARGET_RATIO)
-        return await self._run_in_batches(lambda file, now: _remove_oldest(file, _used_bytes(file, now) - aim))
+        target = int(self._max_bytes * _SWEEP_TARGET_RATIO)
+        return await self._run_in_batches(lambda file, now: _remove_oldest(file, _used_bytes(file, now) - target))
 
     async def _run_in_batches(self, work: Callable[[sqlite3.Connection, float], int]) -> int | StoreDown:
-        """In small portions, until nothing is left to do: how much was done."""
+        """Repeat `work` in small transactions until it returns 0; returns the sum."""
         total = 0
         while True:
             done = await self._worker.run_work(work)
@@ -200,19 +193,19 @@ class SqliteStore:
         return await self._worker.run_work(work, writes=False)
 
     async def export(self, owner: str | None = None) -> AsyncIterator[Entry | StoreDown]:
-        behind = "(owner, kind, id) > (?1, ?2, ?3)" if owner is None else "owner = ?1 AND (kind, id) > (?2, ?3)"
-        page = f"SELECT {_COLUMNS} FROM entries WHERE {behind} AND expires > ?4 ORDER BY owner, kind, id"
+        after_last = "(owner, kind, id) > (?1, ?2, ?3)" if owner is None else "owner = ?1 AND (kind, id) > (?2, ?3)"
+        statement = f"SELECT {_COLUMNS} FROM entries WHERE {after_last} AND expires > ?4 ORDER BY owner, kind, id"
         last = (owner or "", "", "")
 
         def work(file: sqlite3.Connection, now: float) -> list[Entry]:
-            found: list[Entry] = []
-            much = 0
-            for row in file.execute(page, (*last, now)):
-                found.append(_read_entry(row))
-                much += len(found[-1].body)
-                if much > _EXPORT_PAGE_BYTES or len(found) == _BATCH_SIZE:
+            page: list[Entry] = []
+            size = 0
+            for row in file.execute(statement, (*last, now)):
+                page.append(_read_entry(row))
+                size += len(page[-1].body)
+                if size > _EXPORT_PAGE_BYTES or len(page) == _BATCH_SIZE:
                     break
-            return found
+            return page
 
         while True:
             entries = await self._worker.run_work(work, writes=False)
@@ -231,7 +224,7 @@ def _read_entry(row: tuple[Any, ...]) -> Entry:
 
 
 def _used_bytes(file: sqlite3.Connection, _now: float) -> int:
-    """Bytes of the file that hold something."""
+    """Bytes of the file that are in use."""
     return (_read_pragma(file, "page_count") - _read_pragma(file, "freelist_count")) * _read_pragma(file, "page_size")
 
 
@@ -245,22 +238,22 @@ def _remove_expired(file: sqlite3.Connection, now: float) -> int:
 
 
 def _remove_oldest(file: sqlite3.Connection, excess: int) -> int:
-    """Those that expire first, until so many bytes are free; how many that were."""
-    found: list[tuple[int]] = []
+    """Remove the entries that expire first, about `excess` bytes of them; returns their number."""
+    oldest: list[tuple[int]] = []
     if excess > 0:
         for row, length in file.execute(
             "SELECT rowid, length(body) FROM entries ORDER BY expires, rowid LIMIT ?", (_BATCH_SIZE,)
         ):
-            found.append((row,))
+            oldest.append((row,))
             excess -= length + _ENTRY_OVERHEAD
             if excess <= 0:
                 break
-    file.executemany("DELETE FROM entries WHERE rowid = ?", found)
-    return len(found)
+    file.executemany("DELETE FROM entries WHERE rowid = ?", oldest)
+    return len(oldest)
 
 
 def _free_pages(file: sqlite3.Connection, _now: float) -> int:
-    """Give free pages back to the disk, some at a time; how many these were."""
+    """Return some free pages to the disk; returns their number."""
     before = _read_pragma(file, "freelist_count")
     file.execute(f"PRAGMA incremental_vacuum({_BATCH_SIZE})").fetchall()
     return before - _read_pragma(file, "freelist_count")

@@ -1,4 +1,4 @@
-"""The file of a store in SQLite: how it is opened, what its tables are, and what its faults mean."""
+"""A SQLite file and the one thread that works on it: opening, migrations, batches of work, and readable errors."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from msgspec import Struct
 from toolwire.gateway.store.store import StoreDown
 
 APPLICATION_ID = 0x74776B70
-"""Stands in the head of the file, so that no other program's is taken for ours."""
+"""Written into the header of the file, so that a file of another program is recognised as such."""
 PRAGMAS: Mapping[str, int | str] = {
     "busy_timeout": 5000,
-    "synchronous": "NORMAL",  # in WAL: safe when the process dies; a power cut may cost the last moments, not the file
+    "synchronous": "NORMAL",  # with WAL: a power cut may lose the last writes, a crash of the process loses nothing
     "journal_size_limit": 4 * 1024 * 1024,
 }
 MIGRATIONS: Sequence[Sequence[str]] = (
@@ -34,29 +34,28 @@ MIGRATIONS: Sequence[Sequence[str]] = (
         "CREATE INDEX entries_by_end ON entries (expires)",
     ),
 )
-"""What brings the tables from each version to the next. Steps that were released are never changed."""
+"""Each step migrates the tables from one version to the next. Never change a released step."""
 _READ_HEADER = """SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)
     FROM pragma_application_id, pragma_user_version"""
-"""In one statement: between two of them another process may make the tables."""
+"""One statement, because another process may create the tables between two."""
 _WAL_TRIES, _WAL_WAIT = 50, 0.1
 
 
 class UnusableFile(Exception):
-    """A file that is there and sound, but not for us."""
+    """A valid SQLite file that this version of toolwire cannot use."""
 
 
 def open_database(
     path: Path, pragmas: Mapping[str, int | str], migrations: Sequence[Sequence[str]]
 ) -> sqlite3.Connection:
-    """The file, made where there is none, with its tables as they are now; raises `sqlite3.Error`, `OSError`,
-    `Unusable`."""
+    """Open or create the file and migrate its tables; raises `sqlite3.Error`, `OSError` or `UnusableFile`."""
     _create_file(path)
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0)
     try:
         for name, value in pragmas.items():
             connection.execute(f"PRAGMA {name} = {value}").fetchall()
         if schema_version(connection, len(migrations)) < len(migrations):
-            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # works only before the first table
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # must be set before the first table is created
         _enable_wal(connection)
         _migrate_tables(connection, migrations)
     except BaseException:
@@ -66,14 +65,14 @@ def open_database(
 
 
 def _create_file(path: Path) -> None:
-    """Only for whoever runs the gateway: it holds what users say."""
+    """Create the file readable by its owner only, because it contains conversations."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
 def _enable_wal(connection: sqlite3.Connection) -> None:
-    """Two that make the same file at once get in each other's way here, and SQLite does not wait by itself."""
+    """Switch to WAL. SQLite's busy timeout does not apply here, so retry while another process does the same."""
     for left in reversed(range(_WAL_TRIES)):
         try:
             connection.execute("PRAGMA journal_mode = WAL").fetchall()
@@ -85,15 +84,17 @@ def _enable_wal(connection: sqlite3.Connection) -> None:
 
 
 def schema_version(connection: sqlite3.Connection, known_version: int) -> int:
-    """Their version; 0 when there are none yet."""
-    application, version, things = connection.execute(_READ_HEADER).fetchone()
+    """The version of the tables; 0 if there are none yet."""
+    application, version, table_count = connection.execute(_READ_HEADER).fetchone()
     if application == APPLICATION_ID:
         if version > known_version:
-            newer = f"it was written by a newer toolwire (tables {version}, known {known_version})"
-            raise UnusableFile(f"{newer}: update this one, or give it another file")
+            versions = f"version {version}, this one knows {known_version}"
+            raise UnusableFile(
+                f"a newer version of toolwire made the tables ({versions}): update toolwire or use another file"
+            )
         return int(version)
-    if application or version or things:
-        raise UnusableFile("it belongs to another program: give [store] another path")
+    if application or version or table_count:
+        raise UnusableFile("the file belongs to another program: set [store] url to another path")
     return 0
 
 
@@ -102,9 +103,8 @@ def _migrate_tables(connection: sqlite3.Connection, migrations: Sequence[Sequenc
         return
     connection.execute("BEGIN EXCLUSIVE")
     try:
-        for step in migrations[
-            schema_version(connection, len(migrations)) :
-        ]:  # asked again: another process may have been quicker
+        version = schema_version(connection, len(migrations))  # read again: another process may have migrated it
+        for step in migrations[version:]:
             for statement in step:
                 connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -116,55 +116,56 @@ def _migrate_tables(connection: sqlite3.Connection, migrations: Sequence[Sequenc
         raise
 
 
-# --- what goes wrong ----------------------------------------------------------------------------------------------
+# --- errors ---
 
 _ERROR_TEXTS = {
-    sqlite3.SQLITE_FULL: "the disk is full: make room, or lower [store] max_bytes and run `toolwire store gc`",
-    sqlite3.SQLITE_TOOBIG: "this is too much for one entry",
-    sqlite3.SQLITE_NOTADB: "it is no store, or damaged: move it away, and a new one is made",
-    sqlite3.SQLITE_CORRUPT: "it is damaged: move it away, and a new one is made",
-    sqlite3.SQLITE_BUSY: "another process holds it for too long: look for one that hangs, or a folder on the network",
-    sqlite3.SQLITE_LOCKED: "another process holds it for too long: look for one that hangs",
-    sqlite3.SQLITE_CANTOPEN: "it cannot be opened: look at the rights of its folder",
-    sqlite3.SQLITE_PERM: "it cannot be opened: look at its rights",
-    sqlite3.SQLITE_READONLY: "it cannot be written: look at its rights and those of its folder",
-    sqlite3.SQLITE_IOERR: "the disk failed: see the system's log",
+    sqlite3.SQLITE_FULL: "the disk is full: free some space, or lower [store] max_bytes and run `toolwire store gc`",
+    sqlite3.SQLITE_TOOBIG: "the entry is too large",
+    sqlite3.SQLITE_NOTADB: "the file is not a SQLite file, or is damaged: move it away, and a new one is created",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged: move it away, and a new one is created",
+    sqlite3.SQLITE_BUSY: "another process locked the file for too long: is one stuck, or is it on a network drive?",
+    sqlite3.SQLITE_LOCKED: "another process locked the file for too long: is one stuck?",
+    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened: check the permissions of its folder",
+    sqlite3.SQLITE_PERM: "the file cannot be opened: check its permissions",
+    sqlite3.SQLITE_READONLY: "the file cannot be written: check its permissions and those of its folder",
+    sqlite3.SQLITE_IOERR: "the disk failed: see the system log",
 }
 SINGLE_JOB_ERRORS = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT})
-"""Faults of one job; the file can be read all the same."""
+"""Errors that concern one job only; the file is still usable."""
 
 
 def error_code(error: BaseException) -> int:
-    """SQLite's number for a fault, without its details; 0 for anything else."""
-    found = getattr(error, "sqlite_errorcode", 0)
-    return int(found) & 0xFF
+    """SQLite's primary result code; 0 for other errors."""
+    if not isinstance(error, sqlite3.Error):
+        return 0
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF  # errors that Python's module raises itself have no code
 
 
 def describe_error(path: Path, error: BaseException) -> str:
-    """What is wrong with the file, and what can be done."""
+    """What is wrong with the file, and what to do."""
     if isinstance(error, OSError):
-        return f"the store {path} cannot be used: {error.strerror or error}; look at the rights of its folder"
+        return f"the store {path} cannot be used: {error.strerror or error}; check the permissions of its folder"
     return f"the store {path} cannot be used: {_ERROR_TEXTS.get(error_code(error), str(error))}"
 
 
 def file_size(path: Path) -> int:
-    """Bytes on the disk, with what waits beside the file to be written into it."""
+    """Bytes on the disk, including the write-ahead log."""
     total = 0
-    for beside in ("", "-wal"):
+    for suffix in ("", "-wal"):
         with suppress(FileNotFoundError):
-            total += os.stat(f"{path}{beside}").st_size
+            total += os.stat(f"{path}{suffix}").st_size
     return total
 
 
 T = TypeVar("T")
 DatabaseWork = Callable[[sqlite3.Connection, float], T]
-"""Something to do with the file at a time, within a transaction that is not its own."""
+"""A function of the connection and the current time, which runs in a transaction together with others."""
 MAX_BATCH = 256
 RETRY_DELAY = 1.0
-"""Seconds without a further try after the file could not be used, so that not every request waits for a dead disk."""
+"""Seconds until an unusable file is tried again, so that not every request waits for a dead disk."""
 _FILE_ERRORS = (sqlite3.Error, OSError, UnusableFile)
 _PROGRAMMING_ERRORS = (sqlite3.ProgrammingError, sqlite3.InterfaceError, ValueError, OverflowError)
-"""Ours, not the file's: they are raised."""
+"""Errors in our own code, which are raised to the caller."""
 
 
 class _QueuedWork(Struct, eq=False):
@@ -174,7 +175,8 @@ class _QueuedWork(Struct, eq=False):
 
 
 class SqliteWorker:
-    """Jobs for one file, in the order in which they came. Nothing is opened before the first."""
+    """Runs jobs on one file, in order, in one thread. Jobs that arrive while it is busy share the next transaction. The
+    file is opened by the first job."""
 
     def __init__(
         self,
@@ -188,30 +190,30 @@ class SqliteWorker:
         self._queue_task: asyncio.Task[None] | None = None
         self._executor: ThreadPoolExecutor | None = None
         self._closed = False
-        # What follows is the thread's alone.
+        # Only the thread uses these:
         self._connection: sqlite3.Connection | None = None
         self._opened_file_id = (0, 0)
         self._down: StoreDown | None = None
         self._down_since = 0.0
 
     async def run_work(self, work: DatabaseWork[T], writes: bool = True) -> T | StoreDown:
-        """What the work gives; it is on the disk then. A caller that goes away does not take its job with it."""
+        """The result of `work`, once it is committed. The work is done even if the caller is cancelled."""
         if self._closed:
             return StoreDown(f"the store {self._path} is closed")
         job = _QueuedWork(work, writes, asyncio.get_running_loop().create_future())
         self._queue.append(job)
         if self._queue_task is None or self._queue_task.done():
             self._queue_task = asyncio.create_task(self._run_queue())
-        answer: T | StoreDown = await job.future
-        return answer
+        result: T | StoreDown = await job.future
+        return result
 
     async def truncate_wal(self) -> None:
-        """Give back what the file does not need beside it; when others read it, it is done another time."""
+        """Shrink the write-ahead log; skipped while other processes are reading."""
         if not self._closed:
             await asyncio.get_running_loop().run_in_executor(self._get_executor(), self._checkpoint_wal)
 
     async def close(self) -> None:
-        """Finish what was accepted."""
+        """Finish the queued work and close the file."""
         self._closed = True
         if self._queue_task is not None and not self._queue_task.done():
             await asyncio.wait([self._queue_task])
@@ -232,16 +234,16 @@ class SqliteWorker:
                 jobs, self._queue = self._queue[:MAX_BATCH], self._queue[MAX_BATCH:]
                 work = asyncio.get_running_loop().run_in_executor(self._get_executor(), self._run_batch, jobs)
                 done = await asyncio.gather(work, return_exceptions=True)
-                for at, job in enumerate(jobs):
-                    _set_result(job.future, done[0] if isinstance(done[0], BaseException) else done[0][at])
+                for index, job in enumerate(jobs):
+                    _set_result(job.future, done[0] if isinstance(done[0], BaseException) else done[0][index])
         finally:
-            for job in (*jobs, *self._queue):  # not told: the loop itself comes to its end
+            for job in (*jobs, *self._queue):  # only when the event loop ends
                 job.future.cancel()
 
     # --- in the thread ---
 
     def _run_batch(self, jobs: Sequence[_QueuedWork]) -> list[Any]:
-        """All jobs in one transaction. When one fails, each by itself: it may be the only one that cannot be done."""
+        """Run all jobs in one transaction. If one fails, run each in its own, so that only the bad one fails."""
         now = self._clock()
         if self._down is not None and 0 <= now - self._down_since < RETRY_DELAY:
             return [self._down] * len(jobs)
@@ -254,7 +256,7 @@ class SqliteWorker:
             results = [job.work(connection, now) for job in jobs]
             connection.execute("COMMIT")
         except (*_FILE_ERRORS, *_PROGRAMMING_ERRORS) as error:
-            with suppress(sqlite3.Error):  # some faults have rolled it back already
+            with suppress(sqlite3.Error):  # after some errors SQLite has rolled back already
                 connection.execute("ROLLBACK")
             if len(jobs) > 1:
                 return [result for job in jobs for result in self._run_batch([job])]
@@ -263,7 +265,7 @@ class SqliteWorker:
         return results
 
     def _ensure_connection(self) -> sqlite3.Connection:
-        """The open file; opened again when somebody has moved or replaced it."""
+        """The open file; reopened if the path now leads to another file."""
         if self._connection is not None and self._opened_file_id != _file_id(self._path):
             self._close_connection()
         if self._connection is None:
@@ -293,7 +295,7 @@ class SqliteWorker:
 
 
 def _set_result(future: asyncio.Future[Any], result: object) -> None:
-    if future.done():  # its caller has gone
+    if future.done():  # the caller was cancelled
         return
     if isinstance(result, BaseException):
         future.set_exception(result)
@@ -303,7 +305,7 @@ def _set_result(future: asyncio.Future[Any], result: object) -> None:
 
 def _file_id(path: Path) -> tuple[int, int]:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         return (0, 0)
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino

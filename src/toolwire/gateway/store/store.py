@@ -1,6 +1,6 @@
-"""What a store keeps, and the few verbs by which it is asked.
+"""The interface of a store: its entries and operations.
 
-A store that cannot be reached is a value, no exception.
+A store that cannot be reached is a return value (`StoreDown`), not an exception.
 """
 
 from __future__ import annotations
@@ -12,43 +12,43 @@ from msgspec import Struct
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """One thing that is kept. Owner, kind and id name it together; nobody sees what another owner keeps."""
+    """One stored record. Owner, kind and id together are its name; an owner cannot see the entries of another."""
 
     owner: str
-    """The client key that made it, as a digest; "" where there are no keys."""
+    """A digest of the client key that wrote it; "" if the gateway has no client keys."""
     kind: str
     id: str
     body: bytes = b""
-    """The only thing that is encrypted, where that is wanted."""
+    """The only field that is encrypted, if encryption is configured."""
     parent: str = ""
-    """What it belongs to or follows: the conversation of an item, the answer before an answer."""
+    """The id that it belongs to or follows: the conversation of an item, the response before a response."""
     place: int = 0
-    """Its place among all with the same parent."""
+    """Its position among all entries with the same parent."""
     mark: str = ""
-    """What state it is in; `put` can demand one."""
+    """Its state; `put` can require one."""
     created: float = 0.0
-    """Seconds since 1970; 0: now."""
+    """Seconds since 1970; 0 means now."""
     expires: float = 0.0
-    """From then on it is gone. 0: the store's own time to live from now."""
+    """Seconds since 1970; from then on the entry is invisible. 0 means the store's default time to live from now."""
 
 
 NEVER_EXPIRES = 253_402_300_799.0
-"""The last second of the year 9999, for stores whose time to live is 0: nothing goes by itself."""
+"""The last second of the year 9999, for stores whose time to live is 0, where nothing expires."""
 
 
 def expiry_time(expires: float, now: float, ttl: float) -> float:
-    """When an entry goes that is written now."""
+    """When an entry that is written now expires."""
     return expires or (now + ttl if ttl else NEVER_EXPIRES)
 
 
 class StoreDown(Struct, frozen=True):
-    """The store cannot be reached or read: why, without any secret in it."""
+    """The store cannot be reached or read; `reason` says why and contains no secret."""
 
     reason: str
 
 
 class KindStats(Struct, frozen=True):
-    """How much there is of one kind."""
+    """The number and size of the entries of one kind."""
 
     kind: str
     entries: int
@@ -59,76 +59,75 @@ class StoreStats(Struct, frozen=True, kw_only=True):
     where: str
     """The file or the database, without a password."""
     version: int
-    """Of its tables."""
+    """The version of its tables."""
     kinds: tuple[KindStats, ...]
     owners: int
     expired: int
-    """Entries that the next sweep removes."""
+    """Number of entries that the next sweep removes."""
     oldest: float | None
     size: int
-    """Bytes that it takes on the disk."""
+    """Bytes on the disk."""
     limit: int
-    """`max_bytes`; 0 for none."""
+    """`max_bytes`; 0 means no limit."""
     encrypted: bool
 
 
 class SweepResult(Struct, frozen=True):
-    """What a sweep removed: entries past their time, and the oldest where there was too much."""
+    """How many entries a sweep removed: expired ones, and the oldest ones of a store that was too large."""
 
     expired: int
     crowded: int
 
 
 class Store(Protocol):
-    """All verbs are all or nothing, see only what has not expired, and never raise for a store that is down."""
+    """Every operation is atomic, ignores expired entries, and returns `StoreDown` instead of raising."""
 
     async def get(self, owner: str, kind: str, ids: Sequence[str]) -> list[Entry] | StoreDown:
-        """Those of these that are there, each once, in the order of the ids."""
+        """The entries with these ids that exist, each once, in the order of the ids."""
 
     async def put(
         self, entries: Sequence[Entry], required_marks: tuple[str, ...] = (), appended: Sequence[Entry] = ()
     ) -> bool | StoreDown:
-        """Keep them; one with the same name is replaced. With `where`, only if the first is there and bears one of
-        these marks: else nothing is written and the answer is False. Those `behind` are appended with them."""
+        """Write entries; existing ones with the same name are replaced. With `required_marks`, only if the first entry
+        exists and has one of these marks; otherwise nothing is written and the result is False. `appended` are written
+        in the same transaction, as by `append`."""
 
     async def append(self, entries: Sequence[Entry]) -> bool | StoreDown:
-        """Keep them behind all that their parent has: their places are given here, in the order of the list, also when
-        two gateways append at once."""
+        """Write entries after all other children of their parent. The store sets `place`, in the order of the list, and
+        gives no place twice when two gateways append at the same time."""
 
     async def get_chain(self, owner: str, kind: str, id: str, limit: int) -> list[Entry] | StoreDown:
-        """The entry and those it follows by `parent`, oldest first, at most so many; empty when it is not there. An
-        ancestor that is gone ends it: its child, which names a parent, then stands first."""
+        """The entry and its ancestors by `parent`, oldest first, at most `limit`; empty if the entry does not exist.
+        A missing ancestor ends the chain: then the first entry names a parent."""
 
     async def get_children(
         self, owner: str, kind: str, parent: str, after: int | None = None, limit: int = 0, descending: bool = False
     ) -> list[Entry] | StoreDown:
-        """All with this parent by their place, from behind the place `after`, at most so many (0: all)."""
+        """The entries with this parent, ordered by place, starting after place `after`, at most `limit` (0: all)."""
 
     async def delete(self, owner: str, kind: str, ids: Sequence[str]) -> int | StoreDown:
-        """How many of these were there; they are gone now, and so is all that has one of them as its parent and is of
-        another kind."""
+        """Delete these entries, and those of other kinds whose parent is one of them; returns how many of `ids`
+        existed."""
 
     async def touch(self, owner: str, kind: str, ids: Sequence[str], expires: float) -> StoreDown | None:
-        """They live at least until then; 0: the store's own time to live from now."""
+        """Extend the life of these entries to at least `expires`; 0 means the default time to live from now."""
 
-    async def sweep(self) -> SweepResult | StoreDown: ...
+    async def sweep(self) -> SweepResult | StoreDown:
+        """Remove expired entries, and the oldest ones if the store is larger than `max_bytes`."""
 
     async def stats(self) -> StoreStats | StoreDown: ...
 
     def export(self, owner: str | None = None) -> AsyncIterator[Entry | StoreDown]:
-        """Everything, or everything of one owner, bodies readable, in a stable order."""
+        """All entries, or those of one owner, decrypted and in a stable order."""
 
     async def close(self) -> None: ...
-
-
-# --- No store at all, where the operator wants nothing kept ---
 
 
 STORE_DISABLED = StoreDown("this gateway keeps nothing (`[store] url` is `none`)")
 
 
 class NoStore:
-    """Says so to whoever asks."""
+    """The store of a gateway that is configured to store nothing."""
 
     async def get(self, owner: str, kind: str, ids: Sequence[str]) -> list[Entry] | StoreDown:
         return STORE_DISABLED
@@ -165,4 +164,4 @@ class NoStore:
         yield STORE_DISABLED
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""
