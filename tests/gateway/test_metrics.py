@@ -10,9 +10,16 @@ from pathlib import Path
 import pytest
 
 from toolwire.core.ir import Usage
-from toolwire.gateway.telemetry.metrics import FAMILIES, MAX_MODELS, MAX_SERIES, Metrics
+from toolwire.gateway.telemetry.metrics import (
+    FAMILIES,
+    MAX_MODELS,
+    MAX_SERIES,
+    SLOT_CELLS,
+    Metrics,
+    Series,
+    SharedCounters,
+)
 from toolwire.gateway.telemetry.record import ExchangeRecord
-from toolwire.gateway.telemetry.shared_counters import SLOT_CELLS, Series, SharedCounters
 
 Sample = tuple[str, frozenset[tuple[str, str]]]
 

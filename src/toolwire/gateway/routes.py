@@ -30,9 +30,8 @@ from toolwire.gateway.responses_state.service import ResponsesService
 from toolwire.gateway.server.access import Caller
 from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.server.request_body import peek_body
-from toolwire.gateway.telemetry.capture import ExchangeCapture
 from toolwire.gateway.telemetry.metrics import CONTENT_TYPE
-from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord
 from toolwire.gateway.telemetry.telemetry import Telemetry
 from toolwire.protocols import CODECS
 

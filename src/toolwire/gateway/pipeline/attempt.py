@@ -29,8 +29,7 @@ from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
 from toolwire.gateway.pipeline.prepare import MissingState, finish_preparing, prepare_request
 from toolwire.gateway.pipeline.route import Target
 from toolwire.gateway.pipeline.runtime import Upstream
-from toolwire.gateway.telemetry.capture import ExchangeCapture
-from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord
 from toolwire.gateway.telemetry.telemetry import Telemetry
 from toolwire.gateway.upstream.client import UpstreamClient
 from toolwire.gateway.upstream.errors import TransportError

@@ -23,8 +23,7 @@ from toolwire.gateway.pipeline.route import Target, choose_codec
 from toolwire.gateway.pipeline.runtime import Upstream
 from toolwire.gateway.responses_state.pipeline_interface import OutputStream
 from toolwire.gateway.server.request_body import peek_body
-from toolwire.gateway.telemetry.capture import ExchangeCapture
-from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord
 from toolwire.gateway.telemetry.telemetry import Telemetry
 from toolwire.gateway.upstream.errors import TransportError
 from toolwire.gateway.upstream.health import ProviderHealth

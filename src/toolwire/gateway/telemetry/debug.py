@@ -23,8 +23,7 @@ from toolwire.core.ir import (
     ToolsAdded,
 )
 from toolwire.core.json_values import Malformed, decode, expect_object
-from toolwire.gateway.telemetry.capture import ExchangeCapture
-from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord
 from toolwire.gateway.telemetry.redact import printable_text, redact
 from toolwire.protocols import CODECS
 

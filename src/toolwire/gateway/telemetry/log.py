@@ -14,9 +14,8 @@ import msgspec
 from toolwire.core import losses as loss
 from toolwire.core.json_values import Json, json_pointer
 from toolwire.core.losses import Ledger, LossSummary
-from toolwire.gateway.telemetry.capture import ExchangeCapture
 from toolwire.gateway.telemetry.debug import Fields, debug_lines
-from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord
 from toolwire.gateway.telemetry.redact import (
     MAX_NAME,
     MIN_SECRET_LENGTH,
