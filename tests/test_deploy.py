@@ -1,6 +1,6 @@
 """What stands in deploy/ is judged by those it is for: systemd, HAProxy, the schemas of Compose and of Kubernetes.
 
-What no schema knows is compared with the gateway: its ports, its probes, its user, its variables, its deadlines.
+What no schema knows is compared with the gateway: its ports, its probes, its user, its variables, its timeouts.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
 
 def test_the_unit_waits_for_streams_and_tells_only_the_gateway(config: Config) -> None:
     service = {name: value for section, name, value in directives() if section == "Service"}
-    assert int(service["TimeoutStopSec"]) > config.server.deadlines.shutdown
+    assert int(service["TimeoutStopSec"]) > config.server.timeouts.shutdown
     # With a signal for each, workers would get two: one of systemd, one passed on, and the second cuts streams.
     assert service["KillMode"] == "mixed"
     assert (service["NoNewPrivileges"], service["ProtectSystem"], service["DynamicUser"]) == ("yes", "strict", "yes")
@@ -149,7 +149,7 @@ def test_the_balancer_repeats_nothing_and_waits_long_enough(path: str, config: C
     assert re.findall(r"^ *retry-on (.*)$", text, re.MULTILINE) == ["conn-failure"]
     for side in ("client", "server"):
         (seconds,) = re.findall(rf"^ *timeout {side} (\d+)s$", text, re.MULTILINE)
-        assert int(seconds) > config.server.deadlines.first_byte
+        assert int(seconds) > config.server.timeouts.first_byte
     assert "option httpchk GET /readyz" in text
 
 
@@ -188,7 +188,7 @@ def test_compose_runs_three_of_our_image(config: Config) -> None:
     ours = services["toolwire"]
     assert (ours["image"], ours["deploy"]) == (IMAGE, {"replicas": 3})
     assert (DEPLOY / "compose" / ours["build"] / "Dockerfile").resolve() == ROOT / "Dockerfile"
-    assert int(ours["stop_grace_period"].removesuffix("s")) > config.server.deadlines.shutdown
+    assert int(ours["stop_grace_period"].removesuffix("s")) > config.server.timeouts.shutdown
     assert (ours["read_only"], ours["cap_drop"], ours["tmpfs"]) == (True, ["ALL"], ["/tmp"])
     (mounted,) = ours["volumes"]
     source, target, mode = mounted.split(":")
@@ -274,7 +274,7 @@ def test_kubernetes_runs_three_of_our_image(pod: Any) -> None:
 def test_kubernetes_lets_streams_finish(pod: Any, config: Config) -> None:
     pause = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
     assert pause > 0
-    assert pod["terminationGracePeriodSeconds"] > pause + config.server.deadlines.shutdown
+    assert pod["terminationGracePeriodSeconds"] > pause + config.server.timeouts.shutdown
 
 
 def test_kubernetes_gives_it_no_rights(pod: Any) -> None:
@@ -345,13 +345,13 @@ def test_the_guides_commands_can_be_typed(example: str) -> None:
 
 def test_the_guides_figures_are_true(config: Config) -> None:
     text = " ".join(GUIDE.read_text().split())
-    store, deadlines = config.store, config.server.deadlines
+    store, timeouts = config.store, config.server.timeouts
     for words in (
-        f"`lease` seconds ({store.lease:g})",
+        f"`background_lease` seconds ({store.background_lease:g})",
         f"`ttl` ({store.ttl / 86400:g} days)",
         f"`max_bytes` ({store.max_bytes / 1024**3:g} GiB,",
-        f"`first_byte` ({deadlines.first_byte:g} s)",
-        f"`[server.deadlines] shutdown` ({deadlines.shutdown:g} s)",
+        f"`first_byte` ({timeouts.first_byte:g} s)",
+        f"`[server.timeouts] shutdown` ({timeouts.shutdown:g} s)",
         f"at most {POOL_SIZE} connections",
     ):
         assert words in text

@@ -71,7 +71,7 @@ def documented(shape: type[msgspec.Struct]) -> Iterator[tuple[str, object, str]]
 
 TABLES: tuple[tuple[str, type[msgspec.Struct], tuple[str, ...]], ...] = (
     ("[server]", gateway.ServerSettings, ()),
-    ("[server.deadlines]", gateway.Deadlines, ()),
+    ("[server.timeouts]", gateway.Timeouts, ()),
     ("[[server.keys]]", gateway.ClientKey, ()),
     ("[providers.NAME]", ProviderTable, ()),
     ("[models.NAME]", gateway.ModelRule, ("name",)),

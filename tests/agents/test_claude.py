@@ -47,7 +47,7 @@ class Place:
 @pytest.fixture
 def place(target: str, provider: Provider, tmp_path: Path) -> Iterator[Place]:
     port, file = free_port(), tmp_path / "toolwire.toml"
-    file.write_text(configuration(provider.url, target, port).replace('log = "none"', 'log = "json"'))
+    file.write_text(configuration(provider.url, target, port).replace('log_format = "none"', 'log_format = "json"'))
     with serving(tmp_path, "--config", str(file), "--port", str(port)) as process:
         yield Place(laid(tmp_path, file), provider, process)
 
@@ -70,7 +70,7 @@ def names(asked: Received) -> list[str]:
 
 def asked_for(lines: list[dict[str, Any]]) -> set[str]:
     """The models that it asked for: helpers of its own are the one that was chosen."""
-    return {line["asked"] for line in lines if "asked" in line}
+    return {line["requested_model"] for line in lines if "requested_model" in line}
 
 
 # --- what it asks besides ---------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ def test_a_long_result_is_counted(place: Place, target: str) -> None:
     call = Use("mcp__probe__long", {"word": talk.mark})
     talk.steps = [Step(Says(calls=(found("mcp__probe__long"),))), Step(Says(calls=(call,))), Step(END)]
     ended_well(talk, place.play(talk, *with_probe(place.desk.workspace)), 3)
-    counts = [line for line in place.log() if line.get("verb") == "count"]
+    counts = [line for line in place.log() if line.get("operation") == "count_tokens"]
     assert [line["status"] for line in counts] == [200]
     [_, (_, result)] = pairs(talk.asked[-1])
     if target == "openai-chat":  # nobody counts: an estimate, by which it is too long

@@ -62,7 +62,9 @@ def place(target: str, provider: Provider, tmp_path: Path) -> Iterator[Place]:
     port, file = free_port(), tmp_path / "toolwire.toml"
     rules = {"gemini-*flash-lite": LITE[target], "gemini-*flash*": FLASH[target]}
     more = "\n".join(f'[models."{name}"]\nprovider = "p-{target}"\nmodel = "{model}"' for name, model in rules.items())
-    file.write_text(configuration(provider.url, target, port, more).replace('log = "none"', 'log = "json"'))
+    file.write_text(
+        configuration(provider.url, target, port, more).replace('log_format = "none"', 'log_format = "json"')
+    )
     with serving(tmp_path, "--config", str(file), "--port", str(port)) as process:
         yield Place(laid(tmp_path, file), provider, process)
 

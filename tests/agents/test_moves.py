@@ -42,7 +42,7 @@ def test_a_session_goes_on_elsewhere_and_comes_back(
     desk = laid(tmp_path, file)
 
     def routed(target: str) -> str:
-        return configuration(provider.url, target, port).replace('log = "none"', 'log = "json"')
+        return configuration(provider.url, target, port).replace('log_format = "none"', 'log_format = "json"')
 
     def moved(process: Process, target: str) -> None:
         file.write_text(routed(target))

@@ -113,8 +113,8 @@ def keeping(
     without any, what it does not know might be known to a provider of the same protocol."""
     file = folder / "toolwire.toml"
     lines = [configuration(provider.url).replace("[server]\n", f"[server]\n{server}\n", 1)]
-    lines.append("[server.deadlines]\nshutdown = 2")
-    lines += ["[store]", store or f'url = "{file_in(folder)}"\nlease = 3']
+    lines.append("[server.timeouts]\nshutdown = 2")
+    lines += ["[store]", store or f'url = "{file_in(folder)}"\nbackground_lease = 3']
     for key in keys:
         digest = hashlib.sha256(key.encode()).hexdigest()
         lines.append(f'[[server.keys]]\nname = "{key}"\nsha256 = "{digest}"')

@@ -11,7 +11,7 @@ from typing import Any
 
 import uvloop
 
-from toolwire.gateway.config.config import Deadlines
+from toolwire.gateway.config.config import Timeouts
 from toolwire.gateway.upstream.client import Address, HttpResponse, TransportError, UpstreamClient
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
@@ -111,7 +111,7 @@ async def provider(
 
 @asynccontextmanager
 async def client(**deadlines: float) -> AsyncIterator[UpstreamClient]:
-    made = UpstreamClient(Deadlines(**deadlines))
+    made = UpstreamClient(Timeouts(**deadlines))
     try:
         yield made
     finally:

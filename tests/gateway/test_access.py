@@ -50,13 +50,13 @@ KEYS = "".join(
 @pytest.fixture(scope="module")
 def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     rules = '[models]\nsmall = "chat/gpt-4.1-mini-s950x"\nlarge = "chat/gpt-4.1"\n'
-    with stage(tmp_path_factory.mktemp("keyed"), f"retries = 0\nrest_after = 100000\n{KEYS}", rules) as staged:
+    with stage(tmp_path_factory.mktemp("keyed"), f"retries = 0\ncooldown_after = 100000\n{KEYS}", rules) as staged:
         yield staged
 
 
 @pytest.fixture(scope="module")
 def open_(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with stage(tmp_path_factory.mktemp("open"), 'hosts = ["gateway.example"]') as staged:
+    with stage(tmp_path_factory.mktemp("open"), 'allowed_hosts = ["gateway.example"]') as staged:
         yield staged
 
 
@@ -92,7 +92,7 @@ def test_a_key_is_known_however_it_is_shown(keyed: Served, client: str, way: str
     headers, query = SHOWN[way](CLIENT_KEY)
     got = _asked(keyed, client, scene.model, headers, query)
     assert (got.status, text_of(client, got, False)) == (200, "Hello there.")
-    assert keyed.line(got.id)["key"] == "all"
+    assert keyed.line(got.id)["key_name"] == "all"
     assert CLIENT_KEY not in str(scene.asked)
 
 
@@ -245,7 +245,7 @@ def test_a_name_that_was_bound_anew_is_refused(open_: Served, host: str, status:
     got = call(open_, "anthropic", "loopback", False, {"host": host.format(port=open_.port)})
     assert got.status == status
     if status == 403:
-        assert "server.hosts" in error_of("anthropic", got)["message"]
+        assert "server.allowed_hosts" in error_of("anthropic", got)["message"]
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def _again(line: Line, model: str, key: str) -> int:
 
 
 def test_what_is_known_of_a_head_ends_with_its_configuration(tmp_path: Path) -> None:
-    with stage(tmp_path, f"retries = 0\nrest_after = 100000\n{KEYS}") as served:
+    with stage(tmp_path, f"retries = 0\ncooldown_after = 100000\n{KEYS}") as served:
         scene = served.scene("openai-chat", whole("openai-chat"))
         file, line = tmp_path / "toolwire.toml", Line(served.port)
         before = file.read_text()
@@ -355,7 +355,7 @@ def test_other_paths_get_the_clients_credential_too(forwarding: Served) -> None:
 
 
 def test_both_keys_at_once(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with stage(tmp_path_factory.mktemp("both"), f"retries = 0\nrest_after = 9999\n{KEYS}", forward=True) as served:
+    with stage(tmp_path_factory.mktemp("both"), f"retries = 0\ncooldown_after = 9999\n{KEYS}", forward=True) as served:
         scene = served.scene("anthropic", whole("anthropic"))
         headers = {"x-toolwire-key": CLIENT_KEY, "authorization": "Bearer sk-my-own"}
         assert call(served, "openai-chat", scene.model, False, headers).status == 200
@@ -455,7 +455,7 @@ def test_a_key_that_is_repeated_late_in_a_stream(open_: Served, client: str, pro
 
 def test_no_key_in_anything_that_is_written(tmp_path_factory: pytest.TempPathFactory) -> None:
     with stage(
-        tmp_path_factory.mktemp("secret"), f'retries = 1\nrest_after = 1\nlog = "json"\nlog_bodies = true\n{KEYS}'
+        tmp_path_factory.mktemp("secret"), f'retries = 1\ncooldown_after = 1\nlog = "json"\nlog_bodies = true\n{KEYS}'
     ) as served:
         seen = []
         for provider in PROVIDERS:

@@ -244,7 +244,7 @@ MISTAKES = [
     ('[server]\n\nport = "x"', (3, "`port`: expected a whole number, got text in quotes", "")),
     ("[server]\nworkers = 0", (2, "`workers`: expected a whole number >= 1", "")),
     ('[server]\nlog = "jsn"', (2, "`log` is none of its choices", "did you mean `json`? There is: json, text, none")),
-    ("[server.deadlines]\nconect = 1", (2, "unknown key `conect`", "did you mean `connect`?")),
+    ("[server.timeouts]\nconect = 1", (2, "unknown key `conect`", "did you mean `connect`?")),
     ("server = 1", (1, "`server` is a table", "write `[server]` above its keys")),
     ("[sever]", (1, "unknown section `sever`", "did you mean `server`?")),
     ("[policy]", (1, "`policy` is a list of tables", "write `[[policy]]`")),
@@ -340,7 +340,7 @@ def test_beyond_this_machine_there_must_be_keys(read: Any, faults: Any) -> None:
     ],
 )
 def test_a_gateway_that_would_call_itself(url: str, host: str, here: bool) -> None:
-    assert is_own_address(url, ServerSettings(host=host, hosts=("gate.local",))) is here
+    assert is_own_address(url, ServerSettings(host=host, allowed_hosts=("gate.local",))) is here
 
 
 def test_a_provider_that_is_the_gateway_is_refused(faults: Any) -> None:

@@ -329,7 +329,7 @@ def test_a_conversation_that_is_removed_in_the_middle(client: Client, provider: 
 def test_a_client_that_leaves(provider: Provider, tmp_path: Path, hold: Hold, then: str) -> None:
     """Its answer is dropped, and nothing is kept of it; or it is made all the same, and kept."""
     talk = provider.script(Step(Says("Word by word by word."), hold=hold, after=3))
-    with keeping(tmp_path, provider, server=f'on_client_gone = "{then}"') as base, client_of(base) as client:
+    with keeping(tmp_path, provider, server=f'on_disconnect = "{then}"') as base, client_of(base) as client:
         room = client.sdk.conversations.create()
         stream = client.sdk.responses.create(model="m-anthropic", input=talk.mark, conversation=room.id, stream=True)
         id = next(stream).response.id  # type: ignore[union-attr]

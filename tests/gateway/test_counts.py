@@ -63,7 +63,7 @@ def test_a_provider_that_counts_is_asked(served: Served, client: str, provider: 
     assert "stream" not in sent
     assert provider == "gemini" or sent["model"] == scene.name
     line = served.line(got.id)
-    assert (line["verb"], line["status"], line["provider"]) == ("count", 200, scene.model.partition("/")[0])
+    assert (line["operation"], line["status"], line["provider"]) == ("count_tokens", 200, scene.model.partition("/")[0])
 
 
 TOOLS: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""`log_level = "debug"`: which tools came and went, under which names, and what a call looked like on both sides."""
+"""`log_level = "debug"`: the tools and calls of a request, on both sides."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def steps_of(served: Served, request_id: str, last: str) -> list[dict[str, Any]]
     found: list[dict[str, Any]] = []
     while not found or found[-1]["step"] != last:
         line = json.loads(served.lines.get(timeout=PATIENCE))
-        if line["event"] == "debug" and line["id"] == request_id:
+        if line["event"] == "debug" and line["request_id"] == request_id:
             found.append(line)
     return found
 
@@ -78,20 +78,20 @@ def test_it_tells_tools_and_calls_on_both_sides(served: Served, stream: bool) ->
     got = asked(served, "anthropic", {**REQUEST, "model": scene.model, "stream": stream})
     sent = scene.asked[0].json()
     name = sent["tools"][1]["function"]["name"]
-    lines = {line["step"]: line for line in steps_of(served, got.id, "lost")}
-    assert lines["came"]["tools"] == ["bash", LONG, "web_fetch (hosted)"]
-    assert lines["came"]["results"] == [{"id": "toolu_1", "size": 1234}]
-    assert lines["went"]["tools"] == ["bash", name]
-    assert lines["went"]["url"].endswith(scene.asked[0].target)
-    assert lines["went"]["calls"] == [{"name": "bash", "id": "toolu_1", "arguments": '{"command":"ls"}'}]
-    (called,), (given,) = lines["answered"]["calls"], lines["given"]["calls"]
+    lines = {line["step"]: line for line in steps_of(served, got.id, "loss")}
+    assert lines["client_request"]["tools"] == ["bash", LONG, "web_fetch (provider tool)"]
+    assert lines["client_request"]["results"] == [{"id": "toolu_1", "size": 1234}]
+    assert lines["upstream_request"]["tools"] == ["bash", name]
+    assert lines["upstream_request"]["url"].endswith(scene.asked[0].target)
+    assert lines["upstream_request"]["calls"] == [{"name": "bash", "id": "toolu_1", "arguments": '{"command":"ls"}'}]
+    (called,), (given,) = lines["upstream_response"]["calls"], lines["client_response"]["calls"]
     assert called["name"] == LONG[:64]
     assert given["id"] == (re.search(rb'"id":"(tw-[^"]*)"', got.data) or [b"", b""])[1].decode()
     for call in (called, given):
         assert call["arguments"].startswith('{"command":"yyy')
         assert len(call["arguments"]) == 200
-    assert lines["lost"]["severity"] in ("lost", "changed", "added")
-    assert lines["lost"]["why"]
+    assert lines["loss"]["severity"] in ("lost", "changed", "added")
+    assert lines["loss"]["why"]
 
 
 def test_the_names_of_a_call_differ_as_the_wire_does(served: Served) -> None:
@@ -103,16 +103,16 @@ def test_the_names_of_a_call_differ_as_the_wire_does(served: Served) -> None:
     assert name != LONG
     scene.plays[:] = [played(Says("", ((name, {}),)), False)]
     got = asked(served, "anthropic", probe)
-    lines = {line["step"]: line for line in steps_of(served, got.id, "given")}
-    assert lines["answered"]["calls"][0]["name"] == name
-    assert lines["given"]["calls"][0]["name"] == LONG
+    lines = {line["step"]: line for line in steps_of(served, got.id, "client_response")}
+    assert lines["upstream_response"]["calls"][0]["name"] == name
+    assert lines["client_response"]["calls"][0]["name"] == LONG
 
 
 def test_no_key_is_shown(served: Served) -> None:
     says = Says("", (("bash", {"command": f"curl -H 'x: {SECRET}' {PROVIDER_KEY}", "api_key": "hunter2-and-more"}),))
     scene = served.scene("openai-chat", played(says, False))
     got = asked(served, "anthropic", {**REQUEST, "model": scene.model})
-    lines = json.dumps(steps_of(served, got.id, "given"))
+    lines = json.dumps(steps_of(served, got.id, "client_response"))
     assert "curl" in lines
     for secret in (SECRET, PROVIDER_KEY, "hunter2-and-more"):
         assert secret not in lines
@@ -121,25 +121,30 @@ def test_no_key_is_shown(served: Served) -> None:
 def test_a_refusal_is_told_too(served: Served) -> None:
     scene = served.scene("openai-chat", answer(400, b'{"error":{"message":"no"}}'))
     got = asked(served, "anthropic", {**REQUEST, "model": scene.model})
-    lines = {line["step"]: line for line in steps_of(served, got.id, "given")}
-    assert lines["answered"]["status"] == 400
-    assert lines["given"]["status"] == 400
+    lines = {line["step"]: line for line in steps_of(served, got.id, "client_response")}
+    assert lines["upstream_response"]["status"] == 400
+    assert lines["client_response"]["status"] == 400
 
 
 def test_what_is_no_request_is_only_counted(served: Served) -> None:
     got = asked(served, "anthropic", {"model": "chat/x", "messages": 5, "max_tokens": 1})
     assert got.status == 400
-    lines = {line["step"]: line for line in steps_of(served, got.id, "given")}
-    assert lines["came"]["unread"] > 0
+    lines = {line["step"]: line for line in steps_of(served, got.id, "client_response")}
+    assert lines["client_request"]["unreadable_bytes"] > 0
 
 
 def test_the_form_for_a_terminal(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with stage(tmp_path_factory.mktemp("debug"), 'log = "text"\nlog_level = "debug"') as served:
+    with stage(tmp_path_factory.mktemp("debug"), 'log_format = "text"\nlog_level = "debug"') as served:
         scene = served.scene("openai-chat", played(Says("", (("bash", {"command": "ls"}),)), False))
         asked(served, "anthropic", {**REQUEST, "model": scene.model})
         lines = [served.lines.get(timeout=PATIENCE) for _ in range(5)]
-    assert [line.split()[1] for line in lines[1:]] == ["came", "went", "answered", "given"]
-    assert f"tools=[bash, {LONG}, web_fetch (hosted)]  calls=[bash toolu_1 " in lines[1]
+    assert [line.split()[1] for line in lines[1:]] == [
+        "client_request",
+        "upstream_request",
+        "upstream_response",
+        "client_response",
+    ]
+    assert f"tools=[bash, {LONG}, web_fetch (provider tool)]  calls=[bash toolu_1 " in lines[1]
     assert "web_fetch" not in lines[2]
 
 
@@ -160,7 +165,7 @@ def test_the_command_line_asks_for_it(tmp_path: Path) -> None:
     with serving(tmp_path, "--log", "text", "--log-level", "debug") as process:
         body = {"model": "loopback", "messages": [{"role": "user", "content": "How is it?"}], "tools": [tool]}
         got = ask(process.port, "POST", path_of("openai-chat", "", False), encode_json(body).encode())
-        came, went = process.says(" came "), process.says(" went ")
+        came, went = process.says(" client_request "), process.says(" upstream_request ")
     for line in (came, went):
         assert "tools=[get_weather]" in line
         assert got.id in line

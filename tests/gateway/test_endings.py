@@ -54,7 +54,7 @@ def pairs(test: Any) -> Any:
 
 
 UNREACHABLE = {"closed": "http://127.0.0.1:{closed}", "nowhere": "http://no-such-host.invalid", "secure": "{secure}"}
-SHORT = "retries = 0\nrest_after = 1000000\n[server.deadlines]\nfirst_byte = 0.1\nbetween_bytes = 0.1"
+SHORT = "retries = 0\ncooldown_after = 1000000\n[server.timeouts]\nfirst_byte = 0.1\nbetween_bytes = 0.1"
 
 
 @pytest.fixture(scope="module")
@@ -439,7 +439,7 @@ def test_a_whole_answer_though_a_stream_was_asked_for(served: Served, client: st
     assert got.status == 200
     assert text_of(client, got, True) == "Hello there."
     assert finished(client, got.frames)
-    assert served.line(got.id)["output"] == 12
+    assert served.line(got.id)["output_tokens"] == 12
 
 
 @pairs
@@ -449,7 +449,7 @@ def test_a_stream_though_a_whole_answer_was_asked_for(served: Served, client: st
     assert got.status == 200, got.data
     assert got.headers["content-type"].startswith("application/json")
     assert text_of(client, got, False) == "Hello there."
-    assert served.line(got.id)["output"] == 12
+    assert served.line(got.id)["output_tokens"] == 12
 
 
 @pairs

@@ -109,7 +109,7 @@ def test_the_next_provider_is_asked(
     assert tried == [f"{_name(first)}={status}", f"{_name(second)}=ok"]
     line = served.line(got.id)
     assert [row[0] for row in line["attempts"]] == [_name(first), _name(second)]
-    assert (line["provider"], line["to"]) == (_name(second), second)
+    assert (line["provider"], line["provider_protocol"]) == (_name(second), second)
 
 
 @STREAMS
@@ -219,7 +219,8 @@ def test_a_providers_words_do_not_get_into_headers(served: Served) -> None:
 @pytest.fixture(scope="module")
 def stubborn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with stage(
-        tmp_path_factory.mktemp("stubborn"), "retries = 2\nrest_after = 1000000\n[server.deadlines]\nretries = 30"
+        tmp_path_factory.mktemp("stubborn"),
+        "retries = 2\ncooldown_after = 1000000\n[server.timeouts]\nall_attempts = 30",
     ) as staged:
         yield staged
 
@@ -282,12 +283,12 @@ def test_a_connection_that_is_cut_before_an_answer_is_tried_again(stubborn: Serv
 
 
 def test_a_provider_that_keeps_failing_rests_and_comes_back(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with stage(tmp_path_factory.mktemp("rest"), "retries = 0\nrest_after = 2\nrest = 0.2", _rules()) as served:
+    with stage(tmp_path_factory.mktemp("rest"), "retries = 0\ncooldown_after = 2\ncooldown = 0.2", _rules()) as served:
         scene, behind = pair(served, "openai-chat", "anthropic", False, busy("openai-chat"))
         for _ in range(2):
             assert call(served, "openai-chat", scene.name, False).status == 200
         assert (len(scene.asked), len(behind.asked)) == (2, 2)
-        resting = _event(served, "resting")
+        resting = _event(served, "provider_cooldown_start")
         assert resting["provider"] == "chat"
         scene.plays[:] = [whole("openai-chat")]
         seen = ""
@@ -296,24 +297,26 @@ def test_a_provider_that_keeps_failing_rests_and_comes_back(tmp_path_factory: py
             seen = text_of("openai-chat", got, False)
         assert len(behind.asked) >= 2
         assert len(scene.asked) == 3
-        assert _event(served, "rested")["provider"] == "chat"
+        assert _event(served, "provider_cooldown_end")["provider"] == "chat"
 
 
 def test_a_provider_without_a_fallback_never_rests(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with stage(tmp_path_factory.mktemp("alone"), "retries = 0\nrest_after = 1\nrest = 1000") as served:
+    with stage(tmp_path_factory.mktemp("alone"), "retries = 0\ncooldown_after = 1\ncooldown = 1000") as served:
         scene = served.scene("openai-chat", busy("openai-chat"), busy("openai-chat"), whole("openai-chat"))
         statuses = [call(served, "openai-chat", scene.model, False).status for _ in range(3)]
         assert statuses == [503, 503, 200]
 
 
 def test_it_rests_while_a_fallback_exists(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with stage(tmp_path_factory.mktemp("resting"), "retries = 0\nrest_after = 2\nrest = 1000", _rules()) as served:
+    with stage(
+        tmp_path_factory.mktemp("resting"), "retries = 0\ncooldown_after = 2\ncooldown = 1000", _rules()
+    ) as served:
         scene, behind = pair(served, "openai-chat", "anthropic", False, busy("openai-chat"))
         for _ in range(5):
             assert call(served, "openai-chat", scene.name, False).status == 200
         assert (len(scene.asked), len(behind.asked)) == (2, 5)
         metrics = call_metrics(served)
-        assert b"resting" in metrics
+        assert b"toolwire_provider_cooldown{" in metrics
 
 
 def call_metrics(served: Served) -> bytes:

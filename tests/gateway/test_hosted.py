@@ -147,7 +147,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with stage(tmp_path_factory.mktemp("hosted"), 'log = "none"') as staged:
+    with stage(tmp_path_factory.mktemp("hosted"), 'log_format = "none"') as staged:
         yield staged
 
 
@@ -157,7 +157,7 @@ def helped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("helped")
     store = f'[store]\nurl = "sqlite:///{(folder / "store.db").as_posix().lstrip("/")}"\n'
     more = f'[mcp.test]\n{COMMAND}\n[translate]\nweb_search = "{FINDS}"\nweb_fetch = "{FINDS}"\n{store}'
-    with stage(folder, 'log = "none"', more) as staged:
+    with stage(folder, 'log_format = "none"', more) as staged:
         yield staged
 
 
@@ -286,7 +286,7 @@ def test_no_tool_is_nameless_or_empty(served: Served, client: str, provider: str
 
 
 def test_a_tool_that_nobody_runs_can_be_refused(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with stage(tmp_path_factory.mktemp("strict"), 'log = "none"', '[translate]\non_loss = "refuse"\n') as served:
+    with stage(tmp_path_factory.mktemp("strict"), 'log_format = "none"', '[translate]\non_loss = "refuse"\n') as served:
         scene = served.scene("openai-chat", said("openai-chat", Says("Yes."), False), model=LACKING["openai-chat"])
         got = call(served, "anthropic", scene.model, False, **ASKS["anthropic"])
         assert got.status == 400
@@ -426,7 +426,7 @@ def test_a_fetch_is_shown_as_one(helped: Served) -> None:
 def test_a_search_that_fails_is_told_as_failed(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("failing")
     more = f'[mcp.test]\n{COMMAND}\n[translate]\nweb_search = "mcp:test/fail"\n'
-    with stage(folder, 'log = "none"', more) as served:
+    with stage(folder, 'log_format = "none"', more) as served:
         first = said("openai-chat", Says("", (("test__fail", {"query": "Paris"}),)), False)
         scene = served.scene(
             "openai-chat", first, said("openai-chat", Says("No."), False), model=LACKING["openai-chat"]
@@ -439,7 +439,7 @@ def test_a_search_that_fails_is_told_as_failed(tmp_path_factory: pytest.TempPath
 
 def test_a_server_that_is_down_leaves_the_tool_out(tmp_path_factory: pytest.TempPathFactory) -> None:
     more = '[mcp.test]\ncommand = ["false"]\n[translate]\nweb_search = "mcp:test/echo"\n'
-    with stage(tmp_path_factory.mktemp("down"), 'log = "none"', more) as served:
+    with stage(tmp_path_factory.mktemp("down"), 'log_format = "none"', more) as served:
         scene = served.scene("openai-chat", said("openai-chat", Says("No."), False), model=LACKING["openai-chat"])
         got = call(served, "anthropic", scene.model, False, **ASKS["anthropic"])
     assert got.status == 200
@@ -450,7 +450,7 @@ def test_a_server_that_is_down_leaves_the_tool_out(tmp_path_factory: pytest.Temp
 def test_a_server_without_tools_of_its_own_gets_none(tmp_path_factory: pytest.TempPathFactory) -> None:
     """The operator says so with a quirk; a client of the same protocol is not passed through then."""
     folder = tmp_path_factory.mktemp("local")
-    with stage(folder, 'log = "none"') as served:
+    with stage(folder, 'log_format = "none"') as served:
         file = folder / "toolwire.toml"
         quirk = '[providers.anthropic]\nquirks = ["no-hosted-tools"]'
         file.write_text(file.read_text().replace("[providers.anthropic]", quirk))

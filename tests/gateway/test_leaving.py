@@ -49,7 +49,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module", params=["own", "asgi"])
 def draining(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with stage(tmp_path_factory.mktemp("draining"), 'on_client_gone = "drain"', host=request.param) as staged:
+    with stage(tmp_path_factory.mktemp("draining"), 'on_disconnect = "drain"', host=request.param) as staged:
         yield staged
 
 
@@ -77,7 +77,7 @@ def test_a_client_that_leaves_before_the_first_byte_cancels_the_call(
     line.leave()
     assert scene.gone.wait(PATIENCE)
     told = served.line(f"early-{scene.mark}")
-    assert told["gone"] is True
+    assert told["client_disconnected"] is True
     assert told.get("status", 0) == 0
     assert len(scene.asked) == 1
 
@@ -100,9 +100,9 @@ def test_a_client_that_leaves_in_the_middle_cancels_the_call(
     line.leave()
     assert scene.gone.wait(PATIENCE)
     told = served.line(f"mid-{scene.mark}")
-    assert told["gone"] is True
+    assert told["client_disconnected"] is True
     if stream and provider == "anthropic":
-        assert told["input"] == 25  # what was told by then is accounted for
+        assert told["input_tokens"] == 25  # what was told by then is accounted for
 
 
 @pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/messages/count_tokens", "/v1/responses/compact"])
@@ -115,7 +115,7 @@ def test_leaving_cancels_what_is_not_an_answer_too(served: Served, path: str) ->
     assert scene.reached.wait(PATIENCE)
     line.leave()
     assert scene.gone.wait(PATIENCE)
-    assert served.line(f"other-{scene.mark}")["gone"] is True
+    assert served.line(f"other-{scene.mark}")["client_disconnected"] is True
 
 
 def test_leaving_a_download_cancels_it(served: Served) -> None:
@@ -141,7 +141,7 @@ def test_a_client_that_leaves_during_its_own_request(served: Served) -> None:
     line.connection.putheader("x-request-id", f"half-{scene.mark}")
     line.connection.endheaders(b'{"model":"%b",' % scene.model.encode())
     line.leave()
-    assert served.line(f"half-{scene.mark}")["gone"] is True
+    assert served.line(f"half-{scene.mark}")["client_disconnected"] is True
     assert not scene.asked
 
 
@@ -155,7 +155,7 @@ def test_a_client_that_leaves_while_a_retry_waits(tmp_path_factory: pytest.TempP
         line = _leaving(served, "openai-chat", scene.model, False, "waits")
         assert scene.reached.wait(PATIENCE)
         line.leave()
-        assert served.line("waits")["gone"] is True
+        assert served.line("waits")["client_disconnected"] is True
         assert len(scene.asked) == 1
 
 
@@ -183,7 +183,7 @@ def test_a_call_may_be_drained_instead(draining: Served, client: str, provider: 
     line.leave()
     scene.go.set()
     told = draining.line(f"drain-{scene.mark}")
-    assert (told["input"], told["output"]) == (25, 12)
+    assert (told["input_tokens"], told["output_tokens"]) == (25, 12)
 
 
 @pytest.mark.parametrize("draining", ["own"], indirect=True)  # by the standard it is only noticed after a moment
@@ -207,8 +207,8 @@ def test_a_drained_call_is_told_as_gone(draining: Served) -> None:
     after.connection.close()
     scene.go.set()
     told = draining.line("gone-drained")
-    assert told["output"] == 12
-    assert told["gone"] is True
+    assert told["output_tokens"] == 12
+    assert told["client_disconnected"] is True
 
 
 # --- signs of life ---

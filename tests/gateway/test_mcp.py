@@ -293,7 +293,7 @@ def test_calls_run_side_by_side() -> None:
 
 def test_more_calls_than_a_server_takes_wait() -> None:
     async def test() -> None:
-        async with controlled() as (control, environ), talking(slow(environ, parallel=1)) as talk:
+        async with controlled() as (control, environ), talking(slow(environ, max_parallel=1)) as talk:
             task = asyncio.create_task(talk.calls().run_calls([Call("1", "docs__slow"), Call("2", "docs__slow")]))
             for _ in range(2):
                 _, writer, _ = await control.next()
@@ -695,10 +695,10 @@ MISTAKES = [
     ("[mcp.a]\ncommand = []", 2, "the command is empty"),
     ('[mcp.a]\nurl = "http://x"\n[mcp.a.headers]\n"a b" = "x"', 4, "no header can be called `a b`"),
     ('[mcp.a]\nurl = "http://x"\nheaders = {a = "b\\nc"}', 3, "a header holds one line"),
-    ('[mcp.a]\ncommand = "x"\nrounds = 0', 3, "`rounds`: expected a whole number >= 1"),
+    ('[mcp.a]\ncommand = "x"\nmax_rounds = 0', 3, "`max_rounds`: expected a whole number >= 1"),
     ('[mcp.a]\ncommand = "x"\ntimeout = 0', 3, "`timeout`: expected a number > 0.0"),
     ('[mcp.a]\ncommand = "x"\ntool = "x"', 3, "unknown key `tool`"),
-    ('[mcp.a]\ncommand = "x"\nshows = "all"', 3, "`shows` is none of its choices"),
+    ('[mcp.a]\ncommand = "x"\ncall_visibility = "all"', 3, "`call_visibility` is none of its choices"),
     ("mcp = 1", 1, "`mcp` is a table"),
 ]
 

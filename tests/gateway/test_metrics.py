@@ -70,8 +70,8 @@ def exchange(**changes: object) -> ExchangeRecord:
         "request_id": "r",
         "started": 100.0,
         "started_at": 0.0,
-        "source": "anthropic",
-        "target": "gemini",
+        "client_protocol": "anthropic",
+        "provider_protocol": "gemini",
         "provider": "google",
         "model": "flash",
         "stream": True,
@@ -84,14 +84,14 @@ def exchange(**changes: object) -> ExchangeRecord:
     return ExchangeRecord(**(told | changes))  # type: ignore[arg-type]
 
 
-ROUTE = {"source": "anthropic", "target": "gemini", "provider": "google", "stream": "true"}
+ROUTE = {"client_protocol": "anthropic", "provider_protocol": "gemini", "provider": "google", "stream": "true"}
 
 
 def test_an_exchange_is_counted() -> None:
     metrics = Metrics()
     metrics.count_exchanges([exchange()])
     metrics.count_exchanges([exchange(first_byte=0.0, ended=100.05)])
-    request = {**ROUTE, "verb": "chat", "model": "flash", "status": "200"}
+    request = {**ROUTE, "operation": "chat", "model": "flash", "status": "200"}
     assert sample(metrics, "toolwire_requests_total", **request) == 2
     for kind, count in (("input", 1000), ("output", 60), ("cache_read", 200), ("cache_write", 14), ("reasoning", 40)):
         assert sample(metrics, "toolwire_tokens_total", provider="google", model="flash", kind=kind) == count
@@ -111,9 +111,9 @@ def test_buckets_add_up() -> None:
 
 def test_what_is_no_conversation_is_counted_without_times_and_tokens() -> None:
     metrics = Metrics()
-    metrics.count_exchanges([exchange(verb="count")])
-    metrics.count_exchanges([exchange(verb="models", provider="", model="", target="")])
-    metrics.count_exchanges([exchange(estimated=True)])
+    metrics.count_exchanges([exchange(operation="count_tokens")])
+    metrics.count_exchanges([exchange(operation="models", provider="", model="", provider_protocol="")])
+    metrics.count_exchanges([exchange(usage_estimated=True)])
     assert total(metrics, "toolwire_requests_total") == 3
     assert total(metrics, "toolwire_request_seconds_count") == 1
     assert total(metrics, "toolwire_tokens_total") == 0
@@ -125,14 +125,14 @@ def test_gauges_attempts_and_faults() -> None:
     metrics.add_in_flight(1)
     metrics.add_in_flight(-1)
     metrics.count_attempt("google", "429")
-    metrics.count_fault("google", "refused")
+    metrics.count_upstream_error("google", "refused")
     metrics.set_cooldown("google", True)
-    assert sample(metrics, "toolwire_in_flight") == 1
+    assert sample(metrics, "toolwire_requests_in_flight") == 1
     assert sample(metrics, "toolwire_attempts_total", provider="google", outcome="429") == 1
-    assert sample(metrics, "toolwire_upstream_faults_total", provider="google", kind="refused") == 1
-    assert sample(metrics, "toolwire_provider_resting", provider="google") == 1
+    assert sample(metrics, "toolwire_upstream_errors_total", provider="google", kind="refused") == 1
+    assert sample(metrics, "toolwire_provider_cooldown", provider="google") == 1
     metrics.set_cooldown("google", False)
-    assert sample(metrics, "toolwire_provider_resting", provider="google") == 0
+    assert sample(metrics, "toolwire_provider_cooldown", provider="google") == 0
     assert total(metrics, "toolwire_build_info") == total(metrics, "toolwire_workers") == 1
 
 
@@ -140,7 +140,7 @@ def test_every_family_is_told() -> None:
     metrics = Metrics()
     metrics.count_exchanges([exchange()])
     metrics.count_attempt("google", "ok")
-    metrics.count_fault("google", "dns")
+    metrics.count_upstream_error("google", "dns")
     metrics.set_cooldown("google", False)
     assert {line.split()[2] for line in metrics.write_text().decode().splitlines() if line.startswith("# TYPE")} == set(
         FAMILIES
@@ -155,7 +155,7 @@ def test_labels_are_escaped() -> None:
     name = 'a"} 1\\'
     metrics.set_cooldown(f"{name}\n", True)
     metrics.count_exchanges([exchange(model=f"{name}\n")])
-    assert sample(metrics, "toolwire_provider_resting", provider=f"{name}\n") == 1
+    assert sample(metrics, "toolwire_provider_cooldown", provider=f"{name}\n") == 1
     models = {value for _, labels in parsed(metrics.write_text()) for label, value in labels if label == "model"}
     assert models == {f"{name}\\n"}
 
@@ -237,16 +237,20 @@ def test_the_numbers_of_all_workers_are_seen_at_each(tmp_path: Path) -> None:
     metrics = Metrics(tmp_path / "shared")
     metrics.add_in_flight(1)
     metrics.count_exchanges(
-        [ExchangeRecord(request_id="r", started=0.0, ended=1.0, started_at=0.0, source="s", provider="p", status=200)]
+        [
+            ExchangeRecord(
+                request_id="r", started=0.0, ended=1.0, started_at=0.0, client_protocol="s", provider="p", status=200
+            )
+        ]
     )
     first = worker(tmp_path / "shared")
     try:
         assert total(metrics, "toolwire_requests_total") == 4
         assert total(metrics, "toolwire_request_seconds_count") == 4
         assert total(metrics, "toolwire_request_seconds_sum") == 4.0
-        assert total(metrics, "toolwire_in_flight") == 2
+        assert total(metrics, "toolwire_requests_in_flight") == 2
         assert total(metrics, "toolwire_workers") == 2
-        assert sample(metrics, "toolwire_provider_resting", provider="google") == 1
+        assert sample(metrics, "toolwire_provider_cooldown", provider="google") == 1
         assert total(metrics, "toolwire_build_info") == 1
     finally:
         first.kill()
@@ -259,13 +263,13 @@ def test_a_worker_that_dies_leaves_its_counts_and_the_next_one_counts_on(tmp_pat
     first.kill()
     first.communicate()
     assert total(metrics, "toolwire_requests_total") == 3
-    assert total(metrics, "toolwire_in_flight") == 0
+    assert total(metrics, "toolwire_requests_in_flight") == 0
     assert total(metrics, "toolwire_workers") == 1
-    assert sample(metrics, "toolwire_provider_resting", provider="google") is None
+    assert sample(metrics, "toolwire_provider_cooldown", provider="google") is None
     second = worker(tmp_path)
     try:
         assert total(metrics, "toolwire_requests_total") == 6
-        assert total(metrics, "toolwire_in_flight") == 1
+        assert total(metrics, "toolwire_requests_in_flight") == 1
         assert len(list(tmp_path.glob("*.cells"))) == 2
     finally:
         second.kill()

@@ -65,7 +65,7 @@ class Parent:
 def mounted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Wire]]:
     wire = Wire()
     file = tmp_path_factory.mktemp("mounted") / "toolwire.toml"
-    file.write_text(configuration(wire, 'log = "none"'))
+    file.write_text(configuration(wire, 'log_format = "none"'))
     with hosted(Parent(app(file), request.param), "off") as port:
         yield port, wire
     wire.close()
@@ -226,7 +226,7 @@ def test_a_gateway_that_calls_itself_says_so(tmp_path: Path, many: int, protocol
 def test_two_gateways_in_a_row_are_fine(tmp_path: Path) -> None:
     wire = Wire()
     behind = tmp_path / "behind.toml"
-    behind.write_text(configuration(wire, 'log = "none"', '[models."round-*"]\nprovider = "chat"\n'))
+    behind.write_text(configuration(wire, 'log_format = "none"', '[models."round-*"]\nprovider = "chat"\n'))
     with own(app(behind)) as port, own(_gateway(tmp_path, "front", port)) as front:
         scene = wire.scene("openai-chat", whole("openai-chat"))
         name = f"anthropic-next/round-{scene.mark}"

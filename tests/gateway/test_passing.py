@@ -71,7 +71,7 @@ def test_requests_arrive_byte_for_byte_but_for_the_models_name(
     assert got.status == 200, got.data
     assert scene.asked[0].body.decode() == _odd(protocol, scene.name, stream).decode()
     line = served.line(got.id)
-    assert (line["passed"], line["input"], line["output"]) == (True, 25, 12)
+    assert (line["passthrough"], line["input_tokens"], line["output_tokens"]) == (True, 25, 12)
 
 
 @SAME
@@ -108,7 +108,7 @@ def test_our_own_envelope_is_opened_before_it_goes_anywhere(served: Served) -> N
     got = call(served, "anthropic", scene.model, False, messages=turns)
     assert got.status == 200
     assert seals.ENVELOPE_PREFIX.encode() not in scene.asked[0].body
-    assert "passed" not in served.line(got.id)
+    assert "passthrough" not in served.line(got.id)
 
 
 def test_an_alias_of_another_family_is_fitted_not_passed(served: Served) -> None:
@@ -163,7 +163,7 @@ def test_a_stream_arrives_byte_for_byte_however_it_is_cut(
     got = call(served, protocol, scene.model, True)
     assert got.data == data
     line = served.line(got.id)
-    assert (line["input"], line["output"], line["passed"]) == (25, 12, True)
+    assert (line["input_tokens"], line["output_tokens"], line["passthrough"]) == (25, 12, True)
 
 
 @SAME
@@ -233,7 +233,7 @@ def test_an_answer_that_pauses_is_continued_inside(served: Served, client: str, 
     assert again["role"] == "assistant"
     assert [block["text"].strip() for block in again["content"]] == ["One,", "two,"]
     line = served.line(got.id)
-    assert (line["input"], line["output"]) == (75, 36)
+    assert (line["input_tokens"], line["output_tokens"]) == (75, 36)
     assert _ends(client, got, stream) == 1
 
 

@@ -77,7 +77,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def clients(provider: Provider, folder: Path) -> Iterator[dict[str, Client]]:
     """Gateways with one store, each with other rules: what a gateway is after its file has changed."""
-    store = f'url = "{file_in(folder)}"\nlease = 3\n'
+    store = f'url = "{file_in(folder)}"\nbackground_lease = 3\n'
     made: dict[str, Client] = {}
     opened: list[Any] = []
     for name, rules in RULES.items():
@@ -193,7 +193,7 @@ def test_a_reload_in_the_middle(provider: Provider, tmp_path: Path) -> None:
     file = tmp_path / "toolwire.toml"
     talk = provider.script(Says("", (SEEN["renamed"],)), Says("", (SEEN["otherwise"],)), Says("It is mild."))
     with keeping(tmp_path, provider, keys=()):
-        plain = file.read_text().replace('log = "none"', 'log = "json"')
+        plain = file.read_text().replace('log_format = "none"', 'log_format = "json"')
     file.write_text(plain + RENAMED)
     with serving(tmp_path, "--config", str(file)) as process, client_of(f"http://127.0.0.1:{process.port}") as client:
         first = client.turn("m-anthropic", talk.mark, tools=FUNCTIONS)

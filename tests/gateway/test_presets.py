@@ -18,7 +18,7 @@ from toolwire.protocols import find_codec
 
 FILE = """
 [server]
-log = "none"
+log_format = "none"
 [store]
 url = "none"
 [providers.model]

@@ -187,7 +187,7 @@ def test_case_173_a_client_that_leaves_cancels_its_call(served: Served, provider
     line.leave()
     assert scene.gone.wait(PATIENCE)
     assert len(scene.asked) == 1
-    assert served.line(f"case-173-{scene.mark}")["gone"] is True
+    assert served.line(f"case-173-{scene.mark}")["client_disconnected"] is True
 
 
 # --- 174 ---

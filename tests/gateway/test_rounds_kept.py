@@ -46,7 +46,7 @@ def forgetful(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> I
 @pytest.fixture(scope="module")
 def telling(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("telling")
-    with equipping(folder, equipped(folder, provider, mcp='models = ["*"]\nshows = "text"')) as base:
+    with equipping(folder, equipped(folder, provider, mcp='models = ["*"]\ncall_visibility = "text"')) as base:
         yield base
     close_all()
 

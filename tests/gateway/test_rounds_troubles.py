@@ -48,7 +48,7 @@ def tooled(provider: Provider, control: Control, tmp_path_factory: pytest.TempPa
         name = named(target)
         lines.append(f'[models."b-{name}"]\nprovider = "{name}"\nmodel = "{MODELS[target]}"')
         lines.append(f'fallbacks = ["m-{named(other)}"]')
-    text = equipped(folder, provider, control=control, mcp='models = ["*"]\nrounds = 2', more="\n".join(lines))
+    text = equipped(folder, provider, control=control, mcp='models = ["*"]\nmax_rounds = 2', more="\n".join(lines))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(error_replies, "FIRST_RETRY_WAIT", 0.01)  # seconds before the first retry
         with equipping(folder, text.replace("retries = 0", "retries = 2")) as base:
@@ -287,7 +287,7 @@ def test_calls_are_in_the_log(tmp_path: Path, stream: bool) -> None:
         asked = {"model": scene.model, "messages": [{"role": "user", "content": "Go."}], "stream": stream}
         got = ask(gateway.port, "POST", "/v1/chat/completions", json.dumps(asked).encode())
         line = gateway.line(got.headers["x-request-id"])
-    assert line["calls"] == [["test__echo", "ok"], ["test__fail", "error"]]
+    assert line["tool_runs"] == [["test__echo", "ok"], ["test__fail", "error"]]
     assert line["losses"].count("call-forgotten") == 1
 
 

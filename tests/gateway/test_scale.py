@@ -34,7 +34,7 @@ EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)
 def three(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     from gateway.postgres import server
 
-    store = f'[store]\nurl = "{server().fresh("scale")}"\nlease = {LEASE}\n'
+    store = f'[store]\nurl = "{server().fresh("scale")}"\nbackground_lease = {LEASE}\n'
     with fleet(tmp_path_factory.mktemp("fleet"), configuration(provider.url) + store) as made:
         yield made
     close_all()

@@ -124,7 +124,7 @@ def test_a_second_signal_does_not_wait(tmp_path: Path, wire: Wire) -> None:
 
 
 def test_a_balancer_is_told_before_it_stops(tmp_path: Path) -> None:
-    (tmp_path / "toolwire.toml").write_text("[server.deadlines]\ndrain = 600\n")
+    (tmp_path / "toolwire.toml").write_text("[server.timeouts]\ndrain = 600\n")
     with serving(tmp_path) as process:
         assert ask(process.port, "GET", "/readyz").status == 200
         process.signal(signal.SIGTERM)
@@ -181,7 +181,7 @@ def test_a_bad_file_leaves_the_old_one_in_force(tmp_path: Path, wire: Wire) -> N
         process.signal(signal.SIGHUP)
         told = json.loads(process.says("modles"))
         assert "models" in told["hint"]
-        assert f"{file}:{good[: good.index('[models]')].count(chr(10)) + 1}" in told["what"]
+        assert f"{file}:{good[: good.index('[models]')].count(chr(10)) + 1}" in told["message"]
         assert _chat(process.port, "before").status == 200
         file.write_text("no toml at all")
         process.signal(signal.SIGHUP)

@@ -54,7 +54,7 @@ def base(provider: Provider, folder: Path) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def other(provider: Provider, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Another gateway with the same store."""
-    with keeping(tmp_path_factory.mktemp("other"), provider, f'url = "{file_in(folder)}"\nlease = 3') as url:
+    with keeping(tmp_path_factory.mktemp("other"), provider, f'url = "{file_in(folder)}"\nbackground_lease = 3') as url:
         yield url
 
 
@@ -447,7 +447,9 @@ def test_a_conversation_lives_as_long_as_its_items(provider: Provider, tmp_path:
 def test_workers_are_as_one(provider: Provider, tmp_path: Path, hold: Hold) -> None:
     """Any worker may get any request: whichever tells of an answer, follows it or stops it, another one makes it."""
     file = tmp_path / "toolwire.toml"
-    file.write_text(f'{gateway_configuration(provider.url)}[store]\nurl = "{file_in(tmp_path)}"\nlease = 3\n')
+    file.write_text(
+        f'{gateway_configuration(provider.url)}[store]\nurl = "{file_in(tmp_path)}"\nbackground_lease = 3\n'
+    )
     talk = provider.script(Says("Done."), Step(Says("Never."), hold=hold, after=3))
     with serving(tmp_path, "--config", str(file), "--workers", "2") as process:
         base = f"http://127.0.0.1:{process.port}"
@@ -490,9 +492,9 @@ def test_a_gateway_that_is_stopped_says_what_becomes_of_its_work(
     text = (
         gateway_configuration(provider.url)
         .replace("[server]\n", '[server]\nlog = "text"\n', 1)
-        .replace('log = "none"\n', "")
+        .replace('log_format = "none"\n', "")
     )
-    text += f'[server.deadlines]\nshutdown = {0.5 if signals == 1 else 60}\ndrain = 0\n[store]\nurl = "{file_in(tmp_path)}"\nlease = 1000\n'
+    text += f'[server.timeouts]\nshutdown = {0.5 if signals == 1 else 60}\ndrain = 0\n[store]\nurl = "{file_in(tmp_path)}"\nbackground_lease = 1000\n'
     file.write_text(text)
     talk = provider.script(Step(Says("Never."), hold=hold, after=3))
     with serving(tmp_path, "--config", str(file)) as process:

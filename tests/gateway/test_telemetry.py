@@ -17,8 +17,8 @@ from toolwire.gateway.telemetry.redact import MAX_BODY, REDACTED, printable_text
 from toolwire.gateway.telemetry.telemetry import ExchangeRecord, Telemetry
 
 
-def settings(log: str = "json", log_bodies: bool = False) -> SimpleNamespace:
-    return SimpleNamespace(log=log, log_level="info", log_bodies=log_bodies)
+def settings(log_format: str = "json", log_bodies: bool = False) -> SimpleNamespace:
+    return SimpleNamespace(log_format=log_format, log_level="info", log_bodies=log_bodies)
 
 
 def exchange(**changes: object) -> ExchangeRecord:
@@ -26,13 +26,13 @@ def exchange(**changes: object) -> ExchangeRecord:
         "request_id": "req_1",
         "started": 100.0,
         "started_at": 1_800_000_000.25,
-        "peer": "127.0.0.1",
+        "client_address": "127.0.0.1",
         "method": "POST",
         "path": "/v1/messages",
         "key_name": "laptop",
-        "agent": "claude-cli/2.1.0 (external, cli)",
-        "source": "anthropic",
-        "target": "openai-chat",
+        "user_agent": "claude-cli/2.1.0 (external, cli)",
+        "client_protocol": "anthropic",
+        "provider_protocol": "openai-chat",
         "provider": "groq",
         "requested_model": "sonnet",
         "model": "llama-4",
@@ -41,7 +41,7 @@ def exchange(**changes: object) -> ExchangeRecord:
         "first_byte": 100.5,
         "usage": Usage(input=500, output=30, cache_read=100),
         "losses": ("dropped-field",),
-        "upstream_id": "up_1",
+        "upstream_request_id": "up_1",
         "bytes_in": 10,
         "bytes_out": 20,
     }
@@ -71,28 +71,28 @@ def test_a_line_says_who_from_to_model_status_times_tokens_and_losses() -> None:
         "time": "2027-01-15T08:00:00.250Z",
         "event": "exchange",
         "level": "warn",
-        "key": "laptop",
-        "agent": "claude-cli/2.1.0",
-        "peer": "127.0.0.1",
-        "verb": "chat",
+        "key_name": "laptop",
+        "user_agent": "claude-cli/2.1.0",
+        "client_address": "127.0.0.1",
+        "operation": "chat",
         "method": "POST",
         "path": "/v1/messages",
-        "from": "anthropic",
-        "to": "openai-chat",
+        "client_protocol": "anthropic",
+        "provider_protocol": "openai-chat",
         "provider": "groq",
-        "asked": "sonnet",
+        "requested_model": "sonnet",
         "model": "llama-4",
         "stream": True,
         "status": 200,
         "losses": ["dropped-field"],
-        "lost": 1,
-        "id": "req_1",
+        "loss_count": 1,
+        "request_id": "req_1",
         "first_byte_ms": 500.0,
-        "ms": 1500.0,
-        "input": 500,
-        "output": 30,
-        "cache_read": 100,
-        "upstream_id": "up_1",
+        "duration_ms": 1500.0,
+        "input_tokens": 500,
+        "output_tokens": 30,
+        "cache_read_tokens": 100,
+        "upstream_request_id": "up_1",
         "bytes_in": 10,
         "bytes_out": 20,
     }
@@ -118,7 +118,7 @@ def test_the_next_exchange_of_the_same_client_has_its_own_numbers() -> None:
     for number in (1, 2):
         record = telemetry.start_exchange(exchange(request_id=f"req_{number}", usage=Usage(input=number, output=0)))
         telemetry.finish_exchange(record, 100.0 + number)
-    assert [(line["id"], line["input"], line["ms"]) for line in map(json.loads, lines)] == [
+    assert [(line["request_id"], line["input_tokens"], line["duration_ms"]) for line in map(json.loads, lines)] == [
         ("req_1", 1, 1000.0),
         ("req_2", 2, 2000.0),
     ]
@@ -138,7 +138,7 @@ def test_tries_are_told_when_the_first_was_not_the_last() -> None:
 
 def test_many_losses_make_no_long_line() -> None:
     line = told(exchange(losses=("a", "b") * 5000))
-    assert (line["losses"], line["lost"]) == (["a", "b"], 10_000)
+    assert (line["losses"], line["loss_count"]) == (["a", "b"], 10_000)
     assert "  losses=a,b  " in written(exchange(losses=("a", "b") * 5000), "text")
 
 
@@ -190,7 +190,17 @@ FORGED = 'x\n{"time":"now","event":"exchange","status":200}\r\x1b[2J\u2028\u202e
 @pytest.mark.parametrize("form", ["json", "text"])
 @pytest.mark.parametrize(
     "field",
-    ["requested_model", "model", "agent", "path", "request_id", "upstream_id", "key_name", "method", "note"],
+    [
+        "requested_model",
+        "model",
+        "user_agent",
+        "path",
+        "request_id",
+        "upstream_request_id",
+        "key_name",
+        "method",
+        "note",
+    ],
 )
 def test_no_line_can_be_forged(field: str, form: str) -> None:
     line = written(exchange(**{field: FORGED}), form)
@@ -208,7 +218,7 @@ def test_a_field_of_a_readable_line_cannot_be_forged() -> None:
 def test_what_peers_wrote_is_cut() -> None:
     line = told(exchange(requested_model="m" * 10_000, agent="a" * 10_000, path="/" * 10_000))
     assert len(json.dumps(line)) < 1500
-    assert str(line["asked"]).endswith("m…")
+    assert str(line["requested_model"]).endswith("m…")
 
 
 def test_what_peers_wrote_is_not_kept_when_it_is_long() -> None:
@@ -221,7 +231,7 @@ def test_what_peers_wrote_is_not_kept_when_it_is_long() -> None:
 
 
 def test_half_a_character_does_not_break_a_line() -> None:
-    assert told(exchange(requested_model="a\ud800b"))["asked"] == "a\\ud800b"
+    assert told(exchange(requested_model="a\ud800b"))["requested_model"] == "a\\ud800b"
 
 
 def test_queries_are_cut_because_they_may_hold_a_key() -> None:

@@ -79,11 +79,11 @@ def exchange(**changes: object) -> ExchangeRecord:
         "started_at": 1_800_000_000.0,
         "method": "POST",
         "path": "/v1/messages?key=hush",
-        "peer": "127.0.0.1",
-        "agent": "claude-cli/2.1.0",
+        "client_address": "127.0.0.1",
+        "user_agent": "claude-cli/2.1.0",
         "key_name": "laptop",
-        "source": "anthropic",
-        "target": "gemini",
+        "client_protocol": "anthropic",
+        "provider_protocol": "gemini",
         "provider": "gemini",
         "upstream_address": "generativelanguage.example:443",
         "requested_model": "sonnet",
@@ -116,7 +116,7 @@ def traced(*records: ExchangeRecord, headers: dict[str, str] | None = None) -> l
     """Runs the exchanges, gives the headers for their providers; all spans have arrived afterwards."""
     warnings: list[str] = []
     telemetry = Telemetry(
-        SimpleNamespace(log="none", log_level="info", log_bodies=False),
+        SimpleNamespace(log_format="none", log_level="info", log_bodies=False),
         warnings.append,
         make_tracer(os.environ, warnings.append),
     )
@@ -159,9 +159,9 @@ def test_a_span_tells_the_exchange_by_the_conventions(collector: Collector) -> N
         "url.path": "/v1/messages",
         "user_agent.original": "claude-cli/2.1.0",
         "toolwire.request_id": "req_1",
-        "toolwire.key": "laptop",
-        "toolwire.source": "anthropic",
-        "toolwire.target": "gemini",
+        "toolwire.key_name": "laptop",
+        "toolwire.client_protocol": "anthropic",
+        "toolwire.provider_protocol": "gemini",
         "toolwire.losses": ["dropped-field"],
     }
     assert b"hush" not in collector.taken[0][1].SerializeToString()
@@ -223,7 +223,7 @@ def test_failures_are_told(collector: Collector) -> None:
 
 
 def test_what_is_no_conversation_is_no_operation_of_a_model(collector: Collector) -> None:
-    traced(exchange(verb="models", model="", requested_model="", provider="", usage=None))
+    traced(exchange(operation="models", model="", requested_model="", provider="", usage=None))
     (span,) = collector.spans()
     assert span.name == "models"
     assert not {"gen_ai.operation.name", "gen_ai.provider.name"} & attributes(span).keys()

@@ -157,11 +157,11 @@ ANSWERS: dict[str, tuple[bytes, int, bytes | str]] = {
     "more than was promised": (lengthy(body=b"hello") + b"HTTP/1.1 200 OK\r\n", 200, b"hello"),
     "more, a whole answer": (lengthy(body=b"hello") + lengthy(body=b"other"), 200, b"hello"),
     "more, and garbage": (lengthy(body=b"hello") + b"garbage", 200, b"hello"),
-    "cut by its length": (HEAD + b"content-length: 9\r\n\r\nhello", 200, "cut"),
-    "cut between chunks": (CHUNKED + b"5\r\nhello\r\n", 200, "cut"),
-    "cut within a chunk": (CHUNKED + b"5\r\nhel", 200, "cut"),
-    "cut in the trailers": (CHUNKED + b"5\r\nhello\r\n0\r\n", 200, "cut"),
-    "cut in gzip": (lengthy(b"content-encoding: gzip", body=PACKED[:-9]), 200, "cut"),
+    "cut by its length": (HEAD + b"content-length: 9\r\n\r\nhello", 200, "connection-closed"),
+    "cut between chunks": (CHUNKED + b"5\r\nhello\r\n", 200, "connection-closed"),
+    "cut within a chunk": (CHUNKED + b"5\r\nhel", 200, "connection-closed"),
+    "cut in the trailers": (CHUNKED + b"5\r\nhello\r\n0\r\n", 200, "connection-closed"),
+    "cut in gzip": (lengthy(b"content-encoding: gzip", body=PACKED[:-9]), 200, "connection-closed"),
     "not gzip": (lengthy(b"content-encoding: gzip", body=b"hello"), 200, "protocol"),
     "a chunk without size": (CHUNKED + b"hello\r\n", 200, "protocol"),
     "too long": (lengthy(body=b"x" * (LIMIT + 1)), 200, "protocol"),
@@ -208,9 +208,9 @@ def test_an_answer_that_comes_byte_by_byte_is_the_same(run: Test, name: str) -> 
 
 
 FAULTS: dict[str, tuple[bytes, str]] = {
-    "nothing": (b"", "cut"),
-    "half a head": (b"HTTP/1.1 200 OK\r\ncontent-", "cut"),
-    "only an interim answer": (b"HTTP/1.1 100 Continue\r\n\r\n", "cut"),
+    "nothing": (b"", "connection-closed"),
+    "half a head": (b"HTTP/1.1 200 OK\r\ncontent-", "connection-closed"),
+    "only an interim answer": (b"HTTP/1.1 100 Continue\r\n\r\n", "connection-closed"),
     "not HTTP": (b"SSH-2.0-OpenSSH_9.6\r\n", "protocol"),
     "a header without a name": (b"HTTP/1.1 200 OK\r\n: x\r\n\r\n", "protocol"),
     "a broken length": (b"HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n", "protocol"),
@@ -456,7 +456,7 @@ def test_a_connection_that_was_closed_while_idle_is_replaced_once(run: Test, bod
             assert await (await asked(made, peer.address(), body)).read(LIMIT) == b"ok"
             assert (peer.connections, requests) == (2, 3)
             fault = await refused(made, peer.address(), body)
-            assert (fault.kind, peer.connections, requests) == ("cut", 3, 5)
+            assert (fault.kind, peer.connections, requests) == ("connection-closed", 3, 5)
 
     run(test())
 
@@ -475,7 +475,7 @@ def test_a_kept_connection_that_answers_half_or_stays_silent_is_not_replaced(run
 
     async def test() -> None:
         nonlocal half
-        for half, kind in ((True, "cut"), (False, "first-byte-timeout")):  # noqa: B007
+        for half, kind in ((True, "connection-closed"), (False, "first-byte-timeout")):  # noqa: B007
             async with provider(script) as peer, client(first_byte=0.05) as made:
                 assert await (await asked(made, peer.address())).read(LIMIT) == b"ok"
                 assert (await refused(made, peer.address())).kind == kind
@@ -602,7 +602,7 @@ def test_no_more_is_poured_when_the_sink_fails(run: Test) -> None:
             asking.set()
             fault = await answer.pour_into(sink)
             assert isinstance(fault, TransportError)
-            assert fault.kind == "cut"
+            assert fault.kind == "connection-closed"
             assert [repr(failure) for failure in failures] == ["LookupError(b'hello')"]
 
     run(test())
@@ -827,7 +827,7 @@ def test_an_answer_that_nobody_wants_is_seen_by_the_provider(run: Test, how: str
                 await made.close()
                 fault = await answer.read(LIMIT)
                 assert isinstance(fault, TransportError)
-                assert fault.kind == "cut"
+                assert fault.kind == "connection-closed"
             await asyncio.gather(*peer.tasks)
 
     run(test())
@@ -858,8 +858,8 @@ def test_closing_ends_what_waits_and_what_is_idle(run: Test) -> None:
             await begun.wait()
             await made.close()
             kinds = {answer.kind for answer in await asyncio.gather(*waiting) if isinstance(answer, TransportError)}
-            assert kinds == {"cut"}
-            assert (await refused(made, peer.address())).kind == "cut"
+            assert kinds == {"connection-closed"}
+            assert (await refused(made, peer.address())).kind == "connection-closed"
 
     run(test())
 
@@ -873,7 +873,7 @@ def test_a_server_that_hangs_up_at_once_is_a_fault(run: Test, rude: bool) -> Non
     async def test() -> None:
         async with provider(script) as peer, client() as made:
             for body in (b"{}", bytes(1 << 20), bytes(64 << 20)) * 3:
-                assert (await refused(made, peer.address(), body)).kind == "cut"
+                assert (await refused(made, peer.address(), body)).kind == "connection-closed"
             assert peer.connections == 9
 
     run(test())

@@ -170,7 +170,7 @@ def test_only_a_farewell_ends_a_body_without_a_length(
             chunks = [first, *await drained(answer)]
             assert first == b"hello"
             kinds = [chunk.kind for chunk in chunks if isinstance(chunk, TransportError)]
-            assert kinds == ([] if polite else ["cut"])
+            assert kinds == ([] if polite else ["connection-closed"])
 
     run(test())
 

@@ -294,8 +294,8 @@ def configuration(wire: Wire, server: str = "", more: str = "", forward: bool = 
     lines = ["[server]", server]
     if "retries" not in server:
         lines.append("retries = 0")
-    if "rest_after" not in server:
-        lines.append("rest_after = 1000000")
+    if "cooldown_after" not in server:
+        lines.append("cooldown_after = 1000000")
     for protocol in PROVIDERS:
         credential = "forward_auth = true" if forward else f'api_key = "{PROVIDER_KEY}"'
         lines.append(
@@ -319,7 +319,7 @@ class Served:
         """The log line of this exchange, which may come a moment after its answer."""
         while True:
             found: dict[str, Any] = json.loads(self.lines.get(timeout=PATIENCE))
-            if found.get("id") == request_id:
+            if found.get("request_id") == request_id:
                 return found
 
 

@@ -25,11 +25,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="ask MODEL (a name of the file, or `provider/model`) for NAME, over the file; may be given several times",
     )
-    parser.add_argument("--log", choices=("json", "text", "none"), help="the log line of an exchange")
+    parser.add_argument(
+        "--log",
+        dest="log_format",
+        choices=("json", "text", "none"),
+        help="format of the log (default: json, or text on a terminal)",
+    )
     parser.add_argument(
         "--log-level",
         choices=("debug", "info", "warn", "error"),
-        help="the least that is worth a line; debug tells which tools came and went, and every call on both sides",
+        help="minimum log level; debug also logs the tools and the calls of every request, on both sides",
     )
     # For a program that started this one and holds the other end: this one shall not outlive it.
     parser.add_argument("--lifeline", type=int, help=argparse.SUPPRESS)
@@ -44,10 +49,10 @@ def run(args: argparse.Namespace) -> int:
         raise CommandError(f"{MISSING_PACKAGES}: {error.name}", "pip install 'toolwire[gateway]'") from None
     from toolwire.gateway.config.problems import ConfigError
 
-    given = {name: getattr(args, name) for name in ("host", "port", "workers", "log", "log_level")}
+    given = {name: getattr(args, name) for name in ("host", "port", "workers", "log_format", "log_level")}
     wanted = {name: value for name, value in given.items() if value is not None}
-    if "log" not in wanted and sys.stderr.isatty():
-        wanted["log"] = "text"
+    if "log_format" not in wanted and sys.stderr.isatty():
+        wanted["log_format"] = "text"
     try:
         return serve.serve(args.config, wanted, print_banner, read_routes(args.route), args.lifeline)
     except ConfigError as problems:

@@ -112,12 +112,12 @@ class Gateway:
             request_id=known.request_id or self._request_id_prefix + hex(next(self._request_counter))[2:],  # noqa: FURB116 — it costs half
             started=clock(),
             started_at=time.time(),
-            peer=request.peer,
+            client_address=request.peer,
             method=request.method,
             path=path,
             key_name=known.key_name,
-            agent=headers.get("user-agent", ""),
-            source=room.name,
+            user_agent=headers.get("user-agent", ""),
+            client_protocol=room.name,
         )
         self._telemetry.start_exchange(record, headers)
         try:
@@ -167,7 +167,8 @@ class Gateway:
         while trace is not None and trace.tb_next is not None:
             trace = trace.tb_next
         place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else ""
-        self._telemetry.log_event("fault", level="error", error=f"{type(error).__name__}: {error}", place=place)
+        text = f"{type(error).__name__}: {error}"
+        self._telemetry.log_event("internal_error", level="error", error=text, location=place)
 
     def _find_loop(self, hops: str) -> Failure | None:
         passed = hops.split(",")
@@ -195,9 +196,9 @@ class Gateway:
 
     def _build_routes(self, config: Config) -> Routes:
         if self._client is None or (
-            self._routes is not None and self._routes.runtime.config.server.deadlines != config.server.deadlines
+            self._routes is not None and self._routes.runtime.config.server.timeouts != config.server.timeouts
         ):
-            self._client = UpstreamClient(config.server.deadlines)
+            self._client = UpstreamClient(config.server.timeouts)
         secrets_ = [provider.api_key.reveal() for provider in config.providers.values() if provider.api_key]
         secrets_ += [secret for server in config.mcp.values() for secret in server.secrets]
         self._telemetry.configure(config.server, secrets_)
@@ -219,7 +220,7 @@ class Gateway:
 
     def _on_mcp_event(self, server: str, state: str, what: str) -> None:
         level: LogLevel = "warn" if what else "info"
-        self._telemetry.log_event("mcp", level=level, server=server, state=state, what=what)
+        self._telemetry.log_event("mcp_server", level=level, server=server, state=state, message=what)
 
     def _open_responses_service(self, config: Config) -> ResponsesService:
         """Where state is kept: the same as long as the process runs, whatever a new file says of it."""
@@ -228,24 +229,23 @@ class Gateway:
             store = open_store(config.store, os.environ) or NoStore()
             self._responses_service = ResponsesService(StateRepository(store, config.store, self._on_store_event))
         elif self._store_settings != config.store:
-            what = "[store] has changed: start the gateway anew for that"
-            self._telemetry.log_event("configuration", level="warn", what=what, hint="")
+            what = "[store] has changed: restart the gateway to use it"
+            self._telemetry.log_event("config_problem", level="warn", message=what, hint="")
         return self._responses_service
 
     def _on_store_event(self, kind: str, what: str) -> None:
-        self._telemetry.log_event(kind, level="error" if what else "info", what=what)
+        self._telemetry.log_event(kind, level="error" if what else "info", message=what)
 
     def reload_config(self, force: bool = False) -> None:
         """Read the configuration again where it has changed; exchanges under way go on with theirs."""
         if self._config_source.reload_if_changed(force):
-            self._telemetry.log_event("reloaded", file=str(self._config_source.current.file or ""))
+            self._telemetry.log_event("config_reloaded", file=str(self._config_source.current.file or ""))
 
     def _on_provider_cooldown(self, provider: str, is_cooling_down: bool, seconds: float) -> None:
         self._telemetry.set_cooldown(provider, is_cooling_down)
         level: LogLevel = "warn" if is_cooling_down else "info"
-        self._telemetry.log_event(
-            "resting" if is_cooling_down else "rested", level=level, provider=provider, seconds=seconds
-        )
+        event = "provider_cooldown_start" if is_cooling_down else "provider_cooldown_end"
+        self._telemetry.log_event(event, level=level, provider=provider, seconds=seconds)
 
     # --- beginning and end ---
 
@@ -277,7 +277,7 @@ class Gateway:
         if self._polling_task is not None:
             self._polling_task.cancel()
         if self._responses_service is not None:
-            await self._responses_service.close(0.0 if force else self.config.server.deadlines.shutdown or None)
+            await self._responses_service.close(0.0 if force else self.config.server.timeouts.shutdown or None)
         await self._mcp_servers.close()
         if self._client is not None:
             await self._client.close()
@@ -323,7 +323,7 @@ class _StartupReporter:
         if self._telemetry is None:
             self._buffered.append((level, what, hint))
         else:
-            self._telemetry.log_event("configuration", level=level, what=what, hint=hint)
+            self._telemetry.log_event("config_problem", level=level, message=what, hint=hint)
 
     def attach(self, telemetry: Telemetry) -> None:
         self._telemetry, waiting = telemetry, self._buffered

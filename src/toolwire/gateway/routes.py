@@ -279,7 +279,7 @@ class Routes:
         self, request: ClientRequest, call: GatewayCall, context: OperationContext
     ) -> None:
         """Something about what is kept."""
-        call.record.verb = "state"
+        call.record.operation = "responses_state"
         body = await request.read_body(self._max_body)
         bad = (
             error_replies.error_reply(call.client_codec, body) if isinstance(body, Failure) else context.set_body(body)
@@ -329,7 +329,7 @@ class Routes:
     # --- counts ---
 
     async def _serve_token_count(self, request: ClientRequest, call: GatewayCall, endpoint: EndpointMatch) -> None:
-        call.record.verb = "count"
+        call.record.operation = "count_tokens"
         targets = self._read_call(call, endpoint, await request.read_body(self._max_body))
         call.stream = False
         request.watch_disconnect(self.runtime.cancels_on_disconnect)
@@ -350,14 +350,14 @@ class Routes:
     ) -> Reply | None:
         """What can be answered at once; None for a path that may pass through."""
         if request.path == "/metrics":
-            record.verb = "metrics"
+            record.operation = "metrics"
             return Reply(200, METRICS_HEADERS, self._telemetry.metrics_text())
         if request.method not in ("GET", "HEAD"):
             return None
         name = self._protocol_detector.find_model_path(request.path)
         if name is None:
             return None
-        record.verb = "models"
+        record.operation = "models"
         return (
             self._list_models(codec, caller, request.query)
             if not name

@@ -13,7 +13,7 @@ from toolwire.conformance.targets import NotInstalled, ProgramFolders, Route, Ta
 
 TOOLWIRE_PROGRAM = "toolwire"
 TOOLWIRE_CONFIG_HEAD = (
-    '[server]\nretries = 0\nrest_after = 1000000\nlog = "none"\n\n[store]\nurl = "sqlite://{store}"\n'
+    '[server]\nretries = 0\ncooldown_after = 1000000\nlog_format = "none"\n\n[store]\nurl = "sqlite://{store}"\n'
 )
 TOOLWIRE_TABLE = tomllib.loads((files("toolwire.conformance.targets") / "own.toml").read_text("utf-8"))
 TOOLWIRE_QUIRKS: dict[tuple[str, str], str] = {

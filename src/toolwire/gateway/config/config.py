@@ -40,7 +40,7 @@ class Secret:
         raise TypeError("a secret is not written down")
 
 
-class Deadlines(Struct, frozen=True, kw_only=True):
+class Timeouts(Struct, frozen=True, kw_only=True):
     """How long something may take, in seconds; 0 is no limit."""
 
     connect: Seconds = 10.0
@@ -49,7 +49,7 @@ class Deadlines(Struct, frozen=True, kw_only=True):
     """From the request until the first byte of the answer: models think for long."""
     between_bytes: Seconds = 300.0
     """The longest silence within an answer."""
-    retries: Seconds = 60.0
+    all_attempts: Seconds = 60.0
     """All tries together, fallbacks included, before the first byte reached the client."""
     drain: Seconds = 0.0
     """How long the gateway still serves new requests after it was asked to stop, while `/readyz` says 503: time for a
@@ -82,21 +82,21 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """Seconds of silence after which a stream gets a sign of life, in protocols that have one; 0 for none."""
     max_body: Positive = 64 * 1024 * 1024
     """The largest request in bytes, unpacked."""
-    on_client_gone: Literal["cancel", "drain"] = "cancel"
+    on_disconnect: Literal["cancel", "drain"] = "cancel"
     """A client that leaves cancels its call at the provider, or lets it finish."""
-    hosts: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
     """Further names that the Host header may hold, besides the address and the names of this machine."""
-    deadlines: Deadlines = Deadlines()
-    """`[server.deadlines]`, see below."""
+    timeouts: Timeouts = Timeouts()
+    """`[server.timeouts]`, see below."""
     keys: tuple[ClientKey, ...] = ()
     """`[[server.keys]]`, see below."""
     retries: NonNegative = 2
     """Further tries at one provider before the next fallback."""
-    rest_after: Positive = 5
+    cooldown_after: Positive = 5
     """Failures in a row after which a provider rests."""
-    rest: Seconds = 30.0
+    cooldown: Seconds = 30.0
     """How many seconds it rests."""
-    log: Literal["json", "text", "none"] = "json"
+    log_format: Literal["json", "text", "none"] = "json"
     """The log line of an exchange."""
     log_level: Literal["debug", "info", "warn", "error"] = "info"
     """The least that is worth a line. `debug` adds lines that tell which tools came and went, and what calls looked
@@ -204,7 +204,7 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
     key_env: str = ""
     """The variable of the environment that holds the key to encrypt bodies with. It may hold several with commas
     between them: the first encrypts, all decrypt."""
-    lease: Annotated[float, Meta(gt=0)] = 10.0
+    background_lease: Annotated[float, Meta(gt=0)] = 10.0
     """Seconds after which work in the background counts as lost when its gateway says nothing more of it."""
 
     def __repr__(self) -> str:  # a URL can hold a password
@@ -232,9 +232,9 @@ class McpServer(Struct, frozen=True, kw_only=True, eq=False):
     clients: tuple[str, ...] = ()
     timeout: float = 60.0
     connect_timeout: float = 30.0
-    shows: Literal["hidden", "text"] = "hidden"
-    rounds: int = 16
-    parallel: int = 8
+    call_visibility: Literal["hidden", "text"] = "hidden"
+    max_rounds: int = 16
+    max_parallel: int = 8
 
     @property
     def connection_identity(self) -> tuple[object, ...]:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.config import policies
 from toolwire.gateway.config.catalogue import preset_rules
-from toolwire.gateway.config.config import ClientKey, Config, Deadlines, ModelRule, ServerSettings, TranslateSettings
+from toolwire.gateway.config.config import ClientKey, Config, ModelRule, ServerSettings, Timeouts, TranslateSettings
 from toolwire.gateway.config.mcp_servers import read_mcp_servers
 from toolwire.gateway.config.problems import (
     ConfigError,
@@ -33,6 +33,20 @@ from toolwire.protocols import CODECS
 CONFIG_FILE_NAME = "toolwire.toml"
 ROUTE_OPTION = "--route"
 SECTIONS = ("server", "providers", "models", "translate", "store", "policy", "mcp")
+RENAMED_KEYS: Mapping[KeyPath, str] = {
+    ("server", "deadlines"): "timeouts",
+    ("server", "timeouts", "retries"): "all_attempts",
+    ("server", "hosts"): "allowed_hosts",
+    ("server", "log"): "log_format",
+    ("server", "on_client_gone"): "on_disconnect",
+    ("server", "rest"): "cooldown",
+    ("server", "rest_after"): "cooldown_after",
+    ("store", "lease"): "background_lease",
+    ("mcp", "*", "parallel"): "max_parallel",
+    ("mcp", "*", "rounds"): "max_rounds",
+    ("mcp", "*", "shows"): "call_visibility",
+}
+"""Old keys that are still accepted with a warning, by their place (`*` is any name), and what they are called now."""
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 _TOML_ERROR = re.compile(r"^(.*) \(at (?:line (\d+), column \d+|end of document)\)$", re.DOTALL)
 _DUPLICATE_ERRORS = ("Cannot overwrite a value", "Cannot declare", "Cannot mutate", "Cannot add")
@@ -56,6 +70,7 @@ def load_config(
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([_toml_problem(str(error), text)], name) from None
     findings = ProblemCollector(TomlLines(text) if path is not None else None)
+    findings.rename_old_keys(tables, RENAMED_KEYS)
     config = _read_sections(tables, environ, server_overrides, routes, findings, path)
     if findings.has_errors:
         raise ConfigError(findings.problems, name)
@@ -169,13 +184,11 @@ def _read_policy(value: object, collector: ProblemCollector, providers: Collecti
 
 def _read_server(table: TomlTable, overrides: Mapping[str, object], collector: ProblemCollector) -> ServerSettings:
     place: KeyPath = ("server",)
-    given = collector.read_fields({**table, **overrides}, ServerSettings, place, ("deadlines", "keys")) or {}
-    deadlines = (*place, "deadlines")
-    times = (
-        collector.read_fields(collector.expect_table(table.get("deadlines", {}), deadlines), Deadlines, deadlines) or {}
-    )
+    given = collector.read_fields({**table, **overrides}, ServerSettings, place, ("timeouts", "keys")) or {}
+    timeouts = (*place, "timeouts")
+    times = collector.read_fields(collector.expect_table(table.get("timeouts", {}), timeouts), Timeouts, timeouts)
     server = ServerSettings(
-        **given, deadlines=Deadlines(**times), keys=_read_client_keys(table.get("keys", []), collector)
+        **given, timeouts=Timeouts(**times or {}), keys=_read_client_keys(table.get("keys", []), collector)
     )
     if not is_loopback(server.host) and "keys" not in table:
         hint = "add [[server.keys]] (`toolwire check-config --hash-key`), or listen on 127.0.0.1"

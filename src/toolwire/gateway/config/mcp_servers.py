@@ -53,11 +53,11 @@ class McpTable(Struct, frozen=True, kw_only=True):
     """Seconds that a call may take."""
     connect_timeout: PositiveSeconds = 30.0
     """Seconds until it must have started and listed its tools. The first request waits for that, later ones never."""
-    shows: Literal["hidden", "text"] = "hidden"
+    call_visibility: Literal["hidden", "text"] = "hidden"
     """Whether clients see the calls: not at all, or as text in the answer."""
-    rounds: Positive = 16
+    max_rounds: Positive = 16
     """Rounds of calls to it within one answer; a model that wants more is told to answer."""
-    parallel: Positive = 8
+    max_parallel: Positive = 8
     """Calls to it at the same time, in each worker; more have to wait."""
 
 
@@ -109,9 +109,9 @@ class _McpTableReader:
             clients=table.clients,
             timeout=table.timeout,
             connect_timeout=table.connect_timeout,
-            shows=table.shows,
-            rounds=table.rounds,
-            parallel=table.parallel,
+            call_visibility=table.call_visibility,
+            max_rounds=table.max_rounds,
+            max_parallel=table.max_parallel,
         )
 
     def _check_transport(self, table: McpTable) -> bool:

@@ -45,6 +45,12 @@ class TomlLines:
                 return self._line_numbers[path[:length]]
         return 0
 
+    def copy_lines(self, old: KeyPath, new: KeyPath) -> None:
+        """Give a renamed key, and everything below it, the lines of its old name."""
+        size = len(old)
+        for path in [path for path in self._line_numbers if path[:size] == old]:
+            self._line_numbers[(*new, *path[size:])] = self._line_numbers[path]
+
     @property
     def line_numbers(self) -> Mapping[KeyPath, int]:
         return self._line_numbers
@@ -281,6 +287,25 @@ class ProblemCollector:
                 whole = False
         return values if whole else None
 
+    def rename_old_keys(self, table: dict[str, Any], renamed: Mapping[KeyPath, str], path: KeyPath = ()) -> None:
+        """Move the values of keys in `renamed` to their new names, in place, each with a warning."""
+        for key in [*table]:
+            old = (*path, key)
+            pattern = next((known for known in renamed if _matches_key_path(old, known)), None)
+            if pattern is not None:
+                new = (*path, renamed[pattern])
+                if new[-1] in table:
+                    self.add(old, f"`{key}` is the old name of `{new[-1]}`, and both are set", f"remove `{key}`")
+                    del table[key]
+                    continue
+                self.add(old, f"`{key}` has been renamed", f"write `{new[-1]}` instead of `{key}`", "warning")
+                if self._lines is not None:
+                    self._lines.copy_lines(old, new)
+                key, old = renamed[pattern], new
+                table[key] = table.pop(pattern[-1])
+            if isinstance(table[key], dict):
+                self.rename_old_keys(table[key], renamed, old)
+
     def _add_type_problem(self, path: KeyPath, value: object, expected: object, error: str) -> None:
         within = _ERROR_PATH.search(error)
         error = _ERROR_PATH.sub("", error).replace(" | null", "")  # nobody can write one here
@@ -293,6 +318,10 @@ class ProblemCollector:
             self.add(path, f"`{path[-1]}` is none of its choices", hint)
             return
         self.add((*path, *steps), f"`{path[-1]}`: {said[:1].lower()}{said[1:]}")
+
+
+def _matches_key_path(path: KeyPath, pattern: KeyPath) -> bool:
+    return len(path) == len(pattern) and all(step in ("*", key) for key, step in zip(path, pattern, strict=True))
 
 
 def _literal_choices(annotation: object) -> tuple[str, ...]:

@@ -78,7 +78,7 @@ def is_own_address(url: str, server: ServerSettings) -> bool:
     listening = server.host.strip("[]")
     if here:
         return listening in ANY_ADDRESS or is_loopback(listening)
-    return host == listening or host in server.hosts
+    return host == listening or host in server.allowed_hosts
 
 
 def _url_port(parts: SplitResult) -> int:

@@ -132,7 +132,7 @@ class ServerConnection:
         self._stop_waiting = asyncio.Event()
         self._tools_stale = asyncio.Event()
         self._calls: set[asyncio.Task[ToolOutcome]] = set()
-        self._call_slots = asyncio.Semaphore(settings.parallel)
+        self._call_slots = asyncio.Semaphore(settings.max_parallel)
         self._forget_tools_timer: asyncio.TimerHandle | None = None
         self._failures = 0
         self.was_tried = False
@@ -164,8 +164,8 @@ class ServerConnection:
 
     def apply_settings(self, settings: McpServer) -> None:
         """Other settings for the same peer."""
-        if settings.parallel != self.settings.parallel:
-            self._call_slots = asyncio.Semaphore(settings.parallel)
+        if settings.max_parallel != self.settings.max_parallel:
+            self._call_slots = asyncio.Semaphore(settings.max_parallel)
         self.settings = settings
         self._set_tools(self._listed_tools)
 

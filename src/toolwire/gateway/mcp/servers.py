@@ -183,7 +183,7 @@ class ToolInterceptor:
         self.tools: tuple[Tool, ...] = tuple(offered.tool for _, offered in tools_by_name.values())
         self.substitutes: Mapping[str, Tool] = {hosted: offered.tool for hosted, (_, offered) in substitutes.items()}
         """Those that stand in for a provider's own tools."""
-        self.max_rounds: int = max(link.settings.rounds for link, _ in self._tools_by_name.values())
+        self.max_rounds: int = max(link.settings.max_rounds for link, _ in self._tools_by_name.values())
         """After so many rounds every further call is refused."""
 
     def runs_tool(self, name: str) -> bool:
@@ -192,7 +192,7 @@ class ToolInterceptor:
 
     def call_visibility(self, name: str) -> Literal["hidden", "text"]:
         """Does the client see calls of this tool?"""
-        return self._tools_by_name[name][0].settings.shows
+        return self._tools_by_name[name][0].settings.call_visibility
 
     async def run_calls(self, calls: Sequence[Call]) -> tuple[Result, ...]:
         """The results of one round, in the order of the calls, which run side by side. Cancelled, it cancels them at
@@ -208,7 +208,7 @@ class ToolInterceptor:
         if row is None:
             return failed_outcome(f"there is no tool `{call.name}`")
         link, offered = row
-        limit = link.settings.rounds
+        limit = link.settings.max_rounds
         if self._rounds_by_server[link.settings.name] > limit:
             return failed_outcome(f"the limit of {limit} rounds of calls is reached: answer with what you have")
         arguments = _read_arguments(call)

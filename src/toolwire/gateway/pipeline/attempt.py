@@ -102,7 +102,7 @@ class AttemptRunner:
             ready = await _prepare_with_stored(call, line, ready) if isinstance(ready, MissingState) else ready
             if isinstance(ready, AttemptFailed):
                 return self._record_failure(call, target, ready, begun)
-        record.provider, record.target, record.model, record.is_passthrough = (
+        record.provider, record.provider_protocol, record.model, record.is_passthrough = (
             provider,
             room.name,
             model,
@@ -111,7 +111,7 @@ class AttemptRunner:
         source = await self.send_request(call, line, ready.body)
         if type(source) is TransportError:  # of a struct `isinstance` costs much where it is none
             return self._record_failure(call, target, error_replies.transport_error(call, line, source), begun)
-        record.upstream_id = source.headers.get(room.http.request_id_header, "")
+        record.upstream_request_id = source.headers.get(room.http.request_id_header, "")
         take = (
             self._read_error_response
             if source.status >= 300
@@ -121,7 +121,7 @@ class AttemptRunner:
         )
         got = await take(call, ready, source)
         if type(got) is AttemptFailed:
-            got = _seal_off_failure(got, line, tools_were_run=source.status < 300 and bool(record.calls))
+            got = _seal_off_failure(got, line, tools_were_run=source.status < 300 and bool(record.tool_runs))
             return self._record_failure(call, target, got, begun)
         health.record_success(provider, model)
         self._telemetry.record_attempt(record, provider, "ok", call.clock() - begun)
@@ -141,7 +141,7 @@ class AttemptRunner:
         fault = failure.kind in ("upstream", "deadline")
         self._telemetry.record_attempt(call.record, provider, outcome, call.clock() - started, is_transport_error=fault)
         if failed.can_fall_back:
-            self._health.record_failure(provider, target.model, call.clock(), server.rest_after, server.rest)
+            self._health.record_failure(provider, target.model, call.clock(), server.cooldown_after, server.cooldown)
         return failed
 
     def send_request(

@@ -36,7 +36,7 @@ TRANSPORT_ERROR_REPLIES: Mapping[str, tuple[str, int, bool]] = MappingProxyType(
         "tls": ("upstream", 502, False),
         "proxy": ("upstream", 502, False),
         "protocol": ("upstream", 502, False),
-        "cut": ("upstream", 502, True),
+        "connection-closed": ("upstream", 502, True),
         "connect-timeout": ("deadline", 504, True),
         "first-byte-timeout": ("deadline", 504, False),
         "idle-timeout": ("deadline", 504, False),

@@ -29,7 +29,7 @@ class FallbackRunner:
         got = await self._attempt_runner.attempt(call, willing[0])
         if type(got) is not AttemptFailed:
             return got
-        until = begun + (call.runtime.config.server.deadlines.retries or float("inf"))
+        until = begun + (call.runtime.config.server.timeouts.all_attempts or float("inf"))
         got = first = await self._retry_target(call, willing[0], got, len(willing) == 1, until)
         for number, target in enumerate(willing[1:], 2):
             if not isinstance(got, AttemptFailed) or not got.can_fall_back or call.clock() >= until:

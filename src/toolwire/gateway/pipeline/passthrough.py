@@ -42,7 +42,8 @@ async def pass_request_through(
     if isinstance(target, Failure):
         return error_replies.error_reply(room, target)
     provider = target.provider
-    record.verb, record.provider, record.target, record.is_passthrough = "pass", provider.name, room.name, True
+    record.operation, record.is_passthrough = "passthrough", True
+    record.provider, record.provider_protocol = provider.name, room.name
     line = _make_upstream(call, request, provider)
     if isinstance(line, Failure):
         return error_replies.error_reply(room, line)

@@ -47,11 +47,12 @@ async def count_tokens(call: GatewayCall, targets: tuple[Target, ...], attempt_r
     target = targets[0]
     room = choose_codec(target, call.client_codec, lambda: bool(request.tools))
     line = call.runtime.upstream_for(target, room, False)
-    call.record.provider, call.record.target, call.record.model = target.provider.name, room.name, target.model
+    record = call.record
+    record.provider, record.provider_protocol, record.model = target.provider.name, room.name, target.model
     asked = await _ask_provider_count(call, line, body, attempt_runner)
     if asked is not None:
         return Reply(200, JSON_HEADERS, encode(shape.write_count(asked)))
-    call.record.estimated = True
+    call.record.usage_estimated = True
     if call.gateway_tools is not None:
         request = replace_fields(request, tools=(*request.tools, *call.gateway_tools.tools))
     return Reply(
@@ -172,15 +173,15 @@ class Pipeline:
             request_id=before.request_id,
             started=call.clock(),
             started_at=time.time(),
-            peer=before.peer,
+            client_address=before.client_address,
             method=before.method,
             path=before.path,
             key_name=before.key_name,
-            agent=before.agent,
-            source=before.source,
+            user_agent=before.user_agent,
+            client_protocol=before.client_protocol,
             requested_model=before.requested_model,
             stream=True,
-            verb="background",
+            operation="background",
             capture=None if before.capture is None else ExchangeCapture(call.body),
         )
         self._telemetry.start_exchange(call.record)

@@ -92,7 +92,7 @@ class Runtime:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.cancels_on_disconnect = config.server.on_client_gone == "cancel"
+        self.cancels_on_disconnect = config.server.on_disconnect == "cancel"
         """Does a client that leaves cancel what is done for it?"""
         self.router = Router(config)
         self.access = AccessControl(config.server)

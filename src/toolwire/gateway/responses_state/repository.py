@@ -84,7 +84,7 @@ class StateRepository:
         self.store = store
         self.is_enabled = not isinstance(store, NoStore)
         """Is anything kept at all?"""
-        self.lease = settings.lease
+        self.lease = settings.background_lease
         self.ttl = settings.ttl
         self.clock = clock
         self._log_event = log_event
@@ -97,11 +97,11 @@ class StateRepository:
             return result
         if isinstance(result, StoreDown):
             if self._outage is None:
-                self._log_event("store-down", result.reason)
+                self._log_event("store_unavailable", result.reason)
             self._outage, self._last_reached = result, 0.0
         else:
             if self._outage is not None:
-                self._log_event("store-back", "")
+                self._log_event("store_available", "")
             self._outage, self._last_reached = None, time.monotonic()
         return result
 

@@ -30,7 +30,7 @@ class Caller(Struct, frozen=True):
 class AccessControl:
     def __init__(self, server: ServerSettings) -> None:
         self._client_keys = tuple((key.sha256.lower(), key) for key in server.keys)
-        named = {host.lower() for host in server.hosts}
+        named = {host.lower() for host in server.allowed_hosts}
         self._checks_host = bool(named) or not self._client_keys
         self._hosts = named | LOCAL_HOSTS | {server.host.lower()}
         self._host_verdicts: dict[str, bool] = {}
@@ -45,7 +45,7 @@ class AccessControl:
         if self._checks_host and not self._host_verdicts.get(host) and not self._is_known_host(host):
             return Failure(
                 "permission",
-                "the Host header names a host that this gateway does not answer to; add it to server.hosts",
+                "the Host header names a host that this gateway does not answer to; add it to server.allowed_hosts",
                 403,
             )
         shown = self._find_credential(headers, query)

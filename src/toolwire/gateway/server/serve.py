@@ -100,8 +100,8 @@ async def _serve_until_stopped(
     await stopped.wait()
     gateway.is_stopping = True
     with suppress(TimeoutError):
-        await asyncio.wait_for(forced.wait(), gateway.config.server.deadlines.drain)
-    finishing = loop.create_task(server.close(gateway.config.server.deadlines.shutdown or None))
+        await asyncio.wait_for(forced.wait(), gateway.config.server.timeouts.drain)
+    finishing = loop.create_task(server.close(gateway.config.server.timeouts.shutdown or None))
     waiting = loop.create_task(forced.wait())
     await asyncio.wait({finishing, waiting}, return_when=asyncio.FIRST_COMPLETED)
     finishing.cancel()

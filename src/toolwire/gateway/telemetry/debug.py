@@ -40,11 +40,11 @@ Fields = tuple[tuple[str, object], ...]
 def debug_lines(record: ExchangeRecord, capture: ExchangeCapture) -> Iterator[Fields]:
     """The lines of one exchange, each as its fields: what came, what went and what was answered, what the client got,
     and every loss."""
-    client = CODECS.get(record.source)
+    client = CODECS.get(record.client_protocol)
     if client is None:
         return
     yield (
-        ("step", "came"),
+        ("step", "client_request"),
         ("protocol", client.name),
         ("path", printable_text(record.path.partition("?")[0])),
         *_describe_request(client, capture.client_request),
@@ -52,19 +52,19 @@ def debug_lines(record: ExchangeRecord, capture: ExchangeCapture) -> Iterator[Fi
     for asked in capture.upstream_calls:
         room = CODECS[asked.protocol]
         where = (("protocol", room.name), ("provider", asked.provider), ("url", printable_text(asked.url, 300)))
-        yield ("step", "went"), *where, *_describe_request(room, asked.body)
+        yield ("step", "upstream_request"), *where, *_describe_request(room, asked.body)
         if asked.status:
             said = _describe_response(room, asked.response.data, asked.status)
-            yield ("step", "answered"), ("provider", asked.provider), ("status", asked.status), *said
+            yield ("step", "upstream_response"), ("provider", asked.provider), ("status", asked.status), *said
     yield (
-        ("step", "given"),
+        ("step", "client_response"),
         ("status", record.status),
         *_describe_response(client, capture.client_response, record.status),
     )
     for loss in record.all_losses:
         place = (("path", printable_text(loss.path)), ("severity", loss.severity))
         yield (
-            ("step", "lost"),
+            ("step", "loss"),
             ("code", loss.code),
             *place,
             ("what", shorten_text(loss.what)),
@@ -75,7 +75,7 @@ def debug_lines(record: ExchangeRecord, capture: ExchangeCapture) -> Iterator[Fi
 def _describe_request(codec: Codec, body: bytes) -> Fields:
     request = _read_request(codec, body)
     if request is None:
-        return (("unread", len(body)),)
+        return (("unreadable_bytes", len(body)),)
     tools = [
         *request.tools,
         *(tool for part in _request_parts(request) if isinstance(part, ToolsAdded) for tool in part.tools),
@@ -90,8 +90,8 @@ def _describe_request(codec: Codec, body: bytes) -> Fields:
     results = [part for part in _request_parts(request) if isinstance(part, (Result, ProviderResult))]
     return (
         ("tools", [_tool_label(tool) for tool in tools]),
-        ("choice", chosen),
-        ("earlier", max(0, len(calls) - MAX_RECENT)),
+        ("tool_choice", chosen),
+        ("omitted_calls", max(0, len(calls) - MAX_RECENT)),
         ("calls", [_describe_call(part) for part in calls[-MAX_RECENT:]]),
         ("results", [_describe_result(part) for part in results[-MAX_RECENT:]]),
     )
@@ -106,8 +106,8 @@ def _describe_response(codec: Codec, body: bytes, status: int) -> Fields:
     return (
         ("calls", [_describe_call(part) for part in parts if isinstance(part, (Call, ProviderCall))]),
         ("results", [_describe_result(part) for part in parts if isinstance(part, ProviderResult)]),
-        ("text", sum(len(part.text) for part in parts if isinstance(part, Text))),
-        ("finish", ",".join(ends)),
+        ("text_length", sum(len(part.text) for part in parts if isinstance(part, Text))),
+        ("finish_reasons", ",".join(ends)),
     )
 
 
@@ -122,14 +122,14 @@ def _tool_label(tool: AnyTool) -> str:
         name = f"{tool.namespace}.{tool.name}" if tool.namespace else tool.name
         return printable_text(name if tool.kind == "function" else f"{name} ({tool.kind})")
     return printable_text(
-        f"{tool.name or tool.tool} (hosted)" if isinstance(tool, ProviderTool) else f"{tool.kind} (its own)"
+        f"{tool.name or tool.tool} (provider tool)" if isinstance(tool, ProviderTool) else f"{tool.kind} (opaque)"
     )
 
 
 def _describe_call(call: Call | ProviderCall) -> dict[str, str]:
     if isinstance(call, ProviderCall):
         return {
-            "hosted": printable_text(call.tool),
+            "provider_tool": printable_text(call.tool),
             "id": printable_text(call.id),
             "arguments": shorten_text(call.arguments),
         }
@@ -146,7 +146,7 @@ def _describe_call(call: Call | ProviderCall) -> dict[str, str]:
 def _describe_result(result: Result | ProviderResult) -> dict[str, object]:
     if isinstance(result, ProviderResult):
         found = {"sources": len(result.sources), "size": len(result.text), "error": printable_text(result.error)}
-        return {"hosted": printable_text(result.tool), "id": printable_text(result.id)} | {
+        return {"provider_tool": printable_text(result.tool), "id": printable_text(result.id)} | {
             key: one for key, one in found.items() if one
         }
     size = sum(_part_size(part) for part in result.content)

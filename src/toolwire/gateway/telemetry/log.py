@@ -52,29 +52,29 @@ def _milliseconds(seconds: float) -> float:
     return int(seconds * 1e5) / 1e2
 
 
-class LineHead(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False, rename={"source": "from", "target": "to"}):
+class LineHead(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """The first part of a JSON line, written once and kept; what does not apply is left out."""
 
     level: str
-    key: str = ""
-    agent: str = ""
-    peer: str = ""
-    verb: str
+    key_name: str = ""
+    user_agent: str = ""
+    client_address: str = ""
+    operation: str
     method: str = ""
     path: str = ""
-    source: str = ""
-    target: str = ""
+    client_protocol: str = ""
+    provider_protocol: str = ""
     provider: str = ""
-    asked: str = ""
+    requested_model: str = ""
     model: str = ""
     stream: bool = False
-    passed: bool = False
+    passthrough: bool = False
     status: int = 0
     failure: str = ""
-    gone: bool = False
+    client_disconnected: bool = False
     losses: tuple[str, ...] = ()
     """Each code once."""
-    lost: int = 0
+    loss_count: int = 0
     """How many losses there were."""
 
 
@@ -83,23 +83,23 @@ class LogLine(msgspec.Struct, omit_defaults=True, gc=False):
 
     time: str
     event: msgspec.Raw
-    id: str
+    request_id: str
     first_byte_ms: float | None
-    ms: float
-    input: int | None = None
-    output: int | None = None
-    cache_read: int | None = None
-    cache_write: int | None = None
-    reasoning: int | None = None
-    estimated: bool = False
+    duration_ms: float
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    usage_estimated: bool = False
     attempts: AttemptRows = ()
-    calls: Sequence[tuple[str, str]] = ()
+    tool_runs: Sequence[tuple[str, str]] = ()
     """Calls that were run here, and what came of them."""
-    upstream_id: str = ""
+    upstream_request_id: str = ""
     bytes_in: int = 0
     bytes_out: int = 0
     note: str = ""
-    details: Sequence[LossSummary] = ()
+    loss_details: Sequence[LossSummary] = ()
     """Every loss: its code, its place in the request or the answer, and what happened."""
     request: str = ""
     response: str = ""
@@ -114,24 +114,24 @@ MAX_DETAILS = 100
 def json_line_head(record: ExchangeRecord) -> msgspec.Raw:
     line = LineHead(
         level=log_level(record),
-        key=printable_text(record.key_name),
-        agent=shorten_agent(record.agent),
-        peer=printable_text(record.peer),
-        verb=record.verb,
+        key_name=printable_text(record.key_name),
+        user_agent=shorten_agent(record.user_agent),
+        client_address=printable_text(record.client_address),
+        operation=record.operation,
         method=printable_text(record.method, 16),
         path=log_path(record),
-        source=record.source,
-        target=record.target,
+        client_protocol=record.client_protocol,
+        provider_protocol=record.provider_protocol,
         provider=record.provider,
-        asked=printable_text(record.requested_model),
+        requested_model=printable_text(record.requested_model),
         model=printable_text(record.model),
         stream=record.stream,
-        passed=record.is_passthrough,
+        passthrough=record.is_passthrough,
         status=record.status,
         failure=record.failure,
-        gone=record.client_disconnected,
+        client_disconnected=record.client_disconnected,
         losses=tuple(dict.fromkeys(record.losses)),
-        lost=len(record.losses),
+        loss_count=len(record.losses),
     )
     return msgspec.Raw(b'"exchange",' + encode(line)[1:-1])
 
@@ -165,7 +165,7 @@ def _shorten(text: str) -> str:
 
 def json_line(record: ExchangeRecord, stamp: str, head: msgspec.Raw, bodies: bool) -> LogLine:
     started, first, tries, usage = record.started, record.first_byte, record.attempts, record.usage
-    id, theirs = record.request_id, record.upstream_id
+    id, theirs = record.request_id, record.upstream_request_id
     if len(id) > MAX_NAME or len(theirs) > MAX_NAME:
         id, theirs = _shorten(id), _shorten(theirs)
     first_ms = (first - started) * 1e5 // 1.0 / 1e2 if first else None
@@ -179,12 +179,12 @@ def json_line(record: ExchangeRecord, stamp: str, head: msgspec.Raw, bodies: boo
     else:
         line = LogLine(
             stamp, head, id, first_ms, ms, usage.input, usage.output, usage.cache_read, usage.cache_write,
-            usage.reasoning, record.estimated, (), (), theirs, size, sent, "", details,
+            usage.reasoning, record.usage_estimated, (), (), theirs, size, sent, "", details,
         )  # fmt: skip
     if len(tries) != 1 or tries[0][1] != "ok":
         line.attempts = log_attempts(tries)
-    if record.calls:
-        line.calls = record.calls[:MAX_DETAILS]
+    if record.tool_runs:
+        line.tool_runs = record.tool_runs[:MAX_DETAILS]
     if record.note:
         line.note = printable_text(redact(record.note), 500)
     if bodies:
@@ -192,12 +192,12 @@ def json_line(record: ExchangeRecord, stamp: str, head: msgspec.Raw, bodies: boo
     return line
 
 
-def _escape_line(upstream: LogLine) -> LogLine:
-    upstream.id, upstream.upstream_id = _escape_text(upstream.id), _escape_text(upstream.upstream_id)
-    upstream.details = tuple(
-        [(code, _escape_text(place), _escape_text(what)) for code, place, what in upstream.details]
+def _escape_line(line: LogLine) -> LogLine:
+    line.request_id, line.upstream_request_id = _escape_text(line.request_id), _escape_text(line.upstream_request_id)
+    line.loss_details = tuple(
+        [(code, _escape_text(place), _escape_text(what)) for code, place, what in line.loss_details]
     )
-    return upstream
+    return line
 
 
 def _escape_text(text: str) -> str:
@@ -233,7 +233,7 @@ RepeatKey = tuple[object, ...]
 
 def _is_worth_caching(record: ExchangeRecord) -> bool:
     """Is it worth keeping? Clients choose these words, and nobody repeats a megabyte."""
-    words = len(record.requested_model) + len(record.model) + len(record.agent) + len(record.path)
+    words = len(record.requested_model) + len(record.model) + len(record.user_agent) + len(record.path)
     return words <= 1000 and len(record.losses) <= 50
 
 
@@ -272,19 +272,19 @@ def _colourise(text: str, level: str, colour: bool) -> str:
 def text_line_head(record: ExchangeRecord, colour: bool) -> tuple[str, ...]:
     """The status, the columns, and the pairs at the end."""
     status = _colourise(f"{record.status or '---':>3}", log_level(record), colour)
-    route = f"{record.source or '-'} → {record.target or '-'}"
-    where = _quote_value(printable_text(f"{record.provider}/{record.model}")) if record.provider else record.verb
-    kind = "passed" if record.is_passthrough else "stream" if record.stream else ""
+    route = f"{record.client_protocol or '-'} → {record.provider_protocol or '-'}"
+    where = _quote_value(printable_text(f"{record.provider}/{record.model}")) if record.provider else record.operation
+    kind = "passthrough" if record.is_passthrough else "stream" if record.stream else ""
     fields = (
         ("failure", record.failure),
-        ("gone", "client" if record.client_disconnected else ""),
+        ("client_disconnected", record.client_disconnected),
         ("losses", ",".join(dict.fromkeys(record.losses))),
-        ("asked", printable_text(record.requested_model) if record.requested_model != record.model else ""),
+        ("requested_model", printable_text(record.requested_model) if record.requested_model != record.model else ""),
         ("path", "" if record.provider else log_path(record)),
-        ("key", printable_text(record.key_name)),
-        ("agent", shorten_agent(record.agent)),
+        ("key_name", printable_text(record.key_name)),
+        ("user_agent", shorten_agent(record.user_agent)),
     )
-    return status, f"{route:<36} {where:<36} {kind:<6}", _write_pairs(fields)
+    return status, f"{route:<36} {where:<36} {kind:<11}", _write_pairs(fields)
 
 
 def _write_tokens(record: ExchangeRecord) -> str:
@@ -292,7 +292,7 @@ def _write_tokens(record: ExchangeRecord) -> str:
     if usage is None:
         return ""
     cached = f" ({usage.cache_read} cached)" if usage.cache_read else ""
-    return f"{'~' if record.estimated else ''}{usage.input} in{cached}, {usage.output} out"
+    return f"{'~' if record.usage_estimated else ''}{usage.input} in{cached}, {usage.output} out"
 
 
 def text_line(record: ExchangeRecord, stamp: str, head: tuple[str, ...], bodies: bool) -> str:
@@ -300,8 +300,9 @@ def text_line(record: ExchangeRecord, stamp: str, head: tuple[str, ...], bodies:
     started, first, rest = record.started, record.first_byte, ""
     if record.attempts and (tries := log_attempts(record.attempts)):
         rest = _write_pairs([("attempts", ",".join([f"{provider}:{outcome}" for provider, outcome, _ in tries]))])
-    if record.calls:
-        rest += _write_pairs([("calls", ",".join([f"{name}:{came}" for name, came in record.calls[:MAX_DETAILS]]))])
+    if record.tool_runs:
+        runs = [f"{name}:{outcome}" for name, outcome in record.tool_runs[:MAX_DETAILS]]
+        rest += _write_pairs([("tool_runs", ",".join(runs))])
     if record.note:
         rest += _write_pairs([("note", printable_text(redact(record.note), 500))])
     if bodies:
@@ -309,7 +310,7 @@ def text_line(record: ExchangeRecord, stamp: str, head: tuple[str, ...], bodies:
         rest += _write_pairs(zip(("request", "response"), shown, strict=True))
     took = f"{int((record.ended - started) * 1e3):>7} ms {int((first - started) * 1e3) if first else '-':>7} ms"
     tokens, id = _write_tokens(record), _quote_value(printable_text(record.request_id))
-    return f"{stamp} {status} {took}  {columns} {tokens:<28}{pairs}  id={id}{rest}\n"
+    return f"{stamp} {status} {took}  {columns} {tokens:<28}{pairs}  request_id={id}{rest}\n"
 
 
 # --- where lines go -------------------------------------------------------------------------------------------------
@@ -385,10 +386,10 @@ class Log:
         parts: Json = None
         for record in records:
             key = (
-                record.key_name, record.agent, record.peer, record.verb, record.method, record.path, record.source,
-                record.target, record.provider, record.requested_model, record.model, record.stream,
-                record.is_passthrough,
-                record.status, record.failure, record.client_disconnected, record.losses,
+                record.key_name, record.user_agent, record.client_address, record.operation, record.method, record.path,
+                record.client_protocol, record.provider_protocol, record.provider, record.requested_model,
+                record.model, record.stream, record.is_passthrough, record.status, record.failure,
+                record.client_disconnected, record.losses,
             )  # fmt: skip
             if key != last:  # neighbours are mostly alike
                 last, parts = key, repeated.get(key) or self._line_head(key, record)
@@ -406,10 +407,10 @@ class Log:
     def _debug_line(self, stamp: str, id: str, fields: Fields) -> Json:
         said = {name: value for name, value in fields if value not in ("", [], 0)}
         if self._form == "json":
-            return {"time": stamp, "event": "debug", "level": "debug", "id": id, **said}
+            return {"time": stamp, "event": "debug", "level": "debug", "request_id": id, **said}
         step = _colourise(f"{said.pop('step'):>10}", "debug", self._colour)
         shown = [f"  {name}={_write_list(value)}" for name, value in said.items()]
-        return f"{stamp} {step}{''.join(shown)}  id={_quote_value(id)}\n"
+        return f"{stamp} {step}{''.join(shown)}  request_id={_quote_value(id)}\n"
 
     def log_event(self, kind: str, fields: Mapping[str, object], level: str = "info") -> None:
         if LEVELS.index(level) < self._min_level:

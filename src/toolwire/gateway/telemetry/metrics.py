@@ -177,7 +177,7 @@ _TIME_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 3
 _BUCKET_BOUNDS = (*_TIME_BUCKETS, float("inf"))
 _SUM_CELL = len(_TIME_BUCKETS) + 1
 """Where the sum of a histogram stands, after its buckets and what is beyond them."""
-_ROUTE_LABELS = ("source", "target", "provider", "stream")
+_ROUTE_LABELS = ("client_protocol", "provider_protocol", "provider", "stream")
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,7 +199,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
 REQUESTS = Family(
     name="toolwire_requests_total",
     help="Exchanges that ended, by what the client saw.",
-    labels=("verb", "source", "target", "provider", "model", "status", "stream"),
+    labels=("operation", "client_protocol", "provider_protocol", "provider", "model", "status", "stream"),
 )
 REQUEST_SECONDS = Family(
     name="toolwire_request_seconds",
@@ -208,7 +208,7 @@ REQUEST_SECONDS = Family(
     labels=_ROUTE_LABELS,
     buckets=_TIME_BUCKETS,
 )
-FIRST_BYTE = Family(
+FIRST_BYTE_SECONDS = Family(
     name="toolwire_first_byte_seconds",
     help="From the request to the first byte of the answer.",
     kind="histogram",
@@ -224,14 +224,14 @@ LOSSES = Family(name="toolwire_losses_total", help="What translations lost or ch
 ATTEMPTS = Family(
     name="toolwire_attempts_total", help="Tries at providers, by what came of them.", labels=("provider", "outcome")
 )
-UPSTREAM_FAULTS = Family(
-    name="toolwire_upstream_faults_total",
+UPSTREAM_ERRORS = Family(
+    name="toolwire_upstream_errors_total",
     help="Connections to providers that failed.",
     labels=("provider", "kind"),
 )
-IN_FLIGHT = Family(name="toolwire_in_flight", help="Exchanges that run now.", kind="gauge")
-PROVIDER_RESTING = Family(
-    name="toolwire_provider_resting",
+IN_FLIGHT = Family(name="toolwire_requests_in_flight", help="Exchanges that run now.", kind="gauge")
+PROVIDER_COOLDOWN = Family(
+    name="toolwire_provider_cooldown",
     help="1 while a provider is left alone because it kept failing.",
     kind="gauge",
     labels=("provider",),
@@ -244,8 +244,8 @@ BUILD_INFO = Family(
 FAMILIES: Mapping[str, Family] = {
     family.name: family
     for family in (
-        REQUESTS, REQUEST_SECONDS, FIRST_BYTE, TOKENS, LOSSES, ATTEMPTS, UPSTREAM_FAULTS, IN_FLIGHT,
-        PROVIDER_RESTING, WORKERS, BUILD_INFO
+        REQUESTS, REQUEST_SECONDS, FIRST_BYTE_SECONDS, TOKENS, LOSSES, ATTEMPTS, UPSTREAM_ERRORS, IN_FLIGHT,
+        PROVIDER_COOLDOWN, WORKERS, BUILD_INFO
     )
 }  # fmt: skip
 
@@ -334,13 +334,13 @@ class Metrics:
         model = self._model_label(record)
         status = str(record.status) if 100 <= record.status <= 599 else "none"
         stream = "true" if record.stream else "false"
-        route = (record.source, record.target, record.provider, stream)
-        timed = record.verb == "chat" and record.provider != ""
+        route = (record.client_protocol, record.provider_protocol, record.provider, stream)
+        timed = record.operation == "chat" and record.provider != ""
         marks = ExchangeCells(
-            requests=self._cell_of(REQUESTS, (record.verb, *route[:3], model, status, stream)),
+            requests=self._cell_of(REQUESTS, (record.operation, *route[:3], model, status, stream)),
             losses=tuple(self._cell_of(LOSSES, (code,)) for code in record.losses),
             seconds=self._cell_of(REQUEST_SECONDS, route) if timed else -1,
-            first_byte=self._cell_of(FIRST_BYTE, route) if timed else -1,
+            first_byte=self._cell_of(FIRST_BYTE_SECONDS, route) if timed else -1,
             provider=record.provider,
             model=model,
         )
@@ -357,8 +357,8 @@ class Metrics:
         last: ExchangeKind = ()
         for record in records:
             kind: ExchangeKind = (
-                record.verb, record.source, record.target, record.provider, record.model, record.status, record.stream,
-                record.losses,
+                record.operation, record.client_protocol, record.provider_protocol, record.provider, record.model,
+                record.status, record.stream, record.losses,
             )  # fmt: skip
             if kind != last:  # neighbours are mostly alike
                 last, same = kind, alike.get(kind)
@@ -369,7 +369,7 @@ class Metrics:
             took.append(record.ended - started)
             if record.first_byte:
                 begun.append(record.first_byte - started)
-            if usage is not None and not record.estimated:
+            if usage is not None and not record.usage_estimated:
                 usages.append(usage)
         for same in alike.values():
             self._count_group(*same)
@@ -424,11 +424,11 @@ class Metrics:
     def count_attempt(self, provider: str, outcome: str) -> None:
         self._values[self._attempt_cells[provider, outcome]] += 1.0
 
-    def count_fault(self, provider: str, kind: str) -> None:
-        self._values[self._cell_of(UPSTREAM_FAULTS, (provider, kind))] += 1.0
+    def count_upstream_error(self, provider: str, kind: str) -> None:
+        self._values[self._cell_of(UPSTREAM_ERRORS, (provider, kind))] += 1.0
 
     def set_cooldown(self, provider: str, is_cooling_down: bool) -> None:
-        self._values[self._cell_of(PROVIDER_RESTING, (provider,))] = float(is_cooling_down)
+        self._values[self._cell_of(PROVIDER_COOLDOWN, (provider,))] = float(is_cooling_down)
 
     def write_text(self) -> bytes:
         """Everything, of all workers, in Prometheus' text format."""

@@ -167,22 +167,22 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False):
     started: float
     started_at: float
     """Unix time of the start."""
-    peer: str = ""
+    client_address: str = ""
     method: str = ""
     path: str = ""
     """As it came: its query is cut off before anything is written."""
     key_name: str = ""
     """The name of the client's key, never the key."""
-    agent: str = ""
+    user_agent: str = ""
     """The user agent as it came; the line shows its first product."""
-    source: str = ""
+    client_protocol: str = ""
     """The client's protocol."""
-    target: str = ""
+    provider_protocol: str = ""
     """The provider's protocol."""
     provider: str = ""
     upstream_address: str = ""
     """The provider's `host:port`."""
-    verb: str = "chat"
+    operation: str = "chat"
     """What was asked for: chat, count, models, metrics, pass. Only a chat has times and tokens in the metrics."""
     requested_model: str = ""
     """The model as the client named it."""
@@ -201,7 +201,7 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False):
     """When the first byte of the answer went to the client; 0 for never."""
     ended: float = 0.0
     usage: Usage | None = None
-    estimated: bool = False
+    usage_estimated: bool = False
     """Is the usage a local estimate?"""
     finish_reasons: tuple[str, ...] = ()
     losses: tuple[str, ...] = ()
@@ -210,11 +210,11 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False):
     """Where they stand in full: spelled only when somebody reads it."""
     attempts: list[tuple[str, str, float]] = msgspec.field(default_factory=list)
     """Tries at providers: which one, what came of it ("ok", a status, the kind of a fault), seconds."""
-    calls: list[tuple[str, str]] = msgspec.field(default_factory=list)
+    tool_runs: list[tuple[str, str]] = msgspec.field(default_factory=list)
     """Calls that were run here and not by the client, and what came of them."""
     client_disconnected: bool = False
     """Did the client leave?"""
-    upstream_id: str = ""
+    upstream_request_id: str = ""
     """The provider's own id of the request."""
     bytes_in: int = 0
     bytes_out: int = 0
@@ -234,7 +234,7 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False):
     def add_tool_runs(self, calls: Sequence[Call], results: Sequence[Result]) -> None:
         """Note calls that were run here."""
         for call, result in zip(calls, results, strict=True):
-            self.calls.append((call.name, "error" if result.error else "ok"))
+            self.tool_runs.append((call.name, "error" if result.error else "ok"))
 
     def add_losses(self, codes: tuple[str, ...], *ledgers: Ledger | None) -> None:
         """Note what a translation lost or changed."""

@@ -63,7 +63,7 @@ class SpanTracer:
         within = get_current_span().get_span_context().is_valid
         context = None if within else self._propagator.extract(headers, Context())
         start = int(record.started_at * 1e9)
-        record.span = self._tracer.start_span(record.verb, context=context, kind=SpanKind.SERVER, start_time=start)
+        record.span = self._tracer.start_span(record.operation, context=context, kind=SpanKind.SERVER, start_time=start)
 
     def trace_headers(self, record: ExchangeRecord) -> tuple[tuple[str, str], ...]:
         if not isinstance(record.span, Span):
@@ -77,7 +77,7 @@ class SpanTracer:
         if not isinstance(span, Span):
             return
         if span.is_recording():
-            span.update_name(f"{record.verb} {printable_text(record.model or record.requested_model)}".strip())
+            span.update_name(f"{record.operation} {printable_text(record.model or record.requested_model)}".strip())
             span.set_attributes(
                 _without_empty(
                     {**_http_attributes(record), **self._genai_attributes(record), **_toolwire_attributes(record)}
@@ -100,7 +100,7 @@ class SpanTracer:
         host, _, port = record.upstream_address.rpartition(":")
         provider = self._provider_names.get(record.provider, record.provider)
         found: _Attributes = {
-            "gen_ai.operation.name": record.verb if record.verb == "chat" else "",
+            "gen_ai.operation.name": record.operation if record.operation == "chat" else "",
             "gen_ai.provider.name": provider,
             "gen_ai.request.model": printable_text(record.model or record.requested_model),
             "gen_ai.response.model": printable_text(record.response_model),
@@ -112,7 +112,7 @@ class SpanTracer:
             found["gen_ai.request.stream"] = True
             if record.first_byte:
                 found["gen_ai.response.time_to_first_chunk"] = record.first_byte - record.started
-        return found | _usage_attributes(record) if record.verb == "chat" else found
+        return found | _usage_attributes(record) if record.operation == "chat" else found
 
 
 def _usage_attributes(record: ExchangeRecord) -> _Attributes:
@@ -135,8 +135,8 @@ def _http_attributes(record: ExchangeRecord) -> _Attributes:
         "http.request.method": printable_text(record.method, 16),
         "url.path": printable_text(record.path.partition("?")[0]),
         "http.response.status_code": record.status or "",
-        "user_agent.original": printable_text(record.agent),
-        "client.address": printable_text(record.peer),
+        "user_agent.original": printable_text(record.user_agent),
+        "client.address": printable_text(record.client_address),
         "error.type": failed,
     }
 
@@ -145,15 +145,15 @@ def _toolwire_attributes(record: ExchangeRecord) -> _Attributes:
     tries = [f"{provider}:{outcome}" for provider, outcome, _ in record.attempts]
     return {
         "toolwire.request_id": printable_text(record.request_id),
-        "toolwire.upstream_id": printable_text(record.upstream_id),
-        "toolwire.key": printable_text(record.key_name),
-        "toolwire.source": record.source,
-        "toolwire.target": record.target,
+        "toolwire.upstream_request_id": printable_text(record.upstream_request_id),
+        "toolwire.key_name": printable_text(record.key_name),
+        "toolwire.client_protocol": record.client_protocol,
+        "toolwire.provider_protocol": record.provider_protocol,
         "toolwire.losses": tuple(dict.fromkeys(record.losses)),
         "toolwire.attempts": tries if len(tries) > 1 else (),
-        "toolwire.estimated": record.estimated or "",
-        "toolwire.passed": record.is_passthrough or "",
-        "toolwire.gone": record.client_disconnected or "",
+        "toolwire.usage_estimated": record.usage_estimated or "",
+        "toolwire.passthrough": record.is_passthrough or "",
+        "toolwire.client_disconnected": record.client_disconnected or "",
     }
 
 

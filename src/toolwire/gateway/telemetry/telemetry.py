@@ -60,7 +60,7 @@ class LogSettings(Protocol):
     """The part of the server's settings that matters here."""
 
     @property
-    def log(self) -> str: ...
+    def log_format(self) -> str: ...
 
     @property
     def log_level(self) -> str: ...
@@ -94,7 +94,7 @@ class Telemetry:
         tracer: Tracer | None = None,
         metrics: Metrics | None = None,
     ) -> None:
-        self.log = Log(server.log, out)
+        self.log = Log(server.log_format, out)
         self.wants_bodies = False
         """Should the caller fill in the bodies of a record?"""
         self.wants_capture = False
@@ -107,9 +107,9 @@ class Telemetry:
 
     def configure(self, server: LogSettings, secrets: Iterable[str] = ()) -> None:
         """New settings, and the keys that must never be seen in a note or a body."""
-        self.wants_bodies = server.log_bodies and server.log != "none"
-        self.wants_capture = server.log_level == "debug" and server.log != "none"
-        self.log.configure(server.log, self.wants_bodies, secrets, server.log_level)
+        self.wants_bodies = server.log_bodies and server.log_format != "none"
+        self.wants_capture = server.log_level == "debug" and server.log_format != "none"
+        self.log.configure(server.log_format, self.wants_bodies, secrets, server.log_level)
 
     def start_exchange(self, record: ExchangeRecord, headers: Mapping[str, str] = _NO_HEADERS) -> ExchangeRecord:
         """Count it as running and, when traced, continue the trace that the client's headers (lower case) name."""
@@ -129,7 +129,7 @@ class Telemetry:
         record.attempts.append((provider, outcome, seconds))
         self.metrics.count_attempt(provider, outcome)
         if is_transport_error:
-            self.metrics.count_fault(provider, outcome)
+            self.metrics.count_upstream_error(provider, outcome)
 
     def set_cooldown(self, provider: str, is_cooling_down: bool) -> None:
         self.metrics.set_cooldown(provider, is_cooling_down)

@@ -6,7 +6,7 @@ import asyncio
 import zlib
 from collections.abc import Sequence
 
-from toolwire.gateway.config.config import Deadlines
+from toolwire.gateway.config.config import Timeouts
 from toolwire.gateway.server.write_queue import WriteQueue
 from toolwire.gateway.upstream.address import Address
 from toolwire.gateway.upstream.connect import Connector, TlsContexts, proxy_refusal, read_proxy
@@ -60,7 +60,7 @@ class Decompressor:
         """The end of input."""
         if self._decompressor is None or self._decompressor.eof:
             return None
-        return TransportError("cut", f"{self._peer} sent a packed body that ends before its end")
+        return TransportError("connection-closed", f"{self._peer} sent a packed body that ends before its end")
 
     def _decompress_step(self, data: bytes, max_bytes: int) -> tuple[bytes, bytes]:
         stream = self._decompressor
@@ -180,7 +180,7 @@ class HttpResponse:
         if self._connection is not None:
             self._finish(
                 self._connection,
-                TransportError("cut", f"the answer of {self._connection.peer} was given up on this side"),
+                TransportError("connection-closed", f"the answer of {self._connection.peer} was given up on this side"),
             )
 
     def _finish(self, connection: UpstreamConnection, error: TransportError | None) -> bytes | TransportError:
@@ -238,7 +238,7 @@ def _body_too_long(peer: str, limit: int) -> TransportError:
 class UpstreamClient:
     """One for an event loop."""
 
-    def __init__(self, deadlines: Deadlines) -> None:
+    def __init__(self, deadlines: Timeouts) -> None:
         self._deadlines = deadlines
         self._pools: dict[Address, _ConnectionPool] = {}
         self._tls_contexts = TlsContexts()
@@ -265,7 +265,7 @@ class UpstreamClient:
                 # One that had been closed while nobody looked is not the provider's answer: once more, on a new one.
                 if fault is None and site.proxy is None:
                     return HttpResponse(connection)
-                if fault is None or connection.has_received or fault.kind != "cut" or self._is_closed:
+                if fault is None or connection.has_received or fault.kind != "connection-closed" or self._is_closed:
                     return site.make_response(connection)
             fresh = await self._connect(site)
             if isinstance(fresh, TransportError):
@@ -294,7 +294,7 @@ class UpstreamClient:
         )
         if self._is_closed and isinstance(connection, UpstreamConnection):
             connection.drop()
-            return TransportError("cut", f"the connection to {peer} was closed on this side")
+            return TransportError("connection-closed", f"the connection to {peer} was closed on this side")
         return connection
 
 

@@ -14,7 +14,7 @@ from typing import cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from toolwire.gateway.config.config import Deadlines
+from toolwire.gateway.config.config import Timeouts
 from toolwire.gateway.server.write_queue import WriteQueue
 from toolwire.gateway.upstream.errors import TransportError
 
@@ -53,7 +53,7 @@ class ExchangeWaiter(asyncio.Protocol):
         "phase",
     )
 
-    def __init__(self, peer: str, deadlines: Deadlines) -> None:
+    def __init__(self, peer: str, deadlines: Timeouts) -> None:
         self._loop = asyncio.get_running_loop()
         self._deadlines = deadlines
         self._transport: asyncio.Transport
@@ -80,7 +80,7 @@ class ExchangeWaiter(asyncio.Protocol):
 
     def drop(self) -> None:
         """Close at once, so that the provider sees it."""
-        self.fail(TransportError("cut", f"the connection to {self.peer} was closed on this side"))
+        self.fail(TransportError("connection-closed", f"the connection to {self.peer} was closed on this side"))
 
     def fail(self, error: TransportError) -> None:
         if self.error is None and self.phase >= PHASE_HEAD:
@@ -218,7 +218,7 @@ class UpstreamConnection(ExchangeWaiter):
     def __init__(
         self,
         peer: str,
-        deadlines: Deadlines,
+        deadlines: Timeouts,
         write_queue: WriteQueue,
         idle: list[UpstreamConnection],
         all_connections: set[UpstreamConnection],
@@ -252,7 +252,7 @@ class UpstreamConnection(ExchangeWaiter):
         self._partial_headers = {}
         self._bytes_without_body = 0
         if self.is_lost or self._transport.is_closing():
-            fault = TransportError("cut", f"{self.peer} closed the connection before it was asked")
+            fault = TransportError("connection-closed", f"{self.peer} closed the connection before it was asked")
             self._loop.call_soon(self.fail, fault)
         elif len(body) <= MAX_JOINED_BODY:
             # At the end of the loop's round, with what others have to say.
@@ -432,7 +432,7 @@ class UpstreamConnection(ExchangeWaiter):
             self._idle.remove(self)
         elif self.phase == PHASE_HEAD and self.error is None:
             when = "in the middle of the head of its answer" if self.has_received else "before it answered"
-            self.error = TransportError("cut", f"{self.peer} closed the connection {when}")
+            self.error = TransportError("connection-closed", f"{self.peer} closed the connection {when}")
         elif self.phase == PHASE_BODY and self.error is None:
             self._end_without_length(error is None and self._has_clean_end)
         self._wake()
@@ -519,7 +519,8 @@ class UpstreamConnection(ExchangeWaiter):
         if clean and not declared:
             self.phase = PHASE_DONE
         else:
-            self.error = TransportError("cut", f"{self.peer} closed the connection before the end of its answer")
+            message = f"{self.peer} closed the connection before the end of its answer"
+            self.error = TransportError("connection-closed", message)
 
     def _resume_reading(self) -> None:
         if self._is_reading_paused and not self.is_lost:

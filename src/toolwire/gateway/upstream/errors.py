@@ -17,7 +17,7 @@ TransportErrorKind = Literal[
     "connect-timeout",
     "first-byte-timeout",
     "idle-timeout",
-    "cut",
+    "connection-closed",
     "protocol",
     "proxy",
 ]
