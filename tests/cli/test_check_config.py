@@ -82,6 +82,14 @@ def test_it_says_what_is_configured_and_no_key(run: Any, tmp_path: Path) -> None
     assert "\x1b" not in out + err
 
 
+def test_a_key_with_an_old_name_is_shown_with_the_new_one(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "toolwire.toml").write_text("[server]\n\nrest_after = 3\n")
+    code, _, err = run()
+    assert code == 0
+    assert "warning: toolwire.toml:3: `rest_after` has been renamed" in err
+    assert "write `cooldown_after` instead of `rest_after`" in err
+
+
 def test_without_a_file_the_environment_counts(run: Any) -> None:
     code, out, err = run()
     assert (code, err) == (0, "")

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from toolwire.gateway.config.config import Config, Secret, ServerSettings
-from toolwire.gateway.config.load import LiveConfig, find_config_file, load_config
+from toolwire.gateway.config.load import RENAMED_KEYS, LiveConfig, find_config_file, load_config
 from toolwire.gateway.config.problems import ConfigError, KeyPath, Problem, TomlLines, format_problem
 from toolwire.gateway.config.providers import known_servers
 from toolwire.gateway.config.urls import complete_base_url, is_own_address, proxy_from_environment
@@ -243,7 +243,7 @@ MISTAKES = [
     ("[server]\nprot = 1", (2, "unknown key `prot`", "did you mean `port`?")),
     ('[server]\n\nport = "x"', (3, "`port`: expected a whole number, got text in quotes", "")),
     ("[server]\nworkers = 0", (2, "`workers`: expected a whole number >= 1", "")),
-    ('[server]\nlog = "jsn"', (2, "`log` is none of its choices", "did you mean `json`? There is: json, text, none")),
+    ('[server]\nlog_format = "jsn"', (2, "`log_format` is none of its choices", "did you mean `json`? There is: json, text, none")),
     ("[server.timeouts]\nconect = 1", (2, "unknown key `conect`", "did you mean `connect`?")),
     ("server = 1", (1, "`server` is a table", "write `[server]` above its keys")),
     ("[sever]", (1, "unknown section `sever`", "did you mean `server`?")),
@@ -280,6 +280,52 @@ def test_a_mistake_is_told_with_its_line_and_a_suggestion(
     faults: Any, text: str, expected: tuple[int, str, str]
 ) -> None:
     assert faults(text) == [expected]
+
+
+OLD_KEYS = """\
+[server]
+hosts = ["gateway.example"]
+log = "text"
+on_client_gone = "drain"
+rest = 7
+rest_after = 3
+[server.deadlines]
+first_byte = 8
+retries = 9
+[store]
+url = "none"
+lease = 4
+[mcp.files]
+command = "x"
+models = ["*"]
+parallel = 2
+rounds = 5
+shows = "text"
+"""
+
+
+def test_old_keys_still_work_with_a_warning_that_names_the_new_one(read: Any) -> None:
+    config = read(OLD_KEYS)
+    server, files = config.server, config.mcp["files"]
+    assert (server.allowed_hosts, server.log_format, server.on_disconnect) == (("gateway.example",), "text", "drain")
+    assert (server.cooldown, server.cooldown_after) == (7, 3)
+    assert (server.timeouts.first_byte, server.timeouts.all_attempts) == (8, 9)
+    assert config.store.background_lease == 4
+    assert (files.max_parallel, files.max_rounds, files.call_visibility) == (2, 5, "text")
+    found = {(one.line, one.location): one.hint for one in config.warnings if "has been renamed" in one.message}
+    assert found[5, "server.rest"] == "write `cooldown` instead of `rest`"
+    assert found[7, "server.deadlines"] == "write `timeouts` instead of `deadlines`"
+    assert found[17, "mcp.files.rounds"] == "write `max_rounds` instead of `rounds`"
+    assert sorted(line for line, _ in found) == [2, 3, 4, 5, 6, 7, 9, 12, 16, 17, 18]
+    assert len(found) == len(RENAMED_KEYS)
+
+
+def test_mistakes_below_an_old_key_keep_their_line(faults: Any) -> None:
+    assert faults("[server]\nrest = 1\ncooldown = 2") == [
+        (2, "`rest` is the old name of `cooldown`, and both are set", "remove `rest`")
+    ]
+    assert faults("[server]\n[server.deadlines]\n\nconect = 1")[0][:2] == (4, "unknown key `conect`")
+    assert faults('[server]\n\nrest = "long"')[0][0] == 3
 
 
 @pytest.mark.parametrize("kind", ["bedrock", "vertex"])

@@ -217,7 +217,7 @@ metrics.add_in_flight(1)
 metrics.set_cooldown("google", True)
 for _ in range(3):
     metrics.count_exchanges(
-        [ExchangeRecord(request_id="r", started=0.0, ended=1.0, started_at=0.0, source="s", provider="p", status=200)]
+        [ExchangeRecord(request_id="r", started=0.0, ended=1.0, started_at=0.0, client_protocol="s", provider="p", status=200)]
     )
 print("counted", flush=True)
 sys.stdin.read()

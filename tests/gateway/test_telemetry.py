@@ -143,17 +143,23 @@ def test_many_losses_make_no_long_line() -> None:
 
 
 def test_an_estimate_is_marked() -> None:
-    assert told(exchange(estimated=True))["estimated"] is True
-    assert "~500 in" in written(exchange(estimated=True), "text")
+    assert told(exchange(usage_estimated=True))["usage_estimated"] is True
+    assert "~500 in" in written(exchange(usage_estimated=True), "text")
 
 
 def test_a_readable_line_stands_in_columns() -> None:
     line = written(exchange(), "text")
-    short = written(exchange(source="gemini", target="gemini", provider="g", model="m", usage=None, path="/x"), "text")
+    short = written(
+        exchange(client_protocol="gemini", provider_protocol="gemini", provider="g", model="m", usage=None, path="/x"),
+        "text",
+    )
     assert "200    1500 ms     500 ms  anthropic → openai-chat" in line
     assert "groq/llama-4" in line
     assert "500 in (100 cached), 30 out" in line
-    assert "  losses=dropped-field  asked=sonnet  key=laptop  agent=claude-cli/2.1.0  id=req_1" in line
+    assert (
+        "  losses=dropped-field  requested_model=sonnet  key_name=laptop  user_agent=claude-cli/2.1.0  request_id=req_1"
+        in line
+    )
     assert line.index("groq/") == short.index("g/m")
     assert line.index("  losses=") == short.index("  losses=")
     assert "\x1b" not in line
@@ -211,12 +217,12 @@ def test_no_line_can_be_forged(field: str, form: str) -> None:
 
 def test_a_field_of_a_readable_line_cannot_be_forged() -> None:
     line = written(exchange(requested_model='a  status=500  key="root"', request_id='r" key=root'), "text")
-    assert r'  asked="a  status=500  key=\"root\""  key=laptop' in line
+    assert r'  requested_model="a  status=500  key=\"root\""  key=laptop' in line
     assert r'id="r\" key=root"' in line
 
 
 def test_what_peers_wrote_is_cut() -> None:
-    line = told(exchange(requested_model="m" * 10_000, agent="a" * 10_000, path="/" * 10_000))
+    line = told(exchange(requested_model="m" * 10_000, user_agent="a" * 10_000, path="/" * 10_000))
     assert len(json.dumps(line)) < 1500
     assert str(line["requested_model"]).endswith("m…")
 
@@ -328,7 +334,7 @@ import sys
 from types import SimpleNamespace
 from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.gateway.telemetry.telemetry import Telemetry
-telemetry = Telemetry(SimpleNamespace(log="text", log_level="info", log_bodies=False))
+telemetry = Telemetry(SimpleNamespace(log_format="text", log_level="info", log_bodies=False))
 telemetry.finish_exchange(telemetry.start_exchange(ExchangeRecord(request_id="r", started=0.0, started_at=0.0, status=200)), 1.0)
 print(*(name for name in ("opentelemetry", "google.protobuf", "requests") if name in sys.modules))
 """

@@ -282,7 +282,7 @@ def test_what_cannot_be_done_is_told_once(environ: dict[str, str], words: str) -
 WITHOUT = """
 import sys
 class Absent:
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name, path=None, provider_protocol=None):
         if name.split(".")[0] == "opentelemetry":
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Absent())

@@ -408,7 +408,7 @@ class Log:
         said = {name: value for name, value in fields if value not in ("", [], 0)}
         if self._form == "json":
             return {"time": stamp, "event": "debug", "level": "debug", "request_id": id, **said}
-        step = _colourise(f"{said.pop('step'):>10}", "debug", self._colour)
+        step = _colourise(f"{said.pop('step'):>17}", "debug", self._colour)
         shown = [f"  {name}={_write_list(value)}" for name, value in said.items()]
         return f"{stamp} {step}{''.join(shown)}  request_id={_quote_value(id)}\n"
 
