@@ -47,7 +47,7 @@ def test_a_session_goes_on_elsewhere_and_comes_back(
     def moved(process: Process, target: str) -> None:
         file.write_text(routed(target))
         process.signal(signal.SIGHUP)
-        process.says('"reloaded"')
+        process.says('"config_reloaded"')
 
     file.write_text(routed(first))
     with serving(tmp_path, "--config", str(file), "--port", str(port)) as process:

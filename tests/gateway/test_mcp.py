@@ -344,7 +344,7 @@ def test_a_call_that_takes_too_long_is_an_error_and_is_cancelled() -> None:
 
 def test_rounds_have_an_end() -> None:
     async def test() -> None:
-        async with talking(rogue("plain", rounds=2)) as talk:
+        async with talking(rogue("plain", max_rounds=2)) as talk:
             calls = talk.calls()
             assert calls.max_rounds == 2
             once = [Call("1", "rogue__echo", '{"x": 1}'), Call("2", "rogue__echo", '{"y": 2}')]

@@ -199,7 +199,7 @@ def test_a_reload_in_the_middle(provider: Provider, tmp_path: Path) -> None:
         first = client.turn("m-anthropic", talk.mark, tools=FUNCTIONS)
         file.write_text(plain + OTHERWISE)
         process.signal(signal.SIGHUP)
-        process.says('"reloaded"')
+        process.says('"config_reloaded"')
         second = client.turn("m-anthropic", results(first, "15 °C"), tools=FUNCTIONS, previous_response_id=first.id)
         client.turn("m-anthropic", results(second, "16 °C"), tools=FUNCTIONS, previous_response_id=second.id)
     assert called(first) == called(second) == [OWN]

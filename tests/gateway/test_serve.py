@@ -164,7 +164,7 @@ def test_a_new_file_is_taken_up_without_dropping_a_stream(tmp_path: Path, wire: 
         file.write_text(configuration(wire, more=ROUTE.format(name="behind", mark=new.mark)))
         if how == "signal":
             process.signal(signal.SIGHUP)
-        assert str(file) in process.says('"reloaded"')
+        assert str(file) in process.says('"config_reloaded"')
         assert text_of("openai-chat", _chat(process.port, "behind"), False) == "New."
         assert _chat(process.port, "before").status == 404
         old.go.set()
@@ -253,7 +253,7 @@ def test_workers_let_streams_finish_and_read_the_file_again(tmp_path: Path, wire
         file.write_text(configuration(wire, more=ROUTE.format(name="behind", mark=new.mark)))
         process.signal(signal.SIGHUP)
         for _ in range(2):
-            process.says('"reloaded"')
+            process.says('"config_reloaded"')
         for _ in range(6):
             assert text_of("openai-chat", _chat(process.port, "behind"), False) == "New."
         process.signal(signal.SIGTERM)

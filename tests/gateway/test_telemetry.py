@@ -217,8 +217,8 @@ def test_no_line_can_be_forged(field: str, form: str) -> None:
 
 def test_a_field_of_a_readable_line_cannot_be_forged() -> None:
     line = written(exchange(requested_model='a  status=500  key="root"', request_id='r" key=root'), "text")
-    assert r'  requested_model="a  status=500  key=\"root\""  key=laptop' in line
-    assert r'id="r\" key=root"' in line
+    assert r'  requested_model="a  status=500  key=\"root\""  key_name=laptop' in line
+    assert r'request_id="r\" key=root"' in line
 
 
 def test_what_peers_wrote_is_cut() -> None:
