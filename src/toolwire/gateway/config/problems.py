@@ -291,20 +291,19 @@ class ProblemCollector:
         """Move the values of keys in `renamed` to their new names, in place, each with a warning."""
         for key in [*table]:
             old = (*path, key)
-            pattern = next((known for known in renamed if _matches_key_path(old, known)), None)
-            if pattern is not None:
-                new = (*path, renamed[pattern])
-                if new[-1] in table:
-                    self.add(old, f"`{key}` is the old name of `{new[-1]}`, and both are set", f"remove `{key}`")
-                    del table[key]
-                    continue
-                self.add(old, f"`{key}` has been renamed", f"write `{new[-1]}` instead of `{key}`", "warning")
+            name = next((renamed[pattern] for pattern in renamed if _matches_key_path(old, pattern)), key)
+            new = (*path, name)
+            if name != key and name in table:
+                self.add(old, f"`{key}` is the old name of `{name}`, and both are set", f"remove `{key}`")
+                del table[key]
+                continue
+            if name != key:
+                self.add(old, f"`{key}` has been renamed", f"write `{name}` instead of `{key}`", "warning")
+                table[name] = table.pop(key)
                 if self._lines is not None:
                     self._lines.copy_lines(old, new)
-                key, old = renamed[pattern], new
-                table[key] = table.pop(pattern[-1])
-            if isinstance(table[key], dict):
-                self.rename_old_keys(table[key], renamed, old)
+            if isinstance(table[name], dict):
+                self.rename_old_keys(table[name], renamed, new)
 
     def _add_type_problem(self, path: KeyPath, value: object, expected: object, error: str) -> None:
         within = _ERROR_PATH.search(error)
