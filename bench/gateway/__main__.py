@@ -59,7 +59,7 @@ def main() -> int:
     return 0
 
 
-def _start(site: Site, results: report.Book, names: list[str], times: int) -> list[str]:
+def _start(site: Site, results: report.Results, names: list[str], times: int) -> list[str]:
     running = []
     for name in dict.fromkeys((report.FLOOR, *names)):
         try:
@@ -71,7 +71,7 @@ def _start(site: Site, results: report.Book, names: list[str], times: int) -> li
     return running
 
 
-def _measure(site: Site, results: report.Book, names: list[str], parts: list[str], quick: bool) -> None:
+def _measure(site: Site, results: report.Results, names: list[str], parts: list[str], quick: bool) -> None:
     seconds = 0.3 if quick else 0.6
     for part in parts:
         if part not in report.TITLES:
