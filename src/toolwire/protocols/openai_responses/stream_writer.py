@@ -34,16 +34,6 @@ from toolwire.core.json_values import Json, Object, encode
 from toolwire.core.losses import Ledger
 from toolwire.core.sse import write_data_frame, write_event_frame
 from toolwire.protocols.openai_responses.content import is_own
-from toolwire.protocols.openai_responses.details.stream_frames import (
-    FRAME_END,
-    ITEM_ADDED,
-    ITEM_DONE,
-    NUMBER_BYTES,
-    EventSequence,
-    OpenItem,
-    event_template,
-    write_delta_frame,
-)
 from toolwire.protocols.openai_responses.errors import write_stream_error
 from toolwire.protocols.openai_responses.names import NAME, RESPONSE_DEFAULTS, UNFINISHED_STATUSES
 from toolwire.protocols.openai_responses.response import (
@@ -57,7 +47,17 @@ from toolwire.protocols.openai_responses.response import (
     write_start_fields,
     write_usage,
 )
-from toolwire.protocols.openai_responses.stream_state import open_item
+from toolwire.protocols.openai_responses.stream_state import (
+    FRAME_END,
+    ITEM_ADDED,
+    ITEM_DONE,
+    NUMBER_BYTES,
+    EventSequence,
+    OpenItem,
+    event_template,
+    open_item,
+    write_delta_frame,
+)
 
 _CHANGING_KEYS = ("status", "completed_at", "error", "incomplete_details", "output", "usage")
 """What changes in an answer until its end."""

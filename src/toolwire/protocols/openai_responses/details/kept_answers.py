@@ -11,10 +11,10 @@ from toolwire.core.ids import derive_id
 from toolwire.core.ir import Failure, Origin, Request
 from toolwire.core.json_values import Json, Object
 from toolwire.keeping import Wants
-from toolwire.protocols.openai_responses.details.stream_frames import EventSequence
 from toolwire.protocols.openai_responses.errors import write_stream_error
 from toolwire.protocols.openai_responses.names import NAME, SHAPE_BY_CALL_TYPE, UNFINISHED_STATUSES
 from toolwire.protocols.openai_responses.response import new_response
+from toolwire.protocols.openai_responses.stream_state import EventSequence
 
 NOT_STORED_FIELDS: Mapping[str, Json] = MappingProxyType({"store": False, "conversation": None})
 """What an answer says that could not be kept."""
