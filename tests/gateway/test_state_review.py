@@ -30,10 +30,11 @@ from toolwire.gateway.config.config import StoreSettings as Settings
 from toolwire.gateway.responses_state.background import BackgroundJob, store_ending
 from toolwire.gateway.responses_state.recorder import StoringRecorder
 from toolwire.gateway.responses_state.repository import UNFINISHED_STATUSES, StateRepository
+from toolwire.gateway.responses_state.response_objects import write_pending_response, write_terminal_event
+from toolwire.gateway.responses_state.state_options import StateOptions
+from toolwire.gateway.responses_state.stream_tap import number_frames
 from toolwire.gateway.store.sqlite import SqliteStore
 from toolwire.gateway.store.store import Entry, StoreDown
-from toolwire.keeping import Wants
-from toolwire.protocols.openai_responses.details.state import KEEPING
 
 EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)
 # The SDK's parsed subclasses do not match the types of the fields that hold them when it sends them back.
@@ -530,11 +531,11 @@ class Slow(SqliteStore):
 
 
 def a_job(book: StateRepository, conversation: str = "") -> tuple[BackgroundJob, StoringRecorder]:
-    wants = Wants(store=True, background=True, conversation=conversation)
+    wants = StateOptions(store=True, background=True, conversation=conversation)
     items: list[Any] = [{"role": "user", "content": "Hello", "id": "msg_asked"}]
-    keeper = StoringRecorder(book, "me", KEEPING, wants, items, ("resp_job", 1))
+    keeper = StoringRecorder(book, "me", wants, items, ("resp_job", 1))
     queued, running = (
-        {**KEEPING.begun({"model": "m"}, 1, status), **keeper.overrides} for status in UNFINISHED_STATUSES
+        {**write_pending_response({"model": "m"}, 1, status), **keeper.overrides} for status in UNFINISHED_STATUSES
     )
     return BackgroundJob(book, keeper, queued, running), keeper
 
@@ -562,7 +563,7 @@ def test_a_lease_that_is_renewed_while_a_piece_is_kept(tmp_path: Path) -> None:
         pieces = await store.get_children("me", "events", "resp_job")
         assert not isinstance(pieces, StoreDown)
         await store.close()
-        return [number for piece in pieces for number, _ in KEEPING.numbered(piece.body)]
+        return [number for piece in pieces for number, _ in number_frames(piece.body)]
 
     assert asyncio.run(run()) == [0, 1, 2, 3, 4, 5]
 
@@ -580,8 +581,8 @@ def test_one_that_is_cancelled_at_its_very_end(tmp_path: Path) -> None:
         done = {**job.response, "status": "completed", "output": [{"type": "message", "id": "msg_1", "content": []}]}
         parts = await keeper.linked_entries(done)
         assert not isinstance(parts, StoreDown)
-        assert await store_ending(book, KEEPING, entry, "cancelled", None)
-        assert await job.store_end(done, KEEPING.last(done, 2), *parts) is False
+        assert await store_ending(book, entry, "cancelled", None)
+        assert await job.store_end(done, write_terminal_event(done, 2), *parts) is False
         assert await job.store_progress() is False
         assert await book.get_children("me", "item", "conv_1") == []
         told = b"".join([frame async for frame in _until_done(job)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,36 @@ from toolwire.core.fold import fold
 from toolwire.core.ir import Failure, Origin, Request, Seal, Summary, Text, Turn, strip_origins
 from toolwire.core.json_values import encode
 from toolwire.core.losses import Ledger
+from toolwire.gateway.responses_state.compaction import (
+    write_compact_response,
+    write_summary_request,
+    write_summary_response,
+)
+from toolwire.gateway.responses_state.context import Page, StateOperation, read_page, write_page
+from toolwire.gateway.responses_state.conversations import (
+    read_added_items,
+    read_conversation,
+    read_metadata,
+    write_conversation,
+)
+from toolwire.gateway.responses_state.endpoints import match_operation
+from toolwire.gateway.responses_state.history import expand_request
+from toolwire.gateway.responses_state.items import add_missing_ids, read_items_to_store, write_listed_item
+from toolwire.gateway.responses_state.response_objects import (
+    make_response_id,
+    not_found_failure,
+    read_response_id,
+    read_status,
+    write_deleted,
+    write_ended_response,
+    write_pending_response,
+    write_response_stream,
+    write_state_fields,
+    write_terminal_event,
+)
+from toolwire.gateway.responses_state.state_options import StateOptions, is_stateless, peek_request, read_state_options
+from toolwire.gateway.responses_state.stream_tap import StreamTap, number_frames
 from toolwire.gateway.server.request_body import peek_body
-from toolwire.keeping import Errand, Page, Wants
 from toolwire.protocols import find_codec
 from toolwire.translation import seals
 from toolwire.translation.exchange import Exchange
@@ -35,8 +64,6 @@ from toolwire.translation.options import Options
 
 NAME = "openai-responses"
 ROOM = find_codec(NAME)
-assert ROOM.keeping is not None
-KEEPING = ROOM.keeping
 SAMPLES = Path(__file__).parent.parent / "samples" / "openai_responses"
 STREAMS = sorted(path.name for path in SAMPLES.glob("*.sse"))
 WHOLE = sorted(path.name for path in SAMPLES.glob("*.json") if b'"object": "response"' in path.read_bytes())
@@ -83,31 +110,35 @@ QUICK: list[tuple[bytes, bool]] = [
 
 @pytest.mark.parametrize(("body", "sure"), QUICK)
 def test_a_quick_look_is_never_wrong_about_what_wants_nothing(body: bytes, sure: bool) -> None:
-    found = KEEPING.peek(body)
-    assert (found is not None and KEEPING.stateless(found)) is sure
+    found = peek_request(body)
+    assert (found is not None and is_stateless(found)) is sure
     plain = peek_body(body)
     if found is not None and plain is not None:
         assert (found.model, found.stream, bytes(found.tools)) == (plain.model, plain.stream, bytes(plain.tools))
-        assert not KEEPING.stateless(plain)  # nobody looked for it
+        assert not is_stateless(plain)  # nobody looked for it
 
 
 # --- errands ----------------------------------------------------------------------------------------------------------
 
-ERRANDS: list[tuple[str, str, Errand | None]] = [
-    ("GET", "/v1/responses/resp_1", Errand(verb="response", id="resp_1")),
-    ("DELETE", "/v1/responses/resp_1", Errand(verb="response-delete", id="resp_1")),
-    ("POST", "/v1/responses/resp_1/cancel", Errand(verb="response-cancel", id="resp_1")),
-    ("GET", "/v1/responses/resp_1/input_items", Errand(verb="response-items", id="resp_1")),
-    ("GET", "/v1/responses/a%2Fb%C3%BC%zz", Errand(verb="response", id="a/bü%zz")),
-    ("POST", "/v1/responses/compact", Errand(verb="compact")),
-    ("POST", "/v1/conversations", Errand(verb="conversation-create")),
-    ("GET", "/v1/conversations/conv_1", Errand(verb="conversation", id="conv_1")),
-    ("POST", "/v1/conversations/conv_1", Errand(verb="conversation-update", id="conv_1")),
-    ("DELETE", "/v1/conversations/conv_1", Errand(verb="conversation-delete", id="conv_1")),
-    ("GET", "/v1/conversations/conv_1/items", Errand(verb="items", id="conv_1")),
-    ("POST", "/v1/conversations/conv_1/items", Errand(verb="items-add", id="conv_1")),
-    ("GET", "/v1/conversations/conv_1/items/msg_1", Errand(verb="item", id="conv_1", item="msg_1")),
-    ("DELETE", "/v1/conversations/conv_1/items/msg_1", Errand(verb="item-delete", id="conv_1", item="msg_1")),
+ERRANDS: list[tuple[str, str, StateOperation | None]] = [
+    ("GET", "/v1/responses/resp_1", StateOperation(name="response", id="resp_1")),
+    ("DELETE", "/v1/responses/resp_1", StateOperation(name="response-delete", id="resp_1")),
+    ("POST", "/v1/responses/resp_1/cancel", StateOperation(name="response-cancel", id="resp_1")),
+    ("GET", "/v1/responses/resp_1/input_items", StateOperation(name="response-items", id="resp_1")),
+    ("GET", "/v1/responses/a%2Fb%C3%BC%zz", StateOperation(name="response", id="a/bü%zz")),
+    ("POST", "/v1/responses/compact", StateOperation(name="compact")),
+    ("POST", "/v1/conversations", StateOperation(name="conversation-create")),
+    ("GET", "/v1/conversations/conv_1", StateOperation(name="conversation", id="conv_1")),
+    ("POST", "/v1/conversations/conv_1", StateOperation(name="conversation-update", id="conv_1")),
+    ("DELETE", "/v1/conversations/conv_1", StateOperation(name="conversation-delete", id="conv_1")),
+    ("GET", "/v1/conversations/conv_1/items", StateOperation(name="items", id="conv_1")),
+    ("POST", "/v1/conversations/conv_1/items", StateOperation(name="items-add", id="conv_1")),
+    ("GET", "/v1/conversations/conv_1/items/msg_1", StateOperation(name="item", id="conv_1", item_id="msg_1")),
+    (
+        "DELETE",
+        "/v1/conversations/conv_1/items/msg_1",
+        StateOperation(name="item-delete", id="conv_1", item_id="msg_1"),
+    ),
     ("POST", "/v1/responses", None),
     ("GET", "/v1/responses", None),
     ("GET", "/v1/responses/", None),
@@ -127,20 +158,20 @@ ERRANDS: list[tuple[str, str, Errand | None]] = [
 
 
 @pytest.mark.parametrize(("method", "path", "errand"), ERRANDS)
-def test_what_a_path_is_about(method: str, path: str, errand: Errand | None) -> None:
-    assert KEEPING.errand(method, path) == errand
+def test_what_a_path_is_about(method: str, path: str, errand: StateOperation | None) -> None:
+    assert match_operation(method, path) == errand
 
 
 # --- wants ------------------------------------------------------------------------------------------------------------
 
-WANTS: list[tuple[dict[str, Any], Wants]] = [
-    ({"input": "x"}, Wants(store=True)),
-    ({"input": "x", "store": None, "background": None, "conversation": None}, Wants(store=True)),
-    ({"input": "x", "store": False}, Wants()),
-    ({"previous_response_id": "resp_1", "store": False}, Wants(previous="resp_1")),
-    ({"conversation": "conv_1"}, Wants(store=True, conversation="conv_1")),
-    ({"conversation": {"id": "conv_1"}}, Wants(store=True, conversation="conv_1")),
-    ({"input": "x", "background": True}, Wants(store=True, background=True)),
+WANTS: list[tuple[dict[str, Any], StateOptions]] = [
+    ({"input": "x"}, StateOptions(store=True)),
+    ({"input": "x", "store": None, "background": None, "conversation": None}, StateOptions(store=True)),
+    ({"input": "x", "store": False}, StateOptions()),
+    ({"previous_response_id": "resp_1", "store": False}, StateOptions(previous_response_id="resp_1")),
+    ({"conversation": "conv_1"}, StateOptions(store=True, conversation="conv_1")),
+    ({"conversation": {"id": "conv_1"}}, StateOptions(store=True, conversation="conv_1")),
+    ({"input": "x", "background": True}, StateOptions(store=True, background=True)),
     (
         {
             "input": [
@@ -150,15 +181,15 @@ WANTS: list[tuple[dict[str, Any], Wants]] = [
                 {"id": "a", "type": "item_reference"},
             ]
         },
-        Wants(store=True, references=("a", "b")),
+        StateOptions(store=True, references=("a", "b")),
     ),
-    ({"input": [user("x"), {"type": "compaction_trigger"}]}, Wants(store=True, summary=True)),
+    ({"input": [user("x"), {"type": "compaction_trigger"}]}, StateOptions(store=True, compaction=True)),
 ]
 
 
 @pytest.mark.parametrize(("body", "wants"), WANTS)
-def test_what_a_request_wants(body: dict[str, Any], wants: Wants) -> None:
-    assert KEEPING.wants(body) == wants
+def test_what_a_request_wants(body: dict[str, Any], wants: StateOptions) -> None:
+    assert read_state_options(body) == wants
 
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
@@ -178,9 +209,9 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("body", "param", "word"), REFUSED)
 def test_what_cannot_be_wanted(body: dict[str, Any], param: str, word: str) -> None:
-    got = KEEPING.wants(body)
+    got = read_state_options(body)
     if not word:
-        assert got == Wants(store=True)
+        assert got == StateOptions(store=True)
         return
     assert isinstance(got, Failure)
     assert (got.status, got.param) == (400, param)
@@ -192,12 +223,12 @@ def test_what_cannot_be_wanted(body: dict[str, Any], param: str, word: str) -> N
 
 
 def test_a_text_is_a_message_of_the_user() -> None:
-    (item,) = KEEPING.items({"input": "hi"}, "seed")
+    (item,) = read_items_to_store({"input": "hi"}, "seed")
     assert {**item, "id": ""} == user("hi", id="")
     assert item["id"].startswith("msg_")
-    assert KEEPING.items({"input": "hi"}, "seed") == [item]
-    assert KEEPING.items({"input": "hi"}, "other") != [item]
-    assert KEEPING.items({}, "seed") == []
+    assert read_items_to_store({"input": "hi"}, "seed") == [item]
+    assert read_items_to_store({"input": "hi"}, "other") != [item]
+    assert read_items_to_store({}, "seed") == []
 
 
 PREFIXES = {
@@ -209,19 +240,19 @@ PREFIXES = {
 
 def test_every_item_gets_an_id_of_its_kind_and_keeps_its_own() -> None:
     given = [{"type": kind, "x": number} for number, kind in enumerate(PREFIXES)]
-    got = KEEPING.named(given, "seed")
+    got = add_missing_ids(given, "seed")
     assert [item["id"].partition("_")[0] + "_" for item in got] == list(PREFIXES.values())
     assert len({item["id"] for item in got}) == len(got)
-    assert KEEPING.named([{"role": "user", "content": "x"}, CALL], "s")[1] is CALL
-    assert [item.get("type") for item in KEEPING.items({"input": [CALL, {"type": "compaction_trigger"}]}, "s")] == [
-        "function_call"
-    ]
+    assert add_missing_ids([{"role": "user", "content": "x"}, CALL], "s")[1] is CALL
+    assert [
+        item.get("type") for item in read_items_to_store({"input": [CALL, {"type": "compaction_trigger"}]}, "s")
+    ] == ["function_call"]
 
 
 def turn(body: dict[str, Any], history: list[dict[str, Any]], answer: list[dict[str, Any]], seed: str) -> Any:
     """One turn of a conversation: what the provider gets, and the history after it."""
-    sent = KEEPING.expanded(body, history, {})
-    return sent["input"], [*history, *KEEPING.items(body, seed), *answer]
+    sent = expand_request(body, history, {})
+    return sent["input"], [*history, *read_items_to_store(body, seed), *answer]
 
 
 def test_the_provider_sees_the_same_beginning_in_every_turn_and_takes_it() -> None:
@@ -260,21 +291,21 @@ def test_the_provider_sees_the_same_beginning_in_every_turn_and_takes_it() -> No
 
 def test_only_what_refers_to_something_kept_is_taken_out() -> None:
     body = {"conversation": "c", "model": "m", "input": "x", "background": True, "store": True, "metadata": {"a": "b"}}
-    got = KEEPING.expanded(body, [], {})
+    got = expand_request(body, [], {})
     assert got == {"model": "m", "input": [user("x")], "store": True, "metadata": {"a": "b"}}
     assert body["input"] == "x"
-    assert KEEPING.expanded({"previous_response_id": "r"}, [said("a")], {}) == {"input": [said("a")]}
+    assert expand_request({"previous_response_id": "r"}, [said("a")], {}) == {"input": [said("a")]}
 
 
 def test_references_become_what_they_stand_for_once() -> None:
     body = {"input": [{"type": "item_reference", "id": "msg_1"}, {"id": "msg_2"}, {"id": "msg_2"}, {"id": "msg_9"}]}
-    got = KEEPING.expanded(body, [said("a", "msg_1")], {"msg_1": said("a", "msg_1"), "msg_2": said("b", "msg_2")})
+    got = expand_request(body, [said("a", "msg_1")], {"msg_1": said("a", "msg_1"), "msg_2": said("b", "msg_2")})
     assert got["input"] == [said("a", "msg_1"), said("b", "msg_2"), {"id": "msg_9"}]
 
 
 def test_a_kept_reference_is_resolved_too() -> None:
     kept = [{"type": "item_reference", "id": "msg_2"}, said("a", "msg_1")]
-    got = KEEPING.expanded({"input": "x"}, kept, {"msg_2": said("b", "msg_2")})
+    got = expand_request({"input": "x"}, kept, {"msg_2": said("b", "msg_2")})
     assert got["input"] == [said("b", "msg_2"), said("a", "msg_1"), user("x")]
 
 
@@ -285,16 +316,16 @@ def test_a_summary_stands_for_what_the_model_said_and_did_before_it() -> None:
     older = {"type": "compaction", "id": "cmp_0", "encrypted_content": "d"}
     history = [user("a"), older, said("b"), CALL, RESULT, later, tools, user("c"), seal, said("d")]
     late = {**RESULT, "call_id": "late"}
-    got = KEEPING.expanded({"input": [late]}, history, {})
+    got = expand_request({"input": [late]}, history, {})
     assert got["input"] == [user("a"), later, tools, user("c"), seal, said("d"), late]
     window = [user("a"), user("b"), seal]
-    assert KEEPING.expanded({"input": [*window, said("x"), seal]}, [], {})["input"] == [*window, said("x"), seal]
+    assert expand_request({"input": [*window, said("x"), seal]}, [], {})["input"] == [*window, said("x"), seal]
 
 
 def test_what_only_answers_have_is_taken_off() -> None:
     parsed = {**said("{}"), "content": [{"type": "output_text", "text": "{}", "annotations": [], "parsed": {}}]}
     call = {**CALL, "parsed_arguments": {}, "async": True, "async_": True}
-    got = KEEPING.expanded({"input": [parsed, call]}, [], {})["input"]
+    got = expand_request({"input": [parsed, call]}, [], {})["input"]
     assert got == [
         {**said("{}"), "content": [{"type": "output_text", "text": "{}", "annotations": []}]},
         {**CALL, "async": True},
@@ -319,7 +350,7 @@ PAGES: list[tuple[dict[str, str], Page | str]] = [
 
 @pytest.mark.parametrize(("query", "page"), PAGES)
 def test_pages(query: dict[str, str], page: Page | str) -> None:
-    got = KEEPING.read_page(query)
+    got = read_page(query)
     if isinstance(page, Page):
         assert got == page
     else:
@@ -329,7 +360,7 @@ def test_pages(query: dict[str, str], page: Page | str) -> None:
 
 def test_a_list_shows_every_message_in_its_full_form() -> None:
     short = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "phase": None}, RESULT, CALL]
-    page = KEEPING.write_page(KEEPING.named(short, "s"), True)
+    page = write_page(add_missing_ids(short, "s"), True)
     for shape in (ResponseItemList, ConversationItemList):
         shape.model_validate(page)
     first, second, result, call = page["data"]
@@ -337,41 +368,43 @@ def test_a_list_shows_every_message_in_its_full_form() -> None:
     assert second["content"] == [{"type": "output_text", "text": "b", "annotations": []}]
     assert "phase" not in second
     assert result == {**RESULT, "id": result["id"], "status": "completed"}
-    assert call == CALL == KEEPING.write_item(CALL)
+    assert call == CALL == write_listed_item(CALL)
     assert (page["first_id"], page["last_id"], page["has_more"]) == (first["id"], "fc_1", True)
-    ResponseItemList.model_validate(KEEPING.write_page([], False))
+    ResponseItemList.model_validate(write_page([], False))
 
 
 def test_conversations() -> None:
-    made = KEEPING.read_conversation({"items": [user("a")], "metadata": {"k": "v"}})
+    made = read_conversation({"items": [user("a")], "metadata": {"k": "v"}})
     assert made == ([user("a")], {"k": "v"})
-    assert KEEPING.read_conversation({"items": None, "metadata": None}) == ([], {})
-    assert KEEPING.read_metadata({"metadata": {}}) == {}
-    assert KEEPING.read_added({"items": [CALL]}) == [CALL]
-    shown = KEEPING.write_conversation("conv_1", 5, {"k": "v"})
+    assert read_conversation({"items": None, "metadata": None}) == ([], {})
+    assert read_metadata({"metadata": {}}) == {}
+    assert read_added_items({"items": [CALL]}) == [CALL]
+    shown = write_conversation("conv_1", 5, {"k": "v"})
     assert Conversation.model_validate(shown).metadata == {"k": "v"}
-    ConversationDeletedResource.model_validate(KEEPING.write_deleted("conversation", "conv_1"))
-    assert KEEPING.write_deleted("response", "resp_1") == {"id": "resp_1", "object": "response", "deleted": True}
+    ConversationDeletedResource.model_validate(write_deleted("conversation.deleted", "conv_1"))
+    assert write_deleted("response", "resp_1") == {"id": "resp_1", "object": "response", "deleted": True}
 
 
-BAD_TALKS: list[tuple[str, dict[str, Any], str, str]] = [
-    ("read_conversation", {"items": [CALL] * 21}, "items", "array_above_max_length"),
-    ("read_conversation", {"items": "x"}, "items", "invalid_type"),
-    ("read_conversation", {"items": ["x"]}, "items[0]", "invalid_type"),
-    ("read_conversation", {"metadata": []}, "metadata", "invalid_type"),
-    ("read_conversation", {"metadata": {str(n): "v" for n in range(17)}}, "metadata", "object_above_max_properties"),
-    ("read_metadata", {"metadata": {"k" * 65: "v"}}, "metadata", "string_above_max_length"),
-    ("read_metadata", {"metadata": {"k": "v" * 513}}, "metadata.k", "string_above_max_length"),
-    ("read_metadata", {"metadata": {"k": 1}}, "metadata.k", "invalid_type"),
-    ("read_metadata", {}, "metadata", "missing_required_parameter"),
-    ("read_added", {}, "items", "missing_required_parameter"),
-    ("read_added", {"items": [CALL] * 21}, "items", "array_above_max_length"),
+BAD_CONVERSATIONS: list[tuple[Callable[[dict[str, Any]], object], dict[str, Any], str, str]] = [
+    (read_conversation, {"items": [CALL] * 21}, "items", "array_above_max_length"),
+    (read_conversation, {"items": "x"}, "items", "invalid_type"),
+    (read_conversation, {"items": ["x"]}, "items[0]", "invalid_type"),
+    (read_conversation, {"metadata": []}, "metadata", "invalid_type"),
+    (read_conversation, {"metadata": {str(n): "v" for n in range(17)}}, "metadata", "object_above_max_properties"),
+    (read_metadata, {"metadata": {"k" * 65: "v"}}, "metadata", "string_above_max_length"),
+    (read_metadata, {"metadata": {"k": "v" * 513}}, "metadata.k", "string_above_max_length"),
+    (read_metadata, {"metadata": {"k": 1}}, "metadata.k", "invalid_type"),
+    (read_metadata, {}, "metadata", "missing_required_parameter"),
+    (read_added_items, {}, "items", "missing_required_parameter"),
+    (read_added_items, {"items": [CALL] * 21}, "items", "array_above_max_length"),
 ]
 
 
-@pytest.mark.parametrize(("door", "body", "param", "code"), BAD_TALKS)
-def test_what_no_conversation_can_be(door: str, body: dict[str, Any], param: str, code: str) -> None:
-    got = getattr(KEEPING, door)(body)
+@pytest.mark.parametrize(("read", "body", "param", "code"), BAD_CONVERSATIONS)
+def test_what_no_conversation_can_be(
+    read: Callable[[dict[str, Any]], object], body: dict[str, Any], param: str, code: str
+) -> None:
+    got = read(body)
     assert isinstance(got, Failure)
     assert (got.status, got.param, got.code) == (400, param, code)
 
@@ -392,7 +425,7 @@ GONE = [
 
 @pytest.mark.parametrize(("kind", "status", "code", "param", "message"), GONE)
 def test_what_is_not_there(kind: str, status: int, code: str | None, param: str | None, message: str) -> None:
-    sent = ROOM.write_error(KEEPING.not_found(kind, "x"))
+    sent = ROOM.write_error(not_found_failure(kind, "x"))
     error = {"message": message, "type": "invalid_request_error", "param": param, "code": code}
     assert (sent.status, sent.body) == (status, {"error": error})
 
@@ -409,21 +442,20 @@ def test_an_answer_that_is_not_there_yet_and_one_that_never_will_be() -> None:
         "conversation": "conv_1",
         "tools": None,
     }
-    wants = KEEPING.wants({**body, "conversation": None, "previous_response_id": "resp_0"})
-    assert isinstance(wants, Wants)
-    begun = {**KEEPING.begun(body, 7, "queued"), **KEEPING.told(wants, KEEPING.new("response", "s"), 7)}
+    wants = read_state_options({**body, "conversation": None, "previous_response_id": "resp_0"})
+    assert isinstance(wants, StateOptions)
+    begun = {**write_pending_response(body, 7, "queued"), **write_state_fields(wants, make_response_id("s"), 7)}
     told = Response.model_validate_json(encode(begun))
     assert (told.status, told.created_at, told.instructions, told.background) == ("queued", 7, "i", True)
     assert (told.previous_response_id, told.id[:5]) == ("resp_0", "resp_")
     assert told.conversation is not None
-    failed = KEEPING.ended(begun, "failed", Failure("rate", "too many", retry_after=3))
+    failed = write_ended_response(begun, "failed", Failure("rate", "too many", retry_after=3))
     assert Response.model_validate_json(encode(failed)).error is not None
     assert failed["error"] == {"code": "rate_limit_exceeded", "message": "too many Please try again in 3s."}
-    gone = KEEPING.ended(begun, "cancelled", None)
-    assert (KEEPING.status(gone), gone["error"], KEEPING.name(gone)) == ("cancelled", None, begun["id"])
-    assert KEEPING.told(Wants(conversation="c"), "", 7) == {"conversation": {"id": "c"}}
-    assert KEEPING.told(Wants(store=True), "", 7) == {}
-    assert KEEPING.new("conversation", "s").startswith("conv_")
+    gone = write_ended_response(begun, "cancelled", None)
+    assert (read_status(gone), gone["error"], read_response_id(gone)) == ("cancelled", None, begun["id"])
+    assert write_state_fields(StateOptions(conversation="c"), "", 7) == {"conversation": {"id": "c"}}
+    assert write_state_fields(StateOptions(store=True), "", 7) == {}
 
 
 EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
@@ -436,7 +468,7 @@ def events(data: bytes) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_whole_answer_as_a_stream(name: str) -> None:
     answer = json.loads((SAMPLES / name).read_text())
-    data = KEEPING.frames(answer)
+    data = write_response_stream(answer)
     told = events(data)
     for number, event in enumerate(told):
         EVENT.validate_python(event)
@@ -454,33 +486,33 @@ def test_a_whole_answer_as_a_stream(name: str) -> None:
         strip_origins(whole.usage),
         strip_origins(whole.failure),
     )
-    assert [number for number, _ in KEEPING.numbered(data)] == list(range(len(told)))
-    assert b"".join(frame for _, frame in KEEPING.numbered(data)) == data
+    assert [number for number, _ in number_frames(data)] == list(range(len(told)))
+    assert b"".join(frame for _, frame in number_frames(data)) == data
 
 
 def test_answers_that_have_not_ended_or_ended_otherwise_as_streams() -> None:
-    begun = {**KEEPING.begun({"model": "m"}, 1, "queued"), "id": "resp_1"}
+    begun = {**write_pending_response({"model": "m"}, 1, "queued"), "id": "resp_1"}
     kinds = {
-        status: [event["type"] for event in events(KEEPING.frames({**begun, "status": status}))]
+        status: [event["type"] for event in events(write_response_stream({**begun, "status": status}))]
         for status in ("queued", "in_progress", "cancelled", "failed", "incomplete", "completed")
     }
     assert kinds["queued"] == ["response.created", "response.queued"]
     assert kinds["in_progress"] == ["response.created", "response.in_progress"]
     assert kinds["cancelled"][-1] == kinds["failed"][-1] == "response.failed"
     assert kinds["incomplete"][-1] == "response.incomplete"
-    assert events(KEEPING.last({**begun, "status": "completed"}, 9))[0]["sequence_number"] == 9
+    assert events(write_terminal_event({**begun, "status": "completed"}, 9))[0]["sequence_number"] == 9
 
 
 def test_numbers_of_frames() -> None:
     data = b': hi\r\n\r\ndata: {"sequence_number":4,"delta":"x"}\r\n\r\nevent: a\ndata: {"tool":{"sequence_number":9}}\n\ndata: {"sequ'
-    assert [number for number, _ in KEEPING.numbered(data)] == [-1, 4, 4]
+    assert [number for number, _ in number_frames(data)] == [-1, 4, 4]
 
 
 # --- the tap ----------------------------------------------------------------------------------------------------------
 
 
 def tapped(data: bytes, cuts: list[int], changes: dict[str, Any], last: dict[str, Any]) -> tuple[bytes, Any]:
-    tap = KEEPING.tap(changes)
+    tap = StreamTap(changes)
     edges = [0, *sorted({cut % (len(data) + 1) for cut in cuts}), len(data)]
     pieces = [data[a:b] for a, b in pairwise(edges) if b > a]
     out = b"".join(map(tap.feed, [*pieces, b""])) + tap.close()
@@ -545,7 +577,7 @@ def test_changes_are_told_in_every_event_that_tells_the_answer() -> None:
 
 
 def test_the_last_event_waits_and_nothing_else_does() -> None:
-    tap = KEEPING.tap({})
+    tap = StreamTap({})
     *frames, last = [frame + b"\n\n" for frame in SAMPLE.split(b"\n\n") if frame]
     for frame in frames:
         assert tap.feed(frame) == frame
@@ -571,7 +603,7 @@ def test_words_of_the_last_event_in_a_text_hold_nothing_back() -> None:
         b'data: {"type":"response.completed","response":null}\n\n',
         b'data: {"type":"error","code":"server_error","message":"m","param":null}\n\n',
     ]
-    tap = KEEPING.tap({"id": "x"})
+    tap = StreamTap({"id": "x"})
     assert [tap.feed(frame) for frame in frames] == frames
     assert tap.feed(b": half") + tap.feed(b"") == b""
     assert (tap.close(), tap.response, tap.release({"store": False})) == (b": half", None, b"")
@@ -600,8 +632,8 @@ def test_the_request_for_a_summary_keeps_what_is_cached_and_asks_for_nothing_els
         "text": {"format": {"type": "json_object"}, "verbosity": "low"}, "max_output_tokens": 20,
         "input": [{"type": "compaction_trigger"}], "reasoning": {"effort": "low"}, "stream_options": {},
     }  # fmt: skip
-    items = KEEPING.items({"input": [user("a"), CALL, RESULT, {"type": "compaction_trigger"}]}, "s")
-    got = KEEPING.summons(body, items)
+    items = read_items_to_store({"input": [user("a"), CALL, RESULT, {"type": "compaction_trigger"}]}, "s")
+    got = write_summary_request(body, items)
     assert find_violations(NAME, got) == []
     asked = got.pop("input")
     assert asked[:-1] == [user("a"), CALL, RESULT]
@@ -610,12 +642,12 @@ def test_the_request_for_a_summary_keeps_what_is_cached_and_asks_for_nothing_els
         "model": "gpt-6", "instructions": "i", "tools": TOOLS, "tool_choice": "none", "store": False,
         "text": {"verbosity": "low"}, "reasoning": {"effort": "low"},
     }  # fmt: skip
-    assert "tool_choice" not in KEEPING.summons({"model": "m"}, items)
+    assert "tool_choice" not in write_summary_request({"model": "m"}, items)
 
 
 def compacted() -> dict[str, Any]:
-    items = KEEPING.items({"input": [user("a"), said("b"), CALL, RESULT, {"role": "user", "content": "c"}]}, "s")
-    got = KEEPING.summarised({"model": "m"}, {**ANSWER, "usage": None}, items, "seed", 9)
+    items = read_items_to_store({"input": [user("a"), said("b"), CALL, RESULT, {"role": "user", "content": "c"}]}, "s")
+    got = write_compact_response({**ANSWER, "usage": None}, items, "seed", 9)
     assert isinstance(got, dict)
     return got
 
@@ -634,12 +666,12 @@ def test_a_compacted_conversation() -> None:
 
 
 def test_a_summary_in_place_of_an_answer() -> None:
-    got = KEEPING.summary({"model": "m", "input": "x"}, ANSWER, "seed", 9)
+    got = write_summary_response({"model": "m", "input": "x"}, ANSWER, "seed", 9)
     assert isinstance(got, dict)
     told = Response.model_validate_json(encode({**got, "usage": None}))
     assert (told.status, told.completed_at, [item.type for item in told.output]) == ("completed", 9, ["compaction"])
     assert got["usage"] == ANSWER["usage"]
-    assert [event["type"] for event in events(KEEPING.frames(got))][2:] == [
+    assert [event["type"] for event in events(write_response_stream(got))][2:] == [
         "response.output_item.added",
         "response.output_item.done",
         "response.completed",
@@ -649,8 +681,8 @@ def test_a_summary_in_place_of_an_answer() -> None:
 @pytest.mark.parametrize("output", [[], [CALL], [said("  ")], None])
 def test_no_summary_is_a_failure(output: Any) -> None:
     for got in (
-        KEEPING.summary({}, {"output": output}, "s", 9),
-        KEEPING.summarised({}, {"output": output}, [], "s", 9),
+        write_summary_response({}, {"output": output}, "s", 9),
+        write_compact_response({"output": output}, [], "s", 9),
     ):
         assert isinstance(got, Failure)
         assert ROOM.write_error(got).status == 502

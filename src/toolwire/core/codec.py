@@ -12,7 +12,6 @@ from toolwire.core.events import Event
 from toolwire.core.ir import EMPTY_MAPPING, Failure, Request, Response, Usage
 from toolwire.core.json_values import Json, Object
 from toolwire.core.losses import Ledger
-from toolwire.keeping import Keeping
 from toolwire.schema import ConvertedSchema
 
 
@@ -210,8 +209,7 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     request_path: Callable[[str, bool], str]
     """The path of a request, from the model's name and whether it streams."""
     model_in_body: bool = True
-    stream_in_body: bool = True
-    """Gemini says the model and whether to stream in the path instead."""
+    """Gemini says the model in the path instead."""
     stream_content_type: str = "text/event-stream"
     fixed_endpoints: Mapping[str, EndpointMatch] = EMPTY_MAPPING
     """Paths without variable parts, and what a POST to them asks for."""
@@ -228,6 +226,8 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     """Paths that list models; a single model is at `PATH/ID`."""
     path_prefixes: tuple[str, ...] = ()
     """Prefixes of this protocol's paths, including those that are only passed through."""
+    stored_object_paths: tuple[str, ...] = ()
+    """Prefixes of the paths under which a provider stores objects of its clients, such as responses."""
     identifying_names: frozenset[str] = frozenset()
     """Headers and query keys that only clients of this protocol send."""
     write_credential: Callable[[str], tuple[str, str]] = lambda key: ("authorization", f"Bearer {key}")
@@ -288,8 +288,6 @@ class Codec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The model and usage of a whole answer without parsing the rest; None where that is not possible."""
     supports_model: Callable[[str, bool], bool] = lambda model, tools: True
     """Can this model be used with this protocol (and with tools)? OpenAI offers some models in Responses only."""
-    keeping: Keeping | None = None
-    """What is kept for clients of this protocol, where it has such things."""
     supports_provider_tool: Callable[[str, str, bool], bool] = lambda tool, model, functions: False
     """Does the provider run this tool (one of `ir.PROVIDER_TOOLS`) for this model, and beside functions if there are
     any?"""

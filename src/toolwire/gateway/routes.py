@@ -22,9 +22,9 @@ from toolwire.gateway.pipeline.pipeline import Pipeline, count_tokens
 from toolwire.gateway.pipeline.relay import ClientStream
 from toolwire.gateway.pipeline.route import Target, Unroutable
 from toolwire.gateway.pipeline.runtime import Runtime
-from toolwire.gateway.responses_state import endpoints
 from toolwire.gateway.responses_state.background import BackgroundJob, StreamInterrupted
-from toolwire.gateway.responses_state.endpoints import NotOurs, OperationContext, StreamReplay
+from toolwire.gateway.responses_state.context import NotStoredHere, StateOperation, StreamReplay
+from toolwire.gateway.responses_state.endpoints import run_operation
 from toolwire.gateway.responses_state.repository import owner_of
 from toolwire.gateway.responses_state.service import ResponsesService
 from toolwire.gateway.server.access import Caller
@@ -144,13 +144,11 @@ class Routes:
         answer = (
             _wrong_method_reply(request, room) if endpoint else self._gateway_page(request, room, call.caller, record)
         )
-        keeping = room.keeping
-        errand = keeping.errand(request.method, request.path) if answer is None and keeping is not None else None
-        if errand is not None and keeping is not None:
-            visit = OperationContext(self._responses_service, self._pipeline, call, keeping, errand, request.query)
-            await self._serve_state_operation(request, call, visit)
-            return
         if answer is None:
+            operation = self._responses_service.match_operation(room, request.method, request.path)
+            if operation is not None:
+                await self._serve_state_operation(request, call, operation)
+                return
             answer = await pass_request_through(call, request, self._attempt_runner)
             if answer is None:
                 return
@@ -171,8 +169,10 @@ class Routes:
         client = call.client_codec
         if client.name in self._stored_seal_protocols:
             call.signature_store = self._responses_service.signatures.for_owner(owner_of(call.caller))
-        wants = client.keeping is not None and not client.keeping.stateless(call.peek)
-        begun = await self._begin_stateful_call(call, targets, wants) if wants or self._may_hide_calls else None
+        needs_state = self._responses_service.may_need_state(call)
+        begun = (
+            await self._begin_stateful_call(call, targets, needs_state) if needs_state or self._may_hide_calls else None
+        )
         got = await self._pipeline.request_answer(call, targets) if begun is None else begun
         if isinstance(got, Reply):
             whole = got if call.recorder is None else await call.recorder.save_reply(got)
@@ -211,8 +211,7 @@ class Routes:
             record.request_body = body
         if telemetry.wants_capture:
             record.capture = ExchangeCapture(body)
-        keeping = call.client_codec.keeping
-        peek = (None if keeping is None else keeping.peek(body)) or peek_body(body)
+        peek = self._responses_service.peek_body(call.client_codec, body) or peek_body(body)
         if peek is None:
             return error_replies.gateway_error(call, _describe_malformed_body(call.client_codec, body))
         call.body, call.peek = body, peek
@@ -276,10 +275,11 @@ class Routes:
             outlet.close()
 
     async def _serve_state_operation(
-        self, request: ClientRequest, call: GatewayCall, context: OperationContext
+        self, request: ClientRequest, call: GatewayCall, operation: StateOperation
     ) -> None:
-        """Something about what is kept."""
+        """A request about a stored response or conversation."""
         call.record.operation = "responses_state"
+        context = self._responses_service.make_context(self._pipeline, call, operation, request.query)
         body = await request.read_body(self._max_body)
         bad = (
             error_replies.error_reply(call.client_codec, body) if isinstance(body, Failure) else context.set_body(body)
@@ -288,12 +288,12 @@ class Routes:
             await self._send_reply(request, call.client_codec, call.record, bad or NO_PROVIDER)
             return
         request.watch_disconnect(self.runtime.cancels_on_disconnect)
-        got = await endpoints.run_operation(context)
+        got = await run_operation(context)
         if isinstance(got, StreamReplay):
             await self._send_frames(request, call, got.frames)
         elif isinstance(got, Reply):
             await self._send_reply(request, call.client_codec, call.record, got)
-        elif isinstance(got, NotOurs):
+        elif isinstance(got, NotStoredHere):
             passed = await pass_request_through(call, request, self._attempt_runner, body)
             if passed is not None:
                 answer = self._unknown_path_reply(request, call.client_codec) if passed is NO_PROVIDER else passed

@@ -15,11 +15,10 @@ from toolwire.core.losses import Ledger
 from toolwire.core.sse import RepeatReader
 from toolwire.gateway.pipeline.runtime import Headers, Runtime, Upstream
 from toolwire.gateway.server.access import Caller
-from toolwire.gateway.server.request_body import declares_tools
+from toolwire.gateway.server.request_body import Peek, declares_tools
 from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.gateway.upstream.connection import ChunkSink
 from toolwire.gateway.upstream.errors import TransportError
-from toolwire.keeping import Peek, Tap
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.tool_rounds import Rounds
 
@@ -46,10 +45,23 @@ ResolvedHeads: TypeAlias = dict[Runtime, ResolvedHead]
 """What is known of a head, under the configuration in force."""
 
 
-class ResponseRecorder(Protocol):
-    """Whoever keeps an answer for a client to go on from."""
+class ResponseTap(Protocol):
+    """Reads the client's stream on its way out, and holds its last event back until the response is stored."""
 
-    def open_tap(self) -> Tap: ...
+    response: Object | None
+    """The whole response, once its last event has come."""
+
+    def feed(self, data: bytes) -> bytes: ...
+
+    def close(self) -> bytes: ...
+
+    def release(self, changes: Mapping[str, Json]) -> bytes: ...
+
+
+class ResponseRecorder(Protocol):
+    """Stores the answer to a request, so that later requests can refer to it."""
+
+    def open_tap(self) -> ResponseTap: ...
 
     async def save_response(self, response: Object) -> Mapping[str, Json] | None: ...
 

@@ -31,8 +31,8 @@ async def pass_request_through(
     room, record = call.client_codec, call.record
     if not all(path.startswith(room.http.path_prefixes) for path in (request.path, _normalise_path(request.path))):
         return NO_PROVIDER
-    if call.runtime.config.server.keys and _normalise_path(request.path).startswith(_STATE_PATHS):
-        return NO_PROVIDER  # another client may have left it there: all share the provider's account
+    if call.runtime.config.server.keys and _normalise_path(request.path).startswith(_STORED_OBJECT_PATHS):
+        return NO_PROVIDER  # another client may have stored it: all share the provider's account
     body = await request.read_body(call.runtime.config.server.max_body) if body_read is None else body_read
     if isinstance(body, Failure):
         return error_replies.error_reply(room, body)
@@ -55,10 +55,7 @@ async def pass_request_through(
     return None
 
 
-_STATE_PATHS = tuple(
-    family for room in CODECS.values() if room.keeping is not None for family in room.http.path_prefixes
-)
-"""Where clients leave things with a provider."""
+_STORED_OBJECT_PATHS = tuple(path for codec in CODECS.values() for path in codec.http.stored_object_paths)
 
 
 def _normalise_path(path: str) -> str:

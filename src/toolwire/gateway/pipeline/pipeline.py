@@ -18,10 +18,9 @@ from toolwire.gateway.pipeline.call import AttemptFailed, GatewayCall, Reply, St
 from toolwire.gateway.pipeline.fallback import FallbackRunner
 from toolwire.gateway.pipeline.headers import JSON_HEADERS, client_response_headers
 from toolwire.gateway.pipeline.prepare import active_policy, body_for_native_path, seal_maker
-from toolwire.gateway.pipeline.relay import relay_stream
+from toolwire.gateway.pipeline.relay import OutputStream, relay_stream
 from toolwire.gateway.pipeline.route import Target, choose_codec
 from toolwire.gateway.pipeline.runtime import Upstream
-from toolwire.gateway.responses_state.pipeline_interface import OutputStream
 from toolwire.gateway.server.request_body import peek_body
 from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord
 from toolwire.gateway.telemetry.telemetry import Telemetry

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 from toolwire.core.codec import FramingConverter
 from toolwire.core.ir import Failure
 from toolwire.gateway.pipeline import error_replies
 from toolwire.gateway.pipeline.attempt import AttemptRunner, redact_key, run_tool_round
 from toolwire.gateway.pipeline.call import AnswerStream, GatewayCall, StartedStream
-from toolwire.gateway.responses_state.end_gate import EndGate
-from toolwire.gateway.responses_state.pipeline_interface import OutputStream
+from toolwire.gateway.pipeline.end_gate import EndGate
 from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.upstream.errors import TransportError
 from toolwire.translation.exchange import StreamTranslation
 
 HEARTBEAT_CHECKS = 8
 """In the time after which a silence needs a sign of life: it may last longer by one such part of it."""
+
+
+class OutputStream(Protocol):
+    """Where a stream is written to: the client, or the store for a background response."""
+
+    def write_nowait(self, data: bytes) -> bool: ...
+
+    async def drain(self) -> None: ...
+
+    async def end(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class ClientStream:

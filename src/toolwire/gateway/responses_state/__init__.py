@@ -1,1 +1,2 @@
-"""State that clients leave with the gateway: answers to go on from, conversations, work in the background, seals."""
+"""The state of OpenAI's Responses API: stored responses and `previous_response_id`, conversations, background responses
+and compaction. Also the store of signatures that other protocols' clients cannot carry."""

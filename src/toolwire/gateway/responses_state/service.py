@@ -1,17 +1,18 @@
-"""Requests that want more than an answer: to go on from what is kept, to have it kept, or to fetch it later."""
+"""Prepares Responses requests that use state: loads what they refer to, and stores their responses."""
 
 from __future__ import annotations
 
 import secrets
 from copy import copy
 
+from toolwire.core.codec import Codec
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Malformed, Object, decode, encode, expect_object
 from toolwire.gateway.pipeline import error_replies
-from toolwire.gateway.pipeline.call import AttemptFailed, GatewayCall, Reply, StartedStream
+from toolwire.gateway.pipeline.call import AttemptFailed, GatewayCall, Reply
 from toolwire.gateway.pipeline.headers import JSON_HEADERS
-from toolwire.gateway.pipeline.route import Target, choose_codec
-from toolwire.gateway.responses_state import history as recalling
+from toolwire.gateway.pipeline.pipeline import Pipeline
+from toolwire.gateway.pipeline.route import Target
 from toolwire.gateway.responses_state.background import (
     INTERNAL_ERROR,
     BackgroundJob,
@@ -20,26 +21,41 @@ from toolwire.gateway.responses_state.background import (
     run_background_call,
     store_failed,
 )
-from toolwire.gateway.responses_state.history import STATELESS_HINT, StoredHistory
-from toolwire.gateway.responses_state.pipeline_interface import Pipeline
-from toolwire.gateway.responses_state.recorder import StatelessRecorder, StoringRecorder, no_store_failure
+from toolwire.gateway.responses_state.compaction import answer_with_compaction, compacts_upstream
+from toolwire.gateway.responses_state.context import (
+    OperationContext,
+    StateOperation,
+    allows_upstream_state,
+    is_native_target,
+    replace_body,
+)
+from toolwire.gateway.responses_state.endpoints import match_operation
+from toolwire.gateway.responses_state.history import STATELESS_HINT, StoredHistory, expand_request, load_history
+from toolwire.gateway.responses_state.items import read_items_to_store
+from toolwire.gateway.responses_state.recorder import StatelessRecorder, StoringRecorder
 from toolwire.gateway.responses_state.repository import (
     UNFINISHED_STATUSES,
     StateRepository,
+    no_store_failure,
     owner_of,
     store_unavailable_failure,
 )
+from toolwire.gateway.responses_state.response_objects import make_response_id, write_pending_response
 from toolwire.gateway.responses_state.signature_store import SignatureRepository
-from toolwire.gateway.server.request_body import peek_body
+from toolwire.gateway.responses_state.state_options import (
+    StateOptions,
+    is_stateless,
+    peek_request,
+    read_state_options,
+)
+from toolwire.gateway.server.request_body import Peek
 from toolwire.gateway.store.store import StoreDown
-from toolwire.keeping import Keeping, Wants
-from toolwire.translation import seals
-
-ENVELOPE_PREFIX = seals.ENVELOPE_PREFIX.encode()
+from toolwire.protocols.openai_responses import CODEC
 
 
 class ResponsesService:
-    """One for a process, where the gateway keeps anything at all."""
+    """The state of one gateway process. Without a store it still resolves nothing silently: it refuses, or leaves state
+    to the provider."""
 
     def __init__(self, repository: StateRepository) -> None:
         self.repository = repository
@@ -47,42 +63,62 @@ class ResponsesService:
         self.jobs = BackgroundJobs(repository)
 
     async def close(self, seconds: float | None) -> None:
-        """Work in the background may finish, as streams may."""
+        """Wait for background responses as for streams, then close the store."""
         await self.jobs.close(seconds)
         await self.repository.store.close()
+
+    # --- which requests it is for ---
+
+    @staticmethod
+    def serves(codec: Codec) -> bool:
+        """Do clients of this protocol have state here?"""
+        return codec is CODEC
+
+    def peek_body(self, codec: Codec, body: bytes) -> Peek | None:
+        """The quick look at a body that also tells whether the request needs state; None for other protocols."""
+        return peek_request(body) if self.serves(codec) else None
+
+    def may_need_state(self, call: GatewayCall) -> bool:
+        return self.serves(call.client_codec) and not is_stateless(call.peek)
+
+    def match_operation(self, codec: Codec, method: str, path: str) -> StateOperation | None:
+        """The operation on stored things that a request asks for, if it does."""
+        return match_operation(method, path) if self.serves(codec) else None
+
+    def make_context(
+        self, pipeline: Pipeline, call: GatewayCall, operation: StateOperation, query: str
+    ) -> OperationContext:
+        return OperationContext(self.repository, self.jobs, pipeline, call, operation, query)
+
+    # --- requests for an answer ---
 
     async def prepare_call(
         self, call: GatewayCall, targets: tuple[Target, ...], pipeline: Pipeline
     ) -> Reply | AttemptFailed | BackgroundJob | None:
-        """See to what a request wants besides an answer. None: go on and ask for it."""
-        keeping = call.client_codec.keeping
-        if keeping is None:
-            return None
-        body = read_request_body(call)
-        wants = keeping.wants(body) if body is not None else None
-        if body is None or wants is None:
-            return None  # whoever reads it next says what is wrong with it
-        if isinstance(wants, Failure):
-            return error_replies.gateway_error(call, wants)
-        if not (wants.store or wants.previous or wants.conversation or wants.references or wants.summary):
+        """Load what a request refers to and arrange that its response is stored. None: go on with the call as usual."""
+        body = _read_body(call)
+        options = read_state_options(body) if body is not None else None
+        if body is None or options is None:
+            return None  # the codec reads the body next, and says what is wrong with it
+        if isinstance(options, Failure):
+            return error_replies.gateway_error(call, options)
+        if not (options.store or options.refers_to_stored or options.compaction):
             return None
         call.id_seed = secrets.token_hex(12)
         owner = owner_of(call.caller)
-        hint = "" if wants.background else STATELESS_HINT
-        recalled = await recalling.load_history(self.repository, owner, keeping, wants, hint)
-        if isinstance(recalled, Failure):
-            return (
-                None if _may_be_upstream_state(call, targets, recalled) else error_replies.gateway_error(call, recalled)
-            )
+        hint = "" if options.background else STATELESS_HINT
+        history = await load_history(self.repository, owner, options, hint)
+        if isinstance(history, Failure):
+            return _refuse_missing(call, targets, history)
         if not self.repository.is_enabled:
-            return await self._prepare_stateless_call(call, targets, pipeline, keeping, wants, body, recalled)
-        down = await self.repository.check_reachable() if wants.store else None
+            return await self._prepare_stateless_call(call, targets, pipeline, options, body, history)
+        down = await self.repository.check_reachable() if options.store else None
         if down is not None:
             return error_replies.gateway_error(call, store_unavailable_failure(down, hint))
-        items = keeping.items(keeping.expanded(body, [], recalled.new_references), call.id_seed)
-        given = (keeping.new("response", call.id_seed), int(call.now)) if wants.background else ("", 0)
-        keeper = StoringRecorder(self.repository, owner, keeping, wants, items, given)
-        return await self._prepare_stored_call(call, targets, pipeline, keeper, body, recalled)
+        items = read_items_to_store(expand_request(body, [], history.new_references), call.id_seed)
+        preassigned = (make_response_id(call.id_seed), int(call.now)) if options.background else ("", 0)
+        recorder = StoringRecorder(self.repository, owner, options, items, preassigned)
+        return await self._prepare_stored_call(call, targets, pipeline, recorder, body, history)
 
     async def _prepare_stored_call(
         self,
@@ -93,12 +129,12 @@ class ResponsesService:
         body: Object,
         history: StoredHistory,
     ) -> Reply | AttemptFailed | BackgroundJob | None:
-        keeping, wants = recorder.keeping, recorder.wants
-        if wants.summary and not (is_native_target(call, targets) and ENVELOPE_PREFIX not in call.body):
-            return await self._answer_with_compaction(call, targets, pipeline, recorder, body, history)
-        if wants.previous or wants.conversation or wants.references or wants.background:
-            replace_body(call, keeping.expanded(body, history.history, history.referenced), wants.background)
-        if wants.background:
+        options = recorder.options
+        if options.compaction and not compacts_upstream(call, targets):
+            return await answer_with_compaction(call, targets, pipeline, recorder, body, history)
+        if options.refers_to_stored or options.background:
+            replace_body(call, expand_request(body, history.items, history.referenced), options.background)
+        if options.background:
             return await self._start_background_job(call, targets, pipeline, recorder, body)
         call.recorder = recorder
         return None
@@ -108,42 +144,21 @@ class ResponsesService:
         call: GatewayCall,
         targets: tuple[Target, ...],
         pipeline: Pipeline,
-        keeping: Keeping,
-        wants: Wants,
+        options: StateOptions,
         body: Object,
         history: StoredHistory,
     ) -> Reply | AttemptFailed | None:
-        """Nothing is kept here. A provider of the client's own protocol may do it, where nobody shares its account."""
+        """The gateway has no store. The provider may store the response, if it speaks Responses and clients do not
+        share its account."""
         if is_native_target(call, targets) and allows_upstream_state(call):
             return None
-        if wants.background:
+        if options.background:
             return error_replies.gateway_error(call, no_store_failure(400))
-        unkept = StatelessRecorder(keeping)
-        if wants.summary:
-            return await self._answer_with_compaction(call, targets, pipeline, unkept, body, history)
-        call.recorder = unkept
+        recorder = StatelessRecorder()
+        if options.compaction:
+            return await answer_with_compaction(call, targets, pipeline, recorder, body, history)
+        call.recorder = recorder
         return None
-
-    async def expand_references(self, call: GatewayCall, targets: tuple[Target, ...]) -> AttemptFailed | None:
-        """Put in what a request only refers to, where no answer is wanted."""
-        keeping = call.client_codec.keeping
-        if keeping is None:
-            return None
-        body = read_request_body(call)
-        wants = keeping.wants(body) if body is not None else None
-        if (
-            body is None
-            or not isinstance(wants, Wants)
-            or not (wants.previous or wants.conversation or wants.references)
-        ):
-            return None
-        found = await recalling.load_history(self.repository, owner_of(call.caller), keeping, wants, STATELESS_HINT)
-        if isinstance(found, Failure):
-            return None if _may_be_upstream_state(call, targets, found) else error_replies.gateway_error(call, found)
-        replace_body(call, keeping.expanded(body, found.history, found.referenced))
-        return None
-
-    # --- in the background ---
 
     async def _start_background_job(
         self,
@@ -154,94 +169,48 @@ class ResponsesService:
         body: Object,
     ) -> Reply | AttemptFailed | BackgroundJob:
         queued, running = (
-            {**recorder.keeping.begun(body, int(call.now), status), **recorder.overrides}
+            {**write_pending_response(body, int(call.now), status), **recorder.overrides}
             for status in UNFINISHED_STATUSES
         )
         job = BackgroundJob(self.repository, recorder, queued, running)
-        got = await job.store_queued()
-        if isinstance(got, StoreDown):
-            return error_replies.gateway_error(call, store_unavailable_failure(got))
-        work = copy(call)
-        work.stream, work.recorder = True, None
+        result = await job.store_queued()
+        if isinstance(result, StoreDown):
+            return error_replies.gateway_error(call, store_unavailable_failure(result))
+        job_call = copy(call)
+        job_call.stream, job_call.recorder = True, None
 
         def fail_job(error: BaseException) -> JobCoroutine:
             pipeline.report_error(error)
-            return store_failed(job, recorder, INTERNAL_ERROR)
+            return store_failed(job, INTERNAL_ERROR)
 
-        self.jobs.run_job(recorder.owner, job, run_background_call(pipeline, work, targets, recorder, job), fail_job)
+        work = run_background_call(pipeline, job_call, targets, recorder, job)
+        self.jobs.run_job(recorder.owner, job, work, fail_job)
         return job if call.stream else Reply(200, JSON_HEADERS, encode(queued))
 
-    # --- summaries ---
+    # --- requests for a token count ---
 
-    async def _answer_with_compaction(
-        self,
-        call: GatewayCall,
-        targets: tuple[Target, ...],
-        pipeline: Pipeline,
-        recorder: StoringRecorder | StatelessRecorder,
-        body: Object,
-        history: StoredHistory,
-    ) -> Reply | AttemptFailed:
-        """A summary in place of an answer, for a provider that makes none itself."""
-        keeping, streams = recorder.keeping, call.stream
-        whole = keeping.expanded(body, history.history, history.referenced)
-        got = await self.request_summary(call, targets, pipeline, keeping, whole)
-        if isinstance(got, AttemptFailed):
-            return got
-        response = keeping.summary(body, got, call.id_seed, int(call.now))
-        if isinstance(response, Failure):
-            return error_replies.gateway_error(call, response)
-        reply = await recorder.save_reply(Reply(200, JSON_HEADERS, encode(response)))
-        if not streams:
-            return reply
-        told = expect_object(decode(reply.body), None)
-        headers = {**reply.headers, "content-type": call.client_codec.http.stream_content_type}
-        return Reply(200, headers, keeping.frames(told))
-
-    async def request_summary(
-        self, call: GatewayCall, targets: tuple[Target, ...], pipeline: Pipeline, keeping: Keeping, whole: Object
-    ) -> Object | AttemptFailed:
-        """The model's own words about a conversation, as an answer of the client's protocol."""
-        replace_body(call, keeping.summons(whole, keeping.items(whole, call.id_seed)))
-        call.stream, call.recorder, call.gateway_tools = False, None, None
-        got = await pipeline.request_answer(call, targets)
-        if isinstance(got, AttemptFailed):
-            return got
-        if isinstance(got, StartedStream):
-            raise ValueError("a whole answer was asked for")
-        try:
-            return expect_object(decode(got.body, max_bytes=len(got.body)), None)
-        except Malformed as bad:
-            return error_replies.gateway_error(call, Failure("upstream", str(bad), 502))
+    async def expand_references(self, call: GatewayCall, targets: tuple[Target, ...]) -> AttemptFailed | None:
+        """Put what a request refers to into its body, without storing anything."""
+        body = _read_body(call) if self.serves(call.client_codec) else None
+        options = read_state_options(body) if body is not None else None
+        if body is None or not isinstance(options, StateOptions) or not options.refers_to_stored:
+            return None
+        history = await load_history(self.repository, owner_of(call.caller), options, STATELESS_HINT)
+        if isinstance(history, Failure):
+            return _refuse_missing(call, targets, history)
+        replace_body(call, expand_request(body, history.items, history.referenced))
+        return None
 
 
-def read_request_body(call: GatewayCall) -> Object | None:
+def _read_body(call: GatewayCall) -> Object | None:
     try:
         return expect_object(decode(call.body, max_bytes=len(call.body)), None)
     except Malformed:
         return None
 
 
-def replace_body(call: GatewayCall, body: Object, stream: bool = False) -> None:
-    """From here on this is what the client asked for."""
-    if stream and call.client_codec.http.stream_in_body:
-        body = {**body, "stream": True}
-    call.body = encode(body)
-    call.peek = peek_body(call.body) or call.peek
-
-
-def is_native_target(call: GatewayCall, targets: tuple[Target, ...]) -> bool:
-    """Is the first provider one of the client's own protocol, that may keep such things itself?"""
-    target = targets[0]
-    room = choose_codec(target, call.client_codec, call.has_tools)
-    return room.name == call.client_codec.name and not target.provider.embedded
-
-
-def _may_be_upstream_state(call: GatewayCall, targets: tuple[Target, ...], failure: Failure) -> bool:
-    """May the provider itself know what we do not?"""
-    return failure.status in (400, 404) and is_native_target(call, targets) and allows_upstream_state(call)
-
-
-def allows_upstream_state(call: GatewayCall) -> bool:
-    """May a client refer to what the provider keeps? Not where several clients share the provider's account."""
-    return not call.runtime.config.server.keys
+def _refuse_missing(call: GatewayCall, targets: tuple[Target, ...], failure: Failure) -> AttemptFailed | None:
+    """Refuse a request that refers to something unknown; None if the provider may know it."""
+    if failure.status in (400, 404) and is_native_target(call, targets) and allows_upstream_state(call):
+        return None
+    return error_replies.gateway_error(call, failure)

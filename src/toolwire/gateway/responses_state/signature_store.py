@@ -1,4 +1,5 @@
-"""Seals that a client's protocol has no slot for: kept by call id, and there again when the call comes back."""
+"""Signatures (seals) that a client's protocol cannot carry, such as those of reasoning for a Chat client: stored by the
+id of their tool call, and loaded when the client sends the call back."""
 
 from __future__ import annotations
 
@@ -12,16 +13,17 @@ from toolwire.gateway.responses_state.repository import SEAL, StateRepository, s
 from toolwire.gateway.store.store import Entry, StoreDown
 
 MAX_CACHE_BYTES = 32 * 1024 * 1024
-"""Bytes of seals that a process remembers itself: most turns follow where the last one was."""
+"""Bytes of signatures that a process caches: the next turn mostly comes to the same process."""
 ENTRY_OVERHEAD = 800
-"""Bytes that one of them takes besides."""
+"""Bytes that a cached signature takes besides its id and value."""
 UNAVAILABLE_HINT = (
-    "the model's signatures of earlier turns are kept there, and without them the provider may refuse or forget"
+    "it has the model's signatures of earlier turns, and without them the provider may refuse the request or answer"
+    " without its earlier reasoning"
 )
 
 
 class SignatureRepository:
-    """All seals of a gateway."""
+    """All signatures of a gateway."""
 
     def __init__(self, repository: StateRepository) -> None:
         self._repository = repository
@@ -32,10 +34,10 @@ class SignatureRepository:
         return ExchangeSignatures(self, owner)
 
     async def load(self, owner: str, ids: Sequence[str]) -> Mapping[str, bytes] | Failure:
-        """What is kept under these ids."""
+        """The signatures that are stored under these ids."""
         now = self._repository.clock()
-        known = (self._cache.get((owner, id)) for id in ids)
-        found = {entry.id: entry for entry in known if entry is not None and not 0 < entry.expires <= now}
+        cached = (self._cache.get((owner, id)) for id in ids)
+        found = {entry.id: entry for entry in cached if entry is not None and not 0 < entry.expires <= now}
         missing = [id for id in ids if id not in found]
         if missing:
             entries = await self._repository.get(owner, SEAL, missing)
@@ -49,19 +51,19 @@ class SignatureRepository:
 
     async def save(self, owner: str, values: Mapping[str, bytes]) -> StoreDown | None:
         now = self._repository.clock()
-        until = now + self._repository.ttl if self._repository.ttl else 0.0
+        expires = now + self._repository.ttl if self._repository.ttl else 0.0
         entries = [
-            Entry(owner=owner, kind=SEAL, id=id, body=body, created=now, expires=until) for id, body in values.items()
+            Entry(owner=owner, kind=SEAL, id=id, body=body, created=now, expires=expires) for id, body in values.items()
         ]
-        got = await self._repository.put(*entries)
-        if isinstance(got, StoreDown):
-            return got
+        result = await self._repository.put(*entries)
+        if isinstance(result, StoreDown):
+            return result
         for entry in entries:
             self._cache_entry(entry)
         return None
 
     def _cache_entry(self, entry: Entry) -> None:
-        """The latest stay, as many as fit."""
+        """Cache an entry, and drop the least recently used ones that no longer fit."""
         key = (entry.owner, entry.id)
         before = self._cache.pop(key, None)
         self._cache[key] = entry
@@ -71,17 +73,17 @@ class SignatureRepository:
 
 
 def _entry_size(entry: Entry) -> int:
-    """What it takes in memory, about: most are small."""
+    """About how many bytes it takes in memory."""
     return len(entry.body) + len(entry.id) + ENTRY_OVERHEAD
 
 
 class ExchangeSignatures(Struct, eq=False):
-    """The seals of one exchange."""
+    """The signatures of one exchange."""
 
     repository: SignatureRepository
     owner: str
     has_failed: bool = False
-    """Was there something to keep that could not be?"""
+    """Could a signature not be stored?"""
 
     async def load_signatures(self, ids: Sequence[str]) -> Mapping[str, bytes] | Failure:
         return await self.repository.load(self.owner, ids)

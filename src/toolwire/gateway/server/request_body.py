@@ -8,15 +8,25 @@ import zlib
 from collections.abc import Callable, Mapping
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from toolwire.core.ir import Failure
-from toolwire.keeping import Peek
 
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
+
+_NO_VALUE = Raw(b"")
+
+
+class Peek(Struct, frozen=True, gc=False):
+    """The few keys of a request that routing needs; the rest is skipped, not decoded."""
+
+    model: str = ""
+    stream: bool | None = None
+    tools: Raw = _NO_VALUE
+
 
 _decode_peek = msgspec.json.Decoder(Peek).decode
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode

@@ -274,7 +274,6 @@ HTTP = Http(
     history_markers=(b"unctionCall", b"unction_call", b"unctionResponse", b"unction_response", b"hought"),
     sdk_base_url=("Google", "GOOGLE_GEMINI_BASE_URL", ""),
     model_in_body=False,
-    stream_in_body=False,
     match_endpoint=match_endpoint,
     model_list_paths=("/v1beta/models", "/v1/models", "/v1alpha/models"),
     path_prefixes=(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 from toolwire.core.codec import Codec, Constraints
-from toolwire.protocols.openai_responses.details.state import KEEPING
 from toolwire.protocols.openai_responses.errors import read_error, write_error
 from toolwire.protocols.openai_responses.http import HTTP
 from toolwire.protocols.openai_responses.models import QUIRKS, supports_provider_tool
@@ -51,7 +50,6 @@ CODEC = Codec(
     make_stream_reader=StreamReader,
     make_stream_writer=StreamWriter,
     peek_response=peek_response,
-    keeping=KEEPING,
     supports_provider_tool=supports_provider_tool,
     quirks=QUIRKS,
 )

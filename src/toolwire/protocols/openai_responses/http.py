@@ -73,6 +73,7 @@ HTTP = Http(
     history_markers=(b'"call_id"', b'"encrypted_content"'),
     fixed_endpoints=MappingProxyType({PATH: EndpointMatch("generate"), COUNT_TOKENS_PATH: EndpointMatch("count")}),
     path_prefixes=("/v1/responses", "/v1/conversations"),
+    stored_object_paths=("/v1/responses", "/v1/conversations"),
     identifying_names=frozenset(CODEX_SIGNS),
     forwarded_headers=(
         "openai-*",

@@ -1,4 +1,4 @@
-"""Holds the end of a stream back until what must be kept of it is kept, and what must be run is run."""
+"""Holds back the end of a stream until its response and signatures are stored and the gateway's own tools have run."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from toolwire.gateway.pipeline.call import AnswerStream, GatewayCall
 
 
 class EndGate:
-    """Between a stream and the client: what it lets through goes out at once, and nothing while something is `due`."""
+    """Stands between a stream and the client. While `has_work_due` is true, nothing goes out."""
 
     def __init__(self, call: GatewayCall, stream: AnswerStream) -> None:
         self._call = call
         self._stream = stream
         self._tap = call.recorder.open_tap() if call.recorder is not None else None
         self.needs_all_data = self._tap is not None
-        """Must it see all that goes by? Else only what comes once an answer has ended."""
+        """Must it see all data? Else only what comes after an answer has ended."""
         self._has_end_work = call.signature_store is not None or call.gateway_tools is not None
-        """May there be something to do when an answer ends?"""
+        """May there be signatures to store or tools to run when an answer ends?"""
         self._ends_seen = 0
         self._held: list[bytes] = []
         self.has_work_due = False
@@ -45,12 +45,12 @@ class EndGate:
 
     @property
     def _has_pending_calls(self) -> bool:
-        """Has the last round calls that somebody here must run before the client goes on?"""
+        """Are there calls of the gateway's own tools to run before the client goes on?"""
         rounds = self._stream.rounds
         return rounds is not None and bool(rounds.intercepted) and not rounds.is_paused
 
     def end_stream(self) -> bytes:
-        """The stream has ended: what its tap still holds without need."""
+        """The stream has ended: what the tap can still release."""
         if self._tap is None or self._held:
             return b""
         data = self._tap.close()
@@ -58,17 +58,17 @@ class EndGate:
         return data
 
     async def finish_due_work(self) -> bytes:
-        """Do what is due; gives what was held back."""
+        """Do the work that is due; returns what was held back."""
         self.has_work_due = False
         out = b""
         if self._held:
             await self._settle_calls()
             held, self._held = self._held, []
             out = self._feed_tap(b"".join(held))
-        keeper = self._call.recorder
-        if self._tap is not None and self._tap.response is not None and keeper is not None:
-            missed = await keeper.save_response(self._tap.response)
-            out += self._tap.release(missed or {})
+        recorder = self._call.recorder
+        if self._tap is not None and self._tap.response is not None and recorder is not None:
+            changes = await recorder.save_response(self._tap.response)
+            out += self._tap.release(changes or {})
             self._tap, self.has_work_due = None, False
         return out
 

@@ -1,1 +1,0 @@
-"""What only this room needs: items, their tools, and the streams' open items."""
