@@ -37,8 +37,8 @@ from toolwire.core.json_values import encode
 from toolwire.core.losses import Ledger
 from toolwire.gateway.loopback.model import LoopbackAnswer, answer_request
 from toolwire.protocols import find_codec
-from toolwire.translation.exchange import prepare_request
 from toolwire.translation.options import Options
+from toolwire.translation.request_steps.prepare_request import prepare_request
 
 NOW = 1_790_000_000
 everywhere = pytest.mark.parametrize("name", NAMES)

@@ -32,8 +32,8 @@ from toolwire.core.ir import (
 from toolwire.core.json_values import decode, decode_object_or_none, encode
 from toolwire.core.losses import Ledger
 from toolwire.protocols import find_codec
-from toolwire.translation.exchange import prepare_request
 from toolwire.translation.options import Options
+from toolwire.translation.request_steps.prepare_request import prepare_request
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=12).filter(
     str.strip

@@ -26,8 +26,9 @@ from toolwire.core.ir import Call, Media, Origin, Reasoning, Request, Result, Se
 from toolwire.core.json_values import Malformed, decode, encode
 from toolwire.core.losses import Ledger
 from toolwire.protocols import find_codec
-from toolwire.translation.exchange import Exchange, prepare_request
+from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
+from toolwire.translation.request_steps.prepare_request import prepare_request
 
 MODELS = {
     "openai-chat": "deepseek-reasoner",

@@ -100,9 +100,9 @@ def test_a_call_of_a_function_shown_as_a_search() -> None:
 def stood_in(
     request: Request, provider: str = "openai-chat", **tools: Tool
 ) -> tuple[Request, dict[str, str], list[str]]:
-    book = Ledger("anthropic", provider)
-    found = substitute_provider_tools(request, tools, find_codec(provider), book)
-    return found.request, dict(found.names), [loss.code for loss in book.losses]
+    ledger = Ledger("anthropic", provider)
+    request, names = substitute_provider_tools(request, tools, find_codec(provider), ledger)
+    return request, dict(names), [loss.code for loss in ledger.losses]
 
 
 def test_the_tool_the_choice_and_the_past_become_the_functions() -> None:

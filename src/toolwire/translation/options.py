@@ -1,4 +1,4 @@
-"""The switches of a translation. All have defaults; none of them is a protocol's name."""
+"""The options of a translation, and how they change a request."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from toolwire.core.ir import EMPTY_MAPPING, Request, Settings, Tool, replace_fields
 from toolwire.core.json_values import MAX_BYTES
@@ -14,76 +15,92 @@ from toolwire.policy.rules import Rule
 
 
 class Options(Struct, frozen=True, kw_only=True):
+    """Options of `translate`, `Stream` and `Exchange`. All have defaults."""
+
     model: str = ""
-    """The model's name for the provider, where it differs from what the client asked for or stands outside the body."""
+    """The model's name at the provider, where it differs from the request's or is not in the body (Gemini)."""
     stream: bool | None = None
-    """Does the client want a stream, where its wire says so outside the body?"""
+    """Does the client want a stream, where its protocol says so outside the body (Gemini)?"""
     max_output_tokens: int | None = None
-    """The most that may be asked for: a higher limit, or none, is lowered to this."""
+    """The operator's limit: a higher limit in the request, or a missing one, becomes this."""
     model_output_limit: int | None = None
-    """The most that the model can give, by what its provider said: a higher limit is lowered to this."""
+    """The model's own limit, as an error of its provider has said: a higher limit in the request becomes this."""
     binary_results: Literal["native", "summary"] = "native"
-    """Media in tool results: carried natively wherever the target can, or replaced by a line of text everywhere."""
+    """Media in tool results: sent as media where the target can, or always replaced by a line of text (`summary`)."""
     cache_breakpoints: bool = True
-    """Set cache breakpoints for clients that cannot, where the target caches only what is marked."""
+    """Set cache breakpoints for clients that cannot, where the target caches only what is marked (Anthropic)."""
     strict: bool = False
-    """Refuse instead of losing anything."""
+    """Raise `Refused` instead of losing anything."""
     max_bytes: int = MAX_BYTES
-    """The largest body that is read."""
+    """The largest body that is read, in bytes."""
     maker: str = ""
-    """Who makes the provider's seals (`protocol/provider/account/family`), where more is known than the protocol."""
+    """Who makes the provider's seals, as `protocol/provider/account/family`; by default the protocol's name."""
     stamp_seals: bool = False
-    """Name the maker of seals even to clients of the provider's own protocol: for those who serve it from several
-    accounts, of which each refuses the seals of the others."""
+    """Put seals into envelopes that name their maker, even for clients of the provider's protocol: for a gateway with
+    several accounts, each of which refuses the seals of the others."""
     without_seals: bool = False
-    """Leave every seal behind, and the thinking that is nothing without it: the provider has refused one."""
+    """Leave out all seals, and thinking that needs one, because the provider has refused a seal."""
     has_memory: bool = False
-    """Does somebody keep, by the id of a call, what the client's protocol has no slot for, and give it back later?"""
+    """Is there a store that keeps `memory_records` and returns them with the client's next request?"""
     tools: tuple[Tool, ...] = ()
-    """Tools that the model gets besides the client's own. Calls of them are answered by whoever serves the client, and
-    do not reach it."""
+    """Tools that are added to the client's, such as those of MCP servers. The caller runs their calls; the client does
+    not see them."""
     substitutes: Mapping[str, Tool] = EMPTY_MAPPING
-    """Functions that stand in for a provider's own tools (`web_search`, `web_fetch`) where it has none. Their calls are
-    answered like those of `tools`, and the client sees them as those of the tool that it asked for."""
+    """Functions to use instead of `web_search` and `web_fetch` where the provider does not run them. Their calls are
+    run like those of `tools`; the client sees them as calls of the tool that it asked for."""
     expect_hidden_calls: bool = False
-    """May something be kept of earlier answers that the client did not see, because such calls were run for it?"""
+    """May the store have records of calls in earlier answers that the client did not see?"""
     shown_tools: frozenset[str] = frozenset()
-    """Those of them whose calls the client is told of, in the thinking."""
+    """Names of `tools` whose calls are shown to the client, as thinking."""
     policy: tuple[Rule, ...] = ()
-    """What an operator does to tools on their way: the rules that are in force for this exchange."""
+    """The operator's policy rules for this exchange."""
     now: int = 0
-    """The time for fields that demand one; passed in, so that the same input gives the same bytes."""
+    """The time for fields that need one, in seconds since 1970. It is passed in, so that the same input gives the same
+    output."""
     seed: str = ""
-    """What made-up ids are made of, besides what stands around them."""
+    """What made-up ids are derived from, besides their context."""
     status: int = 0
-    """The HTTP status of an error that is translated."""
+    """The HTTP status of the error to translate."""
 
 
-def choose_output_limit(asked: int | None, options: Options) -> tuple[int, str] | None:
-    """What the limit of the output becomes, and why; None where it stays."""
+def apply_options(request: Request, options: Options, ledger: Ledger) -> tuple[Request, frozenset[str]]:
+    """The request with the options' model, stream flag, output limit, cache setting and tools; and the names of the
+    tools that were added."""
+    changes: dict[str, Any] = {}
+    if options.model and options.model != request.model:
+        changes["model"] = options.model
+    if options.stream is not None and options.stream != request.stream:
+        changes["stream"] = options.stream
+    settings = _apply_to_settings(request.settings, options, ledger)
+    if settings is not request.settings:
+        changes["settings"] = settings
+    added: list[Tool] = []
+    if options.tools and (request.settings.count or 1) == 1:
+        declared = {tool.name for tool in request.tools if isinstance(tool, Tool) and not tool.namespace}
+        added = [tool for tool in options.tools if tool.name not in declared]
+        changes["tools"] = (*request.tools, *added)
+    if changes:
+        request = replace_fields(request, **changes)
+    return request, frozenset(tool.name for tool in added)
+
+
+def _apply_to_settings(settings: Settings, options: Options, ledger: Ledger) -> Settings:
+    changes: dict[str, Any] = {}
+    limit = _output_limit(settings.max_tokens, options)
+    if limit is not None:
+        changes["max_tokens"], why = limit
+        what = f"the output is limited to {changes['max_tokens']:,} tokens"
+        ledger.note("setting-clamped", settings.where.get("max_tokens"), what, why)
+    if not options.cache_breakpoints and settings.cache is None and not ledger.is_same_protocol:
+        changes["cache"] = OFF
+    return replace(settings, **changes) if changes else settings
+
+
+def _output_limit(requested: int | None, options: Options) -> tuple[int, str] | None:
+    """The new output limit and the reason for it; None where it stays as requested."""
     most, limit = options.model_output_limit, options.max_output_tokens
-    if most is not None and asked is not None and asked > most and (limit is None or most <= limit):
+    if most is not None and requested is not None and requested > most and (limit is None or most <= limit):
         return most, "the model gives no more, by its provider's words"
-    if limit is not None and (asked is None or asked > limit):
+    if limit is not None and (requested is None or requested > limit):
         return limit, "the operator set a limit"
     return None
-
-
-def note_output_limit(limit: tuple[int, str], request: Request, ledger: Ledger) -> None:
-    most, why = limit
-    where = request.settings.where.get("max_tokens")
-    ledger.note("setting-clamped", where, f"the output is limited to {most:,} tokens", why)
-
-
-def change_settings(settings: Settings, limit: tuple[int, str] | None, disable_cache: bool) -> Settings:
-    """The settings with another limit, or with the breakpoints of a cache switched off."""
-    changes: dict[str, Any] = {"cache": OFF} if disable_cache else {}
-    if limit is not None:
-        changes["max_tokens"] = limit[0]
-    return replace_fields(settings, **changes)
-
-
-def missing_tools(request: Request, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
-    """Those of the tools of which the client has none of the same name."""
-    declared = {tool.name for tool in request.tools if isinstance(tool, Tool) and not tool.namespace}
-    return tuple(tool for tool in tools if tool.name not in declared)

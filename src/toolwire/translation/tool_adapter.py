@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from toolwire.core import ids
 from toolwire.core.codec import Codec
 from toolwire.core.ir import Call, Part, Request, Response, Result, Text, Turn
-from toolwire.core.json_values import Malformed, Object, decode_object_or_none, encode_text, expect_object
+from toolwire.core.json_values import Malformed, Object, decode_object_or_none, encode_text
 from toolwire.core.losses import Ledger
 from toolwire.protocols import find_codec
-from toolwire.translation.exchange import Body, parse_body
+from toolwire.translation.body import Body, parse_object
 from toolwire.translation.options import Options
 
 
@@ -112,7 +112,7 @@ MADE_UP_ID_PREFIX = "call_tw"
 
 
 def _read_response(codec: Codec, response: Body) -> Response:
-    answer = codec.read_response(expect_object(parse_body(response, Options()), None))
+    answer = codec.read_response(parse_object(response, Options()))
     choices = tuple(replace(choice, parts=_add_missing_ids(choice.parts)) for choice in answer.choices)
     return replace(answer, choices=choices)
 

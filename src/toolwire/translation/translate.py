@@ -10,8 +10,10 @@ import msgspec
 from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.core.losses import Loss
 from toolwire.protocols import find_codec
-from toolwire.translation.exchange import Body, Exchange, StreamTranslation, Translation
+from toolwire.translation.body import Body
+from toolwire.translation.exchange import Exchange, Translation
 from toolwire.translation.options import Options
+from toolwire.translation.streaming import StreamTranslation
 
 BodyKind = Literal["request", "response", "error"]
 

@@ -34,7 +34,7 @@ from toolwire.gateway.telemetry.telemetry import Telemetry
 from toolwire.gateway.upstream.client import UpstreamClient
 from toolwire.gateway.upstream.errors import TransportError
 from toolwire.gateway.upstream.health import ProviderHealth
-from toolwire.translation.exchange import StreamTranslation
+from toolwire.translation.streaming import StreamTranslation
 from toolwire.translation.tool_rounds import Rounds
 
 MAX_PAUSES = 16

@@ -14,7 +14,7 @@ from toolwire.gateway.pipeline.call import AnswerStream, GatewayCall, StartedStr
 from toolwire.gateway.pipeline.end_gate import EndGate
 from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.upstream.errors import TransportError
-from toolwire.translation.exchange import StreamTranslation
+from toolwire.translation.streaming import StreamTranslation
 
 HEARTBEAT_CHECKS = 8
 """In the time after which a silence needs a sign of life: it may last longer by one such part of it."""

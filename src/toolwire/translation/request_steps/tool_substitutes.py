@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from msgspec import Struct
-
 from toolwire.core.codec import Codec
 from toolwire.core.ir import (
     AnyTool,
@@ -34,23 +32,13 @@ EMPTY_RESULT = "nothing was found"
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 
-class Substitution(Struct, frozen=True):
-    """A request in which functions stand in for the provider's own tools."""
-
-    request: Request
-    names: Mapping[str, str] = _NO_NAMES
-    """The tool that each function stands in for, by the function's name."""
-
-
 def substitute_provider_tools(
     request: Request, substitutes: Mapping[str, Tool], provider: Codec, ledger: Ledger
-) -> Substitution:
+) -> tuple[Request, Mapping[str, str]]:
     """The request with a function for every tool that the provider does not run and that has a substitute. What the
     conversation tells of such a tool becomes calls of the function, so that the model finds its own kind of call.
     Where the server is known to run no tools at all, those without a substitute are left out."""
     asked = [tool for tool in request.tools if isinstance(tool, ProviderTool)]
-    if not asked:
-        return Substitution(request)
     there, functions = provider.constraints.server_runs_tools, any(isinstance(tool, Tool) for tool in request.tools)
     lacking = {
         tool.tool
@@ -67,17 +55,17 @@ def substitute_provider_tools(
     if not there:
         request = _drop_unrunnable_tools(request, given, ledger)
     if not given:
-        return Substitution(request)
+        return request, _NO_NAMES
     turns: list[Turn] = []
     for turn in request.turns:
         turns += _replace_in_turn(turn, given)
-    fresh = replace_fields(
+    request = replace_fields(
         request,
         tools=_replace_tools(request.tools, given, ledger),
         turns=tuple(turns),
         choice=_replace_choice(request.choice, given),
     )
-    return Substitution(fresh, MappingProxyType({tool.name: name for name, tool in given.items()}))
+    return request, MappingProxyType({tool.name: name for name, tool in given.items()})
 
 
 def _drop_unrunnable_tools(request: Request, substitutes: Mapping[str, Tool], ledger: Ledger) -> Request:
