@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-from msgspec import Struct, ValidationError, convert
-
-from toolwire.core.ir import Call, Citation, Media, Opaque, Origin, Part, Refusal, Result, Text, Tool, Turn, source_path
+from toolwire.core.ir import Citation, Media, Opaque, Origin, Part, Refusal, Text, Turn, source_path
 from toolwire.core.json_values import (
     Json,
     Object,
@@ -22,7 +20,7 @@ from toolwire.core.json_values import (
     get_text,
 )
 from toolwire.core.losses import Ledger
-from toolwire.core.provenance import ReadContext, is_nonempty, is_verbatim, items_with_paths, restore_original_keys
+from toolwire.core.provenance import ReadContext, is_nonempty, items_with_paths, restore_original_keys
 from toolwire.protocols.openai_responses.names import (
     AUDIO_KEYS,
     CITATION_KEYS,
@@ -33,14 +31,11 @@ from toolwire.protocols.openai_responses.names import (
     NAME,
     OUTPUT_TEXT_KEYS,
     REFUSAL_KEYS,
-    ROLES,
+    intact_wire,
+    is_own,
 )
 
 Side: TypeAlias = Literal["input", "output"]
-
-
-def is_own(origin: Origin | None) -> bool:
-    return origin is not None and origin.protocol == NAME
 
 
 def read_item_origin(
@@ -68,18 +63,14 @@ def _is_default_value(key: str, value: Json) -> bool:
 def read_content(value: Json, path: Path, reading: ReadContext) -> tuple[Part, ...]:
     """The content of a message: a string or a list of parts; null is none."""
     if isinstance(value, str):
-        return (Text(value, origin=Origin(NAME, path, value)),)
+        return (Text(value, (), None, None, Origin(NAME, path, value)),)
     if value is None:
         return ()
-    return tuple(
-        [
-            read_part(expect_object(part, at), at, reading)
-            for part, at in items_with_paths(expect_list(value, path), path)
-        ]
-    )
+    return tuple([read_part(part, (path, number), reading) for number, part in enumerate(expect_list(value, path))])
 
 
-def read_part(node: Object, path: Path, reading: ReadContext) -> Part:
+def read_part(value: Json, path: Path, reading: ReadContext) -> Part:
+    node = value if type(value) is dict else expect_object(value, path)
     kind = get_text(node, "type", path) or "input_text"
     reader = PART_READERS.get(kind)
     if reader is None:
@@ -88,29 +79,23 @@ def read_part(node: Object, path: Path, reading: ReadContext) -> Part:
 
 
 def _read_input_text(node: Object, path: Path, reading: ReadContext) -> Part:
-    cache = _read_cache(node, path)
-    return Text(
-        get_text(node, "text", path) or "", cache=cache, origin=reading.read_origin(node, path, INPUT_TEXT_KEYS)
-    )
+    cache = _read_cache(node, path) if len(node) > 2 else None
+    return Text(get_text(node, "text", path) or "", (), cache, None, reading.read_origin(node, path, INPUT_TEXT_KEYS))
 
 
 def _read_output_text(node: Object, path: Path, reading: ReadContext) -> Part:
-    citations = read_citations(node, path, reading)
-    return Text(get_text(node, "text", path) or "", citations, origin=reading.read_origin(node, path, OUTPUT_TEXT_KEYS))
+    citations = _read_citations(node, path, reading) if node.get("annotations") else ()
+    origin = reading.read_origin(node, path, OUTPUT_TEXT_KEYS)
+    return Text(get_text(node, "text", path) or "", citations, None, None, origin)
 
 
 def _read_refusal(node: Object, path: Path, reading: ReadContext) -> Part:
     return Refusal(get_text(node, "refusal", path) or "", reading.read_origin(node, path, REFUSAL_KEYS))
 
 
-def read_citations(node: Object, path: Path, reading: ReadContext) -> tuple[Citation, ...]:
-    annotations = get_list(node, "annotations", path)
-    if not annotations:
-        return ()
-    at = (path, "annotations")
-    return tuple(
-        [read_citation(expect_object(one, where), where, reading) for one, where in items_with_paths(annotations, at)]
-    )
+def _read_citations(node: Object, path: Path, reading: ReadContext) -> tuple[Citation, ...]:
+    annotations = items_with_paths(get_list(node, "annotations", path) or [], (path, "annotations"))
+    return tuple([read_citation(expect_object(one, at), at, reading) for one, at in annotations])
 
 
 def read_citation(node: Object, path: Path, reading: ReadContext) -> Citation:
@@ -201,26 +186,24 @@ OUTPUT_PART_TYPES = frozenset({"output_text", "refusal"})
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
-def write_content(parts: tuple[Part, ...], side: Side, ledger: Ledger) -> Json:
+def write_content(parts: Sequence[Part], side: Side, ledger: Ledger) -> Json:
     """The content of a message; a string that came as a string stays one."""
-    if len(parts) == 1:
-        origin = parts[0].origin
-        if origin is not None and is_verbatim(origin, NAME) and isinstance(origin.wire, str):
-            return origin.wire
+    origin = parts[0].origin if len(parts) == 1 else None
+    if is_own(origin) and origin.intact and isinstance(origin.wire, str):
+        return origin.wire
     return [written for part in parts if (written := write_part(part, side, ledger)) is not None]
 
 
 def write_part(part: Part, side: Side, ledger: Ledger) -> Object | None:
     """One part of a message, or None (noted) when this protocol has no place for it."""
-    origin = part.origin
-    if is_verbatim(origin, NAME) and isinstance(origin.wire, dict):  # type: ignore[union-attr]
-        wire: Object = origin.wire  # type: ignore[union-attr]
+    wire = intact_wire(part.origin)
+    if wire is not None:
         kind = wire.get("type")
         if isinstance(part, Opaque) or (kind in PART_READERS and (kind in OUTPUT_PART_TYPES) == (side == "output")):
             return wire
     match part:
         case Text():
-            return write_text(part, side, ledger)
+            return _write_text(part, side, ledger)
         case Refusal():
             return _write_refusal(part, side, ledger)
         case Media():
@@ -234,19 +217,19 @@ def write_part(part: Part, side: Side, ledger: Ledger) -> Object | None:
     return None
 
 
-def write_text(part: Text, side: Side, ledger: Ledger, logprobs: bool = False) -> Object:
-    if part.seal is not None:
-        ledger.note("seal-dropped", source_path(part), "the seal of a text was left out")
+def _write_text(part: Text, side: Side, ledger: Ledger) -> Object:
     if side == "output":
-        out: Object = {"type": "output_text", "text": part.text, "annotations": write_citations(part, ledger)}
-        if logprobs:
-            out["logprobs"] = []
+        citations = [write_citation(one, len(part.text), ledger) for one in part.citations] if part.citations else []
+        out: Object = {"type": "output_text", "text": part.text, "annotations": [one for one in citations if one]}
     else:
         out = {"type": "input_text", "text": part.text}
         for citation in part.citations:
             ledger.note("citation-dropped", source_path(citation), "a citation in a user's text was left out")
-    _write_cache(part.cache, out, side, source_path(part), ledger)
-    return _add_unknown_keys(out, part.origin)
+    if part.seal is not None:
+        ledger.note("seal-dropped", source_path(part), "the seal of a text was left out")
+    if part.cache is not None:
+        _write_cache(part.cache, out, side, source_path(part), ledger)
+    return _add_unknown_keys(out, part.origin) if is_own(part.origin) else out
 
 
 def _write_refusal(part: Refusal, side: Side, ledger: Ledger) -> Object:
@@ -258,28 +241,21 @@ def _write_refusal(part: Refusal, side: Side, ledger: Ledger) -> Object:
 
 def _add_unknown_keys(out: Object, origin: Origin | None) -> Object:
     """Give back unknown keys only to the very type of part that had them."""
-    same = is_own(origin) and isinstance(origin.wire, dict) and origin.wire.get("type") == out["type"]  # type: ignore[union-attr]
+    same = is_own(origin) and isinstance(origin.wire, dict) and origin.wire.get("type") == out["type"]
     return restore_original_keys(out, origin, NAME) if same else out
 
 
-def _write_cache(cache: str | None, out: Object, side: Side, where: Path, ledger: Ledger) -> None:
-    """A breakpoint is written only for a client of this protocol: older models refuse it, and cache by themselves."""
-    if cache is None:
-        return
+def _write_cache(cache: str, out: Object, side: Side, where: Path, ledger: Ledger) -> None:
+    """A breakpoint is written only for a Responses client: older OpenAI models refuse it, and cache by themselves."""
     if side == "input" and ledger.source == NAME:
         out["prompt_cache_breakpoint"] = {"mode": "explicit", "ttl": cache} if cache else {"mode": "explicit"}
     else:
         ledger.note("cache-dropped", where, "a cache breakpoint was left out")
 
 
-def write_citations(part: Text, ledger: Ledger) -> list[Object]:
-    length = len(part.text)
-    return [out for citation in part.citations if (out := write_citation(citation, length, ledger)) is not None]
-
-
 def write_citation(citation: Citation, text_length: int, ledger: Ledger) -> Object | None:
-    if is_verbatim(citation.origin, NAME):
-        wire: Object = citation.origin.wire  # type: ignore[union-attr]
+    wire = intact_wire(citation.origin)
+    if wire is not None:
         return wire
     if not citation.url:
         ledger.note("citation-dropped", source_path(citation), "a citation without a URL was left out")
@@ -320,7 +296,8 @@ def write_media(part: Media, ledger: Ledger) -> Object | None:
         out["detail"] = part.detail
     elif part.detail:
         ledger.note("setting-mapped", source_path(part), f"the detail {part.detail!r} was left out")
-    _write_cache(part.cache, out, "input", source_path(part), ledger)
+    if part.cache is not None:
+        _write_cache(part.cache, out, "input", source_path(part), ledger)
     return _add_unknown_keys(out, part.origin)
 
 
@@ -380,156 +357,3 @@ def _read_agent_part(node: Object, path: Path, reading: ReadContext) -> Part:
     if node.get("type") == "encrypted_content" and isinstance(text, str) and not _SEALED_TEXT.fullmatch(text):
         return Text(text, origin=Origin(NAME, path, None, intact=False))
     return read_part(node, path, reading)
-
-
-# --- reading --------------------------------------------------------------------------------------------------------
-
-
-def read_plain_turn(node: Object, path: Path) -> Turn | None:
-    """The turn of an ordinary item. The number of keys tells that it has no others than those looked at."""
-    kind = node.get("type")
-    if kind == "message" or kind is None:
-        return _read_text_turn(node, path) if len(node) == (2 if kind is None else 3) else None
-    if kind == "function_call_output":
-        id, output = node.get("call_id"), node.get("output")
-        if len(node) != 3 or type(id) is not str or type(output) is not str or not output:
-            return None
-        origin = Origin(NAME, path, node)
-        text = Text(output, (), None, None, Origin(NAME, (path, "output"), output))
-        return Turn("tool", (Result(id, (text,), None, "", "function", "", None, None, origin),), "", "", origin)
-    if kind == "function_call":
-        id, name, arguments = node.get("call_id"), node.get("name"), node.get("arguments")
-        if len(node) != 4 or type(id) is not str or type(name) is not str or type(arguments) is not str:
-            return None
-        origin = Origin(NAME, path, node)
-        call = Call(id, name, arguments, "function", "", "", None, None, False, False, origin)
-        return Turn("assistant", (call,), "", "", origin)
-    return None
-
-
-def _read_text_turn(node: Object, path: Path) -> Turn | None:
-    """A message that has nothing but `role` and `content` (and perhaps `type`), and holds texts only."""
-    word, content = node.get("role"), node.get("content")
-    role = ROLES.get(word) if word.__class__ is str else None
-    if role is None:
-        return None
-    at = (path, "content")
-    if content.__class__ is str:
-        text = Text(content, (), None, None, Origin(NAME, at, content))
-        return Turn(role, (text,), "", "", Origin(NAME, path, node))
-    if content.__class__ is not list:
-        return None
-    parts: list[Text] = []
-    for part in content:
-        try:
-            kind, said = part["type"], part["text"]
-        except (TypeError, KeyError):
-            return None
-        if said.__class__ is not str:
-            return None
-        if (kind != "input_text" or len(part) != 2) and not _is_plain_output_text(kind, part):
-            return None
-        parts.append(Text(said, (), None, None, Origin(NAME, (at, len(parts)), part)))
-    return Turn(role, tuple(parts), "", "", Origin(NAME, path, node))
-
-
-def _is_plain_output_text(kind: Json, part: Object) -> bool:
-    """What the model itself said, perhaps with no annotations."""
-    return kind == "output_text" and (len(part) == 2 or (len(part) == 3 and part.get("annotations") == []))
-
-
-class _PlainFunction(Struct, forbid_unknown_fields=True, gc=False):
-    type: Literal["function"]
-    name: str
-    description: str
-    parameters: Json
-    strict: bool | None = None
-
-
-def read_plain_tool(node: Object, path: Path) -> Tool | None:
-    """A function with a name, a description and parameters, and perhaps `strict`."""
-    try:
-        told = convert(node, _PlainFunction)
-    except ValidationError:
-        return None
-    parameters = told.parameters
-    if parameters.__class__ is not dict:
-        return None
-    origin = Origin(NAME, path, node)
-    strict = told.strict
-    return Tool(told.name, told.description, parameters, "function", None, "", "", strict, None, None, None, origin)
-
-
-# --- writing --------------------------------------------------------------------------------------------------------
-
-
-def write_plain_turn(turn: Turn, items: list[Object]) -> bool:
-    """Write a turn of ordinary parts that came from elsewhere; False, with nothing written, for any other."""
-    if turn.name or turn.phase or not turn.parts:
-        return False
-    model = turn.role == "assistant"
-    before = len(items)
-    said: list[Object] | None = None
-    for part in turn.parts:
-        origin = part.origin
-        if origin is not None and origin.protocol == NAME:
-            break
-        if type(part) is Text:
-            if part.citations or part.cache is not None or part.seal is not None:
-                break
-            if said is None:
-                said = []
-                items.append({"type": "message", "role": "user" if turn.role == "tool" else turn.role, "content": said})
-            said.append(
-                {"type": "output_text", "text": part.text, "annotations": []}
-                if model
-                else {"type": "input_text", "text": part.text}
-            )
-            continue
-        item = (
-            _write_plain_call(part)
-            if type(part) is Call
-            else _write_plain_result(part)
-            if type(part) is Result
-            else None
-        )
-        if item is None:
-            break
-        items.append(item)
-        said = None
-    else:
-        return True
-    del items[before:]
-    return False
-
-
-def is_plain_call(call: Call) -> bool:
-    """Is it the whole call of a function, of which this wire needs to be told no more than its name and arguments?"""
-    text = call.arguments
-    return not (
-        call.kind != "function"
-        or call.namespace
-        or call.item
-        or call.incomplete
-        or call.later
-        or call.seal is not None
-        or call.cache is not None
-        or not text
-        or text.isspace()
-    )
-
-
-def _write_plain_call(call: Call) -> Object | None:
-    if not is_plain_call(call):
-        return None
-    return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}
-
-
-def _write_plain_result(result: Result) -> Object | None:
-    content = result.content
-    if result.kind != "function" or result.cache is not None or len(content) != 1:
-        return None
-    part = content[0]
-    if type(part) is not Text or part.cache is not None:
-        return None
-    return {"type": "function_call_output", "call_id": result.id, "output": part.text}

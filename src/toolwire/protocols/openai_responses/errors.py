@@ -10,8 +10,7 @@ from toolwire.core.errors import FAILURE_KIND_BY_STATUS, read_retry_after, read_
 from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Failure, Origin
 from toolwire.core.json_values import Json, Object, Path, encode_text
 from toolwire.core.provenance import is_verbatim
-from toolwire.protocols.openai_responses.content import is_own
-from toolwire.protocols.openai_responses.names import NAME
+from toolwire.protocols.openai_responses.names import NAME, is_own
 
 KIND_BY_CODE: Mapping[str, str] = MappingProxyType(
     {

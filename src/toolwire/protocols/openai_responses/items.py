@@ -38,7 +38,6 @@ from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, items_with_paths, restore_original_keys
 from toolwire.protocols.openai_responses.content import (
     image_url,
-    is_own,
     read_content,
     read_image,
     read_item_origin,
@@ -53,6 +52,8 @@ from toolwire.protocols.openai_responses.names import (
     SHAPE_BY_CALL_TYPE,
     SHAPE_BY_KIND,
     CallShape,
+    is_own,
+    is_own_seal,
 )
 from toolwire.protocols.openai_responses.provider_tools import read_provider_item
 from toolwire.protocols.openai_responses.tools import read_tools, write_tools
@@ -61,7 +62,7 @@ from toolwire.protocols.openai_responses.tools import read_tools, write_tools
 
 
 def is_run_by_provider(node: Object) -> bool:
-    """A search or a shell that the provider runs itself has the same type of item as the client's."""
+    """Does OpenAI run this search or shell itself? Its items have the same type as the client's."""
     kind = node.get("type")
     if kind in ("tool_search_call", "tool_search_output"):
         return node.get("execution") != "client"
@@ -72,8 +73,12 @@ def is_run_by_provider(node: Object) -> bool:
 
 
 def read_call(node: Object, path: Path, shape: CallShape, reading: ReadContext) -> Call:
+    id, name, arguments = node.get("call_id"), node.get("name"), node.get("arguments")
+    # Most calls look like this, and an agent's history has hundreds of them.
+    if len(node) == 4 and shape.kind == "function" and type(id) is type(name) is type(arguments) is str:
+        return Call(id, name, arguments, "function", "", "", None, None, False, False, Origin(NAME, path, node))
     if node.get("id") is not None:
-        # The item's own id; what pairs a call with its result is the other one.
+        # The id of the item. A call and its result are paired by `call_id`.
         reading.note_unknown_field(path, "id", "id-rewritten")
     return Call(
         get_text(node, "call_id", path) or "",
@@ -101,16 +106,18 @@ def _read_arguments(node: Object, path: Path, shape: CallShape) -> str:
     return encode_text(value)
 
 
-def valid_item_id(given: str, prefix: str, origin: Origin | None, item: str) -> str:
-    """The id of an item if its type's prefix vouches for it, or if it stood on this very type of item; else none."""
-    if given.startswith(prefix):
-        return given
-    same = is_own(origin) and isinstance(origin.wire, dict) and origin.wire.get("type") == item  # type: ignore[union-attr]
-    return given if same else ""
+def valid_item_id(id: str, prefix: str, origin: Origin | None, item_type: str) -> str:
+    """The id of an item if it has its type's prefix, or was read from this very type of item; else none."""
+    if id.startswith(prefix):
+        return id
+    same = is_own(origin) and isinstance(origin.wire, dict) and origin.wire.get("type") == item_type
+    return id if same else ""
 
 
 def write_call(call: Call, ledger: Ledger, id: str = "", status: str = "") -> Object:
-    """A call's item. Without `id` and `status` (in a request) both stand only where the type demands them."""
+    """A call's item. Without `id` and `status` (in a request) both are there only where the type demands them."""
+    if call.is_plain and not id and not call.item and not is_own(call.origin):
+        return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}
     shape = SHAPE_BY_KIND.get(call.kind, SHAPE_BY_KIND["function"])
     id = id or valid_item_id(call.item, shape.id_prefix, call.origin, shape.item_type)
     if not id and shape.needs_id:
@@ -175,10 +182,15 @@ def _write_arguments(out: Object, call: Call, shape: CallShape, ledger: Ledger) 
 
 
 def read_result(node: Object, path: Path, shape: CallShape, reading: ReadContext) -> Result:
+    id, output = node.get("call_id"), node.get("output")
+    # Most results look like this.
+    if len(node) == 3 and shape.kind == "function" and type(id) is type(output) is str and output:
+        text = Text(output, (), None, None, Origin(NAME, (path, "output"), output))
+        return Result(id, (text,), None, "", "function", "", None, None, Origin(NAME, path, node))
     id = get_text(node, "call_id", path) or ""
     if shape.kind == "local_shell" and not id:
         id = get_text(node, "id", path) or ""
-    content, value, error, known = _OUTPUT_READERS[shape.kind](node, path, reading)
+    content, value, error, known = _OUTPUT_READERS.get(shape.kind, _read_output)(node, path, reading)
     return Result(
         id,
         content,
@@ -194,7 +206,7 @@ def read_result(node: Object, path: Path, shape: CallShape, reading: ReadContext
 _ResultFields = tuple[tuple[Part, ...], Json, bool | None, frozenset[str]]
 
 
-def _read_plain_output(node: Object, path: Path, reading: ReadContext) -> _ResultFields:
+def _read_output(node: Object, path: Path, reading: ReadContext) -> _ResultFields:
     value = node.get("output")
     if value == "":
         return (), None, None, RESULT_KEYS
@@ -213,12 +225,12 @@ def _read_search_output(node: Object, path: Path, reading: ReadContext) -> _Resu
 def _read_shell_output(node: Object, path: Path, reading: ReadContext) -> _ResultFields:
     value = node.get("output")
     if value is None or isinstance(value, str):
-        return _read_plain_output(node, path, reading)
+        return _read_output(node, path, reading)
     return (Text(encode_text(value), origin=Origin(NAME, (path, "output"), value)),), value, None, RESULT_KEYS
 
 
 def _read_patch_output(node: Object, path: Path, reading: ReadContext) -> _ResultFields:
-    content, value, _, known = _read_plain_output(node, path, reading)
+    content, value, _, known = _read_output(node, path, reading)
     return content, value, node.get("status") == "failed", known | {"status"}
 
 
@@ -233,10 +245,7 @@ def _read_screenshot_output(node: Object, path: Path, reading: ReadContext) -> _
 SCREENSHOT_KEYS = frozenset({"type", "image_url", "file_id", "detail"})
 
 _OUTPUT_READERS = {
-    "function": _read_plain_output,
-    "custom": _read_plain_output,
     "search": _read_search_output,
-    "local_shell": _read_plain_output,
     "shell": _read_shell_output,
     "apply_patch": _read_patch_output,
     "computer": _read_screenshot_output,
@@ -244,41 +253,36 @@ _OUTPUT_READERS = {
 
 
 def write_result(result: Result, ledger: Ledger) -> Object:
+    content = result.content
+    if result.kind == "function" and len(content) == 1 and result.cache is None and not is_own(result.origin):
+        text = content[0]
+        if isinstance(text, Text) and text.cache is None:
+            return {"type": "function_call_output", "call_id": result.id, "output": text.text}
     shape = SHAPE_BY_KIND.get(result.kind, SHAPE_BY_KIND["function"])
     out: Object = {"type": shape.output_type}
     out["id" if shape.kind == "local_shell" else "call_id"] = result.id
     if shape.kind == "search":
         _write_found_tools(out, result, ledger)
-    elif shape.kind == "shell":
-        out["output"] = _write_shell_output(result, ledger)
-    elif shape.kind == "computer":
-        out["output"] = _write_screenshot(result, ledger)
-    else:
-        if shape.kind == "apply_patch":
-            out["status"] = "failed" if result.error else "completed"
-        out["output"] = write_output_value(result, ledger)
+    elif shape.kind == "apply_patch":
+        out["status"] = "failed" if result.error else "completed"
+    if shape.kind != "search":
+        out["output"] = _OUTPUT_WRITERS.get(shape.kind, _write_output)(result, ledger)
     if result.cache is not None:
         ledger.note("cache-dropped", source_path(result), "the cache breakpoint of a result was left out")
-    if is_own(result.origin):
-        for key, value in (("name", result.name), ("namespace", result.namespace)):
-            if value and key in result.origin.wire:  # type: ignore[union-attr]
-                out[key] = value
+    if not is_own(result.origin):
+        return out
+    for key, value in (("name", result.name), ("namespace", result.namespace)):
+        if value and key in result.origin.wire:
+            out[key] = value
     return restore_original_keys(out, result.origin, NAME)
 
 
-def write_output_value(result: Result, ledger: Ledger) -> Json:
+def _write_output(result: Result, ledger: Ledger) -> Json:
     """A string where the result is one text or none, else a list of typed parts."""
     parts = result.content
-    if not parts:
-        return ""
     if len(parts) == 1 and isinstance(parts[0], Text) and parts[0].cache is None:
         return parts[0].text
-    out = []
-    for part in parts:
-        written = _write_result_part(part, ledger)
-        if written is not None:
-            out.append(written)
-    return out or ""
+    return [written for part in parts if (written := _write_result_part(part, ledger)) is not None] or ""
 
 
 def _write_result_part(part: Part, ledger: Ledger) -> Object | None:
@@ -331,6 +335,9 @@ def _write_screenshot(result: Result, ledger: Ledger) -> Object:
     return out
 
 
+_OUTPUT_WRITERS = {"shell": _write_shell_output, "computer": _write_screenshot}
+
+
 # --- reasoning ------------------------------------------------------------------------------------------------------
 
 SUMMARY_SEPARATOR = "\n\n"
@@ -362,10 +369,6 @@ def read_texts(node: Object, key: str, path: Path) -> list[str]:
     return [get_text(expect_object(one, at), "text", at) or "" for one, at in items_with_paths(parts, (path, key))]
 
 
-def is_own_seal(seal: Seal | None) -> bool:
-    return seal is not None and (seal.maker == NAME or seal.maker.startswith(f"{NAME}/"))
-
-
 def write_reasoning(part: Reasoning, ledger: Ledger, id: str = "") -> Object:
     id = id or valid_item_id(part.id, "rs_", part.origin, "reasoning")
     out: Object = {"type": "reasoning"}
@@ -375,10 +378,10 @@ def write_reasoning(part: Reasoning, ledger: Ledger, id: str = "") -> Object:
     out["summary"] = [{"type": "summary_text", "text": part.text}] if part.text and not raw else []
     if raw:
         out["content"] = [{"type": "reasoning_text", "text": part.text}]
-        if is_own(part.origin) and "summary" in part.origin.extra:  # type: ignore[union-attr]
+        if is_own(part.origin) and "summary" in part.origin.extra:
             del out["summary"]
     if is_own_seal(part.seal):
-        out["encrypted_content"] = part.seal.value  # type: ignore[union-attr]
+        out["encrypted_content"] = part.seal.value
     elif part.seal is not None:
         ledger.note("seal-dropped", source_path(part), "the seal of a thought was left out")
     return restore_original_keys(out, part.origin, NAME)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import TypeGuard
 
 from msgspec import Raw, Struct
 
-from toolwire.core.ir import FinishKind, Role
+from toolwire.core.ir import FinishKind, Origin, Role, Seal
 from toolwire.core.json_values import Json, Object
 
 NAME = "openai-responses"
@@ -383,3 +384,22 @@ EVENT_KEYS = frozenset(
     }
 )
 """Keys that some event has; others are strays."""
+
+
+# --- whose a node is ------------------------------------------------------------------------------------------------
+
+
+def is_own(origin: Origin | None) -> TypeGuard[Origin]:
+    """Was the node read from this protocol?"""
+    return origin is not None and origin.protocol == NAME
+
+
+def is_own_seal(seal: Seal | None) -> TypeGuard[Seal]:
+    return seal is not None and (seal.maker == NAME or seal.maker.startswith(f"{NAME}/"))
+
+
+def intact_wire(origin: Origin | None) -> Object | None:
+    """The JSON object that a node was read from here, while it still says what the node means."""
+    if origin is None or origin.protocol != NAME or not origin.intact:
+        return None
+    return origin.wire if isinstance(origin.wire, dict) else None

@@ -17,9 +17,9 @@ from toolwire.core.ir import (
     ProviderCall,
     ProviderResult,
     Reasoning,
-    Refusal,
     Request,
     Result,
+    Role,
     Seal,
     Summary,
     Text,
@@ -40,22 +40,18 @@ from toolwire.core.json_values import (
     get_text,
 )
 from toolwire.core.losses import Ledger
-from toolwire.core.provenance import ReadContext, is_nonempty, is_verbatim, restore_original_keys
+from toolwire.core.provenance import ReadContext, is_nonempty, restore_original_keys
 from toolwire.core.provider_tools import provider_result_as_text
 from toolwire.protocols.openai_responses.content import (
-    Side,
-    is_own,
     read_agent_message,
     read_content,
     read_item_origin,
-    read_plain_turn,
     write_content,
     write_part,
-    write_plain_turn,
 )
 from toolwire.protocols.openai_responses.items import (
-    is_own_seal,
     is_run_by_provider,
+    read_call,
     read_model_item,
     read_result,
     write_call,
@@ -65,12 +61,15 @@ from toolwire.protocols.openai_responses.items import (
 from toolwire.protocols.openai_responses.names import (
     CLIENT_ITEM_TYPES,
     COMPACTION_KEYS,
-    CONTENT_KIND_PREFIX,
     MESSAGE_KEYS,
     NAME,
     REQUEST_KEYS,
     ROLES,
+    SHAPE_BY_CALL_TYPE,
     SHAPE_BY_OUTPUT_TYPE,
+    intact_wire,
+    is_own,
+    is_own_seal,
 )
 from toolwire.protocols.openai_responses.provider_tools import (
     PROVIDER_ITEM_BY_TOOL,
@@ -78,7 +77,12 @@ from toolwire.protocols.openai_responses.provider_tools import (
     read_max_tool_calls,
     write_provider_item,
 )
-from toolwire.protocols.openai_responses.response import source_message
+from toolwire.protocols.openai_responses.response import (
+    is_message_part,
+    is_whole_message,
+    note_dropped_part,
+    source_message,
+)
 from toolwire.protocols.openai_responses.settings import read_settings, write_settings
 from toolwire.protocols.openai_responses.tools import read_tool_choice, read_tools, write_tool_choice, write_tools
 
@@ -133,29 +137,11 @@ def read_input(value: Json, path: Path, reading: ReadContext) -> tuple[tuple[Tur
     if value.__class__ is str:
         origin = Origin(NAME, path, value)
         return (Turn("user", (Text(value, origin=origin),), origin=origin),), False
-    items = value if value.__class__ is list else expect_list(value, path)
-    turns: list[Turn] = []
-    for number, item in enumerate(items):
-        turn = read_plain_turn(item, (path, number)) if item.__class__ is dict else None
-        if turn is None:
-            return _read_mixed_input(items, turns, path, reading)
-        turns.append(turn)
-    return tuple(turns), False
-
-
-def _read_mixed_input(
-    items: list[Json], turns: list[Turn], path: Path, reading: ReadContext
-) -> tuple[tuple[Turn, ...], bool]:
-    """The same where not all items are ordinary; the first turns are read already."""
-    kinds = [item.get("type") for item in items if isinstance(item, dict)]
-    elsewhere = _provider_run_call_ids(items) if "shell_call" in kinds else []
-    # A result may answer a call that the provider ran: then none is ordinary.
-    turns = [] if elsewhere else turns
-    for number, item in enumerate(items[len(turns) :], len(turns)):
-        at = (path, number)
-        turn = read_plain_turn(item, at) if item.__class__ is dict and not elsewhere else None
-        turns.append(read_turn(expect_object(item, at), at, reading, elsewhere) if turn is None else turn)
-    return tuple(turns), "item_reference" in kinds
+    items = expect_list(value, path)
+    types = [item.get("type") for item in items if isinstance(item, dict)]
+    provider_run_ids = _provider_run_call_ids(items) if "shell_call" in types else []
+    turns = [read_turn(item, (path, number), reading, provider_run_ids) for number, item in enumerate(items)]
+    return tuple(turns), "item_reference" in types
 
 
 def _provider_run_call_ids(items: list[Json]) -> list[Json]:
@@ -163,26 +149,35 @@ def _provider_run_call_ids(items: list[Json]) -> list[Json]:
     return [item.get("call_id") for item in shells if is_run_by_provider(item)]
 
 
-def read_turn(node: Object, path: Path, reading: ReadContext, provider_run_ids: list[Json]) -> Turn:
-    """One item as one turn. `elsewhere` are the calls that the provider ran itself: their results are its own too."""
-    kind = get_text(node, "type", path) or ("message" if "role" in node else "item_reference")
-    if kind in _TURN_READERS:
-        return _TURN_READERS[kind](node, path, reading)
+def read_turn(value: Json, path: Path, reading: ReadContext, provider_run_ids: list[Json]) -> Turn:
+    """One item as one turn. The results of calls that the provider ran itself are the provider's own, too."""
+    node = value if type(value) is dict else expect_object(value, path)
+    kind: Json = node.get("type")
+    if type(kind) is not str or not kind:
+        kind = get_text(node, "type", path) or ("message" if "role" in node else "item_reference")
+    reader = _TURN_READERS.get(kind)
+    if reader is not None:
+        return reader(node, path, reading)
     shape = SHAPE_BY_OUTPUT_TYPE.get(kind)
-    if (
-        shape is not None
-        and not is_run_by_provider(node)
-        and (not provider_run_ids or node.get("call_id") not in provider_run_ids)
-    ):
-        result = read_result(node, path, shape, reading)
-        return Turn("tool", (result,), origin=result.origin)
+    if shape is not None and not is_run_by_provider(node) and node.get("call_id") not in provider_run_ids:
+        return _read_result_turn(node, path, reading)
     if kind == "compaction" and node.get("encrypted_content"):
         return _read_compaction(node, path, reading)
     if shape is not None or kind in CLIENT_ITEM_TYPES:
         opaque = Opaque(kind, Origin(NAME, path, node))
         return Turn("user" if kind in CLIENT_ITEM_TYPES else "assistant", (opaque,), origin=opaque.origin)
     parts = read_model_item(node, path, reading)
-    return Turn("assistant", parts, origin=parts[0].origin)
+    return Turn("assistant", parts, "", "", parts[0].origin)
+
+
+def _read_call_turn(node: Object, path: Path, reading: ReadContext) -> Turn:
+    call = read_call(node, path, SHAPE_BY_CALL_TYPE[node["type"]], reading)
+    return Turn("assistant", (call,), "", "", call.origin)
+
+
+def _read_result_turn(node: Object, path: Path, reading: ReadContext) -> Turn:
+    result = read_result(node, path, SHAPE_BY_OUTPUT_TYPE[node["type"]], reading)
+    return Turn("tool", (result,), "", "", result.origin)
 
 
 def _read_compaction(node: Object, path: Path, reading: ReadContext) -> Turn:
@@ -192,13 +187,13 @@ def _read_compaction(node: Object, path: Path, reading: ReadContext) -> Turn:
 
 
 def _read_message(node: Object, path: Path, reading: ReadContext) -> Turn:
-    name = get_text(node, "role", path)
-    role = ROLES.get(name or "")
+    word = get_text(node, "role", path)
+    role = ROLES.get(word or "")
     if role is None:
-        raise Malformed((path, "role"), f"{name!r} is no role; one of {', '.join(ROLES)} is")
+        raise Malformed((path, "role"), f"unknown role {word!r}; known are {', '.join(ROLES)}")
     parts = read_content(node.get("content"), (path, "content"), reading)
-    phase = get_text(node, "phase", path) or ""
-    return Turn(role, parts, phase=phase, origin=read_item_origin(reading, node, path, MESSAGE_KEYS))
+    phase = get_text(node, "phase", path) or "" if "phase" in node else ""
+    return Turn(role, parts, "", phase, read_item_origin(reading, node, path, MESSAGE_KEYS))
 
 
 def _read_additional_tools(node: Object, path: Path, reading: ReadContext) -> Turn:
@@ -210,8 +205,15 @@ def _read_additional_tools(node: Object, path: Path, reading: ReadContext) -> Tu
 
 
 _TURN_READERS: Mapping[str, Callable[[Object, Path, ReadContext], Turn]] = MappingProxyType(
-    {"message": _read_message, "agent_message": read_agent_message, "additional_tools": _read_additional_tools}
+    {
+        "message": _read_message,
+        "agent_message": read_agent_message,
+        "additional_tools": _read_additional_tools,
+        "function_call": _read_call_turn,
+        "function_call_output": _read_result_turn,
+    }
 )
+"""Readers of the items whose type alone says how they are read."""
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -219,10 +221,10 @@ _TURN_READERS: Mapping[str, Callable[[Object, Path, ReadContext], Turn]] = Mappi
 
 def write_request(request: Request, ledger: Ledger) -> Object:
     origin = request.origin
-    if is_verbatim(origin, NAME):
-        wire: Object = origin.wire  # type: ignore[union-attr]
+    wire = intact_wire(origin)
+    if wire is not None:
         return wire
-    was: Object = origin.wire if is_own(origin) else {}  # type: ignore[union-attr]
+    was: Object = origin.wire if is_own(origin) else {}
     out: Object = {}
     if request.model:
         out["model"] = request.model
@@ -267,65 +269,59 @@ def write_input(turns: tuple[Turn, ...], ledger: Ledger, received: Json = None) 
 
 
 def _is_unchanged(turn: Turn, item: Json) -> bool:
-    return turn.origin is not None and is_verbatim(turn.origin, NAME) and turn.origin.wire is item
+    return is_own(turn.origin) and turn.origin.intact and turn.origin.wire is item
 
 
 def write_turn(turn: Turn, items: list[Object], ledger: Ledger) -> None:
-    """The items of a turn, in the order of its parts; text between other items is a message of its own."""
-    origin = turn.origin
-    if is_verbatim(origin, NAME) and isinstance(origin.wire, dict):  # type: ignore[union-attr]
-        items.append(origin.wire)  # type: ignore[union-attr]
-        return
-    if not is_own(origin) and write_plain_turn(turn, items):
+    """The items of a turn, in the order of its parts; texts between other items are a message of their own."""
+    wire = intact_wire(turn.origin)
+    if wire is not None:
+        items.append(wire)
         return
     if turn.name:
         ledger.note("no-counterpart", source_path(turn), f"the name {turn.name!r} of a turn was left out")
-    run: list[Part] = []
     before = len(items)
-    skipped: ProviderResult | None = None
-    for number, part in enumerate(turn.parts):
-        if _belongs_in_message(part, turn):
-            if run and source_message(run[-1]) is not source_message(part):
-                _write_message(turn, run, items, ledger)
-                run = []
+    run: list[Part] = []
+    for part in turn.parts:
+        writer = _ITEM_WRITERS.get(type(part))
+        if run and (writer is not None or not _shares_item(run[-1], part, turn.role)):
+            _write_run(run, turn, items, ledger)
+            run = []
+        if writer is None:
             run.append(part)
-            continue
-        _write_message(turn, run, items, ledger)
-        run = []
-        if part is skipped:
-            continue
-        if isinstance(part, ProviderCall):
-            after = turn.parts[number + 1] if number + 1 < len(turn.parts) else None
-            skipped = after if isinstance(after, ProviderResult) and after.id == part.id else None
-            _write_provider_call(part, skipped, items, ledger)
         else:
-            _write_part_item(part, turn, number, items, ledger)
+            items.append(intact_wire(part.origin) or writer(part, ledger))
     if run or (not turn.parts and turn.role != "tool"):
-        _write_message(turn, run, items, ledger, even_if_empty=len(items) == before)
+        _write_run(run, turn, items, ledger, even_if_empty=len(items) == before)
 
 
-def _belongs_in_message(part: Part, turn: Turn) -> bool:
-    if isinstance(part, Media):
-        return turn.role != "assistant"
-    return isinstance(part, (Text, Refusal)) or (isinstance(part, Opaque) and part.kind.startswith(CONTENT_KIND_PREFIX))
+_ITEM_WRITERS: Mapping[type, Callable[..., Object]] = {Call: write_call, Result: write_result}
 
 
-def _write_message(
-    turn: Turn, run: list[Part], items: list[Object], ledger: Ledger, even_if_empty: bool = False
-) -> None:
-    if not run and not even_if_empty:
+def _belongs_in_message(part: Part, role: Role) -> bool:
+    return is_message_part(part) or (type(part) is Media and role != "assistant")
+
+
+def _shares_item(last: Part, part: Part, role: Role) -> bool:
+    """Are these two neighbours in one item: texts of one message, or a provider's tool and what it found?"""
+    if isinstance(part, ProviderResult):
+        return isinstance(last, ProviderCall) and last.id == part.id
+    if not _belongs_in_message(part, role) or not _belongs_in_message(last, role):
+        return False
+    return source_message(last) is source_message(part)
+
+
+def _write_run(run: list[Part], turn: Turn, items: list[Object], ledger: Ledger, even_if_empty: bool = False) -> None:
+    """Write the parts of one item; an empty message only where the turn would not be there at all without it."""
+    if run and not _belongs_in_message(run[0], turn.role):
+        _write_other_item(run, turn, items, ledger)
         return
     role = "user" if turn.role == "tool" else turn.role
     message = source_message(run[0]) if run and role == "assistant" else None
-    if (
-        message is not None
-        and len(run) == len(message["content"])
-        and all(is_verbatim(one.origin, NAME) for one in run)
-    ):
+    if message is not None and is_whole_message(run, message):
         items.append(message)
         return
-    side: Side = "output" if role == "assistant" else "input"
-    content = write_content(tuple(run), side, ledger)
+    content = write_content(run, "output" if role == "assistant" else "input", ledger)
     if not content and content != "" and not even_if_empty:
         return
     out: Object = {"type": "message", "role": role, "content": content}
@@ -333,19 +329,20 @@ def _write_message(
         out["phase"] = turn.phase
     elif turn.phase:
         ledger.note("no-counterpart", source_path(turn), "the phase of a turn that is not the model's was left out")
-    whole = is_own(turn.origin) and isinstance(turn.origin.wire, dict) and len(run) == len(turn.parts)  # type: ignore[union-attr]
+    whole = is_own(turn.origin) and isinstance(turn.origin.wire, dict) and len(run) == len(turn.parts)
     items.append(restore_original_keys(out, turn.origin, NAME) if whole else out)
 
 
-def _write_part_item(part: Part, turn: Turn, number: int, items: list[Object], ledger: Ledger) -> None:
-    if is_verbatim(part.origin, NAME) and isinstance(part.origin.wire, dict):  # type: ignore[union-attr]
-        items.append(part.origin.wire)  # type: ignore[union-attr]
+def _write_other_item(run: list[Part], turn: Turn, items: list[Object], ledger: Ledger) -> None:
+    part = run[0]
+    wire = intact_wire(part.origin)
+    if wire is not None:
+        items.append(wire)
         return
     match part:
-        case Call():
-            items.append(write_call(part, ledger))
-        case Result():
-            items.append(write_result(part, ledger))
+        case ProviderCall():
+            result = run[1] if len(run) > 1 and isinstance(run[1], ProviderResult) else None
+            _write_provider_call(part, result, items, ledger)
         case Reasoning():
             _write_reasoning(part, items, ledger)
         case ToolsAdded(tools, origin):
@@ -360,14 +357,7 @@ def _write_part_item(part: Part, turn: Turn, number: int, items: list[Object], l
         case ToolReference(name):
             ledger.note("tool-dropped", source_path(part), f"a reference to the tool {name!r} was left out")
         case _:
-            _note_dropped_part(part, ledger)
-
-
-def _note_dropped_part(part: Part, ledger: Ledger) -> None:
-    if isinstance(part, Opaque):
-        ledger.note_opaque(part)
-    else:
-        ledger.note("part-dropped", source_path(part), f"a part of type {type(part).__name__} was left out")
+            note_dropped_part(part, ledger)
 
 
 def _write_reasoning(part: Reasoning, items: list[Object], ledger: Ledger) -> None:
@@ -385,16 +375,14 @@ def _write_compaction(part: Summary, items: list[Object], ledger: Ledger) -> Non
     out: Object = {"type": "compaction"}
     if part.id.startswith("cmp_") or is_own(part.origin):
         out["id"] = part.id
-    out["encrypted_content"] = part.seal.value  # type: ignore[union-attr]
+    out["encrypted_content"] = part.seal.value
     items.append(restore_original_keys({key: value for key, value in out.items() if value}, part.origin, NAME))
 
 
 def _write_provider_call(
     call: ProviderCall, result: ProviderResult | None, items: list[Object], ledger: Ledger
 ) -> None:
-    if is_verbatim(call.origin, NAME):
-        items.append(call.origin.wire)  # type: ignore[union-attr]
-    elif can_write_provider_item(call.tool):
+    if can_write_provider_item(call.tool):
         prefix = PROVIDER_ITEM_BY_TOOL.get(call.tool, PROVIDER_ITEM_BY_TOOL["web_search"])[1]
         given = call.id if call.id.startswith(prefix) else derive_id(prefix, call.id, call.arguments)
         if given != call.id:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Raw, Struct
 
@@ -43,13 +43,7 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, is_verbatim, items_with_paths, partial_decoder
-from toolwire.protocols.openai_responses.content import (
-    is_own,
-    is_plain_call,
-    read_item_origin,
-    read_part,
-    write_citations,
-)
+from toolwire.protocols.openai_responses.content import read_item_origin, read_part, write_part
 from toolwire.protocols.openai_responses.errors import read_error_body, write_stream_error
 from toolwire.protocols.openai_responses.items import read_model_item, write_call, write_reasoning
 from toolwire.protocols.openai_responses.names import (
@@ -67,6 +61,8 @@ from toolwire.protocols.openai_responses.names import (
     UNFINISHED_STATUSES,
     USAGE_KEYS,
     empty_response,
+    intact_wire,
+    is_own,
 )
 from toolwire.protocols.openai_responses.provider_tools import (
     PROVIDER_ITEM_BY_TOOL,
@@ -110,7 +106,7 @@ def read_output_item(node: Object, path: Path, reading: ReadContext) -> tuple[Pa
     content = get_list(node, "content", path) or []
     parts = []
     for value, at in items_with_paths(content, (path, "content")):
-        parts.append(set_message_origin(read_part(expect_object(value, at), at, reading), origin, at))
+        parts.append(set_message_origin(read_part(value, at, reading), origin, at))
     return tuple(parts)
 
 
@@ -376,74 +372,32 @@ def write_output(
     if needs_reasoning and Reasoning not in map(type, parts):
         items.append(empty_reasoning_item(make_item_id("rs_", response_id, 0)))
         ledger.note("reasoning-added", None, "an empty reasoning item was put first")
-    within = item_id_stem(response_id)
-    if not within or not _write_plain_output(parts, within, items):
-        names = ItemIds(response_id, within)
-        for run in _group_parts(parts):
-            item = write_item(run, names, len(items), ledger)
-            if item is not None:
-                items.append(item)
-    cut = (
-        finish is not None
-        and finish.kind in INCOMPLETE_FINISH_KINDS
-        and parts
-        and not is_verbatim(parts[-1].origin, NAME)
-    )
-    if cut and items and items[-1].get("type") == "message":
+    ids = ItemIds(response_id, item_id_stem(response_id))
+    for run in _group_parts(parts):
+        item = write_item(run, ids, len(items), ledger)
+        if item is not None:
+            items.append(item)
+    cut = finish is not None and finish.kind in INCOMPLETE_FINISH_KINDS
+    if cut and parts and not is_verbatim(parts[-1].origin, NAME) and items and items[-1].get("type") == "message":
         items[-1]["status"] = "incomplete"
     return items
 
 
-def _write_plain_output(parts: tuple[Part, ...], id_stem: str, items: list[Object]) -> bool:
-    """The short way for an answer of plain texts and calls that came from elsewhere; False, with nothing written, for
-    any other. `within`: the stem of its ids."""
-    before = len(items)
-    said: list[Object] | None = None
-    for part in parts:
-        origin = part.origin
-        if origin is not None and origin.protocol == NAME:
-            break
-        if part.__class__ is Text and not part.citations and part.seal is None:
-            if said is None:
-                said = []
-                items.append(_message_fields(f"msg_{id_stem}_{len(items)}", "completed", said))
-            said.append({"type": "output_text", "text": part.text, "annotations": [], "logprobs": []})
-            continue
-        if part.__class__ is not Call or not is_plain_call(part):
-            break
-        said = None
-        items.append(
-            {
-                "type": "function_call",
-                "id": f"fc_{id_stem}_{len(items)}",
-                "status": "completed",
-                "call_id": part.id,
-                "name": part.name,
-                "arguments": part.arguments,
-            }
-        )
-    else:
-        return True
-    del items[before:]
-    return False
-
-
-def _group_parts(parts: tuple[Part, ...]) -> Iterator[tuple[Part, ...]]:
-    """Parts that share an item: neighbouring texts, or a provider's tool and what it found."""
+def _group_parts(parts: tuple[Part, ...]) -> Iterator[list[Part]]:
+    """The parts in runs that share an item: neighbouring texts, or a provider's tool and what it found."""
     run: list[Part] = []
     for part in parts:
         if run and not shares_item(run[-1], part):
-            yield tuple(run)
+            yield run
             run = []
         run.append(part)
     if run:
-        yield tuple(run)
+        yield run
 
 
 def is_message_part(part: Part) -> bool:
     kind = part.__class__
-    # Asked of every part: `isinstance` costs ten times as much for all but the right type.
-    return kind is Text or kind is Refusal or (part.__class__ is Opaque and part.kind.startswith(CONTENT_KIND_PREFIX))
+    return kind is Text or kind is Refusal or (isinstance(part, Opaque) and part.kind.startswith(CONTENT_KIND_PREFIX))
 
 
 def shares_item(before: Part, part: Part) -> bool:
@@ -451,13 +405,8 @@ def shares_item(before: Part, part: Part) -> bool:
         return isinstance(before, ProviderCall) and before.id == part.id
     if not is_message_part(before) or not is_message_part(part):
         return False
-    if (
-        is_own(before.origin)
-        and is_own(part.origin)
-        and not isinstance(part, Opaque)
-        and not isinstance(before, Opaque)
-    ):
-        return before.origin.wire is part.origin.wire  # type: ignore[union-attr]
+    if is_own(before.origin) and is_own(part.origin) and Opaque not in (type(before), type(part)):
+        return before.origin.wire is part.origin.wire
     return True
 
 
@@ -466,12 +415,12 @@ def empty_reasoning_item(id: str) -> Object:
     return {"type": "reasoning", "id": id, "summary": [], "encrypted_content": EMPTY_ENVELOPE}
 
 
-def write_item(run: tuple[Part, ...], ids: ItemIds, number: int, ledger: Ledger) -> Object | None:
+def write_item(run: Sequence[Part], ids: ItemIds, number: int, ledger: Ledger) -> Object | None:
     part = run[0]
     if is_message_part(part):
         return _write_message(run, ids, number, ledger)
-    if is_verbatim(part.origin, NAME) and isinstance(part.origin.wire, dict):  # type: ignore[union-attr]
-        wire: Object = part.origin.wire  # type: ignore[union-attr]
+    wire = intact_wire(part.origin)
+    if wire is not None:
         return wire
     match part:
         case Call():
@@ -516,17 +465,19 @@ def note_dropped_part(part: Part, ledger: Ledger) -> None:
         )
 
 
-def _write_message(run: tuple[Part, ...], ids: ItemIds, number: int, ledger: Ledger) -> Object:
+def _write_message(run: Sequence[Part], ids: ItemIds, number: int, ledger: Ledger) -> Object:
     wire = source_message(run[0])
-    if (
-        wire is not None
-        and len(run) == len(wire.get("content") or ())
-        and all(is_verbatim(part.origin, NAME) for part in run)
-    ):
+    if wire is not None and is_whole_message(run, wire):
         return wire
     content = [one for part in run if (one := write_content_part(part, ledger)) is not None]
-    given = "" if wire is None else str(wire.get("id") or "")
-    return write_message_item(ids.assign_id("msg_", given, number), "completed", content, run[0])
+    id = ids.assign_id("msg_", "" if wire is None else str(wire.get("id") or ""), number)
+    out: Object = {"id": id, "type": "message", "status": "completed", "role": "assistant", "content": content}
+    return out if wire is None else {**out, **unknown_message_keys(run[0])}
+
+
+def is_whole_message(run: Sequence[Part], message: Object) -> bool:
+    """Are these all the parts of the message, unchanged?"""
+    return len(run) == len(message.get("content") or ()) and all(is_verbatim(part.origin, NAME) for part in run)
 
 
 def source_message(part: Part) -> Object | None:
@@ -539,30 +490,11 @@ def source_message(part: Part) -> Object | None:
 
 
 def write_content_part(part: Part, ledger: Ledger) -> Object | None:
-    if isinstance(part, Refusal):
-        return {"type": "refusal", "refusal": part.text}
-    if isinstance(part, Text):
-        if part.seal is not None:
-            ledger.note("seal-dropped", source_path(part), "the seal of a text was left out")
-        return {
-            "type": "output_text",
-            "text": part.text,
-            "annotations": write_citations(part, ledger),
-            "logprobs": [],
-        }
-    if isinstance(part, Opaque) and is_own(part.origin):
-        wire: Object = part.origin.wire
-        return wire
-    note_dropped_part(part, ledger)
-    return None
-
-
-def _message_fields(id: str, status: str, content: list[Object]) -> Object:
-    return {"id": id, "type": "message", "status": status, "role": "assistant", "content": content}
-
-
-def write_message_item(id: str, status: str, content: list[Object], first: Part) -> Object:
-    return {**_message_fields(id, status, content), **unknown_message_keys(first)}
+    """A part of an answer's message. OpenAI's SDKs demand `logprobs` beside every text of an answer."""
+    out = write_part(part, "output", ledger)
+    if out is not None and isinstance(part, Text):
+        out["logprobs"] = []
+    return out
 
 
 def unknown_message_keys(first: Part) -> Mapping[str, Json]:

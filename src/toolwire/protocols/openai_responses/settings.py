@@ -21,9 +21,8 @@ from toolwire.core.json_values import (
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, is_verbatim, present_settings, restore_original_keys
 from toolwire.core.reasoning_effort import EFFORTS, effort_for_budget, nearest_effort
-from toolwire.protocols.openai_responses.content import is_own
 from toolwire.protocols.openai_responses.models import family
-from toolwire.protocols.openai_responses.names import NAME
+from toolwire.protocols.openai_responses.names import NAME, is_own
 from toolwire.protocols.openai_responses.provider_tools import INCLUDE_SOURCES, write_provider_tool_settings
 
 COPIED_SETTINGS = {
@@ -182,7 +181,7 @@ def write_settings(request: Request, out: Object, ledger: Ledger) -> None:
     if settings.thinking is not None:
         write_reasoning_settings(request, settings.thinking, out, ledger)
     _write_text_settings(request, out, ledger)
-    if settings.logprobs and not (is_own(request.origin) and "include" in request.origin.wire):  # type: ignore[union-attr]
+    if settings.logprobs and not (is_own(request.origin) and "include" in request.origin.wire):
         out["include"] = [INCLUDE_LOGPROBS]
         if foreign:
             ledger.note(
@@ -196,8 +195,8 @@ def write_settings(request: Request, out: Object, ledger: Ledger) -> None:
 
 def _restore_user_key(request: Request, out: Object) -> None:
     """A user told under the old key goes out under the old key."""
-    if is_own(request.origin) and "user" in request.origin.extra:  # type: ignore[union-attr]
-        was = request.origin.wire  # type: ignore[union-attr]
+    if is_own(request.origin) and "user" in request.origin.extra:
+        was = request.origin.wire
         if was.get("safety_identifier") is None and "safety_identifier" in out:
             out["user"] = out.pop("safety_identifier")
 
@@ -285,7 +284,7 @@ def _write_text_settings(request: Request, out: Object, ledger: Ledger) -> None:
         node["format"] = _write_response_format(settings.format, settings.where.get("format"), ledger)
     if settings.verbosity is not None:
         node["verbosity"] = settings.verbosity
-    was = request.origin.wire.get("text") if is_own(request.origin) else None  # type: ignore[union-attr]
+    was = request.origin.wire.get("text") if is_own(request.origin) else None
     if isinstance(was, dict):
         extra = {key: value for key, value in was.items() if key not in TEXT_KEYS}
         node = restore_original_keys(node, Origin(NAME, None, was, extra), NAME)

@@ -26,9 +26,9 @@ from toolwire.core.json_values import Object, encode
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import restore_original_keys
 from toolwire.core.sse import write_event_frame
-from toolwire.protocols.openai_responses.content import is_own, write_citation
+from toolwire.protocols.openai_responses.content import write_citation
 from toolwire.protocols.openai_responses.items import note_call_losses, write_call, write_call_item, write_reasoning
-from toolwire.protocols.openai_responses.names import NAME, PROGRESS_STEPS, SHAPE_BY_KIND, CallShape
+from toolwire.protocols.openai_responses.names import NAME, PROGRESS_STEPS, SHAPE_BY_KIND, CallShape, is_own
 from toolwire.protocols.openai_responses.provider_tools import can_write_provider_item, write_provider_item
 from toolwire.protocols.openai_responses.response import (
     ItemIds,

@@ -33,9 +33,8 @@ from toolwire.core.ir import Failure, Finish, Reasoning, Refusal, Usage, source_
 from toolwire.core.json_values import Json, Object, encode
 from toolwire.core.losses import Ledger
 from toolwire.core.sse import write_data_frame, write_event_frame
-from toolwire.protocols.openai_responses.content import is_own
 from toolwire.protocols.openai_responses.errors import write_stream_error
-from toolwire.protocols.openai_responses.names import NAME, RESPONSE_DEFAULTS, UNFINISHED_STATUSES
+from toolwire.protocols.openai_responses.names import NAME, RESPONSE_DEFAULTS, UNFINISHED_STATUSES, is_own
 from toolwire.protocols.openai_responses.response import (
     INCOMPLETE_FINISH_KINDS,
     ItemIds,
@@ -207,7 +206,7 @@ class StreamWriter(Struct, eq=False):
         known: Object = {}
         write_start_fields(known, event.id, event.model, event.created, self._context, self._ledger.source == NAME)
         if is_own(event.origin):
-            known.update(event.origin.extra)  # type: ignore[union-attr]
+            known.update(event.origin.extra)
         return self._write_announcement(known)
 
     def _write_announcement(self, known: Object) -> bytes:

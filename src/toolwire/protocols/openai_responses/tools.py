@@ -24,7 +24,6 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, is_verbatim, items_with_paths, restore_original_keys
-from toolwire.protocols.openai_responses.content import read_plain_tool
 from toolwire.protocols.openai_responses.names import NAME, PROVIDER_TOOL_KINDS, PROVIDER_TOOL_TYPES, SHAPE_BY_KIND
 from toolwire.protocols.openai_responses.provider_tools import (
     WEB_SEARCH_PREFIX,
@@ -47,10 +46,6 @@ def read_tools(tools: list[Json], path: Path, reading: ReadContext) -> tuple[Any
     read: list[AnyTool] = []
     for number, value in enumerate(tools):
         at = (path, number)
-        tool = read_plain_tool(value, at) if value.__class__ is dict else None
-        if tool is not None:
-            read.append(tool)
-            continue
         node = expect_object(value, at)
         if node.get("type") == "namespace":
             read += _read_namespace(node, at, reading)
