@@ -212,13 +212,11 @@ def is_plain_text(part: Part) -> bool:
 
 def write_content(parts: tuple[Part, ...], ledger: Ledger, allowed: PartTypes) -> str | list[Json]:
     """Content of a message that has no seals."""
-    if len(parts) == 1 and isinstance(only := parts[0], Text) and only.seal is None and is_plain_text(only):
-        return only.text
     for part in parts:
         if getattr(part, "seal", None) is not None:
             ledger.note("seal-dropped", source_path(part), "a seal outside the assistant's messages was left out")
-    if len(parts) == 1 and isinstance(part := parts[0], Text) and is_plain_text(part):
-        return part.text
+    if len(parts) == 1 and isinstance(only := parts[0], Text) and is_plain_text(only):
+        return only.text
     return [out for part in parts if (out := write_part(part, ledger, allowed)) is not None]
 
 
@@ -302,16 +300,11 @@ _REQUIRED_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 def read_result(reading: LenientReadContext, value: Json, path: Path) -> Result:
     node = expect_object(value, path)
     origin = reading.read_origin(node, path, RESULT_KEYS)
-    content, held = _read_result_content(reading, node.get("content"), (path, "content"))
-    return Result(
-        read_call_id(require_text(node, "tool_call_id", path)),
-        content,
-        get_bool(node, "is_error", path),
-        get_text(node, "name", path) or "",
-        cache=read_cache(node, path),
-        value=held,
-        origin=origin,
-    )
+    content, value = _read_result_content(reading, node.get("content"), (path, "content"))
+    id, error = read_call_id(require_text(node, "tool_call_id", path)), get_bool(node, "is_error", path)
+    name = get_text(node, "name", path) or "" if "name" in node else ""
+    cache = read_cache(node, path) if "cache" in node else None
+    return Result(id, content, error, name, "function", "", cache, value, origin)
 
 
 def _read_result_content(reading: LenientReadContext, value: Json, path: Path) -> tuple[tuple[Part, ...], Json]:

@@ -8,13 +8,11 @@ from typing import Literal, NoReturn, cast
 from toolwire.core.ir import (
     Call,
     Format,
-    Origin,
     Part,
     Request,
     Result,
     Role,
     Settings,
-    Text,
     Thinking,
     Turn,
     source_path,
@@ -24,7 +22,6 @@ from toolwire.core.json_values import (
     Malformed,
     Object,
     Path,
-    encode,
     expect_list,
     expect_object,
     expect_text,
@@ -34,7 +31,6 @@ from toolwire.core.json_values import (
     get_object,
     get_text,
     raise_wrong_type,
-    raw_object_or_none,
     require_text,
 )
 from toolwire.core.losses import OFF, Ledger
@@ -51,7 +47,6 @@ from toolwire.protocols.unified.content import (
 )
 from toolwire.protocols.unified.names import (
     ASSISTANT_KEYS,
-    CALL_ID_PREFIX,
     FORMAT_KEYS,
     ID_LIMIT,
     INPUT_PART_TYPES,
@@ -63,8 +58,6 @@ from toolwire.protocols.unified.names import (
     SUPPORTED_SETTINGS,
     TURN_KEYS,
     StrictReadContext,
-    is_plain_id,
-    read_call_id,
     suggest_word,
     write_call_id,
 )
@@ -109,12 +102,7 @@ def read_request(body: Object) -> Request:
 
 
 def read_turns(reading: StrictReadContext, messages: list[Json], path: Path) -> tuple[Turn, ...]:
-    turns: list[Turn] = []
-    for number, item in enumerate(messages):
-        where = (path, number)
-        usual = read_plain_turn(item, where) if item.__class__ is dict else None
-        turns.append(read_turn(reading, item, where) if usual is None else usual)
-    return tuple(turns)
+    return tuple([read_turn(reading, item, (path, number)) for number, item in enumerate(messages)])
 
 
 def read_turn(reading: StrictReadContext, value: Json, path: Path) -> Turn:
@@ -124,10 +112,9 @@ def read_turn(reading: StrictReadContext, value: Json, path: Path) -> Turn:
         raise Malformed((path, "role"), f"`{role}` is no role; {suggest_word(role, ROLES)}")
     if role == "tool":
         origin = reading.read_origin(node, path, RESULTS_TURN_KEYS)
-        results = expect_list(node.get("results"), (path, "results"))
-        parts: tuple[Part, ...] = tuple(
-            read_result(reading, item, where) for item, where in items_with_paths(results, (path, "results"))
-        )
+        at = (path, "results")
+        results = expect_list(node.get("results"), at)
+        parts: tuple[Part, ...] = tuple([read_result(reading, one, (at, number)) for number, one in enumerate(results)])
         return Turn("tool", parts, origin=origin)
     if role == "assistant":
         origin = reading.read_origin(node, path, ASSISTANT_KEYS)
@@ -135,8 +122,9 @@ def read_turn(reading: StrictReadContext, value: Json, path: Path) -> Turn:
     else:
         origin = reading.read_origin(node, path, TURN_KEYS)
         parts = read_content(reading, node.get("content"), (path, "content"), INPUT_PART_TYPES)
-    name, phase = get_text(node, "name", path) or "", get_text(node, "phase", path) or ""
-    return Turn(cast(Role, role), parts, name, phase, origin=origin)
+    name = get_text(node, "name", path) or "" if "name" in node else ""
+    phase = get_text(node, "phase", path) or "" if "phase" in node else ""
+    return Turn(cast(Role, role), parts, name, phase, origin)
 
 
 def check_conversation(turns: tuple[Turn, ...]) -> None:
@@ -245,7 +233,7 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     out: Object = {"model": request.model} if request.model else {}
     if request.system:
         out["system"] = write_content(request.system, ledger, INPUT_PART_TYPES)
-    out["messages"] = write_turns(request.turns, ledger, request.origin is not None and request.origin.protocol != NAME)
+    out["messages"] = write_turns(request.turns, ledger)
     if request.tools:
         out["tools"] = write_tools(request.tools, ledger)
     if request.choice is not None:
@@ -256,17 +244,17 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     return restore_original_keys(out, request.origin, NAME)
 
 
-def write_turns(turns: tuple[Turn, ...], ledger: Ledger, is_foreign: bool) -> list[Json]:
+def write_turns(turns: tuple[Turn, ...], ledger: Ledger) -> list[Json]:
     """One message for each turn, but results that follow each other share one. What came verbatim stays as it was."""
     messages: list[Json] = []
     open_results: list[Json] | None = None
     for turn in turns:
-        if not is_foreign and is_verbatim(turn.origin, NAME):
+        if is_verbatim(turn.origin, NAME):
             messages.append(turn.origin.wire)  # type: ignore[union-attr]
             open_results = None
             continue
-        usual = write_plain_turn(turn) if is_foreign else None
-        for message in _write_turn_messages(turn, ledger) if usual is None else (usual,):
+        for role, parts in _split_results(turn):
+            message = restore_original_keys(_write_turn(turn, role, parts, ledger), turn.origin, NAME)
             results = message["results"] if message["role"] == "tool" else None
             if results is None or open_results is None:
                 messages.append(message)
@@ -276,17 +264,13 @@ def write_turns(turns: tuple[Turn, ...], ledger: Ledger, is_foreign: bool) -> li
     return messages
 
 
-def _write_turn_messages(turn: Turn, ledger: Ledger) -> list[Object]:
-    return [
-        restore_original_keys(_write_turn(turn, role, parts, ledger), turn.origin, NAME)
-        for role, parts in _split_results(turn)
-    ]
-
-
 def _split_results(turn: Turn) -> list[tuple[Role, tuple[Part, ...]]]:
-    """Results stand in messages of their own; what else a turn holds stays with its role, in the same order."""
-    if turn.role != "tool" and not any(isinstance(part, Result) for part in turn.parts):
+    """Results are messages of their own; what else a turn holds stays with its role, in the same order."""
+    kinds = set(map(type, turn.parts))
+    if Result not in kinds and turn.role != "tool":
         return [(turn.role, turn.parts)]
+    if kinds == {Result}:
+        return [("tool", turn.parts)]
     other: Role = "user" if turn.role == "tool" else turn.role
     runs = groupby(turn.parts, lambda part: isinstance(part, Result))
     groups: list[tuple[Role, tuple[Part, ...]]] = [("tool" if told else other, tuple(parts)) for told, parts in runs]
@@ -341,120 +325,3 @@ def _write_response_format(format: Format, where: Path, ledger: Ledger) -> Objec
     if format.strict:
         ledger.note("no-counterpart", where, "strict mode of the format was left out", "unified has none")
     return restore_original_keys(out, format.origin, NAME)
-
-
-# --- reading --------------------------------------------------------------------------------------------------------
-
-
-def read_plain_turn(node: Object, path: Path) -> Turn | None:
-    role = node.get("role")
-    if role == "tool":
-        parts = _read_plain_results(node.get("results"), (path, "results")) if len(node) == 2 else None
-        return None if parts is None else Turn("tool", tuple(parts), origin=Origin(NAME, path, node))
-    content = node.get("content")
-    if content.__class__ is str:
-        parts = [Text(content, origin=Origin(NAME, (path, "content"), content))]
-    elif content is None and "content" in node:
-        parts = []
-    else:
-        return None
-    if role == "assistant":
-        if len(node) == 3:
-            calls = _read_plain_calls(node.get("tool_calls"), (path, "tool_calls"))
-            if calls is None:
-                return None
-            parts += calls
-        elif len(node) != 2:
-            return None
-    elif len(node) != 2 or role not in ("user", "system", "developer"):
-        return None
-    return Turn(role, tuple(parts), origin=Origin(NAME, path, node))
-
-
-def _read_plain_calls(items: Json, path: Path) -> list[Part] | None:
-    if items.__class__ is not list:
-        return None
-    calls: list[Part] = []
-    for number, node in enumerate(items):
-        if node.__class__ is not dict or len(node) != 3:
-            return None
-        id, name, arguments = node.get("id"), node.get("name"), node.get("arguments")
-        if id.__class__ is not str or name.__class__ is not str or arguments.__class__ is not dict:
-            return None
-        calls.append(
-            Call(read_call_id(id), name, encode(arguments).decode(), origin=Origin(NAME, (path, number), node))
-        )
-    return calls
-
-
-def _read_plain_results(items: Json, path: Path) -> list[Part] | None:
-    if items.__class__ is not list:
-        return None
-    results: list[Part] = []
-    for number, node in enumerate(items):
-        if node.__class__ is not dict:
-            return None
-        id, content, error = node.get("tool_call_id"), node.get("content"), node.get("is_error")
-        if id.__class__ is not str or content.__class__ is not str:
-            return None
-        if len(node) != 2 and (len(node) != 3 or error.__class__ is not bool):
-            return None
-        here = (path, number)
-        said = (Text(content, origin=Origin(NAME, (here, "content"), content)),)
-        results.append(Result(read_call_id(id), said, error, origin=Origin(NAME, here, node)))
-    return results
-
-
-# --- writing --------------------------------------------------------------------------------------------------------
-
-
-def write_plain_turn(turn: Turn) -> Object | None:
-    """A turn of another protocol's, in which nothing is given back as it was."""
-    parts = turn.parts
-    if not parts or turn.name or turn.phase:
-        return None
-    first = parts[0]
-    if isinstance(first, Result):
-        results = _write_plain_results(parts)
-        return None if results is None else {"role": "tool", "results": results}
-    if turn.role != "assistant" or not isinstance(first, Text) or not _is_plain_text(first):
-        return None
-    if len(parts) == 1:
-        return {"role": "assistant", "content": first.text}
-    calls = _write_plain_calls(parts[1:])
-    return None if calls is None else {"role": "assistant", "content": first.text, "tool_calls": calls}
-
-
-def _is_plain_text(text: Text) -> bool:
-    return text.seal is None and text.cache is None and not text.citations
-
-
-def _write_plain_calls(parts: tuple[Part, ...]) -> list[Object] | None:
-    calls: list[Object] = []
-    for call in parts:
-        if not isinstance(call, Call) or call.kind != "function" or not is_plain_id(call.id):
-            return None
-        if call.namespace or call.item or call.later or call.incomplete:
-            return None
-        arguments = raw_object_or_none(call.arguments)
-        if arguments is None or call.seal is not None or call.cache is not None:
-            return None
-        calls.append({"id": CALL_ID_PREFIX + call.id, "name": call.name, "arguments": arguments})
-    return calls
-
-
-def _write_plain_results(parts: tuple[Part, ...]) -> list[Object] | None:
-    results: list[Object] = []
-    for result in parts:
-        if not isinstance(result, Result) or result.kind != "function" or not is_plain_id(result.id):
-            return None
-        content = result.content
-        if len(content) != 1 or not isinstance(said := content[0], Text) or not _is_plain_text(said):
-            return None
-        if result.value is not None or result.name or result.cache is not None:
-            return None
-        out: Object = {"tool_call_id": CALL_ID_PREFIX + result.id, "content": said.text}
-        if result.error is not None:
-            out["is_error"] = result.error
-        results.append(out)
-    return results

@@ -15,6 +15,7 @@ from toolwire.core.ir import (
     Finish,
     FinishKind,
     Media,
+    Origin,
     Part,
     Reasoning,
     Request,
@@ -76,14 +77,19 @@ ASSISTANT_PART_TYPES = tuple(PART_KEYS)
 
 def read_call(reading: LenientReadContext, value: Json, path: Path) -> Call:
     node = expect_object(value, path)
+    id, name, arguments = node.get("id"), node.get("name"), node.get("arguments")
+    if len(node) == 3 and type(id) is type(name) is str and type(arguments) is dict:
+        origin = Origin(NAME, path, node)
+        text = encode_text(arguments)
+        return Call(read_call_id(id), name, text, "function", "", "", None, None, False, False, origin)
     origin = reading.read_origin(node, path, CALL_KEYS)
-    arguments = node.get("arguments")
     if isinstance(arguments, str):
         raise Malformed((path, "arguments"), "expected an object, got a string: send the arguments parsed, not as text")
     text = "{}" if arguments is None else encode_text(expect_object(arguments, (path, "arguments")))
+    id, name = read_call_id(require_text(node, "id", path)), require_text(node, "name", path)
     return Call(
-        read_call_id(require_text(node, "id", path)),
-        require_text(node, "name", path),
+        id,
+        name,
         text,
         item=get_text(node, "item_id", path) or "",
         cache=read_cache(node, path),
@@ -131,9 +137,12 @@ def write_call_head(call: Call, ledger: Ledger) -> Object:
 
 def read_message(reading: LenientReadContext, node: Object, path: Path) -> tuple[Part, ...]:
     """Content in its order, calls where a placeholder stands for them, the others after it; then the seals."""
+    at = (path, "tool_calls")
     called = get_list(node, "tool_calls", path) or []
-    calls = [read_call(reading, item, where) for item, where in items_with_paths(called, (path, "tool_calls"))]
+    calls = [read_call(reading, item, (at, number)) for number, item in enumerate(called)]
     content = node.get("content")
+    if "seals" not in node and not isinstance(content, list):
+        return (*read_content(reading, content, (path, "content"), ASSISTANT_PART_TYPES), *calls)
     parts: list[Part] = []
     placed: set[int] = set()
     if isinstance(content, list):
