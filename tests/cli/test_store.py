@@ -17,13 +17,12 @@ from gateway.postgres import PASSWORD, free_port, schema_of, server
 from toolwire.cli import main
 from toolwire.gateway.config.config import ClientKey
 from toolwire.gateway.config.load import load_config
-from toolwire.gateway.responses_state.repository import owner_of
-from toolwire.gateway.server.access import Caller
 from toolwire.gateway.store import open_store
+from toolwire.gateway.store.repository import owner_of
 from toolwire.gateway.store.store import Entry
 
 KEY = ClientKey(name="ci", sha256="e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
-OWNER = owner_of(Caller(key=KEY))
+OWNER = owner_of(KEY)
 CLIENTS = f'[[server.keys]]\nname = "ci"\nsha256 = "{KEY.sha256}"\n'
 KEPT = (
     Entry(

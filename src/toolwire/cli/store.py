@@ -20,9 +20,8 @@ from toolwire.cli.check_config import print_problems
 from toolwire.gateway.config import config
 from toolwire.gateway.config.load import load_config
 from toolwire.gateway.config.problems import ConfigError, suggest_name
-from toolwire.gateway.responses_state.repository import owner_of
-from toolwire.gateway.server.access import Caller
 from toolwire.gateway.store import open_store
+from toolwire.gateway.store.repository import owner_of
 from toolwire.gateway.store.store import Entry, Store, StoreDown, StoreStats, SweepResult
 
 EXIT_DOWN = 1
@@ -135,7 +134,7 @@ async def sweep_store(store: Store, _: config.Config, args: argparse.Namespace) 
 
 
 async def export_entries(store: Store, settings: config.Config, args: argparse.Namespace) -> None:
-    names = {owner_of(Caller(key=key)): key.name for key in settings.server.keys}
+    names = {owner_of(key): key.name for key in settings.server.keys}
     whose = None if args.owner is None else find_owner(args.owner, names, settings)
     told, back = sys.stderr.isatty(), "\r"
     count = 0
@@ -155,7 +154,7 @@ def find_owner(who: str, names: Mapping[str, str], settings: config.Config) -> s
     """Whose entries are meant: by the name of a key, by its hash, or as the store calls it."""
     for key in settings.server.keys:
         if who in (key.name, key.sha256):
-            return owner_of(Caller(key=key))
+            return owner_of(key)
     if who and not re.fullmatch("[0-9a-f]+", who):
         hint = suggest_name(who, names.values()) or "without [[server.keys]] everything belongs to the owner ''"
         raise CommandError(f"no client key is called {who!r}", hint)

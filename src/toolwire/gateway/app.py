@@ -23,12 +23,12 @@ from toolwire.gateway.pipeline.error_replies import error_reply
 from toolwire.gateway.pipeline.headers import HOPS_HEADER, REQUEST_ID_HEADER, request_id_headers
 from toolwire.gateway.pipeline.pipeline import Pipeline
 from toolwire.gateway.pipeline.runtime import Runtime
-from toolwire.gateway.responses_state.repository import StateRepository
 from toolwire.gateway.responses_state.service import ResponsesService
 from toolwire.gateway.routes import ProtocolDetector, Routes, refuse_upgrade
 from toolwire.gateway.server.access import Caller
 from toolwire.gateway.server.client_request import AsgiRequest, ClientDisconnected, ClientRequest, Receive, Scope, Send
 from toolwire.gateway.store import open_store
+from toolwire.gateway.store.repository import StateRepository
 from toolwire.gateway.store.store import NoStore
 from toolwire.gateway.telemetry.metrics import DIRECTORY_VARIABLE, Metrics
 from toolwire.gateway.telemetry.record import ExchangeRecord

@@ -25,11 +25,11 @@ from toolwire.gateway.pipeline.runtime import Runtime
 from toolwire.gateway.responses_state.background import BackgroundJob, StreamInterrupted
 from toolwire.gateway.responses_state.context import NotStoredHere, StateOperation, StreamReplay
 from toolwire.gateway.responses_state.endpoints import run_operation
-from toolwire.gateway.responses_state.repository import owner_of
 from toolwire.gateway.responses_state.service import ResponsesService
 from toolwire.gateway.server.access import Caller
 from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.server.request_body import peek_body
+from toolwire.gateway.store.repository import owner_of
 from toolwire.gateway.telemetry.metrics import CONTENT_TYPE
 from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord
 from toolwire.gateway.telemetry.telemetry import Telemetry
@@ -168,7 +168,7 @@ class Routes:
         request.watch_disconnect(self.runtime.cancels_on_disconnect)
         client = call.client_codec
         if client.name in self._stored_seal_protocols:
-            call.signature_store = self._responses_service.signatures.for_owner(owner_of(call.caller))
+            call.signature_store = self._responses_service.signatures.for_owner(owner_of(call.caller.key))
         needs_state = self._responses_service.may_need_state(call)
         begun = (
             await self._begin_stateful_call(call, targets, needs_state) if needs_state or self._may_hide_calls else None

@@ -1,2 +1,2 @@
 """The state of OpenAI's Responses API: stored responses and `previous_response_id`, conversations, background responses
-and compaction. Also the store of signatures that other protocols' clients cannot carry."""
+and compaction."""

@@ -15,18 +15,14 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from toolwire.core.ir import EMPTY_MAPPING, Failure
-from toolwire.core.json_values import Object
+from toolwire.core.json_values import Object, encode
 from toolwire.gateway.pipeline.call import AttemptFailed, GatewayCall, StartedStream
 from toolwire.gateway.pipeline.pipeline import Pipeline
 from toolwire.gateway.pipeline.route import Target
-from toolwire.gateway.responses_state.recorder import StoringRecorder
-from toolwire.gateway.responses_state.repository import (
-    EVENTS,
-    RESPONSE,
+from toolwire.gateway.responses_state.recorder import (
     UNFINISHED_STATUSES,
-    StateRepository,
     StoredResponse,
-    encode_record,
+    StoringRecorder,
     read_stored_response,
 )
 from toolwire.gateway.responses_state.response_objects import (
@@ -38,6 +34,7 @@ from toolwire.gateway.responses_state.response_objects import (
     write_terminal_event,
 )
 from toolwire.gateway.responses_state.stream_tap import StreamTap, number_frames, renumber_frames
+from toolwire.gateway.store.repository import EVENTS, RESPONSE, StateRepository
 from toolwire.gateway.store.store import Entry, StoreDown
 
 JOB_LOST = Failure("server", "the gateway stopped before this response was complete", 500, "server_error")
@@ -114,7 +111,7 @@ class BackgroundJob:
             has_end_event=has_end_event,
         )
         owner, parent = self._recorder.owner, options.previous_response_id
-        body = encode_record(stored)
+        body = encode(stored)
         entries = [Entry(owner=owner, kind=RESPONSE, id=self.id, parent=parent, mark=status, body=body, created=now)]
         if frames:
             body, place = b"".join(frame for _, frame in frames), frames[-1][0] + 1
@@ -290,7 +287,7 @@ async def store_ending(
         parent=entry.parent,
         mark=status,
         created=entry.created,
-        body=encode_record(replace(stored, response=response, lease=0.0)),
+        body=encode(replace(stored, response=response, lease=0.0)),
     )
     result = await repository.put(ended, required_marks=UNFINISHED_STATUSES)
     if isinstance(result, StoreDown):

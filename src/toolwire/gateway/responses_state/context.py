@@ -19,14 +19,9 @@ from toolwire.gateway.pipeline.pipeline import Pipeline
 from toolwire.gateway.pipeline.route import Target, choose_codec
 from toolwire.gateway.responses_state.background import BackgroundJobs
 from toolwire.gateway.responses_state.items import write_listed_item
-from toolwire.gateway.responses_state.repository import (
-    StateRepository,
-    no_store_failure,
-    owner_of,
-    store_unavailable_failure,
-)
 from toolwire.gateway.responses_state.response_objects import not_found_failure
 from toolwire.gateway.server.request_body import peek_body
+from toolwire.gateway.store.repository import StateRepository, no_store_failure, owner_of, store_unavailable_failure
 from toolwire.gateway.store.store import StoreDown
 from toolwire.protocols.openai_responses.errors import invalid_request_failure, wrong_type_failure
 
@@ -108,7 +103,7 @@ class OperationContext:
         self.pipeline = pipeline
         self.call = call
         self.operation = operation
-        self.owner = owner_of(call.caller)
+        self.owner = owner_of(call.caller.key)
         self.query: Mapping[str, str] = dict(parse_qsl(query, keep_blank_values=True))
 
     def set_body(self, body: bytes) -> Reply | None:

@@ -13,17 +13,15 @@ from toolwire.gateway.pipeline.headers import JSON_HEADERS
 from toolwire.gateway.responses_state.context import OperationContext, OperationName, OperationResult, write_page
 from toolwire.gateway.responses_state.history import load_history, resolve_references
 from toolwire.gateway.responses_state.items import replace_ids, write_listed_item
-from toolwire.gateway.responses_state.repository import (
-    CONVERSATION,
-    ITEM,
+from toolwire.gateway.responses_state.recorder import (
     StoredConversation,
-    encode_record,
     item_entries,
     read_stored_conversation,
     read_stored_item,
 )
 from toolwire.gateway.responses_state.response_objects import not_found_failure, write_deleted
 from toolwire.gateway.responses_state.state_options import StateOptions, find_references
+from toolwire.gateway.store.repository import CONVERSATION, ITEM
 from toolwire.gateway.store.store import Entry, StoreDown
 from toolwire.protocols.openai_responses.errors import invalid_request_failure, wrong_type_failure
 
@@ -143,7 +141,7 @@ def _conversation_reply(entry: Entry) -> Reply:
 def _conversation_entry(
     context: OperationContext, id: str, created: float, metadata: Json, expires: float = 0.0
 ) -> Entry:
-    body = encode_record(StoredConversation(created=int(created), metadata=metadata))
+    body = encode(StoredConversation(created=int(created), metadata=metadata))
     return Entry(owner=context.owner, kind=CONVERSATION, id=id, body=body, created=created, expires=expires)
 
 

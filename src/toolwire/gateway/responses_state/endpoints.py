@@ -26,14 +26,10 @@ from toolwire.gateway.responses_state.context import (
 from toolwire.gateway.responses_state.conversations import CONVERSATION_OPERATIONS
 from toolwire.gateway.responses_state.history import load_input_items
 from toolwire.gateway.responses_state.items import add_missing_ids
-from toolwire.gateway.responses_state.repository import (
-    RESPONSE,
-    UNFINISHED_STATUSES,
-    no_store_failure,
-    read_stored_response,
-)
+from toolwire.gateway.responses_state.recorder import UNFINISHED_STATUSES, read_stored_response
 from toolwire.gateway.responses_state.response_objects import write_deleted, write_response_stream
 from toolwire.gateway.responses_state.stream_tap import number_frames
+from toolwire.gateway.store.repository import RESPONSE, no_store_failure
 from toolwire.gateway.store.store import Entry, StoreDown
 from toolwire.protocols.openai_responses.http import PATH
 

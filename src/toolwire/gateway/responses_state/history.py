@@ -18,19 +18,17 @@ from toolwire.gateway.responses_state.items import (
     item_type,
     read_input_items,
 )
-from toolwire.gateway.responses_state.repository import (
+from toolwire.gateway.responses_state.recorder import UNFINISHED_STATUSES, read_stored_item, read_stored_response
+from toolwire.gateway.responses_state.response_objects import not_found_failure, read_output
+from toolwire.gateway.responses_state.state_options import StateOptions
+from toolwire.gateway.store.repository import (
     CONVERSATION,
     ITEM,
     RESPONSE,
-    UNFINISHED_STATUSES,
     StateRepository,
     no_store_failure,
-    read_stored_item,
-    read_stored_response,
     store_unavailable_failure,
 )
-from toolwire.gateway.responses_state.response_objects import not_found_failure, read_output
-from toolwire.gateway.responses_state.state_options import StateOptions
 from toolwire.gateway.store.store import Entry, StoreDown
 
 STATELESS_HINT = "with `store: false` and the whole conversation in the request, the store is not needed"

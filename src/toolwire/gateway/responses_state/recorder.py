@@ -1,22 +1,16 @@
-"""Stores the response to one request, before the client sees its end: whatever the client asks next finds it."""
+"""Stores the response to a request before the client sees its end, so that the next request can refer to it; and the
+form that responses, conversations and items have in the store."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.core.json_values import Json, Malformed, Object, decode, encode, expect_object
 from toolwire.gateway.pipeline.call import Reply
 from toolwire.gateway.responses_state.items import add_missing_ids, replace_ids
-from toolwire.gateway.responses_state.repository import (
-    ITEM,
-    RESPONSE,
-    StateRepository,
-    StoredResponse,
-    encode_record,
-    item_entries,
-)
 from toolwire.gateway.responses_state.response_objects import (
     NOT_STORED_FIELDS,
     read_output,
@@ -26,7 +20,57 @@ from toolwire.gateway.responses_state.response_objects import (
 )
 from toolwire.gateway.responses_state.state_options import StateOptions
 from toolwire.gateway.responses_state.stream_tap import StreamTap
+from toolwire.gateway.store.repository import ITEM, RESPONSE, StateRepository
 from toolwire.gateway.store.store import Entry, StoreDown
+
+# --- records ----------------------------------------------------------------------------------------------------------
+
+UNFINISHED_STATUSES = ("queued", "in_progress")
+"""The `mark` of a response's entry is its status; with one of these it is still being made in the background."""
+
+
+class StoredResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"has_end_event": "told"}):
+    """A response in the store, with the new input items of its request."""
+
+    items: list[Object]
+    response: Object
+    conversation: str = ""
+    background: bool = False
+    lease: float = 0.0
+    """A background response: until when its gateway has promised the next update. After that it counts as lost."""
+    has_end_event: bool = False
+    """Is the last event among the stored events of its stream? Called `told` in the store."""
+
+
+class StoredConversation(Struct, frozen=True, kw_only=True):
+    """A conversation in the store; its items are entries of their own."""
+
+    created: int
+    metadata: Json = None
+
+
+def read_stored_response(entry: Entry) -> StoredResponse:
+    fields = expect_object(decode(entry.body, max_bytes=len(entry.body)), None)
+    return StoredResponse(has_end_event=fields.pop("told", False), **fields)
+
+
+def read_stored_conversation(entry: Entry) -> StoredConversation:
+    return StoredConversation(**decode(entry.body))
+
+
+def read_stored_item(entry: Entry) -> Object:
+    return expect_object(decode(entry.body, max_bytes=len(entry.body)), None)
+
+
+def item_entries(owner: str, conversation: str, items: list[Object], now: float) -> list[Entry]:
+    """The entries for the items of a conversation."""
+    return [
+        Entry(owner=owner, kind=ITEM, id=str(item["id"]), parent=conversation, body=encode(item), created=now)
+        for item in items
+    ]
+
+
+# --- recorders --------------------------------------------------------------------------------------------------------
 
 NOT_STORED_HEADER = {"x-toolwire-state": "not-kept"}
 """The header of a response that should have been stored and could not be."""
@@ -89,7 +133,7 @@ class StoringRecorder:
             owner=self.owner,
             kind=RESPONSE,
             id=read_response_id(response),
-            body=encode_record(stored),
+            body=encode(stored),
             parent=self.options.previous_response_id,
             mark=read_status(response),
             created=self.repository.clock(),

@@ -32,16 +32,8 @@ from toolwire.gateway.responses_state.context import (
 from toolwire.gateway.responses_state.endpoints import match_operation
 from toolwire.gateway.responses_state.history import STATELESS_HINT, StoredHistory, expand_request, load_history
 from toolwire.gateway.responses_state.items import read_items_to_store
-from toolwire.gateway.responses_state.recorder import StatelessRecorder, StoringRecorder
-from toolwire.gateway.responses_state.repository import (
-    UNFINISHED_STATUSES,
-    StateRepository,
-    no_store_failure,
-    owner_of,
-    store_unavailable_failure,
-)
+from toolwire.gateway.responses_state.recorder import UNFINISHED_STATUSES, StatelessRecorder, StoringRecorder
 from toolwire.gateway.responses_state.response_objects import make_response_id, write_pending_response
-from toolwire.gateway.responses_state.signature_store import SignatureRepository
 from toolwire.gateway.responses_state.state_options import (
     StateOptions,
     is_stateless,
@@ -49,6 +41,8 @@ from toolwire.gateway.responses_state.state_options import (
     read_state_options,
 )
 from toolwire.gateway.server.request_body import Peek
+from toolwire.gateway.store.repository import StateRepository, no_store_failure, owner_of, store_unavailable_failure
+from toolwire.gateway.store.signatures import SignatureRepository
 from toolwire.gateway.store.store import StoreDown
 from toolwire.protocols.openai_responses import CODEC
 
@@ -105,7 +99,7 @@ class ResponsesService:
         if not (options.store or options.refers_to_stored or options.compaction):
             return None
         call.id_seed = secrets.token_hex(12)
-        owner = owner_of(call.caller)
+        owner = owner_of(call.caller.key)
         hint = "" if options.background else STATELESS_HINT
         history = await load_history(self.repository, owner, options, hint)
         if isinstance(history, Failure):
@@ -195,7 +189,7 @@ class ResponsesService:
         options = read_state_options(body) if body is not None else None
         if body is None or not isinstance(options, StateOptions) or not options.refers_to_stored:
             return None
-        history = await load_history(self.repository, owner_of(call.caller), options, STATELESS_HINT)
+        history = await load_history(self.repository, owner_of(call.caller.key), options, STATELESS_HINT)
         if isinstance(history, Failure):
             return _refuse_missing(call, targets, history)
         replace_body(call, expand_request(body, history.items, history.referenced))

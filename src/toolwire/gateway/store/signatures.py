@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from toolwire.core.ir import Failure
-from toolwire.gateway.responses_state.repository import SEAL, StateRepository, store_unavailable_failure
+from toolwire.gateway.store.repository import SEAL, StateRepository, store_unavailable_failure
 from toolwire.gateway.store.store import Entry, StoreDown
 
 MAX_CACHE_BYTES = 32 * 1024 * 1024

@@ -1,5 +1,4 @@
-"""Stored responses, conversations, items, signatures and stream events: what the records contain, and a repository that
-reads and writes them and knows whether the store can be reached."""
+"""Reads and writes the entries of the store for the gateway, and notes whether the store can be reached."""
 
 from __future__ import annotations
 
@@ -8,13 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
-from msgspec import Struct
-
 from toolwire.core.ids import hex_digest
 from toolwire.core.ir import Failure
-from toolwire.core.json_values import Json, Object, decode, encode, expect_object
-from toolwire.gateway.config.config import StoreSettings
-from toolwire.gateway.server.access import Caller
+from toolwire.gateway.config.config import ClientKey, StoreSettings
 from toolwire.gateway.store.store import STORE_DISABLED, Entry, NoStore, Store, StoreDown, SweepResult
 
 Value = TypeVar("Value")
@@ -26,60 +21,11 @@ MAX_CHAIN_LENGTH = 4096
 MAX_ID_LENGTH = 1024
 RESPONSE, ITEM, CONVERSATION, SEAL, EVENTS = "response", "item", "conversation", "seal", "events"
 """The kinds of entries in the store."""
-UNFINISHED_STATUSES = ("queued", "in_progress")
-"""The `mark` of a response's entry is its status; with one of these it is still being made in the background."""
-
-# --- records ----------------------------------------------------------------------------------------------------------
 
 
-class StoredResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"has_end_event": "told"}):
-    """A response in the store, with the new input items of its request."""
-
-    items: list[Object]
-    response: Object
-    conversation: str = ""
-    background: bool = False
-    lease: float = 0.0
-    """A background response: until when its gateway has promised the next update. After that it counts as lost."""
-    has_end_event: bool = False
-    """Is the last event among the stored events of its stream? Called `told` in the store."""
-
-
-class StoredConversation(Struct, frozen=True, kw_only=True):
-    """A conversation in the store; its items are entries of their own."""
-
-    created: int
-    metadata: Json = None
-
-
-def encode_record(value: StoredResponse | StoredConversation) -> bytes:
-    return encode(value)
-
-
-def read_stored_response(entry: Entry) -> StoredResponse:
-    fields = expect_object(decode(entry.body, max_bytes=len(entry.body)), None)
-    return StoredResponse(has_end_event=fields.pop("told", False), **fields)
-
-
-def read_stored_conversation(entry: Entry) -> StoredConversation:
-    return StoredConversation(**decode(entry.body))
-
-
-def read_stored_item(entry: Entry) -> Object:
-    return expect_object(decode(entry.body, max_bytes=len(entry.body)), None)
-
-
-def item_entries(owner: str, conversation: str, items: list[Object], now: float) -> list[Entry]:
-    """The entries for the items of a conversation."""
-    return [
-        Entry(owner=owner, kind=ITEM, id=str(item["id"]), parent=conversation, body=encode(item), created=now)
-        for item in items
-    ]
-
-
-def owner_of(caller: Caller) -> str:
-    """Whose entries a caller reads and writes: every gateway key has its own; without keys there is one owner."""
-    return _owner_digest(caller.key.sha256) if caller.key is not None else ""
+def owner_of(key: ClientKey | None) -> str:
+    """The owner of the entries of a client: every key has its own entries; without keys all clients share them."""
+    return _owner_digest(key.sha256) if key is not None else ""
 
 
 @lru_cache(maxsize=1024)
