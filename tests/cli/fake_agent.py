@@ -1,4 +1,4 @@
-"""An agent that stands in for the real ones: tells what it was given, and then does what its first argument says."""
+"""A fake agent: prints what it was started with, then action what FAKE_AGENT_ACTION says."""
 
 from __future__ import annotations
 
@@ -9,46 +9,46 @@ import sys
 from pathlib import Path
 
 
-def given() -> dict[str, object]:
+def describe_environment() -> dict[str, object]:
     files = {}
-    for name in filter(None, os.environ.get("STANDIN_FILES", "").split(":")):
+    for name in filter(None, os.environ.get("FAKE_AGENT_FILES", "").split(":")):
         files[name] = Path(os.path.expandvars(name)).read_text() if Path(os.path.expandvars(name)).exists() else None
     return {"argv": sys.argv[1:], "environ": dict(os.environ), "files": files, "pid": os.getpid(), "cwd": os.getcwd()}
 
 
-def say(line: str) -> None:
-    os.write(1, f"{line}\n".encode())  # not through a buffer, which a signal may find in the middle of its work
+def print_line(line: str) -> None:
+    os.write(1, f"{line}\n".encode())  # unbuffered, because a signal handler also prints
 
 
-def counted() -> int:
-    """How often somebody typed Ctrl-C, until SIGTERM comes."""
-    heard: list[int] = []
+def count_interrupts() -> int:
+    """Count Ctrl-C until SIGTERM; gives the count as the exit code."""
+    interrupts: list[int] = []
 
-    def typed(number: int, _frame: object) -> None:
-        heard.append(number)
-        say("typed")
+    def on_interrupt(number: int, _frame: object) -> None:
+        interrupts.append(number)
+        print_line("typed")
 
-    signal.signal(signal.SIGINT, typed)
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(len(heard)))
-    say("ready")
+    signal.signal(signal.SIGINT, on_interrupt)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(len(interrupts)))
+    print_line("ready")
     while True:
         signal.pause()
 
 
 def main() -> int:
-    say(json.dumps(given()))
-    does = os.environ.get("STANDIN", "")
-    if does == "die":
+    print_line(json.dumps(describe_environment()))
+    action = os.environ.get("FAKE_AGENT_ACTION", "")
+    if action == "die":
         os.kill(os.getpid(), signal.SIGKILL)
-    if does == "count":
-        return counted()
-    if does == "wait":
+    if action == "count":
+        return count_interrupts()
+    if action == "wait":
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
             signal.signal(number, lambda number, frame: sys.exit(40 + number))
-        say("ready")
+        print_line("ready")
         while True:
             signal.pause()
-    return int(does or 0)
+    return int(action or 0)
 
 
 if __name__ == "__main__":

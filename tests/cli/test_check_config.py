@@ -1,4 +1,4 @@
-"""`toolwire check-config`: what it shows, what it never shows, and how it ends."""
+"""`toolwire check-config`: what it shows, what it never shows, and its exit codes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     return run
 
 
-def test_it_says_what_is_configured_and_no_key(run: Any, tmp_path: Path) -> None:
+def test_shows_the_configuration_without_keys(run: Any, tmp_path: Path) -> None:
     (tmp_path / "toolwire.toml").write_text(GOOD)
     code, out, err = run()
     assert code == 0
@@ -72,8 +72,8 @@ def test_it_says_what_is_configured_and_no_key(run: Any, tmp_path: Path) -> None
     assert "own openai-chat https://llm.example.com/v1 client's own" in lines
     assert "written openai-chat https://api.groq.com/openai/v1 from the file" in lines
     assert "openai openai-responses, openai-chat https://api.openai.com/v1 from OPENAI_API_KEY" in lines
-    assert "loopback every protocol (embedded) needs none" in lines
-    assert "claude-* own/(as asked), at most 9 tokens then mistral/m" in lines
+    assert "loopback every protocol (embedded) no key needed" in lines
+    assert "claude-* own/(as requested), at most 9 tokens then mistral/m" in lines
     assert "ci claude-*" in lines
     assert "no patching client openai-responses; tool apply_patch, update_* drop, guidance" in lines
     assert "warning: toolwire.toml:7: the variable TEAM_KEY is not set" in err
@@ -90,10 +90,10 @@ def test_a_key_with_an_old_name_is_shown_with_the_new_one(run: Any, tmp_path: Pa
     assert "write `cooldown_after` instead of `rest_after`" in err
 
 
-def test_without_a_file_the_environment_counts(run: Any) -> None:
+def test_without_a_file_uses_the_environment(run: Any) -> None:
     code, out, err = run()
     assert (code, err) == (0, "")
-    assert out.startswith("file    none: the environment alone\n")
+    assert out.startswith("file    none: only the environment is used\n")
 
 
 def test_mistakes_end_with_2(run: Any, tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_mistakes_end_with_2(run: Any, tmp_path: Path) -> None:
     assert "cannot be read" in err
 
 
-def test_a_key_becomes_the_lines_to_paste(run: Any, tmp_path: Path) -> None:
+def test_hash_key_prints_configuration(run: Any, tmp_path: Path) -> None:
     code, out, err = run("--hash-key", stdin=b"a-long-and-random-key\n")
     assert (code, err) == (0, "")
     assert "a-long" not in out
@@ -120,8 +120,8 @@ def test_a_key_becomes_the_lines_to_paste(run: Any, tmp_path: Path) -> None:
     assert load_config(file, {}).server.keys[0].sha256 == hashlib.sha256(b"a-long-and-random-key").hexdigest()
 
 
-def test_a_bad_key_is_said_to_be_one(run: Any) -> None:
+def test_hash_key_rejects_bad_keys(run: Any) -> None:
     assert "can be guessed" in run("--hash-key", stdin=b"short")[2]
     code, out, err = run("--hash-key", stdin=b" \n")
     assert (code, out) == (2, "")
-    assert err.startswith("error: no key was given\nhint: ")
+    assert err.startswith("error: the key is empty\nhint: ")

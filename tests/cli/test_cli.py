@@ -16,14 +16,14 @@ from toolwire.cli import main
 CHAT = {"model": "gpt-4o", "messages": [{"role": "user", "content": "hi"}], "logit_bias": {"1": 2}}
 
 
-class Ran:
+class CommandResult:
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code, self.out, self.err = code, out, err
 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Any:
-    def run(*words: str, stdin: bytes = b"") -> Ran:
+    def run(*words: str, stdin: bytes = b"") -> CommandResult:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         try:
             code = main(words)
@@ -32,35 +32,35 @@ def run(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[byte
         sys.stdout.flush()
         sys.stderr.flush()
         out, err = capfdbinary.readouterr()
-        return Ran(code, out.decode(), err.decode())
+        return CommandResult(code, out.decode(), err.decode())
 
     return run
 
 
 def test_a_request_goes_from_standard_input_to_standard_output(run: Any) -> None:
-    ran = run("translate", "request", "--from", "openai-chat", "--to", "anthropic", stdin=json.dumps(CHAT).encode())
-    assert ran.code == 0
-    assert json.loads(ran.out)["messages"] == [{"role": "user", "content": "hi"}]
-    assert "lost" in ran.err
-    assert "/logit_bias" in ran.err
-    assert "\x1b" not in ran.err
+    result = run("translate", "request", "--from", "openai-chat", "--to", "anthropic", stdin=json.dumps(CHAT).encode())
+    assert result.code == 0
+    assert json.loads(result.out)["messages"] == [{"role": "user", "content": "hi"}]
+    assert "lost" in result.err
+    assert "/logit_bias" in result.err
+    assert "\x1b" not in result.err
 
 
 def test_losses_go_to_the_report_as_json_lines(run: Any, tmp_path: Path) -> None:
     body, report = tmp_path / "in.json", tmp_path / "losses.jsonl"
     body.write_text(json.dumps(CHAT))
-    ran = run("translate", "request", "--from", "openai_chat", "--to", "gemini", str(body), "--report", str(report))
-    assert ran.code == 0
+    result = run("translate", "request", "--from", "openai_chat", "--to", "gemini", str(body), "--report", str(report))
+    assert result.code == 0
     losses = [json.loads(line) for line in report.read_text().splitlines()]
     assert any(
         loss["code"] == "unknown-field" and loss["path"] == "/logit_bias" and loss["severity"] == "lost"
         for loss in losses
     )
-    assert ran.err == ""
+    assert result.err == ""
 
 
 def test_strict_exits_with_3(run: Any) -> None:
-    ran = run(
+    result = run(
         "translate",
         "request",
         "--from",
@@ -70,12 +70,12 @@ def test_strict_exits_with_3(run: Any) -> None:
         "--strict",
         stdin=json.dumps(CHAT).encode(),
     )
-    assert ran.code == 3
-    assert "hint:" in ran.err
+    assert result.code == 3
+    assert "hint:" in result.err
 
 
 @pytest.mark.parametrize(
-    ("words", "stdin", "said"),
+    ("words", "stdin", "message"),
     [
         (("--from", "openai-chat", "--to", "anthropic"), b"{", "not JSON"),
         (
@@ -88,21 +88,23 @@ def test_strict_exits_with_3(run: Any) -> None:
         (("--from", "openai-chat", "--to", "anthropic", "nowhere.json"), b"", "nowhere.json"),
     ],
 )
-def test_bad_input_exits_with_2_and_names_the_place(run: Any, words: tuple[str, ...], stdin: bytes, said: str) -> None:
-    ran = run("translate", "request", *words, stdin=stdin)
-    assert ran.code == 2
-    assert ran.out == ""
-    assert ran.err.startswith("error: ")
-    assert said in ran.err
-    assert "hint: " in ran.err
-    assert "Traceback" not in ran.err
+def test_bad_input_exits_with_2_and_names_the_place(
+    run: Any, words: tuple[str, ...], stdin: bytes, message: str
+) -> None:
+    result = run("translate", "request", *words, stdin=stdin)
+    assert result.code == 2
+    assert result.out == ""
+    assert result.err.startswith("error: ")
+    assert message in result.err
+    assert "hint: " in result.err
+    assert "Traceback" not in result.err
 
 
 def test_a_stream_that_fails_exits_with_1(run: Any) -> None:
     whole = SAMPLES / "anthropic" / "text_then_tool_use.sse"
-    ran = run("translate", "stream", "--from", "anthropic", "--to", "openai-chat", str(whole))
-    assert ran.code == 0
-    assert ran.out.endswith("data: [DONE]\n\n")
+    result = run("translate", "stream", "--from", "anthropic", "--to", "openai-chat", str(whole))
+    assert result.code == 0
+    assert result.out.endswith("data: [DONE]\n\n")
     cut = run("translate", "stream", "--from", "anthropic", "--to", "openai-chat", stdin=whole.read_bytes()[:900])
     assert cut.code == 1
     assert '"error"' in cut.out
@@ -110,7 +112,7 @@ def test_a_stream_that_fails_exits_with_1(run: Any) -> None:
     assert "hint:" in cut.err
 
 
-def test_an_answer_gets_its_names_back_from_the_request(run: Any, tmp_path: Path) -> None:
+def test_request_option_restores_tool_names(run: Any, tmp_path: Path) -> None:
     long = "n" * 80
     request = tmp_path / "request.json"
     request.write_text(
@@ -143,7 +145,7 @@ def test_an_answer_gets_its_names_back_from_the_request(run: Any, tmp_path: Path
             }
         ],
     }
-    ran = run(
+    result = run(
         "translate",
         "response",
         "--from",
@@ -154,28 +156,28 @@ def test_an_answer_gets_its_names_back_from_the_request(run: Any, tmp_path: Path
         str(request),
         stdin=json.dumps(answer).encode(),
     )
-    assert json.loads(ran.out)["content"][0]["name"] == long
-    assert json.loads(ran.out)["stop_reason"] == "tool_use"
+    assert json.loads(result.out)["content"][0]["name"] == long
+    assert json.loads(result.out)["stop_reason"] == "tool_use"
 
 
 @pytest.mark.parametrize("kind", ["request", "response", "stream", "error"])
-def test_the_internal_form_can_be_seen(run: Any, kind: str) -> None:
+def test_translate_to_ir(run: Any, kind: str) -> None:
     inputs = {
         "request": json.dumps(CHAT).encode(),
         "response": (SAMPLES / "openai_chat" / "function_call.json").read_bytes(),
         "stream": (SAMPLES / "openai_chat" / "function_call.sse").read_bytes(),
         "error": b'{"error": {"message": "no", "type": "invalid_request_error"}}',
     }
-    ran = run("translate", kind, "--from", "openai-chat", "--to", "ir", stdin=inputs[kind])
-    assert ran.code == 0
-    assert '"node"' in ran.out
+    result = run("translate", kind, "--from", "openai-chat", "--to", "ir", stdin=inputs[kind])
+    assert result.code == 0
+    assert '"node"' in result.out
 
 
 def test_matrix_shows_every_scenario_in_every_protocol(run: Any) -> None:
-    ran = run("matrix")
-    assert ran.code == 0
+    result = run("matrix")
+    assert result.code == 0
     for word in ("run_shell_command", "read_many_files", "web_search", *NAMES):
-        assert word in ran.out
+        assert word in result.out
     whole = json.loads(run("matrix", "--json").out)
     assert set(whole["read_file"]) == set(NAMES)
     assert run("matrix", "no_such_scenario").code == 2
@@ -209,19 +211,19 @@ TOOLS = [
 ]
 
 
-def test_check_says_what_each_provider_would_make_of_tools(run: Any, tmp_path: Path) -> None:
+def test_check_covers_every_provider(run: Any, tmp_path: Path) -> None:
     file = tmp_path / "tools.json"
     file.write_text(json.dumps(TOOLS))
-    ran = run("check", str(file))
+    result = run("check", str(file))
     for name in NAMES:
-        assert name in ran.out
-    assert "renamed" in ran.out
-    assert "rewritten" in ran.out
+        assert name in result.out
+    assert "renamed" in result.out
+    assert "rewritten" in result.out
     one = run("check", str(file), "--for", "anthropic")
     assert "gemini" not in one.out
 
 
-def test_check_names_the_tools_that_a_provider_cannot_take(run: Any) -> None:
+def test_check_lists_unusable_tools(run: Any) -> None:
     tools = [
         {"type": "web_search"},
         {"type": "image_generation"},
@@ -229,18 +231,18 @@ def test_check_names_the_tools_that_a_provider_cannot_take(run: Any) -> None:
         {"type": "function", "name": "bad", "parameters": {"type": "array"}},
     ]
     stdin = json.dumps(tools).encode()
-    ran = run("check", "--for", "anthropic", stdin=stdin)
-    assert "  cannot take: image_generation\n" in ran.out
-    assert "web_search" not in ran.out
-    assert "  cannot take: bad\n" in run("check", "--for", "openai-responses", stdin=stdin).out
-    assert "cannot take" not in run("check", "--for", "openai-responses", stdin=json.dumps(tools[:3]).encode()).out
+    result = run("check", "--for", "anthropic", stdin=stdin)
+    assert "  cannot use: image_generation\n" in result.out
+    assert "web_search" not in result.out
+    assert "  cannot use: bad\n" in run("check", "--for", "openai-responses", stdin=stdin).out
+    assert "cannot use" not in run("check", "--for", "openai-responses", stdin=json.dumps(tools[:3]).encode()).out
 
 
 def test_check_for_a_well_known_provider(run: Any) -> None:
     tools = [{"type": "custom", "name": "patch"}]
-    ran = run("check", "--for", "groq", stdin=json.dumps(tools).encode())
-    assert ran.code == 0
-    assert ran.out.startswith("groq (openai-chat)\n  rewritten  patch")  # which its protocol alone would take
+    result = run("check", "--for", "groq", stdin=json.dumps(tools).encode())
+    assert result.code == 0
+    assert result.out.startswith("groq (openai-chat)\n  rewritten  patch")  # which its protocol alone would take
     assert "rewritten" not in run("check", "--for", "openai-chat", stdin=json.dumps(tools).encode()).out
     wrong = run("check", "--for", "grok-q", stdin=b"[]")
     assert (wrong.code, wrong.out) == (2, "")
@@ -257,14 +259,14 @@ def test_check_for_a_well_known_provider(run: Any) -> None:
         {"tools": [{"type": "function", "name": "f", "description": "d", "parameters": {"type": "object"}}]},
     ],
 )
-def test_check_finds_out_which_protocol_tools_are_in(run: Any, tools: Any) -> None:
-    ran = run("check", "--for", "openai-chat", stdin=json.dumps(tools).encode())
-    assert ran.code == 0, ran.err
-    assert ran.out.split() == ["openai-chat", "ok", "1", "tools", "taken", "as", "they", "are"]
+def test_check_detects_the_protocol_of_tools(run: Any, tools: Any) -> None:
+    result = run("check", "--for", "openai-chat", stdin=json.dumps(tools).encode())
+    assert result.code == 0, result.err
+    assert result.out.split() == ["openai-chat", "ok", "1", "tools", "accepted", "unchanged"]
 
 
 @pytest.mark.parametrize("stdin", [b"{", b"5", b'"x"'])
-def test_check_of_something_else(run: Any, stdin: bytes) -> None:
-    ran = run("check", stdin=stdin)
-    assert ran.code == 2
-    assert "hint:" in ran.err
+def test_check_of_invalid_input(run: Any, stdin: bytes) -> None:
+    result = run("check", stdin=stdin)
+    assert result.code == 2
+    assert "hint:" in result.err

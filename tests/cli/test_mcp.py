@@ -1,4 +1,4 @@
-"""`toolwire mcp list`: what it shows of servers that answer, of those that do not, and how it ends."""
+"""`toolwire mcp list`: what it shows for servers that answer and that do not, and its exit codes."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ def test_servers_that_are_down(run: Any) -> None:
     )
     assert err.splitlines()[2:] == [
         "error: gone is down: it cannot be started: No such file or directory",
-        "hint: does it start by hand? does-not-exist --token …",
+        "hint: try to start it yourself: does-not-exist --token …",
         "error: far is down: it cannot be reached",
-        "hint: is it there? http://127.0.0.1:1/$TOKEN/mcp",
+        "hint: check that it is running at http://127.0.0.1:1/$TOKEN/mcp",
         "error: poor is down: NOT_SET is not set in the environment",
         "hint: set NOT_SET",
     ]
@@ -94,7 +94,7 @@ def test_json(run: Any) -> None:
     assert far["why"] == "it cannot be reached"
 
 
-def test_none(run: Any) -> None:
+def test_no_servers(run: Any) -> None:
     code, out, err = run("", "mcp", "list")
     assert (code, out) == (0, "")
     assert err == "no MCP server is configured\nhint: add [mcp.NAME] with a `command` or a `url`\n"

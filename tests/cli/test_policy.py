@@ -1,4 +1,4 @@
-"""`toolwire policy`: what rules would do to a request, before and after, and which rule does it."""
+"""`toolwire policy`: what rules do to a request, and which rule does it."""
 
 from __future__ import annotations
 
@@ -82,12 +82,12 @@ def explain(run: Any, *words: str) -> tuple[list[str], str]:
     return [" ".join(line.split()) for line in out.splitlines()], err
 
 
-def test_before_and_after_and_which_rule(run: Any) -> None:
+def test_explain_shows_changes_and_their_rules(run: Any) -> None:
     lines, err = explain(run, "--agent", "codex_exec/0.166.0")
     assert err == ""
     assert lines[:4] == ["client openai-responses", "agent codex", "provider anthropic", "model claude-opus-5-5"]
     assert "shell only: codex-on-anthropic, apply_patch" in lines
-    assert "shell only: codex-on-anthropic, update_plan (no such tool here)" in lines
+    assert "shell only: codex-on-anthropic, update_plan (matches no tool of this request)" in lines
     assert "changed exec_command(cmd, tty?) → run(command, tty?) plain words" in lines
     assert "dropped apply_patch (custom) shell only: codex-on-anthropic, apply_patch" in lines
     assert "kept view_image(path?)" in lines
@@ -100,7 +100,7 @@ def test_before_and_after_and_which_rule(run: Any) -> None:
     assert "elsewhere" not in lines
 
 
-def test_the_model_decides_which_rules_hold(run: Any) -> None:
+def test_model_selects_the_rules(run: Any) -> None:
     lines, err = explain(run, "--model", "loopback")
     assert err == ""
     assert lines[2:4] == ["provider loopback", "model loopback"]
@@ -110,25 +110,25 @@ def test_the_model_decides_which_rules_hold(run: Any) -> None:
     assert "choice" not in lines
 
 
-def test_a_provider_can_be_named(run: Any) -> None:
+def test_provider_option(run: Any) -> None:
     lines, err = explain(run, "--provider", "loopback")
     assert (lines[2], err) == ("provider loopback", "")
     assert "dropped view_image(path?) elsewhere" in lines
     _, err = explain(run, "--provider", "lopback")
-    assert err.startswith("note: no provider is called `lopback` (did you mean `loopback`?)")
+    assert err.startswith("note: unknown provider `lopback` (did you mean `loopback`?)")
     _, err = explain(run, "--model", "nobody-has-it")
-    assert err.startswith("note: no provider is known")
+    assert err.startswith("note: the provider is unknown")
 
 
-def test_a_preset_can_be_tried(run: Any) -> None:
+def test_preset_option(run: Any) -> None:
     lines, _ = explain(run, "--model", "loopback", "--preset", "claude-tools-for-codex")
     assert "changed exec_command(cmd, tty?) → Bash(command) exec_command as Bash" in lines
     code, out, err = run("explain", "--client", "openai-responses", "--preset", "smal-model", "request.json")
     assert (code, out) == (2, "")
-    assert err == "error: no preset is called 'smal-model'\nhint: did you mean `small-model`?\n"
+    assert err == "error: unknown preset 'smal-model'\nhint: did you mean `small-model`?\n"
 
 
-def test_nothing_happens_without_rules(run: Any, tmp_path: Path) -> None:
+def test_without_rules(run: Any, tmp_path: Path) -> None:
     (tmp_path / "toolwire.toml").write_text("")
     lines, _ = explain(run, "--model", "loopback")
     start = lines.index("rules in force")
@@ -136,7 +136,7 @@ def test_nothing_happens_without_rules(run: Any, tmp_path: Path) -> None:
     assert [line.split()[0] for line in lines[start + 4 :]] == ["kept"] * 4
 
 
-def test_tools_that_come_in_later_are_told_too(run: Any, tmp_path: Path) -> None:
+def test_explain_shows_tools_added_in_later_turns(run: Any, tmp_path: Path) -> None:
     body = {**REQUEST, "tools": [], "tool_choice": "auto"}
     body["input"] = [{"type": "additional_tools", "role": "developer", "tools": REQUEST["tools"]}, *REQUEST["input"]]  # type: ignore[misc]
     (tmp_path / "request.json").write_text(json.dumps(body))
@@ -145,7 +145,7 @@ def test_tools_that_come_in_later_are_told_too(run: Any, tmp_path: Path) -> None
     assert "dropped apply_patch (custom) shell only: codex-on-anthropic, apply_patch" in lines
 
 
-def test_a_refusal_is_told(run: Any, tmp_path: Path) -> None:
+def test_explain_shows_a_refusal(run: Any, tmp_path: Path) -> None:
     rule = '[providers.anthropic]\napi_key = "sk-hidden"\n[[policy]]\nname = "no force"\nchoice = "refuse"\n'
     (tmp_path / "toolwire.toml").write_text(rule)
     body = {**REQUEST, "tool_choice": "required", "reasoning": {"effort": "high"}, "model": "claude-sonnet-4-5"}
@@ -158,7 +158,7 @@ def test_a_refusal_is_told(run: Any, tmp_path: Path) -> None:
     assert found["after"] is None
 
 
-def test_as_json(run: Any) -> None:
+def test_json(run: Any) -> None:
     code, out, _ = run("explain", "--client", "openai-responses", "--json", "request.json")
     assert code == 0
     found = json.loads(out)
@@ -176,13 +176,13 @@ def test_as_json(run: Any) -> None:
     assert {"policy-dropped", "policy-renamed"} <= {loss["code"] for loss in found["report"]}
 
 
-def test_the_request_can_be_piped_in(run: Any) -> None:
+def test_request_from_standard_input(run: Any) -> None:
     code, out, _ = run("explain", "--client", "openai-responses", stdin=json.dumps(REQUEST).encode())
     assert code == 0
     assert "run(command, tty?)" in out
 
 
-def test_presets_are_listed(run: Any) -> None:
+def test_presets(run: Any) -> None:
     code, out, _ = run("presets")
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()] == list(preset_rules())
@@ -196,7 +196,7 @@ def test_presets_are_listed(run: Any) -> None:
         (("explain", "request.json"), "--client is missing", "name the protocol"),
         (("explain", "--client", "telex", "request.json"), "no protocol is called 'telex'", "--client"),
         (("explain", "--client", "gemini", "none.json"), "cannot read none.json", "check the path"),
-        (("explain", "--client", "gemini", "bad.json"), "bad.json: ", "it is read as gemini"),
+        (("explain", "--client", "gemini", "bad.json"), "bad.json: ", "the input was read as gemini"),
         (
             ("explain", "--client", "gemini", "--config", "bad.toml", "request.json"),
             "bad.toml:3: ",
@@ -205,7 +205,7 @@ def test_presets_are_listed(run: Any) -> None:
         (("expalin",), "invalid choice", "--help"),
     ],
 )
-def test_mistakes_are_told_with_a_hint(run: Any, tmp_path: Path, words: tuple[str, ...], error: str, hint: str) -> None:
+def test_errors_have_hints(run: Any, tmp_path: Path, words: tuple[str, ...], error: str, hint: str) -> None:
     (tmp_path / "bad.json").write_text("[1]")
     (tmp_path / "bad.toml").write_text('[[policy]]\ntool = ["x"]\nrenam = "y"\n')
     code, out, err = run(*words)
@@ -217,7 +217,7 @@ def test_mistakes_are_told_with_a_hint(run: Any, tmp_path: Path, words: tuple[st
 
 
 @pytest.mark.parametrize(("quiet", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
-def test_colours_are_for_terminals(run: Any, tmp_path: Path, quiet: dict[str, str], coloured: bool) -> None:
+def test_colours_only_on_terminals(run: Any, tmp_path: Path, quiet: dict[str, str], coloured: bool) -> None:
     command = [
         sys.executable,
         "-m",
@@ -232,14 +232,14 @@ def test_colours_are_for_terminals(run: Any, tmp_path: Path, quiet: dict[str, st
     environment = {key: value for key, value in os.environ.items() if key != "NO_COLOR"} | {"TERM": "xterm", **quiet}
     with subprocess.Popen(command, stdout=theirs, cwd=tmp_path, env=environment) as process:
         os.close(theirs)
-        shown = b"".join(iter(lambda: _read(ours), b""))
+        shown = b"".join(iter(lambda: _read_terminal(ours), b""))
         assert process.wait() == 0
     os.close(ours)
     assert b"rules in force" in shown
     assert (b"\x1b[" in shown) is coloured
 
 
-def _read(terminal: int) -> bytes:
+def _read_terminal(terminal: int) -> bytes:
     try:
         return os.read(terminal, 65536)
     except OSError:  # a terminal whose other side is gone

@@ -1,4 +1,4 @@
-"""`toolwire run`, as a process of its own, with agents that stand in for the real ones."""
+"""`toolwire run`, as a subprocess, with fake agents."""
 
 from __future__ import annotations
 
@@ -24,15 +24,20 @@ from gateway.conftest import served
 from toolwire.agents import load_agents
 from toolwire.protocols import CODECS
 
-STANDIN = Path(__file__).with_name("fake_agent.py")
-PATIENCE = 60
+FAKE_AGENT = Path(__file__).with_name("fake_agent.py")
+TIMEOUT = 60
 TERMINAL = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
 """Makes standard input the terminal of a new session, and goes on as another program."""
 SECRET = "tw-geheim-0123456789-0123456789"
-USUAL = {"codex": "gpt-5.5", "claude": "claude-opus-5-5", "gemini": "gemini-2.5-pro", "qwen": "qwen3-coder-plus"}
+DEFAULT_MODELS = {
+    "codex": "gpt-5.5",
+    "claude": "claude-opus-5-5",
+    "gemini": "gemini-2.5-pro",
+    "qwen": "qwen3-coder-plus",
+}
 
 
-class Place:
+class Sandbox:
     """A user's home, a project, and a folder of agents that are installed."""
 
     def __init__(self, root: Path) -> None:
@@ -41,6 +46,7 @@ class Place:
         for folder in (self.home, self.project, self.bin):
             folder.mkdir()
         self.environ = {"HOME": str(self.home), "PATH": f"{self.bin}:/usr/bin:/bin", "TMPDIR": str(root)}
+        self.environ |= {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
         self.configure("[server]\nport = 1\n")  # where nobody listens
 
     def configure(self, text: str) -> None:
@@ -51,11 +57,11 @@ class Place:
     def install(self, name: str, folder: Path | None = None) -> Path:
         program = (folder or self.bin) / name
         program.parent.mkdir(parents=True, exist_ok=True)
-        program.write_text(f'#!/bin/sh\nexec {sys.executable} {STANDIN} "$@"\n')
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} {FAKE_AGENT} "$@"\n')
         program.chmod(0o755)
         return program
 
-    def started(self, *words: str, **environ: str) -> subprocess.Popen[str]:
+    def start(self, *words: str, **environ: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, "-m", "toolwire.cli", "run", *words],
             cwd=self.project,
@@ -67,14 +73,14 @@ class Place:
         )
 
     def run(self, *words: str, **environ: str) -> tuple[int, str, str]:
-        process = self.started(*words, **environ)
-        out, err = process.communicate(timeout=PATIENCE)
+        process = self.start(*words, **environ)
+        out, err = process.communicate(timeout=TIMEOUT)
         assert SECRET not in err
         assert not list(self.root.glob("toolwire-run-*")), "the folder of the run is left"
         return process.returncode, out, err
 
-    def kept(self) -> list[str]:
-        """What stands in the user's home, but for Toolwire's own."""
+    def user_files(self) -> list[str]:
+        """The files in the user's home, except Toolwire's own."""
         own = self.home / ".local" / "state" / "toolwire"
         paths = (path for path in self.home.rglob("*") if path != own and own not in path.parents)
         return sorted(
@@ -83,14 +89,17 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def sandbox(tmp_path: Path) -> Sandbox:
+    return Sandbox(tmp_path)
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A gateway that knows what the agents ask for."""
-    names = [*USUAL.values(), *(pattern for agent in load_agents().values() for pattern in agent.helpers)]
+    names = [
+        *DEFAULT_MODELS.values(),
+        *(pattern for agent in load_agents().values() for pattern in agent.helper_models),
+    ]
     file = tmp_path_factory.mktemp("running") / "toolwire.toml"
     rules = "".join(f'{json.dumps(name)} = "loopback/loopback"\n' for name in names)
     file.write_text(f'[server]\nlog = "none"\n[store]\nurl = "none"\n[models]\n{rules}')
@@ -98,12 +107,12 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-def at(url: str) -> str:
+def server_settings(url: str) -> str:
     return f"[server]\nport = {urlsplit(url).port}\n"
 
 
-def told(out: str) -> dict[str, Any]:
-    """What the agent was given."""
+def read_agent_report(out: str) -> dict[str, Any]:
+    """What the fake agent prints about its environment."""
     first: dict[str, Any] = json.loads(out.splitlines()[0])
     return first
 
@@ -111,48 +120,48 @@ def told(out: str) -> dict[str, Any]:
 # --- every agent ---
 
 
-def test_there_are_five() -> None:
+def test_agent_list() -> None:
     assert list(load_agents()) == ["claude", "codex", "gemini", "opencode", "qwen"]
 
 
 @pytest.mark.parametrize("name", load_agents())
-def test_an_agent_is_led_to_the_gateway_and_nowhere_else(name: str, place: Place, running: str) -> None:
+def test_agent_is_pointed_at_the_gateway_only(name: str, sandbox: Sandbox, running: str) -> None:
     agent = load_agents()[name]
-    place.configure(at(running))
-    place.install(name)
-    (place.home / ".config" / "git").mkdir()
-    theirs = dict.fromkeys({*agent.removed, *agent.environment} - {"TOOLWIRE_KEY"}, "https://elsewhere.example.com")
-    before = place.kept()
-    code, out, err = place.run(name, "--model", "loopback", "--", "a b", "--print", "--", "-c", **theirs)
-    given = told(out)
+    sandbox.configure(server_settings(running))
+    sandbox.install(name)
+    (sandbox.home / ".config" / "git").mkdir()
+    theirs = dict.fromkeys({*agent.unset, *agent.environment} - {"TOOLWIRE_KEY"}, "https://elsewhere.example.com")
+    before = sandbox.user_files()
+    code, out, err = sandbox.run(name, "--model", "loopback", "--", "a b", "--print", "--", "-c", **theirs)
+    given = read_agent_report(out)
     assert code == 0, err
-    assert err == f"toolwire: {agent.title} on loopback, through the gateway at {running}\n"
+    assert err == f"toolwire: {agent.title} uses loopback through the gateway at {running}\n"
     assert given["argv"][-4:] == ["a b", "--print", "--", "-c"]
-    assert given["cwd"] == str(place.project)
+    assert given["cwd"] == str(sandbox.project)
     assert "elsewhere.example.com" not in out
-    assert not [variable for variable in agent.removed if variable in given["environ"]]
+    assert not [variable for variable in agent.unset if variable in given["environ"]]
     assert set(agent.environment) <= set(given["environ"])
-    assert f"{running}{next(iter(agent.speaks.values())).get('path', '')}" in out
+    assert f"{running}{next(iter(agent.protocols.values())).get('path', '')}" in out
     assert not re.search(r"\{(origin|base|key|model|home|run|package)", out)
-    assert given["environ"]["HOME"] == str(place.home)
-    assert place.kept() == before
+    assert given["environ"]["HOME"] == str(sandbox.home)
+    assert sandbox.user_files() == before
 
 
 @pytest.mark.parametrize("name", load_agents())
-def test_what_an_agent_is_told_is_right(name: str) -> None:
+def test_agent_definitions_are_consistent(name: str) -> None:
     agent = load_agents()[name]
-    assert agent.speaks.keys() <= CODECS.keys()
-    assert not agent.environment.keys() & set(agent.removed)
-    for pattern, sample in {**agent.helpers, **agent.seldom}.items():
+    assert agent.protocols.keys() <= CODECS.keys()
+    assert not agent.environment.keys() & set(agent.unset)
+    for pattern, sample in {**agent.helper_models, **agent.rare_models}.items():
         assert sample.startswith(pattern.rstrip("*"))
     assert agent.install_command == f"npm install -g {agent.npm}@{agent.version}"
 
 
 @pytest.mark.parametrize("name", [name for name, agent in load_agents().items() if agent.files])
-def test_files_are_there_and_keep_what_else_stands_in_them(name: str, place: Place, running: str) -> None:
-    place.configure(at(running))
-    place.install(name)
-    home = place.home / ".local" / "state" / "toolwire" / "agents" / name
+def test_files_keep_other_keys(name: str, sandbox: Sandbox, running: str) -> None:
+    sandbox.configure(server_settings(running))
+    sandbox.install(name)
+    home = sandbox.home / ".local" / "state" / "toolwire" / "agents" / name
     variables = {
         text: f"${{{variable}}}" for variable, text in load_agents()[name].environment.items() if isinstance(text, str)
     }
@@ -161,9 +170,9 @@ def test_files_are_there_and_keep_what_else_stands_in_them(name: str, place: Pla
         if path.startswith("/"):
             Path(path).parent.mkdir(parents=True)
             Path(path).write_text('{"theme": "dark", "security": {"folderTrust": {"enabled": true}}}')
-    _, out, _ = place.run(name, "--model", "loopback", STANDIN_FILES=":".join(paths.values()))
+    _, out, _ = sandbox.run(name, "--model", "loopback", FAKE_AGENT_FILES=":".join(paths.values()))
     for path, seen in paths.items():
-        text = told(out)["files"][seen]
+        text = read_agent_report(out)["files"][seen]
         wanted = json.loads(json.dumps(load_agents()[name].files[path]).replace("{model}", "loopback"))
         if seen.startswith("/"):
             wanted = {
@@ -174,70 +183,72 @@ def test_files_are_there_and_keep_what_else_stands_in_them(name: str, place: Pla
         assert json.loads(text) == wanted
 
 
-def test_programs_that_an_agent_runs_find_the_users_files(place: Place, running: str) -> None:
-    place.configure(at(running))
-    place.install("opencode")
+def test_mirrored_folders_contain_the_users_files(sandbox: Sandbox, running: str) -> None:
+    sandbox.configure(server_settings(running))
+    sandbox.install("opencode")
     for name in ("git", "opencode"):
-        (place.home / ".config" / name).mkdir()
-        (place.home / ".config" / name / "config").write_text("mine")
+        (sandbox.home / ".config" / name).mkdir()
+        (sandbox.home / ".config" / name / "config").write_text("mine")
     files = "${XDG_CONFIG_HOME}/git/config:${XDG_CONFIG_HOME}/opencode/config"
-    _, out, _ = place.run("opencode", "--model", "loopback", STANDIN_FILES=files)
-    assert list(told(out)["files"].values()) == ["mine", None]
-    assert (place.home / ".config" / "git" / "config").read_text() == "mine"
+    _, out, _ = sandbox.run("opencode", "--model", "loopback", FAKE_AGENT_FILES=files)
+    assert list(read_agent_report(out)["files"].values()) == ["mine", None]
+    assert (sandbox.home / ".config" / "git" / "config").read_text() == "mine"
 
 
-def test_a_proxy_is_not_asked_for_what_is_here(place: Place, running: str) -> None:
-    place.configure(at(running))
-    place.install("claude")
-    _, out, _ = place.run("claude", "--model", "loopback", http_proxy="http://p.example.com", NO_PROXY="a.example.com")
-    assert told(out)["environ"]["no_proxy"] == "a.example.com,127.0.0.1,localhost,::1"
+def test_local_hosts_bypass_the_proxy(sandbox: Sandbox, running: str) -> None:
+    sandbox.configure(server_settings(running))
+    sandbox.install("claude")
+    _, out, _ = sandbox.run(
+        "claude", "--model", "loopback", http_proxy="http://p.example.com", NO_PROXY="a.example.com"
+    )
+    assert read_agent_report(out)["environ"]["no_proxy"] == "a.example.com,127.0.0.1,localhost,::1"
 
 
 @pytest.mark.parametrize("name", ['a"b\\c', "tab\tand {model}", "ümlaut/ß"])
-def test_odd_names_reach_the_agent_whole(name: str, place: Place) -> None:
-    _, out, _ = place.run("codex", "--print", "--model", "loopback", "--as", name)
+def test_special_characters_in_model_names(name: str, sandbox: Sandbox) -> None:
+    _, out, _ = sandbox.run("codex", "--print", "--model", "loopback", "--as", name)
     command = shlex.split(out.strip().splitlines()[-1])
     setting = next(word for word in command if word.startswith("model="))
     assert tomllib.loads(setting)["model"] == name
-    _, out, _ = place.run("opencode", "--print", "--model", "loopback", "--as", name)
+    _, out, _ = sandbox.run("opencode", "--print", "--model", "loopback", "--as", name)
     line = next(line for line in out.splitlines() if "OPENCODE_CONFIG_CONTENT=" in line)
     settings = json.loads(shlex.split(line)[1].partition("=")[2])
     assert settings["model"] == f"toolwire/{name}"
     assert list(settings["provider"]["toolwire"]["models"]) == [name]
 
 
-# --- how it ends ---
+# --- exit codes and signals ---
 
 
 @pytest.mark.parametrize(("does", "code"), [("0", 0), ("7", 7), ("die", 137)])
-def test_the_exit_code_is_the_agents(does: str, code: int, place: Place, running: str) -> None:
-    place.configure(at(running))
-    place.install("claude")
-    assert place.run("claude", "--model", "loopback", STANDIN=does)[0] == code
+def test_exit_code_of_the_agent(does: str, code: int, sandbox: Sandbox, running: str) -> None:
+    sandbox.configure(server_settings(running))
+    sandbox.install("claude")
+    assert sandbox.run("claude", "--model", "loopback", FAKE_AGENT_ACTION=does)[0] == code
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
-def test_signals_are_passed_on_and_the_agent_ends_in_its_own_way(number: int, place: Place) -> None:
-    place.install("claude")
-    process = place.started("claude", STANDIN="wait")
-    origin = told(process.stdout.readline())["environ"]["ANTHROPIC_BASE_URL"]  # type: ignore[union-attr]
+def test_signals_are_forwarded(number: int, sandbox: Sandbox) -> None:
+    sandbox.install("claude")
+    process = sandbox.start("claude", FAKE_AGENT_ACTION="wait")
+    origin = read_agent_report(process.stdout.readline())["environ"]["ANTHROPIC_BASE_URL"]  # type: ignore[union-attr]
     assert process.stdout.readline() == "ready\n"  # type: ignore[union-attr]
     process.send_signal(number)
-    _, err = process.communicate(timeout=PATIENCE)
+    _, err = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 40 + number
-    assert "through a gateway of its own: none is running at http://127.0.0.1:1" in err
-    assert _gone(origin)
-    assert not list(place.root.glob("toolwire-run-*"))
+    assert "through a private gateway: none is running at http://127.0.0.1:1" in err
+    assert _is_refused(origin)
+    assert not list(sandbox.root.glob("toolwire-run-*"))
 
 
-def test_what_is_typed_reaches_the_agent_once(place: Place, running: str) -> None:
-    place.configure(at(running))
-    place.install("claude")
+def test_ctrl_c_reaches_the_agent_once(sandbox: Sandbox, running: str) -> None:
+    sandbox.configure(server_settings(running))
+    sandbox.install("claude")
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-c", TERMINAL, sys.executable, "-m", "toolwire.cli", "run", "claude", "--model", "loopback"],
-        cwd=place.project,
-        env={**place.environ, "STANDIN": "count"},
+        cwd=sandbox.project,
+        env={**sandbox.environ, "FAKE_AGENT_ACTION": "count"},
         stdin=theirs,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -246,75 +257,75 @@ def test_what_is_typed_reaches_the_agent_once(place: Place, running: str) -> Non
     )
     lines = process.stdout
     assert lines is not None
-    told(lines.readline())
+    read_agent_report(lines.readline())
     assert lines.readline() == "ready\n"
     os.write(ours, b"\x03")
     assert lines.readline() == "typed\n"
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=PATIENCE)
+    process.communicate(timeout=TIMEOUT)
     os.close(ours)
     os.close(theirs)
     assert process.returncode == 1
 
 
-def test_a_gateway_does_not_outlive_its_run(place: Place) -> None:
-    place.install("claude")
-    process = place.started("claude", STANDIN="wait")
-    given = told(process.stdout.readline())  # type: ignore[union-attr]
+def test_private_gateway_ends_with_the_run(sandbox: Sandbox) -> None:
+    sandbox.install("claude")
+    process = sandbox.start("claude", FAKE_AGENT_ACTION="wait")
+    given = read_agent_report(process.stdout.readline())  # type: ignore[union-attr]
     parts = urlsplit(given["environ"]["ANTHROPIC_BASE_URL"])
-    with socket.create_connection((parts.hostname or "", parts.port or 0), PATIENCE) as held:
+    with socket.create_connection((parts.hostname or "", parts.port or 0), TIMEOUT) as held:
         process.kill()
         assert held.recv(1) == b"", "the gateway closes its connections"
     os.kill(given["pid"], signal.SIGKILL)
-    process.communicate(timeout=PATIENCE)
+    process.communicate(timeout=TIMEOUT)
 
 
-def _gone(origin: str) -> bool:
+def _is_refused(origin: str) -> bool:
     parts = urlsplit(origin)
     try:
-        socket.create_connection((parts.hostname or "", parts.port or 0), PATIENCE).close()
+        socket.create_connection((parts.hostname or "", parts.port or 0), TIMEOUT).close()
     except ConnectionRefusedError:
         return True
     return False
 
 
-# --- where it is installed ---
+# --- finding the program ---
 
 
-def test_an_agent_that_is_not_installed(place: Place) -> None:
-    code, out, err = place.run("codex")
+def test_agent_not_installed(sandbox: Sandbox) -> None:
+    code, out, err = sandbox.run("codex")
     assert (code, out) == (127, "")
     assert err == f"error: Codex is not installed\nhint: {load_agents()['codex'].install_command} (Node 22 or newer)\n"
 
 
-def test_an_agent_of_the_project_runs_with_the_node_beside_it(place: Place, running: str) -> None:
-    place.configure(at(running))
-    beside = place.root / "node_modules" / ".bin"
-    place.install("claude", beside)
-    place.install("node", beside)
-    code, out, _ = place.run("claude", "--model", "loopback")
+def test_agent_in_node_modules_uses_the_node_beside_it(sandbox: Sandbox, running: str) -> None:
+    sandbox.configure(server_settings(running))
+    beside = sandbox.root / "node_modules" / ".bin"
+    sandbox.install("claude", beside)
+    sandbox.install("node", beside)
+    code, out, _ = sandbox.run("claude", "--model", "loopback")
     assert code == 0
-    assert told(out)["environ"]["PATH"] == f"{beside}:{place.environ['PATH']}"
+    assert read_agent_report(out)["environ"]["PATH"] == f"{beside}:{sandbox.environ['PATH']}"
 
 
-def test_an_agent_on_the_path_comes_first(place: Place, running: str) -> None:
-    place.configure(at(running))
-    place.install("claude", place.project / "node_modules" / ".bin").write_text("#!/bin/sh\nexit 9\n")
-    place.install("claude")
-    code, out, _ = place.run("claude", "--model", "loopback")
+def test_agent_on_path_comes_first(sandbox: Sandbox, running: str) -> None:
+    sandbox.configure(server_settings(running))
+    sandbox.install("claude", sandbox.project / "node_modules" / ".bin").write_text("#!/bin/sh\nexit 9\n")
+    sandbox.install("claude")
+    code, out, _ = sandbox.run("claude", "--model", "loopback")
     assert code == 0
-    assert told(out)["environ"]["PATH"] == place.environ["PATH"]
+    assert read_agent_report(out)["environ"]["PATH"] == sandbox.environ["PATH"]
 
 
-def test_the_list_says_where_each_is(place: Place) -> None:
-    program = place.install("qwen")
-    code, out, _ = place.run()
+def test_list_shows_programs(sandbox: Sandbox) -> None:
+    program = sandbox.install("qwen")
+    code, out, _ = sandbox.run()
     assert code == 0
     rows = {row.split()[0]: row for row in out.splitlines()}
     assert list(rows) == list(load_agents())
     assert rows["qwen"].endswith(str(program))
     assert rows["codex"].endswith(f"not installed: {load_agents()['codex'].install_command}")
-    assert place.run("--list", "codex")[1] == out
+    assert sandbox.run("--list", "codex")[1] == out
 
 
 # --- models ---
@@ -329,55 +340,55 @@ def test_the_list_says_where_each_is(place: Place) -> None:
         ({"ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": "k"}, "gpt-5.5"),
     ],
 )
-def test_without_a_model_the_agents_own_is_meant_or_one_that_there_is(
-    environ: dict[str, str], model: str, place: Place
-) -> None:
-    code, out, _ = place.run("codex", "--print", **environ)
+def test_default_model(environ: dict[str, str], model: str, sandbox: Sandbox) -> None:
+    code, out, _ = sandbox.run("codex", "--print", **environ)
     assert code == 0
     assert f"""'model="{model}"'""" in out
 
 
-def test_a_configured_model_comes_before_a_guess(place: Place) -> None:
-    place.configure('[models]\n"x-*" = "anthropic"\nmine = "anthropic/claude-opus-5-5"\n')
-    _, out, _ = place.run("codex", "--print", ANTHROPIC_API_KEY="k")
+def test_configured_model_comes_before_other_agents_defaults(sandbox: Sandbox) -> None:
+    sandbox.configure('[models]\n"x-*" = "anthropic"\nmine = "anthropic/claude-opus-5-5"\n')
+    _, out, _ = sandbox.run("codex", "--print", ANTHROPIC_API_KEY="k")
     assert """'model="mine"'""" in out
 
 
-def test_nobody_can_guess_every_model(place: Place) -> None:
-    code, _, err = place.run("codex", "--print", GROQ_API_KEY="k")
+def test_model_cannot_be_guessed(sandbox: Sandbox) -> None:
+    code, _, err = sandbox.run("codex", "--print", GROQ_API_KEY="k")
     assert code == 2
-    assert err == "error: which model?\nhint: say --model NAME or --model PROVIDER/NAME; providers: groq\n"
+    assert (
+        err == "error: no model is chosen\nhint: name one with --model NAME or --model PROVIDER/NAME; providers: groq\n"
+    )
 
 
-def test_helpers_go_to_the_model_unless_they_lead_somewhere(place: Place) -> None:
-    _, out, _ = place.run("gemini", "--print", "--model", "loopback")
+def test_helper_models_are_routed_to_the_model_unless_configured(sandbox: Sandbox) -> None:
+    _, out, _ = sandbox.run("gemini", "--print", "--model", "loopback")
     assert "toolwire serve --route 'gemini-*=loopback'\n" in out
-    _, out, _ = place.run("gemini", "--print", "--model", "loopback", GEMINI_API_KEY="k")
+    _, out, _ = sandbox.run("gemini", "--print", "--model", "loopback", GEMINI_API_KEY="k")
     assert "toolwire serve\n" in out
 
 
-def test_an_agent_is_told_another_name(place: Place) -> None:
-    place.install("codex")
-    code, out, err = place.run("codex", "--model", "loopback", "--as", "gpt-5.5")
+def test_as_option(sandbox: Sandbox) -> None:
+    sandbox.install("codex")
+    code, out, err = sandbox.run("codex", "--model", "loopback", "--as", "gpt-5.5")
     assert code == 0
-    assert err == "toolwire: Codex on loopback (as gpt-5.5), through a gateway of its own: --as asks for one\n"
-    assert 'model="gpt-5.5"' in told(out)["argv"]
+    assert err == "toolwire: Codex uses loopback (as gpt-5.5) through a private gateway: --as needs one\n"
+    assert 'model="gpt-5.5"' in read_agent_report(out)["argv"]
 
 
 # --- the gateway ---
 
 
-def test_a_gateway_that_does_not_know_the_helpers_will_not_do(place: Place, tmp_path: Path) -> None:
+def test_running_gateway_without_helper_models_is_not_used(sandbox: Sandbox, tmp_path: Path) -> None:
     file = tmp_path / "small.toml"
     file.write_text('[server]\nlog = "none"\n[store]\nurl = "none"\n')
-    place.install("gemini")
+    sandbox.install("gemini")
     with served(file) as url:
-        place.configure(at(url))
-        code, out, err = place.run("gemini", "--log", str(tmp_path / "log"))
+        sandbox.configure(server_settings(url))
+        code, out, err = sandbox.run("gemini", "--log", str(tmp_path / "log"))
     assert code == 0
     why = f"the one at {url} does not serve gemini-3-flash-preview: "
-    assert f"Gemini CLI on loopback, through a gateway of its own: {why}" in err
-    assert told(out)["environ"]["GOOGLE_GEMINI_BASE_URL"] != url
+    assert f"Gemini CLI uses loopback through a private gateway: {why}" in err
+    assert read_agent_report(out)["environ"]["GOOGLE_GEMINI_BASE_URL"] != url
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines() if line.startswith("{")]
     assert [line["path"] for line in lines if "path" in line] == [
         "/v1beta/models/loopback",
@@ -385,28 +396,28 @@ def test_a_gateway_that_does_not_know_the_helpers_will_not_do(place: Place, tmp_
     ]
 
 
-def test_an_address_that_is_meant_for_sdks_does_not_lead_in_circles(place: Place) -> None:
-    place.configure('[server]\nport = 9\n[providers.openai]\napi_key = "k"\n')
-    place.install("claude")
-    code, _, err = place.run("claude", "--model", "loopback", OPENAI_BASE_URL="http://127.0.0.1:9/v1")
+def test_private_gateway_ignores_base_url_of_the_gateway(sandbox: Sandbox) -> None:
+    sandbox.configure('[server]\nport = 9\n[providers.openai]\napi_key = "k"\n')
+    sandbox.install("claude")
+    code, _, err = sandbox.run("claude", "--model", "loopback", OPENAI_BASE_URL="http://127.0.0.1:9/v1")
     assert code == 0, err
 
 
-def test_a_gateway_with_keys_wants_one(place: Place, tmp_path: Path) -> None:
+def test_gateway_with_keys_needs_one(sandbox: Sandbox, tmp_path: Path) -> None:
     digest = hashlib.sha256(SECRET.encode()).hexdigest()
     file = tmp_path / "keys.toml"
     keys = f'[[server.keys]]\nname = "me"\nsha256 = "{digest}"\n'
     file.write_text(f'[store]\nurl = "none"\n[server]\nlog = "none"\n{keys}')
-    place.install("claude")
+    sandbox.install("claude")
     with served(file) as url:
-        place.configure(at(url) + keys)
-        code, out, err = place.run("claude", "--model", "loopback")
+        sandbox.configure(server_settings(url) + keys)
+        code, out, err = sandbox.run("claude", "--model", "loopback")
         assert (code, out) == (1, "")
         assert "hint: set TOOLWIRE_KEY to a key of this gateway\n" in err
-        code, out, err = place.run("claude", "--model", "loopback", TOOLWIRE_KEY=SECRET)
+        code, out, err = sandbox.run("claude", "--model", "loopback", TOOLWIRE_KEY=SECRET)
     assert code == 0
-    assert err == f"toolwire: Claude Code on loopback, through the gateway at {url}\n"
-    assert told(out)["environ"]["ANTHROPIC_AUTH_TOKEN"] == SECRET
+    assert err == f"toolwire: Claude Code uses loopback through the gateway at {url}\n"
+    assert read_agent_report(out)["environ"]["ANTHROPIC_AUTH_TOKEN"] == SECRET
 
 
 @pytest.mark.parametrize("name", ["codex", "claude"])
@@ -419,51 +430,59 @@ def test_a_gateway_with_keys_wants_one(place: Place, tmp_path: Path) -> None:
         ("dark/x", "error: dark/x does not answer: "),
     ],
 )
-def test_a_route_that_fails_is_told_and_no_agent_is_started(name: str, model: str, problem: str, place: Place) -> None:
+def test_failing_route_stops_the_run(name: str, model: str, problem: str, sandbox: Sandbox) -> None:
     dark = '[providers.dark]\nprotocols = ["openai-chat"]\nbase_url = "http://127.0.0.1:1"\n'
-    place.configure(f"[server]\nport = 2\nretries = 0\n{dark}")
-    place.install(name)
-    code, out, err = place.run(name, "--model", model)
+    sandbox.configure(f"[server]\nport = 2\nretries = 0\n{dark}")
+    sandbox.install(name)
+    code, out, err = sandbox.run(name, "--model", model)
     assert (code, out) == (1, "")
     assert problem in err
     assert "\nhint: " in err
     assert "Traceback" not in err
 
 
-def test_the_check_can_be_left_out(place: Place) -> None:
+def test_no_check_option(sandbox: Sandbox) -> None:
     dark = '[providers.dark]\nprotocols = ["openai-chat"]\nbase_url = "http://127.0.0.1:1"\n'
-    place.configure(f"[server]\nport = 2\n{dark}")
-    place.install("codex")
-    assert place.run("codex", "--model", "dark/x", "--no-check")[0] == 0
+    sandbox.configure(f"[server]\nport = 2\n{dark}")
+    sandbox.install("codex")
+    assert sandbox.run("codex", "--model", "dark/x", "--no-check")[0] == 0
 
 
-def test_a_configuration_with_mistakes(place: Place) -> None:
-    place.install("codex")
-    place.configure("[server]\nprot = 1\n")
-    code, _, err = place.run("codex")
+def test_invalid_configuration(sandbox: Sandbox) -> None:
+    sandbox.install("codex")
+    sandbox.configure("[server]\nprot = 1\n")
+    code, _, err = sandbox.run("codex")
     assert code == 2
     assert "toolwire.toml:2: unknown key `prot`\nhint: did you mean `port`?\n" in err
 
 
-# --- words ---
+# --- usage ---
 
 
 @pytest.mark.parametrize(
     ("words", "problem", "hint"),
     [
-        (["codexx"], "no agent is called `codexx`", "there is: claude, codex, gemini, opencode, qwen"),
-        (["codex", "exec", "x"], "`exec x` is not for toolwire", "for Codex: toolwire run codex -- exec x"),
-        (["codex", "--protocol", "gemini"], "Codex does not speak `gemini`", "it speaks: openai-responses"),
+        (["codexx"], "unknown agent `codexx`", "known agents: claude, codex, gemini, opencode, qwen"),
+        (
+            ["codex", "exec", "x"],
+            "unexpected arguments: `exec x`",
+            "to pass them to Codex: toolwire run codex -- exec x",
+        ),
+        (
+            ["codex", "--protocol", "gemini"],
+            "Codex does not support the protocol `gemini`",
+            "it supports: openai-responses",
+        ),
     ],
 )
-def test_bad_use(words: list[str], problem: str, hint: str, place: Place) -> None:
-    assert place.run(*words) == (2, "", f"error: {problem}\nhint: {hint}\n")
+def test_bad_usage(words: list[str], problem: str, hint: str, sandbox: Sandbox) -> None:
+    assert sandbox.run(*words) == (2, "", f"error: {problem}\nhint: {hint}\n")
 
 
-GOLDEN = """# the gateway, where none is running
+GOLDEN = """# start the gateway, if none is running
 toolwire serve --route fast=loopback --route 'gemini-*=loopback'
 
-# the environment
+# environment
 unset CLOUD_SHELL CODE_ASSIST_ENDPOINT GEMINI_CLI_USE_COMPUTE_ADC GOOGLE_API_KEY GOOGLE_GENAI_USE_GCA \
 GOOGLE_GENAI_USE_VERTEXAI GOOGLE_VERTEX_BASE_URL
 export GEMINI_CLI_HOME=HOME/.local/state/toolwire/agents/gemini
@@ -472,7 +491,7 @@ export GOOGLE_GEMINI_BASE_URL=http://127.0.0.1:1
 export GEMINI_MODEL=fast
 export GEMINI_TELEMETRY_ENABLED=false
 
-# HOME/.local/state/toolwire/agents/gemini/.gemini/settings.json, besides what stands in it
+# HOME/.local/state/toolwire/agents/gemini/.gemini/settings.json (other keys are kept)
 {
   "security": {
     "auth": {
@@ -491,16 +510,16 @@ export GEMINI_TELEMETRY_ENABLED=false
   }
 }
 
-# the command
+# command
 gemini -p 'say hi'
 """
 
 
-def test_print_shows_all_of_it_and_starts_nothing(place: Place) -> None:
-    before = place.kept()
+def test_print_option(sandbox: Sandbox) -> None:
+    before = sandbox.user_files()
     words = ("gemini", "--print", "--as", "fast", "--model", "loopback", "--", "-p", "say hi")
-    code, out, err = place.run(*words, TOOLWIRE_KEY=SECRET)
+    code, out, err = sandbox.run(*words, TOOLWIRE_KEY=SECRET)
     assert (code, err) == (0, "")
-    assert out.replace(str(place.home), "HOME") == GOLDEN
-    assert place.kept() == before
-    assert not (place.home / ".local").exists()
+    assert out.replace(str(sandbox.home), "HOME") == GOLDEN
+    assert sandbox.user_files() == before
+    assert not (sandbox.home / ".local").exists()

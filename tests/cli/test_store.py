@@ -1,4 +1,4 @@
-"""`toolwire store`: what it counts, removes and writes down, and how it ends when it cannot."""
+"""`toolwire store`: stats, gc and export, and what happens if the store cannot be used."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from toolwire.gateway.store.store import Entry
 KEY = ClientKey(name="ci", sha256="e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
 OWNER = owner_of(KEY)
 CLIENTS = f'[[server.keys]]\nname = "ci"\nsha256 = "{KEY.sha256}"\n'
-KEPT = (
+ENTRIES = (
     Entry(
         owner=OWNER, kind="response", id="r1", body=b'{\n  "n": 1.50,\n "s": "\\u00e9"}', mark="completed", created=5.0
     ),
@@ -35,7 +35,7 @@ KEPT = (
 )
 
 
-def address(backend: str, folder: Path) -> str:
+def store_url(backend: str, folder: Path) -> str:
     return f"sqlite://{folder}/kept/store.db" if backend == "sqlite" else server().fresh(schema_of(folder))
 
 
@@ -58,37 +58,37 @@ def run(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[byte
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def filled(request: pytest.FixtureRequest, tmp_path: Path, run: Any) -> str:
-    """The kind of store that `toolwire.toml` names and that holds `KEPT`."""
-    url = address(request.param, tmp_path)
+def filled_store(request: pytest.FixtureRequest, tmp_path: Path, run: Any) -> str:
+    """The kind of store that `toolwire.toml` names and that holds `ENTRIES`."""
+    url = store_url(request.param, tmp_path)
     (tmp_path / "toolwire.toml").write_text(f'{CLIENTS}[store]\nurl = "{url}"\nmax_bytes = 2147483648\n')
     store = open_store(load_config(tmp_path / "toolwire.toml", os.environ).store, os.environ)
     assert store is not None
 
     async def fill() -> None:
-        assert await store.put(KEPT) is True
+        assert await store.put(ENTRIES) is True
         await store.close()
 
     asyncio.run(fill())
     return str(request.param)
 
 
-def squeezed(out: str) -> list[str]:
+def collapse_spaces(out: str) -> list[str]:
     return [" ".join(line.split()) for line in out.splitlines()]
 
 
-def test_stats_are_a_table(run: Any, filled: str) -> None:
+def test_stats(run: Any, filled_store: str) -> None:
     code, out, err = run("stats")
     assert (code, err) == (0, "")
-    lines = squeezed(out)
+    lines = collapse_spaces(out)
     place = {
         "sqlite": r"store .*/kept/store\.db",
         "postgres": r"store PostgreSQL at 127\.0\.0\.1:\d+, database postgres",
     }
-    assert re.fullmatch(place[filled] + ", tables of version 1", lines[0])
+    assert re.fullmatch(place[filled_store] + ", schema version 1", lines[0])
     assert re.fullmatch(r"size \d+\.\d KiB of at most 2\.0 GiB", lines[1])
     assert lines[2:] == [
-        "kept 4 entries of 2 owners, the oldest from 1970-01-01 00:00 UTC",
+        "entries 4 of 2 owners, the oldest from 1970-01-01 00:00 UTC",
         "expired 1 (`toolwire store gc` removes them)",
         "encrypted no",
         "kinds",
@@ -99,23 +99,23 @@ def test_stats_are_a_table(run: Any, filled: str) -> None:
     assert "\x1b" not in out
 
 
-@pytest.mark.usefixtures("filled")
-def test_stats_are_a_document_too(run: Any) -> None:
+@pytest.mark.usefixtures("filled_store")
+def test_stats_json(run: Any) -> None:
     code, out, err = run("stats", "--json")
     assert (code, err) == (0, "")
-    told = json.loads(out)
-    assert told["kinds"][1] == {"kind": "response", "entries": 2, "bytes": 32}
-    assert (told["owners"], told["expired"], told["oldest"], told["limit"]) == (2, 1, 5.0, 2147483648)
+    stats = json.loads(out)
+    assert stats["kinds"][1] == {"kind": "response", "entries": 2, "bytes": 32}
+    assert (stats["owners"], stats["expired"], stats["oldest"], stats["limit"]) == (2, 1, 5.0, 2147483648)
 
 
-@pytest.mark.usefixtures("filled")
-def test_what_may_go_goes_once(run: Any) -> None:
-    assert run("gc") == (0, "expired   1\ntoo much  0\n", "")
+@pytest.mark.usefixtures("filled_store")
+def test_gc_removes_expired_entries_once(run: Any) -> None:
+    assert run("gc") == (0, "expired         1\nover the limit  0\n", "")
     assert run("gc", "--json") == (0, '{\n  "expired": 0,\n  "crowded": 0\n}\n', "")
 
 
-@pytest.mark.usefixtures("filled")
-def test_an_export_is_every_entry_in_a_line(run: Any) -> None:
+@pytest.mark.usefixtures("filled_store")
+def test_export_writes_a_line_per_entry(run: Any) -> None:
     code, out, err = run("export")
     assert (code, err) == (0, "")
     lines = {line["id"]: line for line in map(json.loads, out.splitlines())}
@@ -135,7 +135,7 @@ def test_an_export_is_every_entry_in_a_line(run: Any) -> None:
     assert lines["call_\0"]["body"] == "x" * 200_000
 
 
-@pytest.mark.usefixtures("filled")
+@pytest.mark.usefixtures("filled_store")
 @pytest.mark.parametrize(
     ("who", "ids"),
     [
@@ -146,14 +146,14 @@ def test_an_export_is_every_entry_in_a_line(run: Any) -> None:
         ("abc", set()),
     ],
 )
-def test_an_export_can_be_of_one_owner(run: Any, who: str, ids: set[str]) -> None:
+def test_export_of_one_owner(run: Any, who: str, ids: set[str]) -> None:
     code, out, err = run("export", "--owner", who)
     assert (code, err) == (0, "")
     assert {json.loads(line)["id"] for line in out.splitlines()} == ids
 
 
-@pytest.mark.usefixtures("filled")
-def test_an_export_into_a_file_is_for_its_owner_only(run: Any, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("filled_store")
+def test_export_file_is_private(run: Any, tmp_path: Path) -> None:
     assert run("export", "kept.jsonl") == (0, "", "4 entries\n")
     file = tmp_path / "kept.jsonl"
     assert file.stat().st_mode & 0o777 == 0o600
@@ -164,22 +164,22 @@ def test_an_export_into_a_file_is_for_its_owner_only(run: Any, tmp_path: Path) -
     assert err == "error: cannot write nowhere/kept.jsonl: No such file or directory\nhint: check the path\n"
 
 
-@pytest.mark.usefixtures("filled")
-def test_a_reader_that_goes_away_is_no_mistake(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("filled_store")
+def test_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
     command = f"'{sys.executable}' -m toolwire.cli store export | head -c 1"
     ended = subprocess.run(["bash", "-o", "pipefail", "-c", command], cwd=tmp_path, capture_output=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"{", b"")
 
 
-def test_without_a_word_the_usual_file_is_meant(run: Any, tmp_path: Path) -> None:
+def test_default_file(run: Any, tmp_path: Path) -> None:
     code, out, _ = run("stats")
     assert code == 0
-    assert squeezed(out)[0] == f"store {tmp_path}/state/toolwire/store.db, tables of version 1"
-    assert squeezed(out)[2:] == ["kept 0 entries of 0 owners", "expired 0", "encrypted no"]
+    assert collapse_spaces(out)[0] == f"store {tmp_path}/state/toolwire/store.db, schema version 1"
+    assert collapse_spaces(out)[2:] == ["entries 0 of 0 owners", "expired 0", "encrypted no"]
 
 
 @pytest.mark.parametrize("words", [("stats",), ("stats", "--json"), ("gc",), ("export",), ("export", "kept.jsonl")])
-def test_a_store_that_is_down_ends_with_1(run: Any, tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_store_down_exits_with_1(run: Any, tmp_path: Path, words: tuple[str, ...]) -> None:
     port = free_port()
     (tmp_path / "other.toml").write_text(f'[store]\nurl = "postgresql://me:{PASSWORD}@127.0.0.1:{port}/kept"\n')
     code, out, err = run(*words, "--config", "other.toml")
@@ -191,7 +191,7 @@ def test_a_store_that_is_down_ends_with_1(run: Any, tmp_path: Path, words: tuple
     assert {path.name for path in tmp_path.iterdir()} <= {"other.toml", "state"}
 
 
-def test_an_entry_that_cannot_be_read_ends_it_with_1(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_undecryptable_entry_exits_with_1(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "toolwire.toml"
     file.write_text('[store]\nkey_env = "STORE_KEY"\n')
     monkeypatch.setenv("STORE_KEY", "a-key-that-is-long-enough")
@@ -211,24 +211,28 @@ def test_an_entry_that_cannot_be_read_ends_it_with_1(run: Any, tmp_path: Path, m
 
 
 BAD = {
-    "no such thing to do": ("", ("grow",), "error: argument what: invalid choice: 'grow'"),
-    "a file for a count": ("", ("stats", "f"), "error: `stats` takes neither FILE nor --owner\nhint: they are for"),
+    "unknown action": ("", ("grow",), "error: argument action: invalid choice: 'grow'"),
+    "a file for a count": ("", ("stats", "f"), "error: `stats` takes neither FILE nor --owner\nhint: use them with"),
     "an owner for a sweep": ("", ("gc", "--owner", "ci"), "error: `gc` takes neither FILE nor --owner"),
-    "no such key": (
+    "unknown key": (
         CLIENTS,
         ("export", "--owner", "cj"),
-        "error: no client key is called 'cj'\nhint: there is: ci",
+        "error: unknown client key 'cj'\nhint: there is: ci",
     ),
     "no keys": ("", ("export", "--owner", "ci"), "hint: without [[server.keys]] everything belongs to the owner ''"),
-    "nothing kept": ('[store]\nurl = "none"', ("stats",), "error: nothing is kept: `url` in [store] is `none`\nhint: "),
+    "nothing stored": (
+        '[store]\nurl = "none"',
+        ("stats",),
+        "error: nothing is stored: `url` in [store] is `none`\nhint: ",
+    ),
     "a bad file": ('[store]\nurl = "mysql://x"', ("gc",), "error: toolwire.toml:2: this is no URL of a store\nhint: "),
 }
 
 
-@pytest.mark.parametrize("what", BAD)
-def test_bad_use_and_bad_configurations_end_with_2(run: Any, tmp_path: Path, what: str) -> None:
-    file, words, said = BAD[what]
+@pytest.mark.parametrize("name", BAD)
+def test_bad_usage_exits_with_2(run: Any, tmp_path: Path, name: str) -> None:
+    file, words, message = BAD[name]
     (tmp_path / "toolwire.toml").write_text(file)
     code, out, err = run(*words)
     assert (code, out) == (2, "")
-    assert said in err
+    assert message in err

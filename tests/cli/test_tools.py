@@ -21,7 +21,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Any:
     return run
 
 
-def test_the_table_has_a_row_a_tool_and_a_column_an_agent(run: Any) -> None:
+def test_table_has_a_row_per_tool_and_a_column_per_agent(run: Any) -> None:
     code, out, err = run()
     assert (code, err) == (0, "")
     head, *lines = out.splitlines()
@@ -34,7 +34,7 @@ def test_the_table_has_a_row_a_tool_and_a_column_an_agent(run: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["read_file", "cat", "Read"])
-def test_one_tool_is_found_by_any_of_its_names(run: Any, name: str) -> None:
+def test_finds_a_tool_by_any_name(run: Any, name: str) -> None:
     code, out, err = run(name)
     assert (code, err) == (0, "")
     assert out.startswith("read_file  Reads a file.\n")
@@ -45,13 +45,13 @@ def test_one_tool_is_found_by_any_of_its_names(run: Any, name: str) -> None:
     assert "absolute_path string required, older The file." in lines
 
 
-def test_kinds_and_namespaces_are_told(run: Any) -> None:
+def test_shows_kinds_and_namespaces(run: Any) -> None:
     assert "\nCodex: apply_patch (custom)\n" in run("apply_patch")[1]
     assert "\nCodex: spawn_agent of multi_agent_v1\n" in run("spawn_agent")[1]
     assert "array of string" in run("shell")[1]
 
 
-def test_as_json(run: Any) -> None:
+def test_json(run: Any) -> None:
     whole = json.loads(run("--json")[1])
     assert list(whole) == list(load_catalogue().tools)
     one = json.loads(run("google_web_search", "--json")[1])
@@ -63,7 +63,7 @@ def test_as_json(run: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("aply_patch", "did you mean `apply_patch`?"), ("zzzzz", "`toolwire tools` lists what there is")]
+    ("name", "hint"), [("aply_patch", "did you mean `apply_patch`?"), ("zzzzz", "`toolwire tools` lists all tools")]
 )
-def test_a_name_that_nobody_knows(run: Any, name: str, hint: str) -> None:
-    assert run(name) == (2, "", f"error: no tool is called '{name}'\nhint: {hint}\n")
+def test_unknown_name(run: Any, name: str, hint: str) -> None:
+    assert run(name) == (2, "", f"error: unknown tool '{name}'\nhint: {hint}\n")

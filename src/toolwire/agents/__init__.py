@@ -19,45 +19,45 @@ from msgspec import Struct
 from toolwire.core.ir import EMPTY_MAPPING
 
 
-class Mirror(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A folder of the user's that programs find by a variable. The agent sees what is in it, but for its own."""
+class MirroredFolder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A folder that programs find by an environment variable. The agent sees a copy of the user's, made of links."""
 
-    usual: str
-    """Where it is when the variable is not set, below the user's home."""
-    own: tuple[str, ...]
-    """Entries that are not the user's here, but stand in the agent's home."""
+    default: str
+    """Where the folder is if the variable is not set, relative to the user's home."""
+    private: tuple[str, ...]
+    """Entries that are not linked to the user's, but to the agent's home."""
 
 
 class Agent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One agent: how it is found, what it is told, and what leads it to the gateway."""
+    """One agent: how to find it, and how to point it at the gateway."""
 
     name: str
     title: str
     command: str
     npm: str
-    """The package that brings it."""
+    """The npm package that contains it."""
     version: str
-    """The one that this file was tried with."""
+    """The version that this file was tested with."""
     node: int
-    """The oldest Node that runs it."""
+    """The oldest version of Node that runs it."""
     model: str = ""
-    """What it asks for when nobody says anything."""
-    speaks: Mapping[str, Mapping[str, str]]
-    """Its protocols, the usual one first, each with texts of its own; `path` stands behind the origin."""
-    helpers: Mapping[str, str] = EMPTY_MAPPING
-    """Names that it asks for whatever model was chosen: a pattern, and one name that fits it."""
-    seldom: Mapping[str, str] = EMPTY_MAPPING
-    """The same for settings that few have: a gateway that is running need not know them."""
+    """The model that it asks for by default."""
+    protocols: Mapping[str, Mapping[str, str]]
+    """Its protocols, the default first, each with texts for the placeholders; `path` is appended to the origin."""
+    helper_models: Mapping[str, str] = EMPTY_MAPPING
+    """Models that it asks for whatever model was chosen: a pattern, and one name that matches it."""
+    rare_models: Mapping[str, str] = EMPTY_MAPPING
+    """The same for settings that few people use: a running gateway need not know these."""
     arguments: tuple[str, ...] = ()
-    """What stands before the user's own."""
+    """Arguments before the user's own."""
     environment: Mapping[str, str | dict[str, Any]] = EMPTY_MAPPING
-    """A table becomes JSON."""
-    removed: tuple[str, ...] = ()
-    """Variables that would lead it past the gateway, or into the user's own files."""
+    """Variables to set. A table is written as JSON."""
+    unset: tuple[str, ...] = ()
+    """Variables that would point it at another server or at the user's own files."""
     files: Mapping[str, dict[str, Any]] = EMPTY_MAPPING
-    """JSON, by path. One in `{home}` keeps what else stands in it."""
-    mirrors: Mapping[str, Mirror] = EMPTY_MAPPING
-    """Folders of the user's, by the variable that names them."""
+    """JSON files, by path. Other keys of a file in `{home}` are kept."""
+    mirrors: Mapping[str, MirroredFolder] = EMPTY_MAPPING
+    """Folders of the user, by the variable that names them."""
 
     @property
     def install_command(self) -> str:
@@ -66,7 +66,7 @@ class Agent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @cache
 def load_agents() -> Mapping[str, Agent]:
-    """Every agent that there is a file for, by name."""
+    """All agents, by name."""
     found = {}
     for entry in sorted(files("toolwire.agents").iterdir(), key=lambda entry: entry.name):
         name, dot, kind = entry.name.rpartition(".")

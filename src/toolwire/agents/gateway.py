@@ -1,4 +1,4 @@
-"""Questions to a gateway on this machine: is it there, does it know a name, does the model behind it answer."""
+"""The gateway that an agent uses: a client for one that is running, and a private one for a single run."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from toolwire.gateway.config.urls import is_own_address
 from toolwire.protocols import find_codec
 
 LOCAL_TIMEOUT = 2.0
-"""Seconds for what a gateway answers by itself."""
+"""Seconds to wait for what the gateway answers by itself."""
 MODEL_TIMEOUT = 120.0
-"""Seconds for a model's first words."""
+"""Seconds to wait for a model's answer."""
 PROBE_PROMPT = "Say ok."
 
 
@@ -37,19 +37,19 @@ class HttpAnswer(Struct, frozen=True):
 
 
 class GatewayClient(Struct, frozen=True):
-    """One that is running, or should be, asked in one protocol."""
+    """Asks a gateway questions in one protocol."""
 
     origin: str
     key: str
     protocol: str
 
     def is_alive(self) -> bool:
-        """Is it there, and one of ours?"""
+        """Does a Toolwire gateway answer there?"""
         answer = self._send_request("GET", "/livez", LOCAL_TIMEOUT)
         return isinstance(answer, HttpAnswer) and (answer.status, answer.body) == (200, b"ok\n")
 
     def find_model_failure(self, name: str) -> Failure | None:
-        """Why a model cannot be asked for under this name; nothing when it can."""
+        """Why the gateway does not serve a model of this name; None if it does."""
         page = find_codec(self.protocol).http.model_list_paths[0]
         return self._read_failure(self._send_request("GET", f"{page}/{quote(name, safe='')}", LOCAL_TIMEOUT))
 
@@ -57,13 +57,12 @@ class GatewayClient(Struct, frozen=True):
         return self.find_model_failure(name) is None
 
     def probe_model(self, name: str) -> Failure | None:
-        """Ask the model something small, as the agent would; a failure when that fails."""
-        spoken = find_codec(self.protocol)
+        """Send the model a short prompt, as the agent would; gives the failure, if any."""
+        codec = find_codec(self.protocol)
         request = Request(model=name, stream=False, turns=(Turn("user", (Text(PROBE_PROMPT),)),))
-        body = encode(spoken.write_request(request, Ledger(spoken.name, spoken.name)))
-        return self._read_failure(
-            self._send_request("POST", spoken.http.request_path(name, False), MODEL_TIMEOUT, name, body)
-        )
+        body = encode(codec.write_request(request, Ledger(codec.name, codec.name)))
+        path = codec.http.request_path(name, False)
+        return self._read_failure(self._send_request("POST", path, MODEL_TIMEOUT, name, body))
 
     def _send_request(
         self, method: str, path: str, timeout: float, model: str = "", body: bytes = b""
@@ -82,7 +81,6 @@ class GatewayClient(Struct, frozen=True):
             connection.close()
 
     def _read_failure(self, answer: HttpAnswer | str) -> Failure | None:
-        """What an error says, in the words of its protocol."""
         if isinstance(answer, str):
             return Failure("server", answer)
         if answer.status == 200:
@@ -95,35 +93,34 @@ class GatewayClient(Struct, frozen=True):
 
 
 def server_origin(server: ServerSettings) -> str:
-    """Where a gateway with these settings is asked from this machine; nothing where the port is any that is free."""
+    """The URL of a gateway with these settings, as seen from this machine; empty if it listens on any free port."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(server.host, server.host)
-    shown = f"[{host}]" if ":" in host else host
-    return f"http://{shown}:{server.port}" if server.port else ""
+    bracketed = f"[{host}]" if ":" in host else host
+    return f"http://{bracketed}:{server.port}" if server.port else ""
 
 
-# --- A gateway of its own for one run: a process that lives no longer than we do ---
-
+# --- a private gateway ----------------------------------------------------------------------------------------------
 
 ADDRESS_PATTERN = re.compile(rb"http://[^/\s]+")
 STOP_TIMEOUT = 3.0
-"""Seconds for it to end when it is asked to; the agent has gone by then."""
+"""Seconds to wait for the gateway to stop; the agent has ended by then."""
 LOG_TAIL_LINES = 12
-"""Lines of its log that are shown when it ends by itself."""
+"""Lines of its log that are shown if it ends by itself."""
 
 
 class GatewayDied(Exception):
-    """It could not begin; says what its log says."""
+    """The gateway did not start; the message is the end of its log."""
 
 
 class PrivateGateway:
-    """The gateway while it runs."""
+    """A running gateway process."""
 
     def __init__(self, process: subprocess.Popen[bytes], origin: str, log: Path) -> None:
         self._process, self.origin, self._log = process, origin, log
 
     @property
     def death_message(self) -> str:
-        """What it said last, when it has ended by itself."""
+        """The end of its log, if it has ended by itself."""
         return log_tail(self._log) if self._process.poll() is not None else ""
 
 
@@ -131,18 +128,19 @@ class PrivateGateway:
 def start_gateway(
     file: str | None, routes: Mapping[str, str], environ: Mapping[str, str], server: ServerSettings, log: Path
 ) -> Iterator[PrivateGateway]:
-    """Start one, wait until it serves, and end it with the block. Raises `Died`, or OSError for the log."""
+    """Start a gateway, wait until it serves, and stop it at the end. Raises GatewayDied, or OSError for the log."""
     command = [sys.executable, "-m", "toolwire.cli", "serve", "--host", "127.0.0.1", "--port", "0", "--workers", "1"]
     command += ["--log", "json", *(["--config", file] if file else [])]
     for name, model in routes.items():
         command += ["--route", f"{name}={model}"]
-    with log.open("ab") as written:
-        lifeline, held = os.pipe()  # however we end, its reader sees the end of it
+    with log.open("ab") as log_file:
+        # The gateway stops when the other end of this pipe closes, however this process ends.
+        lifeline, held = os.pipe()
         process = subprocess.Popen(
             [*command, "--lifeline", str(lifeline)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=written,
+            stderr=log_file,
             env=_gateway_environment(environ, server),
             pass_fds=(lifeline,),
             start_new_session=True,  # the terminal's Ctrl-C is meant for the agent
@@ -161,7 +159,7 @@ def start_gateway(
 
 
 def _stop_process(process: subprocess.Popen[bytes]) -> None:
-    for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):  # the second one waits for no stream
+    for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):  # the second SIGTERM ends open streams
         process.send_signal(number)
         try:
             process.wait(STOP_TIMEOUT)
@@ -173,7 +171,7 @@ def _stop_process(process: subprocess.Popen[bytes]) -> None:
 
 
 def _gateway_environment(environ: Mapping[str, str], server: ServerSettings) -> dict[str, str]:
-    """Without base URLs that lead to the usual gateway: they are meant for SDKs, and this one has another address."""
+    """Without base URLs that point at the configured gateway: they are for SDKs, and would make this one call it."""
     variables = {variable for row in known_servers().values() for variable in row.base_url_env}
     return {
         name: value for name, value in environ.items() if name not in variables or not _points_to_server(value, server)
@@ -183,7 +181,7 @@ def _gateway_environment(environ: Mapping[str, str], server: ServerSettings) -> 
 def _points_to_server(url: str, server: ServerSettings) -> bool:
     try:
         return is_own_address(url.strip(), server)
-    except ValueError:  # no URL; the gateway says so itself
+    except ValueError:  # not a URL; the gateway reports it
         return False
 
 

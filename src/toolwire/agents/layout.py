@@ -1,7 +1,7 @@
-"""The environment, files and command that lead one agent to the gateway, as values; and how they come to the disk.
+"""What points an agent at the gateway: its environment, files, links and command line, planned as data and written.
 
-An agent has a home of Toolwire's own, which stays: its sessions, what it was allowed, MCP servers that were added.
-What belongs to one run only stands in a folder that goes with it. The user's own files are never written.
+Each agent has a home of its own that Toolwire keeps between runs: its sessions, permissions and MCP servers. Files for
+one run are in a temporary folder. The user's own files are never written.
 """
 
 from __future__ import annotations
@@ -15,37 +15,38 @@ from typing import Any
 
 from msgspec import Struct
 
-from toolwire.agents import Agent, Mirror
+from toolwire.agents import Agent, MirroredFolder
 
 PLACEHOLDER = re.compile(r"\{(\w+)(:quoted)?\}")
 PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
 LOCAL_HOSTS = "127.0.0.1,localhost,::1"
 PRIVATE_MODE = 0o700
+RUN_FOLDER_VARIABLE = "$TOOLWIRE_RUN"
+"""Stands for the temporary folder of a run in a printed plan."""
 
 
 class Layout(Struct, frozen=True, kw_only=True):
-    """All that an agent is given."""
+    """Everything that an agent is started with."""
 
     command: tuple[str, ...]
     """Without the user's own arguments."""
     environment: Mapping[str, str]
-    removed: tuple[str, ...]
+    unset: tuple[str, ...]
     files: Mapping[str, dict[str, Any]]
     """JSON, by path."""
     links: Mapping[str, str]
-    """By path, where they lead."""
+    """Their targets, by path."""
     home: str
 
     def apply_to_environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """The environment that the agent gets."""
-        kept = {name: value for name, value in environ.items() if name not in self.removed}
+        kept = {name: value for name, value in environ.items() if name not in self.unset}
         return {**kept, **self.environment}
 
 
 def agent_home(agent: Agent, environ: Mapping[str, str]) -> str:
-    """Where an agent keeps what it keeps: beside the gateway's store."""
+    """The agent's permanent home, in the same folder as the gateway's store."""
     state = environ.get("XDG_STATE_HOME", "")
-    if not state.startswith("/"):  # the specification wants others passed over
+    if not state.startswith("/"):  # the XDG specification says to ignore relative paths
         state = str(Path(environ.get("HOME") or "/", ".local", "state"))
     return str(Path(state, "toolwire", "agents", agent.name))
 
@@ -53,22 +54,22 @@ def agent_home(agent: Agent, environ: Mapping[str, str]) -> str:
 def plan_layout(
     agent: Agent, environ: Mapping[str, str], *, protocol: str, origin: str, key: str, model: str, run: str
 ) -> Layout:
-    """What this agent is given to ask the gateway at `origin` for `model`; `run` is the folder that goes."""
-    spoken = agent.speaks[protocol]
+    """How to start this agent with `model` on the gateway at `origin`; `run` is the temporary folder."""
+    settings = agent.protocols[protocol]
     home = agent_home(agent, environ)
-    texts = {**spoken, "origin": origin, "key": key, "model": model, "home": home, "run": run}
-    texts["base"] = origin + spoken.get("path", "")
+    texts = {**settings, "origin": origin, "key": key, "model": model, "home": home, "run": run}
+    texts["base"] = origin + settings.get("path", "")
     links = {
         path: target
         for variable, mirror in agent.mirrors.items()
         for path, target in _mirror_links(variable, mirror, environ, home, run)
     }
-    environment = {variable: f"{run}/{mirror.usual}" for variable, mirror in agent.mirrors.items()}
+    environment = {variable: f"{run}/{mirror.default}" for variable, mirror in agent.mirrors.items()}
     environment |= {name: _to_text(_fill_placeholders(value, texts)) for name, value in agent.environment.items()}
     return Layout(
         command=(agent.command, *(_fill_placeholders(text, texts) for text in agent.arguments)),
         environment={**environment, **_no_proxy_variables(environ)},
-        removed=agent.removed,
+        unset=agent.unset,
         files={_fill_placeholders(path, texts): _fill_placeholders(body, texts) for path, body in agent.files.items()},
         links=links,
         home=home,
@@ -80,11 +81,11 @@ def _to_text(value: Any) -> str:
 
 
 def _fill_placeholders(value: Any, texts: Mapping[str, str]) -> Any:
-    """With the texts in their places; braces that name none of them stay."""
+    """Replace the placeholders in all texts of a value; braces with an unknown name stay."""
     if isinstance(value, dict):
-        return {_fill_placeholders(key, texts): _fill_placeholders(one, texts) for key, one in value.items()}
+        return {_fill_placeholders(key, texts): _fill_placeholders(item, texts) for key, item in value.items()}
     if isinstance(value, list):
-        return [_fill_placeholders(one, texts) for one in value]
+        return [_fill_placeholders(item, texts) for item in value]
     if not isinstance(value, str):
         return value
 
@@ -97,26 +98,26 @@ def _fill_placeholders(value: Any, texts: Mapping[str, str]) -> Any:
 
 
 def _mirror_links(
-    variable: str, mirror: Mirror, environ: Mapping[str, str], home: str, run: str
+    variable: str, mirror: MirroredFolder, environ: Mapping[str, str], home: str, run: str
 ) -> Iterator[tuple[str, str]]:
-    theirs = Path(environ.get(variable) or Path(environ.get("HOME") or "/", mirror.usual))
-    for entry in sorted(theirs.iterdir()) if theirs.is_dir() else ():
-        if entry.name not in mirror.own:
-            yield f"{run}/{mirror.usual}/{entry.name}", str(entry)
-    for name in mirror.own:
-        yield f"{run}/{mirror.usual}/{name}", f"{home}/{mirror.usual}/{name}"
+    users = Path(environ.get(variable) or Path(environ.get("HOME") or "/", mirror.default))
+    for entry in sorted(users.iterdir()) if users.is_dir() else ():
+        if entry.name not in mirror.private:
+            yield f"{run}/{mirror.default}/{entry.name}", str(entry)
+    for name in mirror.private:
+        yield f"{run}/{mirror.default}/{name}", f"{home}/{mirror.default}/{name}"
 
 
 def _no_proxy_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """No proxy is asked for what is on this machine."""
+    """Exempt this machine from the user's proxy, if there is one."""
     if not any(environ.get(name) or environ.get(name.upper()) for name in PROXY_VARIABLES):
         return {}
-    excepted = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
-    both = f"{excepted},{LOCAL_HOSTS}" if excepted else LOCAL_HOSTS
-    return {"no_proxy": both, "NO_PROXY": both}
+    exempt = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
+    hosts = f"{exempt},{LOCAL_HOSTS}" if exempt else LOCAL_HOSTS
+    return {"no_proxy": hosts, "NO_PROXY": hosts}
 
 
-# --- to the disk --------------------------------------------------------------------------------------------------
+# --- writing the files ----------------------------------------------------------------------------------------------
 
 
 def write_layout(layout: Layout) -> None:
@@ -132,9 +133,9 @@ def write_layout(layout: Layout) -> None:
         path = Path(name)
         path.parent.mkdir(mode=PRIVATE_MODE, parents=True, exist_ok=True)
         text = json.dumps(_merge_json(_read_json_file(path), body), indent=2, ensure_ascii=False) + "\n"
-        fresh = path.with_name(f"{path.name}.toolwire")
-        fresh.write_text(text, "utf-8")
-        fresh.replace(path)  # another run of the agent may be reading it
+        new_file = path.with_name(f"{path.name}.toolwire")
+        new_file.write_text(text, "utf-8")
+        new_file.replace(path)  # in one step: another run of the agent may be reading the file
 
 
 def _read_json_file(path: Path) -> Any:
@@ -150,45 +151,41 @@ def _merge_json(old: Any, new: Any) -> Any:
     return {**old, **{key: _merge_json(old.get(key), value) for key, value in new.items()}}
 
 
-# --- What a run would do, as lines for a shell: to be read, or to be taken over by hand ---
-
-
-RUN_FOLDER_VARIABLE = "$TOOLWIRE_RUN"
-"""The folder that goes with a run."""
+# --- printing the plan ----------------------------------------------------------------------------------------------
 
 
 def write_shell_script(
     layout: Layout, routes: Mapping[str, str], file: str | None, agent_arguments: Sequence[str]
 ) -> str:
-    """Environment, files and command. Of folders that are shown through, only what is the agent's own."""
+    """The plan as shell lines, to read or to run by hand. Links to the user's own files are left out."""
     return "\n".join(_script_lines(layout, routes, file, agent_arguments)) + "\n"
 
 
 def _script_lines(
     layout: Layout, routes: Mapping[str, str], file: str | None, agent_arguments: Sequence[str]
 ) -> Iterator[str]:
-    yield "# the gateway, where none is running"
+    yield "# start the gateway, if none is running"
     serve = ["toolwire", "serve", *(["--config", file] if file else [])]
     for name, model in routes.items():
         serve += ["--route", f"{name}={model}"]
     yield shlex.join(serve)
-    yield "\n# the environment"
-    if layout.removed:
-        yield f"unset {' '.join(layout.removed)}"
+    yield "\n# environment"
+    if layout.unset:
+        yield f"unset {' '.join(layout.unset)}"
     yield from (
         f"export {name}={_quote_value(value)}" for name, value in layout.environment.items() if value != f"${name}"
     )
     for path, body in layout.files.items():
-        yield f"\n# {path}{', besides what stands in it' if path.startswith(layout.home) else ''}"
+        yield f"\n# {path}{' (other keys are kept)' if path.startswith(layout.home) else ''}"
         yield json.dumps(body, indent=2, ensure_ascii=False)
-    own = {path: target for path, target in layout.links.items() if target.startswith(f"{layout.home}/")}
-    if own:
-        yield "\n# links; everything else beside them leads to your own folders"
-        yield from (f"{path} -> {target}" for path, target in own.items())
-    yield "\n# the command"
+    private = {path: target for path, target in layout.links.items() if target.startswith(f"{layout.home}/")}
+    if private:
+        yield "\n# links; the other entries of these folders link to your own"
+        yield from (f"{path} -> {target}" for path, target in private.items())
+    yield "\n# command"
     yield shlex.join([*layout.command, *agent_arguments])
 
 
 def _quote_value(text: str) -> str:
-    """For a shell that fills in the folder and the key itself."""
+    """Quote for a shell; variables such as the key are left for the shell to fill in."""
     return f'"{text}"' if text.startswith("$") else shlex.quote(text)

@@ -1,4 +1,4 @@
-"""Where an agent is installed: on PATH, or in the project's `node_modules`."""
+"""Finds an agent's program, and runs it as a child process that receives our signals."""
 
 from __future__ import annotations
 
@@ -13,33 +13,26 @@ from types import FrameType
 
 from toolwire.agents import Agent
 
+FORWARDED_SIGNALS = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2")
+TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGQUIT)
+"""A terminal sends these to every process in the foreground, so the agent gets them without our help."""
+
 
 def find_program(agent: Agent, environ: Mapping[str, str], folder: Path) -> str:
-    """The program; nothing when it is not there."""
-    there = shutil.which(agent.command, path=environ.get("PATH", ""))
-    return there or next(
-        filter(None, (_find_in_node_modules(agent, parent) for parent in (folder, *folder.parents))), ""
-    )
-
-
-def _find_in_node_modules(agent: Agent, folder: Path) -> str:
-    return shutil.which(agent.command, path=str(folder / "node_modules" / ".bin")) or ""
+    """The agent's program on PATH or in the project's `node_modules`; empty if it is not installed."""
+    modules = [str(parent / "node_modules" / ".bin") for parent in (folder, *folder.parents)]
+    found = (shutil.which(agent.command, path=path) for path in (environ.get("PATH", ""), *modules))
+    return next(filter(None, found), "")
 
 
 def search_path(program: str, environ: Mapping[str, str]) -> str:
-    """PATH for the agent. A Node that is installed beside it comes first: the usual one may be too old for it."""
+    """PATH for the agent. A Node installed beside it comes first: the one on PATH may be too old."""
     beside, path = str(Path(program).parent), environ.get("PATH", "")
     return f"{beside}{os.pathsep}{path}" if shutil.which("node", path=beside) else path
 
 
-FORWARDED_SIGNALS = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2")
-TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGQUIT)
-"""Signals that a terminal sends to all who are in front, to the agent as well as to us."""
-EXIT_CANNOT_RUN = 126
-
-
 class AgentProcess:
-    """Signals before the agent runs end us in good order; once it runs, they are its."""
+    """The agent's process. A signal before it has started ends us; after that, it goes to the agent."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -51,7 +44,7 @@ class AgentProcess:
             self._process.send_signal(number)
 
     def run(self, command: Sequence[str], environ: Mapping[str, str]) -> int:
-        """Until the agent ends; its exit code, as a shell gives it. Raises OSError when it cannot begin."""
+        """Run the agent to its end; gives the exit code as a shell does. Raises OSError if it cannot start."""
         self._process = subprocess.Popen(command, env=environ)
         code = self._process.wait()
         return code if code >= 0 else 128 - code
@@ -59,11 +52,11 @@ class AgentProcess:
 
 @contextmanager
 def forward_signals() -> Iterator[AgentProcess]:
-    """A child-to-be that hears the signals we get. Those that we were told to ignore (`nohup`) stay ignored."""
+    """An agent's process that gets our signals. Signals that we ignore (`nohup`) stay ignored."""
     child = AgentProcess()
     numbers = [getattr(signal, name) for name in FORWARDED_SIGNALS if hasattr(signal, name)]
-    heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, child.on_signal) for number in heard}
+    forwarded = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, child.on_signal) for number in forwarded}
     try:
         yield child
     finally:
@@ -72,7 +65,7 @@ def forward_signals() -> Iterator[AgentProcess]:
 
 
 def is_foreground() -> bool:
-    """Are we in front on our terminal, so that the agent heard it too?"""
+    """Are we in the foreground of our terminal, so that the agent got the signal too?"""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:

@@ -1,4 +1,4 @@
-"""`toolwire check-config`: what is configured, without any key, and everything that is wrong with it."""
+"""`toolwire check-config`: show what is configured, without any key, and everything that is wrong with it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from toolwire.cli import EXIT_BAD_INPUT, CommandError, terminal
+from toolwire.cli import CommandError, terminal
 from toolwire.gateway.config import store
 from toolwire.gateway.config.config import Config, McpServer, ModelRule, Provider
 from toolwire.gateway.config.load import load_config
@@ -17,25 +17,28 @@ from toolwire.gateway.config.problems import ConfigError, Problem, format_proble
 from toolwire.policy.rules import EFFECT_FIELDS, MATCH_FIELDS, Rule
 
 MIN_KEY_LENGTH = 20
-"""Characters below which a key can be found from its hash by trying."""
+"""A shorter key can be guessed from its hash."""
 Row = tuple[str, ...]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", metavar="FILE", help="the file (default: $TOOLWIRE_CONFIG, ./toolwire.toml, …)")
-    parser.add_argument("--hash-key", action="store_true", help="read a client's key and print its [[server.keys]]")
+    add_config_argument(parser)
+    parser.add_argument(
+        "--hash-key", action="store_true", help="read a client's key, and print its [[server.keys]] entry"
+    )
+
+
+def add_config_argument(parser: argparse.ArgumentParser) -> None:
+    text = "configuration file (default: $TOOLWIRE_CONFIG, ./toolwire.toml, …)"
+    parser.add_argument("--config", metavar="FILE", help=text)
 
 
 def run(args: argparse.Namespace) -> int:
     if args.hash_key:
         return print_key_hash()
-    try:
-        config = load_config(args.config, os.environ)
-    except ConfigError as problems:
-        print_problems(problems.problems, problems.file)
-        return EXIT_BAD_INPUT
+    config = load_or_report(args.config)
     general = [
-        ("file", str(config.file or "none: the environment alone")),
+        ("file", str(config.file or "none: only the environment is used")),
         ("server", describe_server(config)),
         ("store", store.describe_store(config.store, os.environ)),
     ]
@@ -48,45 +51,53 @@ def run(args: argparse.Namespace) -> int:
         ("client keys", [(f"  {key.name}", ", ".join(key.models)) for key in config.server.keys]),
     ):
         if rows:
-            sys.stdout.write(terminal.paint_text(f"{title}\n", "head", sys.stdout) if title else "")
+            sys.stdout.write(terminal.heading(title) if title else "")
             sys.stdout.write(terminal.format_table(rows))
     print_problems(config.warnings, str(config.file or ""))
     return 0
 
 
-def print_problems(found: Sequence[Problem], file: str) -> None:
-    """Problems and warnings, each with its line and its hint."""
-    for problem in found:
+def load_or_report(file: str | None) -> Config:
+    """Load the configuration; prints all its errors and ends the command if there are any."""
+    try:
+        return load_config(file, os.environ)
+    except ConfigError as problems:
+        print_problems(problems.problems, problems.file)
+        raise CommandError("") from None
+
+
+def print_problems(problems: Sequence[Problem], file: str) -> None:
+    """Print errors and warnings, each with its line in the file and a hint."""
+    for problem in problems:
         colour = "lost" if problem.severity == "error" else "changed"
-        line = f"{format_problem(problem, file)}\n"
-        sys.stderr.write(f"{terminal.paint_text(f'{problem.severity}:', colour, sys.stderr)} {line}")
-        if problem.hint:
-            sys.stderr.write(f"hint: {problem.hint}\n")
+        label = terminal.paint_text(f"{problem.severity}:", colour, sys.stderr)
+        sys.stderr.write(f"{label} {format_problem(problem, file)}\n")
+        sys.stderr.write(f"hint: {problem.hint}\n" if problem.hint else "")
 
 
-# --- what there is ------------------------------------------------------------------------------------------------
+# --- the rows -------------------------------------------------------------------------------------------------------
 
 
 def describe_server(config: Config) -> str:
     server = config.server
     workers = f"{server.workers} worker{'s' if server.workers > 1 else ''}"
     host = f"[{server.host}]" if ":" in server.host else server.host
-    whom = "clients with a key" if server.keys else "clients on this machine"
-    return f"http://{host}:{server.port}, {workers}, for {whom}"
+    clients = "clients with a key" if server.keys else "clients on this machine"
+    return f"http://{host}:{server.port}, {workers}, for {clients}"
 
 
 def provider_rows(config: Config) -> Iterator[Row]:
-    """A row for every address of a provider."""
+    """One row for each address of a provider."""
     for provider in config.providers.values():
         if provider.embedded:
-            yield f"  {provider.name}", "every protocol", "(embedded)", "needs none"
+            yield f"  {provider.name}", "every protocol", "(embedded)", "no key needed"
         for url in dict.fromkeys(provider.base_urls.values()):
-            spoken = [protocol for protocol, where in provider.base_urls.items() if where == url]
-            yield f"  {provider.name}", ", ".join(spoken), url.partition("?")[0], describe_key(provider)
+            protocols = [protocol for protocol, other in provider.base_urls.items() if other == url]
+            yield f"  {provider.name}", ", ".join(protocols), url.partition("?")[0], describe_key(provider)
 
 
 def describe_key(provider: Provider) -> str:
-    """Where a provider's key is from; never the key."""
+    """Where a provider's key comes from; never the key itself."""
     if provider.forward_auth:
         return "client's own"
     if provider.is_key_missing:
@@ -97,19 +108,19 @@ def describe_key(provider: Provider) -> str:
 
 
 def model_row(rule: ModelRule) -> Row:
-    pinned = f" in {rule.protocol}" if rule.protocol else ""
+    protocol = f" in {rule.protocol}" if rule.protocol else ""
     limit = f", at most {rule.max_output_tokens} tokens" if rule.max_output_tokens else ""
-    target = f"{rule.provider}/{rule.model or '(as asked)'}{pinned}{limit}"
+    target = f"{rule.provider}/{rule.model or '(as requested)'}{protocol}{limit}"
     return f"  {rule.name}", target, f"then {', '.join(rule.fallbacks)}" if rule.fallbacks else ""
 
 
 def policy_row(rule: Rule) -> Row:
-    """What a rule speaks of, and what it does; `toolwire policy explain` shows it at work."""
-    met = [f"{key} {', '.join(globs)}" for key in MATCH_FIELDS if (globs := getattr(rule, key))]
-    done = [
+    """What a rule matches, and what it changes."""
+    conditions = [f"{key} {', '.join(globs)}" for key in MATCH_FIELDS if (globs := getattr(rule, key))]
+    effects = [
         key for key in EFFECT_FIELDS if getattr(rule, key) not in (None, "", (), False) and getattr(rule, key) != {}
     ]
-    return f"  {rule.name}", "; ".join(met) or "everything", ", ".join(done)
+    return f"  {rule.name}", "; ".join(conditions) or "everything", ", ".join(effects)
 
 
 def mcp_row(server: McpServer) -> Row:
@@ -118,22 +129,22 @@ def mcp_row(server: McpServer) -> Row:
 
 
 def describe_audience(server: McpServer) -> str:
-    """Who is given its tools."""
+    """Which models and clients get the server's tools."""
     if not server.models and not server.clients:
         return "nobody"
     models = ", ".join(server.models) or "all models"
     return f"{models} of {', '.join(server.clients)}" if server.clients else models
 
 
-# --- keys of clients ----------------------------------------------------------------------------------------------
+# --- client keys ----------------------------------------------------------------------------------------------------
 
 
 def print_key_hash() -> int:
-    """The lines that let a client in, from its key."""
-    given = getpass.getpass("key: ") if sys.stdin.isatty() else terminal.read_input(None).decode("utf-8", "replace")
-    key = given.strip()
+    """Print the configuration that accepts a client's key."""
+    text = getpass.getpass("key: ") if sys.stdin.isatty() else terminal.read_input(None).decode("utf-8", "replace")
+    key = text.strip()
     if not key:
-        raise CommandError("no key was given", 'pipe it in: `printf %s "$KEY" | toolwire check-config --hash-key`')
+        raise CommandError("the key is empty", 'pipe it in: `printf %s "$KEY" | toolwire check-config --hash-key`')
     if len(key) < MIN_KEY_LENGTH:
         sys.stderr.write(f"warning: a key of fewer than {MIN_KEY_LENGTH} characters can be guessed from its hash\n")
     digest = hashlib.sha256(key.encode()).hexdigest()

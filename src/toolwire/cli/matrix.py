@@ -1,4 +1,4 @@
-"""`toolwire matrix`: the same tool call, declaration and result in every protocol, side by side."""
+"""`toolwire matrix`: the same tool declaration, call and result in every protocol, side by side."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MIN_COLUMN_WIDTH = 34
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """One tool and one use of it, in no protocol's words."""
+    """One tool and one use of it, independent of any protocol."""
 
     scenario: str
     name: str
@@ -36,7 +36,33 @@ class Scenario(msgspec.Struct, frozen=True):
     before: str = ""
     final: str = ""
     hosted: str = ""
-    """The tool that some providers run themselves instead."""
+    """The equivalent tool that some providers run themselves."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("scenario", nargs="?", help="show only this scenario")
+    parser.add_argument("--protocol", action="append", metavar="P", help="show only this protocol; may be repeated")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def run(args: argparse.Namespace) -> int:
+    known = {scenario.scenario: scenario for scenario in load_scenarios()}
+    if args.scenario and args.scenario not in known:
+        raise CommandError(f"unknown scenario {args.scenario!r}", f"known scenarios: {', '.join(known)}")
+    scenarios = [known[args.scenario]] if args.scenario else list(known.values())
+    try:
+        codecs = [find_codec(name) for name in args.protocol or CODECS]
+    except UnknownProtocol as unknown:
+        raise CommandError(str(unknown), "--protocol takes the name of a protocol") from None
+    if args.json:
+        document = {
+            scenario.scenario: {codec.name: write_pieces(scenario, codec) for codec in codecs} for scenario in scenarios
+        }
+        sys.stdout.write(terminal.format_json(document))
+        return 0
+    for scenario in scenarios:
+        sys.stdout.writelines(_scenario_page(scenario, codecs))
+    return 0
 
 
 def load_scenarios() -> tuple[Scenario, ...]:
@@ -45,27 +71,24 @@ def load_scenarios() -> tuple[Scenario, ...]:
 
 
 def write_pieces(scenario: Scenario, codec: Codec) -> dict[str, Json]:
-    """A scenario in one protocol: the tool's declaration, the call, its result, and the answer that follows."""
+    """A scenario in one protocol: the tool's declaration, the call, its result, and the final answer."""
     call = Call(scenario.id, scenario.name, encode_text(scenario.arguments))
     before = (Text(scenario.before),) if scenario.before else ()
     result = Result(scenario.id, (Text(scenario.result),), name=scenario.name)
     role: Role = "user" if codec.constraints.result_placement == "user" else "tool"
     tool = Tool(scenario.name, scenario.description, scenario.parameters)
-    found: dict[str, Json] = {"declaration": {"tools": _write_request(Request(tools=(tool,)), codec)["tools"]}}
-    if scenario.hosted and (own := _write_request(Request(tools=(ProviderTool(scenario.hosted),)), codec).get("tools")):
-        found["hosted"] = {"tools": own}
-    calls = Turn("assistant", (*before, call))
-    found["call"] = _write_turns((calls,), codec)
-    # The call stands before its result, because some wires name the tool by the call.
-    ahead = len(_write_turn_list((calls,), codec))
-    found["result"] = _unwrap_single(_write_turn_list((calls, Turn(role, (result,))), codec)[ahead:])
+    pieces: dict[str, Json] = {"declaration": {"tools": _write_request(Request(tools=(tool,)), codec)["tools"]}}
+    hosted = Request(tools=(ProviderTool(scenario.hosted),)) if scenario.hosted else Request()
+    if hosted_tools := _write_request(hosted, codec).get("tools"):
+        pieces["hosted"] = {"tools": hosted_tools}
+    call_turn = Turn("assistant", (*before, call))
+    written_call = _write_turns((call_turn,), codec)
+    pieces["call"] = _unwrap_single(written_call)
+    # The call is written before its result, because Gemini takes the result's name from the call.
+    pieces["result"] = _unwrap_single(_write_turns((call_turn, Turn(role, (result,))), codec)[len(written_call) :])
     if scenario.final:
-        found["final"] = _write_turns((Turn("assistant", (Text(scenario.final),)),), codec)
-    return found
-
-
-def _write_turns(turns: tuple[Turn, ...], codec: Codec) -> Json:
-    return _unwrap_single(_write_turn_list(turns, codec))
+        pieces["final"] = _unwrap_single(_write_turns((Turn("assistant", (Text(scenario.final),)),), codec))
+    return pieces
 
 
 def _unwrap_single(items: list[Json]) -> Json:
@@ -73,7 +96,7 @@ def _unwrap_single(items: list[Json]) -> Json:
     return items[0] if len(items) == 1 else items
 
 
-def _write_turn_list(turns: tuple[Turn, ...], codec: Codec) -> list[Json]:
+def _write_turns(turns: tuple[Turn, ...], codec: Codec) -> list[Json]:
     written: list[Json] = _write_request(Request(turns=turns), codec)[codec.constraints.turns_key]
     return written
 
@@ -83,54 +106,25 @@ def _write_request(request: Request, codec: Codec) -> dict[str, Any]:
     return body
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("scenario", nargs="?", help="one scenario only, by its name")
-    parser.add_argument("--protocol", action="append", metavar="P", help="this protocol only; may be repeated")
-    parser.add_argument("--json", action="store_true", help="as one JSON document")
-
-
-def run(args: argparse.Namespace) -> int:
-    known = {scenario.scenario: scenario for scenario in load_scenarios()}
-    if args.scenario and args.scenario not in known:
-        raise CommandError(f"no scenario is called {args.scenario!r}", f"there are {', '.join(known)}")
-    wanted = [known[args.scenario]] if args.scenario else list(known.values())
-    try:
-        rooms = [find_codec(name) for name in args.protocol or CODECS]
-    except UnknownProtocol as unknown:
-        raise CommandError(str(unknown), "protocols are named with --protocol") from None
-    if args.json:
-        whole = {one.scenario: {place.name: write_pieces(one, place) for place in rooms} for one in wanted}
-        sys.stdout.write(msgspec.json.format(encode(whole), indent=2).decode() + "\n")
-        return 0
-    for scenario in wanted:
-        sys.stdout.writelines(_scenario_page(scenario, rooms))
-    return 0
-
-
 def _scenario_page(scenario: Scenario, codecs: list[Codec]) -> Iterator[str]:
     yield terminal.paint_text(f"━━ {scenario.scenario} ", "head", sys.stdout) + f"“{scenario.prompt}”\n\n"
-    written = {place.name: write_pieces(scenario, place) for place in codecs}
+    written = {codec.name: write_pieces(scenario, codec) for codec in codecs}
     columns = max(1, min(len(codecs), terminal.terminal_width() // MIN_COLUMN_WIDTH))
-    size = terminal.terminal_width() // columns - 2
+    width = terminal.terminal_width() // columns - 2
     for piece in PIECES:
-        shown = [(name, parts[piece]) for name, parts in written.items() if piece in parts]
+        shown = [(name, pieces[piece]) for name, pieces in written.items() if piece in pieces]
         for start in range(0, len(shown), columns):
-            yield from _piece_row(piece, shown[start : start + columns], size)
+            yield from _piece_row(piece, shown[start : start + columns], width)
 
 
-def _piece_row(piece: str, shown: list[tuple[str, Json]], size: int) -> Iterator[str]:
-    heads = [f"{piece} · {name}"[:size].ljust(size) for name, _ in shown]
+def _piece_row(piece: str, shown: list[tuple[str, Json]], width: int) -> Iterator[str]:
+    heads = [f"{piece} · {name}"[:width].ljust(width) for name, _ in shown]
     yield "  ".join(terminal.paint_text(head, "ok", sys.stdout) for head in heads).rstrip() + "\n"
-    blocks = [_json_lines(value, size) for _, value in shown]
-    for line in zip_longest(*blocks, fillvalue=""):
-        yield "  ".join(cell.ljust(size) for cell in line).rstrip() + "\n"
+    for line in zip_longest(*(_json_lines(value, width) for _, value in shown), fillvalue=""):
+        yield "  ".join(cell.ljust(width) for cell in line).rstrip() + "\n"
     yield "\n"
 
 
-def _json_lines(value: Json, size: int) -> list[str]:
+def _json_lines(value: Json, width: int) -> list[str]:
     text = msgspec.json.format(encode(value), indent=1).decode()
-    return [part for line in text.splitlines() for part in _wrap_line(line, size)]
-
-
-def _wrap_line(line: str, size: int) -> list[str]:
-    return [line[start : start + size] for start in range(0, len(line), size)] or [""]
+    return [line[start : start + width] for line in text.splitlines() for start in range(0, len(line), width)]

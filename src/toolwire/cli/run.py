@@ -1,4 +1,4 @@
-"""`toolwire run`: an agent, led to the gateway by a configuration of its own. Terminal and exit code are its."""
+"""`toolwire run`: start a coding agent that uses the gateway. It gets the terminal, and its exit code is ours."""
 
 from __future__ import annotations
 
@@ -10,60 +10,55 @@ from pathlib import Path
 from toolwire.agents import Agent, load_agents
 from toolwire.agents.process import find_program
 from toolwire.cli import CommandError, terminal
-from toolwire.cli.serve import MISSING_PACKAGES
-
-INSTALL_HINT = "pip install 'toolwire[gateway]'"
+from toolwire.cli.serve import gateway_packages
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "toolwire run [AGENT] [--model M] [--as NAME] [options] [-- arguments of the agent]"
-    parser.add_argument("agent", metavar="AGENT", nargs="?", help=f"one of: {', '.join(load_agents())}")
-    parser.add_argument("stray", nargs="*", help=argparse.SUPPRESS)
-    parser.add_argument("--model", default="", metavar="M", help="a name that the gateway knows, or `provider/model`")
-    parser.add_argument(
+    add = parser.add_argument
+    parser.usage = "toolwire run [AGENT] [--model M] [--as NAME] [options] [-- agent arguments]"
+    add("agent", metavar="AGENT", nargs="?", help=f"one of: {', '.join(load_agents())}")
+    add("extra_words", nargs="*", help=argparse.SUPPRESS)
+    add("--model", default="", metavar="M", help="a model that the gateway knows, or `provider/model`")
+    add(
         "--as",
-        dest="told",
+        dest="shown_name",
         default="",
         metavar="NAME",
-        help="what the agent is told instead: some bring other tools for models whose names they know",
+        help="model name to give the agent instead: some agents have extra tools for models they know",
     )
-    parser.add_argument("--protocol", metavar="P", help="what the agent speaks, where it has a choice")
-    parser.add_argument("--config", metavar="FILE", help="the gateway's file; the run has a gateway of its own then")
-    parser.add_argument("--log", default="", metavar="FILE", help="append the log of a gateway of its own to FILE")
-    parser.add_argument("--no-check", action="store_true", help="start the agent without asking the model first")
-    parser.add_argument("--print", action="store_true", help="show environment, files and command, and start nothing")
-    parser.add_argument("--list", action="store_true", help="list the agents, and where each is installed")
-    parser.set_defaults(passed=[])
+    add("--protocol", metavar="P", help="protocol to use, for an agent that supports several")
+    add("--config", metavar="FILE", help="configuration file of the gateway; always starts a private gateway")
+    add("--log", default="", metavar="FILE", help="append the log of the private gateway to FILE")
+    add("--no-check", action="store_true", help="start the agent without testing the model first")
+    add("--print", action="store_true", help="print the environment, files and command, and start nothing")
+    add("--list", action="store_true", help="list the agents and where they are installed")
+    parser.set_defaults(agent_arguments=[])
 
 
 def run(args: argparse.Namespace) -> int:
     if args.list or not args.agent:
         return print_agents()
     agent = find_agent(args)
-    try:
+    with gateway_packages():
         from toolwire.agents.session import AgentSession, RunOptions, SessionError
-    except ImportError as error:
-        if error.name is not None and error.name.startswith("toolwire"):
-            raise
-        raise CommandError(f"{MISSING_PACKAGES}: {error.name}", INSTALL_HINT) from None
-    wanted = RunOptions(
+    options = RunOptions(
         agent=agent,
         protocol=choose_protocol(agent, args.protocol),
         model=args.model,
-        shown_name=args.told,
+        shown_name=args.shown_name,
         config=args.config,
         log=args.log,
         check_model=not args.no_check,
-        agent_arguments=args.passed,
+        agent_arguments=args.agent_arguments,
     )
     try:
-        session = AgentSession(wanted, os.environ, print_status)
+        session = AgentSession(options, os.environ, print_status)
         if not args.print:
             return session.run_agent()
         sys.stdout.write(session.describe_plan())
         return 0
-    except SessionError as trouble:
-        raise CommandError(str(trouble), trouble.hint, trouble.code) from None
+    except SessionError as error:
+        raise CommandError(str(error), error.hint, error.code) from None
 
 
 def print_status(line: str) -> None:
@@ -72,27 +67,30 @@ def print_status(line: str) -> None:
 
 
 def find_agent(args: argparse.Namespace) -> Agent:
-    """The agent. Words behind it are meant for it, and need two dashes before them."""
     agent = load_agents().get(args.agent)
     if agent is None:
-        raise CommandError(f"no agent is called `{args.agent}`", f"there is: {', '.join(load_agents())}")
-    if args.stray:
-        words = " ".join(args.stray)
-        raise CommandError(f"`{words}` is not for toolwire", f"for {agent.title}: toolwire run {agent.name} -- {words}")
+        raise CommandError(f"unknown agent `{args.agent}`", f"known agents: {', '.join(load_agents())}")
+    if args.extra_words:
+        words = " ".join(args.extra_words)
+        hint = f"to pass them to {agent.title}: toolwire run {agent.name} -- {words}"
+        raise CommandError(f"unexpected arguments: `{words}`", hint)
     return agent
 
 
-def choose_protocol(agent: Agent, wanted: str | None) -> str:
-    protocol = wanted.replace("_", "-") if wanted else next(iter(agent.speaks))
-    if protocol not in agent.speaks:
-        raise CommandError(f"{agent.title} does not speak `{wanted}`", f"it speaks: {', '.join(agent.speaks)}")
+def choose_protocol(agent: Agent, name: str | None) -> str:
+    protocol = name.replace("_", "-") if name else next(iter(agent.protocols))
+    if protocol not in agent.protocols:
+        problem = f"{agent.title} does not support the protocol `{name}`"
+        raise CommandError(problem, f"it supports: {', '.join(agent.protocols)}")
     return protocol
 
 
 def print_agents() -> int:
-    """Every agent, and where it is or how it gets there."""
-    places = [find_program(agent, os.environ, Path.cwd()) for agent in load_agents().values()]
-    pairs = zip(load_agents().values(), places, strict=True)
-    rows = [(agent.name, agent.title, place or f"not installed: {agent.install_command}") for agent, place in pairs]
-    sys.stdout.write(terminal.format_table(rows, ["ok" if place else "dim" for place in places]))
+    """List every agent, and where it is or how to install it."""
+    programs = {name: find_program(agent, os.environ, Path.cwd()) for name, agent in load_agents().items()}
+    rows = [
+        (name, agent.title, programs[name] or f"not installed: {agent.install_command}")
+        for name, agent in load_agents().items()
+    ]
+    sys.stdout.write(terminal.format_table(rows, ["ok" if program else "dim" for program in programs.values()]))
     return 0

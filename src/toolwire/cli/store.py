@@ -1,4 +1,4 @@
-"""`toolwire store`: for operators, what is kept, what may go, and all of it as lines of JSON."""
+"""`toolwire store`: for operators: count what is stored, remove what has expired, or export it as JSON lines."""
 
 from __future__ import annotations
 
@@ -15,94 +15,90 @@ from typing import BinaryIO, TypeVar, cast
 
 import msgspec
 
-from toolwire.cli import EXIT_BAD_INPUT, CommandError, terminal
-from toolwire.cli.check_config import print_problems
-from toolwire.gateway.config import config
-from toolwire.gateway.config.load import load_config
-from toolwire.gateway.config.problems import ConfigError, suggest_name
+from toolwire.cli import CommandError, terminal
+from toolwire.cli.check_config import add_config_argument, load_or_report
+from toolwire.gateway.config.config import Config
+from toolwire.gateway.config.problems import suggest_name
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.repository import owner_of
 from toolwire.gateway.store.store import Entry, Store, StoreDown, StoreStats, SweepResult
 
 EXIT_DOWN = 1
 PROGRESS_STEP = 100
-"""Entries after which progress is told again."""
+"""Exported entries between two updates of the progress line."""
 Value = TypeVar("Value")
 
 
 class StoreUnusable(Exception):
-    """The store is down: exit code 1."""
+    """The store is down."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", choices=ACTIONS, help="count what is kept, remove what may go, or write all of it down")
-    parser.add_argument("file", nargs="?", metavar="FILE", help="where an export goes (default: standard output)")
-    parser.add_argument("--config", metavar="FILE", help="the file (default: $TOOLWIRE_CONFIG, ./toolwire.toml, …)")
-    parser.add_argument("--json", action="store_true", help="as one JSON document; an export is always lines of JSON")
     parser.add_argument(
-        "--owner", metavar="WHO", help="export only what this client key made: its name, its SHA-256, or an owner"
+        "action", choices=ACTIONS, help="count the entries, remove expired and surplus ones, or export all of them"
+    )
+    parser.add_argument("file", nargs="?", metavar="FILE", help="file to export to (default: standard output)")
+    add_config_argument(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON document; an export is always JSON lines")
+    parser.add_argument(
+        "--owner",
+        metavar="KEY",
+        help="export only the entries of this client key: its name, its SHA-256 or its owner id",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.what != "export" and (args.file is not None or args.owner is not None):
-        raise CommandError(f"`{args.what}` takes neither FILE nor --owner", "they are for `toolwire store export`")
-    try:
-        settings = load_config(args.config, os.environ)
-    except ConfigError as problems:
-        print_problems(problems.problems, problems.file)
-        return EXIT_BAD_INPUT
-    store = open_store(settings.store, os.environ)
+    if args.action != "export" and (args.file is not None or args.owner is not None):
+        raise CommandError(f"`{args.action}` takes neither FILE nor --owner", "use them with `toolwire store export`")
+    config = load_or_report(args.config)
+    store = open_store(config.store, os.environ)
     if store is None:
-        raise CommandError("nothing is kept: `url` in [store] is `none`", "leave it out to keep things in a file")
+        raise CommandError("nothing is stored: `url` in [store] is `none`", "remove `url` to store entries in a file")
     try:
-        asyncio.run(_run_and_close(store, ACTIONS[args.what](store, settings, args)))
+        asyncio.run(_run_and_close(store, ACTIONS[args.action](store, config, args)))
     except StoreUnusable as unusable:
-        sys.stderr.write(f"error: {unusable}\nhint: `toolwire check-config` shows which store is configured\n")
-        return EXIT_DOWN
+        raise CommandError(
+            str(unusable), "`toolwire check-config` shows which store is configured", EXIT_DOWN
+        ) from None
     return 0
 
 
-async def _run_and_close(store: Store, doing: Awaitable[None]) -> None:
+async def _run_and_close(store: Store, action: Awaitable[None]) -> None:
     try:
-        await doing
+        await action
     finally:
         await store.close()
 
 
-def require_up(got: Value | StoreDown) -> Value:
-    if isinstance(got, StoreDown):
-        raise StoreUnusable(got.reason)
-    return got
-
-
-def print_json(value: msgspec.Struct) -> None:
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+def require_up(value: Value | StoreDown) -> Value:
+    if isinstance(value, StoreDown):
+        raise StoreUnusable(value.reason)
+    return value
 
 
 # --- stats ----------------------------------------------------------------------------------------------------------
 
 
-async def print_stats(store: Store, _: config.Config, args: argparse.Namespace) -> None:
-    found: StoreStats = require_up(await store.stats())
+async def print_stats(store: Store, _: Config, args: argparse.Namespace) -> None:
+    stats: StoreStats = require_up(await store.stats())
     if args.json:
-        print_json(found)
+        sys.stdout.write(terminal.format_json(stats))
         return
-    entries = sum(kind.entries for kind in found.kinds)
-    oldest = f", the oldest from {format_time(found.oldest)}" if found.oldest is not None else ""
-    limit = f" of at most {format_size(found.limit)}" if found.limit else ""
-    expired = " (`toolwire store gc` removes them)" if found.expired else ""
-    head = [
-        ("store", f"{found.where}, tables of version {found.version}"),
-        ("size", f"{format_size(found.size)}{limit}"),
-        ("kept", f"{entries:,} entries of {found.owners:,} {'owner' if found.owners == 1 else 'owners'}{oldest}"),
-        ("expired", f"{found.expired:,}{expired}"),
-        ("encrypted", "yes" if found.encrypted else "no"),
+    entries = sum(kind.entries for kind in stats.kinds)
+    oldest = f", the oldest from {format_time(stats.oldest)}" if stats.oldest is not None else ""
+    limit = f" of at most {format_size(stats.limit)}" if stats.limit else ""
+    expired = " (`toolwire store gc` removes them)" if stats.expired else ""
+    rows = [
+        ("store", f"{stats.where}, schema version {stats.version}"),
+        ("size", f"{format_size(stats.size)}{limit}"),
+        ("entries", f"{entries:,} of {stats.owners:,} {'owner' if stats.owners == 1 else 'owners'}{oldest}"),
+        ("expired", f"{stats.expired:,}{expired}"),
+        ("encrypted", "yes" if stats.encrypted else "no"),
     ]
-    sys.stdout.write(terminal.format_table(head))
-    if found.kinds:
-        sys.stdout.write(terminal.paint_text("kinds\n", "head", sys.stdout))
-        counts = [(f"  {kind.kind}", f"{kind.entries:,}", format_size(kind.bytes)) for kind in found.kinds]
+    sys.stdout.write(terminal.format_table(rows))
+    if stats.kinds:
+        sys.stdout.write(terminal.heading("kinds"))
+        counts = [(f"  {kind.kind}", f"{kind.entries:,}", format_size(kind.bytes)) for kind in stats.kinds]
         width = max(len(count) for _, count, _ in counts)
         sys.stdout.write(terminal.format_table((kind, count.rjust(width), size) for kind, count, size in counts))
 
@@ -122,74 +118,67 @@ def format_time(time: float) -> str:
 # --- gc -------------------------------------------------------------------------------------------------------------
 
 
-async def sweep_store(store: Store, _: config.Config, args: argparse.Namespace) -> None:
+async def sweep_store(store: Store, _: Config, args: argparse.Namespace) -> None:
     swept: SweepResult = require_up(await store.sweep())
-    if args.json:
-        print_json(swept)
-        return
-    sys.stdout.write(terminal.format_table([("expired", f"{swept.expired:,}"), ("too much", f"{swept.crowded:,}")]))
+    rows = [("expired", f"{swept.expired:,}"), ("over the limit", f"{swept.crowded:,}")]
+    sys.stdout.write(terminal.format_json(swept) if args.json else terminal.format_table(rows))
 
 
 # --- export ---------------------------------------------------------------------------------------------------------
 
 
-async def export_entries(store: Store, settings: config.Config, args: argparse.Namespace) -> None:
-    names = {owner_of(key): key.name for key in settings.server.keys}
-    whose = None if args.owner is None else find_owner(args.owner, names, settings)
-    told, back = sys.stderr.isatty(), "\r"
+async def export_entries(store: Store, config: Config, args: argparse.Namespace) -> None:
+    names = {owner_of(key): key.name for key in config.server.keys}
+    owner = None if args.owner is None else find_owner(args.owner, names, config)
+    shows_progress = sys.stderr.isatty()
     count = 0
     with open_output(args.file) as out:
-        # A reader that goes away must not leave the store in the middle of it.
-        async with aclosing(cast("AsyncGenerator[Entry | StoreDown, None]", store.export(whose))) as entries:
+        # Close the query even if the reader of our output goes away.
+        async with aclosing(cast("AsyncGenerator[Entry | StoreDown, None]", store.export(owner))) as entries:
             async for entry in entries:
                 out.write(entry_line(require_up(entry), names))
                 count += 1
-                if told and count % PROGRESS_STEP == 0:
-                    sys.stderr.write(f"{back}{count:,} entries")
-    if told or args.file:
-        sys.stderr.write(f"{back if told else ''}{count:,} entries\n")
+                if shows_progress and count % PROGRESS_STEP == 0:
+                    sys.stderr.write(f"\r{count:,} entries")
+    if shows_progress or args.file:
+        sys.stderr.write(("\r" if shows_progress else "") + f"{count:,} entries\n")
 
 
-def find_owner(who: str, names: Mapping[str, str], settings: config.Config) -> str:
-    """Whose entries are meant: by the name of a key, by its hash, or as the store calls it."""
-    for key in settings.server.keys:
-        if who in (key.name, key.sha256):
+def find_owner(key_text: str, names: Mapping[str, str], config: Config) -> str:
+    """The owner id of a client key, given by its name, its hash or the owner id itself."""
+    for key in config.server.keys:
+        if key_text in (key.name, key.sha256):
             return owner_of(key)
-    if who and not re.fullmatch("[0-9a-f]+", who):
-        hint = suggest_name(who, names.values()) or "without [[server.keys]] everything belongs to the owner ''"
-        raise CommandError(f"no client key is called {who!r}", hint)
-    return who
+    if key_text and not re.fullmatch("[0-9a-f]+", key_text):
+        hint = suggest_name(key_text, names.values()) or "without [[server.keys]] everything belongs to the owner ''"
+        raise CommandError(f"unknown client key {key_text!r}", hint)
+    return key_text
 
 
 def entry_line(entry: Entry, names: Mapping[str, str]) -> bytes:
-    """One entry; its body as JSON where it is JSON."""
-    told: dict[str, object] = {"owner": entry.owner}
+    """One entry as a line; its body as JSON if it is JSON."""
+    line: dict[str, object] = {"owner": entry.owner}
     if entry.owner in names:
-        told["key"] = names[entry.owner]
-    told |= {
-        "kind": entry.kind,
-        "id": printable_id(entry.id),
-        "parent": printable_id(entry.parent),
-        "place": entry.place,
-    }
-    told |= {"mark": entry.mark, "created": entry.created, "expires": entry.expires}
+        line["key"] = names[entry.owner]
+    line |= {"kind": entry.kind, "id": printable_id(entry.id), "parent": printable_id(entry.parent)}
+    line |= {"place": entry.place, "mark": entry.mark, "created": entry.created, "expires": entry.expires}
     try:
         msgspec.json.decode(entry.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        told["body_base64"] = base64.b64encode(entry.body).decode()
+        line["body_base64"] = base64.b64encode(entry.body).decode()
     else:
-        told["body"] = msgspec.Raw(msgspec.json.format(entry.body, indent=-1))
-    return msgspec.json.encode(told) + b"\n"
+        line["body"] = msgspec.Raw(msgspec.json.format(entry.body, indent=-1))
+    return msgspec.json.encode(line) + b"\n"
 
 
 def printable_id(id: str) -> str:
-    """Clients choose ids, and some are no Unicode."""
+    """Clients choose ids, and some are not valid Unicode."""
     return id.encode("utf-8", "replace").decode()
 
 
 @contextmanager
 def open_output(name: str | None) -> Iterator[BinaryIO]:
-    """Standard output, or a file that is there only when it is complete, and only for whoever exports."""
+    """Standard output, or a file that only its owner can read and that appears when it is complete."""
     if name is None or name == "-":
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -206,7 +195,7 @@ def open_output(name: str | None) -> Iterator[BinaryIO]:
             os.unlink(part)
 
 
-ACTIONS: dict[str, Callable[[Store, config.Config, argparse.Namespace], Awaitable[None]]] = {
+ACTIONS: dict[str, Callable[[Store, Config, argparse.Namespace], Awaitable[None]]] = {
     "stats": print_stats,
     "gc": sweep_store,
     "export": export_entries,

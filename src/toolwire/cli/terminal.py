@@ -1,4 +1,4 @@
-"""Files and standard input, read with a clear word when they cannot be."""
+"""Input files and terminal output: tables, JSON, and colour if the terminal wants it."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
+
+import msgspec
 
 from toolwire.cli import CommandError
+from toolwire.core.json_values import encode
 from toolwire.core.losses import Loss
 
 CHUNK_SIZE = 65536
+COLOUR_CODES = {"lost": "31", "changed": "33", "added": "36", "ok": "32", "head": "1", "dim": "2"}
 
 
 def read_input(name: str | None) -> bytes:
-    """A file, or standard input for `-` or nothing."""
+    """A file, or standard input for `-` or None."""
     return b"".join(read_chunks(name))
 
 
 def read_chunks(name: str | None) -> Iterator[bytes]:
     if name is None or name == "-":
         if sys.stdin.isatty():
-            raise CommandError(
-                "nothing to read: no file is named and standard input is a terminal", "name a file, or pipe one in"
-            )
+            raise CommandError("no input: standard input is a terminal", "name a file, or pipe one in")
         while data := sys.stdin.buffer.read1(CHUNK_SIZE):  # type: ignore[union-attr]
             yield data
         return
@@ -37,12 +39,6 @@ def read_chunks(name: str | None) -> Iterator[bytes]:
         raise CommandError(f"cannot read {name}: {error.strerror}", "check the path") from None
 
 
-# --- Output that people look at: aligned tables, colour only on a terminal that wants it ---
-
-
-COLOUR_CODES = {"lost": "31", "changed": "33", "added": "36", "ok": "32", "head": "1", "dim": "2"}
-
-
 def uses_colour(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
@@ -51,26 +47,38 @@ def paint_text(text: str, colour: str, stream: TextIO) -> str:
     return f"\x1b[{COLOUR_CODES[colour]}m{text}\x1b[0m" if uses_colour(stream) else text
 
 
+def heading(text: str) -> str:
+    """A heading on standard output."""
+    return paint_text(f"{text}\n", "head", sys.stdout)
+
+
 def terminal_width() -> int:
     return shutil.get_terminal_size((120, 40)).columns
 
 
+def shorten_text(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
 def format_table(rows: Iterable[Sequence[str]], colours: Sequence[str] = (), stream: TextIO | None = None) -> str:
-    """Rows with their columns aligned; the colour of a row, if any, goes to its first cell."""
-    listed = [list(row) for row in rows]
-    if not listed:
+    """Rows with aligned columns; `colours` are for the first cell of each row."""
+    table = [list(row) for row in rows]
+    if not table:
         return ""
-    widths = [max(len(row[column]) for row in listed) for column in range(len(listed[0]))]
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
     lines = []
-    for number, row in enumerate(listed):
-        cells = [cell.ljust(size) for cell, size in zip(row, widths, strict=True)]
+    for number, row in enumerate(table):
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
         if number < len(colours):
             cells[0] = paint_text(cells[0], colours[number], stream or sys.stdout)
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines) + "\n"
 
 
-def print_losses(found: Sequence[Loss], stream: TextIO) -> None:
-    """The losses of a translation, readable."""
-    rows = [(loss.severity, loss.code, loss.path or "(body)", f"{loss.what}: {loss.why}") for loss in found]
-    stream.write(format_table(rows, [loss.severity for loss in found], stream))
+def format_json(value: Any) -> str:
+    return msgspec.json.format(encode(value), indent=2).decode() + "\n"
+
+
+def print_losses(losses: Sequence[Loss], stream: TextIO) -> None:
+    rows = [(loss.severity, loss.code, loss.path or "(body)", f"{loss.what}: {loss.why}") for loss in losses]
+    stream.write(format_table(rows, [loss.severity for loss in losses], stream))
