@@ -7,6 +7,7 @@ from bench.gateway import canned
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolwire.core.events import ArgumentsDelta, TextDelta
 from toolwire.core.sse import (
     Frame,
     FrameTemplate,
@@ -14,6 +15,7 @@ from toolwire.core.sse import (
     JsonArraySplitter,
     SseSplitter,
     make_frame_template,
+    split_after_frames,
     write_data_frame,
     write_event_frame,
 )
@@ -125,48 +127,65 @@ def test_a_cut_element_is_shown_at_the_end() -> None:
     assert splitter.close() == [Frame(None, b'{"b"')]
 
 
-def alike_to(data: bytes, text: str) -> FrameTemplate | None:
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
+def test_bytes_are_split_after_each_frame(end: bytes) -> None:
+    frames = [b"data: 1" + end, b"event: e\ndata: 2" + end, b"data: 3"]
+    assert split_after_frames(b"".join(frames)) == frames
+    assert split_after_frames(b"".join(frames[:2])) == frames[:2]
+    assert split_after_frames(b"data: 1\ndata: 2") == [b"data: 1\ndata: 2"]
+
+
+def template_of(data: bytes, text: str) -> FrameTemplate | None:
     return make_frame_template(Frame(None, data), text, lambda node: node["a"])
 
 
-def test_a_frame_like_another_but_for_one_text_is_known_by_its_bytes() -> None:
-    known = alike_to(b'{"b":"x","a":"x","c":1}', "x")
-    assert known is not None
+def test_a_frame_that_differs_only_in_its_text_matches_the_template() -> None:
+    template = template_of(b'{"b":"x","a":"x","c":1}', "x")
+    assert template is not None
     around = b'data: {"b":"x","a":%b,"c":1}\n\n'
-    for spelled, text in ((b'"y"', "y"), (b'"\\"\\u00e9\\n"', '"é\n'), ('"é"'.encode(), "é")):
-        assert known.match_text(around % spelled) == text
-    assert (known.match_count, known.text_length) == (3, 5)
+    for encoded, text in ((b'"y"', "y"), (b'"\\"\\u00e9\\n"', '"é\n'), ('"é"'.encode(), "é")):
+        assert template.match_text(around % encoded) == text
     wrong = (b'"', b'""', b"", b"1", b'"y"z"', b' "y"', b'"y\n"', b'"\\ud800"', b'"\xff"', b'"y","c":2,"d":"e"')
-    for spelled in wrong:
-        assert known.match_text(around % spelled) is None
+    for encoded in wrong:
+        assert template.match_text(around % encoded) is None
     for data in (b'data: {"b":"x","a":"y","c":1}', b'data: {"b":"x","a":"y","c":2}\n\n', around % b'"y"' * 2):
-        assert known.match_text(data) is None
+        assert template.match_text(data) is None
 
 
-def test_a_frame_is_known_by_its_name_too_and_its_text_is_kept_by_whoever_wants_it() -> None:
-    kept: list[str] = []
-    known = make_frame_template(Frame("e", b'{"a":"x"}'), "x", lambda node: node["a"], kept.append, excluded_start="{")
-    assert known is not None
-    assert known.match_text(b'event: e\ndata: {"a":"y"}\n\n') == "y"
-    assert known.match_text(b'event: f\ndata: {"a":"y"}\n\n') is None
-    assert known.match_text(b'event: e\ndata: {"a":"{y"}\n\n') is None
-    assert kept == ["y"]
+def test_a_template_matches_only_its_event_name_and_not_the_excluded_start() -> None:
+    template = make_frame_template(Frame("e", b'{"a":"x"}'), "x", lambda node: node["a"], excluded_start="{")
+    assert template is not None
+    assert template.match_text(b'event: e\ndata: {"a":"y"}\n\n') == "y"
+    assert template.match_text(b'event: f\ndata: {"a":"y"}\n\n') is None
+    assert template.match_text(b'event: e\ndata: {"a":"{y"}\n\n') is None
 
 
-KNOWING = sorted(name for name, room in CODECS.items() if hasattr(room.make_stream_reader(), "again"))
-"""Rooms whose readers know a delta by its bytes."""
-
-
-@pytest.mark.parametrize("name", KNOWING)
-def test_nothing_is_known_by_its_bytes_while_a_frame_waits_for_its_rest(name: str) -> None:
+@pytest.mark.parametrize("name", ["anthropic", "gemini", "openai-chat"])
+def test_no_repeat_is_recognised_inside_a_partial_frame(name: str) -> None:
     reader = CODECS[name].make_stream_reader()
-    delta = next(frame for frame in canned.events(name) if reader.feed(frame) and reader.read_repeat is not None)
+    delta = next(frame for frame in canned.events(name) if reader.feed(frame) and reader.read_repeat(frame))
     for start in range(1, len(delta)):
         reader.feed(delta[:start])
-        assert reader.read_repeat is None
+        assert reader.read_repeat(delta) is None
         reader.feed(delta[start:])
-    assert reader.feed(delta)
-    assert len(KNOWING) > 2
+        assert reader.feed(delta)
+        assert reader.read_repeat(delta)
+
+
+@pytest.mark.parametrize("name", sorted(CODECS.keys() & canned.PATHS.keys()))
+def test_reading_repeats_gives_the_same_text_as_feeding_all_frames(name: str) -> None:
+    fed, reader = CODECS[name].make_stream_reader(), CODECS[name].make_stream_reader()
+    repeats = 0
+    for frame in canned.events(name):
+        expected = fed.feed(frame)
+        text = reader.read_repeat(frame)
+        if text is None:
+            assert reader.feed(frame) == expected
+        else:
+            repeats += 1
+            assert [event.text for event in expected if isinstance(event, (TextDelta, ArgumentsDelta))] == [text]
+    assert reader.close() == fed.close()
+    assert repeats > 90 or name == "openai-responses"
 
 
 @pytest.mark.parametrize(
@@ -180,5 +199,5 @@ def test_nothing_is_known_by_its_bytes_while_a_frame_waits_for_its_rest(name: st
         b'{"a":"\\u0078","b":["x"',
     ],
 )
-def test_where_the_bytes_do_not_tell_the_place_of_a_text_none_is_known(data: bytes) -> None:
-    assert alike_to(data, "x") is None
+def test_a_text_whose_position_is_ambiguous_has_no_template(data: bytes) -> None:
+    assert template_of(data, "x") is None

@@ -30,16 +30,7 @@ def grown(data: bytes, times: int = 12) -> bytes:
 
 def seen(name: str, pieces: list[bytes], ends: bool) -> list[object]:
     passing = PassthroughStream(CODECS[name])
-    said: list[bytes] = []
-
-    def put(data: bytes) -> bool:
-        said.append(data)
-        return True
-
-    hand_on = passing.make_sink(put, lambda data: put(passing.feed(data)))
-    for piece in pieces:
-        hand_on(piece)
-    out = b"".join(said) + (passing.close() if ends else passing.fail(BROKEN))
+    out = b"".join(map(passing.feed, pieces)) + (passing.close() if ends else passing.fail(BROKEN))
     return [
         out,
         passing.usage,
@@ -67,18 +58,3 @@ def test_what_is_seen_does_not_depend_on_the_pieces(name: str, path: Path, more:
 def test_there_are_streams_of_every_protocol() -> None:
     assert len({name for name, _ in STREAMS}) == 4
     assert any(len(frames(path.read_bytes())) > 10 for _, path in STREAMS)
-
-
-DELTA = b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[%b]}\n\n'
-MORE = DELTA % b'{"index":0,"delta":{"content":"a"},"finish_reason":null}'
-ERROR = b'data: {"error":{"message":"sk-secret is not known","type":"server_error"}}\n\n'
-
-
-@pytest.mark.parametrize(("last", "known"), [(MORE, True), (ERROR + MORE, False), (MORE + ERROR, False)])
-def test_nothing_behind_a_failure_is_known_by_its_bytes(last: bytes, known: bool) -> None:
-    """Such a piece would not be searched for a key that the provider repeats."""
-    passing = PassthroughStream(CODECS["openai-chat"])
-    for piece in (MORE, MORE, MORE, last):
-        passing.feed(piece)
-    assert (passing.read_repeat is not None) is known
-    assert (passing.failure is None) is known

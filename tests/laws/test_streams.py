@@ -21,7 +21,6 @@ from toolwire.core.events import (
     ChoiceEnd,
     CitationDelta,
     Event,
-    OpaqueEvent,
     PartEnd,
     PartStart,
     ResponseEnd,
@@ -39,7 +38,6 @@ from toolwire.core.ir import (
     Citation,
     Failure,
     Finish,
-    Origin,
     Part,
     Reasoning,
     Refusal,
@@ -221,13 +219,27 @@ def test_mutated_streams_never_raise() -> None:
 
 
 class Scripted:
-    """A reader that gives one event for every piece."""
+    """A reader that gives one event for every piece, and recognises repeated deltas if `repeats` is set."""
 
-    def __init__(self, events: list[Event]) -> None:
-        self._events = iter(events)
+    def __init__(self, events: list[Event], repeats: bool) -> None:
+        self._events = events
+        self._position = 0
+        self._repeats = repeats
+        self.repeat_count = 0
 
     def feed(self, data: bytes) -> list[Event]:
-        return [next(self._events)]
+        self._position += 1
+        return [self._events[self._position - 1]]
+
+    def read_repeat(self, data: bytes) -> str | None:
+        last, event = self._events[self._position - 1 : self._position + 1]
+        if not self._repeats or not isinstance(event, (TextDelta, ArgumentsDelta)) or not event.text:
+            return None
+        if type(event) is not type(last) or event.index != last.index:
+            return None
+        self._position += 1
+        self.repeat_count += 1
+        return event.text
 
     def close(self) -> list[Event]:
         return []
@@ -264,20 +276,22 @@ def any_event(chance: random.Random, parts: list[PartStart]) -> Event:
 
 
 @pytest.mark.parametrize(("source", "target"), [(source, target) for source, target in PAIRS if source != target])
-def test_what_goes_the_short_way_comes_out_as_if_it_were_looked_at(source: str, target: str) -> None:
-    """A delta like the one before goes straight to the writer; something in between has every one looked at."""
+def test_repeated_deltas_come_out_as_if_they_were_events(source: str, target: str) -> None:
+    """The text of a repeated delta goes straight to the writer; the same stream is translated event by event."""
     chance = random.Random(f"{source} {target}")
-    between = OpaqueEvent("ping", Origin(source, None, {}), is_ignorable=True)
+    repeat_count = 0
     for _ in range(100):
         parts = [PartStart(index, chance.choice(PARTS)) for index in range(chance.randrange(1, 4))]
         events = [ResponseStart("id", "model"), *parts, *(any_event(chance, parts) for _ in range(30))]
         if chance.random() < 0.5:
             events += [*(PartEnd(part.index) for part in parts), ChoiceEnd(Finish("stop")), ResponseEnd()]
         found = []
-        for script in (events, [one for event in events for one in (event, between)]):
-            provider = replace(find_codec(source), make_stream_reader=lambda script=script: Scripted(script))
+        for repeats in (True, False):
+            reader = Scripted(events, repeats)
+            provider = replace(find_codec(source), make_stream_reader=lambda reader=reader: reader)
             stream = Exchange(find_codec(target), provider, Options(has_memory=True)).start_stream()
-            out = b"".join(stream.feed(b"") for _ in script) + stream.close()
+            out = b"".join(stream.feed(b"") for _ in events) + stream.close()
+            repeat_count += reader.repeat_count
             told = (
                 stream.losses,
                 stream.failure,
@@ -288,3 +302,4 @@ def test_what_goes_the_short_way_comes_out_as_if_it_were_looked_at(source: str, 
             )
             found.append((out, told))
         assert found[0] == found[1]
+    assert repeat_count > 100

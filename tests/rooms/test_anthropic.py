@@ -364,15 +364,15 @@ def test_a_block_that_is_not_open_is_named_as_it_was_spelled(number: str) -> Non
     assert failed.failure.message.endswith(f"block {shown} is not open")
 
 
-def test_more_of_a_delta_is_known_by_its_bytes_until_something_else_comes() -> None:
+def test_repeated_deltas_are_recognised_by_their_bytes_until_another_event_comes() -> None:
     reader = CODEC.make_stream_reader()
     more = [sse(delta(0, type="text_delta", text=text)) for text in ("a", "b", "", "c")]
     reader.feed(sse(START, TEXT_0))
-    assert reader.read_repeat is None
+    assert reader.read_repeat(more[0]) is None
     reader.feed(more[0])
     assert [reader.read_repeat(data) for data in more] == ["a", "b", None, "c"]
     reader.feed(sse({"type": "ping"}))
-    assert reader.read_repeat is None
+    assert reader.read_repeat(more[0]) is None
 
 
 def test_a_frame_that_names_nothing_is_carried() -> None:

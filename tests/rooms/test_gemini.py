@@ -703,7 +703,7 @@ def test_no_sentinel_reaches_a_client() -> None:
 
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
 @pytest.mark.parametrize("text_first", [True, False])
-def test_more_of_a_text_is_known_by_its_bytes_whatever_its_counts(end: bytes, text_first: bool) -> None:
+def test_repeated_texts_are_recognised_by_their_bytes_with_any_usage(end: bytes, text_first: bool) -> None:
     reader = CODEC.make_stream_reader()
 
     def chunk(text: bytes, counts: bytes) -> bytes:

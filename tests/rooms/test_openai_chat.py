@@ -1419,7 +1419,7 @@ def chunks_of(*deltas: dict[str, Any]) -> list[bytes]:
     return [stream(delta, done=False) for delta in deltas]
 
 
-def test_more_of_a_delta_is_known_by_its_bytes_until_something_else_comes() -> None:
+def test_repeated_deltas_are_recognised_by_their_bytes_until_another_event_comes() -> None:
     reader = CODEC.make_stream_reader()
     more = chunks_of({"content": "a"}, {"content": "b"}, {"content": ""}, {"content": "c"})
     reader.feed(b"".join(more[:2]))
@@ -1428,11 +1428,11 @@ def test_more_of_a_delta_is_known_by_its_bytes_until_something_else_comes() -> N
     reader.feed(b"".join(pieces[:2]))
     assert reader.read_repeat(more[0]) is None
     reader.feed(pieces[2])
-    # The last may be all that there is, sent again.
+    # The last may repeat all arguments so far.
     assert [reader.read_repeat(data) for data in (pieces[0], pieces[3], pieces[2])] == [None, None, '":"']
 
 
-def test_a_padding_does_not_hide_what_is_alike() -> None:
+def test_repeated_deltas_are_recognised_with_any_padding() -> None:
     reader = CODEC.make_stream_reader()
     around = b'data: {"choices":[{"index":0,"delta":{"content":"%b"}}],"usage":null,"obfuscation":"%b"}\n\n'
     reader.feed(around % (b"a", b"xyz") + around % (b"b", b"xy"))
@@ -1446,18 +1446,18 @@ def test_a_padding_does_not_hide_what_is_alike() -> None:
 
 
 @pytest.mark.parametrize(("count", "again"), [(7, "a"), (20, None)])
-def test_a_stream_that_never_repeats_itself_is_no_longer_searched_for_patterns(count: int, again: str | None) -> None:
+def test_after_eight_templates_without_a_match_no_more_are_made(count: int, again: str | None) -> None:
     reader = CODEC.make_stream_reader()
     data = chunks_of({"content": "a"})[0]
     for number in range(count):
         made = reader.feed(data.replace(b'"finish_reason"', b'"logprobs":{"n":%d},"finish_reason"' % number))
         assert made[-1].text == "a"
     reader.feed(data)
-    assert (reader.read_repeat and reader.read_repeat(data)) == again
+    assert reader.read_repeat(data) == again
     assert reader.feed(data)[0].text == "a"
 
 
-def test_a_pattern_that_was_met_again_lets_others_be_looked_for() -> None:
+def test_a_match_lets_more_templates_be_made() -> None:
     reader = CODEC.make_stream_reader()
     for number in range(40):
         (data,) = chunks_of({("content", "refusal")[number % 2]: "a"})

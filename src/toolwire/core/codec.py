@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from toolwire.core.events import Event
+from toolwire.core.events import ArgumentsDelta, Event, TextDelta
 from toolwire.core.ir import EMPTY_MAPPING, Failure, Request, Response, Usage
 from toolwire.core.json_values import Json, Object
 from toolwire.core.losses import Ledger
@@ -112,28 +112,35 @@ class WriteContext(msgspec.Struct, frozen=True):
     """What made-up ids are derived from."""
 
 
-class StreamReader(Protocol):
-    """Bytes of one answer in, events out; `close` at the end of input. Never raises for what the peer sends.
+DeltaWriter = Callable[[str], bytes]
+"""Writes one delta with this text."""
 
-    It may also have `again`, which is there after bytes were fed that ended with a delta: where the next bytes are one
-    frame that can only be more text of that part, it gives that text; None for all other bytes, which are then fed.
-    """
+
+class StreamReader(Protocol):
+    """Bytes of one answer in, events out; `close` at the end of input. Never raises for what the peer sends."""
 
     def feed(self, data: bytes) -> list[Event]: ...
 
     def close(self) -> list[Event]: ...
 
+    def read_repeat(self, data: bytes) -> str | None:
+        """The text of a frame that repeats the last delta with another text, recognised by its bytes alone.
+
+        `data` must start where a frame starts. Such a frame is read by this call. None for all other bytes, which must
+        be fed, and always None where a codec recognises no repeats.
+        """
+
 
 class StreamWriter(Protocol):
-    """Events in, bytes out; `close` gives what is still owed.
-
-    It may also have `grower(kind, index)`, asked after a delta of this kind was written: what writes more text of that
-    part until another event comes, or None.
-    """
+    """Events in, bytes out; `close` returns what the client still needs."""
 
     def write(self, event: Event) -> bytes: ...
 
     def close(self) -> bytes: ...
+
+    def delta_writer(self, kind: type[TextDelta | ArgumentsDelta], index: int) -> DeltaWriter | None:
+        """Writes more deltas of this kind and part, until another event is written. Called after such a delta was
+        written. None where such deltas must be written as events."""
 
 
 class EndpointMatch(msgspec.Struct, frozen=True):

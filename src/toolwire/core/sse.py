@@ -1,6 +1,6 @@
 """Server-sent events and streamed JSON arrays, from bytes to frames and back. No I/O: feed bytes, take frames.
 
-Frames are cut on bytes and only whole ones are decoded, so no split of the input can tear a character.
+Frames are split as bytes and only whole frames are decoded, so no split of the input can break a character.
 """
 
 from __future__ import annotations
@@ -13,29 +13,31 @@ import msgspec
 
 MAX_FRAME = 64 * 1024 * 1024
 _MAX_MATCHED_TEXT = MAX_FRAME // 16
-"""However a shorter text is spelled, its frame is not too long."""
+"""However a shorter text is escaped, its frame stays below the limit."""
+MAX_FAILED_TEMPLATES = 8
+"""A reader that made this many frame templates since one matched stops making them: the frames differ in more than
+their text."""
+_TWO_FRAMES_NEWLINES = 4
+"""Bytes with fewer newlines than this hold at most one whole frame."""
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 _decode_text = msgspec.json.Decoder(str).decode
-RepeatReader = Callable[[bytes], str | None]
-"""Knows more of what came before by its bytes, and gives its text; None for all other bytes."""
-TextSink = Callable[[str], object]
 _match_simple_frame = re.compile(rb"(?:event: ([^\n]*)\n)?data: ([^\n]*)").fullmatch
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """One event: its name, if it had an `event:` line, and its data."""
+    """One server-sent event: its name, if it has an `event:` line, and its data."""
 
     event: str | None
     data: bytes
 
 
 class FrameTooLong(Exception):
-    """A peer sent a frame without an end."""
+    """A frame is longer than the limit, or never ends."""
 
 
 class SseSplitter:
-    """Bytes in, whole frames out; comments, `id:` and `retry:` are passed over. CR, LF and CRLF all end a line."""
+    """Bytes in, whole frames out. Comments, `id:` and `retry:` are ignored. CR, LF and CRLF all end a line."""
 
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
         self._buffer = bytearray()
@@ -43,10 +45,10 @@ class SseSplitter:
         self._data_lines: list[bytes] = []
         self._has_started = False
         self.is_between_frames = True
-        """Does nothing of a frame wait for its rest?"""
+        """Is no partial frame buffered?"""
         self._last_event_name: str | None = None
         self._last_head = b"data: "
-        """What the last ordinary frame was called, and all that stood before its data: the next one is mostly alike."""
+        """The bytes before the data of the last frame, and its event name: mostly the same in the next frame."""
         self._max_frame = max_frame
         self._data_size = 0
 
@@ -70,8 +72,8 @@ class SseSplitter:
         return frames
 
     def _read_single_frame(self, data: bytes) -> Frame | None:
-        """The frame, if these bytes are an ordinary one, as where a server sends one at a time. To part them is the
-        cheapest way to look for anything."""
+        """The frame, if these bytes are exactly one frame: most servers send one at a time. `partition` is the
+        fastest search."""
         line, _, rest = data.partition(b"\n")
         if data.partition(b"\r")[1]:
             return None
@@ -88,7 +90,7 @@ class SseSplitter:
         return Frame(self._last_event_name, text[6:])
 
     def close(self) -> list[Frame]:
-        """The end of input: a last frame that lacks its blank line is still a frame."""
+        """The end of input: a last frame without its blank line is still a frame."""
         tail, self._buffer = bytes(self._buffer), bytearray()
         lines = tail.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         return [frame for line in (*lines, b"") if (frame := self._read_line(line)) is not None]
@@ -98,11 +100,11 @@ class SseSplitter:
             return []
         held = bytes(self._buffer)
         if not self._data_lines and self._event_name is None and held.find(b"\r") < 0:
-            # The ordinary stream: frames end at blank lines, and what is cut waits whole.
+            # Without a CR, frames end at "\n\n"; a partial frame stays in the buffer.
             *blocks, rest = held.split(b"\n\n")
             self._buffer = bytearray(rest)
             return self._read_blocks(blocks)
-        # A CR at the very end may be half of a CRLF: leave it for the next bytes.
+        # A CR at the very end may be half of a CRLF: keep it for the next bytes.
         half = held.endswith(b"\r")
         held = (held[:-1] if half else held).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         *lines, rest = held.split(b"\n")
@@ -119,12 +121,12 @@ class SseSplitter:
         return frames
 
     def _read_block(self, block: bytes) -> Frame | None:
-        """The frame of a whole block of lines."""
-        ordinary = _match_simple_frame(block)
-        if ordinary is not None:
-            name, data = ordinary.groups()
+        """The frame of a block of lines without the blank line that ends it."""
+        simple = _match_simple_frame(block)
+        if simple is not None:
+            name, data = simple.groups()
             self._last_event_name = None if name is None else name.decode("utf-8", "replace").strip()
-            self._last_head = block[: ordinary.start(2)]
+            self._last_head = block[: simple.start(2)]
             return Frame(self._last_event_name, data)
         found = [frame for line in (*block.split(b"\n"), b"") if (frame := self._read_line(line)) is not None]
         return found[0] if found else None
@@ -150,73 +152,69 @@ class SseSplitter:
         return None
 
 
+def split_after_frames(data: bytes) -> list[bytes]:
+    """The bytes of each frame with its end, and what is left behind the last end."""
+    if data.count(b"\n") < _TWO_FRAMES_NEWLINES:
+        return [data]
+    end = b"\r\n\r\n" if data.find(b"\r\n\r\n") >= 0 else b"\n\n"
+    *frames, rest = data.split(end)
+    pieces = [frame + end for frame in frames]
+    return [*pieces, rest] if rest else pieces
+
+
 class FrameTemplate:
-    """A frame that comes once more but for one text in it: known by its bytes, without a look inside."""
+    """The bytes of a frame around one JSON string. Another frame that differs only in that string is recognised
+    without decoding it."""
 
-    __slots__ = (
-        "_excluded_start",
-        "_prefix",
-        "_prefix_slice",
-        "_sink",
-        "_suffix",
-        "_suffix_slice",
-        "_text_slice",
-        "match_count",
-        "text_length",
-    )
+    __slots__ = ("_excluded_start", "_prefix", "_prefix_slice", "_suffix", "_suffix_slice", "_text_slice")
 
-    def __init__(self, prefix: bytes, suffix: bytes, sink: TextSink | None, excluded_start: str) -> None:
+    def __init__(self, prefix: bytes, suffix: bytes, excluded_start: str = "") -> None:
+        self._excluded_start = excluded_start
+        """A text that starts with this does not match, because its reader must look at it."""
+        self._set_bytes(prefix, suffix)
+
+    def _set_bytes(self, prefix: bytes, suffix: bytes) -> None:
+        """The bytes before and after the string, without its quotes."""
         self._prefix = prefix + b'"'
         self._suffix = b'"' + suffix
         self._prefix_slice, self._text_slice = slice(len(self._prefix)), slice(len(prefix), -len(suffix))
         self._suffix_slice = slice(-len(self._suffix), None)
-        self._sink = sink
-        """Who keeps the text."""
-        self._excluded_start = excluded_start
-        """A text that begins so needs a closer look."""
-        self.match_count = 0
-        """Frames that were like it, and the length of their texts: whoever made it counts them in before anything else
-        comes."""
-        self.text_length = 0
 
     def match_text(self, data: bytes) -> str | None:
-        """The text of the next such frame, if these bytes are that frame and nothing else. Only for bytes that begin
-        where a frame begins; the splitter need not see them then."""
+        """The text, if these bytes are one whole frame of this template; None for an empty or too long text."""
         if data[self._prefix_slice] != self._prefix or data[self._suffix_slice] != self._suffix:
             return None
         try:
             text = _decode_text(data[self._text_slice])
         except ValueError:
             return None
-        size = len(text)
-        if not 0 < size < _MAX_MATCHED_TEXT or (self._excluded_start and text.startswith(self._excluded_start)):
+        if not 0 < len(text) < _MAX_MATCHED_TEXT or (self._excluded_start and text.startswith(self._excluded_start)):
             return None
-        take = self._sink
-        if take is not None:
-            take(text)
-        self.match_count += 1
-        self.text_length += size
         return text
 
 
 def make_frame_template(
-    frame: Frame, text: str, find_text: Callable[[Any], Any], sink: TextSink | None = None, excluded_start: str = ""
+    frame: Frame,
+    text: str,
+    find_text: Callable[[Any], Any],
+    excluded_start: str = "",
+    kind: type[FrameTemplate] = FrameTemplate,
 ) -> FrameTemplate | None:
-    """For a frame in whose JSON `found` finds this text; None where its bytes do not tell its place."""
+    """A template of this frame, in whose JSON `find_text` finds the text; None if its position is ambiguous."""
     data = frame.data
-    lead, spelled, trail = data.rpartition(_encode(text))
-    if not spelled or data.partition(b"\n")[1] or data.partition(b"\r")[1]:
+    prefix, encoded, suffix = data.rpartition(_encode(text))
+    if not encoded or data.partition(b"\n")[1] or data.partition(b"\r")[1]:
         return None
-    # Where nothing else is spelled with a backslash, a text that stands there once stands where it was found.
-    twice = (lead + b'"').partition(spelled)[1] or lead.partition(b"\\")[1] or trail.partition(b"\\")[1]
-    if twice and not _confirms_position(find_text, lead, text + ".", trail):
+    # Without other backslashes, encoded text that occurs once is at the position where `find_text` found it.
+    ambiguous = (prefix + b'"').partition(encoded)[1] or prefix.partition(b"\\")[1] or suffix.partition(b"\\")[1]
+    if ambiguous and not _confirms_position(find_text, prefix, text + ".", suffix):
         return None
     head = b"data: " if frame.event is None else b"event: " + frame.event.encode() + b"\ndata: "
-    return FrameTemplate(head + lead, trail + b"\n\n", sink, excluded_start)
+    return kind(head + prefix, suffix + b"\n\n", excluded_start)
 
 
 def _confirms_position(find_text: Callable[[Any], Any], prefix: bytes, text: str, suffix: bytes) -> bool:
-    """The same text may stand elsewhere: put another there, and see whether that one is found."""
+    """Is another text found, if it is put at this position?"""
     try:
         return bool(find_text(_decode(prefix + _encode(text) + suffix)) == text)
     except (ValueError, LookupError, TypeError, RecursionError):
@@ -224,7 +222,7 @@ def _confirms_position(find_text: Callable[[Any], Any], prefix: bytes, text: str
 
 
 class JsonArraySplitter:
-    """One JSON array streamed element by element (`[{…}` `,{…}` `]`), or bare objects one after another."""
+    """Splits a JSON array streamed element by element (`[{…}` `,{…}` `]`), or objects one after another."""
 
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
         self._buffer = bytearray()
@@ -262,7 +260,7 @@ class JsonArraySplitter:
         return frames
 
     def close(self) -> list[Frame]:
-        """What is left is an element that was cut."""
+        """What is left is a partial element."""
         tail, self._buffer = bytes(self._buffer), bytearray()
         return [Frame(None, tail)] if tail.strip() else []
 
@@ -281,5 +279,5 @@ def write_event_frame(event: str, data: bytes) -> bytes:
 
 
 def write_data_frame(data: bytes) -> bytes:
-    """A frame of data alone."""
+    """A frame without an `event:` line."""
     return b"data: %b\n\n" % data

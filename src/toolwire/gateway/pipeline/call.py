@@ -12,7 +12,6 @@ from toolwire.core.ir import Call as ToolCall
 from toolwire.core.ir import Failure, Result, Tool, Usage
 from toolwire.core.json_values import Json, Object
 from toolwire.core.losses import Ledger
-from toolwire.core.sse import RepeatReader
 from toolwire.gateway.pipeline.runtime import Headers, Runtime, Upstream
 from toolwire.gateway.server.access import Caller
 from toolwire.gateway.server.request_body import Peek, declares_tools
@@ -192,8 +191,6 @@ class AnswerStream(Protocol):
     def has_complete_call(self) -> bool: ...
 
     rounds: Rounds | None
-    read_repeat: RepeatReader | None
-    """What knows more of the last text by its bytes; while there is one, nothing that came was a failure."""
 
     @property
     def memory_records(self) -> Mapping[str, bytes]: ...
@@ -203,8 +200,6 @@ class AnswerStream(Protocol):
 
     @property
     def ledger(self) -> Ledger | None: ...
-
-    def make_sink(self, write: ChunkSink, fallback: ChunkSink) -> ChunkSink: ...
 
     def feed(self, data: bytes) -> bytes: ...
 

@@ -1,4 +1,4 @@
-"""A stream that passes untouched: its bytes go on in whole frames, and are looked at when somebody asks."""
+"""A stream whose bytes reach the client unchanged, in whole frames; a reader watches its usage and its end."""
 
 from __future__ import annotations
 
@@ -19,19 +19,14 @@ from toolwire.core.events import (
 )
 from toolwire.core.ir import EMPTY_MAPPING, Call, Failure, Result, Usage
 from toolwire.core.losses import Ledger
-from toolwire.core.sse import RepeatReader
-from toolwire.gateway.upstream.connection import ChunkSink
+from toolwire.core.sse import split_after_frames
 from toolwire.translation.tool_rounds import Rounds
 
 _FRAME_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
-_MAX_UNREAD = 8 * 1024
-"""Bytes that wait until they are looked at together: many frames in a row cost less than one at a time."""
-_EAGER_READS = 4
-"""Pieces in a row that are looked at as they come, because the next may be like them and need no look."""
 
 
 class _CompleteCallWatch:
-    """Looks whether a whole call has gone by."""
+    """Watches for a complete tool call."""
 
     def __init__(self) -> None:
         self._open_calls: set[int] = set()
@@ -47,88 +42,38 @@ class _CompleteCallWatch:
 
 
 class PassthroughStream:
-    """Looks like a `StreamTranslation` from outside. Half a frame is held back: if the rest of it never comes, the
-    client is told of the failure in a frame that it can read. Only its end, and a failure, are worth a look, so pieces
-    wait for it until there are some, or until somebody asks."""
+    """Has the interface of `StreamTranslation`. A partial frame is held back: if the rest never comes, the client gets
+    the failure in a frame that it can read."""
 
     is_paused = False
     ledger = None
     rounds: Rounds | None = None
     memory_records = EMPTY_MAPPING
-    """Servers whose seals are kept have a quirk for it, and what has quirks does not pass."""
+    """Nothing is stored: a server whose seals must be stored has a quirk, and such streams are translated."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
         self._reader = codec.make_stream_reader()
-        self.read_repeat: RepeatReader | None = None
-        """What knows a piece that needs no look, while all before it was looked at."""
-        self._eager_reads = _EAGER_READS if hasattr(self._reader, "read_repeat") else 0
         self._partial_frame = b""
-        self._unread = bytearray()
         self._start_event: ResponseStart | None = None
         self._last_event: Event | None = None
-        self._usage: Usage | None = None
-        self._finishes: tuple[str, ...] = ()
-        self._failure: Failure | None = None
-        self._has_content = False
-        self._ended = False
         self._call_watch = _CompleteCallWatch()
-
-    @property
-    def usage(self) -> Usage | None:
-        if self._unread:
-            self._read_unread()
-        return self._usage
-
-    @property
-    def finishes(self) -> tuple[str, ...]:
-        if self._unread:
-            self._read_unread()
-        return self._finishes
-
-    @property
-    def failure(self) -> Failure | None:
-        if self._unread:
-            self._read_unread()
-        return self._failure
-
-    @property
-    def has_content(self) -> bool:
-        if self._unread:
-            self._read_unread()
-        return self._has_content
-
-    @property
-    def ended(self) -> bool:
-        if self._unread:
-            self._read_unread()
-        return self._ended
+        self.usage: Usage | None = None
+        self.finishes: tuple[str, ...] = ()
+        self.failure: Failure | None = None
+        self.has_content = False
+        self.ended = False
 
     @property
     def has_complete_call(self) -> bool:
-        if self._unread:
-            self._read_unread()
         return self._call_watch.has_complete_call
 
-    def make_sink(self, write: ChunkSink, fallback: ChunkSink) -> ChunkSink:
-        """Puts what is known by its bytes, and leaves the rest to the other, who feeds it."""
-
-        def forward(data: bytes) -> bool:
-            again = self.read_repeat
-            if again is None or again(data) is None:
-                return fallback(data)
-            self._eager_reads = _EAGER_READS
-            return write(data)
-
-        return forward
-
     def feed(self, data: bytes) -> bytes:
-        unseen = self._unread
-        unseen += data
-        self.read_repeat = None
-        if self._eager_reads or len(unseen) > _MAX_UNREAD:
-            self._eager_reads = max(0, self._eager_reads - 1)
-            self._read_unread()
+        reader = self._reader
+        for frame in split_after_frames(data):
+            if reader.read_repeat(frame) is None and (events := reader.feed(frame)):
+                self._last_event = events[-1]
+                self._add_events(events)
         if not self._partial_frame and data.endswith(b"\n\n"):
             return data
         return self._take_whole_frames(self._partial_frame + data)
@@ -139,71 +84,59 @@ class PassthroughStream:
         self._partial_frame = data[end:]
         return data[:end]
 
-    def _read_unread(self) -> None:
-        unseen = bytes(self._unread)
-        self._unread.clear()
-        events = self._reader.feed(unseen)
-        self.read_repeat = getattr(self._reader, "read_repeat", None)
-        if not events:
-            return
-        self._last_event = events[-1]
-        self._add_events(events)
-        if self._failure is not None:
-            self.read_repeat = None  # what follows may repeat a key, and is looked into
-
     def _add_events(self, events: list[Event]) -> None:
         for event in events:
-            see = _EVENT_CALLBACKS.get(type(event))
-            if see is None:
-                self._has_content = True
+            callback = _EVENT_CALLBACKS.get(type(event))
+            if callback is None:
+                self.has_content = True
             else:
-                see(self, event)
+                callback(self, event)
 
     def _on_response_start(self, event: ResponseStart) -> None:
-        self._start_event, self._usage = event, event.usage
+        self._start_event, self.usage = event, event.usage
 
     def _on_usage(self, event: UsageUpdate) -> None:
-        self._usage = event.usage
+        self.usage = event.usage
 
     def _on_part(self, event: PartStart | PartEnd) -> None:
-        self._has_content = True
+        self.has_content = True
         self._call_watch.add_event(event)
 
     def _on_choice_end(self, event: ChoiceEnd) -> None:
-        self._has_content = True
-        self._finishes += (event.finish.kind,)
+        self.has_content = True
+        self.finishes += (event.finish.kind,)
 
     def _on_response_end(self, event: ResponseEnd) -> None:
-        self._has_content = self._ended = True
+        self.has_content = self.ended = True
 
     def _on_failure(self, event: ResponseFailed) -> None:
-        self._failure = event.failure
+        self.failure = event.failure
 
-    def _on_carried(self, event: OpaqueEvent) -> None:
-        """What only one protocol knows is no part of the answer."""
+    def _on_opaque_event(self, event: OpaqueEvent) -> None:
+        """An event that only one protocol knows is not content."""
 
     def keep_pending_results(self, results: tuple[Result, ...]) -> None:
-        """Nothing passes by whose calls are not the client's."""
+        """A stream with calls of gateway tools is never passed through."""
 
     def close(self) -> bytes:
-        told = self.failure is not None
-        if not told:
+        failed_before = self.failure is not None
+        if not failed_before:
             self._add_events(self._reader.close())
-        failure = self._failure
-        if told or failure is None:
-            held, self._partial_frame = self._partial_frame, b""
-            return held
-        self._failure = None
+        failure = self.failure
+        if failed_before or failure is None:
+            rest, self._partial_frame = self._partial_frame, b""
+            return rest
+        self.failure = None
         return self.fail(failure)
 
     def fail(self, failure: Failure) -> bytes:
-        """The stream broke off. What was held back is no whole frame and is not sent."""
+        """The stream broke. The partial frame that was held back is not sent."""
         if self.failure is not None or self.ended:
             return b""
-        self._failure = failure
+        self.failure = failure
         before = None if self._last_event is self._start_event else self._last_event
         writer = self._codec.make_stream_writer(Ledger(self._codec.name, self._codec.name), WriteContext())
-        # The writer goes on from where the provider's frames, which it did not write, have come to.
+        # The writer must continue after the provider's frames, which it did not write.
         for event in (self._start_event, before):
             if event is not None:
                 writer.write(event)
@@ -218,6 +151,6 @@ _EVENT_CALLBACKS: Mapping[type, Callable[[PassthroughStream, Any], None]] = {
     ChoiceEnd: PassthroughStream._on_choice_end,
     ResponseEnd: PassthroughStream._on_response_end,
     ResponseFailed: PassthroughStream._on_failure,
-    OpaqueEvent: PassthroughStream._on_carried,
+    OpaqueEvent: PassthroughStream._on_opaque_event,
 }
-"""What is looked at; of all others it only matters that there are some."""
+"""What to keep of each event; all others only count as content."""

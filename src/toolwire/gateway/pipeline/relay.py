@@ -152,17 +152,17 @@ def _write_through_gate(gate: EndGate, stream: AnswerStream, sink: OutputStream)
 
 
 async def _pipe_response(started: StartedStream, write: Callable[[bytes], bool]) -> bytes | TransportError | None:
-    """What comes, translated and handed on where it arrives: no task is woken for a piece of a stream."""
-    stream, line = started.stream, started.request.upstream
-    feed, key = stream.feed, line.provider.api_key.reveal().encode()
+    """Translate what comes and write it in the callback that received it: no task is woken for a piece of a stream."""
+    stream, upstream = started.stream, started.request.upstream
+    feed, key = stream.feed, upstream.provider.api_key.reveal().encode()
 
     def forward(data: bytes) -> bool:
         out = feed(data)
-        if stream.read_repeat is None and key and out.find(key) >= 0 and stream.failure is not None:
-            out = redact_key(out, line)
+        if key and out.find(key) >= 0 and stream.failure is not None:
+            out = redact_key(out, upstream)
         return write(out)
 
-    return await started.response.pour_into(stream.make_sink(write, forward))
+    return await started.response.pour_into(forward)
 
 
 async def _resume_answer(call: GatewayCall, started: StartedStream, attempt_runner: AttemptRunner) -> Failure | None:

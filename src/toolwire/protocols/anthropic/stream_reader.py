@@ -1,11 +1,14 @@
-"""A block that is open on the wire, and how it begins."""
+"""Reads an Anthropic stream: content blocks that start, grow by deltas and stop.
+
+`_EVENT_READERS` at the end maps each event to its method.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-from msgspec import DecodeError, Raw, json
+from msgspec import Raw
 from msgspec.structs import replace
 
 from toolwire.core.errors import TRUNCATED_STREAM_MESSAGE
@@ -40,7 +43,6 @@ from toolwire.core.ir import (
     UnknownField,
 )
 from toolwire.core.json_values import (
-    MAX_BYTES,
     Json,
     Malformed,
     Object,
@@ -54,15 +56,21 @@ from toolwire.core.json_values import (
     require_text,
 )
 from toolwire.core.provenance import ReadContext
-from toolwire.core.sse import Frame as RawFrame
-from toolwire.core.sse import FrameTooLong, RepeatReader, SseSplitter, make_frame_template
+from toolwire.core.sse import (
+    MAX_FAILED_TEMPLATES,
+    Frame,
+    FrameTemplate,
+    FrameTooLong,
+    SseSplitter,
+    make_frame_template,
+)
 from toolwire.protocols.anthropic.content import ResponseReadContext, read_citation, read_part
 from toolwire.protocols.anthropic.errors import read_error
 from toolwire.protocols.anthropic.names import MESSAGE_KEYS, NAME, key_set
 from toolwire.protocols.anthropic.response import read_finish, read_usage
 
 DeltaKind = Literal["text", "thought", "call", "opaque", "no"]
-"""Which deltas a block takes."""
+"""Which deltas a block accepts."""
 
 _DELTA_KINDS: dict[type, DeltaKind] = {
     Text: "text",
@@ -73,7 +81,7 @@ _DELTA_KINDS: dict[type, DeltaKind] = {
 }
 
 
-class OpenBlock:
+class _OpenBlock:
     __slots__ = ("delta_kind", "index", "initial_arguments", "part", "pieces", "wire")
 
     def __init__(self, index: int, part: Part) -> None:
@@ -82,84 +90,18 @@ class OpenBlock:
         grows = _DELTA_KINDS.get(type(part), "no")
         self.delta_kind: DeltaKind = "no" if grows == "thought" and part.hidden else grows  # type: ignore[union-attr]
         self.initial_arguments = ""
-        """The arguments that stood in its start; deltas replace them."""
+        """The arguments in its start; deltas replace them."""
         self.pieces: list[str] = []
         self.wire: Object = {}
 
     def add_opaque_delta(self, delta: Object) -> None:
-        """An unknown block gathers its deltas, so that it is whole for its own protocol."""
+        """An unknown block collects its deltas, so that an Anthropic client gets it whole."""
         for key, value in delta.items():
             if key == "partial_json" and isinstance(value, str):
                 self.pieces.append(value)
             elif key != "type":
                 held = self.wire.get(key)
                 self.wire[key] = held + value if isinstance(held, str) and isinstance(value, str) else value
-
-
-def read_plain_start(wire: Json, path: Path) -> Part | None:
-    """The beginning of a text or of a call as nearly all are, at one go; None for every other."""
-    if type(wire) is not dict:
-        return None
-    kind, size = wire.get("type"), len(wire)
-    if kind == "text" and size == 2:
-        text = wire.get("text")
-        return Text(text, (), None, None, Origin(NAME, path, wire, EMPTY_MAPPING, False)) if type(text) is str else None
-    if kind == "tool_use" and size == 4 and wire.get("input") == {}:
-        id, name = wire.get("id"), wire.get("name")
-        if type(id) is str and type(name) is str:
-            origin = Origin(NAME, path, wire, EMPTY_MAPPING, False)
-            return Call(id, name, "", "function", "", "", None, None, False, False, origin)
-    return None
-
-
-# --- A delta that is the one before once more, but for its text: almost all that a stream has ---
-
-
-_decode_plain_delta = json.Decoder(dict[str, int | str | dict[str, str]]).decode
-"""For an ordinary delta: no number that only looks like a whole one, and nothing but text inside."""
-
-
-_TEXT_KEY_BYTES = {key: b'"%b"' % key.encode() for key in ("text", "thinking", "partial_json")}
-"""No frame without its word can be like a delta."""
-
-
-class DeltaPattern:
-    """The delta before. One that differs from it in its text alone needs no closer look."""
-
-    __slots__ = ("_data", "_event_type", "_index", "_key", "_node", "_pieces", "byte_pattern")
-
-    def __init__(self, index: int, pieces: list[str] | None, key: str, text: str, raw: RawFrame) -> None:
-        self._pieces = pieces
-        """Where its text is gathered, if it is of a call."""
-        self._index = index
-        self._event_type = TextDelta if pieces is None else ArgumentsDelta
-        self._key = key
-        self._data = raw.data
-        self._node: Object | None = None
-        """Decoded when the bytes of another do not tell that it is like it."""
-        self.byte_pattern = make_frame_template(raw, text, self._find_text, None if pieces is None else pieces.append)
-        """Most are known by their bytes."""
-
-    def _find_text(self, node: Json) -> Json:
-        return node["delta"][self._key]
-
-    def read_frame(self, raw: RawFrame) -> Event | None:
-        """The event of a frame that is like it, None for any other."""
-        data, key = raw.data, self._key
-        if not data.partition(_TEXT_KEY_BYTES[key])[1]:
-            return None
-        if self._node is None:
-            self._node = decode(self._data)
-        try:
-            node = _decode_plain_delta(data)
-            text = self._node["delta"][key] = node["delta"][key]  # type: ignore[index]
-        except (DecodeError, UnicodeError, RecursionError, KeyError, TypeError):
-            return None
-        if node != self._node or not text or len(data) > MAX_BYTES:
-            return None
-        if self._pieces is not None:
-            self._pieces.append(text)
-        return self._event_type(self._index, text, SourceFrame(NAME, raw.event or "content_block_delta", node))
 
 
 _EVENT_KEYS = key_set("type", "index", "delta", "content_block", "message", "usage")
@@ -173,11 +115,12 @@ class StreamReader:
         self._splitter = SseSplitter()
         self._reading = ResponseReadContext(NAME)
         self._frame_count = 0
-        self._blocks: dict[int, OpenBlock] = {}
-        self._raw_frame = RawFrame(None, b"")
-        self._pattern: DeltaPattern | None = None
-        """The delta before, if the next may be the same but for its text."""
-        self.read_repeat: RepeatReader | None = None
+        self._blocks: dict[int, _OpenBlock] = {}
+        self._template: FrameTemplate | None = None
+        """Recognises the next frame, if the last one was a delta and only the text differs."""
+        self._failed_templates = 0
+        """Templates made since one matched."""
+        self._add_repeat: Callable[[str], object] = _ignore_text
         self._block_count = 0
         self._started = False
         self._over = False
@@ -188,8 +131,7 @@ class StreamReader:
         self._unknown_fields: dict[tuple[Json, str], UnknownField] = {}
 
     def feed(self, data: bytes) -> list[Event]:
-        if self._pattern is not None:
-            self._count_repeats(self._pattern)
+        self._template = None
         events: list[Event] = []
         if self._over and self._finish is None:
             return events
@@ -198,29 +140,20 @@ class StreamReader:
         except FrameTooLong as error:
             return [self._fail_stream(str(error), "frame_too_long")]
         for frame in frames:
-            like = self._pattern
-            event = None if like is None else like.read_frame(frame)
-            if event is None:
-                self._read_frame(frame, events)
-            else:
-                self._frame_count += 1
-                events.append(event)
-        like = self._pattern
-        if like is not None and like.byte_pattern is not None and self._splitter.is_between_frames:
-            self.read_repeat = like.byte_pattern.match_text
+            self._read_frame(frame, events)
+        if not self._splitter.is_between_frames:
+            self._template = None
         return events
 
-    def _count_repeats(self, pattern: DeltaPattern) -> None:
-        """Count in what was known by its bytes."""
-        self.read_repeat = None
-        alike = pattern.byte_pattern
-        if alike is not None:
-            self._frame_count += alike.match_count
-            alike.match_count = 0
+    def read_repeat(self, data: bytes) -> str | None:
+        text = None if self._template is None else self._template.match_text(data)
+        if text is not None:
+            self._frame_count += 1
+            self._failed_templates = 0
+            self._add_repeat(text)
+        return text
 
     def close(self) -> list[Event]:
-        if self._pattern is not None:
-            self._count_repeats(self._pattern)
         events: list[Event] = []
         for frame in self._splitter.close():
             self._read_frame(frame, events)
@@ -232,19 +165,19 @@ class StreamReader:
         return events
 
     def _fail_stream(self, problem: str, code: str = "invalid_stream") -> Event:
-        self._over, self._finish, self._pattern = True, None, None
+        self._over, self._finish = True, None
         what = problem if problem is TRUNCATED_STREAM_MESSAGE else f"the provider's stream cannot be read: {problem}"
         failure = Failure("upstream", what, 502, code)
         return ResponseFailed(failure, SourceFrame(NAME, None, None, silent=True))
 
     # --- frames ---
 
-    def _read_frame(self, raw: RawFrame, events: list[Event]) -> None:
+    def _read_frame(self, raw: Frame, events: list[Event]) -> None:
         if self._over and self._finish is None:
             return
         path: Path = (_EVENT_PATH, self._frame_count)
         self._frame_count += 1
-        self._raw_frame, self._pattern = raw, None
+        self._template = None
         try:
             node = expect_object(decode(raw.data, path), path)
         except Malformed as error:
@@ -268,12 +201,14 @@ class StreamReader:
             if self._reading.unknown_fields:
                 self._collect_unknown_fields()
         if len(events) == before:
-            quiet = read is not None or kind == "ping"
-            events.append(OpaqueEvent(kind, Origin(NAME, path, node), quiet, frame))
+            is_ignorable = read is not None or kind == "ping"
+            events.append(OpaqueEvent(kind, Origin(NAME, path, node), is_ignorable, frame))
+        else:
+            self._make_template(raw, node, events[-1])
 
-    def _read_non_object(self, raw: RawFrame, path: Path, error: Malformed, events: list[Event]) -> None:
+    def _read_non_object(self, raw: Frame, path: Path, error: Malformed, events: list[Event]) -> None:
         if raw.data.strip() == b"[DONE]":
-            # Foreign to this wire, but some in between send it, and its clients pass over it.
+            # Not part of this protocol, but some proxies send it, and Anthropic clients ignore it.
             events.append(OpaqueEvent("[DONE]", Origin(NAME, path, "[DONE]"), True, SourceFrame(NAME, raw.event, None)))
         elif not self._over:
             events.append(self._fail_stream(str(error)))
@@ -282,6 +217,18 @@ class StreamReader:
         for stray in self._reading.unknown_fields:
             self._unknown_fields.setdefault((stray.path[1] if stray.path else None, stray.key), stray)
         self._reading.unknown_fields.clear()
+
+    def _make_template(self, raw: Frame, node: Object, event: Event) -> None:
+        """Recognise frames that repeat this delta with another text, if the frame says nothing else."""
+        if not isinstance(event, (TextDelta, ArgumentsDelta)) or self._failed_templates >= MAX_FAILED_TEMPLATES:
+            return
+        delta: Json = node.get("delta")
+        if len(node) == 3 and "type" in node and type(delta) is dict and len(delta) == 2:
+            _, key = _DELTA_TYPES[delta["type"]]
+            self._template = make_frame_template(raw, event.text, lambda found: found["delta"][key])
+            self._failed_templates += 1
+            pieces = self._blocks[node["index"]].pieces
+            self._add_repeat = pieces.append if key == "partial_json" else _ignore_text
 
     # --- the message ---
 
@@ -308,7 +255,7 @@ class StreamReader:
         )
 
     def _start_response(self, frame: SourceFrame, events: list[Event]) -> None:
-        """An answer that does not say that it begins."""
+        """Start an answer without a message_start."""
         self._started = True
         events.append(ResponseStart(frame=frame))
 
@@ -319,7 +266,7 @@ class StreamReader:
         if not _EVENT_KEYS.issuperset(node) or not _MESSAGE_DELTA_KEYS.issuperset(delta):
             self._reading.read_origin(node, path, _EVENT_KEYS)
             self._reading.read_origin(delta, (path, "delta"), _MESSAGE_DELTA_KEYS)
-        # A later delta may tell the tokens again and leave the reason out: that takes nothing back.
+        # A later message_delta may have only usage: the stop reason stays.
         self._finish = read_finish(delta, (path, "delta"), self._reading) or self._finish
         usage = get_object(node, "usage", path)
         if usage:
@@ -362,21 +309,16 @@ class StreamReader:
             return
         at = (path, "content_block")
         wire: Json = node.get("content_block")
-        part = read_plain_start(wire, at)
-        plain = part is not None
-        if part is None:
-            part = read_part(expect_object(wire, at), at, self._reading)
-        block = self._blocks[number] = OpenBlock(self._block_count, part)
+        part = read_part(expect_object(wire, at), at, self._reading)
+        block = self._blocks[number] = _OpenBlock(self._block_count, part)
         self._block_count += 1
         self._has_calls = self._has_calls or type(part) is Call
         if block.delta_kind == "opaque":
             block.wire = dict(wire)
             return
-        if not plain:
-            part = _start_part(block, part, wire)
-        events.append(PartStart(block.index, part, 0, frame))
+        events.append(PartStart(block.index, _start_part(block, part, wire), 0, frame))
 
-    def _find_block(self, node: Object, events: list[Event]) -> OpenBlock | None:
+    def _find_block(self, node: Object, events: list[Event]) -> _OpenBlock | None:
         number = node.get("index")
         if number is None and len(self._blocks) == 1:
             number = next(iter(self._blocks))
@@ -410,9 +352,6 @@ class StreamReader:
             events.append(CitationDelta(block.index, citation, frame))
         elif text := require_text(delta, key, at):
             events.append(_read_delta(block, key, text, frame))
-            if key != "signature" and len(delta) == 2 and len(node) == 3 and "type" in node:
-                pieces = block.pieces if key == "partial_json" else None
-                self._pattern = DeltaPattern(block.index, pieces, key, text, self._raw_frame)
 
     def _read_block_stop(self, node: Object, path: Path, frame: SourceFrame, events: list[Event]) -> None:
         block = self._find_block(node, events)
@@ -424,7 +363,7 @@ class StreamReader:
                 del self._blocks[number]
                 return
 
-    def _end_block(self, block: OpenBlock, frame: SourceFrame, events: list[Event]) -> None:
+    def _end_block(self, block: _OpenBlock, frame: SourceFrame, events: list[Event]) -> None:
         cut = False
         if block.delta_kind == "opaque":
             if block.pieces:
@@ -441,12 +380,12 @@ class StreamReader:
 
 
 def _number_text(number: Json) -> str:
-    """A number of a block as the wire has it, also one that we keep in its own spelling."""
+    """The index of a block for a message; large numbers are kept as raw JSON."""
     return bytes(number).decode() if isinstance(number, Raw) else str(number)
 
 
-def _start_part(block: OpenBlock, part: Part, wire: Object) -> Part:
-    """What is known of a part when it begins: arguments come later, and its JSON is only the beginning of it."""
+def _start_part(block: _OpenBlock, part: Part, wire: Object) -> Part:
+    """The part without its arguments, which come later; its JSON is not the whole block."""
     if isinstance(part, (Call, ProviderCall)):
         block.initial_arguments = part.arguments if wire.get("input") else ""
         part = replace(part, arguments="")
@@ -456,7 +395,7 @@ def _start_part(block: OpenBlock, part: Part, wire: Object) -> Part:
     return part
 
 
-def _read_delta(block: OpenBlock, key: str, text: str, frame: SourceFrame) -> Event:
+def _read_delta(block: _OpenBlock, key: str, text: str, frame: SourceFrame) -> Event:
     if key == "signature":
         return SealDelta(block.index, Seal(NAME, text), frame)
     if key == "partial_json":
@@ -472,7 +411,12 @@ _DELTA_TYPES: Mapping[str, tuple[DeltaKind, str]] = {
     "signature_delta": ("thought", "signature"),
     "citations_delta": ("text", "citation"),
 }
-"""Each delta with the blocks that take it and the key that holds it."""
+"""Each type of delta: the kind of block it belongs to, and the key that holds its text."""
+
+
+def _ignore_text(text: str) -> None:
+    """Text and thinking are not collected."""
+
 
 _EventReader = Callable[[StreamReader, Object, Path, SourceFrame, list[Event]], None]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from msgspec.structs import replace
 
 from toolwire.core import token_estimate
-from toolwire.core.codec import WriteContext
+from toolwire.core.codec import DeltaWriter, WriteContext
 from toolwire.core.errors import TRUNCATED_STREAM_MESSAGE
 from toolwire.core.events import (
     ArgumentsDelta,
@@ -78,6 +78,9 @@ class OpenPart:
         self.citation_deltas: list[CitationDelta] = []
         self.seal: Seal | None = None
 
+    def write_delta(self, text: str) -> bytes:
+        return self.delta_head + encode(text) + b"}}\n\n"
+
 
 def stale_origin(part: Part) -> Origin | None:
     """The origin of a part that is written piece by piece: for its unknown keys, not for its JSON."""
@@ -134,10 +137,6 @@ class StreamWriter:
         self._parts: dict[int, OpenPart] = {}
         self._open_index: int | None = None
         """The part whose block is open."""
-        self._repeat_type: type | None = None
-        """The events whose text goes straight into that block, if the last one was such."""
-        self._repeat_head = b""
-        """What stands before the text."""
         self._waiting: dict[int, list[PartEvent]] = {}
         self._block_count = 0
         self._message_id = ""
@@ -151,15 +150,19 @@ class StreamWriter:
         frame = event.frame
         if frame is not None and frame.protocol == NAME:
             return self._write_verbatim(event, frame)
-        if type(event) is self._repeat_type and event.index == self._open_index and event.text:  # type: ignore[union-attr]
-            return self._repeat_head + encode(event.text) + b"}}\n\n"  # type: ignore[union-attr]
         return _EVENT_WRITERS[type(event)](self, event)
 
-    def delta_writer(self, kind: type, index: int) -> Callable[[str], bytes] | None:
-        return self._write_repeat if kind is self._repeat_type and index == self._open_index else None
+    def delta_writer(self, kind: type[TextDelta | ArgumentsDelta], index: int) -> DeltaWriter | None:
+        state = self._parts.get(index)
+        if state is None or index != self._open_index or self._collects_deltas(state, kind):
+            return None
+        return state.write_delta
 
-    def _write_repeat(self, text: str) -> bytes:
-        return self._repeat_head + encode(text) + b"}}\n\n"
+    def _collects_deltas(self, state: OpenPart, kind: type) -> bool:
+        """Does the writer need the texts of these deltas, or must it look at each of them?"""
+        if kind is ArgumentsDelta:
+            return state.is_blank or (isinstance(state.part, Call) and state.part.kind == "custom")
+        return isinstance(state.part, Text) and self._tool_use.may_cite_by_position
 
     def close(self) -> bytes:
         if self._over:
@@ -185,7 +188,6 @@ class StreamWriter:
 
     def _track_event(self, event: Event) -> None:
         """Keep the numbering in step, for events that follow without a frame."""
-        self._repeat_type = None
         if isinstance(event, PartStart):
             state = self._parts[event.index] = OpenPart(event.part)
             state.block_number, self._block_count = self._block_count, self._block_count + 1
@@ -264,7 +266,6 @@ class StreamWriter:
 
     def _write_part(self, event: PartEvent) -> bytes:
         index, kind = event.index, type(event)
-        self._repeat_type = None
         if isinstance(event, PartStart):
             if event.choice != 0:
                 what = f"answer {event.choice} was left out"
@@ -383,9 +384,7 @@ class StreamWriter:
             )
         if self._tool_use.may_cite_by_position and isinstance(state.part, Text):
             state.pieces.append(event.text)
-        else:
-            self._allow_repeats(state, event)
-        return out + state.delta_head + encode(event.text) + b"}}\n\n"
+        return out + state.write_delta(event.text)
 
     def _write_arguments(self, state: OpenPart, event: ArgumentsDelta) -> bytes:
         if isinstance(state.part, Call) and state.part.kind == "custom":
@@ -393,14 +392,7 @@ class StreamWriter:
             return b""
         if state.is_blank and event.text.strip():
             state.is_blank = False
-        if not state.is_blank:
-            self._allow_repeats(state, event)
-        return state.delta_head + encode(event.text) + b"}}\n\n" if event.text else b""
-
-    def _allow_repeats(self, state: OpenPart, event: TextDelta | ArgumentsDelta) -> None:
-        """More events like this one need no other look."""
-        if self._open_index == event.index:
-            self._repeat_type, self._repeat_head = type(event), state.delta_head
+        return state.write_delta(event.text) if event.text else b""
 
     def _write_seal(self, state: OpenPart, event: SealDelta) -> bytes:
         state.seal = event.seal
@@ -437,8 +429,8 @@ class StreamWriter:
             self._ledger.note(
                 "arguments-wrapped", source_path(state.part), f"raw input stands as text under `{RAW_ARGUMENTS_KEY}`"
             )
-            return state.delta_head + encode(encode_text({RAW_ARGUMENTS_KEY: text})) + b"}}\n\n"
-        return state.delta_head + b'"{}"}}\n\n' if state.is_blank else b""
+            return state.write_delta(encode_text({RAW_ARGUMENTS_KEY: text}))
+        return state.write_delta("{}") if state.is_blank else b""
 
     def _write_signature(self, state: OpenPart, index: int) -> bytes:
         """The signature, whole and last."""

@@ -1,15 +1,16 @@
-"""Streams, read: each chunk is a whole answer whose parts add to what came before.
+"""Reads a Gemini stream: each chunk is a whole answer whose parts add to what came before.
 
-Parts of one channel (answer text, thoughts) grow over the chunks; a signed part stands for itself, so that its
-signature can go back on exactly the same part. A call comes whole, or in pieces with JSON paths. The stream has come to
-its end when every candidate has given a reason, or the prompt was blocked; what is owed follows at the end of input.
+Text and thoughts grow over the chunks. A signed part is a part of its own, so that its signature can go back on exactly
+the same part. A call comes whole, or in pieces with JSON paths. The stream is complete when every candidate has a
+finishReason, or the prompt was blocked; the events of the end follow at the end of input.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 
-from msgspec import ValidationError, convert
+from msgspec import Raw, Struct
+from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from toolwire.core.errors import TRUNCATED_STREAM_MESSAGE
@@ -32,21 +33,23 @@ from toolwire.core.events import (
 )
 from toolwire.core.ir import EMPTY_MAPPING, Call, Failure, Finish, Origin, Part, Reasoning, Text, Usage
 from toolwire.core.json_values import (
+    MAX_BYTES,
     Json,
     Malformed,
     Object,
     Path,
     decode,
+    encode,
     expect_object,
     get_bool,
     get_int,
     get_list,
     get_object,
     get_text,
+    read_float,
 )
 from toolwire.core.provenance import is_nonempty
-from toolwire.core.sse import Frame as Bytes
-from toolwire.core.sse import FrameTemplate, FrameTooLong, RepeatReader
+from toolwire.core.sse import MAX_FAILED_TEMPLATES, Frame, FrameTemplate, FrameTooLong
 from toolwire.protocols.gemini.content import (
     ArgumentFragments,
     OpenCall,
@@ -76,22 +79,28 @@ from toolwire.protocols.gemini.response import (
     read_finish,
     read_usage,
 )
-from toolwire.protocols.gemini.stream_state import (
-    MAX_PATTERN_TRIES,
-    OpenCandidate,
-    OpenText,
-    PlainChunk,
-    UsageFrameTemplate,
-    find_pattern,
-    read_delta_chunk,
-)
 
 SILENT_FRAME = SourceFrame(NAME, None, None, silent=True)
 _EVENT_PATH: Path = (None, "event")
 
 
-def _read_usage(told: tuple[Object, int], reading: PartReadContext) -> Usage:
-    return read_usage(told[0], ((_EVENT_PATH, told[1]), "usageMetadata"), reading)
+class _OpenText(Struct):
+    """A text or thought that may still grow."""
+
+    index: int
+    choice: int
+    is_thought: bool
+    pieces: list[str] = []
+
+
+class _OpenCandidate(Struct):
+    """What is open of one candidate."""
+
+    index: int
+    open_text: _OpenText | None = None
+    open_call: tuple[int, OpenCall] | None = None
+    finish: Finish | None = None
+    grounding: tuple[Object, Path] | None = None
 
 
 class StreamReader:
@@ -107,59 +116,50 @@ class StreamReader:
         self._started = False
         self._done = False
         self._usage: tuple[Object, int] | None = None
-        """The last counts, and the number of the chunk that they came with."""
-        self._candidates: dict[int, OpenCandidate] = {}
-        self._open_text: OpenText | None = None
+        """The last usage, and the number of its chunk."""
+        self._candidates: dict[int, _OpenCandidate] = {}
+        self._open_text: _OpenText | None = None
         """The text that grew last, while it is open."""
-        self._pattern: tuple[FrameTemplate | UsageFrameTemplate, OpenText] | None = None
-        """How more of it is known by its bytes."""
-        self._pattern_tries = 0
-        """Patterns that were looked for since one was met again."""
-        self.read_repeat: RepeatReader | None = None
+        self._template: FrameTemplate | None = None
+        """Recognises the next chunk, if the last one was text and only its text and usage differ."""
+        self._failed_templates = 0
+        """Templates made since one matched."""
 
     # --- bytes ---
 
     def feed(self, data: bytes) -> list[Event]:
         if self._done or not data:
             return []
-        self._count_repeats()
+        self._template = None
         try:
             frames = self._splitter.feed(data)
         except FrameTooLong as error:
             return self._fail_stream(Failure("upstream", str(error), 502, "frame_too_long"), SILENT_FRAME)
         events = self._read_frames(frames)
-        if self._open_text is not None and self._splitter.is_between_frames and not self._done:
-            self._learn_pattern(data, frames, self._open_text)
+        open_text = self._open_text
+        if open_text is None or len(frames) != 1 or not self._splitter.is_between_frames:
+            return events
+        if self._failed_templates < MAX_FAILED_TEMPLATES:
+            self._failed_templates += 1
+            last = self._usage
+            usage = last[0] if last is not None and last[1] == self._frame_count - 1 else None
+            self._template = _make_template(data, frames[0].data, open_text, usage)
         return events
 
-    def _learn_pattern(self, data: bytes, frames: list[Bytes], open_text: OpenText) -> None:
-        known = self._pattern
-        if self._pattern_tries < MAX_PATTERN_TRIES:
-            self._pattern_tries += 1
-            if len(frames) == 1:
-                told = self._usage
-                usage = None if told is None or told[1] != self._frame_count - 1 else told[0]
-                found = find_pattern(data, frames[0].data, open_text, usage)
-                if found is not None:
-                    self._pattern = known = (found, open_text)
-        if known is not None and known[1] is open_text:
-            self.read_repeat = known[0].match_text
-
-    def _count_repeats(self) -> None:
-        """Count in what was known by its bytes; it leaves nothing of what came before it."""
-        self.read_repeat = None
-        alike = None if self._pattern is None else self._pattern[0]
-        if alike is not None and alike.match_count:
-            self._frame_count += alike.match_count
-            self._pattern_tries = alike.match_count = 0
-            if isinstance(alike, UsageFrameTemplate):
-                self._usage = (alike.usage, self._frame_count - 1)
+    def read_repeat(self, data: bytes) -> str | None:
+        text = None if self._template is None else self._template.match_text(data)
+        if text is not None and self._open_text is not None:
+            if isinstance(self._template, _UsageTemplate):
+                self._usage = (self._template.usage, self._frame_count)
+            self._frame_count += 1
+            self._failed_templates = 0
+            self._open_text.pieces.append(text)
             self._splitter.forget_recent()
+        return text
 
     def close(self) -> list[Event]:
         if self._done:
             return []
-        self._count_repeats()
         return self._end_stream(self._read_frames(self._splitter.close(), at_end=True))
 
     def _end_stream(self, events: list[Event]) -> list[Event]:
@@ -174,33 +174,22 @@ class StreamReader:
                 return events + self._end_response()
         return events + self._fail_truncated()
 
-    def _read_frames(self, frames: list[Bytes], at_end: bool = False) -> list[Event]:
+    def _read_frames(self, frames: list[Frame], at_end: bool = False) -> list[Event]:
         out = self._out = []
-        for bytes_ in frames:
+        for raw in frames:
             path = (_EVENT_PATH, self._frame_count)
             self._frame_count += 1
             try:
-                json = decode(bytes_.data, path)
+                json = decode(raw.data, path)
             except Malformed as error:
-                if bytes_.data.strip() == b"[DONE]":
-                    frame = SourceFrame(NAME, bytes_.event, None)
+                if raw.data.strip() == b"[DONE]":
+                    frame = SourceFrame(NAME, raw.event, None)
                     out.append(OpaqueEvent("[DONE]", Origin(NAME, path, None), is_ignorable=True, frame=frame))
                     continue
-                # What the end of input tore is a stream that was cut, not one that was wrong.
+                # A partial frame at the end of input means that the stream was cut, not that it was wrong.
                 out.extend(self._fail_truncated() if at_end else self._fail_stream(unreadable_stream(error)))
                 break
-            frame = SourceFrame(NAME, bytes_.event, json)
-            growing = self._open_text
-            # What comes alone, and is not known by its bytes, is hardly more of the same.
-            if growing is not None and (self._pattern is None or len(frames) > 1):
-                more = read_delta_chunk(growing, json)
-                if more is not None:
-                    text, usage = more
-                    if usage is not None:
-                        self._usage = (usage, self._frame_count - 1)
-                    out.append(TextDelta(growing.index, text, frame))
-                    continue
-            self._read_frame(json, path, frame)
+            self._read_frame(json, path, SourceFrame(NAME, raw.event, json))
             if self._done:
                 break
         return out
@@ -209,45 +198,22 @@ class StreamReader:
         out = self._out
         before = len(out)
         try:
-            if not self._read_plain_chunk(json, path, frame):
-                self._read_chunk(expect_object(json, path), path, frame)
+            self._read_chunk(expect_object(json, path), path, frame)
         except Malformed as error:
             out.extend(self._fail_stream(unreadable_stream(error)))
         if len(out) == before:
             out.append(OpaqueEvent("chunk", Origin(NAME, path, json), is_ignorable=True, frame=frame))
 
     def _fail_stream(self, failure: Failure, frame: SourceFrame | None = None) -> list[Event]:
-        self._done = True
+        self._done, self._open_text = True, None
         events: list[Event] = []
         if self._usage is not None and self._started:
-            # The failure at hand matters more than counts that cannot be read.
+            # The failure matters more than usage that cannot be read.
             with suppress(Malformed):
                 events.append(UsageUpdate(_read_usage(self._usage, self._reading), frame=frame))
         return [*events, ResponseFailed(failure, frame=frame)]
 
     # --- chunks ---
-
-    def _read_plain_chunk(self, json: Json, path: Path, frame: SourceFrame) -> bool:
-        """The short way for a chunk of one candidate that has parts, and no key that we do not know."""
-        try:
-            chunk = convert(json, PlainChunk)
-        except ValidationError:
-            return False
-        (node,) = chunk.candidates
-        usage, index = chunk.usageMetadata, node.index
-        if (usage.__class__ is not dict and usage is not None) or not 0 <= index < MAX_CHOICES:
-            return False
-        if usage is not None:
-            self._usage = (usage, self._frame_count - 1)
-        if not self._started:
-            self._start_response(json, path, frame)
-        one = self._find_candidate(index)
-        here = ((path, "candidates"), 0)
-        for number, part in enumerate(node.content.parts):
-            self._read_part(one, part, (((here, "content"), "parts"), number), frame)
-        if node.finishReason is not None:
-            self._end_candidate(one, read_finish(json["candidates"][0], here), frame)
-        return True
 
     def _read_chunk(self, raw: Object, path: Path, frame: SourceFrame) -> None:
         if "error" in raw:
@@ -271,7 +237,7 @@ class StreamReader:
                 self._find_candidate(0).finish = blocked
 
     def _read_node(self, node: Object, path: Path, shape: KnownKeys) -> Object:
-        """The node in camelCase; an unknown key is noted the first time it comes."""
+        """The node in camelCase; an unknown key is noted once."""
         if shape.camel_keys.issuperset(node):
             return node
         for key, value in node.items():
@@ -294,10 +260,10 @@ class StreamReader:
             )
         )
 
-    def _find_candidate(self, index: int) -> OpenCandidate:
+    def _find_candidate(self, index: int) -> _OpenCandidate:
         one = self._candidates.get(index)
         if one is None:
-            one = self._candidates[index] = OpenCandidate(index)
+            one = self._candidates[index] = _OpenCandidate(index)
         return one
 
     def _read_candidate(self, raw: Object, path: Path, number: int, frame: SourceFrame) -> None:
@@ -312,12 +278,12 @@ class StreamReader:
             inner = self._read_node(content, here, CONTENT_KEYS)
             for at, part in enumerate(get_list(inner, "parts", here) or ()):
                 self._read_part(one, part, ((here, "parts"), at), frame)
-        told = {key: node[key] for key in GROUNDING_METADATA_KEYS if node.get(key)}
-        if told:
-            one.grounding = ((one.grounding[0] if one.grounding else {}) | told, path)
+        metadata = {key: node[key] for key in GROUNDING_METADATA_KEYS if node.get(key)}
+        if metadata:
+            one.grounding = ((one.grounding[0] if one.grounding else {}) | metadata, path)
         self._end_candidate(one, read_finish(node, path), frame)
 
-    def _end_candidate(self, candidate: OpenCandidate, finish: Finish | None, frame: SourceFrame) -> None:
+    def _end_candidate(self, candidate: _OpenCandidate, finish: Finish | None, frame: SourceFrame) -> None:
         if finish is not None:
             candidate.finish = finish
             failure = finish_failure(finish)
@@ -326,7 +292,7 @@ class StreamReader:
 
     # --- parts ---
 
-    def _read_part(self, candidate: OpenCandidate, item: Json, path: Path, frame: SourceFrame) -> None:
+    def _read_part(self, candidate: _OpenCandidate, item: Json, path: Path, frame: SourceFrame) -> None:
         node = item if item.__class__ is dict else expect_object(item, path)
         text = node.get("text")
         if isinstance(text, str):
@@ -349,14 +315,14 @@ class StreamReader:
             self._add_whole_part(candidate, part, frame)
 
     def _read_text(
-        self, candidate: OpenCandidate, text: str, thought: bool, node: Object, path: Path, frame: SourceFrame
+        self, candidate: _OpenCandidate, text: str, thought: bool, node: Object, path: Path, frame: SourceFrame
     ) -> None:
         if not text:
             return
         channel = candidate.open_text
         if channel is None or channel.is_thought is not thought:
             self._end_text(candidate, frame)
-            channel = candidate.open_text = OpenText(self._part_count, candidate.index, thought)
+            channel = candidate.open_text = _OpenText(self._part_count, candidate.index, thought)
             self._part_count += 1
             origin = Origin(NAME, path, node, EMPTY_MAPPING, False)
             part: Part = Reasoning(form="summary", origin=origin) if thought else Text("", origin=origin)
@@ -365,13 +331,13 @@ class StreamReader:
         channel.pieces.append(text)
         self._out.append(TextDelta(channel.index, text, frame))
 
-    def _end_text(self, candidate: OpenCandidate, frame: SourceFrame) -> None:
+    def _end_text(self, candidate: _OpenCandidate, frame: SourceFrame) -> None:
         if candidate.open_text is not None:
             self._out.append(PartEnd(candidate.open_text.index, frame=frame))
             candidate.open_text = self._open_text = None
 
-    def _add_whole_part(self, candidate: OpenCandidate, part: Part, frame: SourceFrame) -> None:
-        """A part that came in one piece: a call, media, a signed text, what the provider's own tools did."""
+    def _add_whole_part(self, candidate: _OpenCandidate, part: Part, frame: SourceFrame) -> None:
+        """A part that came in one piece: a call, media, a signed text, or what a provider tool did."""
         if isinstance(part, Text) and not part.text and part.seal is None:
             return
         self._end_text(candidate, frame)
@@ -392,7 +358,7 @@ class StreamReader:
         out.append(PartEnd(index, frame=frame))
 
     def _read_call_fragment(
-        self, candidate: OpenCandidate, call: Object, node: Object, path: Path, frame: SourceFrame
+        self, candidate: _OpenCandidate, call: Object, node: Object, path: Path, frame: SourceFrame
     ) -> None:
         """One piece of a call whose arguments are streamed by JSON path."""
         name = get_text(call, "name", path)
@@ -418,7 +384,7 @@ class StreamReader:
         if not get_bool(call, "willContinue", path):
             self._end_call(candidate, frame, False)
 
-    def _end_call(self, candidate: OpenCandidate, frame: SourceFrame, incomplete: bool) -> None:
+    def _end_call(self, candidate: _OpenCandidate, frame: SourceFrame, incomplete: bool) -> None:
         if candidate.open_call is None:
             return
         index, opened = candidate.open_call
@@ -447,16 +413,16 @@ class StreamReader:
         out.append(ResponseEnd(tuple(self._reading.unknown_fields), SILENT_FRAME))
         return out
 
-    def _add_grounding(self, candidate: OpenCandidate) -> None:
-        """Citations need the text they belong to: only the one that is still open can take them."""
+    def _add_grounding(self, candidate: _OpenCandidate) -> None:
+        """Add citations to the text that is still open: they need the text they belong to."""
         channel = (
             candidate.open_text if candidate.open_text is not None and not candidate.open_text.is_thought else None
         )
         if candidate.grounding is None:
             self._end_text(candidate, SILENT_FRAME)
             return
-        told, path = candidate.grounding
-        found = read_grounding(told, ["".join(channel.pieces)] if channel else [], path, self._reading)
+        metadata, path = candidate.grounding
+        found = read_grounding(metadata, ["".join(channel.pieces)] if channel else [], path, self._reading)
         if channel is not None:
             self._out.extend(CitationDelta(channel.index, citation, SILENT_FRAME) for _, citation in found.citations)
         self._end_text(candidate, SILENT_FRAME)
@@ -464,7 +430,7 @@ class StreamReader:
             self._add_whole_part(candidate, part, SILENT_FRAME)
 
     def _fail_truncated(self) -> list[Event]:
-        """The input ended too early: perhaps with an error that lacks its `data:`."""
+        """The input ended too early, perhaps with an error that has no `data:` before it."""
         bare = self._splitter.find_bare_error()
         if bare is not None:
             path = (_EVENT_PATH, self._frame_count)
@@ -473,3 +439,140 @@ class StreamReader:
             Failure("upstream", f"{TRUNCATED_STREAM_MESSAGE}: no finishReason came", 502, "stream_truncated"),
             SILENT_FRAME,
         )
+
+
+def _read_usage(usage: tuple[Object, int], reading: PartReadContext) -> Usage:
+    return read_usage(usage[0], ((_EVENT_PATH, usage[1]), "usageMetadata"), reading)
+
+
+# --- Chunks recognised by their bytes ---
+
+
+class _ChunkUsage(Struct):
+    usageMetadata: Raw
+
+
+_decode_chunk_usage = Decoder(_ChunkUsage).decode
+_decode_usage = Decoder(Object, float_hook=read_float).decode
+_decode_text = Decoder(str).decode
+
+
+class _UsageTemplate(FrameTemplate):
+    """Recognises chunks whose usage differs too: Gemini counts the tokens anew in each chunk."""
+
+    __slots__ = ("_between", "_head", "_tail", "_text_first", "_usage_length", "usage")
+
+    def __init__(
+        self, head: bytes, between: bytes, tail: bytes, text_first: bool, encoded_usage: bytes, usage: Object
+    ) -> None:
+        """The chunk is `head`, text, `between`, usage, `tail`, or the same with usage before text. The quotes of the
+        text belong to the bytes around it."""
+        self._head, self._between, self._tail = head, between, tail
+        self._text_first = text_first
+        self._excluded_start = ""
+        self._set_usage(encoded_usage, usage)
+
+    def _set_usage(self, encoded: bytes, usage: Object) -> None:
+        self.usage = usage
+        self._usage_length = len(encoded)
+        if self._text_first:
+            prefix, suffix = self._head, self._between + encoded + self._tail
+        else:
+            prefix, suffix = self._head + encoded + self._between, self._tail
+        self._set_bytes(prefix[:-1], suffix[1:])
+
+    def match_text(self, data: bytes) -> str | None:
+        if len(data) > MAX_BYTES:
+            return None
+        text = super().match_text(data)
+        return self._match_with_new_usage(data) if text is None else text
+
+    def _match_with_new_usage(self, data: bytes) -> str | None:
+        head, between, tail = self._head, self._between, self._tail
+        if not data.startswith(head) or not data.endswith(tail):
+            return None
+        start, end = len(head), len(data) - len(tail)
+        # Wherever `between` is found: if text and usage around it are valid JSON, that is the right place.
+        at = end - self._usage_length - len(between) if self._text_first else start + self._usage_length
+        if data[at : at + len(between)] != between:
+            at = data.find(between, start, end)
+        first, second = data[start:at], data[at + len(between) : end]
+        text, usage = (first, second) if self._text_first else (second, first)
+        if at < 0 or usage[:1] != b"{" or usage.find(b"\n") >= 0 or usage.find(b"\r") >= 0:
+            return None
+        try:
+            found = _decode_text(b'"' + text + b'"')
+            if not found:
+                return None
+            self._set_usage(usage, _decode_usage(usage))
+        except (ValueError, RecursionError):
+            return None
+        return found
+
+
+def _make_template(data: bytes, body: bytes, open_text: _OpenText, usage: Object | None) -> FrameTemplate | None:
+    """A template of these bytes, if they are one chunk that only adds text to `open_text` and has this usage."""
+    end = data[6 + len(body) :]
+    if data[:6] != b"data: " or (end != b"\n\n" and end != b"\r\n\r\n") or data[6 : -len(end)] != body:
+        return None
+    try:
+        if usage is None:
+            return _make_text_template(body, end, open_text)
+        return _make_usage_template(body, end, open_text, usage)
+    except (ValueError, RecursionError):
+        return None
+
+
+# The same bytes may occur elsewhere in the chunk: change them, and see whether the change is found.
+
+
+def _make_text_template(body: bytes, end: bytes, open_text: _OpenText) -> FrameTemplate | None:
+    last = open_text.pieces[-1]
+    prefix, text, suffix = body.rpartition(encode(last))
+    probe = prefix + text[:-1] + b'?"' + suffix
+    return FrameTemplate(b"data: " + prefix, suffix + end) if _holds_only(probe, open_text, last + "?", None) else None
+
+
+def _make_usage_template(body: bytes, end: bytes, open_text: _OpenText, usage: Object) -> _UsageTemplate | None:
+    last, encoded = open_text.pieces[-1], encode(usage)
+    if body.find(encoded) < 0:
+        encoded = bytes(_decode_chunk_usage(body).usageMetadata)
+    before, text, after = body.rpartition(encode(last))
+    before, other, after = before + b'"', text[1:-1] + b"?", b'"' + after
+    between, text_first, tail = after.partition(encoded)
+    if text_first:
+        head = before
+        probe = head + other + between + b'{"?":0}' + tail
+    else:
+        head, _, between = before.rpartition(encoded)
+        tail = after
+        probe = head + b'{"?":0}' + between + other + tail
+    if not _holds_only(probe, open_text, last + "?", {"?": 0}) or usage == {"?": 0}:
+        return None
+    return _UsageTemplate(b"data: " + head, between, tail + end, bool(text_first), encoded, usage)
+
+
+def _holds_only(body: bytes, open_text: _OpenText, text: str, usage: Object | None) -> bool:
+    """Does a chunk hold exactly this text for the open part, this usage, and nothing else that is read?"""
+    try:
+        chunk = decode(body)
+        (candidate,) = chunk["candidates"]
+        (part,) = candidate["content"]["parts"]
+        return (
+            part.get("text") == text
+            and bool(part.get("thought", False)) is open_text.is_thought
+            and chunk.get("usageMetadata") == usage
+            and candidate.get("index", 0) == open_text.choice
+            and _TEXT_CHUNK_KEYS.issuperset(chunk)
+            and _TEXT_CANDIDATE_KEYS.issuperset(candidate)
+            and _TEXT_CONTENT_KEYS.issuperset(candidate["content"])
+            and _TEXT_PART_KEYS.issuperset(part)
+        )
+    except (Malformed, LookupError, TypeError, ValueError, AttributeError):
+        return False
+
+
+_TEXT_CHUNK_KEYS = {"candidates", "usageMetadata", "promptFeedback", "modelVersion", "responseId", "createTime"}
+_TEXT_CANDIDATE_KEYS = {"content", "index"}
+_TEXT_CONTENT_KEYS = {"parts", "role"}
+_TEXT_PART_KEYS = {"text", "thought"}

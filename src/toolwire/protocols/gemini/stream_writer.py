@@ -7,11 +7,9 @@ The last chunk always holds parts, a finishReason and the usage, because the SDK
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from msgspec.structs import replace
 
-from toolwire.core.codec import WriteContext
+from toolwire.core.codec import DeltaWriter, WriteContext
 from toolwire.core.errors import TRUNCATED_STREAM_MESSAGE
 from toolwire.core.events import (
     ArgumentsDelta,
@@ -135,7 +133,7 @@ class StreamWriter:
             return self._parts[event.index].hold_arguments(event.text)
         return self._write_other_event(event)
 
-    def delta_writer(self, kind: type, index: int) -> Callable[[str], bytes] | None:
+    def delta_writer(self, kind: type[TextDelta | ArgumentsDelta], index: int) -> DeltaWriter | None:
         growing = self._parts.get(index)
         if growing is None:
             return None

@@ -1,13 +1,15 @@
-"""A stream of chunks, read into events: from the service itself and from servers that speak it with an accent.
+"""Reads a stream of Chat chunks, from OpenAI and from servers that deviate from its API.
 
-The end is a finish reason for every choice, or `[DONE]`. Endings wait for one of the two, because some servers send a
+The end is a finish reason for every choice, or `[DONE]`. Parts and choices end only there, because some servers send a
 second finish reason, or content beside and after the first.
 
-A frame goes back to clients of this protocol as it came, but for what their SDKs cannot add up, which is mended in it:
-ids and names that are repeated, indices that are missing, shared or not in line, arguments that are sent again.
+A Chat client gets each frame as it came, except for what its SDK cannot add up, which is repaired in the frame:
+repeated ids and names, missing, shared or unordered indices, and arguments that are sent again.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from toolwire.core import events as ev
 from toolwire.core import sse
@@ -35,21 +37,31 @@ from toolwire.protocols.openai_chat.content import (
 from toolwire.protocols.openai_chat.errors import read_failure
 from toolwire.protocols.openai_chat.names import DONE, NAME
 from toolwire.protocols.openai_chat.response import read_created, read_finish, read_usage
-from toolwire.protocols.openai_chat.stream_state import (
-    MAX_PATTERN_TRIES,
-    DeltaPattern,
-    OpenCall,
-    OpenChoice,
-    UnknownFields,
-    find_pattern,
-)
+from toolwire.protocols.openai_chat.stream_state import OpenCall, OpenChoice, UnknownFields
 from toolwire.protocols.openai_chat.tools import read_arguments, read_seal
 
 _SILENT_FRAME = ev.SourceFrame(NAME, None, None, silent=True)
 _DONE_FRAME = ev.SourceFrame(NAME, None, None)
 _LEGACY_CALL_KEY = "function_call"
 _MIN_CHUNK_LENGTH = 64
-"""No chunk is shorter; only such data can be the sentinel or nothing."""
+"""Shorter data may be `[DONE]` or empty."""
+
+
+class _PaddedTemplate(sse.FrameTemplate):
+    """OpenAI ends each chunk with random padding, so that its length does not reveal the text."""
+
+    __slots__ = ()
+
+    def match_text(self, data: bytes) -> str | None:
+        chunk = _strip_padding(data, b"}\n\n")
+        return None if chunk is None else super().match_text(chunk)
+
+
+def _strip_padding(data: bytes, end: bytes) -> bytes | None:
+    """The chunk without `obfuscation`, if that is its last key."""
+    chunk, found, padding = data.rpartition(b',"obfuscation":"')
+    letters, _, rest = padding.partition(b'"')
+    return chunk + end if found and rest == end and letters.isalnum() else None
 
 
 class StreamReader:
@@ -60,25 +72,23 @@ class StreamReader:
         self._choices: dict[int, OpenChoice] = {}
         self._started = False
         self._first_chunk: Object = {}
-        """The chunk that began the answer."""
+        """The chunk that started the answer."""
         self._ended = False
         self._unknown_fields = UnknownFields()
         self._events: list[ev.Event] = []
         self._frame = _SILENT_FRAME
-        self._pattern: DeltaPattern | None = None
-        """What the chunk before was, if the next may be the same but for its piece."""
-        self._pattern_tries = 0
-        """Patterns that were looked for since one was met again."""
         self._chunk_changed = False
-        """Was anything changed in the last chunk, so that its bytes do not tell what it says?"""
-        self.read_repeat: sse.RepeatReader | None = None
+        """Was the last chunk repaired?"""
+        self._template: sse.FrameTemplate | None = None
+        """Recognises the next frame, if the last one was a delta and only the text differs."""
+        self._failed_templates = 0
+        """Templates made since one matched."""
+        self._add_repeat: Callable[[str], None] = _ignore_text
 
     def feed(self, data: bytes) -> list[ev.Event]:
         if self._ended:
             return []
-        pattern = self._pattern
-        if pattern is not None:
-            self._count_repeats(pattern)
+        self._template = None
         out = self._events = []
         try:
             frames = self._splitter.feed(data)
@@ -87,37 +97,28 @@ class StreamReader:
             self._fail_stream(str(error), "frame_too_long")
             return out
         for frame in frames:
-            event = None if pattern is None else pattern.read_repeat(frame)
-            if event is None:
-                pattern = self._pattern = self._read_frame(frame)
-            else:
-                self._frame_count += 1
-                self._pattern_tries = 0
-                out.append(event)
-        if pattern is not None and self._splitter.is_between_frames:
-            self.read_repeat = pattern.read_repeat_bytes
+            self._read_frame(frame)
+        if not self._splitter.is_between_frames:
+            self._template = None
         return out
 
-    def _count_repeats(self, pattern: DeltaPattern) -> None:
-        """Count in what was known by its bytes."""
-        self.read_repeat = None
-        alike = pattern.frame_template
-        if alike is not None and alike.match_count:
-            pattern.count_text(alike.text_length)
-            self._frame_count += alike.match_count
-            self._pattern_tries = alike.match_count = alike.text_length = 0
+    def read_repeat(self, data: bytes) -> str | None:
+        text = None if self._template is None else self._template.match_text(data)
+        if text is not None:
+            self._frame_count += 1
+            self._failed_templates = 0
+            self._add_repeat(text)
+        return text
 
     def close(self) -> list[ev.Event]:
         if self._ended:
             return []
-        if self._pattern is not None:
-            self._count_repeats(self._pattern)
         out = self._events = []
         for frame in self._splitter.close():
             self._read_frame(frame)
         if not self._ended:
             self._frame = _SILENT_FRAME
-            if self._choices and all(answer.finish for answer in self._choices.values()):
+            if self._choices and all(choice.finish for choice in self._choices.values()):
                 self._end_response()
             else:
                 self._fail_stream(f"{TRUNCATED_STREAM_MESSAGE}: no finish reason or [DONE] came", "stream_truncated")
@@ -125,46 +126,62 @@ class StreamReader:
 
     # --- frames ---
 
-    def _read_frame(self, raw: sse.Frame) -> DeltaPattern | None:
-        """Read a frame; what may come again is given back as a pattern."""
+    def _read_frame(self, raw: sse.Frame) -> None:
+        self._template = None
         if self._ended:
-            return None
+            return
         path: Path = (_EVENT_PATH, self._frame_count)
         self._frame_count += 1
         out, data = self._events, raw.data
         before = len(out)
         if len(data) < _MIN_CHUNK_LENGTH and data.strip() in (DONE, b""):
             self._read_marker(raw, path)
-            return None
+            return
         try:
             chunk = decode(data, path)
             self._frame = ev.SourceFrame(NAME, raw.event, chunk)
             self._chunk_changed = False
-            self._read_chunk(chunk if type(chunk) is dict else expect_object(chunk, path), path)
+            self._read_chunk(expect_object(chunk, path), path)
         except Malformed as error:
-            # Half of a frame says nothing: the failure stands in its place.
+            # The failure replaces the events of the part of the frame that could be read.
             del out[before:]
             self._fail_stream(f"the provider's stream cannot be read: {error}", "invalid_stream")
-            return None
+            return
         if len(out) == before:
             out.append(ev.OpaqueEvent("chunk", Origin(NAME, path, chunk), True, self._frame))
-            return None
-        last = out[-1]
-        if (
-            self._chunk_changed
-            or not isinstance(last, _DELTA_EVENTS)
-            or raw.event is not None
-            or self._pattern_tries >= MAX_PATTERN_TRIES
-        ):
-            return None
-        for event in out[before:-1]:
-            if type(event) not in _EVENTS_BEFORE_DELTA:
-                return None
-        self._pattern_tries += 1
-        return find_pattern(raw, chunk, last, self._choices)
+        elif not self._chunk_changed and raw.event is None and self._failed_templates < sse.MAX_FAILED_TEMPLATES:
+            self._make_template(raw, chunk, out[before:])
+
+    def _make_template(self, raw: sse.Frame, chunk: Object, events: list[ev.Event]) -> None:
+        """Recognise frames that repeat this chunk with another text, if it holds one delta and nothing else."""
+        *earlier, event = events
+        if not isinstance(event, _DELTA_EVENTS) or not all(isinstance(one, _EVENTS_BEFORE_DELTA) for one in earlier):
+            return
+        choices: list[Object] = chunk["choices"]
+        index = choices[0].get("index")
+        if len(choices) != 1 or type(index) is not int or choices[0].get("finish_reason"):
+            return
+        choice, delta = self._choices[index], choices[0]["delta"]
+        if isinstance(event, ev.TextDelta):
+            key = next(filter(delta.get, _TEXT_KEYS), "content")
+            if delta.get(key) == event.text and _has_only(delta, key):
+                self._add_repeat = choice.count_text
+                self._set_template(raw, event.text, lambda found: found["choices"][0]["delta"][key])
+        elif (call := _find_repeated_call(delta, choice)) is not None:
+            self._add_repeat = call.add_delta
+            # A delta that starts with all arguments so far may repeat them: it must be read.
+            self._set_template(raw, event.text, _find_arguments, call.text)
+
+    def _set_template(
+        self, raw: sse.Frame, text: str, find_text: Callable[[Json], Json], excluded_start: str = ""
+    ) -> None:
+        self._failed_templates += 1
+        bare = _strip_padding(raw.data, b"}")
+        frame, kind = (raw, sse.FrameTemplate) if bare is None else (sse.Frame(None, bare), _PaddedTemplate)
+        self._template = sse.make_frame_template(frame, text, find_text, excluded_start, kind)
 
     def _read_marker(self, raw: sse.Frame, path: Path) -> None:
-        """Data that is no chunk: `[DONE]`, or nothing at all."""
+        """Data that is not a chunk: `[DONE]`, or empty."""
         if raw.data.strip():
             self._frame = _DONE_FRAME
             self._end_response()
@@ -180,23 +197,17 @@ class StreamReader:
         if chunk.get("error") or chunk.get("object") == "error" or self._frame.event == "error":
             self._read_error(chunk)
             return
-        if not self._unknown_fields.chunk.issuperset(chunk):
-            self._unknown_fields.add_unknown_keys("chunk", chunk, path)
-        choices, usage = chunk.get("choices"), chunk.get("usage")
-        if type(choices) is not list:
-            choices = get_list(chunk, "choices", path) or []
-        if usage is not None:
-            usage = expect_object(usage, (path, "usage"))
+        self._unknown_fields.add_unknown_keys("chunk", chunk, path)
+        choices, usage = get_list(chunk, "choices", path) or [], get_object(chunk, "usage", path)
         if not self._started and not self._start_response(chunk, path, bool(choices or usage)):
             return
         for number, choice in enumerate(choices):
             at = ((path, "choices"), number)
-            if type(choice) is not dict:
-                expect_object(choice, at)
-            if "error" in choice and isinstance(choice["error"], dict):
-                self._read_error(choice)
+            node = expect_object(choice, at)
+            if isinstance(node.get("error"), dict):
+                self._read_error(node)
                 return
-            self._read_choice(choice, at)
+            self._read_choice(node, at)
         if usage:
             self._read_usage(usage, (path, "usage"))
 
@@ -205,7 +216,7 @@ class StreamReader:
         self._events.append(ev.ResponseFailed(read_failure(node, 0), self._frame))
 
     def _start_response(self, chunk: Object, path: Path, has_content: bool) -> bool:
-        """Does the answer begin here? A first chunk that only tells of the prompt (filters) has no id yet."""
+        """Does the answer start here? Azure's first chunk has only the prompt's filter results, and no id."""
         if not has_content and not chunk.get("id"):
             return False
         self._started, self._first_chunk = True, chunk
@@ -219,38 +230,32 @@ class StreamReader:
         for stray in reading.unknown_fields:
             self._unknown_fields.add_once("usage", stray)
 
-    def _read_choice(self, choice: Object, path: Path) -> None:
-        if not self._unknown_fields.choice.issuperset(choice):
-            self._unknown_fields.add_unknown_keys("choice", choice, path)
-        index = choice.get("index")
-        if type(index) is not int:
-            index = get_int(choice, "index", path) or 0
-        answer = self._choices.get(index)
-        if answer is None:
+    def _read_choice(self, node: Object, path: Path) -> None:
+        self._unknown_fields.add_unknown_keys("choice", node, path)
+        index = get_int(node, "index", path) or 0
+        choice = self._choices.get(index)
+        if choice is None:
             if not 0 <= index < ev.MAX_CHOICES:
                 raise Malformed((path, "index"), f"no answer has {index} choices")
-            answer = self._choices[index] = OpenChoice(index)
-        delta = choice.get("delta")
-        if delta:
+            choice = self._choices[index] = OpenChoice(index)
+        if node.get("delta"):
             at = (path, "delta")
-            self._read_delta(answer, delta if type(delta) is dict else expect_object(delta, at), at)
-        raw = choice.get("finish_reason")
+            self._read_delta(choice, expect_object(node["delta"], at), at)
+        raw = node.get("finish_reason")
         if raw:
-            finish = read_finish(str(raw), bool(answer.calls), choice.get("stop_reason"), (path, "finish_reason"))
-            # A second word counts only where the first said least.
-            if answer.finish is None or (answer.finish.kind == "stop" and finish.kind != "stop"):
-                answer.finish = finish
-            elif answer.finish.kind != finish.kind:
-                choice["finish_reason"] = None
+            finish = read_finish(str(raw), bool(choice.calls), node.get("stop_reason"), (path, "finish_reason"))
+            # A second finish reason counts only if the first was "stop".
+            if choice.finish is None or (choice.finish.kind == "stop" and finish.kind != "stop"):
+                choice.finish = finish
+            elif choice.finish.kind != finish.kind:
+                node["finish_reason"] = None
                 self._chunk_changed = True
 
     # --- deltas ---
 
     def _read_delta(self, choice: OpenChoice, delta: Object, path: Path) -> None:
-        plain = _COMMON_DELTA_KEYS.issuperset(delta)
-        if not plain:
-            self._unknown_fields.add_unknown_keys("delta", delta, path)
-            self._read_reasoning(choice, delta, path)
+        self._unknown_fields.add_unknown_keys("delta", delta, path)
+        self._read_reasoning(choice, delta, path)
         content = delta.get("content")
         if content:
             if isinstance(content, str):
@@ -259,21 +264,20 @@ class StreamReader:
                 self._read_content_list(choice, content, (path, "content"))
         if delta.get("refusal"):
             self._add_text(choice, "refusal", get_text(delta, "refusal", path) or "")
-        if not plain and delta.get("annotations"):
+        if delta.get("annotations"):
             self._read_citations(choice, delta, path)
-        if not plain and delta.get("images"):
+        if delta.get("images"):
             self._read_content_list(choice, delta["images"], (path, "images"))
-        if delta.get("tool_calls") or (not plain and delta.get(_LEGACY_CALL_KEY)):
+        if delta.get("tool_calls") or delta.get(_LEGACY_CALL_KEY):
             self._read_calls(choice, delta, path)
 
     def _add_text(self, choice: OpenChoice, channel: str, text: str, key: Json = None) -> None:
         self._open_part(choice, channel, key)
-        if channel == "text":
-            choice.text_length += len(text)
+        choice.count_text(text)
         self._events.append(ev.TextDelta(choice.open_part, text, self._frame))
 
     def _open_part(self, choice: OpenChoice, channel: str, key: Json = None, part: Part | None = None) -> None:
-        """Make this channel's part the one that grows; a change of channel ends the part before."""
+        """Open a part for this channel, if it is not open already; a change of channel ends the part before."""
         if choice.channel == channel and choice.channel_key == key and part is None:
             return
         self._end_open_part(choice)
@@ -319,17 +323,17 @@ class StreamReader:
             self._unknown_fields.add_once("annotation", stray)
 
     def _read_reasoning(self, choice: OpenChoice, delta: Object, path: Path) -> None:
-        """Reasoning text, or details of which the text is a copy."""
-        told = False
+        """Reasoning text, or `reasoning_details` (OpenRouter), of which the text is a copy."""
+        has_text = False
         for number, item in enumerate(get_list(delta, "reasoning_details", path) or ()):
             at = ((path, "reasoning_details"), number)
             part = read_reasoning_detail(item, at, ReadContext(NAME)) if isinstance(item, dict) else None
             if part is None:
                 self._unknown_fields.add_once("detail", UnknownField((path, "reasoning_details"), str(number)), "")
                 continue
-            told = told or bool(part.text)
+            has_text = has_text or bool(part.text)
             self._add_reasoning_detail(choice, part, item.get("index"))
-        if told:
+        if has_text:
             return
         text = delta.get("reasoning_content") or delta.get("reasoning")
         if text and isinstance(text, str):
@@ -398,7 +402,7 @@ class StreamReader:
             self._events.append(ev.SealDelta(slot.part_index, seal, self._frame))
 
     def _start_call(self, choice: OpenChoice, call: OpenCall) -> None:
-        """Announce a call once its name is known; those before it that are complete end here."""
+        """Start a call once its name is known; calls before it that are complete end here."""
         self._end_open_part(choice)
         for other in choice.calls:
             if other is not call and not other.is_closed and other.part_index >= 0 and other.is_complete():
@@ -441,25 +445,53 @@ class StreamReader:
             broken = broken or incomplete
             self._end_call(slot, incomplete)
         if finish is None:
-            # [DONE] without a reason: the content tells it, and cut arguments tell that it was cut.
+            # [DONE] without a finish reason: derive it; incomplete arguments mean that the answer was cut.
             finish = Finish("length" if broken else "calls" if choice.calls else "stop")
         self._events.append(ev.ChoiceEnd(finish, choice.index, self._frame))
 
     def _release_held_arguments(self, choice: OpenChoice, call: OpenCall) -> None:
-        """Arguments that were held until it is clear what they are."""
-        shown, text = call.holds_placeholder, call.release_held_back()
+        """Send arguments that were held back until it was clear what they are."""
+        already_sent, text = call.holds_placeholder, call.release_held_back()
         if text:
             head: Object = {key: self._first_chunk[key] for key in _HEAD_KEYS if key in self._first_chunk}
             late: Object = head | {"choices": [choice.write_arguments_choice(call, text)]}
-            frame = self._frame if shown else ev.SourceFrame(NAME, None, late)
+            frame = self._frame if already_sent else ev.SourceFrame(NAME, None, late)
             self._events.append(ev.ArgumentsDelta(call.part_index, text, frame))
 
 
 _EVENT_PATH: Path = (None, "event")
 _DELTA_EVENTS = (ev.TextDelta, ev.ArgumentsDelta)
 _EVENTS_BEFORE_DELTA = (ev.ResponseStart, ev.PartStart, ev.PartEnd)
-"""What may stand before a delta in its chunk: the beginning of what it belongs to does not come again."""
+"""Events that a chunk may have before its delta, and that its repeats do not have."""
 _EMPTY_PARTS: dict[str, Part] = {"text": Text(""), "refusal": Refusal(""), "reasoning": Reasoning("", "raw")}
 _HEAD_KEYS = ("id", "object", "created", "model")
-_COMMON_DELTA_KEYS = frozenset({"role", "content", "refusal", "tool_calls"})
-"""All that most deltas have."""
+_TEXT_KEYS = ("content", "reasoning_content", "reasoning", "refusal")
+
+
+def _find_arguments(chunk: Json) -> Json:
+    return chunk["choices"][0]["delta"]["tool_calls"][0]["function"]["arguments"]
+
+
+def _find_repeated_call(delta: Object, choice: OpenChoice) -> OpenCall | None:
+    """The call of a delta with one piece of arguments and no other content."""
+    calls: Json = delta.get("tool_calls")
+    if type(calls) is not list or len(calls) != 1 or not _has_only(delta, "tool_calls"):
+        return None
+    node = calls[0]
+    index, function = node.get("index"), node.get("function")
+    call = choice.calls_by_index.get(index) if type(index) is int and type(function) is dict else None
+    if call is None or call.call_index != index or call.kind != "function":
+        return None
+    if call.held_back is not None or call.sends_whole_text:
+        return None
+    named = node.get("id") or function.get("name") or node.get("type") == "custom"
+    return call if not named and "arguments" in function and _has_only(node, "function", "index") else None
+
+
+def _has_only(node: Object, *keys: str) -> bool:
+    """Are all other values empty, or strings, which are read the same way in every chunk?"""
+    return not [key for key, value in node.items() if value and type(value) is not str and key not in keys]
+
+
+def _ignore_text(text: str) -> None:
+    """Before the first delta."""

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from toolwire.core import ids, sse
-from toolwire.core.codec import WriteContext
+from toolwire.core.codec import DeltaWriter, WriteContext
 from toolwire.core.errors import TRUNCATED_STREAM_MESSAGE
 from toolwire.core.events import (
     ArgumentsDelta,
@@ -145,7 +145,7 @@ class StreamWriter:
             return b""
         return _EVENT_WRITERS[type(event)](self, event)
 
-    def delta_writer(self, kind: type, index: int) -> Callable[[str], bytes] | None:
+    def delta_writer(self, kind: type[TextDelta | ArgumentsDelta], index: int) -> DeltaWriter | None:
         slot = self._open_parts[index]
         return slot.write_delta if slot.delta_prefix and (slot.has_arguments or kind is TextDelta) else None
 

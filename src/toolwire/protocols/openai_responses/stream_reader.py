@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from itertools import filterfalse
 from types import MappingProxyType
 
-from msgspec import Struct, ValidationError, convert
 from msgspec.structs import replace
 
 from toolwire.core.errors import TRUNCATED_STREAM_MESSAGE, read_retry_after
@@ -32,7 +31,6 @@ from toolwire.core.events import (
 )
 from toolwire.core.ir import Call, Failure, Origin, Part, ProviderCall, Reasoning, Refusal, Text, UnknownField
 from toolwire.core.json_values import (
-    Json,
     Malformed,
     Object,
     Path,
@@ -101,8 +99,6 @@ class StreamItems:
         self.reading = ReadContext(NAME)
         self.has_calls = False
         """Has the model made a call that the client must run?"""
-        self.last_pieces: list[str] = []
-        """The pieces of the part that grew last."""
         self._items: dict[int, _StreamItem] = {}
         self._index_by_id: dict[str, int] = {}
         self._next_part_index = 0
@@ -260,7 +256,6 @@ class StreamItems:
 
     def _add_text(self, part: _OpenPart, text: str, frame: SourceFrame, events: list[Event]) -> None:
         if text and part.is_open:
-            self.last_pieces = part.pieces
             part.pieces.append(text)
             events.append(TextDelta(part.index, text, frame))
 
@@ -377,7 +372,6 @@ class StreamItems:
 
     def _add_arguments(self, part: _OpenPart, text: str, frame: SourceFrame, events: list[Event]) -> None:
         if text and part.is_open:
-            self.last_pieces = part.pieces
             part.pieces.append(text)
             events.append(ArgumentsDelta(part.index, text, frame))
 
@@ -429,54 +423,6 @@ ITEM_TYPE_BY_ARGUMENT_EVENT: Mapping[str, str] = MappingProxyType(
 )
 
 
-class DeltaEvent(Struct, forbid_unknown_fields=True, gc=False):
-    type: str
-    delta: str
-    output_index: int
-    content_index: int = 0
-    summary_index: int = 0
-    sequence_number: Json = None
-    item_id: Json = None
-    logprobs: Json = None
-    obfuscation: Json = None
-    stream_id: Json = None
-
-
-class OpenDelta:
-    """What the last delta belonged to, and what became of it."""
-
-    __slots__ = ("_event_type", "_part_index", "_pieces", "_position")
-
-    def __init__(self, delta: DeltaEvent, event: TextDelta | ArgumentsDelta, pieces: list[str]) -> None:
-        self._position = (delta.type, delta.output_index, delta.content_index, delta.summary_index)
-        self._event_type = event.__class__
-        self._part_index = event.index
-        self._pieces = pieces
-
-    def read_repeat(self, json: Json, frame: SourceFrame) -> Event | None:
-        try:
-            found = convert(json, DeltaEvent)
-        except ValidationError:
-            return None
-        text = found.delta
-        place = (found.type, found.output_index, found.content_index, found.summary_index)
-        if not text or place != self._position:
-            return None
-        self._pieces.append(text)
-        return self._event_type(self._part_index, text, frame)
-
-
-def find_open_delta(json: Json, events: list[Event], pieces: list[str]) -> OpenDelta | None:
-    """What goes on from here, if a delta became one event of its own."""
-    if len(events) != 1 or not isinstance(events[0], (TextDelta, ArgumentsDelta)):
-        return None
-    try:
-        found = convert(json, DeltaEvent)
-    except ValidationError:
-        return None
-    return OpenDelta(found, events[0], pieces) if found.type.endswith(".delta") else None
-
-
 # --- The stream's reader: from frames to events. What grows in between stands in `stream_items` ---
 
 
@@ -491,7 +437,6 @@ class StreamReader:
         self._ended = False
         self._broken = False
         self._items = StreamItems()
-        self._open_delta: OpenDelta | None = None
         self._unknown_fields: dict[str, UnknownField] = {}
 
     def feed(self, data: bytes) -> list[Event]:
@@ -502,6 +447,10 @@ class StreamReader:
         except FrameTooLong as error:
             return self._fail_stream(str(error), "frame_too_long")
         return self._read_frames(frames)
+
+    def read_repeat(self, data: bytes) -> str | None:
+        """Repeats are not recognised: each event has another `sequence_number`."""
+        return None
 
     def close(self) -> list[Event]:
         if self._broken:
@@ -521,14 +470,8 @@ class StreamReader:
             path = (_EVENT_PATH, self._frame_count)
             self._frame_count += 1
             try:
-                json = decode(raw.data, path)
-                frame = SourceFrame(NAME, raw.event, json)
-                growing = self._open_delta
-                more = None if growing is None else growing.read_repeat(json, frame)
-                if more is None:
-                    events += self._read_frame(expect_object(json, path), frame, path)
-                else:
-                    events.append(more)
+                node = expect_object(decode(raw.data, path), path)
+                events += self._read_frame(node, SourceFrame(NAME, raw.event, node), path)
             except Malformed as error:
                 events += self._fail_unreadable(raw, path, error)
                 if self._broken:
@@ -548,7 +491,6 @@ class StreamReader:
         return [ResponseFailed(Failure("upstream", f"the provider's stream cannot be read: {message}", 502, code))]
 
     def _read_frame(self, node: Object, frame: SourceFrame, path: Path) -> list[Event]:
-        self._open_delta = None
         kind = node.get("type")
         if not isinstance(kind, str):
             kind = "error" if node.get("error") else frame.event or ""
@@ -565,7 +507,6 @@ class StreamReader:
                 if not self._started:
                     events = self._start_response(frame, None, path)
                 grow(self._items, node, frame, path, events)
-                self._open_delta = find_open_delta(frame.json, events, self._items.last_pieces)
             else:
                 handler = RESPONSE_EVENT_READERS.get(kind, StreamReader._read_error if node.get("error") else None)
                 events = [] if handler is None else handler(self, node, frame, path)

@@ -4,14 +4,14 @@ client says the same keys every time: so forms of it are kept."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import count
 from operator import itemgetter
 from types import MappingProxyType
 
 from msgspec import Raw, Struct, field
 
-from toolwire.core.codec import WriteContext
+from toolwire.core.codec import DeltaWriter, WriteContext
 from toolwire.core.errors import TRUNCATED_STREAM_MESSAGE
 from toolwire.core.events import (
     ArgumentsDelta,
@@ -47,15 +47,12 @@ from toolwire.protocols.openai_responses.response import (
     write_usage,
 )
 from toolwire.protocols.openai_responses.stream_state import (
-    FRAME_END,
     ITEM_ADDED,
     ITEM_DONE,
-    NUMBER_BYTES,
     EventSequence,
     OpenItem,
     event_template,
     open_item,
-    write_delta_frame,
 )
 
 _CHANGING_KEYS = ("status", "completed_at", "error", "incomplete_details", "output", "usage")
@@ -139,37 +136,16 @@ class StreamWriter(Struct, eq=False):
         self._needs_reasoning = needs_reasoning_item(self._context.request, self._ledger)
 
     def write(self, event: Event) -> bytes:
-        item, frame = self._open_item, event.frame
-        if (
-            item is not None
-            and frame is None
-            and event.__class__ is item.streamed_event
-            and event.index == self._open_part_index
-            and (text := event.text)
-        ):
-            # The short way for most events: more of what the open item tells as it comes.
-            item.pieces.append(text)
-            item.encoded_piece = spelled = encode(text)
-            return write_delta_frame(item.template, next(self._sequence.numbers), spelled)
+        frame = event.frame
         if frame is not None and frame.protocol == NAME:
             return self._write_verbatim(frame, event)
         return EVENT_WRITERS[event.__class__](self, event)
 
-    def delta_writer(self, kind: type, index: int) -> Callable[[str], bytes] | None:
+    def delta_writer(self, kind: type[TextDelta | ArgumentsDelta], index: int) -> DeltaWriter | None:
         item = self._open_item
-        return (
-            self._write_repeat
-            if item is not None and kind is item.streamed_event and index == self._open_part_index
-            else None
-        )
-
-    def _write_repeat(self, text: str) -> bytes:
-        item = self._open_item
-        assert item is not None
-        item.pieces.append(text)
-        number, (before, place) = next(self._sequence.numbers), item.template
-        digits = NUMBER_BYTES[number] if number < 1000 else b"%d" % number  # as `grown` does, with a call less
-        return b"".join((before, digits, place, encode(text), FRAME_END))
+        if item is None or kind is not item.streamed_event or index != self._open_part_index:
+            return None
+        return partial(item.write_delta, out=self._sequence)
 
     def close(self) -> bytes:
         if self._ended:

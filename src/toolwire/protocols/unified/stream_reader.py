@@ -108,6 +108,10 @@ class StreamReader:
             )
         return events
 
+    def read_repeat(self, data: bytes) -> str | None:
+        """Repeats are not recognised: no provider speaks this protocol but another gateway."""
+        return None
+
     def _read_frames(self, frames: list[sse.Frame]) -> Events:
         events: Events = []
         for raw in frames:
@@ -122,28 +126,12 @@ class StreamReader:
                 events.append(self._fail_unreadable(error, raw, path))
                 continue
             frame = SourceFrame(NAME, raw.event, node)
-            more = self._read_plain_delta(node, frame)
-            if more is not None:
-                events.append(more)
-                continue
             try:
                 read = self._read_frame(word, node, path, frame)
             except Malformed as error:
                 read = [self._fail_stream(str(error), frame)]
             events.extend(read or [OpaqueEvent(word, Origin(NAME, path, node), self._is_known_event(word), frame)])
         return events
-
-    def _read_plain_delta(self, node: Object, frame: SourceFrame) -> Event | None:
-        """The usual case, more of the open part: nothing else has to be looked at."""
-        if node.get("part") != self._part_index or node["type"] != self._part_kind or self._over:
-            return None
-        if len(node) == 3 and self._part_kind in _TEXT_PARTS:
-            text = node.get("delta")
-            return TextDelta(self._part_index, text, frame) if text and text.__class__ is str else None
-        if len(node) == 4 and self._part_kind == "tool_call" and node.get("index") == self._call_count - 1:
-            text = node.get("arguments")
-            return ArgumentsDelta(self._part_index, text, frame) if text and text.__class__ is str else None
-        return None
 
     def _fail_unreadable(self, error: Malformed, raw: sse.Frame, path: Path) -> Event:
         """A frame that is no event of ours: the stream fails, unless it is over and complete."""

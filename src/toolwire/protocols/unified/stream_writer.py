@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from toolwire.core import ids, sse
-from toolwire.core.codec import WriteContext
+from toolwire.core.codec import DeltaWriter, WriteContext
 from toolwire.core.errors import TRUNCATED_STREAM_MESSAGE
 from toolwire.core.events import (
     ArgumentsDelta,
@@ -115,6 +115,10 @@ class StreamWriter:
         if frame is not None and frame.protocol == NAME:
             return self._write_verbatim(event, frame)
         return _EVENT_WRITERS[type(event)](self, event)
+
+    def delta_writer(self, kind: type[TextDelta | ArgumentsDelta], index: int) -> DeltaWriter | None:
+        """All deltas are written as events, because the end repeats the whole answer."""
+        return None
 
     def close(self) -> bytes:
         if self._over:
