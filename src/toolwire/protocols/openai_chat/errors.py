@@ -13,38 +13,6 @@ from toolwire.core.json_values import Json, Object
 from toolwire.core.provenance import is_verbatim
 from toolwire.protocols.openai_chat.names import NAME
 
-KIND_BY_CODE: Mapping[str, str] = MappingProxyType(
-    {
-        "context_length_exceeded": "context",
-        "invalid_api_key": "authentication",
-        "invalid_authentication": "authentication",
-        "model_not_found": "not_found",
-        "DeploymentNotFound": "not_found",
-        "insufficient_quota": "quota",
-        "credit_balance_exhausted": "quota",
-        "organization_usage_limit_exceeded": "quota",
-        "billing_hard_limit_reached": "quota",
-        "rate_limit_exceeded": "rate",
-        "rate_limit_error": "rate",
-        "slow_down": "rate",
-        "server_is_overloaded": "overloaded",
-        "service_unavailable_error": "overloaded",
-        "overloaded_error": "overloaded",
-        "request_too_large": "too_large",
-        "timeout": "timeout",
-        "deadline_exceeded": "deadline",
-        "server_error": "server",
-        "upstream_error": "upstream",
-        "authentication_error": "authentication",
-        "permission_error": "permission",
-        "permission_denied": "permission",
-        "not_found_error": "not_found",
-        "invalid_request_error": "invalid",
-        "content_filter": "invalid",
-    }
-)
-"""Words of `code` and `type`, with what they amount to."""
-
 ERROR_BY_KIND: Mapping[str, tuple[str, str | None]] = MappingProxyType(
     {
         "invalid": ("invalid_request_error", None),
@@ -67,6 +35,29 @@ ERROR_BY_KIND: Mapping[str, tuple[str, str | None]] = MappingProxyType(
     }
 )
 """The type and the code for every kind; None leaves the code as it came."""
+
+KIND_BY_CODE: Mapping[str, str] = MappingProxyType(
+    {code: kind for kind, (_, code) in ERROR_BY_KIND.items() if code}
+    | {
+        "invalid_authentication": "authentication",
+        "DeploymentNotFound": "not_found",
+        "credit_balance_exhausted": "quota",
+        "organization_usage_limit_exceeded": "quota",
+        "billing_hard_limit_reached": "quota",
+        "rate_limit_error": "rate",
+        "slow_down": "rate",
+        "service_unavailable_error": "overloaded",
+        "overloaded_error": "overloaded",
+        "server_error": "server",
+        "upstream_error": "upstream",
+        "authentication_error": "authentication",
+        "permission_error": "permission",
+        "not_found_error": "not_found",
+        "invalid_request_error": "invalid",
+        "content_filter": "invalid",
+    }
+)
+"""The kind of failure that a `code` or `type` stands for: those that are written, and those that are only read."""
 
 _CONTEXT_OVERFLOW = re.compile(
     r"context.{0,20}(length|window|limit)|prompt is too long|too many (input )?tokens|maximum.{0,12}tokens.{0,40}exceed"

@@ -74,19 +74,17 @@ ROLES: Mapping[str, Role] = MappingProxyType(
     }
 )
 
+FINISH_REASONS: Mapping[str, FinishKind] = MappingProxyType(
+    {"stop": "stop", "length": "length", "function_call": "calls", "tool_calls": "calls", "content_filter": "filter"}
+)
+"""OpenAI's finish reasons. Of two words for one kind the last is written."""
+LEGACY_CALLS_REASON = "function_call"
+"""Written in place of `tool_calls` for clients that send the old `functions`."""
+
 KIND_BY_FINISH_REASON: Mapping[str, FinishKind] = MappingProxyType(
     {
-        "stop": "stop",
-        "length": "length",
-        "tool_calls": "calls",
-        "function_call": "calls",
-        "content_filter": "filter",
-    }
-)
-"""The protocol's own endings. A raw word of these is written back as it was."""
-
-VENDOR_FINISH_KINDS: Mapping[str, FinishKind] = MappingProxyType(
-    {
+        **FINISH_REASONS,
+        # Words of compatible servers: Mistral, Anthropic behind a proxy, Zhipu and others.
         "eos": "stop",
         "end_turn": "stop",
         "max_tokens": "length",
@@ -96,23 +94,28 @@ VENDOR_FINISH_KINDS: Mapping[str, FinishKind] = MappingProxyType(
         "safety": "filter",
     }
 )
-"""Words of compatible servers: read, never written."""
+"""Every finish reason that is read."""
 
-FINISH_REASON_BY_KIND: Mapping[FinishKind, tuple[str, bool]] = MappingProxyType(
+COARSER_FINISH_KINDS: Mapping[FinishKind, FinishKind] = MappingProxyType(
     {
-        "stop": ("stop", True),
-        "length": ("length", True),
-        "calls": ("tool_calls", True),
-        "filter": ("content_filter", True),
-        "refusal": ("content_filter", False),
-        "sequence": ("stop", False),
-        "pause": ("stop", False),
-        "context": ("length", False),
-        "malformed": ("stop", False),
-        "other": ("stop", False),
+        "refusal": "filter",
+        "sequence": "stop",
+        "pause": "stop",
+        "context": "length",
+        "malformed": "stop",
+        "other": "stop",
     }
 )
-"""Every ending with its word, and whether that word says all of it."""
+"""Kinds that Chat has no finish reason for, and the kind they are written as."""
+
+_REASON_BY_EXACT_KIND = {kind: reason for reason, kind in FINISH_REASONS.items()}
+FINISH_REASON_BY_KIND: Mapping[FinishKind, str] = MappingProxyType(
+    _REASON_BY_EXACT_KIND | {kind: _REASON_BY_EXACT_KIND[coarser] for kind, coarser in COARSER_FINISH_KINDS.items()}
+)
+"""The finish reason that is written for each kind."""
+
+CUT_FINISH_KINDS = frozenset({"length", "filter"})
+"""Kinds after which the last call may be incomplete."""
 
 CHOICE_MODES = MappingProxyType({"none": "none", "auto": "auto", "required": "required", "any": "required"})
 

@@ -49,12 +49,9 @@ from toolwire.protocols.openai_chat.tools import uses_legacy_functions, write_ca
 # --- endings --------------------------------------------------------------------------------------------------------
 
 
-ALL_FINISH_KINDS: dict[str, FinishKind] = {**names.VENDOR_FINISH_KINDS, **names.KIND_BY_FINISH_REASON}
-
-
 def read_finish(raw: str, has_calls: bool, sequence: Json, path: Path) -> Finish:
     """An ending from its word; where the wire gave none, the content tells it."""
-    kind: FinishKind = ALL_FINISH_KINDS.get(raw, "other") if raw else "calls" if has_calls else "stop"
+    kind: FinishKind = names.KIND_BY_FINISH_REASON.get(raw, "other") if raw else "calls" if has_calls else "stop"
     origin = Origin(NAME, path, raw)
     if kind == "stop" and isinstance(sequence, str) and sequence:
         return Finish("sequence", raw, sequence, "", origin)
@@ -81,27 +78,27 @@ class FinishReasonWriter:
         elif self.has_calls and kind in ("stop", "other", "pause"):
             kind = "calls"
         if kind == "calls" and self.has_calls:
-            return "function_call" if self.legacy else "tool_calls"
+            return names.LEGACY_CALLS_REASON if self.legacy else names.FINISH_REASON_BY_KIND["calls"]
         if kind == "calls":
             kind = "stop"
-        if finish.kind == kind and (
-            names.KIND_BY_FINISH_REASON.get(finish.raw) == kind or (finish.raw and is_own(finish.origin))
-        ):
+        known = names.FINISH_REASONS.get(finish.raw) == kind or (finish.raw and is_own(finish.origin))
+        if finish.kind == kind and known:
             self._note_losses(finish, where, kind != "sequence", ledger)
             return finish.raw
-        word, exact = names.FINISH_REASON_BY_KIND[kind]
+        exact = kind == finish.kind and kind not in names.COARSER_FINISH_KINDS
         if kind == "refusal" and self.has_refusal:
-            word, exact = "stop", True
-        self._note_losses(finish, where, exact and kind == finish.kind, ledger)
-        return word
+            kind, exact = "stop", True
+        self._note_losses(finish, where, exact, ledger)
+        return names.FINISH_REASON_BY_KIND[kind]
 
     @staticmethod
     def _note_losses(finish: Finish, where: Path, exact: bool, ledger: Ledger) -> None:
         if not exact:
             met = f" at {finish.sequence!r}" if finish.sequence else ""
-            ledger.note("finish-mapped", where, f"the ending `{finish.raw or finish.kind}`{met} has a coarser word")
+            word = finish.raw or finish.kind
+            ledger.note("finish-mapped", where, f"the finish reason `{word}`{met} was written as a coarser one")
         if finish.detail:
-            ledger.note("finish-mapped", where, "what was said about the ending was left out")
+            ledger.note("finish-mapped", where, "the details of the finish reason were left out")
 
 
 # --- usage ----------------------------------------------------------------------------------------------------------
@@ -225,7 +222,7 @@ def _read_choice(node: Object, path: Path, reading: ReadContext, position: int) 
         raise_wrong_type((path, "finish_reason"), "a string", raw)
     calls = not raw and any(isinstance(part, Call) for part in parts)
     finish = read_finish(raw or "", calls, node.get("stop_reason"), (path, "finish_reason"))
-    if finish.kind == "length" or finish.kind == "filter":
+    if finish.kind in names.CUT_FINISH_KINDS:
         parts = mark_incomplete_calls(parts)
     index = get_int(node, "index", path)
     known = names.CHOICE_KEYS | {"stop_reason"} if finish.sequence else names.CHOICE_KEYS
@@ -259,7 +256,7 @@ def _write_choice(choice: Choice, ledger: Ledger, legacy: bool) -> Object:
     wire = intact_wire(origin)
     if wire is not None:
         return wire
-    legacy = legacy or (finish is not None and finish.raw == "function_call")
+    legacy = legacy or (finish is not None and finish.raw == names.LEGACY_CALLS_REASON)
     spoken = MessageSlots(choice.parts, source_path(choice), ledger)
     ending = FinishReasonWriter(legacy)
     ending.has_calls, ending.has_refusal = bool(spoken.calls), bool(spoken.refusals)

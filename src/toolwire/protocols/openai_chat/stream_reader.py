@@ -35,7 +35,7 @@ from toolwire.protocols.openai_chat.content import (
     read_reasoning_detail,
 )
 from toolwire.protocols.openai_chat.errors import read_failure
-from toolwire.protocols.openai_chat.names import DONE, NAME
+from toolwire.protocols.openai_chat.names import CUT_FINISH_KINDS, DONE, NAME
 from toolwire.protocols.openai_chat.response import read_created, read_finish, read_usage
 from toolwire.protocols.openai_chat.stream_state import OpenCall, OpenChoice, UnknownFields
 from toolwire.protocols.openai_chat.tools import read_arguments, read_seal
@@ -440,7 +440,7 @@ class StreamReader:
                 self._release_held_arguments(choice, slot)
             if slot.is_closed:
                 continue
-            open_ended = bool(slot.text.strip()) if finish is None else finish.kind in ("length", "filter")
+            open_ended = bool(slot.text.strip()) if finish is None else finish.kind in CUT_FINISH_KINDS
             incomplete = open_ended and has_incomplete_arguments(slot.kind, slot.text)
             broken = broken or incomplete
             self._end_call(slot, incomplete)

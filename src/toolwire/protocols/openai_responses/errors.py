@@ -12,26 +12,40 @@ from toolwire.core.json_values import Json, Object, Path, encode_text
 from toolwire.core.provenance import is_verbatim
 from toolwire.protocols.openai_responses.names import NAME, is_own
 
-KIND_BY_CODE: Mapping[str, str] = MappingProxyType(
+ERROR_BY_KIND: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
-        "context_length_exceeded": "context",
+        "context": ("invalid_request_error", "context_length_exceeded"),
+        "authentication": ("invalid_request_error", "invalid_api_key"),
+        "billing": ("insufficient_quota", "insufficient_quota"),
+        "quota": ("insufficient_quota", "insufficient_quota"),
+        "rate": ("rate_limit_error", "rate_limit_exceeded"),
+        "overloaded": ("service_unavailable_error", "server_is_overloaded"),
+        "server": ("server_error", ""),
+        "upstream": ("server_error", ""),
+        "deadline": ("server_error", ""),
+        "timeout": ("server_error", ""),
+        "cancelled": ("server_error", ""),
+    }
+)
+"""The type and code that clients look for; every other kind is an invalid request."""
+
+KIND_BY_CODE: Mapping[str, str] = MappingProxyType(
+    {code: kind for kind, (_, code) in ERROR_BY_KIND.items() if code}
+    | {
         "string_above_max_length": "invalid",
-        "rate_limit_exceeded": "rate",
         "slow_down": "rate",
-        "insufficient_quota": "quota",
         "credit_balance_exhausted": "quota",
         "organization_usage_limit_exceeded": "quota",
         "billing_hard_limit_reached": "billing",
-        "server_is_overloaded": "overloaded",
         "server_error": "server",
         "vector_store_timeout": "timeout",
         "invalid_prompt": "invalid",
-        "invalid_api_key": "authentication",
         "model_not_found": "not_found",
         "previous_response_not_found": "not_found",
     }
 )
-"""What a code says of the kind of failure; it is trusted before the status."""
+"""The kind of failure that a code stands for: those that are written, and those that are only read. A code is trusted
+before the status."""
 
 KIND_BY_TYPE: Mapping[str, str] = MappingProxyType(
     {
@@ -51,23 +65,6 @@ KIND_BY_TYPE: Mapping[str, str] = MappingProxyType(
 
 VAGUE_STATUSES = frozenset({0, 200, 400, 500})
 """Statuses that say less than the type of the error does."""
-
-ERROR_BY_KIND: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        "context": ("invalid_request_error", "context_length_exceeded"),
-        "authentication": ("invalid_request_error", "invalid_api_key"),
-        "billing": ("insufficient_quota", "insufficient_quota"),
-        "quota": ("insufficient_quota", "insufficient_quota"),
-        "rate": ("rate_limit_error", "rate_limit_exceeded"),
-        "overloaded": ("service_unavailable_error", "server_is_overloaded"),
-        "server": ("server_error", ""),
-        "upstream": ("server_error", ""),
-        "deadline": ("server_error", ""),
-        "timeout": ("server_error", ""),
-        "cancelled": ("server_error", ""),
-    }
-)
-"""The type and code that clients look for; every other kind is an invalid request."""
 
 STREAM_CODE_BY_KIND: Mapping[str, str] = MappingProxyType(
     {

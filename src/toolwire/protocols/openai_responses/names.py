@@ -39,74 +39,26 @@ class CallShape(Struct, frozen=True):
     known_keys: frozenset[str] = NO_KEYS
 
 
-def _make_shape(
-    kind: str, item_type: str, output_type: str, id_prefix: str, payload_key: str, **more: Json
-) -> CallShape:
-    known = frozenset({"type", "id", "call_id", "status", payload_key, "async_", *more.pop("keys", ())})
-    return CallShape(kind, item_type, output_type, id_prefix, payload_key, known_keys=known, **more)
+def _make_shape(kind: str, item_type: str, id_prefix: str, payload_key: str, *keys: str, **fields: Json) -> CallShape:
+    output_type = "tool_search_output" if kind == "search" else f"{item_type}_output"
+    known = frozenset({"type", "id", "call_id", "status", payload_key, "async_", *keys})
+    return CallShape(
+        kind, item_type, output_type, id_prefix, payload_key, "event" in fields, known_keys=known, **fields
+    )
 
 
+_NAMED = ("name", "namespace", "async")
 _CALL_SHAPES = (
+    _make_shape("function", "function_call", "fc_", "arguments", *_NAMED, event="response.function_call_arguments"),
+    _make_shape("custom", "custom_tool_call", "ctc_", "input", *_NAMED, event="response.custom_tool_call_input"),
+    _make_shape("search", "tool_search_call", "tsc_", "arguments", "execution", name="tool_search", needs_status=True),
     _make_shape(
-        "function",
-        "function_call",
-        "function_call_output",
-        "fc_",
-        "arguments",
-        is_text=True,
-        event="response.function_call_arguments",
-        keys=("name", "namespace", "async"),
+        "local_shell", "local_shell_call", "lsh_", "action", name="local_shell", needs_id=True, needs_status=True
     ),
+    _make_shape("shell", "shell_call", "sh_", "action", name="shell", needs_status=True),
+    _make_shape("apply_patch", "apply_patch_call", "apc_", "operation", name="apply_patch", needs_status=True),
     _make_shape(
-        "custom",
-        "custom_tool_call",
-        "custom_tool_call_output",
-        "ctc_",
-        "input",
-        is_text=True,
-        event="response.custom_tool_call_input",
-        keys=("name", "namespace", "async"),
-    ),
-    _make_shape(
-        "search",
-        "tool_search_call",
-        "tool_search_output",
-        "tsc_",
-        "arguments",
-        name="tool_search",
-        needs_status=True,
-        keys=("execution",),
-    ),
-    _make_shape(
-        "local_shell",
-        "local_shell_call",
-        "local_shell_call_output",
-        "lsh_",
-        "action",
-        name="local_shell",
-        needs_id=True,
-        needs_status=True,
-    ),
-    _make_shape("shell", "shell_call", "shell_call_output", "sh_", "action", name="shell", needs_status=True),
-    _make_shape(
-        "apply_patch",
-        "apply_patch_call",
-        "apply_patch_call_output",
-        "apc_",
-        "operation",
-        name="apply_patch",
-        needs_status=True,
-    ),
-    _make_shape(
-        "computer",
-        "computer_call",
-        "computer_call_output",
-        "cu_",
-        "action",
-        name="computer",
-        needs_id=True,
-        needs_status=True,
-        keys=("actions",),
+        "computer", "computer_call", "cu_", "action", "actions", name="computer", needs_id=True, needs_status=True
     ),
 )
 
@@ -170,26 +122,8 @@ AUDIO_KEYS = frozenset({"type", "input_audio"})
 CITATION_KEYS = frozenset({"type", "url", "title", "start_index", "end_index"})
 
 REQUEST_KEYS = frozenset(
-    {
-        "model",
-        "input",
-        "instructions",
-        "tools",
-        "tool_choice",
-        "stream",
-        "parallel_tool_calls",
-        "max_output_tokens",
-        "temperature",
-        "top_p",
-        "top_logprobs",
-        "service_tier",
-        "store",
-        "metadata",
-        "safety_identifier",
-        "prompt_cache_key",
-        "reasoning",
-        "text",
-    }
+    """model input instructions tools tool_choice stream parallel_tool_calls max_output_tokens temperature top_p
+    top_logprobs service_tier store metadata safety_identifier prompt_cache_key reasoning text""".split()
 )
 
 RESPONSE_DEFAULTS: MappingProxyType[str, Json] = MappingProxyType(
@@ -241,28 +175,9 @@ def empty_response() -> Object:
 
 
 ECHOED_KEYS = frozenset(
-    {
-        "background",
-        "instructions",
-        "max_output_tokens",
-        "max_tool_calls",
-        "metadata",
-        "parallel_tool_calls",
-        "previous_response_id",
-        "prompt_cache_key",
-        "prompt_cache_retention",
-        "reasoning",
-        "safety_identifier",
-        "store",
-        "temperature",
-        "text",
-        "tool_choice",
-        "tools",
-        "top_logprobs",
-        "top_p",
-        "truncation",
-        "user",
-    }
+    """background instructions max_output_tokens max_tool_calls metadata parallel_tool_calls previous_response_id
+    prompt_cache_key prompt_cache_retention reasoning safety_identifier store temperature text tool_choice tools
+    top_logprobs top_p truncation user""".split()
 )
 """Keys of an answer that repeat the request."""
 
@@ -274,34 +189,38 @@ USAGE_KEYS = frozenset(
     {"input_tokens", "input_tokens_details", "output_tokens", "output_tokens_details", "total_tokens"}
 )
 
-# --- endings --------------------------------------------------------------------------------------------------------
+# --- finish reasons -------------------------------------------------------------------------------------------------
 
-FINISH_KINDS: Mapping[str, FinishKind] = MappingProxyType(
-    {"max_output_tokens": "length", "max_tokens": "length", "content_filter": "filter"}
+INCOMPLETE_REASONS: Mapping[str, FinishKind] = MappingProxyType(
+    {"max_tokens": "length", "max_output_tokens": "length", "content_filter": "filter"}
 )
-"""Why an answer is incomplete; every other reason is read as "other" and keeps its word."""
+"""Why an answer is incomplete. Of two words for one kind the last is written; an unknown reason is read as "other"."""
 
-UNFINISHED_STATUSES = frozenset({"queued", "in_progress"})
-COMPLETED_STATUSES = frozenset({"completed", "complete"})
+COARSER_FINISH_KINDS: Mapping[FinishKind, FinishKind] = MappingProxyType(
+    {"sequence": "stop", "pause": "stop", "context": "length", "refusal": "filter"}
+)
+"""Kinds that this protocol has no word for, and the kind they are written as."""
 
-FINISH_STATUSES: Mapping[str, tuple[str, str]] = MappingProxyType(
+_EXACT_FINISH_STATUSES: dict[FinishKind, tuple[str, str]] = {
+    "stop": ("completed", ""),
+    "calls": ("completed", ""),
+    **{kind: ("incomplete", reason) for reason, kind in INCOMPLETE_REASONS.items()},
+}
+FINISH_STATUSES: Mapping[FinishKind, tuple[str, str]] = MappingProxyType(
     {
-        "stop": ("completed", ""),
-        "calls": ("completed", ""),
-        "sequence": ("completed", ""),
-        "pause": ("completed", ""),
-        "length": ("incomplete", "max_output_tokens"),
-        "context": ("incomplete", "max_output_tokens"),
-        "filter": ("incomplete", "content_filter"),
-        "refusal": ("incomplete", "content_filter"),
+        **_EXACT_FINISH_STATUSES,
+        **{kind: _EXACT_FINISH_STATUSES[coarser] for kind, coarser in COARSER_FINISH_KINDS.items()},
         "malformed": ("failed", "server_error"),
         "other": ("incomplete", "other"),
     }
 )
-"""Status, and the reason or error code, of each ending."""
+"""The status of an answer, and the reason or error code beside it, for each finish kind."""
+INCOMPLETE_FINISH_KINDS = frozenset(kind for kind, (status, _) in FINISH_STATUSES.items() if status == "incomplete")
+"""Kinds that leave the last item incomplete."""
+EXACT_FINISH_KINDS = frozenset(_EXACT_FINISH_STATUSES)
 
-LOSSY_FINISH_KINDS = frozenset({"sequence", "pause", "context", "refusal", "malformed", "other"})
-"""Endings that this protocol has no word of its own for."""
+UNFINISHED_STATUSES = frozenset({"queued", "in_progress"})
+COMPLETED_STATUSES = frozenset({"completed", "complete"})
 
 
 # --- Which events of the stream repeat what others say, and which keys events have ---
@@ -345,43 +264,10 @@ KEEPALIVE_KEYS = frozenset({"type", "sequence_number"})
 """A keepalive with no more than these is empty."""
 
 EVENT_KEYS = frozenset(
-    {
-        "type",
-        "sequence_number",
-        "response",
-        "output_index",
-        "item",
-        "item_id",
-        "content_index",
-        "summary_index",
-        "annotation_index",
-        "command_index",
-        "partial_image_index",
-        "part",
-        "delta",
-        "text",
-        "refusal",
-        "arguments",
-        "name",
-        "input",
-        "annotation",
-        "command",
-        "code",
-        "diff",
-        "output",
-        "partial_image_b64",
-        "size",
-        "quality",
-        "background",
-        "output_format",
-        "message",
-        "param",
-        "error",
-        "status",
-        "stream_id",
-        "logprobs",
-        "obfuscation",
-    }
+    """type sequence_number response output_index item item_id content_index summary_index annotation_index
+    command_index partial_image_index part delta text refusal arguments name input annotation command code diff
+    output partial_image_b64 size quality background output_format message param error status stream_id logprobs
+    obfuscation""".split()
 )
 """Keys that some event has; others are strays."""
 

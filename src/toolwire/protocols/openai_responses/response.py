@@ -50,9 +50,10 @@ from toolwire.protocols.openai_responses.names import (
     COMPLETED_STATUSES,
     CONTENT_KIND_PREFIX,
     ECHOED_KEYS,
-    FINISH_KINDS,
+    EXACT_FINISH_KINDS,
     FINISH_STATUSES,
-    LOSSY_FINISH_KINDS,
+    INCOMPLETE_FINISH_KINDS,
+    INCOMPLETE_REASONS,
     MESSAGE_ITEM_KEYS,
     NAME,
     RESPONSE_KEYS,
@@ -124,7 +125,7 @@ def read_finish(body: Object, has_calls: bool, path: Path) -> Finish:
     if status == "incomplete":
         details = get_object(body, "incomplete_details", path) or {}
         reason = get_text(details, "reason", (path, "incomplete_details")) or ""
-        return Finish(FINISH_KINDS.get(reason, "other"), reason or status)
+        return Finish(INCOMPLETE_REASONS.get(reason, "other"), reason or status)
     if status in UNFINISHED_STATUSES:
         return Finish("other", status)
     return Finish("calls" if has_calls else "stop", status)
@@ -257,29 +258,19 @@ def write_end_fields(
         ledger.note("default-added", (None, "usage"), "counts of zero stand for counts that nobody gave", why)
 
 
-COMPLETED_FINISH_KINDS = (
-    frozenset(kind for kind, ending in FINISH_STATUSES.items() if ending == ("completed", "")) - LOSSY_FINISH_KINDS
-)
-"""Endings that need no word."""
-
-
 def write_finish(finish: Finish | None, has_refusal: bool, ledger: Ledger) -> tuple[str, str]:
     """The status of an answer, and the reason or error code that goes with it."""
-    if finish is None or finish.kind in COMPLETED_FINISH_KINDS:
-        return "completed", ""
-    if finish.kind == "refusal" and has_refusal:
-        return "completed", ""
+    if finish is None or (finish.kind == "refusal" and has_refusal):
+        return FINISH_STATUSES["stop"]
+    status, reason = FINISH_STATUSES[finish.kind]
+    if finish.kind in EXACT_FINISH_KINDS:
+        return status, reason
     if finish.kind == "other" and finish.raw in UNFINISHED_STATUSES:
         return finish.raw, ""
-    status, reason = FINISH_STATUSES[finish.kind]
     if finish.kind == "other" and ledger.source == NAME and finish.raw:
         return status, finish.raw
-    if finish.kind in LOSSY_FINISH_KINDS:
-        ledger.note(
-            "finish-mapped",
-            source_path(finish),
-            f"the ending {finish.raw or finish.kind!r} became {reason or status!r}",
-        )
+    word = finish.raw or finish.kind
+    ledger.note("finish-mapped", source_path(finish), f"the finish reason {word!r} became {reason or status!r}")
     return status, reason
 
 
@@ -333,10 +324,6 @@ def peek_response(data: bytes) -> ResponsePeek | None:
     if found is None or found.error is not None or found.status != "completed":
         return None
     return ResponsePeek(found.model, read_usage({"usage": found.usage}, None, ReadContext(NAME)))
-
-
-INCOMPLETE_FINISH_KINDS = frozenset(kind for kind, (status, _) in FINISH_STATUSES.items() if status == "incomplete")
-"""Endings that leave the last item incomplete."""
 
 
 def item_id_stem(response_id: str) -> str:

@@ -34,9 +34,14 @@ from toolwire.core.json_values import Json, Object, encode
 from toolwire.core.losses import Ledger
 from toolwire.core.sse import write_data_frame, write_event_frame
 from toolwire.protocols.openai_responses.errors import write_stream_error
-from toolwire.protocols.openai_responses.names import NAME, RESPONSE_DEFAULTS, UNFINISHED_STATUSES, is_own
-from toolwire.protocols.openai_responses.response import (
+from toolwire.protocols.openai_responses.names import (
     INCOMPLETE_FINISH_KINDS,
+    NAME,
+    RESPONSE_DEFAULTS,
+    UNFINISHED_STATUSES,
+    is_own,
+)
+from toolwire.protocols.openai_responses.response import (
     ItemIds,
     empty_reasoning_item,
     item_id_stem,
