@@ -8,7 +8,7 @@ from toolwire.core.codec import Codec, Constraints
 from toolwire.protocols.openai_chat.errors import read_error, write_error
 from toolwire.protocols.openai_chat.http import HTTP
 from toolwire.protocols.openai_chat.models import supports_model, supports_provider_tool
-from toolwire.protocols.openai_chat.names import NAME
+from toolwire.protocols.openai_chat.names import NAME, TOOL_SHAPES
 from toolwire.protocols.openai_chat.quirks import QUIRKS
 from toolwire.protocols.openai_chat.request import read_request, write_request
 from toolwire.protocols.openai_chat.response import peek_response, read_response, write_response
@@ -21,7 +21,7 @@ CONSTRAINTS = Constraints(
     max_tool_name_length=64,
     call_id_pattern=re.compile(r"[!-~]+"),
     max_call_id_length=40,
-    tool_kinds=frozenset({"function", "custom"}),
+    tool_kinds=frozenset(TOOL_SHAPES),
     result_placement="turns",
     merged_roles=frozenset({"assistant"}),
     system_placement="turns",

@@ -254,7 +254,7 @@ def write_media(part: Media, family: Family, ledger: Ledger) -> Object | None:
     if part.detail and key != "image_url":
         ledger.note("no-counterpart", source_path(part), f"the detail `{part.detail}` was left out")
     if is_own(part.origin):
-        inner = {**inner, **unknown_nested_keys(part.origin.wire, key, MEDIA_KEYS[key])}  # type: ignore[union-attr]
+        inner = {**inner, **unknown_nested_keys(part.origin.wire, key, MEDIA_KEYS[key])}
     out: Object = {"type": key, key: inner}
     write_cache(out, part.cache, source_path(part), family, ledger)
     return restore_original_keys(out, part.origin, NAME)

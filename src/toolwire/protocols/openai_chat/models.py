@@ -125,11 +125,10 @@ def is_setting_refused(field: str, has_tools: bool, family: Family) -> bool:
 
 def key_as_sent(request: Request, keys: tuple[str, ...], default_key: str, family: Family) -> str:
     """The client's own spelling for the model that it named; another model has its own."""
-    if not family.native:
+    wire = request.origin.wire if family.native and is_own(request.origin) else {}
+    if not wire or wire.get("model") != request.model:
         return default_key
-    if is_own(request.origin) and request.origin is not None and request.origin.wire.get("model") == request.model:
-        return next((key for key in keys if request.origin.wire.get(key) is not None), default_key)
-    return default_key
+    return next((key for key in keys if wire.get(key) is not None), default_key)
 
 
 def write_user(request: Request, user: str, out: Object, family: Family, ledger: Ledger) -> None:

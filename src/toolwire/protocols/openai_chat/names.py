@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, TypeGuard
+
+from msgspec import Struct
 
 from toolwire.core.ir import FinishKind, Origin, Role, Seal
 from toolwire.core.json_values import Json, Object, Path, get_bool, get_int, get_number, get_object, get_text
@@ -44,11 +46,26 @@ MEDIA_KEYS: Mapping[str, frozenset[str]] = MappingProxyType(
     }
 )
 CALL_KEYS = frozenset({"id", "type", "function", "custom", "index", "extra_content"})
-FUNCTION_CALL_KEYS = frozenset({"name", "arguments"})
-CUSTOM_CALL_KEYS = frozenset({"name", "input"})
 TOOL_KEYS = frozenset({"type", "function", "custom", "cache_control"})
-FUNCTION_TOOL_KEYS = frozenset({"name", "description", "parameters", "strict"})
-CUSTOM_TOOL_KEYS = frozenset({"name", "description", "format"})
+
+
+class ToolShape(Struct, frozen=True):
+    """How one kind of tool is declared and called; declaration and call are under a key named like the kind."""
+
+    payload_key: str
+    call_keys: frozenset[str]
+    tool_keys: frozenset[str]
+
+
+TOOL_SHAPES: Mapping[str, ToolShape] = MappingProxyType(
+    {
+        "function": ToolShape(
+            "arguments", frozenset({"name", "arguments"}), frozenset({"name", "description", "parameters", "strict"})
+        ),
+        "custom": ToolShape("input", frozenset({"name", "input"}), frozenset({"name", "description", "format"})),
+    }
+)
+"""The kinds of tools that Chat has."""
 WEB_SEARCH_KEYS = frozenset({"search_context_size", "user_location"})
 JSON_SCHEMA_KEYS = frozenset({"name", "description", "schema", "strict"})
 CITATION_KEYS = frozenset({"start_index", "end_index", "url", "title", "content"})
@@ -119,6 +136,11 @@ CUT_FINISH_KINDS = frozenset({"length", "filter"})
 
 CHOICE_MODES = MappingProxyType({"none": "none", "auto": "auto", "required": "required", "any": "required"})
 
+FORMAT_KINDS: Mapping[str, Literal["text", "json", "schema"]] = MappingProxyType(
+    {"text": "text", "json_object": "json", "json_schema": "schema"}
+)
+FORMAT_TYPES = {kind: word for word, kind in FORMAT_KINDS.items()}
+
 AUDIO_FORMATS: Mapping[str, str] = MappingProxyType(
     {
         "audio/wav": "wav",
@@ -184,9 +206,10 @@ def intact_wire(origin: Origin | None) -> Object | None:
     return origin.wire if isinstance(origin.wire, dict) else None
 
 
-def is_own(origin: Origin | None) -> bool:
+def is_own(origin: Origin | None) -> TypeGuard[Origin]:
+    """Was the node read from this protocol?"""
     return origin is not None and origin.protocol == NAME
 
 
-def is_own_seal(seal: Seal | None) -> bool:
+def is_own_seal(seal: Seal | None) -> TypeGuard[Seal]:
     return seal is not None and (seal.maker == NAME or seal.maker.startswith((NAME + "/", NAME + "@")))

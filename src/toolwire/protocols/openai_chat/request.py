@@ -1,10 +1,10 @@
-"""Requests: messages and settings, both ways."""
+"""Requests: messages, tools and settings, both ways."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from toolwire.core.ir import NO_SETTINGS, Format, Origin, Request, Settings, Thinking, source_path
+from toolwire.core.ir import NO_SETTINGS, Format, Request, Settings, Thinking, source_path
 from toolwire.core.json_values import (
     Json,
     Malformed,
@@ -19,8 +19,7 @@ from toolwire.core.json_values import (
     require_text,
 )
 from toolwire.core.losses import Ledger
-from toolwire.core.provenance import ReadContext, is_verbatim, items_with_paths, present_settings, restore_original_keys
-from toolwire.protocols.openai_chat import names
+from toolwire.core.provenance import ReadContext, items_with_paths, present_settings, restore_original_keys
 from toolwire.protocols.openai_chat.messages import read_turns, write_content, write_turns
 from toolwire.protocols.openai_chat.models import (
     Family,
@@ -31,7 +30,21 @@ from toolwire.protocols.openai_chat.models import (
     write_stop_sequences,
     write_user,
 )
-from toolwire.protocols.openai_chat.names import NAME, is_own, unknown_nested_keys
+from toolwire.protocols.openai_chat.names import (
+    COPIED_SETTINGS,
+    FORMAT_KINDS,
+    FORMAT_TYPES,
+    JSON_SCHEMA_KEYS,
+    MAX_TOKENS_KEYS,
+    NAME,
+    REQUEST_KEYS,
+    STREAM_OPTIONS_KEYS,
+    SUPPORTED_SETTINGS,
+    USER_KEYS,
+    intact_wire,
+    is_own,
+    unknown_nested_keys,
+)
 from toolwire.protocols.openai_chat.tools import read_tool_choice, read_tools, write_tool_choice, write_tools
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -39,62 +52,52 @@ from toolwire.protocols.openai_chat.tools import read_tool_choice, read_tools, w
 
 def read_request(body: Object) -> Request:
     reading = ReadContext(NAME)
-    ordinary = _STRUCTURE_KEYS.issuperset(body)
     if "messages" not in body:
         raise Malformed(None, "`messages` is missing")
     turns = read_turns(body["messages"], (None, "messages"), reading)
     tools = read_tools(body, reading)
     choice = read_tool_choice(body, reading)
-    settings, unsaid = (NO_SETTINGS, _NO_KEYS) if ordinary else _read_settings(body, reading)
+    settings, unread_keys = (NO_SETTINGS, _NO_KEYS) if _SETTING_KEYS.isdisjoint(body) else _read_settings(body, reading)
     if choice is None:
-        if not _TOOL_CHOICE_KEYS.isdisjoint(body):
-            unsaid |= _TOOL_CHOICE_KEYS
-    elif "function_call" in body and body.get("tool_choice") is not None and body["function_call"] is not None:
-        unsaid |= {"function_call"}
+        unread_keys |= _TOOL_CHOICE_KEYS
+    elif body.get("tool_choice") is not None and body.get("function_call") is not None:
+        unread_keys |= {"function_call"}
+    known = REQUEST_KEYS - unread_keys if unread_keys else REQUEST_KEYS
     return Request(
         get_text(body, "model", None) or "",
         (),
         turns,
         tools,
         choice,
-        get_bool(body, "stream", None) if "stream" in body else None,
+        get_bool(body, "stream", None),
         settings,
         False,
-        Origin(NAME, None, body) if ordinary and not unsaid else _request_origin(body, unsaid, reading),
+        reading.read_origin(body, None, known),
         tuple(reading.unknown_fields),
     )
 
 
-def _request_origin(body: Object, unread_keys: frozenset[str], reading: ReadContext) -> Origin:
-    return reading.read_origin(body, None, names.REQUEST_KEYS - unread_keys if unread_keys else names.REQUEST_KEYS)
-
-
 def _read_settings(body: Object, reading: ReadContext) -> tuple[Settings, frozenset[str]]:
-    """Settings, and those known keys of which the value has found no place there."""
-    unsaid = _NO_KEYS
-    if _SETTING_KEYS.isdisjoint(body):
-        return NO_SETTINGS, unsaid
+    """The settings, and the known keys whose value has no place in them."""
+    unread_keys = _NO_KEYS
     fields: dict[str, Any] = {}
     where: dict[str, Path] = {}
-    for field, key, take in names.COPIED_SETTINGS:
+    for field, key, take in COPIED_SETTINGS:
         if body.get(key) is not None:
             fields[field], where[field] = take(body, key, None), (None, key)
-    for field, (first, second), take in (
-        ("max_tokens", names.MAX_TOKENS_KEYS, get_int),
-        ("user", names.USER_KEYS, get_text),
-    ):
-        values = take(body, first, None), take(body, second, None)
-        if values != (None, None):
-            chosen, said = (second, values[1]) if values[0] is None else (first, values[0])
-            fields[field], where[field] = said, (None, chosen)
-            if None not in values and values[0] != values[1]:
-                unsaid |= {second}
+    for field, keys, take in (("max_tokens", MAX_TOKENS_KEYS, get_int), ("user", USER_KEYS, get_text)):
+        values = {key: found for key in keys if (found := take(body, key, None)) is not None}
+        for key, found in values.items():
+            if field not in fields:
+                fields[field], where[field] = found, (None, key)
+            elif found != fields[field]:
+                unread_keys |= {key}
     for key, (field, read) in _SETTING_READERS.items():
         if body.get(key) is not None:
             value = read(body[key], (None, key), reading)
             if value is not None:
                 fields[field], where[field] = value, (None, key)
-    return (Settings(**fields, where=where) if fields else NO_SETTINGS), unsaid
+    return (Settings(**fields, where=where) if fields else NO_SETTINGS), unread_keys
 
 
 def _read_stop_sequences(value: Json, path: Path, _reading: ReadContext) -> tuple[str, ...]:
@@ -110,29 +113,22 @@ def _read_reasoning_effort(value: Json, path: Path, reading: ReadContext) -> Thi
 
 def _read_response_format(value: Json, path: Path, reading: ReadContext) -> Format:
     node = expect_object(value, path)
-    kind, origin = require_text(node, "type", path), reading.whole_origin(value, path)
-    if kind == "text":
-        return Format("text", origin=origin)
-    if kind == "json_object":
-        return Format("json", origin=origin)
-    if kind != "json_schema":
-        raise Malformed((path, "type"), f"unknown format {kind!r}; known are text, json_object, json_schema")
+    word, origin = require_text(node, "type", path), reading.whole_origin(value, path)
+    kind = FORMAT_KINDS.get(word)
+    if kind is None:
+        raise Malformed((path, "type"), f"unknown format {word!r}; known are {', '.join(FORMAT_KINDS)}")
+    if kind != "schema":
+        return Format(kind, origin=origin)
     at = (path, "json_schema")
     inner = expect_object(node.get("json_schema"), at)
-    reading.read_origin(inner, at, names.JSON_SCHEMA_KEYS)
-    return Format(
-        "schema",
-        inner.get("schema"),
-        get_text(inner, "name", at) or "",
-        get_text(inner, "description", at) or "",
-        get_bool(inner, "strict", at),
-        origin,
-    )
+    reading.read_origin(inner, at, JSON_SCHEMA_KEYS)
+    name, description = get_text(inner, "name", at) or "", get_text(inner, "description", at) or ""
+    return Format("schema", inner.get("schema"), name, description, get_bool(inner, "strict", at), origin)
 
 
 def _read_stream_options(value: Json, path: Path, reading: ReadContext) -> bool | None:
     node = expect_object(value, path)
-    reading.read_origin(node, path, names.STREAM_OPTIONS_KEYS)
+    reading.read_origin(node, path, STREAM_OPTIONS_KEYS)
     return get_bool(node, "include_usage", path)
 
 
@@ -142,11 +138,8 @@ _SETTING_READERS = {
     "response_format": ("format", _read_response_format),
     "stream_options": ("stream_usage", _read_stream_options),
 }
-_SETTING_KEYS = frozenset(
-    (*_SETTING_READERS, *names.MAX_TOKENS_KEYS, *names.USER_KEYS, *(key for _, key, _ in names.COPIED_SETTINGS))
-)
+_SETTING_KEYS = frozenset((*_SETTING_READERS, *MAX_TOKENS_KEYS, *USER_KEYS, *(key for _, key, _ in COPIED_SETTINGS)))
 _TOOL_CHOICE_KEYS = frozenset({"tool_choice", "function_call"})
-_STRUCTURE_KEYS = frozenset({"model", "messages", "tools", "tool_choice", "stream"})
 _NO_KEYS: frozenset[str] = frozenset()
 
 
@@ -155,11 +148,10 @@ _NO_KEYS: frozenset[str] = frozenset()
 
 def write_request(request: Request, ledger: Ledger) -> Object:
     origin = request.origin
-    ours = origin is not None and origin.protocol == NAME
-    if ours and origin.intact:  # type: ignore[union-attr]
-        wire: Object = origin.wire  # type: ignore[union-attr]
+    wire = intact_wire(origin)
+    if wire is not None:
         return wire
-    known = family(request.model, ours or ledger.source == NAME)
+    known = family(request.model, is_own(origin) or ledger.source == NAME)
     messages: list[Object] = []
     if request.system:
         messages.append({"role": "system", "content": write_content(request.system, known, ledger)})
@@ -175,74 +167,61 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     if request.stream is not None:
         out["stream"] = request.stream
     _write_settings(request, out, known, ledger)
-    return restore_original_keys(out, origin, NAME) if ours else out
-
-
-# --- settings -------------------------------------------------------------------------------------------------------
+    return restore_original_keys(out, origin, NAME)
 
 
 def _write_settings(request: Request, out: Object, family: Family, ledger: Ledger) -> None:
     settings = request.settings
-    tools = "tools" in out or "functions" in out
-    said = present_settings(settings)
-    if not _COPIED_SETTINGS.isdisjoint(said):
-        _write_copied_settings(settings, out, tools, family, ledger)
+    has_tools = "tools" in out or "functions" in out
+    present = present_settings(settings)
+    for field, key, _ in COPIED_SETTINGS:
+        if field not in present:
+            continue
+        if is_setting_refused(field, has_tools, family):
+            ledger.note("no-counterpart", settings.where.get(field), f"`{key}` is not accepted here and was left out")
+        else:
+            out[key] = getattr(settings, field)
     if settings.max_tokens is not None:
-        out[key_as_sent(request, names.MAX_TOKENS_KEYS, family.max_tokens_key, family)] = settings.max_tokens
+        out[key_as_sent(request, MAX_TOKENS_KEYS, family.max_tokens_key, family)] = settings.max_tokens
     if settings.user is not None:
         write_user(request, settings.user, out, family, ledger)
     if settings.stop is not None:
         write_stop_sequences(settings, settings.stop, out, family, ledger)
     if settings.thinking is not None or family.no_effort_with_tools:
-        write_reasoning_effort(request, out, family, tools, ledger)
+        write_reasoning_effort(request, out, family, has_tools, ledger)
     if settings.format is not None:
         out["response_format"] = _write_response_format(settings.format)
     if request.stream or settings.stream_usage is not None or family.native:
         _write_stream_options(request, out, family, ledger)
-    ledger.note_unwritten_settings(settings, said, names.SUPPORTED_SETTINGS)
+    ledger.note_unwritten_settings(settings, present, SUPPORTED_SETTINGS)
 
 
-_COPIED_SETTINGS = frozenset(field for field, _, _ in names.COPIED_SETTINGS)
-
-
-def _write_copied_settings(settings: Settings, out: Object, has_tools: bool, family: Family, ledger: Ledger) -> None:
-    for field, key, _ in names.COPIED_SETTINGS:
-        value = getattr(settings, field)
-        if value is None:
-            continue
-        if is_setting_refused(field, has_tools, family):
-            ledger.note("no-counterpart", settings.where.get(field), f"`{key}` is not taken here and was left out")
-        else:
-            out[key] = value
-
-
-def _write_response_format(form: Format) -> Json:
-    if form.origin is not None and is_verbatim(form.origin, NAME):
-        return form.origin.wire
+def _write_response_format(form: Format) -> Object:
+    wire = intact_wire(form.origin)
+    if wire is not None:
+        return wire
     if form.kind != "schema":
-        return {"type": "text" if form.kind == "text" else "json_object"}
-    inner: Object = {"name": form.name or "answer"}
-    if form.description:
-        inner["description"] = form.description
-    if form.schema is not None:
-        inner["schema"] = form.schema
-    if form.strict is not None:
-        inner["strict"] = form.strict
-    return {"type": "json_schema", "json_schema": inner}
+        return {"type": FORMAT_TYPES[form.kind]}
+    fields = {
+        "name": form.name or "answer",
+        "description": form.description or None,
+        "schema": form.schema,
+        "strict": form.strict,
+    }
+    return {"type": "json_schema", "json_schema": {key: value for key, value in fields.items() if value is not None}}
 
 
 def _write_stream_options(request: Request, out: Object, family: Family, ledger: Ledger) -> None:
     wanted = request.settings.stream_usage
     options: Object = {}
-    if request.origin is not None and is_own(request.origin):
-        options = unknown_nested_keys(request.origin.wire, "stream_options", names.STREAM_OPTIONS_KEYS)
+    if is_own(request.origin):
+        options = unknown_nested_keys(request.origin.wire, "stream_options", STREAM_OPTIONS_KEYS)
     if request.stream and wanted is None and not family.native:
         wanted = True
-        ledger.note("default-added", None, "usage is asked for in the stream")
+        ledger.note("default-added", None, "the stream was asked to report its usage")
     if wanted is not None and not request.stream and not family.native:
-        ledger.note(
-            "no-counterpart", request.settings.where.get("stream_usage"), "without a stream there are no options of it"
-        )
+        where = request.settings.where.get("stream_usage")
+        ledger.note("no-counterpart", where, "`stream_options` were left out: they need `stream`")
         return
     if wanted is not None:
         options = {"include_usage": wanted, **options}

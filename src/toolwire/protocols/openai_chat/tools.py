@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from toolwire.core import json_values
 from toolwire.core.ir import (
     AnyTool,
     Call,
@@ -17,77 +16,88 @@ from toolwire.core.ir import (
     ToolName,
     source_path,
 )
-from toolwire.core.json_values import Json, Object, Path
+from toolwire.core.json_values import (
+    Json,
+    Object,
+    Path,
+    encode_text,
+    expect_object,
+    get_bool,
+    get_list,
+    get_object,
+    get_text,
+    require_text,
+)
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, items_with_paths, restore_original_keys
-from toolwire.protocols.openai_chat import names
 from toolwire.protocols.openai_chat.content import read_cache, write_cache
 from toolwire.protocols.openai_chat.models import Family
-from toolwire.protocols.openai_chat.names import NAME, intact_wire, is_own, is_own_seal, unknown_nested_keys
+from toolwire.protocols.openai_chat.names import (
+    CALL_KEYS,
+    CHOICE_MODES,
+    NAME,
+    SEAL_KEY_BY_VENDOR,
+    TOOL_KEYS,
+    TOOL_SHAPES,
+    WEB_SEARCH_KEYS,
+    intact_wire,
+    is_own,
+    is_own_seal,
+    unknown_nested_keys,
+)
 
 
 def uses_legacy_functions(request: Request | None) -> bool:
-    """Does this client speak of `functions` only? Then its answers must too."""
+    """Did this client send the old `functions` and no `tools`? Then its answers must have the old form, too."""
     origin = request.origin if request is not None else None
-    if origin is None or origin.protocol != NAME:
-        return False
-    return bool(origin.wire.get("functions")) and not origin.wire.get("tools")
+    return is_own(origin) and bool(origin.wire.get("functions")) and not origin.wire.get("tools")
 
 
 # --- declarations ---------------------------------------------------------------------------------------------------
 
 
 def read_tools(body: Object, reading: ReadContext) -> tuple[AnyTool, ...]:
-    """`tools`, the old `functions`, and the hosted search, which has a key of its own."""
+    """`tools`, the old `functions`, and OpenAI's web search, which has a key of its own."""
     found: list[AnyTool] = []
-    for number, item in enumerate(json_values.get_list(body, "tools", None) or ()):
+    for number, item in enumerate(get_list(body, "tools", None) or ()):
         found.append(_read_tool(item, ((None, "tools"), number), reading))
     if "functions" in body:
-        for item, path in items_with_paths(json_values.get_list(body, "functions", None) or [], (None, "functions")):
-            node = json_values.expect_object(item, path)
-            found.append(_read_function(node, path, None, reading.read_origin(node, path, names.FUNCTION_TOOL_KEYS)))
-    search = json_values.get_object(body, "web_search_options", None) if "web_search_options" in body else None
+        for item, path in items_with_paths(get_list(body, "functions", None) or [], (None, "functions")):
+            node = expect_object(item, path)
+            origin = reading.read_origin(node, path, TOOL_SHAPES["function"].tool_keys)
+            found.append(_read_tool_fields(node, path, "function", None, origin, reading))
+    search = get_object(body, "web_search_options", None)
     if search is not None:
         found.append(_read_web_search(search, (None, "web_search_options"), reading))
     return tuple(found)
 
 
 def _read_tool(value: Json, path: Path, reading: ReadContext) -> AnyTool:
-    node = json_values.expect_object(value, path)
-    kind = json_values.get_text(node, "type", path) or "function"
-    if kind not in ("function", "custom"):
+    node = expect_object(value, path)
+    kind = get_text(node, "type", path) or "function"
+    shape = TOOL_SHAPES.get(kind)
+    if shape is None:
         return Opaque(kind, reading.whole_origin(node, path))
     at = (path, kind)
-    inner = json_values.expect_object(node.get(kind), at)
-    known = names.FUNCTION_TOOL_KEYS if kind == "function" else names.CUSTOM_TOOL_KEYS
-    if not known.issuperset(inner):
-        reading.read_origin(inner, at, known)
-    origin = reading.read_origin(node, path, names.TOOL_KEYS)
-    if kind == "function":
-        return _read_function(inner, at, read_cache(node), origin)
-    return Tool(
-        json_values.require_text(inner, "name", at),
-        json_values.get_text(inner, "description", at),
-        kind="custom",
-        grammar=_read_grammar(inner, at, reading),
-        cache=read_cache(node),
-        origin=origin,
-    )
+    inner = expect_object(node.get(kind), at)
+    if not shape.tool_keys.issuperset(inner):
+        reading.read_origin(inner, at, shape.tool_keys)
+    return _read_tool_fields(inner, at, kind, read_cache(node), reading.read_origin(node, path, TOOL_KEYS), reading)
 
 
-def _read_function(node: Object, path: Path, cache: str | None, origin: Origin) -> Tool:
-    return Tool(
-        json_values.require_text(node, "name", path),
-        json_values.get_text(node, "description", path),
-        node.get("parameters"),
-        strict=json_values.get_bool(node, "strict", path),
-        cache=cache,
-        origin=origin,
-    )
+def _read_tool_fields(
+    node: Object, path: Path, kind: str, cache: str | None, origin: Origin, reading: ReadContext
+) -> Tool:
+    name, description = require_text(node, "name", path), get_text(node, "description", path)
+    if kind == "custom":
+        grammar = _read_grammar(node, path, reading)
+        return Tool(name, description, kind="custom", grammar=grammar, cache=cache, origin=origin)
+    strict = get_bool(node, "strict", path)
+    return Tool(name, description, node.get("parameters"), strict=strict, cache=cache, origin=origin)
 
 
 def _read_grammar(node: Object, path: Path, reading: ReadContext) -> Grammar | None:
-    form = json_values.get_object(node, "format", path)
+    form = get_object(node, "format", path)
     if form is None or form.get("type") == "text":
         return None
     grammar = form.get("grammar")
@@ -95,14 +105,14 @@ def _read_grammar(node: Object, path: Path, reading: ReadContext) -> Grammar | N
         reading.note_unknown_field(path, "format")
         return None
     at = ((path, "format"), "grammar")
-    return Grammar(json_values.require_text(grammar, "syntax", at), json_values.require_text(grammar, "definition", at))
+    return Grammar(require_text(grammar, "syntax", at), require_text(grammar, "definition", at))
 
 
 def _read_web_search(node: Object, path: Path, reading: ReadContext) -> ProviderTool:
-    location = json_values.get_object(node, "user_location", path)
-    near = json_values.get_object(location, "approximate", (path, "user_location")) if location else None
-    size = json_values.get_text(node, "search_context_size", path) or ""
-    origin = reading.read_origin(node, path, names.WEB_SEARCH_KEYS)
+    location = get_object(node, "user_location", path)
+    near = get_object(location, "approximate", (path, "user_location")) if location else None
+    size = get_text(node, "search_context_size", path) or ""
+    origin = reading.read_origin(node, path, WEB_SEARCH_KEYS)
     return ProviderTool("web_search", location=near, context_size=size, origin=origin)
 
 
@@ -110,25 +120,22 @@ def write_tools(tools: tuple[AnyTool, ...], family: Family, ledger: Ledger) -> O
     """The keys of a request that declare its tools: `tools`, the old `functions`, `web_search_options`."""
     out: Object = {}
     for tool in tools:
+        wire = intact_wire(tool.origin)
         if isinstance(tool, ProviderTool):
-            _write_provider_tool(tool, out, family, ledger)
+            _write_provider_tool(tool, wire, out, family, ledger)
         elif isinstance(tool, Opaque):
             if is_own(tool.origin):
                 out.setdefault("tools", []).append(tool.origin.wire)
             else:
                 ledger.note("tool-dropped", source_path(tool), f"the tool `{tool.kind}` was left out")
-        elif tool.kind == "function" and _is_legacy_function(tool.origin):
+        elif tool.kind == "function" and is_own(tool.origin) and TOOL_KEYS.isdisjoint(tool.origin.wire):
+            # It was read from the old `functions`, which hold only the inner object.
             out.setdefault("functions", []).append(
-                intact_wire(tool.origin) or restore_original_keys(_write_tool_fields(tool), tool.origin, NAME)
+                wire or restore_original_keys(_write_tool_fields(tool), tool.origin, NAME)
             )
         else:
-            out.setdefault("tools", []).append(intact_wire(tool.origin) or _write_tool(tool, family, ledger))
+            out.setdefault("tools", []).append(wire or _write_tool(tool, family, ledger))
     return out
-
-
-def _is_legacy_function(origin: Origin | None) -> bool:
-    """Was it read from the old `functions`?"""
-    return origin is not None and is_own(origin) and not names.TOOL_KEYS.intersection(origin.wire)
 
 
 def _write_tool_fields(tool: Tool) -> Object:
@@ -148,24 +155,27 @@ def _write_tool_fields(tool: Tool) -> Object:
 
 
 def _write_tool(tool: Tool, family: Family, ledger: Ledger) -> Object:
-    kind = "custom" if tool.kind == "custom" else "function"
+    kind = _kind_as_written(tool)
     inner = _write_tool_fields(tool)
     if tool.parameters == {} and kind == "function" and not family.native:
-        # A schema without a type is refused; without any schema the tool has no parameters, which is the same.
+        # OpenAI refuses a schema without a type. Without a schema the tool has no parameters, which is the same.
         del inner["parameters"]
     out: Object = {"type": kind, kind: inner}
     if tool.cache is not None or tool.defer or tool.output is not None or tool.namespace:
         _write_tool_extras(tool, out, family, ledger)
-    origin = tool.origin
-    if origin is None or origin.protocol != NAME:
+    if not is_own(tool.origin):
         return out
-    known = names.CUSTOM_TOOL_KEYS if kind == "custom" else names.FUNCTION_TOOL_KEYS
-    inner |= unknown_nested_keys(origin.wire, kind, known)
-    return restore_original_keys(out, origin, NAME)
+    inner |= unknown_nested_keys(tool.origin.wire, kind, TOOL_SHAPES[kind].tool_keys)
+    return restore_original_keys(out, tool.origin, NAME)
+
+
+def _kind_as_written(tool: Tool | ToolName | Call) -> str:
+    """Chat has two kinds of tools; every other kind is written as a function."""
+    return tool.kind if tool.kind in TOOL_SHAPES else "function"
 
 
 def _write_tool_extras(tool: Tool, out: Object, family: Family, ledger: Ledger) -> None:
-    """What stands beside the function, and what has no place here."""
+    """What is beside the function, and what Chat has no place for."""
     where = source_path(tool)
     if tool.cache is not None and family.breakpoint == "cache_control":
         write_cache(out, tool.cache, where, family, ledger)
@@ -179,10 +189,9 @@ def _write_tool_extras(tool: Tool, out: Object, family: Family, ledger: Ledger) 
         ledger.note("namespace-flattened", where, f"the namespace `{tool.namespace}` was left out")
 
 
-def _write_provider_tool(tool: ProviderTool, out: Object, family: Family, ledger: Ledger) -> None:
-    intact = intact_wire(tool.origin)
-    if intact is not None:
-        out["web_search_options"] = intact
+def _write_provider_tool(tool: ProviderTool, wire: Object | None, out: Object, family: Family, ledger: Ledger) -> None:
+    if wire is not None:
+        out["web_search_options"] = wire
         return
     if tool.tool != "web_search" or not (family.search or family.native):
         ledger.note("tool-dropped", source_path(tool), f"the provider's tool `{tool.tool}` was left out")
@@ -202,33 +211,26 @@ def _write_provider_tool(tool: ProviderTool, out: Object, family: Family, ledger
 
 
 def read_tool_choice(body: Object, reading: ReadContext) -> ToolChoice | None:
-    """`tool_choice` or the old `function_call`; None also for a form that nobody here knows."""
-    key = "tool_choice"
-    value = body.get(key)
-    if value is None:
-        key = "function_call"
-        value = body.get(key)
-        if value is None:
-            return None
-    path = (None, key)
+    """`tool_choice` or the old `function_call`; None also for an unknown form."""
+    key = "tool_choice" if body.get("tool_choice") is not None else "function_call"
+    value, path = body.get(key), (None, key)
     origin = Origin(NAME, path, value)
     if isinstance(value, str):
-        mode = names.CHOICE_MODES.get(value)
+        mode = CHOICE_MODES.get(value)
         return ToolChoice(mode, (), False, origin) if mode else None  # type: ignore[arg-type]
     if not isinstance(value, dict):
         return None
     if key == "function_call":
-        return ToolChoice("one", (ToolName(json_values.require_text(value, "name", path)),), origin=origin)
+        return ToolChoice("one", (ToolName(require_text(value, "name", path)),), origin=origin)
     subset = value.get("allowed_tools")
     if isinstance(subset, dict):
-        at = (path, "allowed_tools")
-        listed = items_with_paths(json_values.get_list(subset, "tools", at) or [], (at, "tools"))
-        allowed = tuple(name for item, _ in listed if (name := _read_tool_name(item)) is not None)
+        items = get_list(subset, "tools", (path, "allowed_tools")) or []
+        allowed = tuple(name for item in items if (name := _read_tool_name(item)) is not None)
         return ToolChoice("allowed", allowed, subset.get("mode") == "required", origin)
     named = _read_tool_name(value)
     if named is not None:
         return ToolChoice("one", (named,), origin=origin)
-    mode = names.CHOICE_MODES.get(json_values.get_text(value, "type", path) or "")
+    mode = CHOICE_MODES.get(get_text(value, "type", path) or "")
     return ToolChoice(mode, origin=origin) if mode else None  # type: ignore[arg-type]
 
 
@@ -243,78 +245,73 @@ def _read_tool_name(item: Json) -> ToolName | None:
 
 def write_tool_choice(choice: ToolChoice, ledger: Ledger) -> tuple[str, Json]:
     """The key and the value of a choice."""
-    origin = choice.origin
-    ours = origin is not None and origin.protocol == NAME
-    legacy = ours and origin.path == (None, "function_call")  # type: ignore[union-attr]
-    if ours and origin.intact:  # type: ignore[union-attr]
-        return ("function_call" if legacy else "tool_choice"), origin.wire  # type: ignore[union-attr]
-    if not legacy and choice.mode in ("auto", "none", "required"):
-        return "tool_choice", choice.mode
-    listed = [_write_tool_name(tool) for tool in choice.tools]
-    if choice.mode == "one" and choice.tools:
-        return ("function_call", {"name": choice.tools[0].name}) if legacy else ("tool_choice", listed[0])
-    if choice.mode == "allowed":
-        mode = "required" if choice.required else "auto"
-        return "tool_choice", {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": listed}}
-    if legacy and choice.mode == "required":
-        ledger.note("choice-weakened", source_path(choice), "`function_call` knows no `required`")
-        return "function_call", "auto"
-    mode = "required" if choice.mode == "one" else choice.mode
-    return ("function_call" if legacy else "tool_choice"), mode
+    origin, mode = choice.origin, choice.mode
+    legacy = is_own(origin) and origin.path == (None, "function_call")
+    key = "function_call" if legacy else "tool_choice"
+    if is_own(origin) and origin.intact:
+        return key, origin.wire
+    if mode == "one" and choice.tools:
+        return key, {"name": choice.tools[0].name} if legacy else _write_tool_name(choice.tools[0])
+    if mode == "allowed":
+        subset = {"mode": "required" if choice.required else "auto", "tools": [*map(_write_tool_name, choice.tools)]}
+        return "tool_choice", {"type": "allowed_tools", "allowed_tools": subset}
+    if legacy and mode == "required":
+        ledger.note("choice-weakened", source_path(choice), "`function_call` has no `required`")
+        return key, "auto"
+    return key, "required" if mode == "one" else mode
 
 
 def _write_tool_name(tool: ToolName) -> Object:
-    kind = "custom" if tool.kind == "custom" else "function"
+    kind = _kind_as_written(tool)
     return {"type": kind, kind: {"name": tool.name}}
 
 
-# --- Calls of tools: as they stand in messages and answers ---
+# --- calls ----------------------------------------------------------------------------------------------------------
 
 
 def read_arguments(value: Json) -> str:
     """Arguments as text; some servers send the object itself."""
-    return value if isinstance(value, str) else "" if value is None else json_values.encode_text(value)
+    return value if isinstance(value, str) else "" if value is None else encode_text(value)
 
 
 def read_call(value: Json, path: Path, reading: ReadContext) -> Call:
     """A call of `tool_calls`, or the old `function_call`, which is only the inner object and has no id."""
-    node = value if type(value) is dict else json_values.expect_object(value, path)
+    node = value if type(value) is dict else expect_object(value, path)
     inner = node.get("function")
     # Nearly every call looks like this, and an agent's history has hundreds of them.
     if len(node) == 3 and type(inner) is dict and len(inner) == 2 and node.get("type") == "function":
         id, name, arguments = node.get("id"), inner.get("name"), inner.get("arguments")
         if type(id) is str and type(name) is str and type(arguments) is str:
             return Call(id, name, arguments, "function", "", "", None, None, False, False, Origin(NAME, path, node))
-    kind, key, known = "function", "arguments", names.FUNCTION_CALL_KEYS
-    if node.get("type") == "custom" or (node.get("function") is None and node.get("custom") is not None):
-        kind, key, known = "custom", "input", names.CUSTOM_CALL_KEYS
-    elif "function" not in node and "type" not in node:
-        origin = reading.read_origin(node, path, known)
-        name = json_values.require_text(node, "name", path)
-        return Call("", name, read_arguments(node.get(key)), origin=origin)
+    custom = node.get("type") == "custom" or (inner is None and node.get("custom") is not None)
+    kind = "custom" if custom else "function"
+    shape = TOOL_SHAPES[kind]
+    if not custom and "function" not in node and "type" not in node:
+        origin = reading.read_origin(node, path, shape.call_keys)
+        return Call("", require_text(node, "name", path), read_arguments(node.get(shape.payload_key)), origin=origin)
     at = (path, kind)
-    inner = json_values.expect_object(node.get(kind), at)
-    if not known.issuperset(inner):
-        reading.read_origin(inner, at, known)
-    id = json_values.get_text(node, "id", path) or ""
-    name = json_values.require_text(inner, "name", at)
-    seal = read_seal(node, path, reading) if "extra_content" in node else None
-    origin = reading.read_origin(node, path, names.CALL_KEYS)
-    return Call(id, name, read_arguments(inner.get(key)), kind, "", "", None, seal, False, False, origin)
+    inner = expect_object(node.get(kind), at)
+    if not shape.call_keys.issuperset(inner):
+        reading.read_origin(inner, at, shape.call_keys)
+    return Call(
+        get_text(node, "id", path) or "",
+        require_text(inner, "name", at),
+        read_arguments(inner.get(shape.payload_key)),
+        kind,
+        seal=read_seal(node, path, reading),
+        origin=reading.read_origin(node, path, CALL_KEYS),
+    )
 
 
 def read_seal(node: Object, path: Path, reading: ReadContext) -> Seal | None:
-    """A seal in a call's `extra_content`; whatever else stands there is a stray."""
+    """A seal in a call's `extra_content`, as Google's compatible endpoint has it; anything else there is unknown."""
     boxes = node.get("extra_content")
     if not isinstance(boxes, dict):
         return None
     found = None
     for vendor, box in boxes.items():
-        value = (
-            box.get(names.SEAL_KEY_BY_VENDOR[vendor])
-            if vendor in names.SEAL_KEY_BY_VENDOR and isinstance(box, dict)
-            else None
-        )
+        key = SEAL_KEY_BY_VENDOR.get(vendor)
+        value = box.get(key) if key is not None and isinstance(box, dict) else None
         if isinstance(value, str) and value:
             found = Seal(f"{NAME}@{vendor}", value)
         else:
@@ -323,7 +320,7 @@ def read_seal(node: Object, path: Path, reading: ReadContext) -> Seal | None:
 
 
 def write_seal(seal: Seal) -> Object:
-    vendor, key = next(iter(names.SEAL_KEY_BY_VENDOR.items()))
+    vendor, key = next(iter(SEAL_KEY_BY_VENDOR.items()))
     return {vendor: {key: seal.value}}
 
 
@@ -335,22 +332,22 @@ def write_call(call: Call, ledger: Ledger, legacy: bool = False) -> Object:
     if wire is not None and legacy == ("function" not in wire and "custom" not in wire):
         return wire
     note_call_losses(call, ledger)
-    kind, key = ("custom", "input") if call.kind == "custom" and not legacy else ("function", "arguments")
+    kind = "function" if legacy else _kind_as_written(call)
+    shape = TOOL_SHAPES[kind]
     blank = kind == "function" and not call.arguments.strip() and not call.incomplete
-    inner: Object = {"name": call.name, key: "{}" if blank else call.arguments}
+    inner: Object = {"name": call.name, shape.payload_key: "{}" if blank else call.arguments}
     if legacy:
         return inner
-    if ours:
-        known = names.CUSTOM_CALL_KEYS if kind == "custom" else names.FUNCTION_CALL_KEYS
-        inner |= unknown_nested_keys(call.origin.wire, kind, known)  # type: ignore[union-attr]
+    if is_own(call.origin):
+        inner |= unknown_nested_keys(call.origin.wire, kind, shape.call_keys)
     out: Object = {"id": call.id, "type": kind, kind: inner}
-    if call.seal is not None and is_own_seal(call.seal):
+    if is_own_seal(call.seal):
         out["extra_content"] = write_seal(call.seal)
     return restore_original_keys(out, call.origin, NAME)
 
 
 def note_call_losses(call: Call, ledger: Ledger) -> None:
-    """What a call says that this wire cannot."""
+    """Note what a call holds that Chat has no place for."""
     if call.cache is not None:
         ledger.note("cache-dropped", source_path(call), "a cache breakpoint on a call was left out")
     if call.namespace:
