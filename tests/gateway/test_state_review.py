@@ -490,11 +490,7 @@ def test_a_gateway_that_is_stopped_says_what_becomes_of_its_work(
     provider: Provider, tmp_path: Path, hold: Hold, signals: int
 ) -> None:
     file = tmp_path / "toolwire.toml"
-    text = (
-        gateway_configuration(provider.url)
-        .replace("[server]\n", '[server]\nlog = "text"\n', 1)
-        .replace('log_format = "none"\n', "")
-    )
+    text = gateway_configuration(provider.url).replace('log_format = "none"', 'log_format = "text"')
     text += f'[server.timeouts]\nshutdown = {0.5 if signals == 1 else 60}\ndrain = 0\n[store]\nurl = "{file_in(tmp_path)}"\nbackground_lease = 1000\n'
     file.write_text(text)
     talk = provider.script(Step(Says("Never."), hold=hold, after=3))
