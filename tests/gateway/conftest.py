@@ -26,7 +26,7 @@ def named(protocol: str) -> str:
 
 def configuration(url: str) -> str:
     """One provider for each protocol, all at one address; nothing is tried twice, and none ever rests."""
-    lines = ['[server]\nretries = 0\ncooldown_after = 1000000\nlog = "none"']
+    lines = ['[server]\nretries = 0\ncooldown_after = 1000000\nlog_format = "none"']
     for protocol in PROTOCOLS:
         base = url if protocol in ("anthropic", "gemini") else f"{url}/v1"
         lines.append(f'[providers.{named(protocol)}]\nprotocols = ["{protocol}"]\nbase_url = "{base}"')

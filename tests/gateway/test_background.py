@@ -1,4 +1,4 @@
-"""Answers that are made in the background: asked for again, read as they grow, and stopped, whoever makes them."""
+"""Background responses: retrieved later, followed as a stream, and cancelled, through any gateway on the same store."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import openai
 import pytest
 
 from gateway.clients import KEY, PATIENCE
-from gateway.kept import (
-    ENOUGH,
-    FUNCTIONS,
-    MODEL,
-    Client,
-    calls_of,
-    client_of,
-    error_in,
-    heard,
-    keeping,
-    results,
-    spoken,
-    texts_of,
-)
 from gateway.provider import BUSY, PROTOCOLS, RATE, Hold, Provider, Says, Step
+from gateway.state_clients import (
+    FUNCTIONS,
+    MAX_POLLS,
+    MODEL,
+    ResponsesClient,
+    assert_received,
+    function_calls,
+    function_outputs,
+    gateway_with_store,
+    item_texts,
+    open_client,
+    read_error,
+    without_reasoning,
+)
 from gateway.test_pairs import FIRST_PIECE
 from gateway.wire import Line
 from toolwire.conformance.peers import PEERS
@@ -46,13 +46,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def base(provider: Provider, folder: Path) -> Iterator[str]:
-    with keeping(folder, provider) as url:
+    with gateway_with_store(folder, provider) as url:
         yield url
 
 
 @pytest.fixture(scope="module")
-def client(base: str) -> Iterator[Client]:
-    with client_of(base) as made:
+def client(base: str) -> Iterator[ResponsesClient]:
+    with open_client(base) as made:
         yield made
 
 
@@ -64,57 +64,59 @@ def hold() -> Iterator[Hold]:
     made.close()
 
 
-def begun(client: Client, model: str, prompt: Any, **more: Any) -> Any:
+def create_background(client: ResponsesClient, model: str, prompt: Any, **more: Any) -> Any:
     return client.sdk.responses.create(model=model, input=prompt, background=True, **more)
 
 
-def ended(client: Client, id: str) -> Any:
+def wait_for_end(client: ResponsesClient, id: str) -> Any:
     """The answer, when it has come to an end; as clients do, by asking again and again."""
-    for _ in range(ENOUGH):
+    for _ in range(MAX_POLLS):
         found = client.sdk.responses.retrieve(id)
         if found.status not in UNDER_WAY:
             return found
     raise AssertionError(f"{id} is still {found.status}")
 
 
-# --- asking for it again ----------------------------------------------------------------------------------------------
+# --- retrieving -------------------------------------------------------------------------------------------------------
 
 
 @EVERYWHERE
-def test_it_is_there_at_once_and_done_later(client: Client, provider: Provider, target: str, hold: Hold) -> None:
+def test_it_is_queued_at_once_and_completed_later(
+    client: ResponsesClient, provider: Provider, target: str, hold: Hold
+) -> None:
     talk = provider.script(Step(Says("Let me look.", (PARIS,)), hold=hold), Says("It is mild."))
-    first = begun(client, MODEL[target], talk.mark, tools=FUNCTIONS, metadata={"of": "test"})
+    first = create_background(client, MODEL[target], talk.mark, tools=FUNCTIONS, metadata={"of": "test"})
     assert (first.status in UNDER_WAY, first.background, first.output, first.error) == (True, True, [], None)
     assert (first.metadata, first.completed_at) == ({"of": "test"}, None)
     assert hold.reached.wait(PATIENCE)
     waiting = client.sdk.responses.retrieve(first.id)
     assert (waiting.id, waiting.status in UNDER_WAY, waiting.output) == (first.id, True, [])
     hold.release()
-    done = ended(client, first.id)
+    done = wait_for_end(client, first.id)
     assert (done.id, done.status, done.background, done.output_text) == (first.id, "completed", True, "Let me look.")
     assert (done.created_at, done.usage.output_tokens, done.metadata) == (first.created_at, 12, {"of": "test"})
-    second = client.turn(MODEL[target], results(done, "15 °C"), tools=FUNCTIONS, previous_response_id=first.id)
+    second = client.turn(MODEL[target], function_outputs(done, "15 °C"), tools=FUNCTIONS, previous_response_id=first.id)
     assert second.output_text == "It is mild."
-    heard(talk.asked[1], talk.mark, "Let me look.", "15 °C")
+    assert_received(talk.asked[1], talk.mark, "Let me look.", "15 °C")
     assert all("background" not in asked.body for asked in talk.asked)
 
 
 @EVERYWHERE
-def test_one_that_goes_on_from_another(client: Client, provider: Provider, target: str) -> None:
+def test_previous_response_id(client: ResponsesClient, provider: Provider, target: str) -> None:
     talk = provider.script(Says("One."), Says("Two."), Says("Three."))
     first = client.turn(MODEL[target], talk.mark)
-    second = ended(client, begun(client, MODEL[target], "Next.", previous_response_id=first.id).id)
+    second = wait_for_end(client, create_background(client, MODEL[target], "Next.", previous_response_id=first.id).id)
     assert (second.previous_response_id, second.output_text) == (first.id, "Two.")
     third = client.turn(MODEL[target], "Last.", previous_response_id=second.id)
     assert third.output_text == "Three."
-    heard(talk.asked[2], talk.mark, "One.", "Next.", "Two.", "Last.")
+    assert_received(talk.asked[2], talk.mark, "One.", "Next.", "Two.", "Last.")
     listed = client.sdk.responses.input_items.list(second.id, order="asc")
-    assert texts_of(listed.data) == [talk.mark, "One.", "Next."]
+    assert item_texts(listed.data) == [talk.mark, "One.", "Next."]
 
 
 @STREAMS
 @EVERYWHERE
-def test_one_in_a_conversation(client: Client, provider: Provider, target: str, stream: bool) -> None:
+def test_in_a_conversation(client: ResponsesClient, provider: Provider, target: str, stream: bool) -> None:
     talk = provider.script(Says("Hello."))
     room = client.sdk.conversations.create()
     more: dict[str, Any] = {"conversation": room.id}
@@ -122,29 +124,29 @@ def test_one_in_a_conversation(client: Client, provider: Provider, target: str, 
         with client.sdk.responses.stream(model=MODEL[target], input=talk.mark, background=True, **more) as events:
             done = events.get_final_response()
     else:
-        done = ended(client, begun(client, MODEL[target], talk.mark, **more).id)
+        done = wait_for_end(client, create_background(client, MODEL[target], talk.mark, **more).id)
     assert done.conversation.id == room.id
-    said = texts_of(list(client.sdk.conversations.items.list(room.id, order="asc")))
+    said = item_texts(list(client.sdk.conversations.items.list(room.id, order="asc")))
     assert said == [talk.mark, "Hello."]
 
 
-def test_the_embedded_model(client: Client) -> None:
-    done = ended(client, begun(client, "loopback", "Hello there.").id)
+def test_the_embedded_model(client: ResponsesClient) -> None:
+    done = wait_for_end(client, create_background(client, "loopback", "Hello there.").id)
     assert done.status == "completed"
     assert done.output_text
 
 
-# --- when it fails ----------------------------------------------------------------------------------------------------
+# --- failures ---------------------------------------------------------------------------------------------------------
 
 FAILS = {"rate": RATE, "busy": BUSY, "bad": "That cannot be done."}
 
 
 @pytest.mark.parametrize("kind", FAILS)
 @EVERYWHERE
-def test_a_provider_that_refuses(client: Client, provider: Provider, target: str, kind: str) -> None:
+def test_a_provider_that_refuses(client: ResponsesClient, provider: Provider, target: str, kind: str) -> None:
     talk = provider.script(Step(fails=kind))
-    first = begun(client, MODEL[target], talk.mark)
-    done = ended(client, first.id)
+    first = create_background(client, MODEL[target], talk.mark)
+    done = wait_for_end(client, first.id)
     assert (done.id, done.status, done.output, done.background) == (first.id, "failed", [], True)
     assert FAILS[kind] in done.error.message
     assert done.error.code
@@ -152,7 +154,7 @@ def test_a_provider_that_refuses(client: Client, provider: Provider, target: str
 
 @pytest.mark.parametrize("breaks", ["error", "cut", "ended"])
 @EVERYWHERE
-def test_an_answer_that_breaks(client: Client, provider: Provider, target: str, breaks: Any) -> None:
+def test_a_stream_that_breaks_off(client: ResponsesClient, provider: Provider, target: str, breaks: Any) -> None:
     talk = provider.script(Step(Says("Half of what I have to say.", (PARIS,)), breaks=breaks))
     sent = {"model": MODEL[target], "input": talk.mark, "background": True, "stream": True, "tools": FUNCTIONS}
     got = client.raw("POST", "/responses", sent)
@@ -173,32 +175,32 @@ NEVER: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("what", NEVER)
 @STREAMS
-def test_what_is_refused_at_once(client: Client, provider: Provider, what: str, stream: bool) -> None:
+def test_invalid_requests_fail_at_once(client: ResponsesClient, provider: Provider, what: str, stream: bool) -> None:
     talk = provider.script(Says("Never said."))
     sent = {"model": "m-anthropic", "input": talk.mark, "background": True, "stream": stream, **NEVER[what]}
     got = client.raw("POST", "/responses", sent)
-    assert (got.status, error_in(got)["type"]) == (400, "invalid_request_error")
+    assert (got.status, read_error(got)["type"]) == (400, "invalid_request_error")
     assert not talk.asked
 
 
-def test_a_model_that_nobody_has(client: Client) -> None:
+def test_an_unknown_model(client: ResponsesClient) -> None:
     with pytest.raises(openai.NotFoundError):
-        begun(client, "no-such-model", "Hi")
+        create_background(client, "no-such-model", "Hi")
 
 
-# --- stopping it ------------------------------------------------------------------------------------------------------
+# --- cancelling -------------------------------------------------------------------------------------------------------
 
 
 @EVERYWHERE
 @pytest.mark.parametrize("after", ["the head", "some text"])
-def test_it_can_be_stopped(client: Client, provider: Provider, target: str, hold: Hold, after: str) -> None:
+def test_cancelling(client: ResponsesClient, provider: Provider, target: str, hold: Hold, after: str) -> None:
     frames = FIRST_PIECE[target] if after == "some text" else 0
     talk = provider.script(Step(Says(WORDS), hold=hold, after=frames))
     if frames:
         events = client.sdk.responses.create(model=MODEL[target], input=talk.mark, background=True, stream=True)
         first: Any = next(iter(events)).response  # type: ignore[union-attr]
     else:
-        first = begun(client, MODEL[target], talk.mark)
+        first = create_background(client, MODEL[target], talk.mark)
     assert hold.reached.wait(PATIENCE)
     stopped = client.sdk.responses.cancel(first.id)
     assert (stopped.id, stopped.status, stopped.background) == (first.id, "cancelled", True)
@@ -211,15 +213,15 @@ def test_it_can_be_stopped(client: Client, provider: Provider, target: str, hold
     assert len(talk.asked) == 1
 
 
-def test_what_is_done_is_not_stopped(client: Client, provider: Provider) -> None:
+def test_cancelling_a_completed_response_changes_nothing(client: ResponsesClient, provider: Provider) -> None:
     talk = provider.script(Says("Done."))
-    first = begun(client, "m-gemini", talk.mark)
-    done = ended(client, first.id)
+    first = create_background(client, "m-gemini", talk.mark)
+    done = wait_for_end(client, first.id)
     assert client.sdk.responses.cancel(first.id) == done
     assert client.sdk.responses.retrieve(first.id) == done
 
 
-def test_only_those_in_the_background_are_stopped(client: Client, provider: Provider) -> None:
+def test_only_background_responses_can_be_cancelled(client: ResponsesClient, provider: Provider) -> None:
     talk = provider.script(Says("Done."))
     answer = client.turn("m-chat", talk.mark)
     with pytest.raises(openai.BadRequestError):
@@ -229,9 +231,9 @@ def test_only_those_in_the_background_are_stopped(client: Client, provider: Prov
         client.sdk.responses.cancel("resp_0123456789abcdef")
 
 
-def test_one_that_is_removed_is_stopped(client: Client, provider: Provider, hold: Hold) -> None:
+def test_deleting_cancels(client: ResponsesClient, provider: Provider, hold: Hold) -> None:
     talk = provider.script(Step(Says(WORDS), hold=hold))
-    first = begun(client, "m-anthropic", talk.mark)
+    first = create_background(client, "m-anthropic", talk.mark)
     assert hold.reached.wait(PATIENCE)
     client.sdk.responses.delete(first.id)
     assert hold.gone.wait(PATIENCE)
@@ -239,18 +241,18 @@ def test_one_that_is_removed_is_stopped(client: Client, provider: Provider, hold
         client.sdk.responses.retrieve(first.id)
 
 
-def test_one_that_is_not_done_has_no_next(client: Client, provider: Provider, hold: Hold) -> None:
+def test_an_unfinished_response_cannot_be_continued(client: ResponsesClient, provider: Provider, hold: Hold) -> None:
     talk = provider.script(Step(Says("One."), hold=hold), Says("Two."))
-    first = begun(client, "m-chat", talk.mark)
+    first = create_background(client, "m-chat", talk.mark)
     assert hold.reached.wait(PATIENCE)
     with pytest.raises(openai.BadRequestError):
         client.turn("m-chat", "And?", previous_response_id=first.id)
     hold.release()
-    ended(client, first.id)
+    wait_for_end(client, first.id)
     assert client.turn("m-chat", "And?", previous_response_id=first.id).output_text == "Two."
 
 
-# --- reading it as it grows -------------------------------------------------------------------------------------------
+# --- following the stream ---------------------------------------------------------------------------------------------
 
 
 def deltas(events: list[Any]) -> str:
@@ -258,7 +260,7 @@ def deltas(events: list[Any]) -> str:
 
 
 @EVERYWHERE
-def test_its_stream_is_the_same_each_time(client: Client, provider: Provider, target: str) -> None:
+def test_its_stream_is_the_same_each_time(client: ResponsesClient, provider: Provider, target: str) -> None:
     talk = provider.script(Says(WORDS, (PARIS,), "Paris, then."))
     sent = {"model": MODEL[target], "input": talk.mark, "background": True, "stream": True, "tools": FUNCTIONS}
     got = client.raw("POST", "/responses", sent)
@@ -275,8 +277,8 @@ def test_its_stream_is_the_same_each_time(client: Client, provider: Provider, ta
 
 
 @EVERYWHERE
-def test_a_client_that_leaves_finds_the_rest(
-    client: Client, base: str, provider: Provider, target: str, hold: Hold
+def test_a_client_that_disconnects_can_resume(
+    client: ResponsesClient, base: str, provider: Provider, target: str, hold: Hold
 ) -> None:
     """The answer goes on without it."""
     talk = provider.script(Step(Says(WORDS), hold=hold, after=FIRST_PIECE[target]), Says("Yes."))
@@ -302,8 +304,8 @@ def test_a_client_that_leaves_finds_the_rest(
 
 
 @EVERYWHERE
-def test_a_reader_who_comes_in_the_middle(
-    client: Client, base: str, provider: Provider, target: str, hold: Hold
+def test_following_from_the_middle(
+    client: ResponsesClient, base: str, provider: Provider, target: str, hold: Hold
 ) -> None:
     """It is told what there is, and then the rest as it comes."""
     talk = provider.script(Step(Says(WORDS), hold=hold, after=FIRST_PIECE[target]))
@@ -322,19 +324,19 @@ def test_a_reader_who_comes_in_the_middle(
 
 
 @EVERYWHERE
-def test_one_that_was_begun_without_a_stream_may_be_read_as_one(
-    client: Client, provider: Provider, target: str
+def test_a_response_created_without_a_stream_can_be_followed(
+    client: ResponsesClient, provider: Provider, target: str
 ) -> None:
     talk = provider.script(Says(WORDS, (PARIS,)))
-    done = ended(client, begun(client, MODEL[target], talk.mark, tools=FUNCTIONS).id)
+    done = wait_for_end(client, create_background(client, MODEL[target], talk.mark, tools=FUNCTIONS).id)
     got = client.raw("GET", f"/responses/{done.id}?stream=true")
     folded = PEERS["openai-responses"].fold_stream(got.frames)
-    assert (folded.violations, folded.body["id"], texts_of(spoken(folded.body["output"]))) == (
-        (), done.id, [WORDS, calls_of(done)[0].arguments],
+    assert (folded.violations, folded.body["id"], item_texts(without_reasoning(folded.body["output"]))) == (
+        (), done.id, [WORDS, function_calls(done)[0].arguments],
     )  # fmt: skip
 
 
-def test_the_sdk_resumes(client: Client, provider: Provider, hold: Hold) -> None:
+def test_the_sdk_resumes(client: ResponsesClient, provider: Provider, hold: Hold) -> None:
     talk = provider.script(Step(Says(WORDS), hold=hold, after=3))
     with client.sdk.responses.stream(model="m-anthropic", input=talk.mark, background=True) as events:
         id = next(iter(events)).response.id  # type: ignore[union-attr]
@@ -343,22 +345,22 @@ def test_the_sdk_resumes(client: Client, provider: Provider, hold: Hold) -> None
         assert events.get_final_response().output_text == WORDS
 
 
-# --- more than one gateway --------------------------------------------------------------------------------------------
+# --- several gateways -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def other(provider: Provider, base: str, folder: Path) -> Iterator[Client]:
+def other(provider: Provider, base: str, folder: Path) -> Iterator[ResponsesClient]:
     """A second gateway on the first one's store."""
-    with keeping(folder, provider) as url, client_of(url) as made:
+    with gateway_with_store(folder, provider) as url, open_client(url) as made:
         assert url != base
         yield made
 
 
-def test_another_gateway_tells_of_it_and_stops_it(
-    client: Client, other: Client, provider: Provider, hold: Hold
+def test_another_gateway_retrieves_and_cancels_it(
+    client: ResponsesClient, other: ResponsesClient, provider: Provider, hold: Hold
 ) -> None:
     talk = provider.script(Step(Says(WORDS), hold=hold, after=3))
-    first = begun(client, "m-anthropic", talk.mark)
+    first = create_background(client, "m-anthropic", talk.mark)
     assert hold.reached.wait(PATIENCE)
     assert other.sdk.responses.retrieve(first.id).status in UNDER_WAY
     assert other.sdk.responses.cancel(first.id).status == "cancelled"
@@ -366,7 +368,9 @@ def test_another_gateway_tells_of_it_and_stops_it(
     assert client.sdk.responses.retrieve(first.id).status == "cancelled"
 
 
-def test_another_gateway_reads_it_as_it_grows(client: Client, other: Client, provider: Provider, hold: Hold) -> None:
+def test_another_gateway_follows_it(
+    client: ResponsesClient, other: ResponsesClient, provider: Provider, hold: Hold
+) -> None:
     talk = provider.script(Step(Says(WORDS), hold=hold, after=FIRST_PIECE["gemini"]))
     events = client.sdk.responses.create(model="m-gemini", input=talk.mark, background=True, stream=True)
     seen = [next(events)]

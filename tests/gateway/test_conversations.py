@@ -1,4 +1,4 @@
-"""Conversations that are kept here: what stands in them, and answers that are given in them, by every provider."""
+"""Conversations: their items, and responses within them, on every provider."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import openai
 import pytest
 
 from gateway.clients import PATIENCE
-from gateway.kept import (
-    ENOUGH,
-    FUNCTIONS,
-    MODEL,
-    THINKS,
-    Client,
-    client_of,
-    error_in,
-    heard,
-    keeping,
-    results,
-    spoken,
-    texts_of,
-)
 from gateway.provider import PROTOCOLS, SEALS, Hold, Provider, Says, Step
+from gateway.state_clients import (
+    FUNCTIONS,
+    MAX_POLLS,
+    MODEL,
+    REASONING_MODELS,
+    ResponsesClient,
+    assert_received,
+    function_outputs,
+    gateway_with_store,
+    item_texts,
+    open_client,
+    read_error,
+    without_reasoning,
+)
 from gateway.test_pairs import exchanged, sealed
 
 STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
@@ -41,8 +41,8 @@ def user(text: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def client(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with keeping(tmp_path_factory.mktemp("conversations"), provider) as base, client_of(base) as made:
+def client(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ResponsesClient]:
+    with gateway_with_store(tmp_path_factory.mktemp("conversations"), provider) as base, open_client(base) as made:
         yield made
 
 
@@ -54,14 +54,14 @@ def hold() -> Iterator[Hold]:
     made.close()
 
 
-def listed(client: Client, id: str) -> list[str]:
-    return texts_of(spoken(list(client.sdk.conversations.items.list(id, order="asc"))))
+def list_texts(client: ResponsesClient, id: str) -> list[str]:
+    return item_texts(without_reasoning(list(client.sdk.conversations.items.list(id, order="asc"))))
 
 
-# --- the thing itself -------------------------------------------------------------------------------------------------
+# --- conversations ----------------------------------------------------------------------------------------------------
 
 
-def test_its_life(client: Client) -> None:
+def test_create_update_and_delete(client: ResponsesClient) -> None:
     made = client.sdk.conversations.create(metadata={"of": "test"})
     assert made.object == "conversation"
     assert made.id.startswith("conv_")
@@ -74,39 +74,39 @@ def test_its_life(client: Client) -> None:
     got = client.raw("DELETE", f"/conversations/{made.id}")
     assert (got.status, got.json()) == (200, {"id": made.id, "object": "conversation.deleted", "deleted": True})
     for what in NOWHERE:
-        not_there(client, what, made.id)
+        assert_not_found(client, what, made.id)
 
 
-def test_it_may_begin_with_nothing(client: Client) -> None:
+def test_an_empty_conversation(client: ResponsesClient) -> None:
     got = client.raw("POST", "/conversations")
     assert got.status == 200
     assert got.json()["metadata"] == {}
-    assert listed(client, got.json()["id"]) == []
+    assert list_texts(client, got.json()["id"]) == []
     assert got.json()["id"] != client.sdk.conversations.create().id
 
 
-def test_items_come_and_go(client: Client) -> None:
+def test_adding_and_deleting_items(client: ResponsesClient) -> None:
     made = client.sdk.conversations.create(items=[user("One."), user("Two.")])
     added = client.sdk.conversations.items.create(
         made.id, items=[{"role": "assistant", "content": "Three."}, user("Four.")]
     )
-    assert texts_of(added.data) == ["Three.", "Four."]
+    assert item_texts(added.data) == ["Three.", "Four."]
     assert (added.first_id, added.last_id, added.has_more) == (added.data[0].id, added.data[1].id, False)
-    assert listed(client, made.id) == ["One.", "Two.", "Three.", "Four."]
+    assert list_texts(client, made.id) == ["One.", "Two.", "Three.", "Four."]
     one = client.sdk.conversations.items.retrieve(added.data[0].id, conversation_id=made.id)
     assert (one.id, one.type, one.role) == (added.data[0].id, "message", "assistant")
-    assert texts_of([one]) == ["Three."]
+    assert item_texts([one]) == ["Three."]
     left = client.sdk.conversations.items.delete(added.data[0].id, conversation_id=made.id)
     assert left == made
-    assert listed(client, made.id) == ["One.", "Two.", "Four."]
+    assert list_texts(client, made.id) == ["One.", "Two.", "Four."]
     with pytest.raises(openai.NotFoundError):
         client.sdk.conversations.items.retrieve(added.data[0].id, conversation_id=made.id)
     client.sdk.conversations.items.create(made.id, items=[user("Five.")])
-    assert listed(client, made.id) == ["One.", "Two.", "Four.", "Five."]
+    assert list_texts(client, made.id) == ["One.", "Two.", "Four.", "Five."]
 
 
 @pytest.fixture(scope="module")
-def long(client: Client) -> tuple[str, list[str]]:
+def long(client: ResponsesClient) -> tuple[str, list[str]]:
     """A conversation of twenty-five items, which is more than a page or a request holds."""
     said = [f"Number {number}." for number in range(25)]
     made = client.sdk.conversations.create(items=[user(text) for text in said[:20]])
@@ -116,26 +116,26 @@ def long(client: Client) -> tuple[str, list[str]]:
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
 @pytest.mark.parametrize("limit", [1, 5, 24, 25, 100])
-def test_its_items_by_pages(client: Client, long: tuple[str, list[str]], limit: int, order: Any) -> None:
+def test_items_by_pages(client: ResponsesClient, long: tuple[str, list[str]], limit: int, order: Any) -> None:
     id, said = long
     wanted = said if order == "asc" else said[::-1]
     pages = list(client.sdk.conversations.items.list(id, limit=limit, order=order).iter_pages())
-    assert [texts_of(page.data) for page in pages] == [wanted[at : at + limit] for at in range(0, 25, limit)]
+    assert [item_texts(page.data) for page in pages] == [wanted[at : at + limit] for at in range(0, 25, limit)]
     assert [page.has_more for page in pages] == [True] * (len(pages) - 1) + [False]
 
 
-def test_a_page_without_wishes(client: Client, long: tuple[str, list[str]]) -> None:
+def test_the_default_page(client: ResponsesClient, long: tuple[str, list[str]]) -> None:
     id, said = long
     page = client.raw("GET", f"/conversations/{id}/items").json()
-    assert texts_of(page["data"]) == said[:4:-1]
+    assert item_texts(page["data"]) == said[:4:-1]
     ids = [item["id"] for item in page["data"]]
     assert (page["object"], page["first_id"], page["last_id"], page["has_more"]) == ("list", ids[0], ids[-1], True)
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=101", "limit=many", "order=up"])
-def test_pages_that_there_are_not(client: Client, long: tuple[str, list[str]], query: str) -> None:
+def test_invalid_pages(client: ResponsesClient, long: tuple[str, list[str]], query: str) -> None:
     got = client.raw("GET", f"/conversations/{long[0]}/items?{query}")
-    assert (got.status, error_in(got)["param"]) == (400, query.partition("=")[0])
+    assert (got.status, read_error(got)["param"]) == (400, query.partition("=")[0])
 
 
 MANY = [user("x")] * 21
@@ -158,12 +158,12 @@ WRONG: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_requests_that_are_refused(client: Client, what: str) -> None:
+def test_invalid_requests(client: ResponsesClient, what: str) -> None:
     made = client.sdk.conversations.create(metadata={"k": "as it was"})
     path, body = WRONG[what]
     got = client.raw("POST", path.format(id=made.id), body)
-    assert (got.status, error_in(got)["type"]) == (400, "invalid_request_error"), got.data
-    assert listed(client, made.id) == []
+    assert (got.status, read_error(got)["type"]) == (400, "invalid_request_error"), got.data
+    assert list_texts(client, made.id) == []
     assert client.sdk.conversations.retrieve(made.id) == made
 
 
@@ -178,81 +178,81 @@ NOWHERE: dict[str, tuple[str, str, Any]] = {
 }
 
 
-def not_there(client: Client, what: str, id: str) -> None:
+def assert_not_found(client: ResponsesClient, what: str, id: str) -> None:
     method, rest, body = NOWHERE[what]
     got = client.raw(method, f"/conversations/{id}{rest}", body)
     assert got.status == 404, got.data
-    error = error_in(got)
+    error = read_error(got)
     assert (error["type"], error["message"]) == ("invalid_request_error", f"Conversation with id '{id}' not found.")
 
 
 @pytest.mark.parametrize("what", NOWHERE)
-def test_what_is_not_there(client: Client, what: str) -> None:
-    not_there(client, what, UNKNOWN)
+def test_unknown_conversations(client: ResponsesClient, what: str) -> None:
+    assert_not_found(client, what, UNKNOWN)
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-def test_an_item_that_is_not_in_it(client: Client, method: str) -> None:
+def test_an_item_of_another_conversation(client: ResponsesClient, method: str) -> None:
     mine = client.sdk.conversations.create(items=[user("One.")])
     other = client.sdk.conversations.create(items=[user("Two.")])
     id = client.raw("GET", f"/conversations/{other.id}/items").json()["first_id"]
     got = client.raw(method, f"/conversations/{mine.id}/items/{id}")
     assert got.status == 404
-    assert f"'{id}'" in error_in(got)["message"]
-    assert listed(client, other.id) == ["Two."]
+    assert f"'{id}'" in read_error(got)["message"]
+    assert list_texts(client, other.id) == ["Two."]
 
 
-# --- answers in it ----------------------------------------------------------------------------------------------------
+# --- responses --------------------------------------------------------------------------------------------------------
 
 
 @STREAMS
 @EVERYWHERE
-def test_it_grows_with_every_answer(client: Client, provider: Provider, target: str, stream: bool) -> None:
+def test_every_response_is_appended(client: ResponsesClient, provider: Provider, target: str, stream: bool) -> None:
     talk = provider.script(Says("Let me look.", (PARIS,)), Says("It is mild."), Says("Goodbye."))
     room = client.sdk.conversations.create(items=[user(f"I live in Paris. {talk.mark}")])
     first = client.turn(MODEL[target], "The weather?", stream, conversation=room.id, tools=FUNCTIONS)
     assert first.conversation.id == room.id
-    assert listed(client, room.id) == [
+    assert list_texts(client, room.id) == [
         f"I live in Paris. {talk.mark}", "The weather?", "Let me look.", '{"city":"Paris"}',
     ]  # fmt: skip
-    given = results(first, "15 °C")
+    given = function_outputs(first, "15 °C")
     second = client.turn(MODEL[target], given, stream, conversation={"id": room.id}, tools=FUNCTIONS)
     third = client.turn(MODEL[target], "Thank you.", stream, conversation=room.id, tools=FUNCTIONS)
     assert (second.output_text, third.output_text) == ("It is mild.", "Goodbye.")
-    heard(talk.asked[0], talk.mark, "The weather?")
-    heard(talk.asked[2], talk.mark, "The weather?", "Let me look.", "15 °C", "It is mild.", "Thank you.")
+    assert_received(talk.asked[0], talk.mark, "The weather?")
+    assert_received(talk.asked[2], talk.mark, "The weather?", "Let me look.", "15 °C", "It is mild.", "Thank you.")
     assert [(name, arguments) for name, arguments, _, _ in exchanged(talk.asked[2])] == [PARIS]
     assert all("conversation" not in asked.body for asked in talk.asked)
-    assert listed(client, room.id)[4:] == ["15 °C", "It is mild.", "Thank you.", "Goodbye."]
+    assert list_texts(client, room.id)[4:] == ["15 °C", "It is mild.", "Thank you.", "Goodbye."]
     kept = {item.id for item in client.sdk.conversations.items.list(room.id)}
     assert {item.id for turn in (first, second, third) for item in turn.output} <= kept
 
 
 @STREAMS
 @EVERYWHERE
-def test_thinking_is_kept_in_it(client: Client, provider: Provider, target: str, stream: bool) -> None:
+def test_reasoning_is_stored(client: ResponsesClient, provider: Provider, target: str, stream: bool) -> None:
     talk = provider.script(Says("", (PARIS,), "Paris, then."), Says("It is mild."))
     room = client.sdk.conversations.create()
     more: dict[str, Any] = {"tools": FUNCTIONS, "reasoning": {"effort": "medium"}, "conversation": room.id}
-    first = client.turn(THINKS[target], talk.mark, stream, **more)
-    client.turn(THINKS[target], results(first, "15 °C"), stream, **more)
+    first = client.turn(REASONING_MODELS[target], talk.mark, stream, **more)
+    client.turn(REASONING_MODELS[target], function_outputs(first, "15 °C"), stream, **more)
     assert sealed(talk.asked[1]) == ["Paris, then." if target == "openai-chat" else SEALS[target]]
 
 
 @pytest.mark.parametrize(("one", "two"), [("anthropic", "gemini"), ("gemini", "openai-responses")])
-def test_providers_may_change_in_it(client: Client, provider: Provider, one: str, two: str) -> None:
+def test_the_provider_may_change(client: ResponsesClient, provider: Provider, one: str, two: str) -> None:
     talk = provider.script(Says("", (PARIS,), "Paris, then."), Says("It is mild."), Says("Bye."))
     room = client.sdk.conversations.create()
     more: dict[str, Any] = {"tools": FUNCTIONS, "conversation": room.id}
     first = client.turn(MODEL[one], talk.mark, **more)
-    client.turn(MODEL[two], results(first, "15 °C"), **more)
+    client.turn(MODEL[two], function_outputs(first, "15 °C"), **more)
     client.turn(MODEL[one], "Thank you.", **more)
     assert [asked.protocol for asked in talk.asked] == [one, two, one]
     assert SEALS[one] not in talk.asked[1].text
-    heard(talk.asked[2], talk.mark, "15 °C", "It is mild.", "Thank you.")
+    assert_received(talk.asked[2], talk.mark, "15 °C", "It is mild.", "Thank you.")
 
 
-def test_an_item_that_was_removed_is_not_told(client: Client, provider: Provider) -> None:
+def test_a_deleted_item_is_not_sent(client: ResponsesClient, provider: Provider) -> None:
     talk = provider.script(Says("Noted."), Says("Yes."))
     room = client.sdk.conversations.create()
     first = client.turn("m-gemini", f"A secret: 4711. {talk.mark}", conversation=room.id)
@@ -260,22 +260,22 @@ def test_an_item_that_was_removed_is_not_told(client: Client, provider: Provider
     client.sdk.conversations.items.create(room.id, items=[user(f"Something else. {talk.mark}")])
     client.sdk.conversations.items.delete(page.data[0].id, conversation_id=room.id)
     client.turn("m-gemini", "Go on.", conversation=room.id)
-    heard(talk.asked[1], "Noted.", "Something else.", "Go on.")
+    assert_received(talk.asked[1], "Noted.", "Something else.", "Go on.")
     assert "4711" not in talk.asked[1].text
     assert client.sdk.responses.retrieve(first.id).output_text == "Noted."
 
 
-def test_an_answer_in_it_is_read_with_it(client: Client, provider: Provider) -> None:
+def test_input_items_of_a_response_in_a_conversation(client: ResponsesClient, provider: Provider) -> None:
     talk = provider.script(Says("Hello."))
     room = client.sdk.conversations.create(items=[user("Before.")])
     answer = client.turn("m-anthropic", talk.mark, conversation=room.id)
     assert client.sdk.responses.retrieve(answer.id).conversation == answer.conversation
     page = client.sdk.responses.input_items.list(answer.id, order="asc")
-    assert texts_of(page.data) == ["Before.", talk.mark]
+    assert item_texts(page.data) == ["Before.", talk.mark]
 
 
 @EVERYWHERE
-def test_an_unknown_conversation(client: Client, provider: Provider, target: str) -> None:
+def test_an_unknown_conversation(client: ResponsesClient, provider: Provider, target: str) -> None:
     talk = provider.script(Says("Never said."))
     for given in (UNKNOWN, {"id": UNKNOWN}):
         with pytest.raises(openai.NotFoundError) as caught:
@@ -285,7 +285,9 @@ def test_an_unknown_conversation(client: Client, provider: Provider, target: str
 
 
 @EVERYWHERE
-def test_two_histories_at_once(client: Client, provider: Provider, target: str) -> None:
+def test_conversation_and_previous_response_id_exclude_each_other(
+    client: ResponsesClient, provider: Provider, target: str
+) -> None:
     talk = provider.script(Says("Hello."))
     room = client.sdk.conversations.create()
     first = client.turn(MODEL[target], talk.mark)
@@ -303,17 +305,19 @@ FAILURES = {
 
 @pytest.mark.parametrize("how", FAILURES)
 @EVERYWHERE
-def test_an_answer_that_failed_leaves_nothing_in_it(client: Client, provider: Provider, target: str, how: str) -> None:
+def test_a_failed_response_is_not_appended(client: ResponsesClient, provider: Provider, target: str, how: str) -> None:
     talk = provider.script(FAILURES[how], Says("Hello."))
     room = client.sdk.conversations.create(items=[user(talk.mark)])
     with pytest.raises((openai.APIError, RuntimeError)):
         client.turn(MODEL[target], "Too early.", True, conversation=room.id)
-    assert listed(client, room.id) == [talk.mark]
+    assert list_texts(client, room.id) == [talk.mark]
     client.turn(MODEL[target], "Again.", True, conversation=room.id)
-    assert listed(client, room.id) == [talk.mark, "Again.", "Hello."]
+    assert list_texts(client, room.id) == [talk.mark, "Again.", "Hello."]
 
 
-def test_a_conversation_that_is_removed_in_the_middle(client: Client, provider: Provider, hold: Hold) -> None:
+def test_a_conversation_that_is_deleted_during_a_response(
+    client: ResponsesClient, provider: Provider, hold: Hold
+) -> None:
     """The answer is the client's all the same."""
     talk = provider.script(Step(Says("Still here."), hold=hold, after=3))
     room = client.sdk.conversations.create()
@@ -322,14 +326,17 @@ def test_a_conversation_that_is_removed_in_the_middle(client: Client, provider: 
         client.sdk.conversations.delete(room.id)
         hold.release()
         assert stream.get_final_response().output_text == "Still here."
-    not_there(client, "list", room.id)
+    assert_not_found(client, "list", room.id)
 
 
 @pytest.mark.parametrize("then", ["cancel", "drain"])
 def test_a_client_that_leaves(provider: Provider, tmp_path: Path, hold: Hold, then: str) -> None:
     """Its answer is dropped, and nothing is kept of it; or it is made all the same, and kept."""
     talk = provider.script(Step(Says("Word by word by word."), hold=hold, after=3))
-    with keeping(tmp_path, provider, server=f'on_disconnect = "{then}"') as base, client_of(base) as client:
+    with (
+        gateway_with_store(tmp_path, provider, server=f'on_disconnect = "{then}"') as base,
+        open_client(base) as client,
+    ):
         room = client.sdk.conversations.create()
         stream = client.sdk.responses.create(model="m-anthropic", input=talk.mark, conversation=room.id, stream=True)
         id = next(stream).response.id  # type: ignore[union-attr]
@@ -338,40 +345,40 @@ def test_a_client_that_leaves(provider: Provider, tmp_path: Path, hold: Hold, th
         if then == "cancel":
             assert hold.gone.wait(PATIENCE)
             assert client.raw("GET", f"/responses/{id}").status == 404
-            assert listed(client, room.id) == []
+            assert list_texts(client, room.id) == []
         else:
             hold.release()
-            statuses = (client.raw("GET", f"/responses/{id}").status for _ in range(ENOUGH))
+            statuses = (client.raw("GET", f"/responses/{id}").status for _ in range(MAX_POLLS))
             assert next(status for status in statuses if status != 404) == 200
-            assert listed(client, room.id) == [talk.mark, "Word by word by word."]
+            assert list_texts(client, room.id) == [talk.mark, "Word by word by word."]
 
 
-def test_items_are_copied_and_not_moved(client: Client) -> None:
+def test_items_are_copied_and_not_moved(client: ResponsesClient) -> None:
     """Clients send back what they were told, ids and all."""
     one = client.sdk.conversations.create(items=[user("One."), {"role": "assistant", "content": "Two."}])
     page = client.raw("GET", f"/conversations/{one.id}/items?order=asc").json()
     other = client.raw("POST", "/conversations", {"items": page["data"]}).json()
-    assert listed(client, other["id"]) == ["One.", "Two."]
-    assert listed(client, one.id) == ["One.", "Two."]
+    assert list_texts(client, other["id"]) == ["One.", "Two."]
+    assert list_texts(client, one.id) == ["One.", "Two."]
     client.sdk.conversations.delete(one.id)
-    assert listed(client, other["id"]) == ["One.", "Two."]
+    assert list_texts(client, other["id"]) == ["One.", "Two."]
 
 
-def test_an_answer_is_taken_into_it(client: Client, provider: Provider) -> None:
+def test_an_answer_is_taken_into_it(client: ResponsesClient, provider: Provider) -> None:
     """What was said outside of it is told again inside: it stays readable where it was."""
     talk = provider.script(Says("Hello."), Says("Hello again."), Says("And again."))
     first = client.turn("m-chat", talk.mark)
     room = client.sdk.conversations.create()
     client.turn("m-chat", [user(talk.mark), first.output[0], user("Hi")], conversation=room.id)
-    assert listed(client, room.id) == [talk.mark, "Hello.", "Hi", "Hello again."]
+    assert list_texts(client, room.id) == [talk.mark, "Hello.", "Hi", "Hello again."]
     client.sdk.conversations.delete(room.id)
     client.turn("m-chat", [user(talk.mark), {"type": "item_reference", "id": first.output[0].id}, user("Well?")])
-    heard(talk.asked[2], talk.mark, "Hello.", "Well?")
+    assert_received(talk.asked[2], talk.mark, "Hello.", "Well?")
 
 
-def test_its_items_can_be_named(client: Client, provider: Provider) -> None:
+def test_its_items_can_be_named(client: ResponsesClient, provider: Provider) -> None:
     talk = provider.script(Says("Blue."))
     room = client.sdk.conversations.create(items=[user(f"My colour is blue. {talk.mark}")])
     (item,) = client.sdk.conversations.items.list(room.id).data
     client.turn("m-chat", [{"type": "item_reference", "id": item.id}, user("Which?")])
-    heard(talk.asked[0], "My colour is blue.", "Which?")
+    assert_received(talk.asked[0], "My colour is blue.", "Which?")

@@ -1,4 +1,4 @@
-"""What one client key leaves here is not there for another: not to read, list, continue, change or remove."""
+"""What one client key has stored cannot be read, listed, continued, changed or deleted with another key."""
 
 from __future__ import annotations
 
@@ -9,8 +9,19 @@ from typing import Any
 import pytest
 
 from gateway.clients import PATIENCE
-from gateway.kept import FUNCTIONS, MODEL, SEALING, THINKS, Client, Plain, client_of, heard, keeping, texts_of
 from gateway.provider import PROTOCOLS, SEALS, Hold, Provider, Says, Step, Talk
+from gateway.state_clients import (
+    FUNCTIONS,
+    MODEL,
+    REASONING_MODELS,
+    SIGNING_PROTOCOLS,
+    ChatClient,
+    ResponsesClient,
+    assert_received,
+    gateway_with_store,
+    item_texts,
+    open_client,
+)
 from gateway.test_pairs import sealed
 
 EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)
@@ -24,19 +35,19 @@ PARIS = ("get_weather", {"city": "Paris"})
 
 @pytest.fixture(scope="module")
 def base(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with keeping(tmp_path_factory.mktemp("owners"), provider, keys=(ALICE, BOB)) as url:
+    with gateway_with_store(tmp_path_factory.mktemp("owners"), provider, keys=(ALICE, BOB)) as url:
         yield url
 
 
 @pytest.fixture(scope="module")
-def alice(base: str) -> Iterator[Client]:
-    with client_of(base, ALICE) as made:
+def alice(base: str) -> Iterator[ResponsesClient]:
+    with open_client(base, ALICE) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def bob(base: str) -> Iterator[Client]:
-    with client_of(base, BOB) as made:
+def bob(base: str) -> Iterator[ResponsesClient]:
+    with open_client(base, BOB) as made:
         yield made
 
 
@@ -58,7 +69,7 @@ class Left:
 
 
 @pytest.fixture(scope="module")
-def left(alice: Client, provider: Provider) -> Iterator[Left]:
+def left(alice: ResponsesClient, provider: Provider) -> Iterator[Left]:
     hold = Hold()
     talk = provider.script(Says("A secret of Alice."), Step(Says("Later."), hold=hold))
     answer = alice.turn("m-anthropic", talk.mark)
@@ -112,7 +123,7 @@ def filled(value: Any, left: Left) -> Any:
     return value
 
 
-def told(client: Client, method: str, path: str, body: Any, left: Left) -> tuple[int, str]:
+def told(client: ResponsesClient, method: str, path: str, body: Any, left: Left) -> tuple[int, str]:
     """The answer, with the ids that it names made the same for all."""
     got = client.raw(method, filled(path, left), filled(body, left))
     text = got.data.decode()
@@ -122,7 +133,7 @@ def told(client: Client, method: str, path: str, body: Any, left: Left) -> tuple
 
 
 @pytest.mark.parametrize("what", ABOUT)
-def test_it_is_not_there(alice: Client, bob: Client, left: Left, what: str) -> None:
+def test_it_is_not_there(alice: ResponsesClient, bob: ResponsesClient, left: Left, what: str) -> None:
     method, path, body = ABOUT[what]
     refused = told(bob, method, path, body, left)
     assert refused == told(bob, method, path, body, left.unknown())
@@ -132,7 +143,7 @@ def test_it_is_not_there(alice: Client, bob: Client, left: Left, what: str) -> N
 @pytest.mark.parametrize("what", BUILDING)
 @STREAMS
 @EVERYWHERE
-def test_nothing_is_built_on_it(bob: Client, left: Left, target: str, what: str, stream: bool) -> None:
+def test_nothing_is_built_on_it(bob: ResponsesClient, left: Left, target: str, what: str, stream: bool) -> None:
     asked = len(left.talk.asked)
     body = {"model": MODEL[target], "input": "{mark}", "stream": stream, **BUILDING[what]}
     refused = told(bob, "POST", "/responses", body, left)
@@ -142,39 +153,43 @@ def test_nothing_is_built_on_it(bob: Client, left: Left, target: str, what: str,
 
 
 @EVERYWHERE
-def test_it_is_not_summarised(bob: Client, left: Left, target: str) -> None:
+def test_it_is_not_summarised(bob: ResponsesClient, left: Left, target: str) -> None:
     body = {"model": MODEL[target], "input": "{mark}", "previous_response_id": "{response}"}
     refused = told(bob, "POST", "/responses/compact", body, left)
     assert refused == told(bob, "POST", "/responses/compact", body, left.unknown())
     assert refused[0] == 400
 
 
-def test_it_is_all_there_for_its_owner(alice: Client, bob: Client, left: Left, provider: Provider) -> None:
+def test_it_is_all_there_for_its_owner(
+    alice: ResponsesClient, bob: ResponsesClient, left: Left, provider: Provider
+) -> None:
     """Also after all that the other one tried."""
     for method, path, body in ABOUT.values():
         told(bob, method, path, body, left)
     assert alice.sdk.responses.retrieve(left.response).output_text == "A secret of Alice."
     assert alice.sdk.responses.retrieve(left.job).status in ("queued", "in_progress")
     assert alice.sdk.conversations.retrieve(left.conversation).metadata == {}
-    assert texts_of(alice.sdk.conversations.items.list(left.conversation).data) == ["Another secret."]
+    assert item_texts(alice.sdk.conversations.items.list(left.conversation).data) == ["Another secret."]
     talk = provider.script(Says("Go on."))
     named = [{"type": "item_reference", "id": left.item}, {"type": "item_reference", "id": left.member}]
     alice.turn("m-gemini", [{"role": "user", "content": talk.mark}, *named, {"role": "user", "content": "And?"}])
-    heard(talk.asked[0], talk.mark, "A secret of Alice.", "Another secret.", "And?")
+    assert_received(talk.asked[0], talk.mark, "A secret of Alice.", "Another secret.", "And?")
 
 
 def test_somebody_without_a_key(base: str, left: Left) -> None:
-    with client_of(base, "no-key-of-anybody") as nobody:
+    with open_client(base, "no-key-of-anybody") as nobody:
         for method, path, body in ABOUT.values():
             assert told(nobody, method, path, body, left)[0] == 401
 
 
 @STREAMS
-@pytest.mark.parametrize("target", SEALING)
-def test_seals_are_its_owners(alice: Client, bob: Client, provider: Provider, target: str, stream: bool) -> None:
+@pytest.mark.parametrize("target", SIGNING_PROTOCOLS)
+def test_seals_are_its_owners(
+    alice: ResponsesClient, bob: ResponsesClient, provider: Provider, target: str, stream: bool
+) -> None:
     """The same conversation under another key: the provider does not get what the first one's turns bore."""
     talk = provider.script(Says("", (PARIS,), "Paris, then."), Says("Done."), Says("Done."))
-    chat = Plain(THINKS[target], talk, stream)
+    chat = ChatClient(REASONING_MODELS[target], talk, stream)
     chat.turn(alice)
     before = list(chat.messages)
     assert chat.turn(bob).content == "Done."
@@ -185,7 +200,7 @@ def test_seals_are_its_owners(alice: Client, bob: Client, provider: Provider, ta
     assert sealed(talk.asked[2]) == [SEALS[target]]
 
 
-def test_the_same_answer_of_two_clients(alice: Client, bob: Client, provider: Provider) -> None:
+def test_the_same_answer_of_two_clients(alice: ResponsesClient, bob: ResponsesClient, provider: Provider) -> None:
     """Providers may repeat their ids; what is kept has one owner each all the same."""
     made = []
     for client, secret in ((alice, "Of Alice."), (bob, "Of Bob.")):

@@ -1,4 +1,4 @@
-"""Rules and what is kept: the store has the client's words, the model always gets its own, whatever changed between."""
+"""Policies and stored state: the store has the client's names, the model gets its own, also after the rules have changed."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import pytest
 
 from gateway.clients import CLIENTS, Result, Task, close_all
 from gateway.conftest import only
-from gateway.kept import (
-    ENOUGH,
-    FUNCTIONS,
-    MODEL,
-    SEALING,
-    THINKS,
-    Client,
-    Plain,
-    calls_of,
-    client_of,
-    file_in,
-    heard,
-    keeping,
-    results,
-)
 from gateway.process import serving
 from gateway.provider import KEYS, PROTOCOLS, Provider, Received, Says, Talk
+from gateway.state_clients import (
+    FUNCTIONS,
+    MAX_POLLS,
+    MODEL,
+    REASONING_MODELS,
+    SIGNING_PROTOCOLS,
+    ChatClient,
+    ResponsesClient,
+    assert_received,
+    function_calls,
+    function_outputs,
+    gateway_with_store,
+    open_client,
+    store_url,
+)
 from gateway.test_pairs import exchanged
 from gateway.wire import answer, ask, stage
 from toolwire.conformance.peers.peer import encode_json
@@ -75,16 +75,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def clients(provider: Provider, folder: Path) -> Iterator[dict[str, Client]]:
+def clients(provider: Provider, folder: Path) -> Iterator[dict[str, ResponsesClient]]:
     """Gateways with one store, each with other rules: what a gateway is after its file has changed."""
-    store = f'url = "{file_in(folder)}"\nbackground_lease = 3\n'
-    made: dict[str, Client] = {}
+    store = f'url = "{store_url(folder)}"\nbackground_lease = 3\n'
+    made: dict[str, ResponsesClient] = {}
     opened: list[Any] = []
     for name, rules in RULES.items():
         own = folder / name
         own.mkdir()
-        gateway = keeping(own, provider, store + rules)
-        client = client_of(gateway.__enter__())
+        gateway = gateway_with_store(own, provider, store + rules)
+        client = open_client(gateway.__enter__())
         opened += [gateway, client]
         made[name] = client.__enter__()
     yield made
@@ -101,7 +101,7 @@ def told(asked: Received) -> list[tuple[str, Any]]:
 
 
 def called(response: Any) -> list[tuple[str, Any]]:
-    return [(call.name, json.loads(call.arguments)) for call in calls_of(response)]
+    return [(call.name, json.loads(call.arguments)) for call in function_calls(response)]
 
 
 def listed(items: Any) -> list[tuple[str, Any]]:
@@ -114,13 +114,15 @@ def listed(items: Any) -> list[tuple[str, Any]]:
 @STREAMS
 @EVERYWHERE
 def test_an_answer_is_kept_as_the_client_has_it(
-    clients: dict[str, Client], provider: Provider, target: str, stream: bool
+    clients: dict[str, ResponsesClient], provider: Provider, target: str, stream: bool
 ) -> None:
     client, model = clients["renamed"], MODEL[target]
     talk = provider.script(Says("Let me look.", (SEEN["renamed"],)), Says("It is mild."))
     first = client.turn(model, talk.mark, stream, tools=FUNCTIONS)
     assert called(first) == called(client.sdk.responses.retrieve(first.id)) == [OWN]
-    second = client.turn(model, results(first, "15 °C"), stream, tools=FUNCTIONS, previous_response_id=first.id)
+    second = client.turn(
+        model, function_outputs(first, "15 °C"), stream, tools=FUNCTIONS, previous_response_id=first.id
+    )
     assert second.output_text == "It is mild."
     assert [tool.name for tool in second.tools] == [tool["name"] for tool in FUNCTIONS]
     assert listed(client.sdk.responses.input_items.list(second.id, order="asc")) == [OWN]
@@ -132,20 +134,20 @@ def test_an_answer_is_kept_as_the_client_has_it(
 @STREAMS
 @EVERYWHERE
 def test_a_conversation_is_kept_as_the_client_has_it(
-    clients: dict[str, Client], provider: Provider, target: str, stream: bool
+    clients: dict[str, ResponsesClient], provider: Provider, target: str, stream: bool
 ) -> None:
     client, model = clients["renamed"], MODEL[target]
     talk = provider.script(Says("Let me look.", (SEEN["renamed"],)), Says("It is mild."))
     room = client.sdk.conversations.create()
     first = client.turn(model, talk.mark, stream, tools=FUNCTIONS, conversation=room.id)
-    client.turn(model, results(first, "15 °C"), stream, tools=FUNCTIONS, conversation=room.id)
+    client.turn(model, function_outputs(first, "15 °C"), stream, tools=FUNCTIONS, conversation=room.id)
     assert called(first) == listed(client.sdk.conversations.items.list(room.id, order="asc")) == [OWN]
     assert told(talk.asked[1]) == [SEEN["renamed"]]
     assert all("get_weather" not in asked.text for asked in talk.asked)
 
 
 @EVERYWHERE
-def test_work_in_the_background_too(clients: dict[str, Client], provider: Provider, target: str) -> None:
+def test_work_in_the_background_too(clients: dict[str, ResponsesClient], provider: Provider, target: str) -> None:
     client, model = clients["renamed"], MODEL[target]
     talk = provider.script(Says("", (SEEN["renamed"],)), Says("It is mild."))
     begun = client.sdk.responses.create(model=model, input=talk.mark, background=True, tools=FUNCTIONS)  # type: ignore[call-overload]
@@ -153,12 +155,12 @@ def test_work_in_the_background_too(clients: dict[str, Client], provider: Provid
     assert called(first) == [OWN]
     with client.sdk.responses.stream(response_id=first.id) as events:
         assert called(events.get_final_response()) == [OWN]
-    client.turn(model, results(first, "15 °C"), tools=FUNCTIONS, previous_response_id=first.id)
+    client.turn(model, function_outputs(first, "15 °C"), tools=FUNCTIONS, previous_response_id=first.id)
     assert told(talk.asked[1]) == [SEEN["renamed"]]
 
 
-def ended(client: Client, id: str) -> Any:
-    for _ in range(ENOUGH):
+def ended(client: ResponsesClient, id: str) -> Any:
+    for _ in range(MAX_POLLS):
         found = client.sdk.responses.retrieve(id)
         if found.status not in ("queued", "in_progress"):
             return found
@@ -172,7 +174,7 @@ def ended(client: Client, id: str) -> Any:
 @EVERYWHERE
 @pytest.mark.parametrize("how", ["previous_response_id", "conversation"])
 def test_rules_change_in_the_middle(
-    clients: dict[str, Client], provider: Provider, target: str, stream: bool, how: str
+    clients: dict[str, ResponsesClient], provider: Provider, target: str, stream: bool, how: str
 ) -> None:
     order = ["renamed", "otherwise", "none", "renamed"]
     talk = provider.script(*(Says("", (SEEN[rules],)) for rules in order[:3]), Says("It is mild."))
@@ -182,7 +184,7 @@ def test_rules_change_in_the_middle(
     for rules in order:
         going = {"conversation": room.id} if how == "conversation" else going
         turn = clients[rules].turn(MODEL[target], given, stream, tools=FUNCTIONS, **going)
-        given, going = results(turn, *["15 °C"] * len(calls_of(turn))), {"previous_response_id": turn.id}
+        given, going = function_outputs(turn, *["15 °C"] * len(function_calls(turn))), {"previous_response_id": turn.id}
         assert called(turn) in ([OWN], [])
     assert turn.output_text == "It is mild."
     assert [told(asked) for asked in talk.asked] == [[SEEN[rules]] * number for number, rules in enumerate(order)]
@@ -192,16 +194,18 @@ def test_rules_change_in_the_middle(
 def test_a_reload_in_the_middle(provider: Provider, tmp_path: Path) -> None:
     file = tmp_path / "toolwire.toml"
     talk = provider.script(Says("", (SEEN["renamed"],)), Says("", (SEEN["otherwise"],)), Says("It is mild."))
-    with keeping(tmp_path, provider, keys=()):
+    with gateway_with_store(tmp_path, provider, keys=()):
         plain = file.read_text().replace('log_format = "none"', 'log_format = "json"')
     file.write_text(plain + RENAMED)
-    with serving(tmp_path, "--config", str(file)) as process, client_of(f"http://127.0.0.1:{process.port}") as client:
+    with serving(tmp_path, "--config", str(file)) as process, open_client(f"http://127.0.0.1:{process.port}") as client:
         first = client.turn("m-anthropic", talk.mark, tools=FUNCTIONS)
         file.write_text(plain + OTHERWISE)
         process.signal(signal.SIGHUP)
         process.says('"config_reloaded"')
-        second = client.turn("m-anthropic", results(first, "15 °C"), tools=FUNCTIONS, previous_response_id=first.id)
-        client.turn("m-anthropic", results(second, "16 °C"), tools=FUNCTIONS, previous_response_id=second.id)
+        second = client.turn(
+            "m-anthropic", function_outputs(first, "15 °C"), tools=FUNCTIONS, previous_response_id=first.id
+        )
+        client.turn("m-anthropic", function_outputs(second, "16 °C"), tools=FUNCTIONS, previous_response_id=second.id)
     assert called(first) == called(second) == [OWN]
     assert [told(asked) for asked in talk.asked] == [[], [SEEN["otherwise"]], [SEEN["otherwise"]] * 2]
 
@@ -209,13 +213,17 @@ def test_a_reload_in_the_middle(provider: Provider, tmp_path: Path) -> None:
 @STREAMS
 @pytest.mark.parametrize("target", [protocol for protocol in PROTOCOLS if protocol != "anthropic"])
 def test_the_provider_changes_in_the_middle(
-    clients: dict[str, Client], provider: Provider, target: str, stream: bool
+    clients: dict[str, ResponsesClient], provider: Provider, target: str, stream: bool
 ) -> None:
     client, there = clients["there"], SEEN["renamed"]
     talk = provider.script(Says("", (there,)), Says("", (OWN,)), Says("It is mild."))
     first = client.turn("m-anthropic", talk.mark, stream, tools=FUNCTIONS)
-    second = client.turn(MODEL[target], results(first, "15 °C"), stream, tools=FUNCTIONS, previous_response_id=first.id)
-    client.turn("m-anthropic", results(second, "16 °C"), stream, tools=FUNCTIONS, previous_response_id=second.id)
+    second = client.turn(
+        MODEL[target], function_outputs(first, "15 °C"), stream, tools=FUNCTIONS, previous_response_id=first.id
+    )
+    client.turn(
+        "m-anthropic", function_outputs(second, "16 °C"), stream, tools=FUNCTIONS, previous_response_id=second.id
+    )
     assert called(first) == called(second) == [OWN]
     assert [told(asked) for asked in talk.asked] == [[], [OWN], [there] * 2]
     assert not talk.refused
@@ -224,7 +232,7 @@ def test_the_provider_changes_in_the_middle(
 @STREAMS
 @EVERYWHERE
 def test_a_call_that_was_refused_is_kept_and_outlives_its_rule(
-    clients: dict[str, Client], provider: Provider, target: str, stream: bool
+    clients: dict[str, ResponsesClient], provider: Provider, target: str, stream: bool
 ) -> None:
     """The client never saw it; the model is told of it again, in the words of whatever rules are in force."""
     gone = ("get_time", {"city": "Rome"})
@@ -232,7 +240,7 @@ def test_a_call_that_was_refused_is_kept_and_outlives_its_rule(
     first = clients["otherwise"].turn(MODEL[target], talk.mark, stream, tools=FUNCTIONS)
     assert called(first) == [OWN]
     second = clients["renamed"].turn(
-        MODEL[target], results(first, "15 °C"), stream, tools=FUNCTIONS, previous_response_id=first.id
+        MODEL[target], function_outputs(first, "15 °C"), stream, tools=FUNCTIONS, previous_response_id=first.id
     )
     assert second.output_text == "It is mild."
     clients["otherwise"].turn(MODEL[target], "Bye", stream, tools=FUNCTIONS, previous_response_id=second.id)
@@ -245,7 +253,7 @@ def test_a_call_that_was_refused_is_kept_and_outlives_its_rule(
 @STREAMS
 @EVERYWHERE
 def test_a_call_that_was_tried_again_is_told_by_whatever_rules_there_are(
-    clients: dict[str, Client], provider: Provider, target: str, stream: bool
+    clients: dict[str, ResponsesClient], provider: Provider, target: str, stream: bool
 ) -> None:
     bad, other = {"village": "Paris"}, ("sky", {"village": "Paris"})
     first_try = ("weather_of", bad)
@@ -253,7 +261,7 @@ def test_a_call_that_was_tried_again_is_told_by_whatever_rules_there_are(
     first = clients["checked"].turn(MODEL[target], talk.mark, stream, tools=FUNCTIONS)
     assert called(first) == [OWN]
     second = clients["checked"].turn(
-        MODEL[target], results(first, "15 °C"), stream, tools=FUNCTIONS, previous_response_id=first.id
+        MODEL[target], function_outputs(first, "15 °C"), stream, tools=FUNCTIONS, previous_response_id=first.id
     )
     clients["otherwise"].turn(MODEL[target], "Bye", stream, tools=FUNCTIONS, previous_response_id=second.id)
     assert told(talk.asked[2]) == [first_try, SEEN["renamed"]]
@@ -270,12 +278,12 @@ SUMMARY = "The user lives in Paris, where it is 15 °C."
 @EVERYWHERE
 @pytest.mark.parametrize("how", ["by itself", "kept", "trigger"])
 def test_a_conversation_is_made_short_under_rules(
-    clients: dict[str, Client], provider: Provider, target: str, how: str
+    clients: dict[str, ResponsesClient], provider: Provider, target: str, how: str
 ) -> None:
     client, model = clients["renamed"], MODEL[target]
     talk = provider.script(Says("", (SEEN["renamed"],)), Says("It is mild."), Says(SUMMARY), Says("Fine."))
     first = client.turn(model, talk.mark, tools=FUNCTIONS)
-    given = results(first, "15 °C")
+    given = function_outputs(first, "15 °C")
     second = client.turn(model, given, tools=FUNCTIONS, previous_response_id=first.id)
     made: list[Any] = []
     going: dict[str, Any] = {}
@@ -294,7 +302,7 @@ def test_a_conversation_is_made_short_under_rules(
     assert after.output_text == "Fine."
     # A provider of the protocol gives the summary in a form that only it can read.
     summary = '"type":"compaction"' if target == "openai-responses" else SUMMARY
-    heard(talk.asked[3], summary, "How is it?")
+    assert_received(talk.asked[3], summary, "How is it?")
     assert "get_weather" not in talk.asked[3].text
     assert not talk.refused
 
@@ -308,7 +316,7 @@ def test_a_provider_that_makes_it_short_itself_sees_the_models_own_calls(tmp_pat
         call,
         {"type": "function_call_output", "call_id": "call_1", "output": "15 °C"},
     ]
-    with stage(tmp_path, more=f'[store]\nurl = "{file_in(tmp_path)}"\n{RENAMED}') as served:
+    with stage(tmp_path, more=f'[store]\nurl = "{store_url(tmp_path)}"\n{RENAMED}') as served:
         scene = served.scene("openai-responses", answer(200, encode_json(own).encode()))
         body = {"model": scene.model, "input": items, "x_new": [1.50]}
         got = ask(served.port, "POST", "/v1/responses/compact", encode_json(body).encode())
@@ -349,10 +357,10 @@ ORDERS = pytest.mark.parametrize(
 
 @STREAMS
 @ORDERS
-@pytest.mark.parametrize("target", SEALING)
+@pytest.mark.parametrize("target", SIGNING_PROTOCOLS)
 @pytest.mark.parametrize("source", [name for name in CLIENTS if CLIENTS[name].seals])
 def test_seals_that_clients_carry_go_to_whom_saw_the_same_tools(
-    clients: dict[str, Client], provider: Provider, source: str, target: str, stream: bool, order: list[str]
+    clients: dict[str, ResponsesClient], provider: Provider, source: str, target: str, stream: bool, order: list[str]
 ) -> None:
     steps = [Says("So.", (SEEN[rules],), "Paris, then.", again=True) for rules in order[:2]]
     talk = provider.script(*steps, Says("Done."), signed=True)
@@ -370,13 +378,13 @@ def test_seals_that_clients_carry_go_to_whom_saw_the_same_tools(
 
 @STREAMS
 @ORDERS
-@pytest.mark.parametrize("target", SEALING)
+@pytest.mark.parametrize("target", SIGNING_PROTOCOLS)
 def test_seals_of_chat_clients_are_put_back_on_the_models_own_calls(
-    clients: dict[str, Client], provider: Provider, target: str, stream: bool, order: list[str]
+    clients: dict[str, ResponsesClient], provider: Provider, target: str, stream: bool, order: list[str]
 ) -> None:
     steps = [Says("So.", (SEEN[rules],), "Paris, then.", again=True) for rules in order[:2]]
     talk = provider.script(*steps, Says("Done."), signed=True)
-    chat = Plain(THINKS[target], talk, stream)
+    chat = ChatClient(REASONING_MODELS[target], talk, stream)
     said = [chat.turn(clients[rules]) for rules in order]
     assert [call.function.name for message in said for call in message.tool_calls or ()] == ["get_weather"] * 2
     back(talk, order)

@@ -13,9 +13,9 @@ import openai
 import pytest
 
 from gateway.clients import CLIENTS, KEY, PATIENCE, close_all, losses
-from gateway.kept import calls_of, client_of, results
 from gateway.mcp_peers import equipped, equipping
 from gateway.provider import PROTOCOLS, Provider, Says
+from gateway.state_clients import function_calls, function_outputs, open_client
 from gateway.test_rounds import ADD, MODELS, PARIS, opened
 from gateway.wire import ask
 from material import WHOLE_OR_STREAM, parametrize_pairwise
@@ -126,12 +126,12 @@ def test_answers_that_are_kept(provider: Provider, tooled: str, target: str, str
         Says("Bye."),
         signed=True,
     )
-    with client_of(tooled) as client:
+    with open_client(tooled) as client:
         more: dict[str, Any] = {"model": MODELS[target], "tools": OWN, "stream": stream}
         one = client.turn(input=[{"role": "user", "content": talk.mark}], **more)
-        assert [call.name for call in calls_of(one)] == ["get_weather"]
+        assert [call.name for call in function_calls(one)] == ["get_weather"]
         assert [tool.name for tool in one.tools] == ["get_weather"]
-        two = client.turn(input=results(one, "15 °C"), previous_response_id=one.id, **more)
+        two = client.turn(input=function_outputs(one, "15 °C"), previous_response_id=one.id, **more)
         assert two.output_text == "Once more. It is 15."
         three = client.turn(input="And?", previous_response_id=two.id, **more)
         assert three.output_text == "Bye."
@@ -143,7 +143,7 @@ def test_answers_that_are_kept(provider: Provider, tooled: str, target: str, str
 @every
 def test_in_the_background(provider: Provider, tooled: str, target: str) -> None:
     talk = provider.script(Says("Look. ", (ADD,)), Says("It is 5."))
-    with client_of(tooled) as client:
+    with open_client(tooled) as client:
         job = client.sdk.responses.create(model=MODELS[target], input=talk.mark, background=True)
         while job.status in ("queued", "in_progress"):
             job = client.sdk.responses.retrieve(job.id)
@@ -154,7 +154,7 @@ def test_in_the_background(provider: Provider, tooled: str, target: str) -> None
 @every
 def test_a_conversation(provider: Provider, tooled: str, target: str) -> None:
     talk = provider.script(Says("Look. ", (ADD,), "Hm.", again=True), Says("It is 5."), Says("Bye."), signed=True)
-    with client_of(tooled) as client:
+    with open_client(tooled) as client:
         conversation = client.sdk.conversations.create().id
         client.turn(MODELS[target], talk.mark, conversation=conversation)
         assert client.turn(MODELS[target], "And?", conversation=conversation).output_text == "Bye."
@@ -164,7 +164,7 @@ def test_a_conversation(provider: Provider, tooled: str, target: str) -> None:
 
 def test_a_summary_calls_nothing(provider: Provider, tooled: str) -> None:
     talk = provider.script(Says("In short: a test."))
-    with client_of(tooled) as client:
+    with open_client(tooled) as client:
         got = client.raw("POST", "/responses/compact", {"model": MODELS["anthropic"], "input": talk.mark})
         assert got.status == 200, got.data
     assert "test__add" not in talk.asked[0].text

@@ -18,8 +18,8 @@ from gateway.clients import CLIENTS, Call, Conversation, Responses, Result, Task
 from gateway.conftest import configuration
 from gateway.fleet import LEASE, SIZE, Fleet, Member, fleet, until
 from gateway.haproxy import IS_HERE, Haproxy
-from gateway.kept import FUNCTIONS, THINKS
 from gateway.provider import PROTOCOLS, SEALS, Hold, Provider, Received, Says, Step, Talk
+from gateway.state_clients import FUNCTIONS, REASONING_MODELS
 from gateway.test_pairs import DONE, FIRST_PIECE, OSLO, PARIS, TIME, sealed
 from gateway.wire import PATIENCE, Got, Line, ask, finished, path_of, request_of, text_of
 from toolwire.conformance.peers.peer import encode_json
@@ -137,7 +137,7 @@ def test_a_session_has_each_turn_elsewhere(
     """Each turn is another gateway's, and the provider gets its own seals back, and the same beginning, from each."""
     talk = provider.script(Says("Let me look.", (PARIS, OSLO), THOUGHTS[0]), Says("", (TIME,), THOUGHTS[1]), Says(DONE))
     task = Task(f"How is the weather? {talk.mark}", RESULTS, thinking=True)
-    turns = SESSIONS[source](gateways.ours.url, THINKS[target], stream, task).run()
+    turns = SESSIONS[source](gateways.ours.url, REASONING_MODELS[target], stream, task).run()
     assert [turn.text for turn in turns] == ["Let me look.", "", DONE]
     assert [turn.thinking for turn in turns] == [*THOUGHTS, ""]
     assert set(gateways.served(SIZE)) == gateways.names
@@ -179,7 +179,7 @@ def test_the_provider_sees_the_same_bytes_from_each(
     first = Says("Let me look.", (PARIS, OSLO), THOUGHTS[0])
     talk = provider.script(first, *[Says(DONE)] * (SIZE + 1))
     task = Task(f"How is the weather? {talk.mark}", RESULTS, thinking=True)
-    SESSIONS[source](gateways.ours.url, THINKS[target], False, task).run()
+    SESSIONS[source](gateways.ours.url, REASONING_MODELS[target], False, task).run()
     again = gateways.ours.passed[-1].request
     assert [member.again(again) for member in gateways.members] == [200] * SIZE
     assert [sealed(asked) for asked in talk.asked[1:]] == [[SEALS[target] or THOUGHTS[0]]] * (SIZE + 1)
@@ -189,7 +189,7 @@ def test_the_provider_sees_the_same_bytes_from_each(
 # --- one is killed ----------------------------------------------------------------------------------------------------
 
 LONG = "These words come in several pieces, and it is a long way to their end."
-MODEL = THINKS["anthropic"]
+MODEL = REASONING_MODELS["anthropic"]
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""A store that cannot be reached: what needs it is refused and says why, everything else goes on; and no store at all."""
+"""A store that cannot be reached, or no store: requests that need it fail with a reason, all others work."""
 
 from __future__ import annotations
 
@@ -13,8 +13,19 @@ from typing import Any
 import pytest
 
 from gateway.clients import PATIENCE
-from gateway.kept import ENOUGH, FOREIGN, FUNCTIONS, MODEL, Client, client_of, error_in, file_in, heard, keeping
 from gateway.provider import PROTOCOLS, Hold, Provider, Says, Step
+from gateway.state_clients import (
+    FUNCTIONS,
+    MAX_POLLS,
+    MODEL,
+    OTHER_PROTOCOLS,
+    ResponsesClient,
+    assert_received,
+    gateway_with_store,
+    open_client,
+    read_error,
+    store_url,
+)
 from gateway.wire import CLIENTS, error_of, path_of, text_of
 from toolwire.conformance.peers import PEERS
 
@@ -29,20 +40,24 @@ WAYS = ["a folder in its place", "no database", "nobody at the port"]
 
 
 @dataclass(frozen=True)
-class Gone:
+class StoreDownGateway:
     """A gateway whose store is not there."""
 
-    client: Client
+    client: ResponsesClient
     folder: Path
     way: str
 
 
 @pytest.fixture(scope="module", params=WAYS)
-def gone(provider: Provider, tmp_path_factory: pytest.TempPathFactory, request: Any) -> Iterator[Gone]:
+def gone(provider: Provider, tmp_path_factory: pytest.TempPathFactory, request: Any) -> Iterator[StoreDownGateway]:
     way: str = request.param
     folder = tmp_path_factory.mktemp("gone")
-    with broken(folder, way) as url, keeping(folder, provider, f'url = "{url}"') as base, client_of(base) as client:
-        yield Gone(client, folder, way)
+    with (
+        broken(folder, way) as url,
+        gateway_with_store(folder, provider, f'url = "{url}"') as base,
+        open_client(base) as client,
+    ):
+        yield StoreDownGateway(client, folder, way)
 
 
 @contextmanager
@@ -58,7 +73,7 @@ def broken(folder: Path, way: str) -> Iterator[str]:
         file.write_bytes(b"This is a diary, and no database. " * 400)
     else:
         file.mkdir()
-    yield file_in(folder)
+    yield store_url(folder)
 
 
 def body_of(protocol: str, model: str, text: str, stream: bool) -> dict[str, Any]:
@@ -77,7 +92,9 @@ def body_of(protocol: str, model: str, text: str, stream: bool) -> dict[str, Any
 @STREAMS
 @EVERYWHERE
 @pytest.mark.parametrize("source", CLIENTS)
-def test_what_needs_nothing_goes_on(gone: Gone, provider: Provider, source: str, target: str, stream: bool) -> None:
+def test_stateless_requests_work(
+    gone: StoreDownGateway, provider: Provider, source: str, target: str, stream: bool
+) -> None:
     talk = provider.script(Says("Hello there."))
     path = path_of(source, MODEL[target], stream)
     got = gone.client.raw("POST", path, body_of(source, MODEL[target], talk.mark, stream), root="")
@@ -107,7 +124,7 @@ CHAT_TOOLS = [
 
 @STREAMS
 @EVERYWHERE
-def test_a_chat_with_calls(gone: Gone, provider: Provider, target: str, stream: bool) -> None:
+def test_chat_with_calls(gone: StoreDownGateway, provider: Provider, target: str, stream: bool) -> None:
     """Where the provider makes seals, those of earlier turns are in the store; a Chat provider makes none."""
     talk = provider.script(Says("Mild."))
     body = {"model": MODEL[target], "messages": history(talk.mark), "tools": CHAT_TOOLS, "stream": stream}
@@ -120,7 +137,7 @@ def test_a_chat_with_calls(gone: Gone, provider: Provider, target: str, stream: 
         assert not talk.asked
 
 
-def test_a_chat_whose_answer_has_seals(gone: Gone, provider: Provider) -> None:
+def test_chat_with_signatures_that_cannot_be_stored(gone: StoreDownGateway, provider: Provider) -> None:
     """The answer is given, and that its seals are not kept is no secret."""
     talk = provider.script(Says("", (PARIS,), "Paris, then."))
     body = {"model": "m-anthropic", "messages": history(talk.mark)[:1], "tools": CHAT_TOOLS}
@@ -167,11 +184,11 @@ def asked(what: str, model: str, mark: str, stream: bool) -> tuple[str, str, Any
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("what", NEEDY)
-def test_what_needs_it_is_refused(gone: Gone, provider: Provider, what: str, stream: bool) -> None:
+def test_requests_that_need_the_store_fail(gone: StoreDownGateway, provider: Provider, what: str, stream: bool) -> None:
     for protocol in PROTOCOLS:
         talk = provider.script(Says("Never said."))
         got = gone.client.raw(*asked(what, MODEL[protocol], talk.mark, stream))
-        error = error_in(got)
+        error = read_error(got)
         assert got.status == 503, (protocol, error)
         assert "store" in error["message"]
         assert ("store: false" in error["message"]) == (what in HELPS)
@@ -179,22 +196,26 @@ def test_what_needs_it_is_refused(gone: Gone, provider: Provider, what: str, str
         assert SECRET not in str(got)
 
 
-def test_it_comes_back(provider: Provider, tmp_path: Path) -> None:
+def test_the_store_comes_back(provider: Provider, tmp_path: Path) -> None:
     way = WAYS[0]
     talk = provider.script(Says("Hello."), Says("Hello again."))
-    with broken(tmp_path, way) as url, keeping(tmp_path, provider, f'url = "{url}"') as base, client_of(base) as client:
+    with (
+        broken(tmp_path, way) as url,
+        gateway_with_store(tmp_path, provider, f'url = "{url}"') as base,
+        open_client(base) as client,
+    ):
         body = {"model": "m-anthropic", "input": talk.mark}
         assert client.raw("POST", "/responses", body).status == 503
         (tmp_path / "store.db").rmdir()
-        answers = (client.raw("POST", "/responses", body) for _ in range(ENOUGH))
+        answers = (client.raw("POST", "/responses", body) for _ in range(MAX_POLLS))
         first = next(got for got in answers if got.status != 503).json()
         second = client.turn("m-gemini", "Hi", previous_response_id=first["id"])
         assert second.output_text == "Hello again."
-        heard(talk.asked[1], talk.mark, "Hello.", "Hi")
+        assert_received(talk.asked[1], talk.mark, "Hello.", "Hi")
         assert client.sdk.conversations.create().id
 
 
-def moved(folder: Path, *, away: bool) -> None:
+def move_store(folder: Path, *, away: bool) -> None:
     """The store's files, all at once, and a folder in their place; or back again."""
     aside = folder / "aside"
     aside.mkdir(exist_ok=True)
@@ -215,48 +236,51 @@ def hold() -> Iterator[Hold]:
 
 
 @STREAMS
-def test_it_goes_in_the_middle(provider: Provider, tmp_path: Path, hold: Hold, stream: bool) -> None:
+def test_the_store_goes_down_during_a_response(provider: Provider, tmp_path: Path, hold: Hold, stream: bool) -> None:
     """The answer is the client's, and says that it is not kept; what was kept before is there when the store is."""
     talk = provider.script(
         Says("Hello."), Step(Says("Not for long."), hold=hold, after=3 if stream else 0), Says("Again.")
     )
-    with keeping(tmp_path, provider) as base, client_of(base) as client:
+    with gateway_with_store(tmp_path, provider) as base, open_client(base) as client:
         room = client.sdk.conversations.create()
         first = client.turn("m-anthropic", talk.mark)
         with ThreadPoolExecutor(1) as pool:
             asking = {"previous_response_id": first.id}
             second = pool.submit(client.turn, "m-anthropic", "Hi", stream, **asking)
             assert hold.reached.wait(PATIENCE)
-            moved(tmp_path, away=True)
+            move_store(tmp_path, away=True)
             hold.release()
             answer = second.result(PATIENCE)
         assert (answer.output_text, answer.to_dict()["store"]) == ("Not for long.", False)
         assert client.raw("GET", f"/responses/{first.id}").status == 503
-        moved(tmp_path, away=False)
-        statuses = (client.raw("GET", f"/responses/{first.id}").status for _ in range(ENOUGH))
+        move_store(tmp_path, away=False)
+        statuses = (client.raw("GET", f"/responses/{first.id}").status for _ in range(MAX_POLLS))
         assert next(status for status in statuses if status != 503) == 200
         assert client.raw("GET", f"/responses/{answer.id}").status == 404
         assert client.sdk.conversations.retrieve(room.id).id == room.id
         client.turn("m-anthropic", "Well?", previous_response_id=first.id)
-    heard(talk.asked[2], talk.mark, "Hello.", "Well?")
+    assert_received(talk.asked[2], talk.mark, "Hello.", "Well?")
 
 
-# --- a gateway that keeps nothing -------------------------------------------------------------------------------------
+# --- a gateway without a store ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def careless(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with keeping(tmp_path_factory.mktemp("none"), provider, 'url = "none"') as base, client_of(base) as client:
+def storeless(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ResponsesClient]:
+    with (
+        gateway_with_store(tmp_path_factory.mktemp("none"), provider, 'url = "none"') as base,
+        open_client(base) as client,
+    ):
         yield client
 
 
 @STREAMS
-@pytest.mark.parametrize("target", FOREIGN)
-def test_it_answers_and_says_that_nothing_is_kept(
-    careless: Client, provider: Provider, target: str, stream: bool
+@pytest.mark.parametrize("target", OTHER_PROTOCOLS)
+def test_without_a_store_responses_say_that_they_are_not_stored(
+    storeless: ResponsesClient, provider: Provider, target: str, stream: bool
 ) -> None:
     talk = provider.script(Says("Hello."))
-    got = careless.raw("POST", "/responses", {"model": MODEL[target], "input": talk.mark, "stream": stream})
+    got = storeless.raw("POST", "/responses", {"model": MODEL[target], "input": talk.mark, "stream": stream})
     assert got.status == 200, got.data
     if stream:
         assert PEERS["openai-responses"].fold_stream(got.frames).violations == ()
@@ -270,29 +294,35 @@ REFERRING = [what for what in NEEDY if what not in KEPT]
 
 
 @pytest.mark.parametrize("what", REFERRING)
-@pytest.mark.parametrize("target", FOREIGN)
-def test_it_says_so_to_who_comes_back(careless: Client, provider: Provider, target: str, what: str) -> None:
+@pytest.mark.parametrize("target", OTHER_PROTOCOLS)
+def test_without_a_store_references_fail(
+    storeless: ResponsesClient, provider: Provider, target: str, what: str
+) -> None:
     talk = provider.script(Says("Never said."))
-    got = careless.raw(*asked(what, MODEL[target], talk.mark, False))
+    got = storeless.raw(*asked(what, MODEL[target], talk.mark, False))
     assert got.status in (400, 404)
-    assert "keeps nothing" in error_in(got)["message"]
+    assert "keeps nothing" in read_error(got)["message"]
     assert not talk.asked
 
 
 @pytest.mark.parametrize("what", REFERRING)
-def test_it_does_not_ask_a_provider_that_others_use_too(careless: Client, provider: Provider, what: str) -> None:
+def test_without_a_store_a_shared_provider_is_not_asked(
+    storeless: ResponsesClient, provider: Provider, what: str
+) -> None:
     """What is kept there may be another client's."""
     talk = provider.script(Says("Never said."))
-    got = careless.raw(*asked(what, MODEL["openai-responses"], talk.mark, False))
+    got = storeless.raw(*asked(what, MODEL["openai-responses"], talk.mark, False))
     assert got.status in (400, 404)
-    assert "keeps nothing" in error_in(got)["message"]
+    assert "keeps nothing" in read_error(got)["message"]
     assert not talk.asked
 
 
 @STREAMS
 @EVERYWHERE
-def test_a_chat_goes_on_without_its_seals(careless: Client, provider: Provider, target: str, stream: bool) -> None:
+def test_without_a_store_chat_continues_without_signatures(
+    storeless: ResponsesClient, provider: Provider, target: str, stream: bool
+) -> None:
     talk = provider.script(Says("Mild."))
     body = {"model": MODEL[target], "messages": history(talk.mark), "tools": CHAT_TOOLS, "stream": stream}
-    got = careless.raw("POST", "/chat/completions", body)
+    got = storeless.raw("POST", "/chat/completions", body)
     assert (got.status, text_of("openai-chat", got, stream)) == (200, "Mild.")

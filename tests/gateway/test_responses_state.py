@@ -1,4 +1,4 @@
-"""What a hostile look at the gateway's state found: odd requests, races, and things that were lost without a word."""
+"""Edge cases of the Responses state: invalid requests, races between gateways, and losses."""
 
 from __future__ import annotations
 
@@ -21,9 +21,19 @@ import pytest
 
 from gateway.clients import KEY, PATIENCE
 from gateway.conftest import configuration as gateway_configuration
-from gateway.kept import MODEL, Client, client_of, error_in, file_in, heard, keeping, spoken, texts_of
 from gateway.process import TOOLWIRE, serving
 from gateway.provider import PROTOCOLS, Hold, Provider, Says, Step
+from gateway.state_clients import (
+    MODEL,
+    ResponsesClient,
+    assert_received,
+    gateway_with_store,
+    item_texts,
+    open_client,
+    read_error,
+    store_url,
+    without_reasoning,
+)
 from gateway.wire import PROVIDER_KEY, Got, Line, answer, ask, body_of, chunked, frames, stage
 from toolwire.conformance.peers.peer import encode_json, read_frames
 from toolwire.gateway.config.config import StoreSettings as Settings
@@ -48,20 +58,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def base(provider: Provider, folder: Path) -> Iterator[str]:
-    with keeping(folder, provider) as url:
+    with gateway_with_store(folder, provider) as url:
         yield url
 
 
 @pytest.fixture(scope="module")
 def other(provider: Provider, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Another gateway with the same store."""
-    with keeping(tmp_path_factory.mktemp("other"), provider, f'url = "{file_in(folder)}"\nbackground_lease = 3') as url:
+    with gateway_with_store(
+        tmp_path_factory.mktemp("other"), provider, f'url = "{store_url(folder)}"\nbackground_lease = 3'
+    ) as url:
         yield url
 
 
 @pytest.fixture(scope="module")
-def client(base: str) -> Iterator[Client]:
-    with client_of(base) as made:
+def client(base: str) -> Iterator[ResponsesClient]:
+    with open_client(base) as made:
         yield made
 
 
@@ -73,7 +85,7 @@ def hold() -> Iterator[Hold]:
     made.close()
 
 
-# --- odd requests -----------------------------------------------------------------------------------------------------
+# --- invalid requests -------------------------------------------------------------------------------------------------
 
 SANE = frozenset({*range(200, 210), *range(400, 432), 503})
 ODD: dict[str, Any] = {
@@ -113,7 +125,7 @@ QUERIES = (
 )
 
 
-def checked(got: Got, what: object) -> None:
+def assert_valid_reply(got: Got, what: object) -> None:
     """An answer that a client can read, whatever it asked for."""
     assert got.status in SANE, (what, got.status, got.data[:500])
     if got.data.startswith((b"event:", b"data:", b":")):
@@ -124,7 +136,7 @@ def checked(got: Got, what: object) -> None:
 
 
 @pytest.fixture(scope="module")
-def there(client: Client, provider: Provider) -> tuple[str, str]:
+def existing_ids(client: ResponsesClient, provider: Provider) -> tuple[str, str]:
     talk = provider.script(Says("Here."))
     answer = client.turn(MODEL["anthropic"], talk.mark)
     room = client.sdk.conversations.create(items=[{"type": "message", "role": "user", "content": "One."}])
@@ -132,7 +144,7 @@ def there(client: Client, provider: Provider) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE", "PUT", "PATCH", "OPTIONS"])
-def test_odd_ids(client: Client, there: tuple[str, str], method: str) -> None:
+def test_odd_ids(client: ResponsesClient, existing_ids: tuple[str, str], method: str) -> None:
     for id in IDS:
         for path in (
             f"/responses/{id}",
@@ -141,20 +153,20 @@ def test_odd_ids(client: Client, there: tuple[str, str], method: str) -> None:
             f"/conversations/{id}",
             f"/conversations/{id}/items",
             f"/conversations/{id}/items/{id}",
-            f"/conversations/{there[1]}/items/{id}",
+            f"/conversations/{existing_ids[1]}/items/{id}",
         ):
-            checked(client.raw(method, path, {} if method == "POST" else None), (method, path[:80]))
+            assert_valid_reply(client.raw(method, path, {} if method == "POST" else None), (method, path[:80]))
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=range(len(QUERIES)))
-def test_odd_queries(client: Client, there: tuple[str, str], query: str) -> None:
-    answer, room = there
+def test_odd_queries(client: ResponsesClient, existing_ids: tuple[str, str], query: str) -> None:
+    answer, room = existing_ids
     for path in (f"/responses/{answer}", f"/responses/{answer}/input_items", f"/conversations/{room}/items"):
-        checked(client.raw("GET", f"{path}?{query}"), (path, query[:80]))
+        assert_valid_reply(client.raw("GET", f"{path}?{query}"), (path, query[:80]))
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_odd_bodies(client: Client, odd: str) -> None:
+def test_odd_bodies(client: ResponsesClient, odd: str) -> None:
     value = ODD[odd]
     room = client.sdk.conversations.create().id
     for path, keys in {
@@ -164,9 +176,9 @@ def test_odd_bodies(client: Client, odd: str) -> None:
         "/responses/compact": ("model", "input", "previous_response_id", "conversation", "instructions", "tools"),
         f"/responses/{quote(room)}/cancel": ("x",),
     }.items():
-        checked(client.raw("POST", path, value), (path, odd))
+        assert_valid_reply(client.raw("POST", path, value), (path, odd))
         for key in keys:
-            checked(client.raw("POST", path, {"model": "m-chat", key: value}), (path, key, odd))
+            assert_valid_reply(client.raw("POST", path, {"model": "m-chat", key: value}), (path, key, odd))
 
 
 KEYS = (
@@ -177,23 +189,23 @@ KEYS = (
 
 @pytest.mark.parametrize("odd", ODD)
 @pytest.mark.parametrize("more", [{}, {"background": True}, {"background": True, "stream": True}], ids=str)
-def test_odd_requests_for_answers(client: Client, odd: str, more: dict[str, Any]) -> None:
+def test_odd_requests_for_answers(client: ResponsesClient, odd: str, more: dict[str, Any]) -> None:
     for key in KEYS:
         body = {"model": MODEL["anthropic"], "input": "No script knows this.", **more, key: ODD[odd]}
-        checked(client.raw("POST", "/responses", body), (key, odd))
+        assert_valid_reply(client.raw("POST", "/responses", body), (key, odd))
 
 
-def test_deep_bodies(client: Client) -> None:
+def test_deep_bodies(client: ResponsesClient) -> None:
     for depth in (900, 5000, 100_000):
         deep = b"[" * depth + b"]" * depth
         for path in ("/conversations", "/responses", "/responses/compact"):
             for body in (deep, b'{"model":"m-chat","input":"x","items":%b,"metadata":%b}' % (deep, deep)):
-                checked(client.raw("POST", path, body), (path, depth))
+                assert_valid_reply(client.raw("POST", path, body), (path, depth))
         body = b'{"model":"m-chat","input":[{"type":"message","role":"user","content":%b}],"background":true}' % deep
-        checked(client.raw("POST", "/responses", body), depth)
+        assert_valid_reply(client.raw("POST", "/responses", body), depth)
 
 
-# --- whose it is ------------------------------------------------------------------------------------------------------
+# --- owners -----------------------------------------------------------------------------------------------------------
 
 ROUNDABOUT = (
     ("HEAD", "/v1/responses/{id}"),
@@ -209,10 +221,10 @@ ROUNDABOUT = (
 
 
 @pytest.mark.parametrize(("method", "path"), ROUNDABOUT)
-def test_no_way_round_to_what_others_left_with_the_provider(tmp_path: Path, method: str, path: str) -> None:
-    """All keys share the provider's account: what stands there is anybody's."""
+def test_paths_of_stored_objects_are_not_passed_through(tmp_path: Path, method: str, path: str) -> None:
+    """All keys share the provider's account: what is stored there may be another client's."""
     digest = hashlib.sha256(KEY.encode()).hexdigest()
-    keys = f'[[server.keys]]\nname = "one"\nsha256 = "{digest}"\n[store]\nurl = "{file_in(tmp_path)}"\n'
+    keys = f'[[server.keys]]\nname = "one"\nsha256 = "{digest}"\n[store]\nurl = "{store_url(tmp_path)}"\n'
     with stage(tmp_path, more=keys) as served:
         scene = served.scene("openai-responses", answer(200, b'{"id":"resp_of_another"}'))
         headers = {"authorization": f"Bearer {KEY}", "x-mark": f"-{scene.mark}"}
@@ -220,11 +232,11 @@ def test_no_way_round_to_what_others_left_with_the_provider(tmp_path: Path, meth
     assert (got.status, scene.asked) == (404, [])
 
 
-# --- in the background ------------------------------------------------------------------------------------------------
+# --- background responses ---------------------------------------------------------------------------------------------
 
 
-def opened(base: str, method: str, path: str, body: Any = None) -> Line:
-    """A stream that has begun."""
+def open_stream(base: str, method: str, path: str, body: Any = None) -> Line:
+    """A stream that has started."""
     line = Line(urlsplit(base).port or 0)
     data = b"" if body is None else encode_json(body).encode()
     line.send(method, f"/v1{path}", data, {"authorization": f"Bearer {KEY}"})
@@ -232,7 +244,7 @@ def opened(base: str, method: str, path: str, body: Any = None) -> Line:
     return line
 
 
-def rest(line: Line) -> bytes:
+def read_rest(line: Line) -> bytes:
     data = b""
     while piece := line.some():
         data += piece
@@ -244,9 +256,9 @@ def events(data: bytes) -> list[dict[str, Any]]:
     return [frame.data for frame in read_frames(data.decode())]
 
 
-def begun(base: str, model: str, prompt: str, **more: Any) -> tuple[Line, bytes, str]:
+def start_background(base: str, model: str, prompt: str, **more: Any) -> tuple[Line, bytes, str]:
     """A stream in the background: what came at once, and the id of its answer."""
-    line = opened(base, "POST", "/responses", {"model": model, "input": prompt, "background": True, **more})
+    line = open_stream(base, "POST", "/responses", {"model": model, "input": prompt, "background": True, **more})
     data = line.until(b"response.queued")
     while not data.endswith(b"\n\n"):
         data += line.some()
@@ -254,12 +266,12 @@ def begun(base: str, model: str, prompt: str, **more: Any) -> tuple[Line, bytes,
 
 
 @EVERYWHERE
-def test_its_id_is_known_before_the_provider_says_a_word(
-    base: str, client: Client, provider: Provider, target: str, hold: Hold
+def test_the_id_is_sent_before_the_provider_answers(
+    base: str, client: ResponsesClient, provider: Provider, target: str, hold: Hold
 ) -> None:
     """Else a client whose connection breaks could not come back for it."""
     talk = provider.script(Step(Says("Late."), hold=hold))
-    line, first, id = begun(base, MODEL[target], talk.mark, stream=True)
+    line, first, id = start_background(base, MODEL[target], talk.mark, stream=True)
     assert hold.reached.wait(PATIENCE)
     assert [(event["type"], event["sequence_number"]) for event in events(first)] == [
         ("response.created", 0),
@@ -267,7 +279,7 @@ def test_its_id_is_known_before_the_provider_says_a_word(
     ]
     assert client.sdk.responses.retrieve(id).status in ("queued", "in_progress")
     hold.release()
-    told = events(first + rest(line))
+    told = events(first + read_rest(line))
     assert [event["sequence_number"] for event in told] == list(range(len(told)))
     kinds = [event["type"] for event in told]
     assert (kinds.count("response.created"), kinds[2], kinds[-1]) == (1, "response.in_progress", "response.completed")
@@ -281,17 +293,17 @@ STOPS = {"cancel": ("POST", "/cancel"), "delete": ("DELETE", "")}
 
 @pytest.mark.parametrize("how", STOPS)
 @pytest.mark.parametrize("where", ["here", "elsewhere"])
-def test_who_follows_one_that_is_stopped_sees_its_end(
-    base: str, other: str, client: Client, provider: Provider, hold: Hold, how: str, where: str
+def test_followers_see_the_end_of_a_cancelled_response(
+    base: str, other: str, client: ResponsesClient, provider: Provider, hold: Hold, how: str, where: str
 ) -> None:
     talk = provider.script(Step(Says("Words that never come."), hold=hold, after=3))
-    line, _, id = begun(base, MODEL["openai-responses"], talk.mark, stream=True)
+    line, _, id = start_background(base, MODEL["openai-responses"], talk.mark, stream=True)
     assert hold.reached.wait(PATIENCE)
-    read = opened(base if where == "here" else other, "GET", f"/responses/{id}?stream=true")
+    read = open_stream(base if where == "here" else other, "GET", f"/responses/{id}?stream=true")
     read.until(b"response.queued")
     method, path = STOPS[how]
     assert client.raw(method, f"/responses/{id}{path}").status == 200
-    for last in (events(rest(line))[-1], events(rest(read))[-1]):
+    for last in (events(read_rest(line))[-1], events(read_rest(read))[-1]):
         told = last["response"]
         assert (last["type"], told["id"], told["status"]) == ("response.failed", id, "cancelled")
 
@@ -301,8 +313,8 @@ def without_numbers(frames: list[bytes]) -> bytes:
     return chunked(b": hello\n\n", *bare)
 
 
-def test_a_provider_that_does_not_count(tmp_path: Path) -> None:
-    with stage(tmp_path, more=f'[store]\nurl = "{file_in(tmp_path)}"\n') as served:
+def test_a_provider_without_sequence_numbers(tmp_path: Path) -> None:
+    with stage(tmp_path, more=f'[store]\nurl = "{store_url(tmp_path)}"\n') as served:
         scene = served.scene("openai-responses", without_numbers(frames("openai-responses", "Words, and more words.")))
         body = {"model": scene.model, "input": "Hello", "background": True, "stream": True}
         got = ask(served.port, "POST", "/v1/responses", encode_json(body).encode())
@@ -313,7 +325,7 @@ def test_a_provider_that_does_not_count(tmp_path: Path) -> None:
         assert events(again.data) == told
 
 
-# --- nothing is lost --------------------------------------------------------------------------------------------------
+# --- losses -----------------------------------------------------------------------------------------------------------
 
 
 def fixed(text: str, number: int) -> bytes:
@@ -323,21 +335,21 @@ def fixed(text: str, number: int) -> bytes:
     return answer(200, encode_json(body).encode())
 
 
-def test_a_provider_whose_items_have_always_the_same_id(tmp_path: Path) -> None:
-    with stage(tmp_path, more=f'[store]\nurl = "{file_in(tmp_path)}"\n') as served, client_of(served.url) as client:
+def test_a_provider_that_repeats_item_ids(tmp_path: Path) -> None:
+    with stage(tmp_path, more=f'[store]\nurl = "{store_url(tmp_path)}"\n') as served, open_client(served.url) as client:
         scene = served.scene("openai-responses", *(fixed(f"Answer {number}.", number) for number in range(4)))
         room, other = (client.sdk.conversations.create().id for _ in range(2))
         for conversation in (room, other, room):
             client.turn(scene.model, "Next?", conversation=conversation)
         client.turn(scene.model, "Alone?")  # its item must not take the place of one in a conversation
         told = client.sdk.conversations.items.list(room, order="asc").data
-        assert texts_of(told) == ["Next?", "Answer 0.", "Next?", "Answer 2."]
+        assert item_texts(told) == ["Next?", "Answer 0.", "Next?", "Answer 2."]
         assert len({item.id for item in told}) == 4
-        assert texts_of(client.sdk.conversations.items.list(other, order="asc").data) == ["Next?", "Answer 1."]
+        assert item_texts(client.sdk.conversations.items.list(other, order="asc").data) == ["Next?", "Answer 1."]
 
 
 @EVERYWHERE
-def test_a_reference_in_a_conversation_leaves_nothing_behind(client: Client, provider: Provider, target: str) -> None:
+def test_a_reference_in_a_conversation_is_stored_once(client: ResponsesClient, provider: Provider, target: str) -> None:
     talk = provider.script(Says("One."), Says("Two."), Says("Three."))
     room = client.sdk.conversations.create().id
     client.turn(MODEL[target], talk.mark, conversation=room)
@@ -345,10 +357,10 @@ def test_a_reference_in_a_conversation_leaves_nothing_behind(client: Client, pro
     named: Any = [{"type": "item_reference", "id": said.id}, {"role": "user", "content": "Again."}]
     client.turn(MODEL[target], named, conversation=room)
     client.turn(MODEL[target], "Last.", conversation=room)
-    heard(talk.asked[2], talk.mark, "One.", "Again.", "Two.", "Last.")
+    assert_received(talk.asked[2], talk.mark, "One.", "Again.", "Two.", "Last.")
     assert "item_reference" not in talk.asked[2].raw
     listed = client.sdk.conversations.items.list(room, order="asc", limit=100).data
-    assert texts_of(spoken(listed)) == [talk.mark, "One.", "Again.", "Two.", "Last.", "Three."]
+    assert item_texts(without_reasoning(listed)) == [talk.mark, "One.", "Again.", "Two.", "Last.", "Three."]
 
 
 FULL = """CREATE TRIGGER full BEFORE INSERT ON entries WHEN NEW.kind = 'response'
@@ -356,10 +368,10 @@ FULL = """CREATE TRIGGER full BEFORE INSERT ON entries WHEN NEW.kind = 'response
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-def test_a_turn_is_kept_whole_or_not_at_all(provider: Provider, tmp_path: Path, stream: bool) -> None:
+def test_a_turn_is_stored_completely_or_not_at_all(provider: Provider, tmp_path: Path, stream: bool) -> None:
     """An answer that says it was not kept must not stand in the conversation: it is asked for again."""
     talk = provider.script(Says("One."), Says("Two."))
-    with keeping(tmp_path, provider) as base, client_of(base) as client:
+    with gateway_with_store(tmp_path, provider) as base, open_client(base) as client:
         room = client.sdk.conversations.create().id
         with closing(sqlite3.connect(tmp_path / "store.db")) as file:
             file.execute(FULL)
@@ -370,22 +382,22 @@ def test_a_turn_is_kept_whole_or_not_at_all(provider: Provider, tmp_path: Path, 
             file.execute("DROP TRIGGER full")
         kept = client.turn(MODEL["anthropic"], talk.mark, stream, conversation=room)
         assert client.sdk.responses.retrieve(kept.id).output_text == "Two."
-        assert texts_of(client.sdk.conversations.items.list(room, order="asc").data) == [talk.mark, "Two."]
+        assert item_texts(client.sdk.conversations.items.list(room, order="asc").data) == [talk.mark, "Two."]
 
 
 @EVERYWHERE
-def test_an_item_without_a_type_that_is_not_kept(client: Client, provider: Provider, target: str) -> None:
+def test_an_unknown_reference_without_a_type(client: ResponsesClient, provider: Provider, target: str) -> None:
     talk = provider.script(Says("One."), Says("Two."))
     first = client.turn(MODEL[target], talk.mark)
-    id = spoken(first.output)[0].id
+    id = without_reasoning(first.output)[0].id
     body = {"model": MODEL[target], "store": False, "input": [{"role": "user", "content": talk.mark}]}
     body["input"] += [{"type": None, "id": id}, {"role": "user", "content": "Next."}]
     assert client.raw("POST", "/responses", body).status == 200
-    heard(talk.asked[1], talk.mark, "One.", "Next.")
+    assert_received(talk.asked[1], talk.mark, "One.", "Next.")
 
 
 @pytest.mark.parametrize("how", ["at once", "added"])
-def test_a_conversation_takes_what_is_referred_to(client: Client, provider: Provider, how: str) -> None:
+def test_references_in_a_new_conversation(client: ResponsesClient, provider: Provider, how: str) -> None:
     talk = provider.script(Says("One."), Says("Two."))
     first = client.turn(MODEL["anthropic"], talk.mark)
     items: Any = [{"role": "user", "content": talk.mark}, {"type": "item_reference", "id": first.output[0].id}]
@@ -395,17 +407,17 @@ def test_a_conversation_takes_what_is_referred_to(client: Client, provider: Prov
         room = client.sdk.conversations.create().id
         client.sdk.conversations.items.create(room, items=items)
     client.turn(MODEL["anthropic"], "Next.", conversation=room)
-    heard(talk.asked[1], talk.mark, "One.", "Next.")
+    assert_received(talk.asked[1], talk.mark, "One.", "Next.")
     items[1]["id"] = "msg_of_nobody"
     for path in ("/conversations", f"/conversations/{room}/items"):
         got = client.raw("POST", path, {"items": items})
-        assert (got.status, error_in(got)["message"]) == (404, "Item with id 'msg_of_nobody' not found.")
+        assert (got.status, read_error(got)["message"]) == (404, "Item with id 'msg_of_nobody' not found.")
 
 
-def test_an_answer_that_failed_is_kept_as_such(tmp_path: Path) -> None:
+def test_a_failed_response_is_stored_as_failed(tmp_path: Path) -> None:
     body = body_of("openai-responses", Says("Half.")) | {"id": "resp_failed", "status": "failed"}
     body["error"] = {"code": "server_error", "message": "Something broke."}
-    with stage(tmp_path, more=f'[store]\nurl = "{file_in(tmp_path)}"\n') as served:
+    with stage(tmp_path, more=f'[store]\nurl = "{store_url(tmp_path)}"\n') as served:
         scene = served.scene("openai-responses", answer(200, encode_json(body).encode()))
         asked = {"model": scene.model, "input": "Hello"}
         told = ask(served.port, "POST", "/v1/responses", encode_json(asked).encode()).json()
@@ -413,7 +425,7 @@ def test_an_answer_that_failed_is_kept_as_such(tmp_path: Path) -> None:
         assert ask(served.port, "GET", "/v1/responses/resp_failed").json() == told
 
 
-def test_a_provider_that_repeats_our_key_when_it_is_to_sum_up(tmp_path: Path) -> None:
+def test_a_key_in_a_provider_error_is_redacted(tmp_path: Path) -> None:
     said = encode_json({"error": {"message": f"Incorrect API key provided: {PROVIDER_KEY}", "type": "x", "code": None}})
     with stage(tmp_path) as served:
         scene = served.scene("openai-responses", answer(401, said.encode()))
@@ -423,10 +435,10 @@ def test_a_provider_that_repeats_our_key_when_it_is_to_sum_up(tmp_path: Path) ->
     assert PROVIDER_KEY.encode() not in got.data
 
 
-def test_a_conversation_lives_as_long_as_its_items(provider: Provider, tmp_path: Path) -> None:
+def test_a_conversation_expires_with_its_items(provider: Provider, tmp_path: Path) -> None:
     """Else its first items would go before it, and the model would not know how it began."""
     talk = provider.script(Says("One."), Says("Two."))
-    with keeping(tmp_path, provider) as base, client_of(base) as client:
+    with gateway_with_store(tmp_path, provider) as base, open_client(base) as client:
         room = client.sdk.conversations.create(items=[{"type": "message", "role": "user", "content": talk.mark}]).id
         client.turn(MODEL["anthropic"], "Early.", conversation=room)
         with closing(sqlite3.connect(tmp_path / "store.db")) as file, file:
@@ -442,60 +454,60 @@ def test_a_conversation_lives_as_long_as_its_items(provider: Provider, tmp_path:
         assert half + 60 < ends <= first
 
 
-# --- several at once --------------------------------------------------------------------------------------------------
+# --- several gateways and workers -------------------------------------------------------------------------------------
 
 
-def test_workers_are_as_one(provider: Provider, tmp_path: Path, hold: Hold) -> None:
+def test_workers_share_background_responses(provider: Provider, tmp_path: Path, hold: Hold) -> None:
     """Any worker may get any request: whichever tells of an answer, follows it or stops it, another one makes it."""
     file = tmp_path / "toolwire.toml"
     file.write_text(
-        f'{gateway_configuration(provider.url)}[store]\nurl = "{file_in(tmp_path)}"\nbackground_lease = 3\n'
+        f'{gateway_configuration(provider.url)}[store]\nurl = "{store_url(tmp_path)}"\nbackground_lease = 3\n'
     )
     talk = provider.script(Says("Done."), Step(Says("Never."), hold=hold, after=3))
     with serving(tmp_path, "--config", str(file), "--workers", "2") as process:
         base = f"http://127.0.0.1:{process.port}"
-        with client_of(base) as client:
-            id = client.raw("POST", "/responses", asked_later(talk.mark)).json()["id"]
+        with open_client(base) as client:
+            id = client.raw("POST", "/responses", background_body(talk.mark)).json()["id"]
             for _ in range(8):  # each connection is some worker's
-                told = events(rest(opened(base, "GET", f"/responses/{id}?stream=true")))
+                told = events(read_rest(open_stream(base, "GET", f"/responses/{id}?stream=true")))
                 assert [event["sequence_number"] for event in told] == list(range(len(told)))
                 assert told[-1]["response"]["status"] == "completed"
-            id = client.raw("POST", "/responses", asked_later(talk.mark)).json()["id"]
+            id = client.raw("POST", "/responses", background_body(talk.mark)).json()["id"]
             assert hold.reached.wait(PATIENCE)
-            readers = [opened(base, "GET", f"/responses/{id}?stream=true") for _ in range(8)]
+            readers = [open_stream(base, "GET", f"/responses/{id}?stream=true") for _ in range(8)]
             assert {client.raw("GET", f"/responses/{id}").json()["status"] for _ in range(8)} <= UNDER_WAY
-            live = [told_by(tmp_path, file, *verb) for verb in (("stats",), ("gc",), ("export",))]
+            live = [run_store_command(tmp_path, file, *verb) for verb in (("stats",), ("gc",), ("export",))]
             assert id in live[2]
             assert client.raw("POST", f"/responses/{id}/cancel").json()["status"] == "cancelled"
             assert hold.gone.wait(PATIENCE)
             for reader in readers:
-                assert events(rest(reader))[-1]["response"]["status"] == "cancelled"
+                assert events(read_rest(reader))[-1]["response"]["status"] == "cancelled"
 
 
 UNDER_WAY = {"queued", "in_progress"}
 
 
-def asked_later(prompt: str) -> dict[str, Any]:
+def background_body(prompt: str) -> dict[str, Any]:
     return {"model": MODEL["anthropic"], "input": prompt, "background": True}
 
 
-def told_by(folder: Path, file: Path, *verb: str) -> str:
+def run_store_command(folder: Path, file: Path, *verb: str) -> str:
     """What `toolwire store` says beside gateways that serve."""
     command = [*TOOLWIRE, "store", *verb, "--config", str(file)]
     return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=PATIENCE).stdout
 
 
 @pytest.mark.parametrize("signals", [1, 2])
-def test_a_gateway_that_is_stopped_says_what_becomes_of_its_work(
+def test_background_responses_fail_when_the_gateway_stops(
     provider: Provider, tmp_path: Path, hold: Hold, signals: int
 ) -> None:
     file = tmp_path / "toolwire.toml"
     text = gateway_configuration(provider.url).replace('log_format = "none"', 'log_format = "text"')
-    text += f'[server.timeouts]\nshutdown = {0.5 if signals == 1 else 60}\ndrain = 0\n[store]\nurl = "{file_in(tmp_path)}"\nbackground_lease = 1000\n'
+    text += f'[server.timeouts]\nshutdown = {0.5 if signals == 1 else 60}\ndrain = 0\n[store]\nurl = "{store_url(tmp_path)}"\nbackground_lease = 1000\n'
     file.write_text(text)
     talk = provider.script(Step(Says("Never."), hold=hold, after=3))
     with serving(tmp_path, "--config", str(file)) as process:
-        line, _, id = begun(f"http://127.0.0.1:{process.port}", MODEL["anthropic"], talk.mark, stream=True)
+        line, _, id = start_background(f"http://127.0.0.1:{process.port}", MODEL["anthropic"], talk.mark, stream=True)
         assert hold.reached.wait(PATIENCE)
         process.signal(signal.SIGTERM)
         process.refuses()
@@ -503,14 +515,14 @@ def test_a_gateway_that_is_stopped_says_what_becomes_of_its_work(
             process.signal(signal.SIGTERM)
         assert process.ended() == 0
         with contextlib.suppress(ConnectionError, http.client.IncompleteRead):
-            assert b"response.completed" not in rest(line)
+            assert b"response.completed" not in read_rest(line)
         line.leave()
-    with keeping(tmp_path, provider, keys=()) as base, client_of(base) as client:
+    with gateway_with_store(tmp_path, provider, keys=()) as base, open_client(base) as client:
         told = client.sdk.responses.retrieve(id)
         assert (told.status, told.error.code) == ("failed", "server_error")
 
 
-class Slow(SqliteStore):
+class SlowStore(SqliteStore):
     """A store that answers when the test lets it."""
 
     def __init__(self, path: Path) -> None:
@@ -526,7 +538,7 @@ class Slow(SqliteStore):
         return await super().put(entries, where, behind)
 
 
-def a_job(book: StateRepository, conversation: str = "") -> tuple[BackgroundJob, StoringRecorder]:
+def make_job(book: StateRepository, conversation: str = "") -> tuple[BackgroundJob, StoringRecorder]:
     wants = StateOptions(store=True, background=True, conversation=conversation)
     items: list[Any] = [{"role": "user", "content": "Hello", "id": "msg_asked"}]
     keeper = StoringRecorder(book, "me", wants, items, ("resp_job", 1))
@@ -536,25 +548,25 @@ def a_job(book: StateRepository, conversation: str = "") -> tuple[BackgroundJob,
     return BackgroundJob(book, keeper, queued, running), keeper
 
 
-def word(text: str) -> bytes:
+def delta_frame(text: str) -> bytes:
     return b"data: " + encode_json({"type": "response.output_text.delta", "delta": text}).encode() + b"\n\n"
 
 
-def test_a_lease_that_is_renewed_while_a_piece_is_kept(tmp_path: Path) -> None:
+def test_a_lease_renewed_while_a_piece_is_stored(tmp_path: Path) -> None:
     """Two that keep the same piece must not take the next one for kept."""
 
     async def run() -> list[int]:
-        store = Slow(tmp_path / "store.db")
-        job, _ = a_job(StateRepository(store, Settings(), lambda kind, what: None))
+        store = SlowStore(tmp_path / "store.db")
+        job, _ = make_job(StateRepository(store, Settings(), lambda kind, what: None))
         assert await job.store_queued() is True
         store.go.clear()
-        job.add_frames(word("one") + word("two"))
+        job.add_frames(delta_frame("one") + delta_frame("two"))
         both = [asyncio.ensure_future(job.store_progress()) for _ in range(2)]
         await store.waiting.get()
         await store.waiting.get()
         store.go.set()
         assert await asyncio.gather(*both) == [True, True]
-        job.add_frames(word("three") + word("four"))
+        job.add_frames(delta_frame("three") + delta_frame("four"))
         assert await job.store_progress() is True
         pieces = await store.get_children("me", "events", "resp_job")
         assert not isinstance(pieces, StoreDown)
@@ -564,13 +576,13 @@ def test_a_lease_that_is_renewed_while_a_piece_is_kept(tmp_path: Path) -> None:
     assert asyncio.run(run()) == [0, 1, 2, 3, 4, 5]
 
 
-def test_one_that_is_cancelled_at_its_very_end(tmp_path: Path) -> None:
+def test_cancelling_at_the_very_end(tmp_path: Path) -> None:
     """Who cancelled it was told so: then it is in no conversation, and no item of it can be named."""
 
     async def run() -> None:
-        store = Slow(tmp_path / "store.db")
+        store = SlowStore(tmp_path / "store.db")
         book = StateRepository(store, Settings(), lambda kind, what: None)
-        job, keeper = a_job(book, "conv_1")
+        job, keeper = make_job(book, "conv_1")
         assert await job.store_queued() is True
         entry = await book.get_one("me", "response", "resp_job")
         assert isinstance(entry, Entry)
@@ -594,13 +606,15 @@ async def _until_done(job: BackgroundJob) -> AsyncIterator[bytes]:
         yield frame
 
 
-def test_what_a_failed_answer_in_a_conversation_was_made_of(base: str, client: Client, provider: Provider) -> None:
+def test_input_items_of_a_failed_response_in_a_conversation(
+    base: str, client: ResponsesClient, provider: Provider
+) -> None:
     """Not of what came later."""
     talk = provider.script(Says("One."), Step(fails="bad"), Says("Three."))
     room = client.sdk.conversations.create().id
     client.turn(MODEL["anthropic"], talk.mark, conversation=room)
-    line, _, id = begun(base, MODEL["anthropic"], "Fail.", conversation=room, stream=True)
-    assert events(rest(line))[-1]["type"] == "response.failed"
+    line, _, id = start_background(base, MODEL["anthropic"], "Fail.", conversation=room, stream=True)
+    assert events(read_rest(line))[-1]["type"] == "response.failed"
     client.turn(MODEL["anthropic"], "Later.", conversation=room)
     listed = client.sdk.responses.input_items.list(id, order="asc").data
-    assert texts_of(listed) == [talk.mark, "One.", "Fail."]
+    assert item_texts(listed) == [talk.mark, "One.", "Fail."]

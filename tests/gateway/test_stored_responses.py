@@ -1,4 +1,4 @@
-"""Answers that are kept, on every provider: to go on from, to be read again, to be removed."""
+"""Stored responses, on every provider: continued with `previous_response_id`, retrieved, listed and deleted."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import pytest
 
 from gateway.clients import KEY
 from gateway.conftest import only
-from gateway.kept import (
-    ENOUGH,
-    FOREIGN,
-    FUNCTIONS,
-    MODEL,
-    THINKS,
-    Client,
-    calls_of,
-    client_of,
-    error_in,
-    file_in,
-    heard,
-    keeping,
-    results,
-    texts_of,
-)
 from gateway.provider import PROTOCOLS, SEALS, Provider, Says, Step
+from gateway.state_clients import (
+    FUNCTIONS,
+    MAX_POLLS,
+    MODEL,
+    OTHER_PROTOCOLS,
+    REASONING_MODELS,
+    ResponsesClient,
+    assert_received,
+    function_calls,
+    function_outputs,
+    gateway_with_store,
+    item_texts,
+    open_client,
+    read_error,
+    store_url,
+)
 from gateway.test_pairs import exchanged, sealed
 from gateway.wire import Line, answer, ask, body_of, chunked, stage, whole
 from toolwire.conformance.peers import PEERS
@@ -36,7 +36,7 @@ from toolwire.conformance.peers.peer import encode_json, read_frames
 
 STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)
-ELSEWHERE = pytest.mark.parametrize("target", FOREIGN)
+ELSEWHERE = pytest.mark.parametrize("target", OTHER_PROTOCOLS)
 # The SDK's parsed subclasses do not match the types of the fields that hold them when it sends them back.
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:UserWarning")
 
@@ -52,32 +52,34 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def base(provider: Provider, folder: Path) -> Iterator[str]:
-    with keeping(folder, provider) as url:
+    with gateway_with_store(folder, provider) as url:
         yield url
 
 
 @pytest.fixture(scope="module")
-def client(base: str) -> Iterator[Client]:
-    with client_of(base) as made:
+def client(base: str) -> Iterator[ResponsesClient]:
+    with open_client(base) as made:
         yield made
 
 
-# --- going on from an answer ------------------------------------------------------------------------------------------
+# --- previous_response_id ---------------------------------------------------------------------------------------------
 
 
 @STREAMS
 @EVERYWHERE
-def test_a_turn_goes_on_from_the_one_before(client: Client, provider: Provider, target: str, stream: bool) -> None:
+def test_previous_response_id_continues_the_turn_before(
+    client: ResponsesClient, provider: Provider, target: str, stream: bool
+) -> None:
     talk = provider.script(Says("Let me look.", (PARIS, OSLO)), Says("It is mild."), Says("Goodbye."))
     first = client.turn(MODEL[target], f"The weather? {talk.mark}", stream, tools=FUNCTIONS)
     second = client.turn(
-        MODEL[target], results(first, "15 °C", "3 °C"), stream, tools=FUNCTIONS, previous_response_id=first.id
+        MODEL[target], function_outputs(first, "15 °C", "3 °C"), stream, tools=FUNCTIONS, previous_response_id=first.id
     )
     third = client.turn(MODEL[target], "Thank you.", stream, tools=FUNCTIONS, previous_response_id=second.id)
     assert (second.output_text, third.output_text) == ("It is mild.", "Goodbye.")
     assert [turn.previous_response_id for turn in (first, second, third)] == [None, first.id, second.id]
     assert len({first.id, second.id, third.id}) == 3
-    heard(talk.asked[2], talk.mark, "Let me look.", "15 °C", "3 °C", "It is mild.", "Thank you.")
+    assert_received(talk.asked[2], talk.mark, "Let me look.", "15 °C", "3 °C", "It is mild.", "Thank you.")
     assert [(name, arguments) for name, arguments, _, _ in exchanged(talk.asked[2])] == [PARIS, OSLO]
     assert [asked.protocol for asked in talk.asked] == [target] * 3
     assert all(asked.body.get("previous_response_id") is None for asked in talk.asked)
@@ -87,25 +89,31 @@ def test_a_turn_goes_on_from_the_one_before(client: Client, provider: Provider, 
 @STREAMS
 @EVERYWHERE
 def test_instructions_and_tools_are_not_inherited(
-    client: Client, provider: Provider, target: str, stream: bool
+    client: ResponsesClient, provider: Provider, target: str, stream: bool
 ) -> None:
     talk = provider.script(Says("Hello."), Says("Hello again."))
     first = client.turn(MODEL[target], talk.mark, stream, tools=FUNCTIONS, instructions="Be brief.")
     second = client.turn(MODEL[target], "Hi", stream, previous_response_id=first.id, instructions="Be polite.")
     assert second.output_text == "Hello again."
-    heard(talk.asked[1], "Be polite.")
+    assert_received(talk.asked[1], "Be polite.")
     assert "Be brief." not in talk.asked[1].text
     assert "get_weather" not in talk.asked[1].text
 
 
 @STREAMS
 @EVERYWHERE
-def test_thinking_goes_back_to_its_maker(client: Client, provider: Provider, target: str, stream: bool) -> None:
+def test_reasoning_goes_back_to_its_provider(
+    client: ResponsesClient, provider: Provider, target: str, stream: bool
+) -> None:
     talk = provider.script(Says("", (PARIS,), "Paris, then."), Says("", (OSLO,), "And Oslo."), Says("Done."))
     more: dict[str, Any] = {"tools": FUNCTIONS, "reasoning": {"effort": "medium", "summary": "auto"}}
-    first = client.turn(THINKS[target], talk.mark, stream, **more)
-    second = client.turn(THINKS[target], results(first, "15 °C"), stream, previous_response_id=first.id, **more)
-    third = client.turn(THINKS[target], results(second, "3 °C"), stream, previous_response_id=second.id, **more)
+    first = client.turn(REASONING_MODELS[target], talk.mark, stream, **more)
+    second = client.turn(
+        REASONING_MODELS[target], function_outputs(first, "15 °C"), stream, previous_response_id=first.id, **more
+    )
+    third = client.turn(
+        REASONING_MODELS[target], function_outputs(second, "3 °C"), stream, previous_response_id=second.id, **more
+    )
     assert third.output_text == "Done."
     wanted = ["Paris, then.", "And Oslo."] if target == "openai-chat" else [SEALS[target]] * 2
     assert (sealed(talk.asked[1]), sealed(talk.asked[2])) == (wanted[:1], wanted)
@@ -117,13 +125,17 @@ SEALED = [protocol for protocol in PROTOCOLS if SEALS[protocol]]
 @STREAMS
 @pytest.mark.parametrize(("first", "between"), [pair for pair in permutations(PROTOCOLS, 2) if pair[0] in SEALED])
 def test_a_chain_over_another_provider_and_back(
-    client: Client, provider: Provider, first: str, between: str, stream: bool
+    client: ResponsesClient, provider: Provider, first: str, between: str, stream: bool
 ) -> None:
     talk = provider.script(Says("", (PARIS,), "Paris, then."), Says("", (OSLO,), "And Oslo."), Says("Done."))
     more: dict[str, Any] = {"tools": FUNCTIONS, "reasoning": {"effort": "medium"}}
-    one = client.turn(THINKS[first], talk.mark, stream, **more)
-    two = client.turn(THINKS[between], results(one, "15 °C"), stream, previous_response_id=one.id, **more)
-    three = client.turn(THINKS[first], results(two, "3 °C"), stream, previous_response_id=two.id, **more)
+    one = client.turn(REASONING_MODELS[first], talk.mark, stream, **more)
+    two = client.turn(
+        REASONING_MODELS[between], function_outputs(one, "15 °C"), stream, previous_response_id=one.id, **more
+    )
+    three = client.turn(
+        REASONING_MODELS[first], function_outputs(two, "3 °C"), stream, previous_response_id=two.id, **more
+    )
     assert three.output_text == "Done."
     assert [asked.protocol for asked in talk.asked] == [first, between, first]
     assert SEALS[first] not in talk.asked[1].text
@@ -133,22 +145,24 @@ def test_a_chain_over_another_provider_and_back(
 
 
 @ELSEWHERE
-def test_two_answers_may_follow_the_same(client: Client, provider: Provider, target: str) -> None:
+def test_two_responses_may_continue_the_same_one(client: ResponsesClient, provider: Provider, target: str) -> None:
     talk = provider.script(Says("A river."), Says("It is long."), Says("It is deep."), Says("Longer still."))
     root = client.turn(MODEL[target], f"What is it? {talk.mark}")
     long = client.turn(MODEL[target], "How long?", previous_response_id=root.id)
     client.turn(MODEL[target], "How deep?", previous_response_id=root.id)
     client.turn(MODEL[target], "Compared?", previous_response_id=long.id)
-    heard(talk.asked[2], talk.mark, "A river.", "How deep?")
+    assert_received(talk.asked[2], talk.mark, "A river.", "How deep?")
     assert "long" not in talk.asked[2].text
-    heard(talk.asked[3], talk.mark, "A river.", "How long?", "It is long.", "Compared?")
+    assert_received(talk.asked[3], talk.mark, "A river.", "How long?", "It is long.", "Compared?")
     assert "deep" not in talk.asked[3].text
 
 
-def test_the_embedded_model_goes_on_too(client: Client) -> None:
+def test_the_embedded_model_continues_too(client: ResponsesClient) -> None:
     first = client.turn("loopback", "The weather in Paris?", tools=FUNCTIONS, tool_choice="required")
-    (call,) = calls_of(first)
-    second = client.turn("loopback", results(first, "21.75 °C"), tools=FUNCTIONS, previous_response_id=first.id)
+    (call,) = function_calls(first)
+    second = client.turn(
+        "loopback", function_outputs(first, "21.75 °C"), tools=FUNCTIONS, previous_response_id=first.id
+    )
     assert "21.75 °C" in second.output_text
     listed = client.sdk.responses.input_items.list(second.id, order="asc").data
     assert [item.type for item in listed] == ["message", "function_call", "function_call_output"]
@@ -157,30 +171,32 @@ def test_the_embedded_model_goes_on_too(client: Client) -> None:
 
 @STREAMS
 @EVERYWHERE
-def test_what_is_not_to_be_kept_is_not(client: Client, provider: Provider, target: str, stream: bool) -> None:
+def test_store_false_stores_nothing(client: ResponsesClient, provider: Provider, target: str, stream: bool) -> None:
     talk = provider.script(Says("Forget it."))
     given = client.turn(MODEL[target], talk.mark, stream, store=False)
     with pytest.raises(openai.NotFoundError):
         client.sdk.responses.retrieve(given.id)
     with pytest.raises(openai.BadRequestError) as caught:
         client.turn(MODEL[target], "And?", previous_response_id=given.id)
-    missing(caught, given.id)
+    assert_previous_not_found(caught, given.id)
     assert len(talk.asked) == 1
 
 
 @STREAMS
 @EVERYWHERE
-def test_going_on_without_being_kept(client: Client, provider: Provider, target: str, stream: bool) -> None:
+def test_previous_response_id_with_store_false(
+    client: ResponsesClient, provider: Provider, target: str, stream: bool
+) -> None:
     talk = provider.script(Says("Hello."), Says("Hello again."))
     first = client.turn(MODEL[target], talk.mark, stream)
     second = client.turn(MODEL[target], "Hi", stream, previous_response_id=first.id, store=False)
     assert (second.output_text, second.previous_response_id) == ("Hello again.", first.id)
-    heard(talk.asked[1], talk.mark, "Hello.", "Hi")
+    assert_received(talk.asked[1], talk.mark, "Hello.", "Hi")
     with pytest.raises(openai.NotFoundError):
         client.sdk.responses.retrieve(second.id)
 
 
-def test_what_is_kept_is_counted(client: Client, provider: Provider) -> None:
+def test_stored_turns_are_counted(client: ResponsesClient, provider: Provider) -> None:
     talk = provider.script(Says("Hello there, and a good day to you and all your friends."))
     first = client.turn("m-chat", f"Good morning, my name is Anna, and I come from Rome. {talk.mark}")
     alone = client.sdk.responses.input_tokens.count(model="m-chat", input="Hi")
@@ -188,10 +204,10 @@ def test_what_is_kept_is_counted(client: Client, provider: Provider) -> None:
     assert after.input_tokens > alone.input_tokens + 20
     with pytest.raises(openai.BadRequestError) as caught:
         client.sdk.responses.input_tokens.count(model="m-chat", input="Hi", previous_response_id=UNKNOWN)
-    missing(caught, UNKNOWN)
+    assert_previous_not_found(caught, UNKNOWN)
 
 
-def missing(caught: Any, id: str) -> None:
+def assert_previous_not_found(caught: Any, id: str) -> None:
     """OpenAI's own error."""
     error = caught.value
     assert (error.status_code, error.code, error.param) == (400, "previous_response_not_found", "previous_response_id")
@@ -201,24 +217,29 @@ def missing(caught: Any, id: str) -> None:
 
 @STREAMS
 @EVERYWHERE
-def test_an_unknown_answer_has_no_next(client: Client, provider: Provider, target: str, stream: bool) -> None:
+def test_an_unknown_previous_response_id(
+    client: ResponsesClient, provider: Provider, target: str, stream: bool
+) -> None:
     talk = provider.script()
     with pytest.raises(openai.BadRequestError) as caught:
         client.turn(MODEL[target], talk.mark, stream, previous_response_id=UNKNOWN)
-    missing(caught, UNKNOWN)
+    assert_previous_not_found(caught, UNKNOWN)
     assert not talk.asked
 
 
 @STREAMS
-def test_an_answer_of_which_the_time_is_over(provider: Provider, tmp_path: Path, stream: bool) -> None:
+def test_an_expired_response(provider: Provider, tmp_path: Path, stream: bool) -> None:
     talk = provider.script(Says("Not for long."))
-    with keeping(tmp_path, provider, f'url = "{file_in(tmp_path)}"\nttl = 0.001') as base, client_of(base) as client:
+    with (
+        gateway_with_store(tmp_path, provider, f'url = "{store_url(tmp_path)}"\nttl = 0.001') as base,
+        open_client(base) as client,
+    ):
         given = client.turn("m-chat", talk.mark, stream)
-        asked = (client.raw("GET", f"/responses/{given.id}").status for _ in range(ENOUGH))
+        asked = (client.raw("GET", f"/responses/{given.id}").status for _ in range(MAX_POLLS))
         assert next(status for status in asked if status != 200) == 404
         with pytest.raises(openai.BadRequestError) as caught:
             client.turn("m-chat", "And?", stream, previous_response_id=given.id)
-        missing(caught, given.id)
+        assert_previous_not_found(caught, given.id)
 
 
 WRONG = {
@@ -230,31 +251,31 @@ WRONG = {
 
 @pytest.mark.parametrize("what", WRONG)
 @EVERYWHERE
-def test_requests_that_mean_nothing(client: Client, provider: Provider, target: str, what: str) -> None:
+def test_conflicting_options(client: ResponsesClient, provider: Provider, target: str, what: str) -> None:
     talk = provider.script(Says("Never said."))
     got = client.raw("POST", "/responses", {"model": MODEL[target], "input": talk.mark, **WRONG[what]})
-    assert (got.status, error_in(got)["type"]) == (400, "invalid_request_error")
+    assert (got.status, read_error(got)["type"]) == (400, "invalid_request_error")
     assert not talk.asked
 
 
 @EVERYWHERE
-def test_what_the_provider_refused_is_not_kept(client: Client, provider: Provider, target: str) -> None:
+def test_a_refused_request_is_not_stored(client: ResponsesClient, provider: Provider, target: str) -> None:
     talk = provider.script(Says("Hello."), Step(fails="rate"), Says("Now."))
     first = client.turn(MODEL[target], talk.mark)
     with pytest.raises(openai.RateLimitError):
         client.turn(MODEL[target], "Too early.", previous_response_id=first.id)
     client.turn(MODEL[target], "Again.", previous_response_id=first.id)
-    heard(talk.asked[2], talk.mark, "Hello.", "Again.")
+    assert_received(talk.asked[2], talk.mark, "Hello.", "Again.")
     assert "Too early." not in talk.asked[2].text
 
 
 @STREAMS
-def test_an_answer_that_was_too_long_is_kept_as_such(tmp_path: Path, stream: bool) -> None:
+def test_an_incomplete_response_is_stored_as_such(tmp_path: Path, stream: bool) -> None:
     cut = body_of("openai-chat", Says("As I was about to"))
     cut["choices"][0]["finish_reason"] = "length"
     frames = [frame.encode() for frame in PEERS["openai-chat"].write_stream(cut)]
     play = chunked(*frames) if stream else answer(200, encode_json(cut).encode())
-    with stage(tmp_path, more=f'[store]\nurl = "{file_in(tmp_path)}"\n') as served:
+    with stage(tmp_path, more=f'[store]\nurl = "{store_url(tmp_path)}"\n') as served:
         scene = served.scene("openai-chat", play, whole("openai-chat"))
         body = {"model": scene.model, "input": "Go on.", "stream": stream}
         got = ask(served.port, "POST", "/v1/responses", encode_json(body).encode())
@@ -267,13 +288,13 @@ def test_an_answer_that_was_too_long_is_kept_as_such(tmp_path: Path, stream: boo
         assert said == ["Go on.", "As I was about to", "And?"]
 
 
-# --- what somebody else may keep --------------------------------------------------------------------------------------
+# --- ids that the provider may know -----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def open_client(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+def keyless_client(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ResponsesClient]:
     """Of a gateway that nobody shares: the provider's account is the client's own."""
-    with keeping(tmp_path_factory.mktemp("open"), provider, keys=()) as url, client_of(url) as made:
+    with gateway_with_store(tmp_path_factory.mktemp("open"), provider, keys=()) as url, open_client(url) as made:
         yield made
 
 
@@ -285,7 +306,9 @@ REFERENCES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("what", REFERENCES)
-def test_a_provider_of_the_same_protocol_may_know_it(open_client: Client, provider: Provider, what: str) -> None:
+def test_an_unknown_id_passes_to_a_responses_provider(
+    keyless_client: ResponsesClient, provider: Provider, what: str
+) -> None:
     """It may have been made elsewhere, so the request passes as it is."""
     talk = provider.script(Says("Now this."))
     sent = {"model": MODEL["openai-responses"], "input": "And now?", **REFERENCES[what]}
@@ -293,31 +316,33 @@ def test_a_provider_of_the_same_protocol_may_know_it(open_client: Client, provid
         *(sent["input"] if isinstance(sent["input"], list) else ()),
         {"role": "user", "content": talk.mark},
     ]
-    got = open_client.raw("POST", "/responses", sent)
-    assert (got.status, texts_of(got.json()["output"])) == (200, ["Now this."])
+    got = keyless_client.raw("POST", "/responses", sent)
+    assert (got.status, item_texts(got.json()["output"])) == (200, ["Now this."])
     assert {key: talk.asked[0].body[key] for key in sent} == {**sent, "model": talk.asked[0].model}
 
 
 @pytest.mark.parametrize("what", REFERENCES)
 @ELSEWHERE
-def test_a_provider_of_another_protocol_does_not(
-    open_client: Client, provider: Provider, target: str, what: str
+def test_an_unknown_id_is_not_found_for_other_protocols(
+    keyless_client: ResponsesClient, provider: Provider, target: str, what: str
 ) -> None:
     talk = provider.script(Says("Never said."))
-    got = open_client.raw("POST", "/responses", {"model": MODEL[target], "input": talk.mark, **REFERENCES[what]})
+    got = keyless_client.raw("POST", "/responses", {"model": MODEL[target], "input": talk.mark, **REFERENCES[what]})
     assert got.status == {"response": 400, "item": 404, "conversation": 404}[what]
-    assert "0123456789abcdef' not found." in error_in(got)["message"]
+    assert "0123456789abcdef' not found." in read_error(got)["message"]
     assert not talk.asked
 
 
 @STREAMS
 @EVERYWHERE
-def test_without_keys_all_is_one_clients(open_client: Client, provider: Provider, target: str, stream: bool) -> None:
+def test_without_keys_all_clients_share_the_store(
+    keyless_client: ResponsesClient, provider: Provider, target: str, stream: bool
+) -> None:
     talk = provider.script(Says("Hello."), Says("Hello again."))
-    first = open_client.turn(MODEL[target], talk.mark, stream)
-    second = open_client.turn(MODEL[target], "Hi", stream, previous_response_id=first.id)
+    first = keyless_client.turn(MODEL[target], talk.mark, stream)
+    second = keyless_client.turn(MODEL[target], "Hi", stream, previous_response_id=first.id)
     assert second.output_text == "Hello again."
-    heard(talk.asked[1], talk.mark, "Hello.", "Hi")
+    assert_received(talk.asked[1], talk.mark, "Hello.", "Hi")
 
 
 PASSED = {
@@ -328,8 +353,8 @@ PASSED = {
 
 
 @pytest.mark.parametrize(("method", "rest"), [(method, rest) for method in PASSED for rest in PASSED[method]])
-def test_what_we_do_not_have_is_asked_of_it(tmp_path: Path, method: str, rest: str) -> None:
-    with stage(tmp_path, more=f'[store]\nurl = "{file_in(tmp_path)}"\n') as served:
+def test_unknown_responses_are_requested_from_the_provider(tmp_path: Path, method: str, rest: str) -> None:
+    with stage(tmp_path, more=f'[store]\nurl = "{store_url(tmp_path)}"\n') as served:
         said = b'{"id":"resp_elsewhere","object":"response"}'
         scene = served.scene("openai-responses", answer(200, said))
         path = f"/v1/responses/resp-{scene.mark}{rest}"
@@ -338,10 +363,10 @@ def test_what_we_do_not_have_is_asked_of_it(tmp_path: Path, method: str, rest: s
         assert [(asked.method, asked.target) for asked in scene.asked] == [(method, path)]
 
 
-# --- reading it again -------------------------------------------------------------------------------------------------
+# --- retrieving -------------------------------------------------------------------------------------------------------
 
 
-def told(client: Client, model: str, prompt: str, stream: bool, **more: Any) -> dict[str, Any]:
+def create_raw(client: ResponsesClient, model: str, prompt: str, stream: bool, **more: Any) -> dict[str, Any]:
     """The answer as the client saw it, byte for byte."""
     got = client.raw(
         "POST", "/responses", {"model": model, "input": prompt, **({"stream": True} if stream else {}), **more}
@@ -353,24 +378,24 @@ def told(client: Client, model: str, prompt: str, stream: bool, **more: Any) -> 
 
 @STREAMS
 @EVERYWHERE
-def test_it_is_read_as_it_was_told(client: Client, provider: Provider, target: str, stream: bool) -> None:
+def test_it_is_retrieved_as_it_was_sent(client: ResponsesClient, provider: Provider, target: str, stream: bool) -> None:
     talk = provider.script(Says("Let me look.", (PARIS,), "Paris, then."))
     more = {"tools": FUNCTIONS, "metadata": {"of": "test"}, "instructions": "Be brief."}
-    seen = told(client, THINKS[target], talk.mark, stream, **more)
+    seen = create_raw(client, REASONING_MODELS[target], talk.mark, stream, **more)
     assert seen["status"] == "completed"
     assert seen["store"] is True
     got = client.raw("GET", f"/responses/{seen['id']}")
     assert (got.status, got.json()) == (200, seen)
     assert got.headers["content-type"].startswith("application/json")
     kept = client.sdk.responses.retrieve(seen["id"])
-    assert (kept.output_text, len(calls_of(kept)), kept.metadata) == ("Let me look.", 1, {"of": "test"})
+    assert (kept.output_text, len(function_calls(kept)), kept.metadata) == ("Let me look.", 1, {"of": "test"})
 
 
 @STREAMS
 @EVERYWHERE
-def test_it_is_read_again_as_a_stream(client: Client, provider: Provider, target: str, stream: bool) -> None:
+def test_it_is_retrieved_as_a_stream(client: ResponsesClient, provider: Provider, target: str, stream: bool) -> None:
     talk = provider.script(Says("Let me look.", (PARIS, OSLO), "Paris, then."))
-    seen = told(client, THINKS[target], talk.mark, stream, tools=FUNCTIONS)
+    seen = create_raw(client, REASONING_MODELS[target], talk.mark, stream, tools=FUNCTIONS)
     got = client.raw("GET", f"/responses/{seen['id']}?stream=true")
     assert got.headers["content-type"].startswith("text/event-stream")
     folded = PEERS["openai-responses"].fold_stream(got.frames)
@@ -392,22 +417,22 @@ NOWHERE = {
 }
 
 
-def not_there(client: Client, what: str, id: str) -> None:
+def assert_not_found(client: ResponsesClient, what: str, id: str) -> None:
     method, rest = NOWHERE[what]
     got = client.raw(method, f"/responses/{id}{rest}")
-    error = error_in(got)
+    error = read_error(got)
     assert (got.status, error["type"], error["message"]) == (
         404, "invalid_request_error", f"Response with id '{id}' not found.",
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("what", NOWHERE)
-def test_what_is_not_there(client: Client, what: str) -> None:
-    not_there(client, what, UNKNOWN)
+def test_unknown_responses(client: ResponsesClient, what: str) -> None:
+    assert_not_found(client, what, UNKNOWN)
 
 
 @EVERYWHERE
-def test_removing(client: Client, provider: Provider, target: str) -> None:
+def test_deleting(client: ResponsesClient, provider: Provider, target: str) -> None:
     talk = provider.script(Says("One."), Says("Two."), Says("Three."))
     one = client.turn(MODEL[target], talk.mark)
     two = client.turn(MODEL[target], "Next.", previous_response_id=one.id)
@@ -415,26 +440,28 @@ def test_removing(client: Client, provider: Provider, target: str) -> None:
     got = client.raw("DELETE", f"/responses/{two.id}")
     assert (got.status, got.json()) == (200, {"id": two.id, "object": "response", "deleted": True})
     for what in NOWHERE:
-        not_there(client, what, two.id)
+        assert_not_found(client, what, two.id)
     assert client.sdk.responses.retrieve(three.id).output_text == "Three."
     for after in (two.id, three.id):  # the second builds on what is gone
         with pytest.raises(openai.BadRequestError) as caught:
             client.turn(MODEL[target], "Next.", previous_response_id=after)
-        missing(caught, two.id)
+        assert_previous_not_found(caught, two.id)
     assert len(talk.asked) == 3
     client.sdk.responses.delete(one.id)
-    not_there(client, "read", one.id)
+    assert_not_found(client, "read", one.id)
 
 
-# --- what it was made from --------------------------------------------------------------------------------------------
+# --- input items ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def chain(client: Client, provider: Provider) -> Any:
+def chain(client: ResponsesClient, provider: Provider) -> Any:
     """Three turns, of which the last is asked about."""
     talk = provider.script(Says("Let me look.", (PARIS,)), Says("It is mild."), Says("Goodbye."))
     first = client.turn("m-anthropic", f"The weather? {talk.mark}", tools=FUNCTIONS)
-    second = client.turn("m-gemini", results(first, "15 °C"), True, tools=FUNCTIONS, previous_response_id=first.id)
+    second = client.turn(
+        "m-gemini", function_outputs(first, "15 °C"), True, tools=FUNCTIONS, previous_response_id=first.id
+    )
     third = client.turn("m-chat", "Thank you.", tools=FUNCTIONS, previous_response_id=second.id)
     said = [f"The weather? {talk.mark}", "Let me look.", '{"city":"Paris"}', "15 °C", "It is mild.", "Thank you."]
     return third.id, said, [*first.output, *second.output]
@@ -443,14 +470,14 @@ def chain(client: Client, provider: Provider) -> Any:
 KINDS = ["message", "message", "function_call", "function_call_output", "message", "message"]
 
 
-def test_its_items(client: Client, chain: Any) -> None:
+def test_input_items(client: ResponsesClient, chain: Any) -> None:
     id, said, outputs = chain
     page = client.sdk.responses.input_items.list(id)
-    assert texts_of(page.data) == said[::-1]
+    assert item_texts(page.data) == said[::-1]
     assert [item.type for item in page.data] == KINDS[::-1]
     assert page.has_more is False
     found = client.raw("GET", f"/responses/{id}/input_items?order=asc").json()
-    assert texts_of(found["data"]) == said
+    assert item_texts(found["data"]) == said
     assert found["object"] == "list"
     ids = [item["id"] for item in found["data"]]
     assert len(set(ids)) == 6
@@ -462,37 +489,37 @@ def test_its_items(client: Client, chain: Any) -> None:
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 6, 100])
-def test_its_items_by_pages(client: Client, chain: Any, limit: int, order: Any) -> None:
+def test_input_items_by_pages(client: ResponsesClient, chain: Any, limit: int, order: Any) -> None:
     id, said, _ = chain
     wanted = said if order == "asc" else said[::-1]
     pages = list(client.sdk.responses.input_items.list(id, limit=limit, order=order).iter_pages())
-    assert [texts_of(page.data) for page in pages] == [wanted[at : at + limit] for at in range(0, 6, limit)]
+    assert [item_texts(page.data) for page in pages] == [wanted[at : at + limit] for at in range(0, 6, limit)]
     assert [page.has_more for page in pages] == [True] * (len(pages) - 1) + [False]
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=101", "limit=many", "order=up"])
-def test_pages_that_there_are_not(client: Client, chain: Any, query: str) -> None:
+def test_invalid_pages(client: ResponsesClient, chain: Any, query: str) -> None:
     got = client.raw("GET", f"/responses/{chain[0]}/input_items?{query}")
-    assert (got.status, error_in(got)["param"]) == (400, query.partition("=")[0])
+    assert (got.status, read_error(got)["param"]) == (400, query.partition("=")[0])
 
 
-# --- items that are only named ----------------------------------------------------------------------------------------
+# --- item references --------------------------------------------------------------------------------------------------
 
 
 @STREAMS
 @EVERYWHERE
 @pytest.mark.parametrize("typed", [True, False], ids=["typed", "untyped"])
-def test_items_that_are_named(client: Client, provider: Provider, target: str, stream: bool, typed: bool) -> None:
+def test_item_references(client: ResponsesClient, provider: Provider, target: str, stream: bool, typed: bool) -> None:
     """As the Vercel AI SDK sends what it believes to be kept."""
     talk = provider.script(Says("Let me look.", (PARIS,), "Paris, then."), Says("It is mild."))
     more: dict[str, Any] = {"tools": FUNCTIONS, "reasoning": {"effort": "medium"}}
     asking = {"role": "user", "content": talk.mark}
-    first = client.turn(THINKS[target], [asking], stream, **more)
+    first = client.turn(REASONING_MODELS[target], [asking], stream, **more)
     kind = {"type": "item_reference"} if typed else {}
     named = [{**kind, "id": item.id} for item in first.output]
-    second = client.turn(THINKS[target], [asking, *named, *results(first, "15 °C")], stream, **more)
+    second = client.turn(REASONING_MODELS[target], [asking, *named, *function_outputs(first, "15 °C")], stream, **more)
     assert second.output_text == "It is mild."
-    heard(talk.asked[1], talk.mark, "Let me look.", "15 °C")
+    assert_received(talk.asked[1], talk.mark, "Let me look.", "15 °C")
     assert "item_reference" not in talk.asked[1].text
     assert [(name, arguments) for name, arguments, _, _ in exchanged(talk.asked[1])] == [PARIS]
     assert sealed(talk.asked[1]) == ["Paris, then." if target == "openai-chat" else SEALS[target]]
@@ -500,16 +527,16 @@ def test_items_that_are_named(client: Client, provider: Provider, target: str, s
 
 @EVERYWHERE
 @pytest.mark.parametrize("id", ["msg_0123456789abcdef", "rs_x", "nothing"])
-def test_an_item_that_nobody_has(client: Client, provider: Provider, target: str, id: str) -> None:
+def test_an_unknown_item_reference(client: ResponsesClient, provider: Provider, target: str, id: str) -> None:
     talk = provider.script()
     sent = [{"role": "user", "content": talk.mark}, {"type": "item_reference", "id": id}]
     got = client.raw("POST", "/responses", {"model": MODEL[target], "input": sent})
     assert got.status in (400, 404)
-    assert f"'{id}'" in error_in(got)["message"]
+    assert f"'{id}'" in read_error(got)["message"]
     assert not talk.asked
 
 
-def test_an_item_of_an_answer_that_was_removed(client: Client, provider: Provider) -> None:
+def test_a_reference_to_an_item_of_a_deleted_response(client: ResponsesClient, provider: Provider) -> None:
     talk = provider.script(Says("Hello."))
     given = client.turn("m-chat", talk.mark)
     client.sdk.responses.delete(given.id)
@@ -518,19 +545,21 @@ def test_an_item_of_an_answer_that_was_removed(client: Client, provider: Provide
     assert len(talk.asked) == 1
 
 
-# --- more than one gateway --------------------------------------------------------------------------------------------
+# --- several gateways -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def other(provider: Provider, base: str, folder: Path) -> Iterator[Client]:
+def other(provider: Provider, base: str, folder: Path) -> Iterator[ResponsesClient]:
     """A second gateway on the first one's store."""
-    with keeping(folder, provider) as url, client_of(url) as made:
+    with gateway_with_store(folder, provider) as url, open_client(url) as made:
         assert url != base
         yield made
 
 
 @EVERYWHERE
-def test_it_is_kept_before_the_client_knows_its_end(base: str, other: Client, provider: Provider, target: str) -> None:
+def test_it_is_stored_before_the_client_sees_its_end(
+    base: str, other: ResponsesClient, provider: Provider, target: str
+) -> None:
     talk = provider.script(Says("Hello."), Says("Hello again."))
     line = Line(int(base.rpartition(":")[2]))
     body = encode_json({"model": MODEL[target], "input": talk.mark, "stream": True}).encode()
@@ -541,19 +570,21 @@ def test_it_is_kept_before_the_client_knows_its_end(base: str, other: Client, pr
     again = other.turn(MODEL[target], "Hi", previous_response_id=id)
     line.leave()
     assert again.output_text == "Hello again."
-    heard(talk.asked[1], talk.mark, "Hello.", "Hi")
+    assert_received(talk.asked[1], talk.mark, "Hello.", "Hi")
 
 
 @only(lambda target, stream: target == "anthropic" or not stream)
 @STREAMS
 @EVERYWHERE
-def test_it_outlives_the_gateway(provider: Provider, tmp_path: Path, target: str, stream: bool) -> None:
+def test_it_survives_a_restart(provider: Provider, tmp_path: Path, target: str, stream: bool) -> None:
     talk = provider.script(Says("", (PARIS,), "Paris, then."), Says("Mild."))
     more: dict[str, Any] = {"tools": FUNCTIONS, "reasoning": {"effort": "medium"}}
-    with keeping(tmp_path, provider) as base, client_of(base) as client:
-        first = client.turn(THINKS[target], talk.mark, stream, **more)
-    with keeping(tmp_path, provider) as base, client_of(base) as client:
+    with gateway_with_store(tmp_path, provider) as base, open_client(base) as client:
+        first = client.turn(REASONING_MODELS[target], talk.mark, stream, **more)
+    with gateway_with_store(tmp_path, provider) as base, open_client(base) as client:
         assert client.sdk.responses.retrieve(first.id).output[-1].id == first.output[-1].id
-        client.turn(THINKS[target], results(first, "15 °C"), stream, previous_response_id=first.id, **more)
-    heard(talk.asked[1], talk.mark, "15 °C")
+        client.turn(
+            REASONING_MODELS[target], function_outputs(first, "15 °C"), stream, previous_response_id=first.id, **more
+        )
+    assert_received(talk.asked[1], talk.mark, "15 °C")
     assert sealed(talk.asked[1]) == ["Paris, then." if target == "openai-chat" else SEALS[target]]

@@ -1,4 +1,4 @@
-"""What Chat clients cannot carry: kept by call, and put back in later turns as the provider made it."""
+"""Signatures that Chat clients cannot carry: stored by call id, and sent back to the provider unchanged in later turns."""
 
 from __future__ import annotations
 
@@ -10,12 +10,21 @@ from typing import Any
 
 import pytest
 
-from gateway.kept import MODEL, SEALING, THINKS, Client, Plain, Spell, client_of, keeping
 from gateway.provider import KEYS, PROTOCOLS, Provider, Received, Says, Talk
+from gateway.state_clients import (
+    MODEL,
+    REASONING_MODELS,
+    SIGNING_PROTOCOLS,
+    ChatClient,
+    ResponsesClient,
+    Spell,
+    gateway_with_store,
+    open_client,
+)
 from gateway.test_pairs import exchanged
 
 STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-SEALED = pytest.mark.parametrize("target", SEALING)
+SEALED = pytest.mark.parametrize("target", SIGNING_PROTOCOLS)
 # The SDK's parsed subclasses do not match the types of the fields that hold them when it sends them back.
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:UserWarning")
 
@@ -37,27 +46,27 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def client(provider: Provider, folder: Path) -> Iterator[Client]:
-    with keeping(folder, provider) as base, client_of(base) as made:
+def client(provider: Provider, folder: Path) -> Iterator[ResponsesClient]:
+    with gateway_with_store(folder, provider) as base, open_client(base) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def other(provider: Provider, client: Client, folder: Path) -> Iterator[Client]:
+def other(provider: Provider, client: ResponsesClient, folder: Path) -> Iterator[ResponsesClient]:
     """Of a second gateway on the same store."""
-    with keeping(folder, provider) as base, client_of(base) as made:
+    with gateway_with_store(folder, provider) as base, open_client(base) as made:
         assert base != client.sdk.base_url
         yield made
 
 
-def shown(talk: Talk, number: int) -> list[str]:
+def sent_signatures(talk: Talk, number: int) -> list[str]:
     """The seals that the maker of the first answer got back in this request."""
     assert talk.notary
     asked: Received = talk.asked[number]
     return talk.notary.shown(KEYS[asked.protocol], asked.protocol, asked.body)
 
 
-def owed(talk: Talk, target: str, answers: int) -> list[str]:
+def expected_signatures(talk: Talk, target: str, answers: int) -> list[str]:
     """The seals of its first answers; there are some on each."""
     assert talk.notary
     made = [answer.seals for answer in talk.notary.answers if answer.protocol == target][:answers]
@@ -65,7 +74,7 @@ def owed(talk: Talk, target: str, answers: int) -> list[str]:
     return [seal for seals in made for seal in seals]
 
 
-# --- back to its maker ------------------------------------------------------------------------------------------------
+# --- back to the provider ---------------------------------------------------------------------------------------------
 
 SPELLED: dict[str, Spell] = {
     "as they came": str,
@@ -76,70 +85,76 @@ SPELLED: dict[str, Spell] = {
 @STREAMS
 @SEALED
 @pytest.mark.parametrize("spelled", SPELLED)
-def test_it_goes_back(client: Client, provider: Provider, target: str, stream: bool, spelled: str) -> None:
+def test_signatures_go_back_to_the_provider(
+    client: ResponsesClient, provider: Provider, target: str, stream: bool, spelled: str
+) -> None:
     talk = provider.script(*THREE, signed=True)
-    chat = Plain(THINKS[target], talk, stream, SPELLED[spelled])
+    chat = ChatClient(REASONING_MODELS[target], talk, stream, SPELLED[spelled])
     said = [chat.turn(client) for _ in range(3)]
     assert [message.content or "" for message in said] == ["Let me look.", "", "Done."]
-    assert shown(talk, 1) == owed(talk, target, 1)
-    assert shown(talk, 2) == owed(talk, target, 2)
+    assert sent_signatures(talk, 1) == expected_signatures(talk, target, 1)
+    assert sent_signatures(talk, 2) == expected_signatures(talk, target, 2)
     assert [(name, arguments) for name, arguments, _, _ in exchanged(talk.asked[2])] == [PARIS, OSLO, ROME]
     assert not talk.refused
 
 
 @STREAMS
 @SEALED
-def test_it_goes_back_over_several_gateways(
-    client: Client, other: Client, provider: Provider, target: str, stream: bool
+def test_signatures_go_back_through_another_gateway(
+    client: ResponsesClient, other: ResponsesClient, provider: Provider, target: str, stream: bool
 ) -> None:
     talk = provider.script(*THREE, signed=True)
-    chat = Plain(THINKS[target], talk, stream)
+    chat = ChatClient(REASONING_MODELS[target], talk, stream)
     for gateway in (client, other, client):
         chat.turn(gateway)
-    assert shown(talk, 1) == owed(talk, target, 1)
-    assert shown(talk, 2) == owed(talk, target, 2)
+    assert sent_signatures(talk, 1) == expected_signatures(talk, target, 1)
+    assert sent_signatures(talk, 2) == expected_signatures(talk, target, 2)
 
 
 @STREAMS
 @SEALED
-def test_it_goes_back_after_a_restart(provider: Provider, tmp_path: Path, target: str, stream: bool) -> None:
+def test_signatures_go_back_after_a_restart(provider: Provider, tmp_path: Path, target: str, stream: bool) -> None:
     talk = provider.script(*THREE, signed=True)
-    chat = Plain(THINKS[target], talk, stream)
+    chat = ChatClient(REASONING_MODELS[target], talk, stream)
     for _ in range(3):
-        with keeping(tmp_path, provider, keys=()) as base, client_of(base) as client:
+        with gateway_with_store(tmp_path, provider, keys=()) as base, open_client(base) as client:
             chat.turn(client)
-    assert shown(talk, 1) == owed(talk, target, 1)
-    assert shown(talk, 2) == owed(talk, target, 2)
+    assert sent_signatures(talk, 1) == expected_signatures(talk, target, 1)
+    assert sent_signatures(talk, 2) == expected_signatures(talk, target, 2)
 
 
 @STREAMS
-@pytest.mark.parametrize(("target", "between"), [pair for pair in permutations(PROTOCOLS, 2) if pair[0] in SEALING])
-def test_nobody_else_gets_it(client: Client, provider: Provider, target: str, between: str, stream: bool) -> None:
+@pytest.mark.parametrize(
+    ("target", "between"), [pair for pair in permutations(PROTOCOLS, 2) if pair[0] in SIGNING_PROTOCOLS]
+)
+def test_another_provider_does_not_get_signatures(
+    client: ResponsesClient, provider: Provider, target: str, between: str, stream: bool
+) -> None:
     talk = provider.script(*THREE, signed=True)
-    chat = Plain(THINKS[target], talk, stream)
-    for model in (THINKS[target], THINKS[between], THINKS[target]):
+    chat = ChatClient(REASONING_MODELS[target], talk, stream)
+    for model in (REASONING_MODELS[target], REASONING_MODELS[between], REASONING_MODELS[target]):
         chat.turn(client, model)
     assert [asked.protocol for asked in talk.asked] == [target, between, target]
     assert talk.notary
     for asked in talk.asked:
         assert talk.notary.strangers(KEYS[asked.protocol], asked.protocol, asked.raw) == []
-    assert shown(talk, 2) == owed(talk, target, 1)
+    assert sent_signatures(talk, 2) == expected_signatures(talk, target, 1)
     assert not talk.refused
 
 
 @SEALED
-def test_two_go_on_from_one_turn(client: Client, provider: Provider, target: str) -> None:
+def test_two_conversations_continue_the_same_turn(client: ResponsesClient, provider: Provider, target: str) -> None:
     talk = provider.script(THREE[0], Says("One."), Says("Another."), signed=True)
-    chat = Plain(THINKS[target], talk)
+    chat = ChatClient(REASONING_MODELS[target], talk)
     chat.turn(client)
     before = list(chat.messages)
     chat.turn(client)
     chat.messages = before
     chat.turn(client)
-    assert shown(talk, 1) == shown(talk, 2) == owed(talk, target, 1)
+    assert sent_signatures(talk, 1) == sent_signatures(talk, 2) == expected_signatures(talk, target, 1)
 
 
-# --- clients that do otherwise ----------------------------------------------------------------------------------------
+# --- unusual clients --------------------------------------------------------------------------------------------------
 
 EDITS: dict[str, Callable[[list[Any]], list[Any]]] = {
     "a call and its result are gone": lambda messages: [
@@ -163,12 +178,12 @@ MANY = 1000
 
 @SEALED
 @pytest.mark.parametrize("edit", EDITS)
-def test_a_history_that_was_edited(client: Client, provider: Provider, target: str, edit: str) -> None:
+def test_an_edited_history(client: ResponsesClient, provider: Provider, target: str, edit: str) -> None:
     """The provider takes it: thoughts stand before what they led to, as they did, or are gone."""
     while len(provider.talks) < MANY:
         provider.script()
     talk = provider.script(THREE[0], Says("Done."))
-    chat = Plain(THINKS[target], talk)
+    chat = ChatClient(REASONING_MODELS[target], talk)
     chat.turn(client)
     chat.messages = EDITS[edit](chat.messages)
     assert chat.turn(client).content == "Done."
@@ -178,18 +193,18 @@ def test_a_history_that_was_edited(client: Client, provider: Provider, target: s
         assert kind in ("message", "text", "function_call", "tool_use", "functionCall"), talk.asked[1].text
 
 
-def test_what_stood_before_has_changed(client: Client, provider: Provider) -> None:
+def test_a_changed_prefix(client: ResponsesClient, provider: Provider) -> None:
     """Thoughts that are bound to it stay away, and those that came after the change go back."""
     talk = provider.script(*THREE, signed=True)
-    chat = Plain(THINKS["anthropic"], talk)
+    chat = ChatClient(REASONING_MODELS["anthropic"], talk)
     chat.turn(client)
     chat.messages[0] = {**chat.messages[0], "content": f"It is Monday. {chat.messages[0]['content']}"}
     chat.turn(client)
     chat.turn(client)
     assert not talk.refused
-    assert shown(talk, 1) == []
+    assert sent_signatures(talk, 1) == []
     assert talk.notary is not None
-    assert shown(talk, 2) == talk.notary.answers[1].seals != []
+    assert sent_signatures(talk, 2) == talk.notary.answers[1].seals != []
 
 
 def runs(asked: Received) -> Iterator[tuple[int, list[str]]]:
@@ -213,10 +228,10 @@ MINE = "bWluZSwgbm90IHlvdXJz"
 
 
 @STREAMS
-def test_a_client_that_brings_its_own(client: Client, provider: Provider, stream: bool) -> None:
+def test_a_client_that_sends_signatures_itself(client: ResponsesClient, provider: Provider, stream: bool) -> None:
     """As those do that were written for Google's own Chat endpoint: what they bring wins over what is kept."""
     talk = provider.script(Says("", (PARIS, OSLO), "Paris, then."), Says("Done."))
-    chat = Plain(MODEL["gemini"], talk, stream)
+    chat = ChatClient(MODEL["gemini"], talk, stream)
     chat.turn(client)
     chat.messages[1]["tool_calls"][0]["extra_content"] = {"google": {"thought_signature": MINE}}
     chat.turn(client)
@@ -226,14 +241,16 @@ def test_a_client_that_brings_its_own(client: Client, provider: Provider, stream
 
 @STREAMS
 @pytest.mark.parametrize("target", PROTOCOLS)
-def test_thinking_in_the_clients_words(client: Client, provider: Provider, target: str, stream: bool) -> None:
+def test_a_client_that_sends_reasoning_back(
+    client: ResponsesClient, provider: Provider, target: str, stream: bool
+) -> None:
     """A client that sends the thinking back as well: it stands there once."""
     talk = provider.script(*THREE[:1], Says("Done."), signed=target != "openai-chat")
-    chat = Plain(THINKS[target], talk, stream)
+    chat = ChatClient(REASONING_MODELS[target], talk, stream)
     message = chat.turn(client)
     assert message.reasoning_content.startswith("Paris, then.")
     chat.messages[1]["reasoning_content"] = message.reasoning_content
     chat.turn(client)
     assert talk.asked[1].text.count("Paris, then.") == 1
     if target != "openai-chat":
-        assert shown(talk, 1) == owed(talk, target, 1)
+        assert sent_signatures(talk, 1) == expected_signatures(talk, target, 1)

@@ -1,4 +1,4 @@
-"""Long conversations made short: a summary that the model is asked for, in an envelope that leads back here."""
+"""Compaction: the model writes a summary, which comes back in an envelope that only the gateway reads."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ import openai
 import pytest
 
 from gateway.conftest import only
-from gateway.kept import (
-    FOREIGN,
+from gateway.provider import PROTOCOLS, SEALS, Provider, Received, Says, Step, Talk
+from gateway.state_clients import (
     FUNCTIONS,
     MODEL,
-    THINKS,
-    Client,
-    client_of,
-    error_in,
-    file_in,
-    heard,
-    keeping,
-    results,
-    texts_of,
+    OTHER_PROTOCOLS,
+    REASONING_MODELS,
+    ResponsesClient,
+    assert_received,
+    function_outputs,
+    gateway_with_store,
+    item_texts,
+    open_client,
+    read_error,
+    store_url,
 )
-from gateway.provider import PROTOCOLS, SEALS, Provider, Received, Says, Step, Talk
 from gateway.wire import Served, answer, ask, stage, streamed, whole
 from toolwire.conformance.peers.peer import encode_json
 
 STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)
-ELSEWHERE = pytest.mark.parametrize("target", FOREIGN)
+ELSEWHERE = pytest.mark.parametrize("target", OTHER_PROTOCOLS)
 # The SDK's parsed subclasses do not match the types of the fields that hold them when it sends them back.
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:UserWarning")
 
@@ -41,8 +41,8 @@ FOREIGN_ITEM = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAAA
 
 
 @pytest.fixture(scope="module")
-def client(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with keeping(tmp_path_factory.mktemp("compact"), provider) as base, client_of(base) as made:
+def client(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ResponsesClient]:
+    with gateway_with_store(tmp_path_factory.mktemp("compact"), provider) as base, open_client(base) as made:
         yield made
 
 
@@ -57,7 +57,7 @@ def history(talk: Talk) -> list[Any]:
     ]
 
 
-def envelope_of(output: list[Any]) -> str:
+def read_envelope(output: list[Any]) -> str:
     """What the compaction among these items holds: there is one, at the end, and the rest are words of the user."""
     *before, last = (item if isinstance(item, dict) else item.model_dump() for item in output)
     assert last["type"] == "compaction"
@@ -67,28 +67,30 @@ def envelope_of(output: list[Any]) -> str:
     return sealed
 
 
-# --- asked for by itself ----------------------------------------------------------------------------------------------
+# --- the endpoint -----------------------------------------------------------------------------------------------------
 
 
 @ELSEWHERE
-def test_a_summary_is_asked_of_the_model(client: Client, provider: Provider, target: str) -> None:
+def test_the_model_writes_the_summary(client: ResponsesClient, provider: Provider, target: str) -> None:
     talk = provider.script(Says(SUMMARY, (), "What matters?"))
-    made = client.sdk.responses.compact(model=THINKS[target], input=history(talk), instructions="You are a guide.")
+    made = client.sdk.responses.compact(
+        model=REASONING_MODELS[target], input=history(talk), instructions="You are a guide."
+    )
     assert made.object == "response.compaction"
     assert made.id
     assert made.created_at
     assert (made.usage.input_tokens, made.usage.output_tokens, made.usage.total_tokens) == (25, 12, 37)
-    sealed = envelope_of(made.output)
+    sealed = read_envelope(made.output)
     assert SUMMARY not in sealed
-    assert texts_of(made.output[:-1]) == [f"I live in Paris. {talk.mark}", "Thank you."]
+    assert item_texts(made.output[:-1]) == [f"I live in Paris. {talk.mark}", "Thank you."]
     (asked,) = talk.asked
     assert (asked.protocol, asked.stream) == (target, False)
-    heard(asked, talk.mark, "Let me look.", "15 °C", "Thank you.")
+    assert_received(asked, talk.mark, "Let me look.", "15 °C", "Thank you.")
     assert "summar" in asked.text.lower()
 
 
 @ELSEWHERE
-def test_its_id_is_no_answers(client: Client, provider: Provider, target: str) -> None:
+def test_the_id_of_a_compaction_is_not_a_response_id(client: ResponsesClient, provider: Provider, target: str) -> None:
     talk = provider.script(Says(SUMMARY))
     made = client.sdk.responses.compact(model=MODEL[target], input=history(talk))
     with pytest.raises(openai.NotFoundError):
@@ -100,8 +102,8 @@ def test_its_id_is_no_answers(client: Client, provider: Provider, target: str) -
 @STREAMS
 @pytest.mark.parametrize("next_", PROTOCOLS)
 @ELSEWHERE
-def test_it_goes_on_from_there_with_any_provider(
-    client: Client, provider: Provider, target: str, next_: str, stream: bool
+def test_any_provider_continues_from_the_summary(
+    client: ResponsesClient, provider: Provider, target: str, next_: str, stream: bool
 ) -> None:
     talk = provider.script(Says(SUMMARY), Says("Fine."), Says("Still fine."))
     made = client.sdk.responses.compact(model=MODEL[target], input=history(talk))
@@ -109,43 +111,45 @@ def test_it_goes_on_from_there_with_any_provider(
     first = client.turn(MODEL[next_], window, stream)
     assert first.output_text == "Fine."
     assert (talk.asked[1].protocol, talk.asked[1].stream) == (next_, stream)
-    heard(talk.asked[1], talk.mark, "Thank you.", SUMMARY, "How is it?")
+    assert_received(talk.asked[1], talk.mark, "Thank you.", SUMMARY, "How is it?")
     client.turn(MODEL[target], "And later?", stream, previous_response_id=first.id)
-    heard(talk.asked[2], talk.mark, SUMMARY, "How is it?", "Fine.", "And later?")
+    assert_received(talk.asked[2], talk.mark, SUMMARY, "How is it?", "Fine.", "And later?")
     for asked in talk.asked[1:]:
         assert "Let me look." not in asked.text
-        assert envelope_of(made.output) not in asked.raw
+        assert read_envelope(made.output) not in asked.raw
         assert '"compaction"' not in asked.text
 
 
 @ELSEWHERE
-def test_a_kept_conversation_is_made_short(client: Client, provider: Provider, target: str) -> None:
+def test_a_stored_conversation_is_compacted(client: ResponsesClient, provider: Provider, target: str) -> None:
     talk = provider.script(Says("Let me look.", (PARIS,)), Says("It is 15 °C."), Says(SUMMARY))
     first = client.turn(MODEL[target], f"I live in Paris. {talk.mark}", tools=FUNCTIONS)
-    second = client.turn(MODEL[target], results(first, "15 °C"), tools=FUNCTIONS, previous_response_id=first.id)
+    second = client.turn(
+        MODEL[target], function_outputs(first, "15 °C"), tools=FUNCTIONS, previous_response_id=first.id
+    )
     more: list[Any] = [{"role": "user", "content": "Thank you."}]
     made = client.sdk.responses.compact(model=MODEL[target], input=more, previous_response_id=second.id)
-    assert texts_of(made.output[:-1]) == [f"I live in Paris. {talk.mark}", "Thank you."]
+    assert item_texts(made.output[:-1]) == [f"I live in Paris. {talk.mark}", "Thank you."]
     asked = talk.asked[2].text
     assert all(text in asked for text in (talk.mark, "Let me look.", "It is 15 °C.", "Thank you."))
 
 
 @ELSEWHERE
-def test_a_summary_of_a_summary(client: Client, provider: Provider, target: str) -> None:
+def test_a_summary_of_a_summary(client: ResponsesClient, provider: Provider, target: str) -> None:
     talk = provider.script(Says(SUMMARY), Says("Paris, and all is well."), Says("Fine."))
     first = client.sdk.responses.compact(model=MODEL[target], input=history(talk))
     window: list[Any] = [*first.output, {"role": "user", "content": "All is well."}]
     second = client.sdk.responses.compact(model=MODEL[target], input=window)
-    heard(talk.asked[1], SUMMARY, "All is well.")
-    assert texts_of(second.output[:-1]) == [f"I live in Paris. {talk.mark}", "Thank you.", "All is well."]
+    assert_received(talk.asked[1], SUMMARY, "All is well.")
+    assert item_texts(second.output[:-1]) == [f"I live in Paris. {talk.mark}", "Thank you.", "All is well."]
     client.turn(MODEL[target], [*second.output, {"role": "user", "content": "And?"}])
-    heard(talk.asked[2], talk.mark, "Thank you.", "All is well.", "Paris, and all is well.", "And?")
+    assert_received(talk.asked[2], talk.mark, "Thank you.", "All is well.", "Paris, and all is well.", "And?")
     assert SUMMARY not in talk.asked[2].text
 
 
 @ELSEWHERE
 @pytest.mark.parametrize("kind", ["rate", "bad"])
-def test_a_provider_that_refuses(client: Client, provider: Provider, target: str, kind: str) -> None:
+def test_a_provider_that_refuses(client: ResponsesClient, provider: Provider, target: str, kind: str) -> None:
     talk = provider.script(Step(fails=kind))
     with pytest.raises(openai.APIStatusError) as caught:
         client.sdk.responses.compact(model=MODEL[target], input=history(talk))
@@ -153,12 +157,12 @@ def test_a_provider_that_refuses(client: Client, provider: Provider, target: str
 
 
 @ELSEWHERE
-def test_a_model_that_calls_instead_of_telling(client: Client, provider: Provider, target: str) -> None:
+def test_a_model_that_calls_a_tool_instead(client: ResponsesClient, provider: Provider, target: str) -> None:
     """No summary is an error, and no empty window."""
     talk = provider.script(Says("", (PARIS,)))
     got = client.raw("POST", "/responses/compact", {"model": MODEL[target], "input": history(talk)})
     assert got.status >= 400
-    assert error_in(got)["message"]
+    assert read_error(got)["message"]
 
 
 WRONG: dict[str, tuple[dict[str, Any], int]] = {
@@ -171,34 +175,34 @@ WRONG: dict[str, tuple[dict[str, Any], int]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_what_cannot_be_made_short(client: Client, what: str) -> None:
+def test_invalid_requests(client: ResponsesClient, what: str) -> None:
     body, status = WRONG[what]
     got = client.raw("POST", "/responses/compact", body)
-    assert (got.status, error_in(got)["type"]) == (status, "invalid_request_error"), got.data
+    assert (got.status, read_error(got)["type"]) == (status, "invalid_request_error"), got.data
 
 
-# --- asked for in a request -------------------------------------------------------------------------------------------
+# --- compaction_trigger -----------------------------------------------------------------------------------------------
 
 
 @STREAMS
 @ELSEWHERE
-def test_a_trigger(client: Client, provider: Provider, target: str, stream: bool) -> None:
+def test_a_trigger(client: ResponsesClient, provider: Provider, target: str, stream: bool) -> None:
     talk = provider.script(Says(SUMMARY), Says("Fine."))
     asked: list[Any] = [*history(talk), {"type": "compaction_trigger"}]
     made = client.turn(MODEL[target], asked, stream, tools=FUNCTIONS)
     assert made.status == "completed"
-    envelope_of(made.output)
+    read_envelope(made.output)
     assert [item.type for item in made.output] == ["compaction"]
     assert "compaction_trigger" not in talk.asked[0].raw
     assert client.sdk.responses.retrieve(made.id).output == made.output
     second = client.turn(MODEL[target], "How is it?", stream, previous_response_id=made.id)
     assert second.output_text == "Fine."
-    heard(talk.asked[1], talk.mark, SUMMARY, "How is it?")
+    assert_received(talk.asked[1], talk.mark, SUMMARY, "How is it?")
 
 
 @STREAMS
 @ELSEWHERE
-def test_a_trigger_in_what_is_not_kept(client: Client, provider: Provider, target: str, stream: bool) -> None:
+def test_a_trigger_with_store_false(client: ResponsesClient, provider: Provider, target: str, stream: bool) -> None:
     talk = provider.script(Says(SUMMARY), Says("Fine."))
     asked: list[Any] = [*history(talk), {"type": "compaction_trigger"}]
     made = client.turn(MODEL[target], asked, stream, store=False)
@@ -206,44 +210,44 @@ def test_a_trigger_in_what_is_not_kept(client: Client, provider: Provider, targe
         client.sdk.responses.retrieve(made.id)
     window: list[Any] = [{"role": "user", "content": talk.mark}, *made.output, {"role": "user", "content": "And?"}]
     assert client.turn(MODEL[target], window, stream, store=False).output_text == "Fine."
-    heard(talk.asked[1], talk.mark, SUMMARY, "And?")
+    assert_received(talk.asked[1], talk.mark, SUMMARY, "And?")
 
 
 @ELSEWHERE
-def test_a_trigger_that_is_not_last(client: Client, provider: Provider, target: str) -> None:
+def test_a_trigger_that_is_not_last(client: ResponsesClient, provider: Provider, target: str) -> None:
     talk = provider.script(Says("Never said."))
     asked = [{"type": "compaction_trigger"}, *history(talk)]
     got = client.raw("POST", "/responses", {"model": MODEL[target], "input": asked})
-    assert (got.status, error_in(got)["type"]) == (400, "invalid_request_error")
+    assert (got.status, read_error(got)["type"]) == (400, "invalid_request_error")
     assert not talk.asked
 
 
-# --- somebody else's --------------------------------------------------------------------------------------------------
+# --- OpenAI's own summaries -------------------------------------------------------------------------------------------
 
 
 @STREAMS
 @ELSEWHERE
 @pytest.mark.parametrize("store", [True, False], ids=["kept", "not kept"])
-def test_a_summary_that_we_cannot_read(
-    client: Client, provider: Provider, target: str, stream: bool, store: bool
+def test_openai_s_own_summary_cannot_go_to_others(
+    client: ResponsesClient, provider: Provider, target: str, stream: bool, store: bool
 ) -> None:
     talk = provider.script(Says("Never said."))
     asked = [{"role": "user", "content": talk.mark}, FOREIGN_ITEM, {"role": "user", "content": "And?"}]
     got = client.raw("POST", "/responses", {"model": MODEL[target], "input": asked, "stream": stream, "store": store})
-    assert (got.status, error_in(got)["type"]) == (400, "invalid_request_error")
-    assert "compacted history" in error_in(got)["message"]
+    assert (got.status, read_error(got)["type"]) == (400, "invalid_request_error")
+    assert "compacted history" in read_error(got)["message"]
     assert not talk.asked
 
 
 @STREAMS
-def test_its_maker_can(client: Client, provider: Provider, stream: bool) -> None:
+def test_openai_s_own_summary_goes_back_to_it(client: ResponsesClient, provider: Provider, stream: bool) -> None:
     talk = provider.script(Says("Fine."))
     asked: list[Any] = [{"role": "user", "content": talk.mark}, FOREIGN_ITEM, {"role": "user", "content": "And?"}]
     assert client.turn(MODEL["openai-responses"], asked, stream).output_text == "Fine."
     assert FOREIGN_ITEM in talk.asked[0].body["input"]
 
 
-# --- a provider that makes them itself --------------------------------------------------------------------------------
+# --- a provider that compacts itself ----------------------------------------------------------------------------------
 
 OWN = {
     "id": "resp_cmp_1", "object": "response.compaction", "created_at": 1790000000, "output": [FOREIGN_ITEM],
@@ -254,7 +258,7 @@ OWN = {
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder: Path = tmp_path_factory.mktemp("own")
-    with stage(folder, more=f'[store]\nurl = "{file_in(folder)}"\n') as staged:
+    with stage(folder, more=f'[store]\nurl = "{store_url(folder)}"\n') as staged:
         yield staged
 
 
@@ -263,7 +267,7 @@ def sent(served: Served, model: str, **more: Any) -> Any:
     return ask(served.port, "POST", "/v1/responses/compact", encode_json(body).encode())
 
 
-def test_it_is_asked_first(served: Served) -> None:
+def test_a_responses_provider_compacts_itself(served: Served) -> None:
     scene = served.scene("openai-responses", answer(200, encode_json(OWN).encode()))
     got = sent(served, scene.model, service_tier="flex", x_new=[1.50])
     assert (got.status, got.json()) == (200, OWN)
@@ -274,7 +278,7 @@ def test_it_is_asked_first(served: Served) -> None:
     }  # fmt: skip
 
 
-def test_what_it_refuses_is_refused(served: Served) -> None:
+def test_its_refusal_is_passed_on(served: Served) -> None:
     error = {"error": {"message": "Too much.", "type": "invalid_request_error", "param": "input", "code": None}}
     scene = served.scene("openai-responses", answer(400, encode_json(error).encode()))
     got = sent(served, scene.model)
@@ -283,7 +287,7 @@ def test_what_it_refuses_is_refused(served: Served) -> None:
 
 
 @pytest.mark.parametrize("status", [404, 405])
-def test_where_it_cannot_we_do(served: Served, status: int) -> None:
+def test_a_provider_without_the_endpoint_is_asked_for_a_summary(served: Served, status: int) -> None:
     """As vLLM and others, which speak the protocol without this path."""
     scene = served.scene(
         "openai-responses",
@@ -291,7 +295,7 @@ def test_where_it_cannot_we_do(served: Served, status: int) -> None:
     )  # fmt: skip
     got = sent(served, scene.model)
     assert got.status == 200, got.data
-    envelope_of(got.json()["output"])
+    read_envelope(got.json()["output"])
     assert [asked.target for asked in scene.asked] == ["/v1/responses/compact", "/v1/responses"]
     window = [*got.json()["output"], {"role": "user", "content": "And?"}]
     body = encode_json({"model": scene.model, "input": window, "store": False}).encode()
@@ -304,7 +308,7 @@ def test_where_it_cannot_we_do(served: Served, status: int) -> None:
 @only(lambda stream, ours: not ours or stream)
 @STREAMS
 @pytest.mark.parametrize("ours", [False, True], ids=["its own", "ours"])
-def test_a_trigger_is_for_it(served: Served, stream: bool, ours: bool) -> None:
+def test_a_trigger_passes_to_a_responses_provider(served: Served, stream: bool, ours: bool) -> None:
     """It knows what that is; unless there is something of ours in it that it could not read."""
     play = streamed("openai-responses", SUMMARY) if stream and not ours else whole("openai-responses", SUMMARY)
     if ours:
@@ -324,13 +328,15 @@ def test_a_trigger_is_for_it(served: Served, stream: bool, ours: bool) -> None:
         assert asked.json()["input"][-1] == {"type": "compaction_trigger"}
 
 
-def test_nothing_of_the_makers_reaches_another(client: Client, provider: Provider) -> None:
+def test_a_summary_contains_no_signatures(client: ResponsesClient, provider: Provider) -> None:
     """A summary may hold no seal of whoever was summarised."""
     talk = provider.script(
         Says("Let me look.", (PARIS,), "Paris, then."), Says("It is 15 °C."), Says(SUMMARY), Says("Ok.")
     )
     first = client.turn("m-anthropic", talk.mark, tools=FUNCTIONS)
-    second = client.turn("m-anthropic", results(first, "15 °C"), tools=FUNCTIONS, previous_response_id=first.id)
+    second = client.turn(
+        "m-anthropic", function_outputs(first, "15 °C"), tools=FUNCTIONS, previous_response_id=first.id
+    )
     made = client.sdk.responses.compact(model="m-gemini", input=None, previous_response_id=second.id)
     client.turn("m-chat", [*made.output, {"role": "user", "content": "And?"}])
     held: list[Received] = talk.asked[2:]

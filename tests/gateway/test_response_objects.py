@@ -1,4 +1,4 @@
-"""What the Responses room keeps for its clients: requests made whole, answers told again, summaries."""
+"""The objects of the Responses state: options, expanded requests, lists, stored responses as streams, summaries."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
 
 NAME = "openai-responses"
-ROOM = find_codec(NAME)
+CODEC = find_codec(NAME)
 SAMPLES = Path(__file__).parent.parent / "samples" / "openai_responses"
 STREAMS = sorted(path.name for path in SAMPLES.glob("*.sse"))
 WHOLE = sorted(path.name for path in SAMPLES.glob("*.json") if b'"object": "response"' in path.read_bytes())
@@ -82,7 +82,7 @@ CALL = {"id": "fc_1", "type": "function_call", "status": "completed", "call_id":
 RESULT = {"type": "function_call_output", "call_id": "c", "output": "ok"}
 
 
-# --- a quick look -----------------------------------------------------------------------------------------------------
+# --- is_stateless -----------------------------------------------------------------------------------------------------
 
 QUICK: list[tuple[bytes, bool]] = [
     (b'{"model":"m","input":"x","store":false}', True),
@@ -109,7 +109,7 @@ QUICK: list[tuple[bytes, bool]] = [
 
 
 @pytest.mark.parametrize(("body", "sure"), QUICK)
-def test_a_quick_look_is_never_wrong_about_what_wants_nothing(body: bytes, sure: bool) -> None:
+def test_is_stateless_is_never_wrong(body: bytes, sure: bool) -> None:
     found = peek_request(body)
     assert (found is not None and is_stateless(found)) is sure
     plain = peek_body(body)
@@ -118,9 +118,9 @@ def test_a_quick_look_is_never_wrong_about_what_wants_nothing(body: bytes, sure:
         assert not is_stateless(plain)  # nobody looked for it
 
 
-# --- errands ----------------------------------------------------------------------------------------------------------
+# --- paths ------------------------------------------------------------------------------------------------------------
 
-ERRANDS: list[tuple[str, str, StateOperation | None]] = [
+OPERATIONS: list[tuple[str, str, StateOperation | None]] = [
     ("GET", "/v1/responses/resp_1", StateOperation(name="response", id="resp_1")),
     ("DELETE", "/v1/responses/resp_1", StateOperation(name="response-delete", id="resp_1")),
     ("POST", "/v1/responses/resp_1/cancel", StateOperation(name="response-cancel", id="resp_1")),
@@ -157,14 +157,14 @@ ERRANDS: list[tuple[str, str, StateOperation | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path", "errand"), ERRANDS)
-def test_what_a_path_is_about(method: str, path: str, errand: StateOperation | None) -> None:
-    assert match_operation(method, path) == errand
+@pytest.mark.parametrize(("method", "path", "operation"), OPERATIONS)
+def test_match_operation(method: str, path: str, operation: StateOperation | None) -> None:
+    assert match_operation(method, path) == operation
 
 
-# --- wants ------------------------------------------------------------------------------------------------------------
+# --- options ------------------------------------------------------------------------------------------------------------
 
-WANTS: list[tuple[dict[str, Any], StateOptions]] = [
+OPTIONS: list[tuple[dict[str, Any], StateOptions]] = [
     ({"input": "x"}, StateOptions(store=True)),
     ({"input": "x", "store": None, "background": None, "conversation": None}, StateOptions(store=True)),
     ({"input": "x", "store": False}, StateOptions()),
@@ -187,9 +187,9 @@ WANTS: list[tuple[dict[str, Any], StateOptions]] = [
 ]
 
 
-@pytest.mark.parametrize(("body", "wants"), WANTS)
-def test_what_a_request_wants(body: dict[str, Any], wants: StateOptions) -> None:
-    assert read_state_options(body) == wants
+@pytest.mark.parametrize(("body", "options"), OPTIONS)
+def test_state_options(body: dict[str, Any], options: StateOptions) -> None:
+    assert read_state_options(body) == options
 
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
@@ -208,7 +208,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("body", "param", "word"), REFUSED)
-def test_what_cannot_be_wanted(body: dict[str, Any], param: str, word: str) -> None:
+def test_invalid_state_options(body: dict[str, Any], param: str, word: str) -> None:
     got = read_state_options(body)
     if not word:
         assert got == StateOptions(store=True)
@@ -216,13 +216,13 @@ def test_what_cannot_be_wanted(body: dict[str, Any], param: str, word: str) -> N
     assert isinstance(got, Failure)
     assert (got.status, got.param) == (400, param)
     assert word in got.message
-    assert ROOM.write_error(got).body["error"]["type"] == "invalid_request_error"
+    assert CODEC.write_error(got).body["error"]["type"] == "invalid_request_error"
 
 
 # --- items ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_text_is_a_message_of_the_user() -> None:
+def test_a_string_is_a_user_message() -> None:
     (item,) = read_items_to_store({"input": "hi"}, "seed")
     assert {**item, "id": ""} == user("hi", id="")
     assert item["id"].startswith("msg_")
@@ -238,7 +238,7 @@ PREFIXES = {
 }  # fmt: skip
 
 
-def test_every_item_gets_an_id_of_its_kind_and_keeps_its_own() -> None:
+def test_missing_ids_are_added() -> None:
     given = [{"type": kind, "x": number} for number, kind in enumerate(PREFIXES)]
     got = add_missing_ids(given, "seed")
     assert [item["id"].partition("_")[0] + "_" for item in got] == list(PREFIXES.values())
@@ -255,7 +255,7 @@ def turn(body: dict[str, Any], history: list[dict[str, Any]], answer: list[dict[
     return sent["input"], [*history, *read_items_to_store(body, seed), *answer]
 
 
-def test_the_provider_sees_the_same_beginning_in_every_turn_and_takes_it() -> None:
+def test_every_turn_repeats_the_same_prefix() -> None:
     stray = {
         "type": "reasoning",
         "id": "rs_1",
@@ -289,7 +289,7 @@ def test_the_provider_sees_the_same_beginning_in_every_turn_and_takes_it() -> No
         before = sent
 
 
-def test_only_what_refers_to_something_kept_is_taken_out() -> None:
+def test_only_state_keys_are_removed() -> None:
     body = {"conversation": "c", "model": "m", "input": "x", "background": True, "store": True, "metadata": {"a": "b"}}
     got = expand_request(body, [], {})
     assert got == {"model": "m", "input": [user("x")], "store": True, "metadata": {"a": "b"}}
@@ -297,19 +297,19 @@ def test_only_what_refers_to_something_kept_is_taken_out() -> None:
     assert expand_request({"previous_response_id": "r"}, [said("a")], {}) == {"input": [said("a")]}
 
 
-def test_references_become_what_they_stand_for_once() -> None:
+def test_references_are_replaced_once() -> None:
     body = {"input": [{"type": "item_reference", "id": "msg_1"}, {"id": "msg_2"}, {"id": "msg_2"}, {"id": "msg_9"}]}
     got = expand_request(body, [said("a", "msg_1")], {"msg_1": said("a", "msg_1"), "msg_2": said("b", "msg_2")})
     assert got["input"] == [said("a", "msg_1"), said("b", "msg_2"), {"id": "msg_9"}]
 
 
-def test_a_kept_reference_is_resolved_too() -> None:
+def test_a_stored_reference_is_replaced() -> None:
     kept = [{"type": "item_reference", "id": "msg_2"}, said("a", "msg_1")]
     got = expand_request({"input": "x"}, kept, {"msg_2": said("b", "msg_2")})
     assert got["input"] == [said("b", "msg_2"), said("a", "msg_1"), user("x")]
 
 
-def test_a_summary_stands_for_what_the_model_said_and_did_before_it() -> None:
+def test_compaction_replaces_the_history_before_it() -> None:
     later = {**CALL, "call_id": "late", "async": True}
     tools = {"type": "additional_tools", "role": "developer", "tools": []}
     seal = {"type": "compaction", "id": "cmp_1", "encrypted_content": "e"}
@@ -322,7 +322,7 @@ def test_a_summary_stands_for_what_the_model_said_and_did_before_it() -> None:
     assert expand_request({"input": [*window, said("x"), seal]}, [], {})["input"] == [*window, said("x"), seal]
 
 
-def test_what_only_answers_have_is_taken_off() -> None:
+def test_response_only_keys_are_removed() -> None:
     parsed = {**said("{}"), "content": [{"type": "output_text", "text": "{}", "annotations": [], "parsed": {}}]}
     call = {**CALL, "parsed_arguments": {}, "async": True, "async_": True}
     got = expand_request({"input": [parsed, call]}, [], {})["input"]
@@ -401,7 +401,7 @@ BAD_CONVERSATIONS: list[tuple[Callable[[dict[str, Any]], object], dict[str, Any]
 
 
 @pytest.mark.parametrize(("read", "body", "param", "code"), BAD_CONVERSATIONS)
-def test_what_no_conversation_can_be(
+def test_invalid_conversations(
     read: Callable[[dict[str, Any]], object], body: dict[str, Any], param: str, code: str
 ) -> None:
     got = read(body)
@@ -409,7 +409,7 @@ def test_what_no_conversation_can_be(
     assert (got.status, got.param, got.code) == (400, param, code)
 
 
-GONE = [
+NOT_FOUND = [
     (
         "previous",
         400,
@@ -423,17 +423,17 @@ GONE = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "status", "code", "param", "message"), GONE)
-def test_what_is_not_there(kind: str, status: int, code: str | None, param: str | None, message: str) -> None:
-    sent = ROOM.write_error(not_found_failure(kind, "x"))
+@pytest.mark.parametrize(("kind", "status", "code", "param", "message"), NOT_FOUND)
+def test_not_found_errors(kind: str, status: int, code: str | None, param: str | None, message: str) -> None:
+    sent = CODEC.write_error(not_found_failure(kind, "x"))
     error = {"message": message, "type": "invalid_request_error", "param": param, "code": code}
     assert (sent.status, sent.body) == (status, {"error": error})
 
 
-# --- answers ----------------------------------------------------------------------------------------------------------
+# --- responses --------------------------------------------------------------------------------------------------------
 
 
-def test_an_answer_that_is_not_there_yet_and_one_that_never_will_be() -> None:
+def test_pending_failed_and_cancelled_responses() -> None:
     body = {
         "model": "m",
         "input": "x",
@@ -442,9 +442,9 @@ def test_an_answer_that_is_not_there_yet_and_one_that_never_will_be() -> None:
         "conversation": "conv_1",
         "tools": None,
     }
-    wants = read_state_options({**body, "conversation": None, "previous_response_id": "resp_0"})
-    assert isinstance(wants, StateOptions)
-    begun = {**write_pending_response(body, 7, "queued"), **write_state_fields(wants, make_response_id("s"), 7)}
+    options = read_state_options({**body, "conversation": None, "previous_response_id": "resp_0"})
+    assert isinstance(options, StateOptions)
+    begun = {**write_pending_response(body, 7, "queued"), **write_state_fields(options, make_response_id("s"), 7)}
     told = Response.model_validate_json(encode(begun))
     assert (told.status, told.created_at, told.instructions, told.background) == ("queued", 7, "i", True)
     assert (told.previous_response_id, told.id[:5]) == ("resp_0", "resp_")
@@ -466,7 +466,7 @@ def events(data: bytes) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_a_whole_answer_as_a_stream(name: str) -> None:
+def test_a_response_as_a_stream(name: str) -> None:
     answer = json.loads((SAMPLES / name).read_text())
     data = write_response_stream(answer)
     told = events(data)
@@ -478,9 +478,9 @@ def test_a_whole_answer_as_a_stream(name: str) -> None:
     added_up = ResponseStreamState(text_format=omit, input_tools=omit)
     for event in told:
         added_up.handle_event(EVENT.validate_python(event))
-    reader = ROOM.make_stream_reader()
+    reader = CODEC.make_stream_reader()
     read = fold([*reader.feed(data), *reader.close()])
-    whole = ROOM.read_response(answer)
+    whole = CODEC.read_response(answer)
     assert (strip_origins(read.choices), strip_origins(read.usage), strip_origins(read.failure)) == (
         strip_origins(whole.choices),
         strip_origins(whole.usage),
@@ -490,7 +490,7 @@ def test_a_whole_answer_as_a_stream(name: str) -> None:
     assert b"".join(frame for _, frame in number_frames(data)) == data
 
 
-def test_answers_that_have_not_ended_or_ended_otherwise_as_streams() -> None:
+def test_unfinished_and_failed_responses_as_streams() -> None:
     begun = {**write_pending_response({"model": "m"}, 1, "queued"), "id": "resp_1"}
     kinds = {
         status: [event["type"] for event in events(write_response_stream({**begun, "status": status}))]
@@ -503,7 +503,7 @@ def test_answers_that_have_not_ended_or_ended_otherwise_as_streams() -> None:
     assert events(write_terminal_event({**begun, "status": "completed"}, 9))[0]["sequence_number"] == 9
 
 
-def test_numbers_of_frames() -> None:
+def test_number_frames() -> None:
     data = b': hi\r\n\r\ndata: {"sequence_number":4,"delta":"x"}\r\n\r\nevent: a\ndata: {"tool":{"sequence_number":9}}\n\ndata: {"sequ'
     assert [number for number, _ in number_frames(data)] == [-1, 4, 4]
 
@@ -511,7 +511,7 @@ def test_numbers_of_frames() -> None:
 # --- the tap ----------------------------------------------------------------------------------------------------------
 
 
-def tapped(data: bytes, cuts: list[int], changes: dict[str, Any], last: dict[str, Any]) -> tuple[bytes, Any]:
+def run_tap(data: bytes, cuts: list[int], changes: dict[str, Any], last: dict[str, Any]) -> tuple[bytes, Any]:
     tap = StreamTap(changes)
     edges = [0, *sorted({cut % (len(data) + 1) for cut in cuts}), len(data)]
     pieces = [data[a:b] for a, b in pairwise(edges) if b > a]
@@ -545,8 +545,8 @@ def test_a_tapped_stream_is_the_same_stream_however_it_is_cut(name: str, spellin
     data = SPELLINGS[spelling]((SAMPLES / name).read_bytes())
     every = list(range(len(data)))
     for changes, last in (({}, {}), ({"id": "resp_new"}, {"store": False}), ({}, {"store": False})):
-        whole, response = tapped(data, [], changes, last)
-        assert tapped(data, every, changes, last) == (whole, response)
+        whole, response = run_tap(data, [], changes, last)
+        assert run_tap(data, every, changes, last) == (whole, response)
         if not changes and not last:
             assert whole == data
         if response is not None:
@@ -558,16 +558,16 @@ SAMPLE = (SAMPLES / "text.sse").read_bytes()
 
 
 @given(st.lists(st.integers(0, len(SAMPLE)), max_size=12), st.sampled_from(sorted(SPELLINGS)))
-def test_no_cut_changes_what_a_tap_gives(cuts: list[int], spelling: str) -> None:
+def test_any_split_gives_the_same_result(cuts: list[int], spelling: str) -> None:
     data = SPELLINGS[spelling](SAMPLE)
     changes = {"previous_response_id": "resp_0"}
-    whole = tapped(data, [], changes, {"store": False})
-    assert tapped(data, cuts, changes, {"store": False}) == whole
+    whole = run_tap(data, [], changes, {"store": False})
+    assert run_tap(data, cuts, changes, {"store": False}) == whole
     assert whole[1]["previous_response_id"] == "resp_0"
 
 
-def test_changes_are_told_in_every_event_that_tells_the_answer() -> None:
-    out, response = tapped(SAMPLE, [], {"id": "resp_new", "conversation": {"id": "c"}}, {"store": False})
+def test_changes_apply_to_every_lifecycle_event() -> None:
+    out, response = run_tap(SAMPLE, [], {"id": "resp_new", "conversation": {"id": "c"}}, {"store": False})
     told = [event["response"] for event in events(out) if "response" in event]
     assert len(told) == 3
     assert all((one["id"], one["conversation"]) == ("resp_new", {"id": "c"}) for one in told)
@@ -576,7 +576,7 @@ def test_changes_are_told_in_every_event_that_tells_the_answer() -> None:
     assert [event["type"] for event in events(out)] == [event["type"] for event in events(SAMPLE)]
 
 
-def test_the_last_event_waits_and_nothing_else_does() -> None:
+def test_only_the_last_event_is_held_back() -> None:
     tap = StreamTap({})
     *frames, last = [frame + b"\n\n" for frame in SAMPLE.split(b"\n\n") if frame]
     for frame in frames:
@@ -591,11 +591,11 @@ def test_the_last_event_waits_and_nothing_else_does() -> None:
 
 def test_one_blank_line_too_many_belongs_to_the_next_frame() -> None:
     data = b": hi\n\n\n" + SAMPLE
-    whole = tapped(data, [], {"id": "x"}, {})
-    assert all(tapped(data, [cut], {"id": "x"}, {}) == whole for cut in range(20))
+    whole = run_tap(data, [], {"id": "x"}, {})
+    assert all(run_tap(data, [cut], {"id": "x"}, {}) == whole for cut in range(20))
 
 
-def test_words_of_the_last_event_in_a_text_hold_nothing_back() -> None:
+def test_names_of_the_last_event_in_a_text_hold_nothing_back() -> None:
     frames = [
         b'data: {"type":"response.output_text.delta","delta":"response.completed"}\n\n',
         b'data: {"type":"response.output_text.delta","delta":"\\"type\\":\\"response.failed\\""}\n\n',
@@ -609,12 +609,12 @@ def test_words_of_the_last_event_in_a_text_hold_nothing_back() -> None:
     assert (tap.close(), tap.response, tap.release({"store": False})) == (b": half", None, b"")
 
 
-def test_items_that_the_last_event_does_not_repeat_are_gathered() -> None:
+def test_items_missing_in_the_last_event_are_added() -> None:
     done = {"type": "response.output_item.done", "output_index": 0, "item": said("response.failed")}
     for response in ({"id": "resp_1"}, {"id": "resp_1", "output": []}, {"id": "resp_1", "output": None}):
         end = {"type": "response.completed", "response": response}
         data = b"".join(b"data: %b\n\n" % json.dumps(event).encode() for event in (done, end))
-        out, whole = tapped(data, [], {}, {})
+        out, whole = run_tap(data, [], {}, {})
         assert out == data
         assert whole == {**response, "status": "completed", "output": [said("response.failed")]}
 
@@ -625,7 +625,7 @@ TOOLS = [{"type": "function", "name": "f", "parameters": {"type": "object", "pro
 ANSWER = {"output": [CALL, said("What "), said(" "), said("was done.")], "usage": {"input_tokens": 5}}
 
 
-def test_the_request_for_a_summary_keeps_what_is_cached_and_asks_for_nothing_else() -> None:
+def test_the_request_for_a_summary_keeps_the_cached_prefix() -> None:
     body = {
         "model": "gpt-6", "instructions": "i", "tools": TOOLS, "tool_choice": "required", "stream": True, "store": True,
         "previous_response_id": "r", "conversation": None, "context_management": [{"type": "compaction"}],
@@ -652,7 +652,7 @@ def compacted() -> dict[str, Any]:
     return got
 
 
-def test_a_compacted_conversation() -> None:
+def test_compact_response() -> None:
     got = compacted()
     told = CompactedResponse.model_validate({**got, "output": got["output"][2:]})
     assert (told.object, told.created_at, told.usage.total_tokens) == ("response.compaction", 9, 0)
@@ -665,7 +665,7 @@ def test_a_compacted_conversation() -> None:
     assert (entry.position, entry.maker, entry.text) == ("summary", "toolwire", "What \n\nwas done.")
 
 
-def test_a_summary_in_place_of_an_answer() -> None:
+def test_summary_response() -> None:
     got = write_summary_response({"model": "m", "input": "x"}, ANSWER, "seed", 9)
     assert isinstance(got, dict)
     told = Response.model_validate_json(encode({**got, "usage": None}))
@@ -685,11 +685,11 @@ def test_no_summary_is_a_failure(output: Any) -> None:
         write_compact_response({"output": output}, [], "s", 9),
     ):
         assert isinstance(got, Failure)
-        assert ROOM.write_error(got).status == 502
+        assert CODEC.write_error(got).status == 502
 
 
 @pytest.mark.parametrize("target", NAMES)
-def test_our_summary_becomes_text_for_every_provider(target: str) -> None:
+def test_the_gateway_s_summary_becomes_text(target: str) -> None:
     body = {"model": "gpt-6", "input": [*compacted()["output"], {"role": "user", "content": "go on"}]}
     got = translate(body, "request", source=NAME, target=target)
     text = got.body.decode()
@@ -708,9 +708,9 @@ THEIRS = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAAA"}
 
 
 @pytest.mark.parametrize("target", NAMES)
-def test_the_vendors_summary_goes_to_its_maker_as_it_is_and_to_nobody_else(target: str) -> None:
+def test_openai_s_summary_goes_only_to_openai(target: str) -> None:
     body = {"model": "m", "input": [user("a"), THEIRS, user("b")]}
-    exchange = Exchange(ROOM, find_codec(target), Options())
+    exchange = Exchange(CODEC, find_codec(target), Options())
     got = exchange.translate_request(body)
     if target == NAME:
         assert got.json() == body
@@ -724,15 +724,15 @@ def test_the_vendors_summary_goes_to_its_maker_as_it_is_and_to_nobody_else(targe
 @pytest.mark.parametrize("item", [THEIRS, {"type": "compaction", "encrypted_content": "g"}, {**THEIRS, "x": 1}])
 def test_a_summary_item_is_read_and_written(item: dict[str, Any]) -> None:
     body = {"model": "m", "input": [user("a"), item]}
-    request = ROOM.read_request(body)
+    request = CODEC.read_request(body)
     assert strip_origins(request.turns[1].parts[0]) == Summary(
         seal=Seal(NAME, item["encrypted_content"]), id=item.get("id", "")
     )
     assert request.turns[1].role == "user"
-    assert ROOM.write_request(request, Ledger(NAME, NAME)) is body
-    anew = ROOM.write_request(strip_origins(request), Ledger(NAME, NAME))
+    assert CODEC.write_request(request, Ledger(NAME, NAME)) is body
+    anew = CODEC.write_request(strip_origins(request), Ledger(NAME, NAME))
     assert anew["input"][1] == {key: value for key, value in item.items() if key != "x"}
-    assert not Exchange(ROOM, ROOM).needs_provider_state
+    assert not Exchange(CODEC, CODEC).needs_provider_state
 
 
 BLOCKS: list[tuple[dict[str, Any], bool]] = [
@@ -771,7 +771,7 @@ def test_a_summary_block_is_read_and_written() -> None:
 
 
 @pytest.mark.parametrize("target", NAMES)
-def test_a_writer_that_meets_a_foreign_summary_leaves_it_out_and_says_so(target: str) -> None:
+def test_a_writer_drops_and_reports_a_foreign_summary(target: str) -> None:
     stranger = Summary(seal=Seal("elsewhere", "x"), origin=Origin("elsewhere", None, {}))
     request = Request("m", turns=(Turn("user", (Text("a"), stranger)), Turn("assistant", (stranger, Text("b")))))
     ledger = Ledger("elsewhere", target)
@@ -786,9 +786,9 @@ def test_translated_answers_never_share_an_id() -> None:
     answer = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m", "choices": []}
     ids = {translate(answer, "response", source="openai-chat", target=NAME, seed=seed).json()["id"] for seed in "abc"}
     assert len(ids) == 3
-    response = ROOM.read_response({"id": "resp_1", "output": [], "status": "completed"})
-    assert ROOM.write_response(strip_origins(response), Ledger(NAME, NAME), WriteContext(seed="s"))["id"] == "resp_1"
+    response = CODEC.read_response({"id": "resp_1", "output": [], "status": "completed"})
+    assert CODEC.write_response(strip_origins(response), Ledger(NAME, NAME), WriteContext(seed="s"))["id"] == "resp_1"
     assert (
-        ROOM.write_response(strip_origins(response), Ledger("openai-chat", NAME), WriteContext(seed="s"))["id"]
+        CODEC.write_response(strip_origins(response), Ledger("openai-chat", NAME), WriteContext(seed="s"))["id"]
         != "resp_1"
     )
