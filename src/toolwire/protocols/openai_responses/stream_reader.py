@@ -1,7 +1,7 @@
-"""The items of a streamed answer while they grow. `.done` has the last word over deltas.
+"""Reads a Responses stream. `_EVENT_READERS` at the end maps each event to its method.
 
-Messages, reasoning and calls with text arguments grow by deltas. All other items are read whole when they are done:
-their own progress events repeat what the finished item says.
+Messages, reasoning and calls with text arguments grow by deltas; their `.done` events add what the deltas left out. All
+other items are read whole when they are done: their progress events repeat what the finished item says.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ from toolwire.core.json_values import (
     get_text,
 )
 from toolwire.core.provenance import ReadContext
-from toolwire.core.sse import Frame as Raw
-from toolwire.core.sse import FrameTooLong, SseSplitter
+from toolwire.core.sse import Frame, FrameTooLong, SseSplitter
 from toolwire.protocols.openai_responses.content import read_citation, read_item_origin, read_part
 from toolwire.protocols.openai_responses.errors import read_error_body
 from toolwire.protocols.openai_responses.items import SUMMARY_SEPARATOR, read_call, read_reasoning
@@ -58,11 +57,13 @@ from toolwire.protocols.openai_responses.names import (
 )
 from toolwire.protocols.openai_responses.response import read_failure, read_finish, read_output_item, read_usage
 
-STREAMED_ITEM_TYPES = frozenset({"message", "reasoning", "function_call", "custom_tool_call"})
+_EVENT_PATH: Path = (None, "event")
+_SILENT_FRAME = SourceFrame(NAME, None, None, silent=True)
+_STREAMED_ITEM_TYPES = frozenset({"message", "reasoning", "function_call", "custom_tool_call"})
 
 
 class _OpenPart:
-    """A part that has been started: what was told of it so far."""
+    """A part that was started, and its text so far."""
 
     __slots__ = ("citation_count", "index", "is_open", "pieces")
 
@@ -86,22 +87,170 @@ class _StreamItem:
         self.held_back: list[str] = []
         """Arguments that came before the call's name."""
         self.section = 0
-        """The part of a summary that is being told."""
+        """The part of the summary that is open."""
         self.section_start = 0
         """How many pieces belong to earlier sections."""
         self.is_done = False
 
 
-class StreamItems:
-    """All items of one answer, told apart by `output_index`, else by id."""
-
+class StreamReader:
     def __init__(self) -> None:
-        self.reading = ReadContext(NAME)
-        self.has_calls = False
+        self._splitter = SseSplitter()
+        self._reading = ReadContext(NAME)
+        self._events: list[Event] = []
+        self._frame = _SILENT_FRAME
+        """The frame that is being read."""
+        self._frame_count = 0
+        self._started = False
+        self._ended = False
+        self._broken = False
+        """Is everything that follows ignored?"""
+        self._has_calls = False
         """Has the model made a call that the client must run?"""
         self._items: dict[int, _StreamItem] = {}
+        """All items of the answer, by `output_index`."""
         self._index_by_id: dict[str, int] = {}
         self._next_part_index = 0
+        self._unknown_fields: dict[str, UnknownField] = {}
+
+    def feed(self, data: bytes) -> list[Event]:
+        self._events = []
+        if not self._broken:
+            try:
+                self._read_frames(self._splitter.feed(data))
+            except FrameTooLong as error:
+                self._fail_stream(str(error), "frame_too_long")
+        return self._events
+
+    def read_repeat(self, data: bytes) -> str | None:
+        """Repeats are not recognised: each event has another `sequence_number`."""
+        return None
+
+    def close(self) -> list[Event]:
+        self._events = []
+        if not self._broken:
+            self._read_frames(self._splitter.close())
+        if not self._ended and not self._broken:
+            missing = "neither response.completed nor response.incomplete nor response.failed came"
+            message = f"{TRUNCATED_STREAM_MESSAGE}: {missing}"
+            failure = Failure("upstream", message, 502, "stream_truncated")
+            self._events.append(ResponseFailed(failure, _SILENT_FRAME))
+        self._broken = True
+        return self._events
+
+    def _read_frames(self, frames: list[Frame]) -> None:
+        for raw in frames:
+            path = (_EVENT_PATH, self._frame_count)
+            self._frame_count += 1
+            before = len(self._events)
+            try:
+                node = expect_object(decode(raw.data, path), path)
+                self._frame = SourceFrame(NAME, raw.event, node)
+                self._read_frame(node, path)
+            except Malformed as error:
+                # The failure replaces the events of the part of the frame that could be read.
+                del self._events[before:]
+                if raw.data[:6] == b"[DONE]":
+                    frame = SourceFrame(NAME, raw.event, None)
+                    self._events.append(OpaqueEvent("[DONE]", Origin(NAME, path, None), True, frame))
+                    continue
+                self._fail_stream(str(error), "invalid_stream")
+                break
+
+    def _fail_stream(self, message: str, code: str) -> None:
+        self._broken = True
+        if not self._ended:
+            self._ended = True
+            failure = Failure("upstream", f"the provider's stream cannot be read: {message}", 502, code)
+            self._events.append(ResponseFailed(failure))
+
+    def _read_frame(self, node: Object, path: Path) -> None:
+        kind = node.get("type")
+        if not isinstance(kind, str):
+            kind = "error" if node.get("error") else self._frame.event or ""
+            if kind != "error":
+                # Only the `event:` line names it; a Responses client gets the frame as it came.
+                node = {**node, "type": kind}
+        if not EVENT_KEYS.issuperset(node):
+            for key in filterfalse(EVENT_KEYS.__contains__, node):
+                self._unknown_fields.setdefault(f"{kind} {key}", UnknownField(path, key))
+        before = len(self._events)
+        if not self._ended:
+            self._read_event(kind, node, path)
+        if len(self._events) == before:
+            is_keepalive = kind in ("keepalive", "ping") and KEEPALIVE_KEYS.issuperset(node)
+            is_ignorable = kind in REDUNDANT_EVENTS or self._ended or is_keepalive
+            origin = Origin(NAME, path, self._frame.json)
+            self._events.append(OpaqueEvent(kind or "event", origin, is_ignorable, self._frame))
+
+    def _read_event(self, kind: str, node: Object, path: Path) -> None:
+        read = _EVENT_READERS.get(kind)
+        if kind not in _RESPONSE_EVENTS:
+            if node.get("error"):
+                read = StreamReader._read_error
+            elif read is not None:
+                self._start_response(None, path)
+        if read is not None:
+            read(self, node, path)
+
+    # --- start and end of the response ---
+
+    def _start_response(self, response: Object | None, path: Path) -> None:
+        if self._started:
+            return
+        self._started = True
+        if response is None:
+            self._events.append(ResponseStart(frame=self._frame))
+            return
+        at = (path, "response")
+        self._events.append(
+            ResponseStart(
+                get_text(response, "id", at) or "",
+                get_text(response, "model", at) or "",
+                get_int(response, "created_at", at),
+                origin=Origin(NAME, at, response, intact=False),
+                frame=self._frame,
+            )
+        )
+
+    def _read_lifecycle_event(self, node: Object, path: Path) -> None:
+        self._start_response(get_object(node, "response", path), path)
+
+    def _read_terminal_event(self, node: Object, path: Path) -> None:
+        response = get_object(node, "response", path) or {}
+        self._start_response(response, path)
+        at = (path, "response")
+        if response.get("status") is None:
+            response = {**response, "status": node["type"].rpartition(".")[2]}
+        failure = read_failure(response, at)
+        if failure is None:
+            self._finish_all_items(response, at)
+        usage = read_usage(response, at, self._reading)
+        if usage is not None:
+            self._events.append(UsageUpdate(usage, self._frame))
+        if failure is None:
+            finish = read_finish(response, self._has_calls, at)
+            self._reading.read_origin(response, at, RESPONSE_KEYS)
+            for field in self._reading.unknown_fields:
+                self._unknown_fields.setdefault(f"item {field.key}", field)
+            self._events.append(ChoiceEnd(finish, 0, self._frame))
+            self._events.append(ResponseEnd(tuple(self._unknown_fields.values()), self._frame))
+        else:
+            self._events.append(ResponseFailed(failure, self._frame))
+        self._ended = True
+
+    def _read_error(self, node: Object, path: Path) -> None:
+        self._ended = True
+        error = node.get("error")
+        headers = error.get("headers") if isinstance(error, dict) else None
+        wait = None
+        if isinstance(headers, dict):
+            wait = read_retry_after({key: value for key, value in headers.items() if isinstance(value, str)})
+        status = node.get("status")
+        failure = read_error_body(node, status if isinstance(status, int) else 0, path, wait)
+        self._events.append(ResponseFailed(failure, self._frame))
+
+    # --- items ---
 
     def _add_item(self, index: int, node: Object) -> _StreamItem:
         item = _StreamItem(node)
@@ -112,10 +261,8 @@ class StreamItems:
         return item
 
     def _find_or_add_item(self, node: Object, path: Path, kind: str) -> _StreamItem:
-        """The item that an event speaks of. One that was never announced counts as added, if the event says where."""
-        index = node.get("output_index")
-        if type(index) is not int:
-            index = get_int(node, "output_index", path)
+        """The item of an event. An item without `output_item.added` is added, if the event has its index."""
+        index = get_int(node, "output_index", path)
         if index is None:
             index = self._index_by_id.get(get_text(node, "item_id", path) or "")
             if index is None:
@@ -129,7 +276,7 @@ class StreamItems:
             item.type = kind
         return item
 
-    def read_item_added(self, node: Object, frame: SourceFrame, path: Path, events: list[Event]) -> None:
+    def _read_item_added(self, node: Object, path: Path) -> None:
         given = expect_object(node.get("item"), (path, "item"))
         index = get_int(node, "output_index", path)
         if index is None:
@@ -139,17 +286,17 @@ class StreamItems:
                 raise Malformed(path, f"two items are added at output_index {index}")
             return
         item = self._add_item(index, given)
-        if item.type in SHAPE_BY_CALL_TYPE and item.type in STREAMED_ITEM_TYPES and given.get("name"):
-            self._start_call(item, given, (path, "item"), frame, events)
+        if item.type in SHAPE_BY_CALL_TYPE and item.type in _STREAMED_ITEM_TYPES and given.get("name"):
+            self._start_call(item, given, (path, "item"))
 
-    def read_item_done(self, node: Object, frame: SourceFrame, path: Path, events: list[Event]) -> None:
+    def _read_item_done(self, node: Object, path: Path) -> None:
         given = expect_object(node.get("item"), (path, "item"))
         item = self._find_or_add_item(node, path, str(given.get("type") or "message"))
         if not item.is_done:
-            self._finish_item(item, given, (path, "item"), frame, events)
+            self._finish_item(item, given, (path, "item"))
 
-    def finish_all_items(self, response: Object, path: Path, frame: SourceFrame, events: list[Event]) -> None:
-        """The end: items that only the whole answer tells, and those that were never closed."""
+    def _finish_all_items(self, response: Object, path: Path) -> None:
+        """At the end: add items that only the whole response holds, and finish those without `output_item.done`."""
         output = get_list(response, "output", path) or []
         aligned = list(self._items.values()) if len(output) == len(self._items) else []
         for number, value in enumerate(output):
@@ -159,10 +306,10 @@ class StreamItems:
             if item is None:
                 item = self._add_item(max(self._items, default=-1) + 1, node)
             if not item.is_done:
-                self._finish_item(item, node, at, frame, events)
+                self._finish_item(item, node, at)
         for item in self._items.values():
             if not item.is_done:
-                self._finish_item(item, item.node, path, frame, events, response.get("status") == "incomplete")
+                self._finish_item(item, item.node, path, response.get("status") == "incomplete")
 
     def _find_item(self, node: Object, aligned: _StreamItem | None) -> _StreamItem | None:
         index = self._index_by_id.get(str(node.get("id") or ""))
@@ -174,156 +321,144 @@ class StreamItems:
                 return item
         return aligned if aligned is not None and aligned.type == node.get("type") else None
 
-    def _finish_item(
-        self, item: _StreamItem, node: Object, path: Path, frame: SourceFrame, events: list[Event], cut: bool = False
-    ) -> None:
-        """Say what is still unsaid of an item, and close it."""
+    def _finish_item(self, item: _StreamItem, node: Object, path: Path, cut: bool = False) -> None:
+        """Add what the deltas left out, and end the parts of the item."""
         item.is_done = True
         item.type = item.type or str(node.get("type") or "message")
         if item.type == "message":
-            self._finish_message(item, node, path, frame, events)
+            self._finish_message(item, node, path)
         elif item.type == "reasoning":
-            self._finish_reasoning(item, node, path, frame, events)
-        elif item.type in STREAMED_ITEM_TYPES:
-            self._finish_call(item, node, path, frame, events, cut)
+            self._finish_reasoning(item, node, path)
+        elif item.type in _STREAMED_ITEM_TYPES:
+            self._finish_call(item, node, path, cut)
         else:
-            for part in read_output_item(node, path, self.reading):
-                self._add_whole_part(part, frame, events)
+            for part in read_output_item(node, path, self._reading):
+                self._add_whole_part(part)
 
-    def _start_part(self, item: _StreamItem, at: int, part: Part, frame: SourceFrame, events: list[Event]) -> _OpenPart:
+    def _start_part(self, item: _StreamItem, at: int, part: Part) -> _OpenPart:
         started = item.parts[at] = _OpenPart(self._next_part_index)
-        events.append(PartStart(self._next_part_index, part, 0, frame))
+        self._events.append(PartStart(self._next_part_index, part, 0, self._frame))
         self._next_part_index += 1
         return started
 
-    def _end_part(self, part: _OpenPart, frame: SourceFrame, events: list[Event], incomplete: bool = False) -> None:
+    def _end_part(self, part: _OpenPart, incomplete: bool = False) -> None:
         if part.is_open:
             part.is_open = False
-            events.append(PartEnd(part.index, incomplete, frame))
+            self._events.append(PartEnd(part.index, incomplete, self._frame))
 
-    def _add_whole_part(self, part: Part, frame: SourceFrame, events: list[Event]) -> None:
-        """A part that came all at once, as a stream of its own."""
+    def _add_whole_part(self, part: Part) -> None:
+        """Add a part that came whole."""
         index = self._next_part_index
         self._next_part_index += 1
         arguments = ""
         if isinstance(part, (Call, ProviderCall)):
-            self.has_calls = self.has_calls or isinstance(part, Call)
+            self._has_calls = self._has_calls or isinstance(part, Call)
             arguments, loose = part.arguments, replace(part.origin, intact=False) if part.origin else None
             part = replace(part, arguments="", origin=loose)
         incomplete = isinstance(part, Call) and part.incomplete
         if isinstance(part, Call):
             part = replace(part, incomplete=False)
-        events.append(PartStart(index, part, 0, frame))
+        self._events.append(PartStart(index, part, 0, self._frame))
         if arguments:
-            events.append(ArgumentsDelta(index, arguments, frame))
-        events.append(PartEnd(index, incomplete, frame))
+            self._events.append(ArgumentsDelta(index, arguments, self._frame))
+        self._events.append(PartEnd(index, incomplete, self._frame))
 
-    # --- messages ---------------------------------------------------------------------------------------------------
+    # --- messages ---
 
-    def _open_text_part(
-        self, item: _StreamItem, at: int, kind: str, path: Path, frame: SourceFrame, events: list[Event]
-    ) -> _OpenPart:
+    def _open_text_part(self, item: _StreamItem, at: int, kind: str, path: Path) -> _OpenPart:
         part = item.parts.get(at)
         if part is not None:
             return part
         extra = {key: value for key, value in item.node.items() if key not in RESPONSE_MESSAGE_KEYS}
         origin = Origin(NAME, path, item.node, extra, intact=False)
         empty = Refusal("", origin) if kind == "refusal" else Text("", origin=origin)
-        return self._start_part(item, at, empty, frame, events)
+        return self._start_part(item, at, empty)
 
-    def read_part_added(self, node: Object, frame: SourceFrame, path: Path, events: list[Event]) -> None:
+    def _read_part_added(self, node: Object, path: Path) -> None:
         part = get_object(node, "part", path) or {}
         kind = part.get("type")
         if kind in ("output_text", "refusal"):
             item = self._find_or_add_item(node, path, "message")
-            self._open_text_part(item, get_int(node, "content_index", path) or 0, str(kind), path, frame, events)
+            self._open_text_part(item, get_int(node, "content_index", path) or 0, str(kind), path)
 
-    def read_part_done(self, node: Object, frame: SourceFrame, path: Path, events: list[Event]) -> None:
+    def _read_part_done(self, node: Object, path: Path) -> None:
         part = get_object(node, "part", path) or {}
         if part.get("type") in ("output_text", "refusal"):
             item = self._find_or_add_item(node, path, "message")
             at = get_int(node, "content_index", path) or 0
-            self._finish_text(item, at, part, (path, "part"), frame, events)
+            self._finish_text(item, at, part, (path, "part"))
 
-    def read_text_delta(self, node: Object, frame: SourceFrame, path: Path, events: list[Event]) -> None:
+    def _read_text_delta(self, node: Object, path: Path) -> None:
         item = self._find_or_add_item(node, path, "message")
         at = get_int(node, "content_index", path) or 0
         part = item.parts.get(at)
         if part is None:
             kind = "refusal" if node["type"] == "response.refusal.delta" else "output_text"
-            part = self._open_text_part(item, at, kind, path, frame, events)
-        self._add_text(part, get_text(node, "delta", path) or "", frame, events)
+            part = self._open_text_part(item, at, kind, path)
+        self._add_text(part, get_text(node, "delta", path) or "")
 
-    def _add_text(self, part: _OpenPart, text: str, frame: SourceFrame, events: list[Event]) -> None:
+    def _add_text(self, part: _OpenPart, text: str) -> None:
         if text and part.is_open:
             part.pieces.append(text)
-            events.append(TextDelta(part.index, text, frame))
+            self._events.append(TextDelta(part.index, text, self._frame))
 
-    def read_text_done(self, node: Object, frame: SourceFrame, path: Path, events: list[Event]) -> None:
+    def _read_text_done(self, node: Object, path: Path) -> None:
         item = self._find_or_add_item(node, path, "message")
         refusal = node["type"] == "response.refusal.done"
         kind = "refusal" if refusal else "output_text"
-        part = self._open_text_part(item, get_int(node, "content_index", path) or 0, kind, path, frame, events)
-        self._add_text(
-            part, _remaining_text(part.pieces, get_text(node, "refusal" if refusal else "text", path)), frame, events
-        )
+        part = self._open_text_part(item, get_int(node, "content_index", path) or 0, kind, path)
+        self._add_text(part, _remaining_text(part.pieces, get_text(node, "refusal" if refusal else "text", path)))
 
-    def read_annotation(self, node: Object, frame: SourceFrame, path: Path, events: list[Event]) -> None:
+    def _read_annotation(self, node: Object, path: Path) -> None:
         item = self._find_or_add_item(node, path, "message")
         part = item.parts.get(get_int(node, "content_index", path) or 0)
         annotation = get_object(node, "annotation", path)
         if part is None or not part.is_open or annotation is None:
             return
         part.citation_count += 1
-        citation = read_citation(annotation, (path, "annotation"), self.reading)
-        events.append(CitationDelta(part.index, citation, frame))
+        citation = read_citation(annotation, (path, "annotation"), self._reading)
+        self._events.append(CitationDelta(part.index, citation, self._frame))
 
-    def _finish_text(
-        self, item: _StreamItem, at: int, node: Object, path: Path, frame: SourceFrame, events: list[Event]
-    ) -> None:
+    def _finish_text(self, item: _StreamItem, at: int, node: Object, path: Path) -> None:
         kind = str(node.get("type"))
-        part = self._open_text_part(item, at, kind, path, frame, events)
+        part = self._open_text_part(item, at, kind, path)
         if not part.is_open:
             return
         text = get_text(node, "refusal" if kind == "refusal" else "text", path)
-        self._add_text(part, _remaining_text(part.pieces, text), frame, events)
+        self._add_text(part, _remaining_text(part.pieces, text))
         if kind == "output_text":
-            whole = read_part(node, path, self.reading)
+            whole = read_part(node, path, self._reading)
             for citation in whole.citations[part.citation_count :] if isinstance(whole, Text) else ():
                 part.citation_count += 1
-                events.append(CitationDelta(part.index, citation, frame))
-        self._end_part(part, frame, events)
+                self._events.append(CitationDelta(part.index, citation, self._frame))
+        self._end_part(part)
 
-    def _finish_message(
-        self, item: _StreamItem, node: Object, path: Path, frame: SourceFrame, events: list[Event]
-    ) -> None:
-        read_item_origin(self.reading, node, path, RESPONSE_MESSAGE_KEYS, "id")
+    def _finish_message(self, item: _StreamItem, node: Object, path: Path) -> None:
+        read_item_origin(self._reading, node, path, RESPONSE_MESSAGE_KEYS, "id")
         for at, value in enumerate(get_list(node, "content", path) or []):
             where = ((path, "content"), at)
             content = expect_object(value, where)
             if content.get("type") in ("output_text", "refusal"):
-                self._finish_text(item, at, content, where, frame, events)
+                self._finish_text(item, at, content, where)
             elif at not in item.parts:
                 alone = {**node, "content": [content]}
-                for strange in read_output_item(alone, path, self.reading):
-                    self._add_whole_part(strange, frame, events)
-        for part in item.parts.values():
-            self._end_part(part, frame, events)
+                for part in read_output_item(alone, path, self._reading):
+                    self._add_whole_part(part)
+        for open_part in item.parts.values():
+            self._end_part(open_part)
 
-    # --- reasoning --------------------------------------------------------------------------------------------------
+    # --- reasoning ---
 
-    def _open_reasoning_part(
-        self, item: _StreamItem, raw: bool, frame: SourceFrame, path: Path, events: list[Event]
-    ) -> _OpenPart:
+    def _open_reasoning_part(self, item: _StreamItem, raw: bool, path: Path) -> _OpenPart:
         part = item.parts.get(0)
         if part is not None:
             return part
         origin = Origin(NAME, path, item.node, intact=False)
         id = item.node.get("id")
         reasoning = Reasoning(form="raw" if raw else "summary", id=id if isinstance(id, str) else "", origin=origin)
-        return self._start_part(item, 0, reasoning, frame, events)
+        return self._start_part(item, 0, reasoning)
 
-    def read_reasoning_text(self, node: Object, frame: SourceFrame, path: Path, events: list[Event]) -> None:
+    def _read_reasoning_text(self, node: Object, path: Path) -> None:
         """Deltas and `.done` of summaries and of raw thinking."""
         kind: str = node["type"]
         raw = "summary" not in kind
@@ -333,87 +468,76 @@ class StreamItems:
         text = get_text(node, "text" if done else "delta", path) or ""
         if not text:
             return
-        part = self._open_reasoning_part(item, raw, frame, path, events)
+        part = self._open_reasoning_part(item, raw, path)
         if section > item.section:
             item.section = section
             if part.pieces and not raw:
-                self._add_text(part, SUMMARY_SEPARATOR, frame, events)
+                self._add_text(part, SUMMARY_SEPARATOR)
             item.section_start = len(part.pieces)
         if section == item.section:
-            self._add_text(
-                part, _remaining_text(part.pieces[item.section_start :], text) if done else text, frame, events
-            )
+            self._add_text(part, _remaining_text(part.pieces[item.section_start :], text) if done else text)
 
-    def _finish_reasoning(
-        self, item: _StreamItem, node: Object, path: Path, frame: SourceFrame, events: list[Event]
-    ) -> None:
-        whole = read_reasoning(node, path, self.reading)
+    def _finish_reasoning(self, item: _StreamItem, node: Object, path: Path) -> None:
+        whole = read_reasoning(node, path, self._reading)
         part = item.parts.get(0)
         if part is None:
             loose = replace(whole.origin, intact=False) if whole.origin else None
-            part = self._start_part(item, 0, replace(whole, text="", seal=None, origin=loose), frame, events)
-        self._add_text(part, _remaining_text(part.pieces, whole.text), frame, events)
+            part = self._start_part(item, 0, replace(whole, text="", seal=None, origin=loose))
+        self._add_text(part, _remaining_text(part.pieces, whole.text))
         if whole.seal is not None and part.is_open:
-            events.append(SealDelta(part.index, whole.seal, frame))
-        self._end_part(part, frame, events)
+            self._events.append(SealDelta(part.index, whole.seal, self._frame))
+        self._end_part(part)
 
-    # --- calls ------------------------------------------------------------------------------------------------------
+    # --- calls ---
 
-    def _start_call(
-        self, item: _StreamItem, node: Object, path: Path, frame: SourceFrame, events: list[Event]
-    ) -> _OpenPart:
-        call = read_call(node, path, SHAPE_BY_CALL_TYPE[item.type], self.reading)
+    def _start_call(self, item: _StreamItem, node: Object, path: Path) -> _OpenPart:
+        call = read_call(node, path, SHAPE_BY_CALL_TYPE[item.type], self._reading)
         loose = replace(call.origin, intact=False) if call.origin else None
-        self.has_calls = True
-        part = self._start_part(item, 0, replace(call, arguments="", incomplete=False, origin=loose), frame, events)
+        self._has_calls = True
+        part = self._start_part(item, 0, replace(call, arguments="", incomplete=False, origin=loose))
         for text in item.held_back:
-            self._add_arguments(part, text, frame, events)
+            self._add_arguments(part, text)
         return part
 
-    def _add_arguments(self, part: _OpenPart, text: str, frame: SourceFrame, events: list[Event]) -> None:
+    def _add_arguments(self, part: _OpenPart, text: str) -> None:
         if text and part.is_open:
             part.pieces.append(text)
-            events.append(ArgumentsDelta(part.index, text, frame))
+            self._events.append(ArgumentsDelta(part.index, text, self._frame))
 
-    def read_arguments_delta(self, node: Object, frame: SourceFrame, path: Path, events: list[Event]) -> None:
-        item = self._find_or_add_item(node, path, ITEM_TYPE_BY_ARGUMENT_EVENT[node["type"]])
+    def _read_arguments_delta(self, node: Object, path: Path) -> None:
+        item = self._find_or_add_item(node, path, _ITEM_TYPE_BY_ARGUMENT_EVENT[node["type"]])
         text = get_text(node, "delta", path) or ""
         part = item.parts.get(0)
         if part is None:
             item.held_back.append(text)
         else:
-            self._add_arguments(part, text, frame, events)
+            self._add_arguments(part, text)
 
-    def read_arguments_done(self, node: Object, frame: SourceFrame, path: Path, events: list[Event]) -> None:
-        item = self._find_or_add_item(node, path, ITEM_TYPE_BY_ARGUMENT_EVENT[node["type"]])
-        text = get_text(node, SHAPE_BY_CALL_TYPE[ITEM_TYPE_BY_ARGUMENT_EVENT[node["type"]]].payload_key, path)
+    def _read_arguments_done(self, node: Object, path: Path) -> None:
+        item_type = _ITEM_TYPE_BY_ARGUMENT_EVENT[node["type"]]
+        item = self._find_or_add_item(node, path, item_type)
+        text = get_text(node, SHAPE_BY_CALL_TYPE[item_type].payload_key, path)
         part = item.parts.get(0)
         if part is None:
             item.held_back.append(_remaining_text(item.held_back, text))
         else:
-            self._add_arguments(part, _remaining_text(part.pieces, text), frame, events)
+            self._add_arguments(part, _remaining_text(part.pieces, text))
 
-    def _finish_call(
-        self, item: _StreamItem, node: Object, path: Path, frame: SourceFrame, events: list[Event], cut: bool
-    ) -> None:
-        part = item.parts.get(0) or self._start_call(item, node, path, frame, events)
+    def _finish_call(self, item: _StreamItem, node: Object, path: Path, cut: bool) -> None:
+        part = item.parts.get(0) or self._start_call(item, node, path)
         shape = SHAPE_BY_CALL_TYPE[item.type]
         call = read_call(node, path, shape, ReadContext(NAME))
-        self._add_arguments(part, _remaining_text(part.pieces, call.arguments), frame, events)
-        self._end_part(part, frame, events, call.incomplete or cut)
+        self._add_arguments(part, _remaining_text(part.pieces, call.arguments))
+        self._end_part(part, call.incomplete or cut)
 
 
 def _remaining_text(pieces: list[str], whole: str | None) -> str:
-    """What a finished text adds to the pieces told so far; nothing when it contradicts them, for they are told."""
-    if not whole:
-        return ""
-    if not pieces:
-        return whole
-    so_far = "".join(pieces)
-    return whole[len(so_far) :] if whole.startswith(so_far) else ""
+    """What a finished text adds to the deltas; nothing where it contradicts them, because they are already sent."""
+    sent = "".join(pieces)
+    return whole[len(sent) :] if whole and whole.startswith(sent) else ""
 
 
-ITEM_TYPE_BY_ARGUMENT_EVENT: Mapping[str, str] = MappingProxyType(
+_ITEM_TYPE_BY_ARGUMENT_EVENT: Mapping[str, str] = MappingProxyType(
     {
         f"{shape.event}.{end}": shape.item_type
         for shape in SHAPE_BY_CALL_TYPE.values()
@@ -423,200 +547,41 @@ ITEM_TYPE_BY_ARGUMENT_EVENT: Mapping[str, str] = MappingProxyType(
 )
 
 
-# --- The stream's reader: from frames to events. What grows in between stands in `stream_items` ---
-
-
-_EVENT_PATH: Path = (None, "event")
-
-
-class StreamReader:
-    def __init__(self) -> None:
-        self._splitter = SseSplitter()
-        self._frame_count = 0
-        self._started = False
-        self._ended = False
-        self._broken = False
-        self._items = StreamItems()
-        self._unknown_fields: dict[str, UnknownField] = {}
-
-    def feed(self, data: bytes) -> list[Event]:
-        if self._broken:
-            return []
-        try:
-            frames = self._splitter.feed(data)
-        except FrameTooLong as error:
-            return self._fail_stream(str(error), "frame_too_long")
-        return self._read_frames(frames)
-
-    def read_repeat(self, data: bytes) -> str | None:
-        """Repeats are not recognised: each event has another `sequence_number`."""
-        return None
-
-    def close(self) -> list[Event]:
-        if self._broken:
-            return []
-        events = self._read_frames(self._splitter.close())
-        if not self._ended and not self._broken:
-            missing = "neither response.completed nor response.incomplete nor response.failed came"
-            message = f"{TRUNCATED_STREAM_MESSAGE}: {missing}"
-            failure = Failure("upstream", message, 502, "stream_truncated")
-            events.append(ResponseFailed(failure, SourceFrame(NAME, None, None, silent=True)))
-        self._broken = True
-        return events
-
-    def _read_frames(self, frames: list[Raw]) -> list[Event]:
-        events: list[Event] = []
-        for raw in frames:
-            path = (_EVENT_PATH, self._frame_count)
-            self._frame_count += 1
-            try:
-                node = expect_object(decode(raw.data, path), path)
-                events += self._read_frame(node, SourceFrame(NAME, raw.event, node), path)
-            except Malformed as error:
-                events += self._fail_unreadable(raw, path, error)
-                if self._broken:
-                    break
-        return events
-
-    def _fail_unreadable(self, raw: Raw, path: Path, error: Malformed) -> list[Event]:
-        if raw.data[:6] == b"[DONE]":
-            return [OpaqueEvent("[DONE]", Origin(NAME, path, None), True, SourceFrame(NAME, raw.event, None))]
-        return self._fail_stream(str(error), "invalid_stream")
-
-    def _fail_stream(self, message: str, code: str) -> list[Event]:
-        self._broken = True
-        if self._ended:
-            return []
-        self._ended = True
-        return [ResponseFailed(Failure("upstream", f"the provider's stream cannot be read: {message}", 502, code))]
-
-    def _read_frame(self, node: Object, frame: SourceFrame, path: Path) -> list[Event]:
-        kind = node.get("type")
-        if not isinstance(kind, str):
-            kind = "error" if node.get("error") else frame.event or ""
-            if kind != "error":
-                # Only the `event:` line names it; the frame itself is carried as it came.
-                node = {**node, "type": kind}
-        if not EVENT_KEYS.issuperset(node):
-            for key in filterfalse(EVENT_KEYS.__contains__, node):
-                self._unknown_fields.setdefault(f"{kind} {key}", UnknownField(path, key))
-        events: list[Event] = []
-        if not self._ended:
-            grow = ITEM_EVENT_READERS.get(kind)
-            if grow is not None and not node.get("error"):
-                if not self._started:
-                    events = self._start_response(frame, None, path)
-                grow(self._items, node, frame, path, events)
-            else:
-                handler = RESPONSE_EVENT_READERS.get(kind, StreamReader._read_error if node.get("error") else None)
-                events = [] if handler is None else handler(self, node, frame, path)
-        if events:
-            return events
-        quiet = (
-            kind in REDUNDANT_EVENTS
-            or self._ended
-            or (kind in ("keepalive", "ping") and KEEPALIVE_KEYS.issuperset(node))
-        )
-        return [OpaqueEvent(kind or "event", Origin(NAME, path, frame.json), quiet, frame)]
-
-    # --- beginning and end ------------------------------------------------------------------------------------------
-
-    def _start_response(self, frame: SourceFrame, response: Object | None, path: Path) -> list[Event]:
-        if self._started:
-            return []
-        self._started = True
-        if response is None:
-            return [ResponseStart(frame=frame)]
-        at = (path, "response")
-        return [
-            ResponseStart(
-                get_text(response, "id", at) or "",
-                get_text(response, "model", at) or "",
-                get_int(response, "created_at", at),
-                origin=Origin(NAME, at, response, intact=False),
-                frame=frame,
-            )
-        ]
-
-    def _read_lifecycle_event(self, node: Object, frame: SourceFrame, path: Path) -> list[Event]:
-        return self._start_response(frame, get_object(node, "response", path), path)
-
-    def _read_terminal_event(self, node: Object, frame: SourceFrame, path: Path) -> list[Event]:
-        response = get_object(node, "response", path) or {}
-        events = self._start_response(frame, response, path)
-        at = (path, "response")
-        if response.get("status") is None:
-            response = {**response, "status": node["type"].rpartition(".")[2]}
-        failure = read_failure(response, at)
-        if failure is None:
-            self._items.finish_all_items(response, at, frame, events)
-        usage = read_usage(response, at, self._items.reading)
-        if usage is not None:
-            events.append(UsageUpdate(usage, frame))
-        if failure is None:
-            finish = read_finish(response, self._items.has_calls, at)
-            self._items.reading.read_origin(response, at, RESPONSE_KEYS)
-            events.append(ChoiceEnd(finish, 0, frame))
-            events.append(ResponseEnd(self._collect_unknown_fields(), frame))
-        else:
-            events.append(ResponseFailed(failure, frame))
-        self._ended = True
-        return events
-
-    def _collect_unknown_fields(self) -> tuple[UnknownField, ...]:
-        for stray in self._items.reading.unknown_fields:
-            self._unknown_fields.setdefault(f"item {stray.key}", stray)
-        return tuple(self._unknown_fields.values())
-
-    def _read_error(self, node: Object, frame: SourceFrame, path: Path) -> list[Event]:
-        self._ended = True
-        error = node.get("error")
-        headers = error.get("headers") if isinstance(error, dict) else None
-        wait = None
-        if isinstance(headers, dict):
-            wait = read_retry_after({key: value for key, value in headers.items() if isinstance(value, str)})
-        status = node.get("status")
-        failure = read_error_body(node, status if isinstance(status, int) else 0, path, wait)
-        return [ResponseFailed(failure, frame)]
-
-
-ITEM_EVENT_READERS: Mapping[str, Callable[[StreamItems, Object, SourceFrame, Path, list[Event]], None]] = (
-    MappingProxyType(
-        {
-            "response.output_item.added": StreamItems.read_item_added,
-            "response.output_item.done": StreamItems.read_item_done,
-            "response.content_part.added": StreamItems.read_part_added,
-            "response.content_part.done": StreamItems.read_part_done,
-            "response.output_text.delta": StreamItems.read_text_delta,
-            "response.output_text.done": StreamItems.read_text_done,
-            "response.output_text.annotation.added": StreamItems.read_annotation,
-            "response.refusal.delta": StreamItems.read_text_delta,
-            "response.refusal.done": StreamItems.read_text_done,
-            "response.function_call_arguments.delta": StreamItems.read_arguments_delta,
-            "response.function_call_arguments.done": StreamItems.read_arguments_done,
-            "response.custom_tool_call_input.delta": StreamItems.read_arguments_delta,
-            "response.custom_tool_call_input.done": StreamItems.read_arguments_done,
-            "response.reasoning_summary_text.delta": StreamItems.read_reasoning_text,
-            "response.reasoning_summary_text.done": StreamItems.read_reasoning_text,
-            "response.reasoning_text.delta": StreamItems.read_reasoning_text,
-            "response.reasoning_text.done": StreamItems.read_reasoning_text,
-            "response.reasoning.delta": StreamItems.read_reasoning_text,
-            "response.reasoning.done": StreamItems.read_reasoning_text,
-        }
-    )
+_EVENT_READERS: Mapping[str, Callable[[StreamReader, Object, Path], None]] = MappingProxyType(
+    {
+        "response.created": StreamReader._read_lifecycle_event,
+        "response.queued": StreamReader._read_lifecycle_event,
+        "response.in_progress": StreamReader._read_lifecycle_event,
+        "response.output_item.added": StreamReader._read_item_added,
+        "response.output_item.done": StreamReader._read_item_done,
+        "response.content_part.added": StreamReader._read_part_added,
+        "response.content_part.done": StreamReader._read_part_done,
+        "response.output_text.delta": StreamReader._read_text_delta,
+        "response.output_text.done": StreamReader._read_text_done,
+        "response.output_text.annotation.added": StreamReader._read_annotation,
+        "response.refusal.delta": StreamReader._read_text_delta,
+        "response.refusal.done": StreamReader._read_text_done,
+        "response.function_call_arguments.delta": StreamReader._read_arguments_delta,
+        "response.function_call_arguments.done": StreamReader._read_arguments_done,
+        "response.custom_tool_call_input.delta": StreamReader._read_arguments_delta,
+        "response.custom_tool_call_input.done": StreamReader._read_arguments_done,
+        "response.reasoning_summary_text.delta": StreamReader._read_reasoning_text,
+        "response.reasoning_summary_text.done": StreamReader._read_reasoning_text,
+        "response.reasoning_text.delta": StreamReader._read_reasoning_text,
+        "response.reasoning_text.done": StreamReader._read_reasoning_text,
+        "response.reasoning.delta": StreamReader._read_reasoning_text,
+        "response.reasoning.done": StreamReader._read_reasoning_text,
+        "response.completed": StreamReader._read_terminal_event,
+        "response.incomplete": StreamReader._read_terminal_event,
+        "response.failed": StreamReader._read_terminal_event,
+        "response.cancelled": StreamReader._read_terminal_event,
+        "error": StreamReader._read_error,
+    }
 )
-
-RESPONSE_EVENT_READERS: Mapping[str, Callable[[StreamReader, Object, SourceFrame, Path], list[Event]]] = (
-    MappingProxyType(
-        {
-            "response.created": StreamReader._read_lifecycle_event,
-            "response.queued": StreamReader._read_lifecycle_event,
-            "response.in_progress": StreamReader._read_lifecycle_event,
-            "response.completed": StreamReader._read_terminal_event,
-            "response.incomplete": StreamReader._read_terminal_event,
-            "response.failed": StreamReader._read_terminal_event,
-            "response.cancelled": StreamReader._read_terminal_event,
-            "error": StreamReader._read_error,
-        }
-    )
+_RESPONSE_EVENTS = frozenset(
+    {
+        *("response.created", "response.queued", "response.in_progress", "response.completed", "response.incomplete"),
+        *("response.failed", "response.cancelled", "error"),
+    }
 )
+"""Events about the response itself; all others are about an item, or hold an error."""
