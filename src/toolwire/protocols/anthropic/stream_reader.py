@@ -108,12 +108,16 @@ _EVENT_KEYS = key_set("type", "index", "delta", "content_block", "message", "usa
 _MESSAGE_DELTA_KEYS = key_set("stop_reason", "stop_sequence", "stop_details")
 
 _EVENT_PATH: Path = (None, "event")
+_SILENT_FRAME = SourceFrame(NAME, None, None, silent=True)
 
 
 class StreamReader:
     def __init__(self) -> None:
         self._splitter = SseSplitter()
         self._reading = ResponseReadContext(NAME)
+        self._events: list[Event] = []
+        self._frame = _SILENT_FRAME
+        """The frame that is being read."""
         self._frame_count = 0
         self._blocks: dict[int, _OpenBlock] = {}
         self._template: FrameTemplate | None = None
@@ -131,19 +135,17 @@ class StreamReader:
         self._unknown_fields: dict[tuple[Json, str], UnknownField] = {}
 
     def feed(self, data: bytes) -> list[Event]:
-        self._template = None
-        events: list[Event] = []
+        self._template, self._events = None, []
         if self._over and self._finish is None:
-            return events
+            return self._events
         try:
-            frames = self._splitter.feed(data)
+            for frame in self._splitter.feed(data):
+                self._read_frame(frame)
         except FrameTooLong as error:
-            return [self._fail_stream(str(error), "frame_too_long")]
-        for frame in frames:
-            self._read_frame(frame, events)
+            self._fail_stream(str(error), "frame_too_long")
         if not self._splitter.is_between_frames:
             self._template = None
-        return events
+        return self._events
 
     def read_repeat(self, data: bytes) -> str | None:
         text = None if self._template is None else self._template.match_text(data)
@@ -154,25 +156,26 @@ class StreamReader:
         return text
 
     def close(self) -> list[Event]:
-        events: list[Event] = []
+        self._events = []
         for frame in self._splitter.close():
-            self._read_frame(frame, events)
+            self._read_frame(frame)
         if not self._over:
+            self._frame = _SILENT_FRAME
             if self._finish is not None:
-                self._end_response(SourceFrame(NAME, None, None, silent=True), events)
+                self._end_response()
             else:
-                events.append(self._fail_stream(TRUNCATED_STREAM_MESSAGE, "stream_truncated"))
-        return events
+                self._fail_stream(TRUNCATED_STREAM_MESSAGE, "stream_truncated")
+        return self._events
 
-    def _fail_stream(self, problem: str, code: str = "invalid_stream") -> Event:
+    def _fail_stream(self, problem: str, code: str = "invalid_stream") -> None:
         self._over, self._finish = True, None
         what = problem if problem is TRUNCATED_STREAM_MESSAGE else f"the provider's stream cannot be read: {problem}"
         failure = Failure("upstream", what, 502, code)
-        return ResponseFailed(failure, SourceFrame(NAME, None, None, silent=True))
+        self._events.append(ResponseFailed(failure, _SILENT_FRAME))
 
     # --- frames ---
 
-    def _read_frame(self, raw: Frame, events: list[Event]) -> None:
+    def _read_frame(self, raw: Frame) -> None:
         if self._over and self._finish is None:
             return
         path: Path = (_EVENT_PATH, self._frame_count)
@@ -181,37 +184,38 @@ class StreamReader:
         try:
             node = expect_object(decode(raw.data, path), path)
         except Malformed as error:
-            self._read_non_object(raw, path, error, events)
+            self._read_non_object(raw, path, error)
             return
         kind = node.get("type")
         if kind is None:
             kind = raw.event or ("error" if "error" in node else "")
         if type(kind) is not str:
             if not self._over:
-                events.append(self._fail_stream(f"{json_pointer((path, 'type'))} is no string"))
+                self._fail_stream(f"{json_pointer((path, 'type'))} is no string")
             return
-        frame = SourceFrame(NAME, raw.event or kind, node)
+        self._frame = SourceFrame(NAME, raw.event or kind, node)
         read = None if self._over else _EVENT_READERS.get(kind)
-        before = len(events)
+        before = len(self._events)
         if read is not None:
             try:
-                read(self, node, path, frame, events)
+                read(self, node, path)
             except Malformed as error:
-                events.append(self._fail_stream(str(error)))
+                self._fail_stream(str(error))
             if self._reading.unknown_fields:
                 self._collect_unknown_fields()
-        if len(events) == before:
+        if len(self._events) == before:
             is_ignorable = read is not None or kind == "ping"
-            events.append(OpaqueEvent(kind, Origin(NAME, path, node), is_ignorable, frame))
+            self._events.append(OpaqueEvent(kind, Origin(NAME, path, node), is_ignorable, self._frame))
         else:
-            self._make_template(raw, node, events[-1])
+            self._make_template(raw, node, self._events[-1])
 
-    def _read_non_object(self, raw: Frame, path: Path, error: Malformed, events: list[Event]) -> None:
+    def _read_non_object(self, raw: Frame, path: Path, error: Malformed) -> None:
         if raw.data.strip() == b"[DONE]":
             # Not part of this protocol, but some proxies send it, and Anthropic clients ignore it.
-            events.append(OpaqueEvent("[DONE]", Origin(NAME, path, "[DONE]"), True, SourceFrame(NAME, raw.event, None)))
+            frame = SourceFrame(NAME, raw.event, None)
+            self._events.append(OpaqueEvent("[DONE]", Origin(NAME, path, "[DONE]"), True, frame))
         elif not self._over:
-            events.append(self._fail_stream(str(error)))
+            self._fail_stream(str(error))
 
     def _collect_unknown_fields(self) -> None:
         for stray in self._reading.unknown_fields:
@@ -232,9 +236,9 @@ class StreamReader:
 
     # --- the message ---
 
-    def _read_message_start(self, node: Object, path: Path, frame: SourceFrame, events: list[Event]) -> None:
+    def _read_message_start(self, node: Object, path: Path) -> None:
         if self._started:
-            events.append(self._fail_stream("a second message begins inside the first"))
+            self._fail_stream("a second message begins inside the first")
             return
         message = get_object(node, "message", path) or {}
         here = (path, "message")
@@ -243,25 +247,25 @@ class StreamReader:
         origin = self._reading.read_origin(message, here, MESSAGE_KEYS)
         id, model = message.get("id"), message.get("model")
         self._started = True
-        events.append(
+        self._events.append(
             ResponseStart(
                 id if isinstance(id, str) else "",
                 model if isinstance(model, str) else "",
                 None,
                 read_usage(usage, (here, "usage"), self._reading) if usage else None,
                 Origin(NAME, here, message, origin.extra, False),
-                frame,
+                self._frame,
             )
         )
 
-    def _start_response(self, frame: SourceFrame, events: list[Event]) -> None:
+    def _start_response(self) -> None:
         """Start an answer without a message_start."""
-        self._started = True
-        events.append(ResponseStart(frame=frame))
-
-    def _read_message_delta(self, node: Object, path: Path, frame: SourceFrame, events: list[Event]) -> None:
         if not self._started:
-            self._start_response(frame, events)
+            self._started = True
+            self._events.append(ResponseStart(frame=self._frame))
+
+    def _read_message_delta(self, node: Object, path: Path) -> None:
+        self._start_response()
         delta = get_object(node, "delta", path) or {}
         if not _EVENT_KEYS.issuperset(node) or not _MESSAGE_DELTA_KEYS.issuperset(delta):
             self._reading.read_origin(node, path, _EVENT_KEYS)
@@ -273,39 +277,37 @@ class StreamReader:
             for key, value in usage.items():
                 if value is not None:
                     self._usage[key] = value
-            events.append(UsageUpdate(read_usage(self._usage, (path, "usage"), self._reading), frame))
+            self._events.append(UsageUpdate(read_usage(self._usage, (path, "usage"), self._reading), self._frame))
             self._usage_sent = True
 
-    def _read_message_stop(self, node: Object, path: Path, frame: SourceFrame, events: list[Event]) -> None:
-        if not self._started:
-            self._start_response(frame, events)
-        self._end_response(frame, events)
+    def _read_message_stop(self, node: Object, path: Path) -> None:
+        self._start_response()
+        self._end_response()
 
-    def _end_response(self, frame: SourceFrame, events: list[Event]) -> None:
+    def _end_response(self) -> None:
         for block in self._blocks.values():
-            self._end_block(block, frame, events)
+            self._end_block(block)
         self._blocks.clear()
         self._finish = self._finish or Finish("calls" if self._has_calls else "stop")
-        events.append(ChoiceEnd(self._finish, frame=frame))
+        self._events.append(ChoiceEnd(self._finish, frame=self._frame))
         if self._usage and not self._usage_sent:
-            events.append(UsageUpdate(read_usage(self._usage, None, ReadContext(NAME)), frame))
+            self._events.append(UsageUpdate(read_usage(self._usage, None, ReadContext(NAME)), self._frame))
         self._over = True
         if self._reading.unknown_fields:
             self._collect_unknown_fields()
-        events.append(ResponseEnd(tuple(self._unknown_fields.values()), frame))
+        self._events.append(ResponseEnd(tuple(self._unknown_fields.values()), self._frame))
 
-    def _read_error(self, node: Object, path: Path, frame: SourceFrame, events: list[Event]) -> None:
+    def _read_error(self, node: Object, path: Path) -> None:
         self._over, self._finish = True, None
-        events.append(ResponseFailed(read_error(node, 0, EMPTY_MAPPING), frame))
+        self._events.append(ResponseFailed(read_error(node, 0, EMPTY_MAPPING), self._frame))
 
     # --- blocks ---
 
-    def _read_block_start(self, node: Object, path: Path, frame: SourceFrame, events: list[Event]) -> None:
-        if not self._started:
-            self._start_response(frame, events)
+    def _read_block_start(self, node: Object, path: Path) -> None:
+        self._start_response()
         number = node.get("index", self._block_count)
         if not isinstance(number, int) or number in self._blocks:
-            events.append(self._fail_stream(f"block {_number_text(number)} starts twice or has no number"))
+            self._fail_stream(f"block {_number_text(number)} starts twice or has no number")
             return
         at = (path, "content_block")
         wire: Json = node.get("content_block")
@@ -316,19 +318,19 @@ class StreamReader:
         if block.delta_kind == "opaque":
             block.wire = dict(wire)
             return
-        events.append(PartStart(block.index, _start_part(block, part, wire), 0, frame))
+        self._events.append(PartStart(block.index, _start_part(block, part, wire), 0, self._frame))
 
-    def _find_block(self, node: Object, events: list[Event]) -> _OpenBlock | None:
+    def _find_block(self, node: Object) -> _OpenBlock | None:
         number = node.get("index")
         if number is None and len(self._blocks) == 1:
             number = next(iter(self._blocks))
         block = self._blocks.get(number) if isinstance(number, int) else None
         if block is None:
-            events.append(self._fail_stream(f"block {_number_text(number)} is not open"))
+            self._fail_stream(f"block {_number_text(number)} is not open")
         return block
 
-    def _read_block_delta(self, node: Object, path: Path, frame: SourceFrame, events: list[Event]) -> None:
-        block = self._find_block(node, events)
+    def _read_block_delta(self, node: Object, path: Path) -> None:
+        block = self._find_block(node)
         if block is None:
             return
         at = (path, "delta")
@@ -339,44 +341,54 @@ class StreamReader:
         kind = require_text(delta, "type", at)
         row = _DELTA_TYPES.get(kind)
         if row is None:
-            events.append(OpaqueEvent(kind, Origin(NAME, path, node), False, frame))
+            self._events.append(OpaqueEvent(kind, Origin(NAME, path, node), False, self._frame))
             return
         grows, key = row
         if len(delta) > 2:
             self._reading.read_origin(delta, at, key_set("type", key))
         if grows != block.delta_kind:
-            events.append(self._fail_stream(f"a {kind} cannot stand in block {_number_text(node.get('index'))}"))
+            self._fail_stream(f"a {kind} cannot stand in block {_number_text(node.get('index'))}")
         elif key == "citation":
             here = (at, key)
             citation = read_citation(expect_object(delta.get(key), here), here, self._reading)
-            events.append(CitationDelta(block.index, citation, frame))
+            self._events.append(CitationDelta(block.index, citation, self._frame))
         elif text := require_text(delta, key, at):
-            events.append(_read_delta(block, key, text, frame))
+            self._add_delta(block, key, text)
 
-    def _read_block_stop(self, node: Object, path: Path, frame: SourceFrame, events: list[Event]) -> None:
-        block = self._find_block(node, events)
+    def _add_delta(self, block: _OpenBlock, key: str, text: str) -> None:
+        if key == "signature":
+            self._events.append(SealDelta(block.index, Seal(NAME, text), self._frame))
+        elif key == "partial_json":
+            block.pieces.append(text)
+            self._events.append(ArgumentsDelta(block.index, text, self._frame))
+        else:
+            self._events.append(TextDelta(block.index, text, self._frame))
+
+    def _read_block_stop(self, node: Object, path: Path) -> None:
+        block = self._find_block(node)
         if block is None:
             return
-        self._end_block(block, frame, events)
+        self._end_block(block)
         for number, other in self._blocks.items():
             if other is block:
                 del self._blocks[number]
                 return
 
-    def _end_block(self, block: _OpenBlock, frame: SourceFrame, events: list[Event]) -> None:
+    def _end_block(self, block: _OpenBlock) -> None:
         cut = False
         if block.delta_kind == "opaque":
             if block.pieces:
                 block.wire["input"] = decode_object_or_none("".join(block.pieces))
             kind = block.wire["type"]
-            origin = replace(block.part.origin, wire=block.wire) if block.part.origin is not None else None
-            events.append(PartStart(block.index, Opaque(kind, origin or Origin(NAME, None, block.wire)), 0, frame))
+            origin = block.part.origin
+            origin = Origin(NAME, None, block.wire) if origin is None else replace(origin, wire=block.wire)
+            self._events.append(PartStart(block.index, Opaque(kind, origin), 0, self._frame))
         elif block.delta_kind == "call":
             if not block.pieces:
-                events.append(ArgumentsDelta(block.index, block.initial_arguments or "{}", frame))
+                self._events.append(ArgumentsDelta(block.index, block.initial_arguments or "{}", self._frame))
             else:
                 cut = not is_object_text("".join(block.pieces))
-        events.append(PartEnd(block.index, cut, frame))
+        self._events.append(PartEnd(block.index, cut, self._frame))
 
 
 def _number_text(number: Json) -> str:
@@ -395,15 +407,6 @@ def _start_part(block: _OpenBlock, part: Part, wire: Object) -> Part:
     return part
 
 
-def _read_delta(block: _OpenBlock, key: str, text: str, frame: SourceFrame) -> Event:
-    if key == "signature":
-        return SealDelta(block.index, Seal(NAME, text), frame)
-    if key == "partial_json":
-        block.pieces.append(text)
-        return ArgumentsDelta(block.index, text, frame)
-    return TextDelta(block.index, text, frame)
-
-
 _DELTA_TYPES: Mapping[str, tuple[DeltaKind, str]] = {
     "text_delta": ("text", "text"),
     "input_json_delta": ("call", "partial_json"),
@@ -418,9 +421,7 @@ def _ignore_text(text: str) -> None:
     """Text and thinking are not collected."""
 
 
-_EventReader = Callable[[StreamReader, Object, Path, SourceFrame, list[Event]], None]
-
-_EVENT_READERS: Mapping[str, _EventReader] = {
+_EVENT_READERS: Mapping[str, Callable[[StreamReader, Object, Path], None]] = {
     "content_block_delta": StreamReader._read_block_delta,
     "content_block_start": StreamReader._read_block_start,
     "content_block_stop": StreamReader._read_block_stop,

@@ -80,7 +80,7 @@ from toolwire.protocols.gemini.response import (
     read_usage,
 )
 
-SILENT_FRAME = SourceFrame(NAME, None, None, silent=True)
+_SILENT_FRAME = SourceFrame(NAME, None, None, silent=True)
 _EVENT_PATH: Path = (None, "event")
 
 
@@ -110,7 +110,9 @@ class StreamReader:
         self._splitter = ChunkSplitter()
         self._reading = PartReadContext()
         self._noted_keys: set[tuple[KnownKeys, str]] = set()
-        self._out: list[Event] = []
+        self._events: list[Event] = []
+        self._frame = _SILENT_FRAME
+        """The frame that is being read."""
         self._frame_count = 0
         self._part_count = 0
         self._started = False
@@ -128,23 +130,24 @@ class StreamReader:
     # --- bytes ---
 
     def feed(self, data: bytes) -> list[Event]:
+        self._template, self._events = None, []
         if self._done or not data:
-            return []
-        self._template = None
+            return self._events
         try:
             frames = self._splitter.feed(data)
         except FrameTooLong as error:
-            return self._fail_stream(Failure("upstream", str(error), 502, "frame_too_long"), SILENT_FRAME)
-        events = self._read_frames(frames)
+            self._fail_stream(Failure("upstream", str(error), 502, "frame_too_long"), _SILENT_FRAME)
+            return self._events
+        self._read_frames(frames)
         open_text = self._open_text
         if open_text is None or len(frames) != 1 or not self._splitter.is_between_frames:
-            return events
+            return self._events
         if self._failed_templates < MAX_FAILED_TEMPLATES:
             self._failed_templates += 1
             last = self._usage
             usage = last[0] if last is not None and last[1] == self._frame_count - 1 else None
             self._template = _make_template(data, frames[0].data, open_text, usage)
-        return events
+        return self._events
 
     def read_repeat(self, data: bytes) -> str | None:
         text = None if self._template is None else self._template.match_text(data)
@@ -158,24 +161,18 @@ class StreamReader:
         return text
 
     def close(self) -> list[Event]:
-        if self._done:
-            return []
-        return self._end_stream(self._read_frames(self._splitter.close(), at_end=True))
+        self._events = []
+        if not self._done:
+            self._read_frames(self._splitter.close(), at_end=True)
+        if not self._done:
+            self._done = True
+            if self._candidates and all(candidate.finish is not None for candidate in self._candidates.values()):
+                self._end_response()
+            else:
+                self._fail_truncated()
+        return self._events
 
-    def _end_stream(self, events: list[Event]) -> list[Event]:
-        if self._done:
-            return events
-        self._done = True
-        for one in self._candidates.values():
-            if one.finish is None:
-                break
-        else:
-            if self._candidates:
-                return events + self._end_response()
-        return events + self._fail_truncated()
-
-    def _read_frames(self, frames: list[Frame], at_end: bool = False) -> list[Event]:
-        out = self._out = []
+    def _read_frames(self, frames: list[Frame], at_end: bool = False) -> None:
         for raw in frames:
             path = (_EVENT_PATH, self._frame_count)
             self._frame_count += 1
@@ -184,51 +181,52 @@ class StreamReader:
             except Malformed as error:
                 if raw.data.strip() == b"[DONE]":
                     frame = SourceFrame(NAME, raw.event, None)
-                    out.append(OpaqueEvent("[DONE]", Origin(NAME, path, None), is_ignorable=True, frame=frame))
+                    self._events.append(OpaqueEvent("[DONE]", Origin(NAME, path, None), True, frame))
                     continue
                 # A partial frame at the end of input means that the stream was cut, not that it was wrong.
-                out.extend(self._fail_truncated() if at_end else self._fail_stream(unreadable_stream(error)))
+                if at_end:
+                    self._fail_truncated()
+                else:
+                    self._fail_stream(unreadable_stream(error), None)
                 break
-            self._read_frame(json, path, SourceFrame(NAME, raw.event, json))
+            self._frame = SourceFrame(NAME, raw.event, json)
+            self._read_frame(json, path)
             if self._done:
                 break
-        return out
 
-    def _read_frame(self, json: Json, path: Path, frame: SourceFrame) -> None:
-        out = self._out
-        before = len(out)
+    def _read_frame(self, json: Json, path: Path) -> None:
+        before = len(self._events)
         try:
-            self._read_chunk(expect_object(json, path), path, frame)
+            self._read_chunk(expect_object(json, path), path)
         except Malformed as error:
-            out.extend(self._fail_stream(unreadable_stream(error)))
-        if len(out) == before:
-            out.append(OpaqueEvent("chunk", Origin(NAME, path, json), is_ignorable=True, frame=frame))
+            self._fail_stream(unreadable_stream(error), None)
+        if len(self._events) == before:
+            self._events.append(OpaqueEvent("chunk", Origin(NAME, path, json), True, self._frame))
 
-    def _fail_stream(self, failure: Failure, frame: SourceFrame | None = None) -> list[Event]:
+    def _fail_stream(self, failure: Failure, frame: SourceFrame | None) -> None:
         self._done, self._open_text = True, None
-        events: list[Event] = []
         if self._usage is not None and self._started:
             # The failure matters more than usage that cannot be read.
             with suppress(Malformed):
-                events.append(UsageUpdate(_read_usage(self._usage, self._reading), frame=frame))
-        return [*events, ResponseFailed(failure, frame=frame)]
+                self._events.append(UsageUpdate(_read_usage(self._usage, self._reading), frame))
+        self._events.append(ResponseFailed(failure, frame))
 
     # --- chunks ---
 
-    def _read_chunk(self, raw: Object, path: Path, frame: SourceFrame) -> None:
+    def _read_chunk(self, raw: Object, path: Path) -> None:
         if "error" in raw:
-            self._out.extend(self._fail_stream(read_error(raw, 0, {}, path), frame))
+            self._fail_stream(read_error(raw, 0, {}, path), self._frame)
             return
         chunk = self._read_node(raw, path, RESPONSE_KEYS)
         usage = get_object(chunk, "usageMetadata", path)
         if usage is not None:
             self._usage = (usage, self._frame_count - 1)
         if not self._started:
-            self._start_response(chunk, path, frame)
+            self._start_response(chunk, path)
         candidates = get_list(chunk, "candidates", path)
         for number, item in enumerate(candidates or ()):
             here = ((path, "candidates"), number)
-            self._read_candidate(expect_object(item, here), here, number, frame)
+            self._read_candidate(expect_object(item, here), here, number)
             if self._done:
                 return
         if not candidates and chunk.get("promptFeedback") is not None:
@@ -246,17 +244,17 @@ class StreamReader:
                 self._reading.note_unknown_field(path, key)
         return shape(node)
 
-    def _start_response(self, chunk: Object, path: Path, frame: SourceFrame) -> None:
+    def _start_response(self, chunk: Object, path: Path) -> None:
         self._started = True
         time = chunk.get("createTime")
-        self._out.append(
+        self._events.append(
             ResponseStart(
                 get_text(chunk, "responseId", path) or "",
                 get_text(chunk, "modelVersion", path) or "",
                 None if time is None else read_create_time(time, self._reading, path),
                 None if self._usage is None else _read_usage(self._usage, PartReadContext()),
                 Origin(NAME, path, {}, EMPTY_MAPPING, False),
-                frame,
+                self._frame,
             )
         )
 
@@ -266,7 +264,7 @@ class StreamReader:
             one = self._candidates[index] = _OpenCandidate(index)
         return one
 
-    def _read_candidate(self, raw: Object, path: Path, number: int, frame: SourceFrame) -> None:
+    def _read_candidate(self, raw: Object, path: Path, number: int) -> None:
         node = self._read_node(raw, path, CANDIDATE_KEYS)
         index = get_int(node, "index", path)
         if index is not None and not 0 <= index < MAX_CHOICES:
@@ -277,89 +275,85 @@ class StreamReader:
             here = (path, "content")
             inner = self._read_node(content, here, CONTENT_KEYS)
             for at, part in enumerate(get_list(inner, "parts", here) or ()):
-                self._read_part(one, part, ((here, "parts"), at), frame)
+                self._read_part(one, part, ((here, "parts"), at))
         metadata = {key: node[key] for key in GROUNDING_METADATA_KEYS if node.get(key)}
         if metadata:
             one.grounding = ((one.grounding[0] if one.grounding else {}) | metadata, path)
-        self._end_candidate(one, read_finish(node, path), frame)
+        self._end_candidate(one, read_finish(node, path))
 
-    def _end_candidate(self, candidate: _OpenCandidate, finish: Finish | None, frame: SourceFrame) -> None:
+    def _end_candidate(self, candidate: _OpenCandidate, finish: Finish | None) -> None:
         if finish is not None:
             candidate.finish = finish
             failure = finish_failure(finish)
             if failure is not None:
-                self._out.extend(self._fail_stream(failure, frame))
+                self._fail_stream(failure, self._frame)
 
     # --- parts ---
 
-    def _read_part(self, candidate: _OpenCandidate, item: Json, path: Path, frame: SourceFrame) -> None:
+    def _read_part(self, candidate: _OpenCandidate, item: Json, path: Path) -> None:
         node = item if item.__class__ is dict else expect_object(item, path)
         text = node.get("text")
         if isinstance(text, str):
             if len(node) == 1:
-                self._read_text(candidate, text, False, node, path, frame)
+                self._read_text(candidate, text, False, node, path)
                 return
             if read_seal(node, path) is None:
                 self._read_node(node, path, TEXT_KEYS)
-                self._read_text(candidate, text, bool(get_bool(node, "thought", path)), node, path, frame)
+                self._read_text(candidate, text, bool(get_bool(node, "thought", path)), node, path)
                 return
         call = node.get("functionCall", node.get("function_call"))
         part: Part | None = None
         if isinstance(call, dict):
             part = read_plain_call(node, call, path)
             if part is None and is_call_fragment(pieces := CALL_FRAGMENT_KEYS(call)):
-                self._read_call_fragment(candidate, pieces, node, path, frame)
+                self._read_call_fragment(candidate, pieces, node, path)
                 return
         part = part or read_part(node, path, self._reading)
         if part is not None:
-            self._add_whole_part(candidate, part, frame)
+            self._add_whole_part(candidate, part)
 
-    def _read_text(
-        self, candidate: _OpenCandidate, text: str, thought: bool, node: Object, path: Path, frame: SourceFrame
-    ) -> None:
+    def _read_text(self, candidate: _OpenCandidate, text: str, thought: bool, node: Object, path: Path) -> None:
         if not text:
             return
         channel = candidate.open_text
         if channel is None or channel.is_thought is not thought:
-            self._end_text(candidate, frame)
+            self._end_text(candidate)
             channel = candidate.open_text = _OpenText(self._part_count, candidate.index, thought)
             self._part_count += 1
             origin = Origin(NAME, path, node, EMPTY_MAPPING, False)
             part: Part = Reasoning(form="summary", origin=origin) if thought else Text("", origin=origin)
-            self._out.append(PartStart(channel.index, part, candidate.index, frame))
+            self._events.append(PartStart(channel.index, part, candidate.index, self._frame))
         self._open_text = channel
         channel.pieces.append(text)
-        self._out.append(TextDelta(channel.index, text, frame))
+        self._events.append(TextDelta(channel.index, text, self._frame))
 
-    def _end_text(self, candidate: _OpenCandidate, frame: SourceFrame) -> None:
+    def _end_text(self, candidate: _OpenCandidate) -> None:
         if candidate.open_text is not None:
-            self._out.append(PartEnd(candidate.open_text.index, frame=frame))
+            self._events.append(PartEnd(candidate.open_text.index, frame=self._frame))
             candidate.open_text = self._open_text = None
 
-    def _add_whole_part(self, candidate: _OpenCandidate, part: Part, frame: SourceFrame) -> None:
+    def _add_whole_part(self, candidate: _OpenCandidate, part: Part) -> None:
         """A part that came in one piece: a call, media, a signed text, or what a provider tool did."""
         if isinstance(part, Text) and not part.text and part.seal is None:
             return
-        self._end_text(candidate, frame)
+        self._end_text(candidate)
         index, self._part_count = self._part_count, self._part_count + 1
-        out = self._out
+        out = self._events
         if isinstance(part, Call):
-            out.append(PartStart(index, replace(part, arguments="", seal=None), candidate.index, frame))
+            out.append(PartStart(index, replace(part, arguments="", seal=None), candidate.index, self._frame))
             if part.arguments:
-                out.append(ArgumentsDelta(index, part.arguments, frame))
+                out.append(ArgumentsDelta(index, part.arguments, self._frame))
         elif isinstance(part, (Text, Reasoning)):
-            out.append(PartStart(index, replace(part, text="", seal=None), candidate.index, frame))
+            out.append(PartStart(index, replace(part, text="", seal=None), candidate.index, self._frame))
             if part.text:
-                out.append(TextDelta(index, part.text, frame))
+                out.append(TextDelta(index, part.text, self._frame))
         else:
-            out.append(PartStart(index, part, candidate.index, frame))
+            out.append(PartStart(index, part, candidate.index, self._frame))
         if isinstance(part, (Call, Text, Reasoning)) and part.seal is not None:
-            out.append(SealDelta(index, part.seal, frame))
-        out.append(PartEnd(index, frame=frame))
+            out.append(SealDelta(index, part.seal, self._frame))
+        out.append(PartEnd(index, frame=self._frame))
 
-    def _read_call_fragment(
-        self, candidate: _OpenCandidate, call: Object, node: Object, path: Path, frame: SourceFrame
-    ) -> None:
+    def _read_call_fragment(self, candidate: _OpenCandidate, call: Object, node: Object, path: Path) -> None:
         """One piece of a call whose arguments are streamed by JSON path."""
         name = get_text(call, "name", path)
         if name is not None:
@@ -368,77 +362,77 @@ class StreamReader:
                     path, f"a call begins while the arguments of `{candidate.open_call[1].name}` are still coming"
                 )
             self._read_node(node, path, CALL_PART_KEYS)
-            self._end_text(candidate, frame)
+            self._end_text(candidate)
             opened = OpenCall(
                 get_text(call, "id", path) or "", name, read_seal(node, path), path, node, ArgumentFragments()
             )
             candidate.open_call = (self._part_count, opened)
             self._part_count += 1
             origin = Origin(NAME, path, node, EMPTY_MAPPING, False)
-            self._out.append(
-                PartStart(candidate.open_call[0], Call(opened.id, name, origin=origin), candidate.index, frame)
+            self._events.append(
+                PartStart(candidate.open_call[0], Call(opened.id, name, origin=origin), candidate.index, self._frame)
             )
         elif candidate.open_call is None:
             raise Malformed(path, "a piece of a call came, but no call is open")
         candidate.open_call[1].pieces.add(call, path)
         if not get_bool(call, "willContinue", path):
-            self._end_call(candidate, frame, False)
+            self._end_call(candidate, False)
 
-    def _end_call(self, candidate: _OpenCandidate, frame: SourceFrame, incomplete: bool) -> None:
+    def _end_call(self, candidate: _OpenCandidate, incomplete: bool) -> None:
         if candidate.open_call is None:
             return
         index, opened = candidate.open_call
         candidate.open_call = None
         text = opened.pieces.json_text(opened.path)
         if text:
-            self._out.append(ArgumentsDelta(index, text, frame))
+            self._events.append(ArgumentsDelta(index, text, self._frame))
         if opened.seal is not None:
-            self._out.append(SealDelta(index, opened.seal, frame))
-        self._out.append(PartEnd(index, incomplete, frame))
+            self._events.append(SealDelta(index, opened.seal, self._frame))
+        self._events.append(PartEnd(index, incomplete, self._frame))
 
     # --- the end of input ---
 
-    def _end_response(self) -> list[Event]:
-        out = self._out = []
+    def _end_response(self) -> None:
+        self._frame = _SILENT_FRAME
         try:
-            for _, one in sorted(self._candidates.items()):
-                assert one.finish is not None
-                self._end_call(one, SILENT_FRAME, one.finish.kind != "stop")
-                self._add_grounding(one)
-                out.append(ChoiceEnd(one.finish, one.index, SILENT_FRAME))
+            for _, candidate in sorted(self._candidates.items()):
+                assert candidate.finish is not None
+                self._end_call(candidate, candidate.finish.kind != "stop")
+                self._add_grounding(candidate)
+                self._events.append(ChoiceEnd(candidate.finish, candidate.index, _SILENT_FRAME))
             if self._usage is not None:
-                out.append(UsageUpdate(_read_usage(self._usage, self._reading), SILENT_FRAME))
+                self._events.append(UsageUpdate(_read_usage(self._usage, self._reading), _SILENT_FRAME))
         except Malformed as error:
-            return [*out, ResponseFailed(unreadable_stream(error), SILENT_FRAME)]
-        out.append(ResponseEnd(tuple(self._reading.unknown_fields), SILENT_FRAME))
-        return out
+            self._events.append(ResponseFailed(unreadable_stream(error), _SILENT_FRAME))
+            return
+        self._events.append(ResponseEnd(tuple(self._reading.unknown_fields), _SILENT_FRAME))
 
     def _add_grounding(self, candidate: _OpenCandidate) -> None:
         """Add citations to the text that is still open: they need the text they belong to."""
-        channel = (
-            candidate.open_text if candidate.open_text is not None and not candidate.open_text.is_thought else None
-        )
+        channel = candidate.open_text
+        if channel is not None and channel.is_thought:
+            channel = None
         if candidate.grounding is None:
-            self._end_text(candidate, SILENT_FRAME)
+            self._end_text(candidate)
             return
         metadata, path = candidate.grounding
         found = read_grounding(metadata, ["".join(channel.pieces)] if channel else [], path, self._reading)
         if channel is not None:
-            self._out.extend(CitationDelta(channel.index, citation, SILENT_FRAME) for _, citation in found.citations)
-        self._end_text(candidate, SILENT_FRAME)
+            for _, citation in found.citations:
+                self._events.append(CitationDelta(channel.index, citation, _SILENT_FRAME))
+        self._end_text(candidate)
         for part in found.provider_parts:
-            self._add_whole_part(candidate, part, SILENT_FRAME)
+            self._add_whole_part(candidate, part)
 
-    def _fail_truncated(self) -> list[Event]:
+    def _fail_truncated(self) -> None:
         """The input ended too early, perhaps with an error that has no `data:` before it."""
         bare = self._splitter.find_bare_error()
         if bare is not None:
             path = (_EVENT_PATH, self._frame_count)
-            return self._fail_stream(read_error(bare, 0, {}, path), SourceFrame(NAME, None, bare))
-        return self._fail_stream(
-            Failure("upstream", f"{TRUNCATED_STREAM_MESSAGE}: no finishReason came", 502, "stream_truncated"),
-            SILENT_FRAME,
-        )
+            self._fail_stream(read_error(bare, 0, {}, path), SourceFrame(NAME, None, bare))
+            return
+        message = f"{TRUNCATED_STREAM_MESSAGE}: no finishReason came"
+        self._fail_stream(Failure("upstream", message, 502, "stream_truncated"), _SILENT_FRAME)
 
 
 def _read_usage(usage: tuple[Object, int], reading: PartReadContext) -> Usage:
