@@ -69,7 +69,7 @@ def create_background(client: ResponsesClient, model: str, prompt: Any, **more: 
 
 
 def wait_for_end(client: ResponsesClient, id: str) -> Any:
-    """The answer, when it has come to an end; as clients do, by asking again and again."""
+    """Poll until the response has ended, as clients do."""
     for _ in range(MAX_POLLS):
         found = client.sdk.responses.retrieve(id)
         if found.status not in UNDER_WAY:
@@ -280,7 +280,7 @@ def test_its_stream_is_the_same_each_time(client: ResponsesClient, provider: Pro
 def test_a_client_that_disconnects_can_resume(
     client: ResponsesClient, base: str, provider: Provider, target: str, hold: Hold
 ) -> None:
-    """The answer goes on without it."""
+    """The response is made to its end without the client."""
     talk = provider.script(Step(Says(WORDS), hold=hold, after=FIRST_PIECE[target]), Says("Yes."))
     events = client.sdk.responses.create(model=MODEL[target], input=talk.mark, background=True, stream=True)
     seen: list[Any] = []
@@ -307,7 +307,7 @@ def test_a_client_that_disconnects_can_resume(
 def test_following_from_the_middle(
     client: ResponsesClient, base: str, provider: Provider, target: str, hold: Hold
 ) -> None:
-    """It is told what there is, and then the rest as it comes."""
+    """It gets what there is at once, and then the rest as it comes."""
     talk = provider.script(Step(Says(WORDS), hold=hold, after=FIRST_PIECE[target]))
     with client.sdk.responses.create(model=MODEL[target], input=talk.mark, background=True, stream=True) as events:
         id = next(iter(events)).response.id  # type: ignore[union-attr]

@@ -47,7 +47,7 @@ def client(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def history(talk: Talk) -> list[Any]:
-    """A conversation with thinking, a call, and its result."""
+    """A conversation with reasoning, a call, and its result."""
     return [
         {"role": "user", "content": f"I live in Paris. {talk.mark}"},
         {"type": "message", "role": "assistant", "content": "Let me look."},
@@ -58,7 +58,7 @@ def history(talk: Talk) -> list[Any]:
 
 
 def read_envelope(output: list[Any]) -> str:
-    """What the compaction among these items holds: there is one, at the end, and the rest are words of the user."""
+    """The envelope of the compaction item: it is the last item, and all others are messages of the user."""
     *before, last = (item if isinstance(item, dict) else item.model_dump() for item in output)
     assert last["type"] == "compaction"
     assert last["id"]
@@ -158,7 +158,7 @@ def test_a_provider_that_refuses(client: ResponsesClient, provider: Provider, ta
 
 @ELSEWHERE
 def test_a_model_that_calls_a_tool_instead(client: ResponsesClient, provider: Provider, target: str) -> None:
-    """No summary is an error, and no empty window."""
+    """A missing summary is an error, not an empty conversation."""
     talk = provider.script(Says("", (PARIS,)))
     got = client.raw("POST", "/responses/compact", {"model": MODEL[target], "input": history(talk)})
     assert got.status >= 400
@@ -288,7 +288,7 @@ def test_its_refusal_is_passed_on(served: Served) -> None:
 
 @pytest.mark.parametrize("status", [404, 405])
 def test_a_provider_without_the_endpoint_is_asked_for_a_summary(served: Served, status: int) -> None:
-    """As vLLM and others, which speak the protocol without this path."""
+    """vLLM and others speak Responses without this endpoint."""
     scene = served.scene(
         "openai-responses",
         answer(status, b'{"detail":"Not Found"}'), whole("openai-responses", SUMMARY), whole("openai-responses"),
@@ -309,7 +309,7 @@ def test_a_provider_without_the_endpoint_is_asked_for_a_summary(served: Served, 
 @STREAMS
 @pytest.mark.parametrize("ours", [False, True], ids=["its own", "ours"])
 def test_a_trigger_passes_to_a_responses_provider(served: Served, stream: bool, ours: bool) -> None:
-    """It knows what that is; unless there is something of ours in it that it could not read."""
+    """Unless the conversation contains an envelope, which only the gateway reads."""
     play = streamed("openai-responses", SUMMARY) if stream and not ours else whole("openai-responses", SUMMARY)
     if ours:
         made = served.scene("openai-chat", whole("openai-chat", "Before that."))
@@ -329,7 +329,7 @@ def test_a_trigger_passes_to_a_responses_provider(served: Served, stream: bool, 
 
 
 def test_a_summary_contains_no_signatures(client: ResponsesClient, provider: Provider) -> None:
-    """A summary may hold no seal of whoever was summarised."""
+    """The signatures of one provider must not reach another through a summary."""
     talk = provider.script(
         Says("Let me look.", (PARIS,), "Paris, then."), Says("It is 15 °C."), Says(SUMMARY), Says("Ok.")
     )

@@ -107,7 +107,7 @@ def test_adding_and_deleting_items(client: ResponsesClient) -> None:
 
 @pytest.fixture(scope="module")
 def long(client: ResponsesClient) -> tuple[str, list[str]]:
-    """A conversation of twenty-five items, which is more than a page or a request holds."""
+    """A conversation of 25 items: more than fit on one page or in one request."""
     said = [f"Number {number}." for number in range(25)]
     made = client.sdk.conversations.create(items=[user(text) for text in said[:20]])
     client.sdk.conversations.items.create(made.id, items=[user(text) for text in said[20:]])
@@ -318,7 +318,7 @@ def test_a_failed_response_is_not_appended(client: ResponsesClient, provider: Pr
 def test_a_conversation_that_is_deleted_during_a_response(
     client: ResponsesClient, provider: Provider, hold: Hold
 ) -> None:
-    """The answer is the client's all the same."""
+    """The client gets the response anyway."""
     talk = provider.script(Step(Says("Still here."), hold=hold, after=3))
     room = client.sdk.conversations.create()
     with client.sdk.responses.stream(model="m-anthropic", input=talk.mark, conversation=room.id) as stream:
@@ -331,7 +331,7 @@ def test_a_conversation_that_is_deleted_during_a_response(
 
 @pytest.mark.parametrize("then", ["cancel", "drain"])
 def test_a_client_that_leaves(provider: Provider, tmp_path: Path, hold: Hold, then: str) -> None:
-    """Its answer is dropped, and nothing is kept of it; or it is made all the same, and kept."""
+    """Either the response is dropped and not stored, or it is completed and stored."""
     talk = provider.script(Step(Says("Word by word by word."), hold=hold, after=3))
     with (
         gateway_with_store(tmp_path, provider, server=f'on_disconnect = "{then}"') as base,
@@ -354,7 +354,7 @@ def test_a_client_that_leaves(provider: Provider, tmp_path: Path, hold: Hold, th
 
 
 def test_items_are_copied_and_not_moved(client: ResponsesClient) -> None:
-    """Clients send back what they were told, ids and all."""
+    """Clients send items back with their ids."""
     one = client.sdk.conversations.create(items=[user("One."), {"role": "assistant", "content": "Two."}])
     page = client.raw("GET", f"/conversations/{one.id}/items?order=asc").json()
     other = client.raw("POST", "/conversations", {"items": page["data"]}).json()
@@ -365,7 +365,7 @@ def test_items_are_copied_and_not_moved(client: ResponsesClient) -> None:
 
 
 def test_an_answer_is_taken_into_it(client: ResponsesClient, provider: Provider) -> None:
-    """What was said outside of it is told again inside: it stays readable where it was."""
+    """Items from outside are copied into the conversation; the originals stay readable."""
     talk = provider.script(Says("Hello."), Says("Hello again."), Says("And again."))
     first = client.turn("m-chat", talk.mark)
     room = client.sdk.conversations.create()

@@ -52,8 +52,8 @@ def bob(base: str) -> Iterator[ResponsesClient]:
 
 
 @dataclass(frozen=True)
-class Left:
-    """What Alice left: the ids of an answer, of an item of it, of a conversation and of an item in that."""
+class StoredIds:
+    """What Alice has stored: the ids of a response, of an item of it, of a conversation and of an item in that."""
 
     talk: Talk
     response: str
@@ -62,14 +62,14 @@ class Left:
     member: str
     job: str
 
-    def unknown(self) -> Left:
+    def unknown(self) -> StoredIds:
         """The same with ids that nobody ever had."""
         made = {"response": "resp_0", "item": "msg_0", "conversation": "conv_0", "member": "msg_00", "job": "resp_00"}
-        return Left(self.talk, **made)
+        return StoredIds(self.talk, **made)
 
 
 @pytest.fixture(scope="module")
-def left(alice: ResponsesClient, provider: Provider) -> Iterator[Left]:
+def stored(alice: ResponsesClient, provider: Provider) -> Iterator[StoredIds]:
     hold = Hold()
     talk = provider.script(Says("A secret of Alice."), Step(Says("Later."), hold=hold))
     answer = alice.turn("m-anthropic", talk.mark)
@@ -77,7 +77,7 @@ def left(alice: ResponsesClient, provider: Provider) -> Iterator[Left]:
     (member,) = alice.sdk.conversations.items.list(room.id).data
     job = alice.sdk.responses.create(model="m-chat", input=talk.mark, background=True)
     assert hold.reached.wait(PATIENCE)
-    yield Left(talk, answer.id, answer.output[0].id, room.id, str(member.id), job.id)
+    yield StoredIds(talk, answer.id, answer.output[0].id, room.id, str(member.id), job.id)
     hold.release()
     hold.close()
 
@@ -112,82 +112,86 @@ BUILDING: dict[str, dict[str, Any]] = {
 }
 
 
-def filled(value: Any, left: Left) -> Any:
-    """With the ids put in."""
+def fill_ids(value: Any, stored: StoredIds) -> Any:
+    """The value with the ids put in."""
     if isinstance(value, dict):
-        return {key: filled(inner, left) for key, inner in value.items()}
+        return {key: fill_ids(inner, stored) for key, inner in value.items()}
     if isinstance(value, list):
-        return [filled(inner, left) for inner in value]
+        return [fill_ids(inner, stored) for inner in value]
     if isinstance(value, str):
-        return value.format(**{**vars(left), "mark": left.talk.mark})
+        return value.format(**{**vars(stored), "mark": stored.talk.mark})
     return value
 
 
-def told(client: ResponsesClient, method: str, path: str, body: Any, left: Left) -> tuple[int, str]:
-    """The answer, with the ids that it names made the same for all."""
-    got = client.raw(method, filled(path, left), filled(body, left))
+def request_masked(client: ResponsesClient, method: str, path: str, body: Any, stored: StoredIds) -> tuple[int, str]:
+    """The reply, with all ids in it replaced by the same text."""
+    got = client.raw(method, fill_ids(path, stored), fill_ids(body, stored))
     text = got.data.decode()
     for name in ("response", "item", "conversation", "member", "job"):
-        text = text.replace(f"'{getattr(left, name)}'", f"'{name}'")
+        text = text.replace(f"'{getattr(stored, name)}'", f"'{name}'")
     return got.status, text
 
 
 @pytest.mark.parametrize("what", ABOUT)
-def test_it_is_not_there(alice: ResponsesClient, bob: ResponsesClient, left: Left, what: str) -> None:
+def test_another_key_does_not_find_it(
+    alice: ResponsesClient, bob: ResponsesClient, stored: StoredIds, what: str
+) -> None:
     method, path, body = ABOUT[what]
-    refused = told(bob, method, path, body, left)
-    assert refused == told(bob, method, path, body, left.unknown())
+    refused = request_masked(bob, method, path, body, stored)
+    assert refused == request_masked(bob, method, path, body, stored.unknown())
     assert refused[0] == 404
 
 
 @pytest.mark.parametrize("what", BUILDING)
 @STREAMS
 @EVERYWHERE
-def test_nothing_is_built_on_it(bob: ResponsesClient, left: Left, target: str, what: str, stream: bool) -> None:
-    asked = len(left.talk.asked)
+def test_another_key_cannot_continue_it(
+    bob: ResponsesClient, stored: StoredIds, target: str, what: str, stream: bool
+) -> None:
+    asked = len(stored.talk.asked)
     body = {"model": MODEL[target], "input": "{mark}", "stream": stream, **BUILDING[what]}
-    refused = told(bob, "POST", "/responses", body, left)
-    assert refused == told(bob, "POST", "/responses", body, left.unknown())
+    refused = request_masked(bob, "POST", "/responses", body, stored)
+    assert refused == request_masked(bob, "POST", "/responses", body, stored.unknown())
     assert refused[0] in (400, 404)
-    assert len(left.talk.asked) == asked
+    assert len(stored.talk.asked) == asked
 
 
 @EVERYWHERE
-def test_it_is_not_summarised(bob: ResponsesClient, left: Left, target: str) -> None:
+def test_another_key_cannot_compact_it(bob: ResponsesClient, stored: StoredIds, target: str) -> None:
     body = {"model": MODEL[target], "input": "{mark}", "previous_response_id": "{response}"}
-    refused = told(bob, "POST", "/responses/compact", body, left)
-    assert refused == told(bob, "POST", "/responses/compact", body, left.unknown())
+    refused = request_masked(bob, "POST", "/responses/compact", body, stored)
+    assert refused == request_masked(bob, "POST", "/responses/compact", body, stored.unknown())
     assert refused[0] == 400
 
 
-def test_it_is_all_there_for_its_owner(
-    alice: ResponsesClient, bob: ResponsesClient, left: Left, provider: Provider
+def test_its_owner_finds_it(
+    alice: ResponsesClient, bob: ResponsesClient, stored: StoredIds, provider: Provider
 ) -> None:
-    """Also after all that the other one tried."""
+    """Also after all attempts of the other client."""
     for method, path, body in ABOUT.values():
-        told(bob, method, path, body, left)
-    assert alice.sdk.responses.retrieve(left.response).output_text == "A secret of Alice."
-    assert alice.sdk.responses.retrieve(left.job).status in ("queued", "in_progress")
-    assert alice.sdk.conversations.retrieve(left.conversation).metadata == {}
-    assert item_texts(alice.sdk.conversations.items.list(left.conversation).data) == ["Another secret."]
+        request_masked(bob, method, path, body, stored)
+    assert alice.sdk.responses.retrieve(stored.response).output_text == "A secret of Alice."
+    assert alice.sdk.responses.retrieve(stored.job).status in ("queued", "in_progress")
+    assert alice.sdk.conversations.retrieve(stored.conversation).metadata == {}
+    assert item_texts(alice.sdk.conversations.items.list(stored.conversation).data) == ["Another secret."]
     talk = provider.script(Says("Go on."))
-    named = [{"type": "item_reference", "id": left.item}, {"type": "item_reference", "id": left.member}]
+    named = [{"type": "item_reference", "id": stored.item}, {"type": "item_reference", "id": stored.member}]
     alice.turn("m-gemini", [{"role": "user", "content": talk.mark}, *named, {"role": "user", "content": "And?"}])
     assert_received(talk.asked[0], talk.mark, "A secret of Alice.", "Another secret.", "And?")
 
 
-def test_somebody_without_a_key(base: str, left: Left) -> None:
+def test_without_a_key(base: str, stored: StoredIds) -> None:
     with open_client(base, "no-key-of-anybody") as nobody:
         for method, path, body in ABOUT.values():
-            assert told(nobody, method, path, body, left)[0] == 401
+            assert request_masked(nobody, method, path, body, stored)[0] == 401
 
 
 @STREAMS
 @pytest.mark.parametrize("target", SIGNING_PROTOCOLS)
-def test_seals_are_its_owners(
+def test_signatures_belong_to_a_key(
     alice: ResponsesClient, bob: ResponsesClient, provider: Provider, target: str, stream: bool
 ) -> None:
-    """The same conversation under another key: the provider does not get what the first one's turns bore."""
+    """With the same conversation under another key, the provider does not get the first client's signatures."""
     talk = provider.script(Says("", (PARIS,), "Paris, then."), Says("Done."), Says("Done."))
     chat = ChatClient(REASONING_MODELS[target], talk, stream)
     chat.turn(alice)
@@ -200,8 +204,8 @@ def test_seals_are_its_owners(
     assert sealed(talk.asked[2]) == [SEALS[target]]
 
 
-def test_the_same_answer_of_two_clients(alice: ResponsesClient, bob: ResponsesClient, provider: Provider) -> None:
-    """Providers may repeat their ids; what is kept has one owner each all the same."""
+def test_the_same_response_id_for_two_clients(alice: ResponsesClient, bob: ResponsesClient, provider: Provider) -> None:
+    """Providers may repeat their ids; each client still reads its own response."""
     made = []
     for client, secret in ((alice, "Of Alice."), (bob, "Of Bob.")):
         talk = provider.script(Says(secret))

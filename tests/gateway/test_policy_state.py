@@ -66,7 +66,7 @@ SEEN = {
     "otherwise": ("sky", {"places": ["Paris"]}),
     "none": OWN,
 }
-"""The call as the model makes it and is told of it, by the rules in force."""
+"""The call as the model makes it and gets it back, by the rules in force."""
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def clients(provider: Provider, folder: Path) -> Iterator[dict[str, ResponsesClient]]:
-    """Gateways with one store, each with other rules: what a gateway is after its file has changed."""
+    """Gateways on one store, each with other rules, as after a change of the configuration."""
     store = f'url = "{store_url(folder)}"\nbackground_lease = 3\n'
     made: dict[str, ResponsesClient] = {}
     opened: list[Any] = []
@@ -93,18 +93,18 @@ def clients(provider: Provider, folder: Path) -> Iterator[dict[str, ResponsesCli
         one.__exit__(None, None, None)
 
 
-def told(asked: Received) -> list[tuple[str, Any]]:
+def sent_calls(asked: Received) -> list[tuple[str, Any]]:
     """The calls in the history that a provider was sent."""
     if isinstance(asked.body.get("input"), str):
         return []
     return [(name, arguments) for name, arguments, _, _ in exchanged(asked)]
 
 
-def called(response: Any) -> list[tuple[str, Any]]:
+def response_calls(response: Any) -> list[tuple[str, Any]]:
     return [(call.name, json.loads(call.arguments)) for call in function_calls(response)]
 
 
-def listed(items: Any) -> list[tuple[str, Any]]:
+def listed_calls(items: Any) -> list[tuple[str, Any]]:
     return [(item.name, json.loads(item.arguments)) for item in items if item.type == "function_call"]
 
 
@@ -113,27 +113,27 @@ def listed(items: Any) -> list[tuple[str, Any]]:
 
 @STREAMS
 @EVERYWHERE
-def test_an_answer_is_kept_as_the_client_has_it(
+def test_a_response_is_stored_as_the_client_got_it(
     clients: dict[str, ResponsesClient], provider: Provider, target: str, stream: bool
 ) -> None:
     client, model = clients["renamed"], MODEL[target]
     talk = provider.script(Says("Let me look.", (SEEN["renamed"],)), Says("It is mild."))
     first = client.turn(model, talk.mark, stream, tools=FUNCTIONS)
-    assert called(first) == called(client.sdk.responses.retrieve(first.id)) == [OWN]
+    assert response_calls(first) == response_calls(client.sdk.responses.retrieve(first.id)) == [OWN]
     second = client.turn(
         model, function_outputs(first, "15 °C"), stream, tools=FUNCTIONS, previous_response_id=first.id
     )
     assert second.output_text == "It is mild."
     assert [tool.name for tool in second.tools] == [tool["name"] for tool in FUNCTIONS]
-    assert listed(client.sdk.responses.input_items.list(second.id, order="asc")) == [OWN]
-    assert told(talk.asked[1]) == [SEEN["renamed"]]
+    assert listed_calls(client.sdk.responses.input_items.list(second.id, order="asc")) == [OWN]
+    assert sent_calls(talk.asked[1]) == [SEEN["renamed"]]
     assert all("get_weather" not in asked.text for asked in talk.asked)
     assert not talk.refused
 
 
 @STREAMS
 @EVERYWHERE
-def test_a_conversation_is_kept_as_the_client_has_it(
+def test_a_conversation_is_stored_as_the_client_got_it(
     clients: dict[str, ResponsesClient], provider: Provider, target: str, stream: bool
 ) -> None:
     client, model = clients["renamed"], MODEL[target]
@@ -141,25 +141,27 @@ def test_a_conversation_is_kept_as_the_client_has_it(
     room = client.sdk.conversations.create()
     first = client.turn(model, talk.mark, stream, tools=FUNCTIONS, conversation=room.id)
     client.turn(model, function_outputs(first, "15 °C"), stream, tools=FUNCTIONS, conversation=room.id)
-    assert called(first) == listed(client.sdk.conversations.items.list(room.id, order="asc")) == [OWN]
-    assert told(talk.asked[1]) == [SEEN["renamed"]]
+    assert response_calls(first) == listed_calls(client.sdk.conversations.items.list(room.id, order="asc")) == [OWN]
+    assert sent_calls(talk.asked[1]) == [SEEN["renamed"]]
     assert all("get_weather" not in asked.text for asked in talk.asked)
 
 
 @EVERYWHERE
-def test_work_in_the_background_too(clients: dict[str, ResponsesClient], provider: Provider, target: str) -> None:
+def test_a_background_response_is_stored_as_the_client_got_it(
+    clients: dict[str, ResponsesClient], provider: Provider, target: str
+) -> None:
     client, model = clients["renamed"], MODEL[target]
     talk = provider.script(Says("", (SEEN["renamed"],)), Says("It is mild."))
     begun = client.sdk.responses.create(model=model, input=talk.mark, background=True, tools=FUNCTIONS)  # type: ignore[call-overload]
-    first = ended(client, begun.id)
-    assert called(first) == [OWN]
+    first = wait_for_end(client, begun.id)
+    assert response_calls(first) == [OWN]
     with client.sdk.responses.stream(response_id=first.id) as events:
-        assert called(events.get_final_response()) == [OWN]
+        assert response_calls(events.get_final_response()) == [OWN]
     client.turn(model, function_outputs(first, "15 °C"), tools=FUNCTIONS, previous_response_id=first.id)
-    assert told(talk.asked[1]) == [SEEN["renamed"]]
+    assert sent_calls(talk.asked[1]) == [SEEN["renamed"]]
 
 
-def ended(client: ResponsesClient, id: str) -> Any:
+def wait_for_end(client: ResponsesClient, id: str) -> Any:
     for _ in range(MAX_POLLS):
         found = client.sdk.responses.retrieve(id)
         if found.status not in ("queued", "in_progress"):
@@ -173,7 +175,7 @@ def ended(client: ResponsesClient, id: str) -> Any:
 @STREAMS
 @EVERYWHERE
 @pytest.mark.parametrize("how", ["previous_response_id", "conversation"])
-def test_rules_change_in_the_middle(
+def test_rules_change_between_turns(
     clients: dict[str, ResponsesClient], provider: Provider, target: str, stream: bool, how: str
 ) -> None:
     order = ["renamed", "otherwise", "none", "renamed"]
@@ -185,13 +187,13 @@ def test_rules_change_in_the_middle(
         going = {"conversation": room.id} if how == "conversation" else going
         turn = clients[rules].turn(MODEL[target], given, stream, tools=FUNCTIONS, **going)
         given, going = function_outputs(turn, *["15 °C"] * len(function_calls(turn))), {"previous_response_id": turn.id}
-        assert called(turn) in ([OWN], [])
+        assert response_calls(turn) in ([OWN], [])
     assert turn.output_text == "It is mild."
-    assert [told(asked) for asked in talk.asked] == [[SEEN[rules]] * number for number, rules in enumerate(order)]
+    assert [sent_calls(asked) for asked in talk.asked] == [[SEEN[rules]] * number for number, rules in enumerate(order)]
     assert not talk.refused
 
 
-def test_a_reload_in_the_middle(provider: Provider, tmp_path: Path) -> None:
+def test_a_reload_between_turns(provider: Provider, tmp_path: Path) -> None:
     file = tmp_path / "toolwire.toml"
     talk = provider.script(Says("", (SEEN["renamed"],)), Says("", (SEEN["otherwise"],)), Says("It is mild."))
     with gateway_with_store(tmp_path, provider, keys=()):
@@ -206,13 +208,13 @@ def test_a_reload_in_the_middle(provider: Provider, tmp_path: Path) -> None:
             "m-anthropic", function_outputs(first, "15 °C"), tools=FUNCTIONS, previous_response_id=first.id
         )
         client.turn("m-anthropic", function_outputs(second, "16 °C"), tools=FUNCTIONS, previous_response_id=second.id)
-    assert called(first) == called(second) == [OWN]
-    assert [told(asked) for asked in talk.asked] == [[], [SEEN["otherwise"]], [SEEN["otherwise"]] * 2]
+    assert response_calls(first) == response_calls(second) == [OWN]
+    assert [sent_calls(asked) for asked in talk.asked] == [[], [SEEN["otherwise"]], [SEEN["otherwise"]] * 2]
 
 
 @STREAMS
 @pytest.mark.parametrize("target", [protocol for protocol in PROTOCOLS if protocol != "anthropic"])
-def test_the_provider_changes_in_the_middle(
+def test_the_provider_changes_between_turns(
     clients: dict[str, ResponsesClient], provider: Provider, target: str, stream: bool
 ) -> None:
     client, there = clients["there"], SEEN["renamed"]
@@ -224,48 +226,48 @@ def test_the_provider_changes_in_the_middle(
     client.turn(
         "m-anthropic", function_outputs(second, "16 °C"), stream, tools=FUNCTIONS, previous_response_id=second.id
     )
-    assert called(first) == called(second) == [OWN]
-    assert [told(asked) for asked in talk.asked] == [[], [OWN], [there] * 2]
+    assert response_calls(first) == response_calls(second) == [OWN]
+    assert [sent_calls(asked) for asked in talk.asked] == [[], [OWN], [there] * 2]
     assert not talk.refused
 
 
 @STREAMS
 @EVERYWHERE
-def test_a_call_that_was_refused_is_kept_and_outlives_its_rule(
+def test_a_refused_call_is_stored_and_outlives_its_rule(
     clients: dict[str, ResponsesClient], provider: Provider, target: str, stream: bool
 ) -> None:
-    """The client never saw it; the model is told of it again, in the words of whatever rules are in force."""
+    """The client never saw it; the model sees it again, renamed by the rules in force."""
     gone = ("get_time", {"city": "Rome"})
     talk = provider.script(Says("", (gone,)), Says("", (SEEN["otherwise"],)), Says("It is mild."), Says("Bye."))
     first = clients["otherwise"].turn(MODEL[target], talk.mark, stream, tools=FUNCTIONS)
-    assert called(first) == [OWN]
+    assert response_calls(first) == [OWN]
     second = clients["renamed"].turn(
         MODEL[target], function_outputs(first, "15 °C"), stream, tools=FUNCTIONS, previous_response_id=first.id
     )
     assert second.output_text == "It is mild."
     clients["otherwise"].turn(MODEL[target], "Bye", stream, tools=FUNCTIONS, previous_response_id=second.id)
-    assert told(talk.asked[1]) == [gone]
-    assert told(talk.asked[2]) == [gone, SEEN["renamed"]]
-    assert told(talk.asked[3]) == [gone, SEEN["otherwise"]]
+    assert sent_calls(talk.asked[1]) == [gone]
+    assert sent_calls(talk.asked[2]) == [gone, SEEN["renamed"]]
+    assert sent_calls(talk.asked[3]) == [gone, SEEN["otherwise"]]
     assert not talk.refused
 
 
 @STREAMS
 @EVERYWHERE
-def test_a_call_that_was_tried_again_is_told_by_whatever_rules_there_are(
+def test_a_retried_call_follows_the_rules_in_force(
     clients: dict[str, ResponsesClient], provider: Provider, target: str, stream: bool
 ) -> None:
     bad, other = {"village": "Paris"}, ("sky", {"village": "Paris"})
     first_try = ("weather_of", bad)
     talk = provider.script(Says("", (first_try,)), Says("", (SEEN["renamed"],)), Says("It is mild."), Says("Bye."))
     first = clients["checked"].turn(MODEL[target], talk.mark, stream, tools=FUNCTIONS)
-    assert called(first) == [OWN]
+    assert response_calls(first) == [OWN]
     second = clients["checked"].turn(
         MODEL[target], function_outputs(first, "15 °C"), stream, tools=FUNCTIONS, previous_response_id=first.id
     )
     clients["otherwise"].turn(MODEL[target], "Bye", stream, tools=FUNCTIONS, previous_response_id=second.id)
-    assert told(talk.asked[2]) == [first_try, SEEN["renamed"]]
-    assert told(talk.asked[3]) == [other, SEEN["otherwise"]]
+    assert sent_calls(talk.asked[2]) == [first_try, SEEN["renamed"]]
+    assert sent_calls(talk.asked[3]) == [other, SEEN["otherwise"]]
     assert not talk.refused
 
 
@@ -277,9 +279,7 @@ SUMMARY = "The user lives in Paris, where it is 15 °C."
 @only(lambda target, how: target != "openai-responses" or how == "trigger")
 @EVERYWHERE
 @pytest.mark.parametrize("how", ["by itself", "kept", "trigger"])
-def test_a_conversation_is_made_short_under_rules(
-    clients: dict[str, ResponsesClient], provider: Provider, target: str, how: str
-) -> None:
+def test_compaction_under_rules(clients: dict[str, ResponsesClient], provider: Provider, target: str, how: str) -> None:
     client, model = clients["renamed"], MODEL[target]
     talk = provider.script(Says("", (SEEN["renamed"],)), Says("It is mild."), Says(SUMMARY), Says("Fine."))
     first = client.turn(model, talk.mark, tools=FUNCTIONS)
@@ -307,7 +307,7 @@ def test_a_conversation_is_made_short_under_rules(
     assert not talk.refused
 
 
-def test_a_provider_that_makes_it_short_itself_sees_the_models_own_calls(tmp_path: Path) -> None:
+def test_a_provider_that_compacts_itself_gets_the_model_s_own_calls(tmp_path: Path) -> None:
     summary = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAAAABpof-its-maker=="}
     own = {"id": "resp_1", "object": "response.compaction", "created_at": 1, "output": [summary]}
     call = {"type": "function_call", "call_id": "call_1", "name": "get_weather", "arguments": '{"city":"Paris"}'}
@@ -330,22 +330,22 @@ def test_a_provider_that_makes_it_short_itself_sees_the_models_own_calls(tmp_pat
 # --- seals ------------------------------------------------------------------------------------------------------------
 
 
-def shown(talk: Talk, number: int) -> list[str]:
+def sent_signatures(talk: Talk, number: int) -> list[str]:
     assert talk.notary
     asked = talk.asked[number]
     return talk.notary.shown(KEYS[asked.protocol], asked.protocol, asked.body)
 
 
-def back(talk: Talk, order: list[str]) -> None:
-    """Seals are bound to the tools that their maker saw. Under other rules it is another; it finds them on the calls as
-    it made them when its rules are back."""
+def assert_signatures(talk: Talk, order: list[str]) -> None:
+    """Signatures are bound to the tools that the model saw. A model gets them back on its own calls, as long as the
+    rules are the same as when it made them."""
     assert talk.notary
     assert talk.refused == []
-    assert [told(asked) for asked in talk.asked] == [[SEEN[rules]] * number for number, rules in enumerate(order)]
+    assert [sent_calls(asked) for asked in talk.asked] == [[SEEN[rules]] * number for number, rules in enumerate(order)]
     owed = [answer.seals for answer in talk.notary.answers]
     assert all(owed[:2])
-    assert shown(talk, 1) == (owed[0] if order[0] == order[1] else [])
-    assert shown(talk, 2) == owed[0] + (owed[1] if order[1] == order[2] else [])
+    assert sent_signatures(talk, 1) == (owed[0] if order[0] == order[1] else [])
+    assert sent_signatures(talk, 2) == owed[0] + (owed[1] if order[1] == order[2] else [])
 
 
 ORDERS = pytest.mark.parametrize(
@@ -359,7 +359,7 @@ ORDERS = pytest.mark.parametrize(
 @ORDERS
 @pytest.mark.parametrize("target", SIGNING_PROTOCOLS)
 @pytest.mark.parametrize("source", [name for name in CLIENTS if CLIENTS[name].seals])
-def test_seals_that_clients_carry_go_to_whom_saw_the_same_tools(
+def test_carried_signatures_go_back_with_the_same_tools(
     clients: dict[str, ResponsesClient], provider: Provider, source: str, target: str, stream: bool, order: list[str]
 ) -> None:
     steps = [Says("So.", (SEEN[rules],), "Paris, then.", again=True) for rules in order[:2]]
@@ -373,13 +373,13 @@ def test_seals_that_clients_carry_go_to_whom_saw_the_same_tools(
         turn = client.turn()
         assert [(call.name, call.arguments) for call in turn.calls] in ([OWN], [])
         client.answer([(call, Result("15 °C")) for call in turn.calls])
-    back(talk, order)
+    assert_signatures(talk, order)
 
 
 @STREAMS
 @ORDERS
 @pytest.mark.parametrize("target", SIGNING_PROTOCOLS)
-def test_seals_of_chat_clients_are_put_back_on_the_models_own_calls(
+def test_stored_signatures_go_back_on_the_model_s_own_calls(
     clients: dict[str, ResponsesClient], provider: Provider, target: str, stream: bool, order: list[str]
 ) -> None:
     steps = [Says("So.", (SEEN[rules],), "Paris, then.", again=True) for rules in order[:2]]
@@ -387,4 +387,4 @@ def test_seals_of_chat_clients_are_put_back_on_the_models_own_calls(
     chat = ChatClient(REASONING_MODELS[target], talk, stream)
     said = [chat.turn(clients[rules]) for rules in order]
     assert [call.function.name for message in said for call in message.tool_calls or ()] == ["get_weather"] * 2
-    back(talk, order)
+    assert_signatures(talk, order)

@@ -126,7 +126,7 @@ QUERIES = (
 
 
 def assert_valid_reply(got: Got, what: object) -> None:
-    """An answer that a client can read, whatever it asked for."""
+    """Check that a reply is valid, whatever the request was."""
     assert got.status in SANE, (what, got.status, got.data[:500])
     if got.data.startswith((b"event:", b"data:", b":")):
         return
@@ -257,7 +257,7 @@ def events(data: bytes) -> list[dict[str, Any]]:
 
 
 def start_background(base: str, model: str, prompt: str, **more: Any) -> tuple[Line, bytes, str]:
-    """A stream in the background: what came at once, and the id of its answer."""
+    """Start a background response as a stream: the connection, its first data, and the response's id."""
     line = open_stream(base, "POST", "/responses", {"model": model, "input": prompt, "background": True, **more})
     data = line.until(b"response.queued")
     while not data.endswith(b"\n\n"):
@@ -269,7 +269,7 @@ def start_background(base: str, model: str, prompt: str, **more: Any) -> tuple[L
 def test_the_id_is_sent_before_the_provider_answers(
     base: str, client: ResponsesClient, provider: Provider, target: str, hold: Hold
 ) -> None:
-    """Else a client whose connection breaks could not come back for it."""
+    """Else a client whose connection breaks could not resume."""
     talk = provider.script(Step(Says("Late."), hold=hold))
     line, first, id = start_background(base, MODEL[target], talk.mark, stream=True)
     assert hold.reached.wait(PATIENCE)
@@ -329,7 +329,7 @@ def test_a_provider_without_sequence_numbers(tmp_path: Path) -> None:
 
 
 def fixed(text: str, number: int) -> bytes:
-    """An answer of a server that gives its items always the same id."""
+    """A response of a server that gives its items the same ids in every response."""
     body = body_of("openai-responses", Says(text)) | {"id": f"resp_fixed{number}"}
     body["output"] = [{**item, "id": "msg_1"} for item in body["output"]]
     return answer(200, encode_json(body).encode())
@@ -369,7 +369,7 @@ FULL = """CREATE TRIGGER full BEFORE INSERT ON entries WHEN NEW.kind = 'response
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_a_turn_is_stored_completely_or_not_at_all(provider: Provider, tmp_path: Path, stream: bool) -> None:
-    """An answer that says it was not kept must not stand in the conversation: it is asked for again."""
+    """A response that says it was not stored must not be in the conversation: the client repeats the request."""
     talk = provider.script(Says("One."), Says("Two."))
     with gateway_with_store(tmp_path, provider) as base, open_client(base) as client:
         room = client.sdk.conversations.create().id
@@ -436,7 +436,7 @@ def test_a_key_in_a_provider_error_is_redacted(tmp_path: Path) -> None:
 
 
 def test_a_conversation_expires_with_its_items(provider: Provider, tmp_path: Path) -> None:
-    """Else its first items would go before it, and the model would not know how it began."""
+    """Else its first items would expire before it, and the model would miss how it began."""
     talk = provider.script(Says("One."), Says("Two."))
     with gateway_with_store(tmp_path, provider) as base, open_client(base) as client:
         room = client.sdk.conversations.create(items=[{"type": "message", "role": "user", "content": talk.mark}]).id
@@ -458,7 +458,7 @@ def test_a_conversation_expires_with_its_items(provider: Provider, tmp_path: Pat
 
 
 def test_workers_share_background_responses(provider: Provider, tmp_path: Path, hold: Hold) -> None:
-    """Any worker may get any request: whichever tells of an answer, follows it or stops it, another one makes it."""
+    """Any worker may get any request: one retrieves, follows or cancels a response that another one makes."""
     file = tmp_path / "toolwire.toml"
     file.write_text(
         f'{gateway_configuration(provider.url)}[store]\nurl = "{store_url(tmp_path)}"\nbackground_lease = 3\n'
@@ -492,7 +492,7 @@ def background_body(prompt: str) -> dict[str, Any]:
 
 
 def run_store_command(folder: Path, file: Path, *verb: str) -> str:
-    """What `toolwire store` says beside gateways that serve."""
+    """The output of `toolwire store` while gateways use the same store."""
     command = [*TOOLWIRE, "store", *verb, "--config", str(file)]
     return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=PATIENCE).stdout
 
@@ -523,7 +523,7 @@ def test_background_responses_fail_when_the_gateway_stops(
 
 
 class SlowStore(SqliteStore):
-    """A store that answers when the test lets it."""
+    """A store whose writes wait until the test lets them through."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -553,7 +553,7 @@ def delta_frame(text: str) -> bytes:
 
 
 def test_a_lease_renewed_while_a_piece_is_stored(tmp_path: Path) -> None:
-    """Two that keep the same piece must not take the next one for kept."""
+    """Two writers of the same piece must not mark the next one as stored."""
 
     async def run() -> list[int]:
         store = SlowStore(tmp_path / "store.db")
@@ -577,7 +577,7 @@ def test_a_lease_renewed_while_a_piece_is_stored(tmp_path: Path) -> None:
 
 
 def test_cancelling_at_the_very_end(tmp_path: Path) -> None:
-    """Who cancelled it was told so: then it is in no conversation, and no item of it can be named."""
+    """The client was told that it is cancelled: it must not be in the conversation, and its items not be found."""
 
     async def run() -> None:
         store = SlowStore(tmp_path / "store.db")
@@ -609,7 +609,7 @@ async def _until_done(job: BackgroundJob) -> AsyncIterator[bytes]:
 def test_input_items_of_a_failed_response_in_a_conversation(
     base: str, client: ResponsesClient, provider: Provider
 ) -> None:
-    """Not of what came later."""
+    """Items that were added later are not among them."""
     talk = provider.script(Says("One."), Step(fails="bad"), Says("Three."))
     room = client.sdk.conversations.create().id
     client.turn(MODEL["anthropic"], talk.mark, conversation=room)

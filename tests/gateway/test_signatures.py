@@ -53,21 +53,21 @@ def client(provider: Provider, folder: Path) -> Iterator[ResponsesClient]:
 
 @pytest.fixture(scope="module")
 def other(provider: Provider, client: ResponsesClient, folder: Path) -> Iterator[ResponsesClient]:
-    """Of a second gateway on the same store."""
+    """A client of a second gateway on the same store."""
     with gateway_with_store(folder, provider) as base, open_client(base) as made:
         assert base != client.sdk.base_url
         yield made
 
 
 def sent_signatures(talk: Talk, number: int) -> list[str]:
-    """The seals that the maker of the first answer got back in this request."""
+    """The signatures that the provider of the first answer got back in this request."""
     assert talk.notary
     asked: Received = talk.asked[number]
     return talk.notary.shown(KEYS[asked.protocol], asked.protocol, asked.body)
 
 
 def expected_signatures(talk: Talk, target: str, answers: int) -> list[str]:
-    """The seals of its first answers; there are some on each."""
+    """The signatures of its first answers; each has some."""
     assert talk.notary
     made = [answer.seals for answer in talk.notary.answers if answer.protocol == target][:answers]
     assert all(made)
@@ -179,7 +179,7 @@ MANY = 1000
 @SEALED
 @pytest.mark.parametrize("edit", EDITS)
 def test_an_edited_history(client: ResponsesClient, provider: Provider, target: str, edit: str) -> None:
-    """The provider takes it: thoughts stand before what they led to, as they did, or are gone."""
+    """The provider accepts it: reasoning is before the same parts as in its answer, or is left out."""
     while len(provider.talks) < MANY:
         provider.script()
     talk = provider.script(THREE[0], Says("Done."))
@@ -194,7 +194,7 @@ def test_an_edited_history(client: ResponsesClient, provider: Provider, target: 
 
 
 def test_a_changed_prefix(client: ResponsesClient, provider: Provider) -> None:
-    """Thoughts that are bound to it stay away, and those that came after the change go back."""
+    """Reasoning that is bound to the old prefix is left out; reasoning from after the change goes back."""
     talk = provider.script(*THREE, signed=True)
     chat = ChatClient(REASONING_MODELS["anthropic"], talk)
     chat.turn(client)
@@ -208,7 +208,7 @@ def test_a_changed_prefix(client: ResponsesClient, provider: Provider) -> None:
 
 
 def runs(asked: Received) -> Iterator[tuple[int, list[str]]]:
-    """How many thoughts are in a row, and what kinds of parts stand behind them."""
+    """The number of reasoning parts in a row, and the types of the parts after them."""
     body: Any = asked.body
     if asked.protocol == "openai-responses":
         kinds = [item.get("type", "message") for item in body["input"]]
@@ -229,7 +229,7 @@ MINE = "bWluZSwgbm90IHlvdXJz"
 
 @STREAMS
 def test_a_client_that_sends_signatures_itself(client: ResponsesClient, provider: Provider, stream: bool) -> None:
-    """As those do that were written for Google's own Chat endpoint: what they bring wins over what is kept."""
+    """Clients for Google's own Chat endpoint send signatures; these win over stored ones."""
     talk = provider.script(Says("", (PARIS, OSLO), "Paris, then."), Says("Done."))
     chat = ChatClient(MODEL["gemini"], talk, stream)
     chat.turn(client)
@@ -244,7 +244,7 @@ def test_a_client_that_sends_signatures_itself(client: ResponsesClient, provider
 def test_a_client_that_sends_reasoning_back(
     client: ResponsesClient, provider: Provider, target: str, stream: bool
 ) -> None:
-    """A client that sends the thinking back as well: it stands there once."""
+    """A client that also sends the reasoning back: the provider gets it once."""
     talk = provider.script(*THREE[:1], Says("Done."), signed=target != "openai-chat")
     chat = ChatClient(REASONING_MODELS[target], talk, stream)
     message = chat.turn(client)

@@ -41,7 +41,7 @@ WAYS = ["a folder in its place", "no database", "nobody at the port"]
 
 @dataclass(frozen=True)
 class StoreDownGateway:
-    """A gateway whose store is not there."""
+    """A gateway whose store cannot be reached."""
 
     client: ResponsesClient
     folder: Path
@@ -62,7 +62,7 @@ def gone(provider: Provider, tmp_path_factory: pytest.TempPathFactory, request: 
 
 @contextmanager
 def broken(folder: Path, way: str) -> Iterator[str]:
-    """The URL of a store that cannot be used, and in which way."""
+    """The URL of a store that cannot be used, for this reason."""
     file = folder / "store.db"
     if way == "nobody at the port":
         with socket.socket() as bound:  # bound and deaf: nobody else gets the port
@@ -77,7 +77,7 @@ def broken(folder: Path, way: str) -> Iterator[str]:
 
 
 def body_of(protocol: str, model: str, text: str, stream: bool) -> dict[str, Any]:
-    """A request that needs nothing that is kept."""
+    """A request that needs nothing from the store."""
     turns = [{"role": "user", "content": text}]
     bodies: dict[str, dict[str, Any]] = {
         "openai-chat": {"model": model, "messages": turns},
@@ -103,7 +103,7 @@ def test_stateless_requests_work(
 
 
 def history(talk_mark: str) -> list[dict[str, Any]]:
-    """Of a Chat client, with a call in it."""
+    """The history of a Chat client, with a call."""
     call = {"id": "call_of_an_earlier_turn", "type": "function"}
     return [
         {"role": "user", "content": talk_mark},
@@ -125,7 +125,7 @@ CHAT_TOOLS = [
 @STREAMS
 @EVERYWHERE
 def test_chat_with_calls(gone: StoreDownGateway, provider: Provider, target: str, stream: bool) -> None:
-    """Where the provider makes seals, those of earlier turns are in the store; a Chat provider makes none."""
+    """Signatures of earlier turns are in the store, so the request fails; a Chat provider makes none."""
     talk = provider.script(Says("Mild."))
     body = {"model": MODEL[target], "messages": history(talk.mark), "tools": CHAT_TOOLS, "stream": stream}
     got = gone.client.raw("POST", "/chat/completions", body)
@@ -138,7 +138,7 @@ def test_chat_with_calls(gone: StoreDownGateway, provider: Provider, target: str
 
 
 def test_chat_with_signatures_that_cannot_be_stored(gone: StoreDownGateway, provider: Provider) -> None:
-    """The answer is given, and that its seals are not kept is no secret."""
+    """The client gets the answer, and a loss that says that its signatures were not stored."""
     talk = provider.script(Says("", (PARIS,), "Paris, then."))
     body = {"model": "m-anthropic", "messages": history(talk.mark)[:1], "tools": CHAT_TOOLS}
     got = gone.client.raw("POST", "/chat/completions", body)
@@ -216,7 +216,7 @@ def test_the_store_comes_back(provider: Provider, tmp_path: Path) -> None:
 
 
 def move_store(folder: Path, *, away: bool) -> None:
-    """The store's files, all at once, and a folder in their place; or back again."""
+    """Move the store's files away and put a folder in their place; or move them back."""
     aside = folder / "aside"
     aside.mkdir(exist_ok=True)
     if not away:
@@ -237,7 +237,7 @@ def hold() -> Iterator[Hold]:
 
 @STREAMS
 def test_the_store_goes_down_during_a_response(provider: Provider, tmp_path: Path, hold: Hold, stream: bool) -> None:
-    """The answer is the client's, and says that it is not kept; what was kept before is there when the store is."""
+    """The client gets the response, which says that it is not stored; older responses are there again with the store."""
     talk = provider.script(
         Says("Hello."), Step(Says("Not for long."), hold=hold, after=3 if stream else 0), Says("Again.")
     )
@@ -309,7 +309,7 @@ def test_without_a_store_references_fail(
 def test_without_a_store_a_shared_provider_is_not_asked(
     storeless: ResponsesClient, provider: Provider, what: str
 ) -> None:
-    """What is kept there may be another client's."""
+    """What the provider stores may be another client's."""
     talk = provider.script(Says("Never said."))
     got = storeless.raw(*asked(what, MODEL["openai-responses"], talk.mark, False))
     assert got.status in (400, 404)

@@ -293,7 +293,7 @@ def test_an_incomplete_response_is_stored_as_such(tmp_path: Path, stream: bool) 
 
 @pytest.fixture(scope="module")
 def keyless_client(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ResponsesClient]:
-    """Of a gateway that nobody shares: the provider's account is the client's own."""
+    """A client of a gateway without keys: the provider's account is the client's own."""
     with gateway_with_store(tmp_path_factory.mktemp("open"), provider, keys=()) as url, open_client(url) as made:
         yield made
 
@@ -309,7 +309,7 @@ REFERENCES: dict[str, dict[str, Any]] = {
 def test_an_unknown_id_passes_to_a_responses_provider(
     keyless_client: ResponsesClient, provider: Provider, what: str
 ) -> None:
-    """It may have been made elsewhere, so the request passes as it is."""
+    """The provider may have stored it, so the request is passed on unchanged."""
     talk = provider.script(Says("Now this."))
     sent = {"model": MODEL["openai-responses"], "input": "And now?", **REFERENCES[what]}
     sent["input"] = [
@@ -367,7 +367,7 @@ def test_unknown_responses_are_requested_from_the_provider(tmp_path: Path, metho
 
 
 def create_raw(client: ResponsesClient, model: str, prompt: str, stream: bool, **more: Any) -> dict[str, Any]:
-    """The answer as the client saw it, byte for byte."""
+    """The response exactly as the client got it."""
     got = client.raw(
         "POST", "/responses", {"model": model, "input": prompt, **({"stream": True} if stream else {}), **more}
     )
@@ -456,7 +456,7 @@ def test_deleting(client: ResponsesClient, provider: Provider, target: str) -> N
 
 @pytest.fixture(scope="module")
 def chain(client: ResponsesClient, provider: Provider) -> Any:
-    """Three turns, of which the last is asked about."""
+    """Three turns; the tests list the input items of the last."""
     talk = provider.script(Says("Let me look.", (PARIS,)), Says("It is mild."), Says("Goodbye."))
     first = client.turn("m-anthropic", f"The weather? {talk.mark}", tools=FUNCTIONS)
     second = client.turn(
@@ -510,7 +510,7 @@ def test_invalid_pages(client: ResponsesClient, chain: Any, query: str) -> None:
 @EVERYWHERE
 @pytest.mark.parametrize("typed", [True, False], ids=["typed", "untyped"])
 def test_item_references(client: ResponsesClient, provider: Provider, target: str, stream: bool, typed: bool) -> None:
-    """As the Vercel AI SDK sends what it believes to be kept."""
+    """The Vercel AI SDK sends references for items that it believes to be stored."""
     talk = provider.script(Says("Let me look.", (PARIS,), "Paris, then."), Says("It is mild."))
     more: dict[str, Any] = {"tools": FUNCTIONS, "reasoning": {"effort": "medium"}}
     asking = {"role": "user", "content": talk.mark}

@@ -48,8 +48,8 @@ from toolwire.protocols.openai_responses import CODEC
 
 
 class ResponsesService:
-    """The state of one gateway process. Without a store it still resolves nothing silently: it refuses, or leaves state
-    to the provider."""
+    """The Responses state of one gateway process. Without a store, requests that need one are refused or left to the
+    provider."""
 
     def __init__(self, repository: StateRepository) -> None:
         self.repository = repository
