@@ -1,4 +1,4 @@
-"""The items that the stream writer has open: how each type of item starts, grows and closes, and their frames."""
+"""The items that the stream writer has open: how each type of item starts, grows and closes, and its frames."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from toolwire.protocols.openai_responses.response import (
 )
 
 ClosedItem = tuple[bytes, bytes]
-"""What is told, and the item as it is spelled."""
+"""The events that close an item, and the JSON of the item."""
 
 
 class EventSequence(Struct, eq=False):
@@ -55,31 +55,21 @@ class EventSequence(Struct, eq=False):
 
 
 def event_template(kind: str, rest: str) -> bytes:
-    """The frame of a kind of event, with a gap for its number and those of the rest."""
+    """A format string for the frame of an event; its first value is the sequence number."""
     return f'event: {kind}\ndata: {{"type":"{kind}","sequence_number":%d,{rest}}}\n\n'.encode()
 
 
 DeltaTemplate = tuple[bytes, bytes]
-"""What stands in a delta before its number, and between that and its text."""
-NUMBER_BYTES = tuple([b"%d" % number for number in range(1000)])
-"""How numbers are spelled: few streams are so long, and formatting is dear where nothing else of a delta needs it."""
-FRAME_END = b"}\n\n"
+"""The bytes of a delta before its number, and between its number and its text."""
 
 
 def delta_prefix(kind: str) -> bytes:
-    """What stands before the number of such a delta."""
+    """The bytes of a delta before its number."""
     return f'event: {kind}\ndata: {{"type":"{kind}","sequence_number":'.encode()
 
 
 def delta_template(prefix: bytes, location: bytes) -> DeltaTemplate:
-    """The form of a kind of delta at a place."""
     return prefix, b"," + location + b',"delta":'
-
-
-def write_delta_frame(template: DeltaTemplate, number: int, encoded_text: bytes) -> bytes:
-    before, place = template
-    digits = NUMBER_BYTES[number] if number < 1000 else b"%d" % number
-    return b"".join((before, digits, place, encoded_text, FRAME_END))
 
 
 ITEM_ADDED = event_template("response.output_item.added", '"output_index":%d,"item":%b')
@@ -87,58 +77,59 @@ ITEM_DONE = event_template("response.output_item.done", '"output_index":%d,"item
 
 
 class OpenItem(Struct, eq=False):
-    """An item that is on the wire and not yet done."""
+    """An item that was added and is not done."""
 
     accepts_more_parts: ClassVar[bool] = False
-    """May more parts join it? Then it is closed only when something else comes."""
+    """May several parts share it? Then it is closed only when another item starts, or at the end."""
 
     part: Part
     id: str
     output_index: int
     ledger: Ledger
+    sequence: EventSequence
     location: bytes = b""
-    """How an event says that it speaks of this item."""
+    """The keys with which an event names this item."""
     pieces: list[str] = []
-    encoded_piece: bytes = b""
-    """The last piece as it was told; not one that came by the shortest way, as no first one does."""
     template: DeltaTemplate = (b"", b"")
     streamed_event: type[TextDelta | ArgumentsDelta] | None = None
-    """Deltas that are told as they come, in this form; all others go to `grow`."""
+    """Deltas that are written as they come; all others go to `add_delta`."""
 
-    def write_start(self, out: EventSequence) -> bytes:
+    def next_number(self) -> int:
+        return next(self.sequence.numbers)
+
+    def write_start(self) -> bytes:
         raise NotImplementedError
 
-    def add_part(self, part: Part, out: EventSequence) -> bytes:
-        """Another part joins."""
+    def add_part(self, part: Part) -> bytes:
+        """Add another part to this item."""
         return b""
 
-    def add_delta(self, event: Event, out: EventSequence) -> bytes:
+    def add_delta(self, event: Event) -> bytes:
         return b""
 
-    def end_part(self, incomplete: bool, out: EventSequence) -> bytes:
-        """The part that is open is complete."""
+    def end_part(self, incomplete: bool) -> bytes:
+        """End the open part."""
         return b""
 
-    def close(self, cut: bool, out: EventSequence) -> ClosedItem:
+    def close(self, cut: bool) -> ClosedItem:
         raise NotImplementedError
 
-    def set_location(self) -> bytes:
-        """Its id as it is spelled, which goes into its place."""
-        name = encode(self.id)
-        self.location = b'"item_id":%b,"output_index":%d' % (name, self.output_index)
-        return name
+    def set_location(self) -> None:
+        self.location = b'"item_id":%b,"output_index":%d' % (encode(self.id), self.output_index)
 
-    def write_delta(self, text: str, out: EventSequence) -> bytes:
-        """More text in a frame of this form: only its number and its text are new."""
-        self.encoded_piece = encode(text)
+    def write_delta(self, text: str) -> bytes:
         self.pieces.append(text)
-        return write_delta_frame(self.template, next(out.numbers), self.encoded_piece)
+        return self.write_delta_frame(encode(text))
 
-    def write_added(self, item: bytes, out: EventSequence) -> bytes:
-        return ITEM_ADDED % (next(out.numbers), self.output_index, item)
+    def write_delta_frame(self, encoded_text: bytes) -> bytes:
+        before, after = self.template
+        return b"%b%d%b%b}\n\n" % (before, self.next_number(), after, encoded_text)
 
-    def write_done(self, item: bytes, out: EventSequence) -> bytes:
-        return ITEM_DONE % (next(out.numbers), self.output_index, item)
+    def write_added(self, item: bytes) -> bytes:
+        return ITEM_ADDED % (self.next_number(), self.output_index, item)
+
+    def write_done(self, item: bytes) -> bytes:
+        return ITEM_DONE % (self.next_number(), self.output_index, item)
 
 
 # --- The item that a stream's writer has open: how each type of item begins, grows and closes on the wire ---
@@ -165,71 +156,78 @@ class OpenMessage(OpenItem):
 
     encoded_id: bytes = b""
     unknown_keys: bytes = b""
-    """What it says beyond our words."""
+    """Its unknown keys, as JSON without braces."""
     content: list[bytes] = field(default_factory=list)
     part_location: bytes = b""
-    """How an event says that it speaks of the part of the content that is open."""
+    """The keys with which an event names the open content part."""
     held_back: list[Citation] = field(default_factory=list)
-    """Citations of all of a text, whose end is not known before it ends."""
+    """Citations of the whole text, whose end is known only when the text ends."""
     annotations: list[Object] = field(default_factory=list)
 
-    def write_start(self, out: EventSequence) -> bytes:
+    def write_start(self) -> bytes:
         self.encoded_id = name = encode(self.id)
         beyond = unknown_message_keys(self.part)
         if beyond:
             self.unknown_keys = b"," + encode(beyond)[1:-1]
-        told = _MESSAGE_ADDED % (next(out.numbers), self.output_index, name, b"in_progress", b"", self.unknown_keys)
-        return told + self.add_part(self.part, out)
+        told = _MESSAGE_ADDED % (
+            self.next_number(),
+            self.output_index,
+            name,
+            b"in_progress",
+            b"",
+            self.unknown_keys,
+        )
+        return told + self.add_part(self.part)
 
-    def add_part(self, part: Part, out: EventSequence) -> bytes:
+    def add_part(self, part: Part) -> bytes:
         self.part = part
         if self.content:
             self.pieces, self.held_back, self.annotations = [], [], []
         self.part_location = here = _CONTENT_LOCATION % (self.encoded_id, self.output_index, len(self.content))
         if part.__class__ is Opaque:
             self.streamed_event = None
-            return self._write_opaque_part(part, out)
+            return self._write_opaque_part(part)
         self.streamed_event = TextDelta
         refused = part.__class__ is Refusal
         self.template = delta_template(_REFUSAL_DELTA if refused else _TEXT_DELTA, here)
-        begun = _PART_ADDED % (next(out.numbers), here, _EMPTY_REFUSAL_PART if refused else _EMPTY_TEXT_PART)
+        begun = _PART_ADDED % (self.next_number(), here, _EMPTY_REFUSAL_PART if refused else _EMPTY_TEXT_PART)
         if text := part.text:  # type: ignore[union-attr]
-            begun += self.write_delta(text, out)
+            begun += self.write_delta(text)
         for citation in part.citations if part.__class__ is Text else ():
-            begun += self._add_citation(citation, out)
+            begun += self._add_citation(citation)
         return begun
 
-    def _write_opaque_part(self, part: Part, out: EventSequence) -> bytes:
+    def _write_opaque_part(self, part: Part) -> bytes:
         whole = write_content_part(part, self.ledger)
         if whole is None:
             return b""
         spelled = encode(whole)
         self.content.append(spelled)
-        added = _PART_ADDED % (next(out.numbers), self.part_location, spelled)
-        return added + _PART_DONE % (next(out.numbers), self.part_location, spelled)
+        added = _PART_ADDED % (self.next_number(), self.part_location, spelled)
+        return added + _PART_DONE % (self.next_number(), self.part_location, spelled)
 
-    def add_delta(self, event: Event, out: EventSequence) -> bytes:
+    def add_delta(self, event: Event) -> bytes:
         if isinstance(event, CitationDelta) and isinstance(self.part, Text):
-            return self._add_citation(event.citation, out)
+            return self._add_citation(event.citation)
         if isinstance(event, SealDelta):
             self.ledger.note("seal-dropped", None, "the seal of a text was left out")
         return b""
 
-    def _add_citation(self, citation: Citation, out: EventSequence) -> bytes:
+    def _add_citation(self, citation: Citation) -> bytes:
         if citation.end is None and not is_own(citation.origin):
             self.held_back.append(citation)
             return b""
-        return self._write_citation(citation, out)
+        return self._write_citation(citation)
 
-    def _write_citation(self, citation: Citation, out: EventSequence) -> bytes:
+    def _write_citation(self, citation: Citation) -> bytes:
         written = write_citation(citation, sum(map(len, self.pieces)), self.ledger)
         if written is None:
             return b""
         number = len(self.annotations)
         self.annotations.append(written)
-        return _ANNOTATION_ADDED % (next(out.numbers), self.part_location, number, encode(written))
+        return _ANNOTATION_ADDED % (self.next_number(), self.part_location, number, encode(written))
 
-    def end_part(self, incomplete: bool, out: EventSequence) -> bytes:
+    def end_part(self, incomplete: bool) -> bytes:
         part, here = self.part, self.part_location
         if part.__class__ is Opaque:
             return b""
@@ -239,20 +237,20 @@ class OpenMessage(OpenItem):
             whole, form = _REFUSAL_PART % text, _REFUSAL_DONE
         else:
             for citation in self.held_back:
-                said += self._write_citation(citation, out)
+                said += self._write_citation(citation)
             annotations = encode(self.annotations) if self.annotations else b"[]"
             whole, form = _TEXT_PART % (text, annotations), _TEXT_DONE
         self.content.append(whole)
-        return said + form % (next(out.numbers), here, text, next(out.numbers), here, whole)
+        return said + form % (self.next_number(), here, text, self.next_number(), here, whole)
 
-    def close(self, cut: bool, out: EventSequence) -> ClosedItem:
+    def close(self, cut: bool) -> ClosedItem:
         status = b"incomplete" if cut else b"completed"
         item = _MESSAGE_ITEM % (self.encoded_id, status, b",".join(self.content), self.unknown_keys)
-        return self.write_done(item, out), item
+        return self.write_done(item), item
 
 
 class _ReasoningTemplates:
-    """The words for one form of reasoning."""
+    """The events of one form of reasoning."""
 
     def __init__(self, stem: str, around: str, index: bytes, kind: bytes) -> None:
         self.location = index
@@ -275,7 +273,7 @@ class OpenReasoning(OpenItem):
     seal: Seal | None = None
     event_templates: _ReasoningTemplates = _SUMMARY_REASONING
 
-    def write_start(self, out: EventSequence) -> bytes:
+    def write_start(self) -> bytes:
         part = self.part
         assert isinstance(part, Reasoning)
         self.seal = part.seal
@@ -284,42 +282,42 @@ class OpenReasoning(OpenItem):
         self.location += words.location
         self.template = delta_template(words.delta, self.location)
         bare = replace(part, text="", form="", seal=None)
-        told = self.write_added(encode(write_reasoning(bare, self.ledger, self.id)), out)
-        return told + self._write_text(part.text, out) if part.text else told
+        told = self.write_added(encode(write_reasoning(bare, self.ledger, self.id)))
+        return told + self._write_text(part.text) if part.text else told
 
-    def _write_text(self, text: str, out: EventSequence) -> bytes:
+    def _write_text(self, text: str) -> bytes:
         begun = b""
         if not self.pieces:
             begun = self.event_templates.part_added % (
-                next(out.numbers),
+                self.next_number(),
                 self.location,
                 self.event_templates.part % b'""',
             )
         self.streamed_event = TextDelta
-        return begun + self.write_delta(text, out)
+        return begun + self.write_delta(text)
 
-    def add_delta(self, event: Event, out: EventSequence) -> bytes:
+    def add_delta(self, event: Event) -> bytes:
         if isinstance(event, TextDelta) and event.text:
-            return self._write_text(event.text, out)
+            return self._write_text(event.text)
         if isinstance(event, SealDelta):
             self.seal = event.seal
         return b""
 
-    def close(self, cut: bool, out: EventSequence) -> ClosedItem:
+    def close(self, cut: bool) -> ClosedItem:
         part, text = self.part, "".join(self.pieces)
         assert isinstance(part, Reasoning)
         said = b""
         if text:
             spelled = encode(text)
-            said = self.event_templates.done % (next(out.numbers), self.location, spelled)
+            said = self.event_templates.done % (self.next_number(), self.location, spelled)
             said += self.event_templates.part_done % (
-                next(out.numbers),
+                self.next_number(),
                 self.location,
                 self.event_templates.part % spelled,
             )
         whole = replace(part, text=text, form=part.form if text else "", seal=self.seal)
         item = encode(write_reasoning(whole, self.ledger, self.id))
-        return said + self.write_done(item, out), item
+        return said + self.write_done(item), item
 
 
 _ARGUMENTS_DELTA = {shape.kind: delta_prefix(f"{shape.event}.delta") for shape in SHAPE_BY_KIND.values() if shape.event}
@@ -331,14 +329,14 @@ _ARGUMENTS_DONE = {
 
 
 class OpenCall(OpenItem, kw_only=True):
-    """A call whose arguments are text, told as it grows."""
+    """A call whose arguments are text, written as they come."""
 
     shape: CallShape
     seal: Seal | None = None
     incomplete: bool = False
     item: Object = field(default_factory=dict)
 
-    def write_start(self, out: EventSequence) -> bytes:
+    def write_start(self) -> bytes:
         part, shape = self.part, self.shape
         assert isinstance(part, Call)
         self.seal, self.incomplete = part.seal, part.incomplete
@@ -348,75 +346,74 @@ class OpenCall(OpenItem, kw_only=True):
         item = write_call_item(part, shape, self.id, "in_progress")
         item[shape.payload_key] = ""
         self.item = restore_original_keys(item, part.origin, NAME)
-        told = self.write_added(encode(self.item), out)
-        return told + self.write_delta(part.arguments, out) if part.arguments else told
+        told = self.write_added(encode(self.item))
+        return told + self.write_delta(part.arguments) if part.arguments else told
 
-    def add_delta(self, event: Event, out: EventSequence) -> bytes:
+    def add_delta(self, event: Event) -> bytes:
         if isinstance(event, SealDelta):
             self.seal = event.seal
         return b""
 
-    def end_part(self, incomplete: bool, out: EventSequence) -> bytes:
+    def end_part(self, incomplete: bool) -> bytes:
         self.incomplete = self.incomplete or incomplete
         return b""
 
-    def close(self, cut: bool, out: EventSequence) -> ClosedItem:
+    def close(self, cut: bool) -> ClosedItem:
         part, item, shape = self.part, self.item, self.shape
         assert isinstance(part, Call)
         spelled = self._encode_arguments()
         said = b""
         if not self.pieces and spelled != b'""':
-            said = write_delta_frame(self.template, next(out.numbers), spelled)
+            said = self.write_delta_frame(spelled)
         at = b'%b,"name":%b' % (self.location, encode(part.name)) if shape.kind == "function" else self.location
-        said += _ARGUMENTS_DONE[shape.kind] % (next(out.numbers), at, spelled)
+        said += _ARGUMENTS_DONE[shape.kind] % (self.next_number(), at, spelled)
         item["status"] = "incomplete" if self.incomplete else "completed"
         item[shape.payload_key] = Raw(spelled)
         note_call_losses(part, self.seal, self.ledger)
         whole = encode(item)
-        return said + self.write_done(whole, out), whole
+        return said + self.write_done(whole), whole
 
     def _encode_arguments(self) -> bytes:
-        """The arguments as they are spelled."""
         text = "".join(self.pieces)
         if (not text or text.isspace()) and self.shape.kind == "function" and not self.incomplete:
             return b'"{}"'
-        return self.encoded_piece if len(self.pieces) == 1 and self.encoded_piece else encode(text)
+        return encode(text)
 
 
 class OpenObjectCall(OpenItem):
-    """A call whose arguments are an object, told when it is whole."""
+    """A call whose arguments are an object, written when it is complete."""
 
     seal: Seal | None = None
     incomplete: bool = False
 
-    def write_start(self, out: EventSequence) -> bytes:
+    def write_start(self) -> bytes:
         part = self.part
         assert isinstance(part, Call)
         self.pieces, self.seal, self.incomplete = [part.arguments], part.seal, part.incomplete
         bare = replace(part, arguments="", seal=None, cache=None, incomplete=True)
-        return self.write_added(encode(write_call(bare, self.ledger, self.id, "in_progress")), out)
+        return self.write_added(encode(write_call(bare, self.ledger, self.id, "in_progress")))
 
-    def add_delta(self, event: Event, out: EventSequence) -> bytes:
+    def add_delta(self, event: Event) -> bytes:
         if isinstance(event, ArgumentsDelta):
             self.pieces.append(event.text)
         elif isinstance(event, SealDelta):
             self.seal = event.seal
         return b""
 
-    def end_part(self, incomplete: bool, out: EventSequence) -> bytes:
+    def end_part(self, incomplete: bool) -> bytes:
         self.incomplete = self.incomplete or incomplete
         return b""
 
-    def close(self, cut: bool, out: EventSequence) -> ClosedItem:
+    def close(self, cut: bool) -> ClosedItem:
         part = self.part
         assert isinstance(part, Call)
         call = replace(part, arguments="".join(self.pieces), seal=self.seal, incomplete=self.incomplete)
         item = encode(write_call(call, self.ledger, self.id, "incomplete" if self.incomplete else "completed"))
-        return self.write_done(item, out), item
+        return self.write_done(item), item
 
 
 class OpenProviderCall(OpenItem):
-    """What a provider's tool did; what it found joins the same item."""
+    """The call of a provider tool; its result becomes part of the same item."""
 
     accepts_more_parts = True
 
@@ -425,23 +422,23 @@ class OpenProviderCall(OpenItem):
     sources: list[Citation] = field(default_factory=list)
     event_prefix: str = ""
 
-    def write_start(self, out: EventSequence) -> bytes:
+    def write_start(self) -> bytes:
         part = self.part
         assert isinstance(part, ProviderCall)
         self.set_location()
         self.pieces = [part.arguments] if part.arguments else []
         item = write_provider_item(replace(part, arguments=""), None, self.ledger, self.id, "in_progress")
         self.event_prefix = f"response.{item['type']}"
-        said = self.write_added(encode(item), out)
+        said = self.write_added(encode(item))
         for step in PROGRESS_STEPS[item["type"]]:
-            said += event_template(f"{self.event_prefix}.{step}", "%b") % (next(out.numbers), self.location)
+            said += event_template(f"{self.event_prefix}.{step}", "%b") % (self.next_number(), self.location)
         return said
 
-    def add_part(self, part: Part, out: EventSequence) -> bytes:
+    def add_part(self, part: Part) -> bytes:
         self.result = part if isinstance(part, ProviderResult) else None
         return b""
 
-    def add_delta(self, event: Event, out: EventSequence) -> bytes:
+    def add_delta(self, event: Event) -> bytes:
         if isinstance(event, ArgumentsDelta):
             self.pieces.append(event.text)
         elif isinstance(event, TextDelta):
@@ -450,7 +447,7 @@ class OpenProviderCall(OpenItem):
             self.sources.append(event.citation)
         return b""
 
-    def close(self, cut: bool, out: EventSequence) -> ClosedItem:
+    def close(self, cut: bool) -> ClosedItem:
         part, result = self.part, self.result
         assert isinstance(part, ProviderCall)
         if result is not None:
@@ -458,43 +455,47 @@ class OpenProviderCall(OpenItem):
             result = replace(result, text=result.text + "".join(self.result_texts), sources=sources)
         call = replace(part, arguments="".join(self.pieces))
         item = encode(write_provider_item(call, result, self.ledger, self.id))
-        completed = event_template(f"{self.event_prefix}.completed", "%b") % (next(out.numbers), self.location)
-        return completed + self.write_done(item, out), item
+        completed = event_template(f"{self.event_prefix}.completed", "%b") % (
+            self.next_number(),
+            self.location,
+        )
+        return completed + self.write_done(item), item
 
 
 class OpenWholeItem(OpenItem, kw_only=True):
-    """An item that is known whole at once."""
+    """An item that is complete when it starts."""
 
     item: bytes
 
-    def write_start(self, out: EventSequence) -> bytes:
-        return self.write_added(self.item, out)
+    def write_start(self) -> bytes:
+        return self.write_added(self.item)
 
-    def close(self, cut: bool, out: EventSequence) -> ClosedItem:
-        return self.write_done(self.item, out), self.item
+    def close(self, cut: bool) -> ClosedItem:
+        return self.write_done(self.item), self.item
 
 
-def open_item(part: Part, ids: ItemIds, number: int, ledger: Ledger) -> OpenItem | None:
-    """The item that a part begins, or None (noted) when this protocol has none for it."""
+def open_item(part: Part, ids: ItemIds, number: int, ledger: Ledger, sequence: EventSequence) -> OpenItem | None:
+    """The item that a part starts; None, with a loss noted, where this protocol has none for it."""
     if part.__class__ is Call:
         shape = SHAPE_BY_KIND.get(part.kind) or SHAPE_BY_KIND["function"]
         id = ids.assign_id(shape.id_prefix, part.item, number)
         if shape.event:
-            return OpenCall(part, id, number, ledger, shape=shape)
-        return OpenObjectCall(part, id, number, ledger)
+            return OpenCall(part, id, number, ledger, sequence, shape=shape)
+        return OpenObjectCall(part, id, number, ledger, sequence)
     if is_message_part(part):
         wire = source_message(part)
         given = "" if wire is None else str(wire.get("id") or "")
-        return OpenMessage(part, ids.assign_id("msg_", given, number), number, ledger)
+        return OpenMessage(part, ids.assign_id("msg_", given, number), number, ledger, sequence)
     match part:
         case Reasoning():
-            return OpenReasoning(part, ids.assign_id("rs_", part.id, number), number, ledger)
+            return OpenReasoning(part, ids.assign_id("rs_", part.id, number), number, ledger, sequence)
         case ProviderCall(tool=tool) if can_write_provider_item(tool):
-            return OpenProviderCall(part, ids.assign_id(provider_id_prefix(tool), part.id, number), number, ledger)
+            id = ids.assign_id(provider_id_prefix(tool), part.id, number)
+            return OpenProviderCall(part, id, number, ledger, sequence)
         case Media(kind="image") if part.data:
             picture = write_image_item(part, ids.assign_id("ig_", "", number))
-            return OpenWholeItem(part, "", number, ledger, item=encode(picture))
+            return OpenWholeItem(part, "", number, ledger, sequence, item=encode(picture))
         case Opaque() if part.origin.protocol == NAME:
-            return OpenWholeItem(part, "", number, ledger, item=encode(part.origin.wire))
+            return OpenWholeItem(part, "", number, ledger, sequence, item=encode(part.origin.wire))
     note_dropped_part(part, ledger)
     return None
