@@ -15,7 +15,7 @@ from toolwire.gateway.responses_state.state_options import StateOptions
 from toolwire.protocols.openai_responses.errors import write_stream_error
 from toolwire.protocols.openai_responses.names import NAME, SHAPE_BY_CALL_TYPE, UNFINISHED_STATUSES
 from toolwire.protocols.openai_responses.response import new_response
-from toolwire.protocols.openai_responses.stream_state import EventSequence
+from toolwire.protocols.openai_responses.stream_items import EventSequence
 
 NOT_STORED_FIELDS: Mapping[str, Json] = MappingProxyType({"store": False, "conversation": None})
 """Fields of a response that could not be stored."""

@@ -49,13 +49,7 @@ from toolwire.protocols.openai_responses.response import (
     write_start_fields,
     write_usage,
 )
-from toolwire.protocols.openai_responses.stream_state import (
-    ITEM_ADDED,
-    ITEM_DONE,
-    EventSequence,
-    OpenItem,
-    open_item,
-)
+from toolwire.protocols.openai_responses.stream_items import ITEM_ADDED, ITEM_DONE, EventSequence, OpenItem, open_item
 
 _Delta = TextDelta | ArgumentsDelta | SealDelta | CitationDelta
 _LONG_KEYS = frozenset({"instructions", "tools"})
