@@ -1,10 +1,14 @@
-"""What is known of an answer before it comes."""
+"""The steps of an answer on its way from the provider to the client.
+
+`AnswerSteps` takes the events of the provider's stream and gives the events for the client's writer: tool names and
+call ids as the client knows them, policy changes undone, seals in envelopes. A whole answer goes the same way, as
+events.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from operator import is_
 from typing import Any
 
 from msgspec import Struct
@@ -39,6 +43,7 @@ from toolwire.core.ir import (
     Response,
     Seal,
     Text,
+    is_same,
     replace_fields,
     source_path,
 )
@@ -56,40 +61,40 @@ from toolwire.translation.request_steps.tool_names import (
 
 
 class AnswerContext(Struct, frozen=True):
-    """What the way back needs to know."""
+    """What the steps need to know about the exchange."""
 
     client: Codec
     provider: Codec
     tool_names: ToolNameMap
     used_call_ids: frozenset[str]
-    """Call ids that the conversation already has."""
+    """Call ids of the request, which new ids must not repeat."""
     seed: str = ""
+    """What made-up ids are derived from."""
     maker: str = ""
+    """As `Options.maker`."""
     has_request: bool = True
+    """Is the client's request known?"""
     uses_memory: bool = False
-    """Is what the client has no slot for kept, by the id of a call?"""
+    """Does a store keep what the client's protocol cannot carry?"""
     stamp_seals: bool = False
-    """Must seals name their maker even where the client speaks the provider's protocol?"""
+    """As `Options.stamp_seals`."""
     policy_undo: PolicyUndo = NOTHING_TO_UNDO
-    """What an operator's rules did to the tools."""
-
-
-# --- Where seals of a provider's answer go in the client's protocol ---
 
 
 class SealSlots(Struct, frozen=True):
-    """What is the same for all answers between two rooms."""
+    """Where the seals of an answer go in the client's protocol; the same for all answers between two protocols."""
 
     is_cross_protocol: bool = False
-    """Are they of different protocols? Within one, seals stay where they are."""
+    """Within one protocol seals stay where they are."""
     has_no_slot: bool = False
-    """There is none."""
+    """The client's protocol cannot carry seals (Chat)."""
     in_reasoning_beside: bool = False
-    """Only thinking has one: what seals a call or a text goes into thinking beside it."""
+    """Only thinking can carry one (Anthropic, Responses): the seal of a call or text goes into a reasoning part beside
+    it."""
     on_next_part: bool = False
-    """Calls have one: what seals thinking goes on the next part that has one too."""
+    """Calls can carry one (Gemini): the seal of thinking goes onto the next call or text."""
     hold_calls: bool = False
-    """Must a call wait until its seal is known, which goes before it?"""
+    """A call is held back until its seal is known, because the seal goes before it."""
 
 
 SAME_PROTOCOL = SealSlots()
@@ -104,26 +109,29 @@ def seal_slots_between(client: Codec, provider: Codec) -> SealSlots:
     return SealSlots(True, not seals, beside, "call" in seals, beside and "call" in provider.constraints.seal_slots)
 
 
-# --- A part of an answer that is under way ---
-
-
 class OpenPart(Struct, eq=False):
-    """What is known of it so far, and how it goes on to the client."""
+    """A part of the answer that has started and not ended."""
 
     part: Any
     index: int
+    """Its index in the client's stream, -1 while it is not written."""
     choice: int
     pieces: list[str] = []
+    """The text of its deltas, where that is needed later."""
     seal: Seal | None = None
     is_held: bool = False
+    """It is written when it is complete."""
     is_freeform: bool = False
+    """A call of a custom tool that the provider got as a function: its arguments are unwrapped."""
     is_hidden: bool = False
+    """It is not written at all."""
     needs_policy: bool = False
-    """Must the rules see it whole?"""
+    """The policy changes or checks the complete call."""
     schema_conversion: ConvertedSchema | None = None
+    """How parameters were renamed for the provider."""
 
     def unwrap_arguments(self) -> None:
-        """The arguments of a whole call as the client's tool has them."""
+        """Restore the arguments of a complete call to those of the client's tool."""
         if self.is_freeform:
             self.pieces = [unwrap_freeform_input("".join(self.pieces))]
         elif self.schema_conversion is not None:
@@ -131,22 +139,23 @@ class OpenPart(Struct, eq=False):
 
     @property
     def has_broken_arguments(self) -> bool:
-        """Are the arguments of a call that ended no JSON object?"""
+        """Are the arguments of a complete call not a JSON object?"""
         text = "".join(self.pieces)
         return self.part.kind != FREEFORM and bool(text.strip()) and not is_object_text(text)
 
 
 CUTS = ("length", "context")
-"""Endings that may have cut a call off."""
+"""Finish kinds that may have cut off a call."""
 
 
-def told_of_calls(finish: Finish) -> Finish:
-    """The ending of a choice that has calls says so: some providers call it `stop`, or by a word of their own."""
+def finish_with_calls(finish: Finish) -> Finish:
+    """The finish of a choice with calls: some providers send `stop` or a word of their own, but clients run calls only
+    after `calls`."""
     return Finish("calls", finish.raw, origin=finish.origin) if finish.kind in ("stop", "other") else finish
 
 
 class AnswerSteps(Struct, eq=False):
-    """Takes the provider's events one by one and gives those that the client's writer shall write."""
+    """Turns each event of the provider into the events for the client's writer."""
 
     context: AnswerContext
     ledger: Ledger
@@ -154,56 +163,57 @@ class AnswerSteps(Struct, eq=False):
     next_index: int = 0
     open_parts: dict[int, OpenPart] = {}
     choices_with_calls: list[int] = []
-    """Choices that have calls."""
     broken_call: OpenPart | None = None
-    """A call that ended with broken arguments; what follows tells whether it was cut off."""
+    """A call whose arguments are not a JSON object. The next event tells whether it was cut off."""
     pending_entries: list[seals.EnvelopeEntry] = []
+    """Seals that go onto the next part."""
     client_calls: list[OpenPart] = []
-    """All calls, as the client has them."""
+    """All calls as the client gets them."""
     refused_calls: list[RefusedCall] = []
-    """Calls that must not reach the client."""
+    """Calls that the policy keeps from the client."""
     failure: Failure | None = None
-    """Why the answer was refused, where it was."""
+    """Why the policy refused the answer."""
     unslotted_parts: list[tuple[int, Any]] = []
-    """Sealed parts whose choice has not ended: only then it is known whether there is a call to keep them by."""
-    used_ids: dict[str, None] = {}
+    """Sealed parts that the client cannot carry, with their choice. Whether a store can keep the seal is known when the
+    choice ends: it needs the id of a call."""
+    used_ids: set[str] = set()
     """Ids of the calls so far."""
     has_renamed_ids: bool = False
-    """Did a call have another id?"""
+    """Did a call get another id?"""
 
     @property
     def calls(self) -> dict[int, list[Call]]:
-        """The calls of each choice as the client has them."""
-        found: dict[int, list[Call]] = {}
-        for growing in self.client_calls:
-            found.setdefault(growing.choice, []).append(replace(growing.part, arguments="".join(growing.pieces)))
-        return found
+        """The calls of each choice as the client gets them."""
+        calls: dict[int, list[Call]] = {}
+        for open_part in self.client_calls:
+            calls.setdefault(open_part.choice, []).append(replace(open_part.part, arguments="".join(open_part.pieces)))
+        return calls
 
     def call_ids(self, choice: int) -> list[str]:
-        """Those of a choice's calls as the client has them."""
-        return [growing.part.id for growing in self.client_calls if growing.choice == choice]
+        """The ids of a choice's calls as the client gets them."""
+        return [open_part.part.id for open_part in self.client_calls if open_part.choice == choice]
 
     def translate_event(self, event: Event) -> list[Event]:
         return [] if self.failure is not None else EVENT_STEPS[type(event)](self, event)
 
     def pass_event(self, event: ResponseStart | UsageUpdate | OpaqueEvent) -> list[Event]:
-        anew = not self.seal_slots.is_cross_protocol and event.frame is not None and self._is_rewritten
-        return [replace(event, frame=None) if anew else event]
+        rewrite = not self.seal_slots.is_cross_protocol and event.frame is not None and self._is_rewritten
+        return [replace(event, frame=None) if rewrite else event]
 
     @property
     def needs_stamps(self) -> bool:
-        """Must seals name their maker at their own place?"""
+        """Must seals be put into envelopes within one protocol?"""
         return self.context.stamp_seals and not self.seal_slots.is_cross_protocol
 
     @property
     def _is_rewritten(self) -> bool:
-        """Is an answer in the client's own protocol written anew?"""
+        """Is an answer in the client's protocol changed, so that its frames cannot be written back verbatim?"""
         return self.context.tool_names.has_changes or self.needs_stamps or bool(self.context.policy_undo)
 
     # --- parts ---
 
     def start_part(self, event: PartStart) -> list[Event]:
-        out: list[Event] = [] if self.broken_call is None else self._end_broken_call(self.broken_call, False)
+        out = self._end_broken_call(False)
         part, choice, slots = event.part, event.choice, self.seal_slots
         seal: Seal | None = None
         if slots.is_cross_protocol:
@@ -213,35 +223,35 @@ class AnswerSteps(Struct, eq=False):
         elif self.context.stamp_seals and isinstance(part, (Reasoning, Text, Call)):
             part = replace_fields(part, seal=None if part.seal is None else self._wrap_seal_in_place(part, part.seal))
         if type(part) is Call:
-            growing = self._start_call(part, choice, seal)
+            open_part = self._start_call(part, choice, seal)
         else:
             if self.pending_entries and type(part) is Text:
                 out += self._make_carrier_part(Text(""), self.pending_entries, choice)
                 self.pending_entries = []
-            # Of thinking that is hidden the client could see nothing but its seal.
-            mute = slots.has_no_slot and type(part) is Reasoning and part.hidden and self.context.uses_memory
-            growing = OpenPart(part, -1, choice, [], seal, False, False, mute)
-        self.open_parts[event.index] = growing
-        return out if growing.is_held or growing.is_hidden else out + self._emit_part_start(growing)
+            # Hidden thinking is nothing but its seal, which the store keeps.
+            hide = slots.has_no_slot and type(part) is Reasoning and part.hidden and self.context.uses_memory
+            open_part = OpenPart(part, -1, choice, [], seal, is_hidden=hide)
+        self.open_parts[event.index] = open_part
+        return out if open_part.is_held or open_part.is_hidden else out + self._emit_part_start(open_part)
 
     def _start_call(self, call: Call, choice: int, seal: Seal | None) -> OpenPart:
-        """A call that begins, as the client knows it."""
-        plan, undo = self.context.tool_names, self.context.policy_undo
+        """A new call as the client knows it."""
+        names, undo = self.context.tool_names, self.context.policy_undo
         part = self._restore_call(call, choice)
         freeform = part.kind == FREEFORM and call.kind != FREEFORM
-        shape = plan.schema_conversions.get(call.name) if plan.schema_conversions else None
-        ruled = False
-        if undo is not NOTHING_TO_UNDO and undo:
-            ruled = undo.needs_whole_call(part)
-            part = part if ruled else undo.restore_name(part)
-        held = freeform or self.seal_slots.hold_calls or shape is not None or ruled
+        conversion = names.schema_conversions.get(call.name) if names.schema_conversions else None
+        needs_policy = False
+        if undo:
+            needs_policy = undo.needs_whole_call(part)
+            part = part if needs_policy else undo.restore_name(part)
+        held = freeform or self.seal_slots.hold_calls or conversion is not None or needs_policy
         pieces: list[str] = []
         if call.arguments:
             pieces.append(call.arguments)
             part = replace(part, arguments="")
-        growing = OpenPart(part, -1, choice, pieces, seal, held, freeform, False, ruled, shape)
-        self.client_calls.append(growing)
-        return growing
+        open_part = OpenPart(part, -1, choice, pieces, seal, held, freeform, False, needs_policy, conversion)
+        self.client_calls.append(open_part)
+        return open_part
 
     def _emit_part_start(self, open_part: OpenPart) -> list[Event]:
         open_part.index = index = self.next_index
@@ -252,66 +262,66 @@ class AnswerSteps(Struct, eq=False):
         return events
 
     def add_text(self, event: TextDelta) -> list[Event]:
-        growing = self.open_parts[event.index]
-        if self.seal_slots.on_next_part and type(growing.part) is Reasoning:
-            growing.pieces.append(event.text)
-        if growing.is_hidden:
+        open_part = self.open_parts[event.index]
+        if self.seal_slots.on_next_part and type(open_part.part) is Reasoning:
+            open_part.pieces.append(event.text)
+        if open_part.is_hidden:
             return []
-        index = growing.index
+        index = open_part.index
         return [event if event.index == index and event.frame is None else TextDelta(index, event.text)]
 
     def add_citation(self, event: CitationDelta) -> list[Event]:
-        growing = self.open_parts[event.index]
-        return [] if growing.is_hidden else [CitationDelta(growing.index, event.citation)]
+        open_part = self.open_parts[event.index]
+        return [] if open_part.is_hidden else [CitationDelta(open_part.index, event.citation)]
 
     def add_arguments(self, event: ArgumentsDelta) -> list[Event]:
-        growing = self.open_parts[event.index]
-        growing.pieces.append(event.text)
-        return [] if growing.is_held else [ArgumentsDelta(growing.index, event.text)]
+        open_part = self.open_parts[event.index]
+        open_part.pieces.append(event.text)
+        return [] if open_part.is_held else [ArgumentsDelta(open_part.index, event.text)]
 
     def delta_target(self, event: TextDelta | ArgumentsDelta) -> tuple[int, tuple[Callable[[str], None], ...]]:
-        """How this delta went on, and how all like it will until the part ends: the client's number of the part (-1
-        where it is held back), and who keeps the text."""
-        growing = self.open_parts[event.index]
-        kept = type(event) is ArgumentsDelta or (self.seal_slots.on_next_part and type(growing.part) is Reasoning)
-        return growing.index, (growing.pieces.append,) if kept else ()
+        """Where the text of this delta and of all further deltas of its part goes: the client's index of the part (-1
+        while it is held), and the functions that keep the text."""
+        open_part = self.open_parts[event.index]
+        kept = type(event) is ArgumentsDelta or (self.seal_slots.on_next_part and type(open_part.part) is Reasoning)
+        return open_part.index, (open_part.pieces.append,) if kept else ()
 
     def add_seal(self, event: SealDelta) -> list[Event]:
-        growing = self.open_parts[event.index]
+        open_part = self.open_parts[event.index]
         if not self.seal_slots.is_cross_protocol:
-            seal = self._wrap_seal_in_place(growing.part, event.seal) if self.needs_stamps else event.seal
-            if not growing.is_held:
-                return [SealDelta(growing.index, seal)]
-            growing.seal = seal
+            seal = self._wrap_seal_in_place(open_part.part, event.seal) if self.needs_stamps else event.seal
+            if not open_part.is_held:
+                return [SealDelta(open_part.index, seal)]
+            open_part.seal = seal
             return []
-        growing.seal = event.seal
+        open_part.seal = event.seal
         return []
 
     def end_part(self, event: PartEnd) -> list[Event]:
-        growing, slots = self.open_parts.pop(event.index), self.seal_slots
-        out: list[Event] = self._release_call(growing, event.incomplete) if growing.is_held else []
-        if growing.index < 0 and not growing.is_hidden:
-            return out  # it was refused
-        kind, seal = type(growing.part), growing.seal
+        open_part, slots = self.open_parts.pop(event.index), self.seal_slots
+        out: list[Event] = self._release_call(open_part, event.incomplete) if open_part.is_held else []
+        if open_part.index < 0 and not open_part.is_hidden:
+            return out  # the policy refused it
+        kind, seal = type(open_part.part), open_part.seal
         if seal is not None:
-            out += self._place_seal(growing) if slots.is_cross_protocol else [SealDelta(growing.index, seal)]
+            out += self._place_seal(open_part) if slots.is_cross_protocol else [SealDelta(open_part.index, seal)]
         elif kind is Reasoning and (slots.in_reasoning_beside or slots.on_next_part):
-            # Nobody else shall be told that these were his thoughts.
-            out += self._place_reasoning_seal(growing, Seal(self.context.maker or self.context.provider.name, ""))
+            # An empty seal names the maker, so that no other provider gets this thinking as its own.
+            out += self._place_reasoning_seal(open_part, Seal(self.context.maker or self.context.provider.name, ""))
         if self.pending_entries and (kind is Call or kind is Text):
-            out.append(self._take_pending_envelope(growing.index))
-        if growing.is_hidden:
+            out.append(self._take_pending_envelope(open_part.index))
+        if open_part.is_hidden:
             return out
-        if kind is Call and slots.is_cross_protocol and not growing.is_freeform and growing.has_broken_arguments:
-            self.broken_call = growing
+        if kind is Call and slots.is_cross_protocol and not open_part.is_freeform and open_part.has_broken_arguments:
+            self.broken_call = open_part
             return out
-        out.append(PartEnd(growing.index, event.incomplete))
+        out.append(PartEnd(open_part.index, event.incomplete))
         if seal is not None and slots.in_reasoning_beside and kind is Text:
-            out += self._make_seal_carrier("before", seal, growing.choice)
+            out += self._make_seal_carrier("before", seal, open_part.choice)
         return out
 
     def _release_call(self, open_part: OpenPart, incomplete: bool) -> list[Event]:
-        """A held call, whole: what seals it goes before it, what wrapped it comes off."""
+        """Write a held call that is complete: first its seal, then the call with its arguments restored."""
         out: list[Event] = []
         open_part.unwrap_arguments()
         if open_part.needs_policy and (refused := self._apply_policy(open_part, incomplete)) is not None:
@@ -322,77 +332,79 @@ class AnswerSteps(Struct, eq=False):
         return out + self._emit_part_start(open_part)
 
     def _apply_policy(self, open_part: OpenPart, incomplete: bool) -> list[Event] | None:
-        """A whole call as the rules want it; what is sent instead where it must not reach the client, else None."""
-        found = self.context.policy_undo.restore_call(
+        """Undo the policy's changes of a complete call. None, or what is written instead of a refused call."""
+        restored = self.context.policy_undo.restore_call(
             replace(open_part.part, arguments="".join(open_part.pieces)), self.ledger, incomplete
         )
-        if isinstance(found, Call):
-            open_part.pieces = [found.arguments] if found.arguments else []
-            open_part.part = replace(found, arguments="")
+        if isinstance(restored, Call):
+            open_part.pieces = [restored.arguments] if restored.arguments else []
+            open_part.part = replace(restored, arguments="")
             return None
-        self.refused_calls.append(found)
+        self.refused_calls.append(restored)
         self.client_calls.remove(open_part)
         if open_part.choice in self.choices_with_calls and not any(
             other.choice == open_part.choice for other in self.client_calls
         ):
             self.choices_with_calls.remove(open_part.choice)
-        if not found.fatal:
+        if not restored.fatal:
             return []
-        self.failure = Failure("upstream", f"the model's call of `{found.call.name}` was refused: {found.reason}", 502)
+        message = f"the model's call of `{restored.call.name}` was refused: {restored.reason}"
+        self.failure = Failure("upstream", message, 502)
         return [ResponseFailed(self.failure)]
 
-    def _end_broken_call(self, cut: OpenPart, incomplete: bool) -> list[Event]:
-        self.broken_call = None
-        return [PartEnd(cut.index, incomplete)]
+    def _end_broken_call(self, incomplete: bool) -> list[Event]:
+        """End a call whose arguments are not a JSON object, now that it is known whether it was cut off."""
+        broken, self.broken_call = self.broken_call, None
+        return [] if broken is None else [PartEnd(broken.index, incomplete)]
 
     # --- names and ids ---
 
     def _restore_call(self, call: Call, choice: int) -> Call:
         if choice not in self.choices_with_calls:
             self.choices_with_calls.append(choice)
-        way = self.context
+        context = self.context
         fields: dict[str, Any] = {}
-        original = way.tool_names.client_tool(call.name) if way.tool_names.names else None
+        original = context.tool_names.client_tool(call.name) if context.tool_names.names else None
         if original is not None:
             fields = {"name": original.name, "kind": original.kind, "namespace": original.namespace}
-            if call.name not in way.tool_names.names:
+            if call.name not in context.tool_names.names:
                 self.ledger.note("name-rewritten", source_path(call), f"`{call.name}` was taken for `{original.name}`")
         if self.seal_slots.is_cross_protocol:
             id = self._client_call_id(call)
             if id != call.id:
                 fields["id"] = id
-            if not way.has_request:
+            if not context.has_request:
                 self.ledger.note(
                     "request-missing", source_path(call), f"`{call.name}` is given as the provider called it"
                 )
         if not fields:
             return call
-        # Another protocol's writer gives no node back verbatim, so its origin need not be let go of.
-        return replace(call, **fields) if self.seal_slots.is_cross_protocol else replace_fields(call, **fields)
+        return replace_fields(call, **fields)
 
     def restore_whole_call(self, call: Call, choice: int) -> Call:
-        """A whole call of which only the name and the id may differ."""
+        """A whole call of which only the name and the id can differ."""
         restored = self._restore_call(call, choice)
         if self.context.uses_memory:
             self.client_calls.append(OpenPart(restored, -1, choice, [restored.arguments]))
         return restored
 
     def _client_call_id(self, call: Call) -> str:
-        way, id = self.context, call.id
-        rules = way.client.constraints
-        known = id in way.used_call_ids or id in self.used_ids
+        """The id of a call for the client: legal in its protocol, and unique in the conversation."""
+        context, id = self.context, call.id
+        rules = context.client.constraints
+        used = id in context.used_call_ids or id in self.used_ids
         if not id:
-            id = ids.derive_id("call_", f"{way.seed}|{len(way.used_call_ids.union(self.used_ids))}|{call.name}")
+            count = len(context.used_call_ids.union(self.used_ids))
+            id = ids.derive_id("call_", context.seed, count, call.name)
             self.ledger.note("id-added", source_path(call), f"the call of `{call.name}` has the id `{id}`")
-        elif known or not ids.is_legal_id(id, rules.call_id_pattern, rules.max_call_id_length):
+        elif used or not ids.is_legal_id(id, rules.call_id_pattern, rules.max_call_id_length):
             self.has_renamed_ids = True
-            salt = f"#{len(way.used_call_ids.union(self.used_ids))}" if known else ""
-            spelled = "" if salt else ids.escape_id(id, rules.call_id_pattern, rules.max_call_id_length)
-            id = spelled or ids.make_legal_id(
-                id, rules.call_id_pattern, min(rules.max_call_id_length, ids.MAX_SAFE_ID_LENGTH), salt
-            )
+            salt = f"#{len(context.used_call_ids.union(self.used_ids))}" if used else ""
+            escaped = "" if used else ids.escape_id(id, rules.call_id_pattern, rules.max_call_id_length)
+            limit = min(rules.max_call_id_length, ids.MAX_SAFE_ID_LENGTH)
+            id = escaped or ids.make_legal_id(id, rules.call_id_pattern, limit, salt)
             self.ledger.note("id-rewritten", source_path(call), f"the call `{call.id}` has the id `{id}`")
-        self.used_ids[id] = None
+        self.used_ids.add(id)
         return id
 
     # --- seals ---
@@ -401,7 +413,7 @@ class AnswerSteps(Struct, eq=False):
         return Seal(self.context.maker, seal.value) if self.context.maker else seal
 
     def _place_seal(self, open_part: OpenPart) -> list[Event]:
-        """What becomes of the seal of a part that ends here."""
+        """Put the seal of a part that ends where the client's protocol can carry it."""
         seal = self._with_maker(open_part.seal or Seal("", ""))
         part = open_part.part
         if self.seal_slots.has_no_slot:
@@ -415,7 +427,7 @@ class AnswerSteps(Struct, eq=False):
         return []
 
     def _place_reasoning_seal(self, open_part: OpenPart, seal: Seal) -> list[Event]:
-        """Whose thinking it is, with the seal where there is one: in its own slot, or on what comes next."""
+        """Put the maker and seal of thinking into an envelope: in the thinking itself, or on the next part."""
         part = open_part.part
         text = part.text + "".join(open_part.pieces) if self.seal_slots.on_next_part else ""
         entry = seals.EnvelopeEntry("reasoning", seal.maker, seal.value, text, part.form, part.hidden, part.id)
@@ -425,7 +437,7 @@ class AnswerSteps(Struct, eq=False):
         return []
 
     def _wrap_seal_in_place(self, part: Any, seal: Seal) -> Seal:
-        """The seal in an envelope at its own place, for a client that speaks the provider's protocol."""
+        """The seal in an envelope, for a client of the provider's protocol."""
         self.ledger.note("seal-wrapped", source_path(part), "a seal travels in an envelope that names its maker")
         maker = self._with_maker(seal).maker
         if isinstance(part, Reasoning):
@@ -441,21 +453,21 @@ class AnswerSteps(Struct, eq=False):
         entries, self.pending_entries = self.pending_entries, []
         return SealDelta(index, self._make_envelope(entries))
 
-    def _make_seal_carrier(self, where: Any, seal: Seal, choice: int) -> list[Event]:
-        """An empty piece of reasoning that carries the seal of its neighbour."""
-        stamped = self._with_maker(seal)
+    def _make_seal_carrier(self, position: Any, seal: Seal, choice: int) -> list[Event]:
+        """An empty reasoning part that carries the seal of the part beside it."""
+        seal = self._with_maker(seal)
         self.ledger.note("seal-wrapped", None, "a seal travels in an envelope beside its part")
-        return self._make_carrier_part(Reasoning(), [seals.EnvelopeEntry(where, stamped.maker, stamped.value)], choice)
+        return self._make_carrier_part(Reasoning(), [seals.EnvelopeEntry(position, seal.maker, seal.value)], choice)
 
     def _make_carrier_part(self, part: Part, entries: list[seals.EnvelopeEntry], choice: int) -> list[Event]:
         index = self.next_index
         self.next_index += 1
         return [PartStart(index, part, choice), SealDelta(index, self._make_envelope(entries)), PartEnd(index)]
 
-    # --- endings ---
+    # --- ends ---
 
     def _note_unslotted_seals(self, choice: int | None) -> None:
-        """What became of seals that have no slot, told when their choice is complete (None: all of them)."""
+        """Report the seals that the client cannot carry, when their choice has ended (None: all choices)."""
         for number, part in [pair for pair in self.unslotted_parts if choice is None or pair[0] == choice]:
             if not self.context.uses_memory:
                 code, what = "seal-dropped", "a seal has no slot here; a gateway's store can keep it"
@@ -470,14 +482,12 @@ class AnswerSteps(Struct, eq=False):
         finish = event.finish
         if self.unslotted_parts:
             self._note_unslotted_seals(event.choice)
-        out: list[Event] = (
-            [] if self.broken_call is None else self._end_broken_call(self.broken_call, finish.kind in CUTS)
-        )
+        out = self._end_broken_call(finish.kind in CUTS)
         if self.pending_entries:
             out += self._make_carrier_part(Text(""), self.pending_entries, event.choice)
             self.pending_entries = []
         if self.seal_slots.is_cross_protocol and event.choice in self.choices_with_calls:
-            finish = told_of_calls(finish)
+            finish = finish_with_calls(finish)
         elif self.refused_calls and event.choice not in self.choices_with_calls and finish.kind == "calls":
             finish = Finish("stop")
         out.append(ChoiceEnd(finish, event.choice))
@@ -488,7 +498,7 @@ class AnswerSteps(Struct, eq=False):
             self.ledger.note_unknown_fields(event.unknown_fields)
         if self.unslotted_parts:
             self._note_unslotted_seals(None)
-        out: list[Event] = [] if self.broken_call is None else self._end_broken_call(self.broken_call, False)
+        out = self._end_broken_call(False)
         out.append(ResponseEnd(event.unknown_fields))
         return out
 
@@ -512,17 +522,16 @@ EVENT_STEPS: Mapping[type, Callable[[AnswerSteps, Any], list[Event]]] = {
     ResponseFailed: AnswerSteps.fail_response,
     OpaqueEvent: AnswerSteps.pass_event,
 }
-"""What is done to an event, as long as the answer has not failed."""
+"""The step for each event, as long as the answer has not failed."""
 
 
 def translate_whole_answer(response: Response, steps: AnswerSteps) -> Response:
-    """A whole answer as the client shall have it."""
+    """A whole answer as the client gets it."""
     if steps.seal_slots.is_cross_protocol and _has_only_text_and_functions(response, steps.context):
-        # Only names, ids and endings may differ. As events the answer would take twice as long (15 µs more), and two
+        # Only tool names, call ids and finish reasons can differ. As events this answer would take 15 µs more, and two
         # choices with the same index, or one with neither parts nor a finish reason, would not stay as they are.
-        recalled = tuple([_restore_choice_calls(choice, steps) for choice in response.choices])
-        alike = all(map(is_, recalled, response.choices))
-        return response if alike else replace(response, choices=recalled)
+        choices = tuple([_restore_choice_calls(choice, steps) for choice in response.choices])
+        return response if is_same(choices, response.choices) else replace(response, choices=choices)
     events = [out for event in unfold(response) for out in steps.translate_event(event)]
     folded = fold(events)
     origins = {choice.index: _origin_not_verbatim(choice.origin) for choice in response.choices}
@@ -533,17 +542,16 @@ def translate_whole_answer(response: Response, steps: AnswerSteps) -> Response:
 
 
 def _has_only_text_and_functions(response: Response, context: AnswerContext) -> bool:
-    """Is it an answer of text and calls of functions, whole and without seals, in which nothing but a name or an id
-    needs another look?"""
-    choices, ruled = response.choices, context.policy_undo is not NOTHING_TO_UNDO and bool(context.policy_undo)
+    """Is the answer only text and complete function calls, without seals or policy?"""
+    choices, has_policy = response.choices, bool(context.policy_undo)
     for choice in choices:
-        # Only an ending that cuts tells anything of arguments that are no object.
+        # Arguments that are not an object matter only where the finish reason says that they may be cut off.
         uncut = len(choices) == 1 and choice.finish is not None and choice.finish.kind not in CUTS
         for part in choice.parts:
             if type(part) is Call:
                 if part.seal is not None or part.incomplete or not (uncut or is_object_text(part.arguments)):
                     return False
-                if ruled or not _is_client_function(part, context.tool_names):
+                if has_policy or not _is_client_function(part, context.tool_names):
                     return False
             elif type(part) is not Text or part.seal is not None:
                 return False
@@ -551,7 +559,7 @@ def _has_only_text_and_functions(response: Response, context: AnswerContext) -> 
 
 
 def _is_client_function(call: Call, tool_names: ToolNameMap) -> bool:
-    """Is it one to the client too, with the same parameters?"""
+    """Is the tool a function for the client too, with the same parameters?"""
     if call.kind != "function" or call.name in tool_names.schema_conversions:
         return False
     original = tool_names.client_tool(call.name) if tool_names.names else None
@@ -559,22 +567,16 @@ def _is_client_function(call: Call, tool_names: ToolNameMap) -> bool:
 
 
 def _restore_choice_calls(choice: Choice, steps: AnswerSteps) -> Choice:
-    """A choice with its calls as the client knows them. Its origins may stay as they are: only its own protocol would
-    write them again."""
-    parts: list[Part] = []
-    called, alike = False, True
-    for part in choice.parts:
-        if type(part) is Call:
-            call = steps.restore_whole_call(part, choice.index)
-            called, alike = True, alike and call is part
-            part = call
-        parts.append(part)
-    finish = choice.finish if choice.finish is None or not called else told_of_calls(choice.finish)
-    if alike and finish is choice.finish:
+    """A choice with its calls as the client knows them."""
+    parts = [steps.restore_whole_call(part, choice.index) if type(part) is Call else part for part in choice.parts]
+    finish = choice.finish
+    if finish is not None and any(type(part) is Call for part in parts):
+        finish = finish_with_calls(finish)
+    if finish is choice.finish and is_same(parts, choice.parts):
         return choice
     return Choice(choice.index, tuple(parts), finish, choice.origin)
 
 
 def _origin_not_verbatim(origin: Origin | None) -> Origin | None:
-    """An origin that is kept for its place and its unknown keys, no longer verbatim."""
+    """An origin that is kept for its place and its unknown keys."""
     return replace(origin, intact=False) if origin is not None and origin.intact else origin

@@ -1,4 +1,4 @@
-"""Bodies as callers give them: bytes, text, or parsed already."""
+"""Bodies as callers of the library give them: bytes, text, or parsed JSON."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ Body = bytes | bytearray | memoryview | str | dict[str, Any] | list[Any]
 
 
 def parse_body(body: Body, options: Options) -> Json:
-    """A body given as bytes, text or already parsed."""
+    """The JSON value of a body."""
     if isinstance(body, (dict, list)):
         return _check_encodable(body)
     return decode(bytes(body) if isinstance(body, (bytearray, memoryview)) else body, max_bytes=options.max_bytes)
 
 
 def _check_encodable(body: Json) -> Json:
-    """What was parsed elsewhere can hold what could never be sent."""
+    """A body that the caller parsed can hold text that cannot be encoded as UTF-8."""
     try:
         encode(body)
     except RecursionError:
         raise Malformed(None, "the JSON is nested too deeply") from None
     except UnicodeEncodeError as bad:
         half = ascii(bad.object[bad.start])[1:-1]
-        place = _find_text(body, bad.object, None)
-        raise Malformed(place, f"half of a surrogate pair ({half}); it stands for no character") from None
+        path = _find_text(body, bad.object, None)
+        raise Malformed(path, f"half of a surrogate pair ({half}); it stands for no character") from None
     return body
 
 
 def _find_text(node: Json, text: str, path: Path) -> Path:
-    """Where this text stands; for a key, the object that has it."""
+    """The path of a text; for a key, the path of its object."""
     if node == text:
         return path
     inner = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
@@ -53,10 +53,10 @@ def _find_text(node: Json, text: str, path: Path) -> Path:
 
 
 def parse_object(body: Body, options: Options) -> Object:
-    """The same, where only an object makes sense."""
+    """The JSON value of a body that must be an object."""
     if type(body) is bytes and len(body) <= options.max_bytes:
         try:
             return decode_object(body)
         except DECODE_ERRORS:
-            pass  # said below, with its reason and its place
+            pass  # decoded again below, for a message with the reason and the place
     return expect_object(parse_body(body, options), None)

@@ -1,6 +1,7 @@
-"""Seals on their way through foreign protocols: who reads which, and where they belong.
+"""Seals in requests: `open_envelopes` puts them back onto the parts they belong to, `keep_own_seals` removes those that
+the provider did not make.
 
-They travel in envelopes, in slots that clients echo. Whatever is no envelope is left alone.
+A seal travels through a client of another protocol in an envelope (`core/envelopes.py`), which `answer_steps.py` makes.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from toolwire.core.ir import (
     Turn,
     replace_fields,
     source_path,
+    with_parts,
+    with_turns,
 )
 from toolwire.core.losses import Ledger
 
@@ -41,15 +44,15 @@ __all__ = [
 
 
 VENDOR_MARK = "@"
-"""Stands in a maker before the vendor for whom a protocol carries the seal."""
+"""Separates a maker from the vendor whose seal it carries: `openai-chat@google`."""
 
 
 NO_MAKER = "-"
-"""A maker who has made nothing."""
+"""A maker that has made no seal, so that all are removed."""
 
 
 def is_made_by(seal: Seal, maker: str) -> bool:
-    """Did this maker make the seal? Two makers agree when they agree in every segment that both of them tell."""
+    """Did this maker make the seal? Makers are the same when the segments that both have are the same."""
     if seal.maker == maker:
         return True
     made = seal.maker.partition(VENDOR_MARK)[0]
@@ -60,11 +63,11 @@ def reasoning_from_entry(entry: EnvelopeEntry) -> Reasoning:
     return Reasoning(entry.text, entry.form, entry.hidden, Seal(entry.maker, entry.value), entry.id)
 
 
-# --- requests: envelopes opened, foreign seals taken off --------------------------------------------------------------
+# --- opening envelopes ------------------------------------------------------------------------------------------------
 
 
 def open_envelopes(request: Request) -> Request:
-    """The request with every envelope replaced by what it holds."""
+    """The request with every envelope replaced by its seals."""
     if not any(_has_envelope(part) for turn in request.turns for part in turn.parts):
         return request
     return replace_fields(request, turns=tuple(_open_turns(request.turns)))
@@ -76,7 +79,7 @@ def _has_envelope(part: Part) -> bool:
 
 
 def _open_turns(turns: tuple[Turn, ...]) -> Iterator[Turn]:
-    """Every turn with its seals on the parts they belong to; an envelope may stand in the turn before or behind."""
+    """The turns with seals on the parts they belong to, which may be in the turn before or after the envelope."""
     run: list[Turn] = []
     for turn in turns:
         if turn.role == "assistant":
@@ -89,8 +92,8 @@ def _open_turns(turns: tuple[Turn, ...]) -> Iterator[Turn]:
 
 
 def _open_run(run: list[Turn]) -> list[Turn]:
-    """What an assistant said in one go, in one turn or in several."""
-    delivered: list[Turn] = []
+    """Consecutive turns of the assistant."""
+    opened: list[Turn] = []
     waiting: Seal | None = None
     for turn in run:
         parts: list[Part] = []
@@ -100,22 +103,21 @@ def _open_run(run: list[Turn]) -> list[Turn]:
                 if part.position == "next":
                     waiting = seal
                 else:
-                    _attach_seal_before(parts, delivered, seal)
+                    _attach_seal_before(parts, opened, seal)
             elif waiting is not None and isinstance(part, (Call, Text)):
                 parts.append(replace_fields(part, seal=waiting))
                 waiting = None
             else:
                 parts.append(part)
-        same = len(parts) == len(turn.parts) and all(new is old for new, old in zip(parts, turn.parts, strict=True))
         if parts or not turn.parts:
-            delivered.append(turn if same else replace_fields(turn, parts=tuple(parts)))
+            opened.append(with_parts(turn, parts))
     if waiting is not None:
-        delivered.append(Turn("assistant", (Text("", seal=waiting),)))
-    return delivered
+        opened.append(Turn("assistant", (Text("", seal=waiting),)))
+    return opened
 
 
 def _open_parts(turn: Turn) -> Iterator[Part | EnvelopeEntry]:
-    """The parts of a turn; where an envelope stood, what it holds: reasoning, or the seal of a neighbour."""
+    """The parts of a turn, each envelope replaced by its content: reasoning, or the seal of the part beside it."""
     for position, part in enumerate(turn.parts):
         entries = read_envelope(part.seal.value) if _has_envelope(part) else None  # type: ignore[union-attr]
         if entries is None:
@@ -131,13 +133,13 @@ def _open_parts(turn: Turn) -> Iterator[Part | EnvelopeEntry]:
 
 
 def _is_repeated_in_envelope(parts: tuple[Part, ...], position: int) -> bool:
-    """Is this thinking that the envelope on the part behind it holds whole?"""
+    """Is this thinking that is also in the envelope on the next part?"""
     if not isinstance(parts[position], Reasoning):
         return False
-    behind = next((part for part in parts[position:] if not isinstance(part, Reasoning)), None)
-    if behind is None or not _has_envelope(behind):
+    following = next((part for part in parts[position:] if not isinstance(part, Reasoning)), None)
+    if following is None or not _has_envelope(following):
         return False
-    entries = read_envelope(behind.seal.value) or []  # type: ignore[union-attr]
+    entries = read_envelope(following.seal.value) or []  # type: ignore[union-attr]
     return any(entry.position == "reasoning" for entry in entries)
 
 
@@ -154,7 +156,7 @@ def _open_reasoning(part: Reasoning, entries: list[EnvelopeEntry]) -> Iterator[P
 
 
 def _attach_seal_before(parts: list[Part], opened_turns: list[Turn], seal: Seal) -> None:
-    """Put a seal on the text before it, in this turn or the last; where there is none, a text of its own bears it."""
+    """Put a seal on the text before it, in this turn or the last; without such a text, on a new empty one."""
     last = parts[-1] if parts else opened_turns[-1].parts[-1] if opened_turns and opened_turns[-1].parts else None
     if not isinstance(last, Text) or last.seal is not None:
         parts.append(Text("", seal=seal))
@@ -166,31 +168,33 @@ def _attach_seal_before(parts: list[Part], opened_turns: list[Turn], seal: Seal)
         )
 
 
+# --- removing seals of other makers -----------------------------------------------------------------------------------
+
+
 def keep_own_seals(request: Request, maker: str, constraints: Constraints, ledger: Ledger) -> Request:
-    """The request with only those seals that their own maker will read, and only such thinking as it will take."""
+    """The request without seals of other makers, and without thinking that this maker would refuse."""
     turns: list[Turn] = []
-    left = False
-    """Was thinking left out that led to what the assistant says now?"""
+    dropped_reasoning = False  # in the current turns of the assistant
     for number, turn in enumerate(request.turns):
-        left = left and turn.role == "assistant"
+        dropped_reasoning = dropped_reasoning and turn.role == "assistant"
         if turn.role == "assistant":
             if constraints.seal_vendor:
                 turn = _adopt_vendor_seals(turn, maker, VENDOR_MARK + constraints.seal_vendor)
-            leads = not constraints.needs_part_after_reasoning or _is_followed_by_output(request.turns, number)
-            left = left or (
+            is_followed = not constraints.needs_part_after_reasoning or _is_followed_by_output(request.turns, number)
+            dropped_reasoning = dropped_reasoning or (
                 constraints.needs_part_after_reasoning and any(_has_foreign_seal(part, maker) for part in turn.parts)
             )
-            turn = _keep_turn_seals(turn, maker, constraints, leads, ledger)
+            turn = _keep_turn_seals(turn, maker, constraints, is_followed, ledger)
             if not turn.parts and request.turns[number].parts:
                 continue
-            turn = _drop_item_ids(turn) if left else turn
+            turn = _drop_item_ids(turn) if dropped_reasoning else turn
         turns.append(turn)
-    same = len(turns) == len(request.turns) and all(new is old for new, old in zip(turns, request.turns, strict=True))
-    return request if same else replace_fields(request, turns=tuple(turns))
+    return with_turns(request, turns)
 
 
 def _drop_item_ids(turn: Turn) -> Turn:
-    """A turn without the ids of its items: by these a provider knows which thinking it must find before them."""
+    """A turn without item ids. OpenAI knows by the id of an item that reasoning belongs before it, and refuses the item
+    without that reasoning."""
     parts: list[Part] = []
     for part in turn.parts:
         if isinstance(part, Call):
@@ -202,32 +206,27 @@ def _drop_item_ids(turn: Turn) -> Turn:
 
 
 def _origin_without_wire(origin: Origin | None) -> Origin | None:
-    """An origin that tells the place only."""
+    """An origin that is kept for its place only."""
     return None if origin is None else replace(origin, wire=None, intact=False)
 
 
 def _is_followed_by_output(turns: tuple[Turn, ...], number: int) -> bool:
-    """Does something that the assistant said or did follow, in this turn or the next?"""
+    """Does output of the assistant follow its reasoning, in this turn or the next?"""
     parts = turns[number].parts
     if not parts or not isinstance(parts[-1], Reasoning):
         return True
-    behind = turns[number + 1] if number + 1 < len(turns) else None
-    return behind is not None and behind.role == "assistant"
+    return number + 1 < len(turns) and turns[number + 1].role == "assistant"
 
 
 def _adopt_vendor_seals(turn: Turn, maker: str, vendor: str) -> Turn:
-    """A turn in which seals that another protocol carries for this vendor are the maker's own."""
-    if not any(
-        isinstance(part, Call) and part.seal is not None and part.seal.maker.endswith(vendor) for part in turn.parts
-    ):
-        return turn
-    parts = tuple(
+    """A turn in which seals of this vendor that another protocol carries count as this maker's."""
+    parts = [
         replace_fields(part, seal=Seal(maker, part.seal.value))
         if isinstance(part, Call) and part.seal is not None and part.seal.maker.endswith(vendor)
         else part
         for part in turn.parts
-    )
-    return replace_fields(turn, parts=parts)
+    ]
+    return with_parts(turn, parts)
 
 
 def _keep_turn_seals(turn: Turn, maker: str, constraints: Constraints, is_followed: bool, ledger: Ledger) -> Turn:
@@ -237,19 +236,18 @@ def _keep_turn_seals(turn: Turn, maker: str, constraints: Constraints, is_follow
     for number, part in enumerate(turn.parts):
         why = _reason_to_drop(part, maker, constraints, foreign, number < last) if isinstance(part, Reasoning) else ""
         seal: Seal | None = getattr(part, "seal", None)
-        strange = seal is not None and not is_made_by(seal, maker)
-        if strange and seal is not None and seal.value:
+        is_foreign = seal is not None and not is_made_by(seal, maker)
+        if is_foreign and seal is not None and seal.value:
             ledger.note("seal-dropped", source_path(part) or source_path(turn), "a seal of another maker was taken off")
         if why:
             ledger.note("reasoning-dropped", source_path(part) or source_path(turn), f"{why} was left out")
             continue
-        if strange and isinstance(part, Text) and not part.text:
+        if is_foreign and isinstance(part, Text) and not part.text:
             continue
-        if strange or (seal is not None and not seal.value):
+        if is_foreign or (seal is not None and not seal.value):
             part = replace_fields(part, seal=None)
         parts.append(part)
-    same = len(parts) == len(turn.parts) and all(new is old for new, old in zip(parts, turn.parts, strict=True))
-    return turn if same else replace_fields(turn, parts=tuple(parts))
+    return with_parts(turn, parts)
 
 
 def _has_foreign_seal(part: Part, maker: str) -> bool:
@@ -258,7 +256,7 @@ def _has_foreign_seal(part: Part, maker: str) -> bool:
 
 
 def _count_before_trailing_reasoning(parts: tuple[Part, ...]) -> int:
-    """How many parts there are up to the last one that is no reasoning."""
+    """The number of parts up to the last one that is not reasoning."""
     count = len(parts)
     while count and isinstance(parts[count - 1], Reasoning):
         count -= 1
@@ -268,8 +266,8 @@ def _count_before_trailing_reasoning(parts: tuple[Part, ...]) -> int:
 def _reason_to_drop(
     part: Reasoning, maker: str, constraints: Constraints, has_foreign_neighbour: bool, is_followed: bool
 ) -> str:
-    """Why a piece of thinking must stay behind; a turn has one maker, so that thinking without a seal is told by its
-    neighbours."""
+    """What kind of thinking this is, if it must be left out; "" if not. A turn has one maker, so unsealed thinking
+    beside a foreign seal is foreign, too."""
     seal = part.seal
     if _has_foreign_seal(part, maker) or (seal is None and has_foreign_neighbour):
         return "thinking of another maker"
@@ -286,22 +284,22 @@ SUMMARY_INTRO = "Earlier parts of this conversation were left out. This summary 
 
 
 def summaries_as_text(request: Request, maker: str, ledger: Ledger) -> Request:
-    """The request with every summary that its provider does not know as text that the user says. A summary that only
-    another maker can read leaves the request without its earlier turns: it goes on from what nobody here holds."""
-    told = {
+    """The request with every summary that the provider cannot read as text of the user. A summary that only another
+    maker can read is left out; then `continues` says that earlier turns are missing."""
+    texts = {
         id(part): text
         for turn in request.turns
         for part in turn.parts
         if isinstance(part, Summary) and (text := _summary_text(part, maker, ledger)) is not None
     }
-    if not told:
+    if not texts:
         return request
-    turns = tuple(piece for turn in request.turns for piece in _split_at_summaries(turn, told))
-    return replace_fields(request, turns=turns, continues=request.continues or not all(told.values()))
+    turns = tuple(piece for turn in request.turns for piece in _split_at_summaries(turn, texts))
+    return replace_fields(request, turns=turns, continues=request.continues or not all(texts.values()))
 
 
 def _split_at_summaries(turn: Turn, summary_texts: Mapping[int, str]) -> Iterator[Turn]:
-    """A turn cut at its summaries."""
+    """The turn, split at its summaries."""
     run: list[Part] = []
     for part in turn.parts:
         if id(part) not in summary_texts:
@@ -319,11 +317,10 @@ def _split_at_summaries(turn: Turn, summary_texts: Mapping[int, str]) -> Iterato
 
 
 def _summary_text(part: Summary, maker: str, ledger: Ledger) -> str | None:
-    """What a summary says, "" when only its maker knows; None when it can stay as it is."""
+    """The text of a summary, "" when only its maker can read it; None when the provider can."""
     entries = None if part.seal is None else read_envelope(part.seal.value)
     if entries is None:
-        known = ledger.source == ledger.target if part.seal is None else is_made_by(part.seal, maker)
-        if known:
+        if ledger.is_same_protocol if part.seal is None else is_made_by(part.seal, maker):
             return None
         text = part.text
     else:

@@ -1,4 +1,4 @@
-"""The adapter contract: take the calls out of an answer, put their results into the conversation, in one protocol."""
+"""Helpers for tool loops in one protocol: get the calls of an answer, and write their results."""
 
 from __future__ import annotations
 
@@ -19,72 +19,78 @@ from toolwire.translation.options import Options
 
 
 class ToolCall(Struct, frozen=True):
-    """A call as the model made it; `arguments` is its JSON text, or the raw input of a freeform tool."""
+    """A tool call of the model."""
 
     id: str
     name: str
     arguments: str
+    """JSON text, or the raw input of a custom tool."""
     namespace: str = ""
     kind: str = "function"
 
     @property
     def input(self) -> Object:
-        """The arguments, parsed. Blank ones are an empty object; broken ones raise ValueError with the raw text."""
+        """The parsed arguments; `{}` for blank ones. Raises ValueError when they are not a JSON object."""
         value = decode_object_or_none(self.arguments)
         if value is None:
-            raise ValueError(f"the arguments of {self.name!r} are no JSON object: {self.arguments!r}")
+            raise ValueError(f"the arguments of {self.name!r} are not a JSON object: {self.arguments!r}")
         return value
 
 
 class ToolOutput(Struct, frozen=True):
-    """What the tool answered: text, or anything that JSON can say."""
+    """The output of a tool."""
 
     id: str
+    """The id of the call."""
     content: Any
+    """Text, or any JSON value."""
     is_error: bool = False
 
 
 def parse_tool_calls(protocol: str, response: Body, *, strict: bool = False) -> list[ToolCall]:
-    """The tool calls of an answer, in their order.
+    """The tool calls of an answer, in order.
 
-    `strict` demands that the answer also ends with the protocol's own reason for calls; by default the calls count,
-    because real providers often end them with another reason.
+    With `strict`, an answer whose finish reason is not the protocol's reason for calls has none. By default the finish
+    reason is ignored, because many servers send another one.
     """
-    place = find_codec(protocol)
-    answer = _read_response(place, response)
-    calls = []
-    for choice in answer.choices[:1]:
-        accepted = not strict or (
-            choice.finish is not None and choice.finish.kind in place.constraints.call_finish_kinds
-        )
-        calls += [part for part in choice.parts if isinstance(part, Call) and accepted]
-    return [ToolCall(call.id, call.name, call.arguments, call.namespace, call.kind) for call in calls]
+    codec = find_codec(protocol)
+    choices = _read_response(codec, response).choices
+    if not choices:
+        return []
+    finish = choices[0].finish
+    if strict and (finish is None or finish.kind not in codec.constraints.call_finish_kinds):
+        return []
+    return [
+        ToolCall(part.id, part.name, part.arguments, part.namespace, part.kind)
+        for part in choices[0].parts
+        if isinstance(part, Call)
+    ]
 
 
 def build_tool_results(
     protocol: str, response: Body | Sequence[ToolCall], outputs: Sequence[ToolOutput]
 ) -> list[Object]:
-    """What to append to the history, in the protocol's own shape: the assistant's turn, then the results.
+    """The messages to append to the history: the assistant's turn, then the results.
 
-    Given calls instead of an answer, the results alone.
+    Given a list of calls instead of a response, the results only.
     """
-    place = find_codec(protocol)
+    codec = find_codec(protocol)
     turns: tuple[Turn, ...] = ()
     if isinstance(response, (list, tuple)) and all(isinstance(call, ToolCall) for call in response):
         calls = [Call(call.id, call.name, call.arguments, call.kind, call.namespace) for call in response]
     else:
-        answer = _read_response(place, response)  # type: ignore[arg-type]
-        parts = answer.choices[0].parts if answer.choices else ()
+        choices = _read_response(codec, response).choices  # type: ignore[arg-type]
+        parts = choices[0].parts if choices else ()
         calls = [part for part in parts if isinstance(part, Call)]
         turns = (Turn("assistant", parts),)
     results = _build_results(calls, outputs)
-    if place.constraints.result_placement == "user":
+    if codec.constraints.result_placement == "user":
         turns += (Turn("user", results),) if results else ()
     else:
         turns += tuple(Turn("tool", (result,)) for result in results)
-    body = place.write_request(Request(turns=turns), Ledger("", place.name))
-    written: list[Object] = body[place.constraints.turns_key]
-    return written
+    body = codec.write_request(Request(turns=turns), Ledger("", codec.name))
+    messages: list[Object] = body[codec.constraints.turns_key]
+    return messages
 
 
 def _build_results(calls: list[Call], outputs: Sequence[ToolOutput]) -> tuple[Part, ...]:
@@ -100,30 +106,28 @@ def _build_results(calls: list[Call], outputs: Sequence[ToolOutput]) -> tuple[Pa
 
 
 def _build_result(call: Call, output: ToolOutput) -> Result:
-    text = isinstance(output.content, str)
-    words = output.content if text else encode_text(output.content)
-    value = None if text else output.content
+    is_text = isinstance(output.content, str)
+    text = output.content if is_text else encode_text(output.content)
+    value = None if is_text else output.content
     id = call.id if not call.id.startswith(MADE_UP_ID_PREFIX) else ""
-    return Result(id, (Text(words),), output.is_error or None, call.name, call.kind, call.namespace, value=value)
+    return Result(id, (Text(text),), output.is_error or None, call.name, call.kind, call.namespace, value=value)
 
 
 MADE_UP_ID_PREFIX = "call_tw"
-"""How ids begin that were made up for a wire that sent none."""
+"""The prefix of ids that are made up where the provider sent none (Gemini)."""
 
 
 def _read_response(codec: Codec, response: Body) -> Response:
-    answer = codec.read_response(parse_object(response, Options()))
-    choices = tuple(replace(choice, parts=_add_missing_ids(choice.parts)) for choice in answer.choices)
-    return replace(answer, choices=choices)
+    read = codec.read_response(parse_object(response, Options()))
+    choices = tuple(replace(choice, parts=_add_missing_ids(choice.parts)) for choice in read.choices)
+    return replace(read, choices=choices)
 
 
 def _add_missing_ids(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Calls that came without an id get one, so that their outputs can name them; it is not written back."""
-    made = {
-        n: ids.derive_id(MADE_UP_ID_PREFIX, n, part.name)
-        for n, part in enumerate(parts)
-        if isinstance(part, Call) and not part.id
-    }
+    """Give calls without an id one, so that outputs can name them. It is not written back."""
     return tuple(
-        replace(part, id=made[n]) if n in made and isinstance(part, Call) else part for n, part in enumerate(parts)
+        replace(part, id=ids.derive_id(MADE_UP_ID_PREFIX, number, part.name))
+        if isinstance(part, Call) and not part.id
+        else part
+        for number, part in enumerate(parts)
     )

@@ -1,4 +1,4 @@
-"""The library's face: translate one body, or one stream, from any protocol to any other."""
+"""The public functions of the library: translate one body or one stream from any protocol to any other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BodyKind = Literal["request", "response", "error"]
 
 
 class Refused(Exception):
-    """Something would have been lost, and `strict` forbids it."""
+    """Something would have been lost, and the option `strict` does not allow that."""
 
     def __init__(self, losses: tuple[Loss, ...]) -> None:
         self.losses = tuple(loss for loss in losses if loss.severity == "lost")
@@ -41,8 +41,9 @@ def translate(
 ) -> Translation:
     """Translate a request, a whole response or an error body.
 
-    Answers go the other way: `source` is the provider, `target` the client, and the client's own `request` gives back
-    its names, shapes and options. Further keywords are those of `Options`. Raises `Malformed` for unreadable input.
+    Answers and errors go from the provider (`source`) to the client (`target`). Give the client's own request as
+    `request`, so that its tool names and kinds can be restored. Further keywords are those of `Options`. Raises
+    `Malformed` for input that cannot be read.
     """
     chosen = build_options(options)
     if kind == "request":
@@ -63,7 +64,8 @@ def translate(
 
 
 class Stream:
-    """A provider's stream in the client's protocol: `feed` bytes as they come, `close` at the end."""
+    """Translates a provider's stream for a client: `feed` bytes as they come, then `close`. Arguments as
+    `translate`."""
 
     def __init__(self, *, source: str, target: str, request: Body | None = None, **options: Any) -> None:
         exchange = Exchange(find_codec(target), find_codec(source), build_options(options))
@@ -83,12 +85,12 @@ class Stream:
 
     @property
     def failure(self) -> Failure | None:
-        """Why the stream failed, once it has."""
+        """Why the stream failed; None as long as it has not."""
         return self._stream.failure
 
 
 def build_options(given: Mapping[str, Any]) -> Options:
-    """Options from keywords; an unknown one is an error that lists those that there are."""
+    """Options from keywords. An unknown keyword raises TypeError with a list of all options."""
     unknown = set(given) - set(Options.__struct_fields__)
     if unknown:
         raise TypeError(f"unknown option {min(unknown)!r}; there are {', '.join(Options.__struct_fields__)}")
