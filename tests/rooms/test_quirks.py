@@ -302,7 +302,7 @@ def test_a_result_without_its_call_has_a_legal_id_too() -> None:
     rules = variant(CHAT, "nine-letter-ids").constraints
     made = ids.make_legal_id("toolu_1", rules.call_id_pattern, rules.max_call_id_length)
     assert NINE.fullmatch(made)
-    out = normalise_call_ids(lone, rules, Ledger("a", "b"), request_features(lone)).request
+    out = normalise_call_ids(lone, rules, Ledger("a", "b"), request_features(lone))[0]
     results = [part for turn in out.turns for part in turn.parts if isinstance(part, Result)]
     assert [result.id for result in results] == [made]
 

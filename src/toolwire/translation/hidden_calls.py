@@ -1,8 +1,7 @@
-"""Answers of which a client saw only a part: calls were run for it in between. What it did not see is kept for it, and
-told to the model again when the client goes on.
+"""Records of answers of which the client saw only a part, because the server ran some calls (`tool_rounds.py`).
 
-It is kept under the id of the client's first call. An answer without one is known by the first seal that the client was
-given, which comes back with it; where there is none, by its words and those that it answers.
+The model must see these calls again in the next request. A record is stored under the id of the client's first call. An
+answer without calls is identified by the first seal that the client got, or else by its text and the user's question.
 """
 
 from __future__ import annotations
@@ -35,26 +34,28 @@ from toolwire.translation.signature_memory import (
 from toolwire.translation.tool_rounds import Round
 
 ToRunnerCall: TypeAlias = Callable[[Call], Call]
-"""A call as whoever runs it knows it."""
+"""Converts a provider's call to the name and arguments of the tool that the server runs."""
 
 
 class VisibleAnswer(Struct, frozen=True):
-    """What the client saw of an answer: its own calls, the words, and a seal; and what it had asked."""
+    """What the client saw of an answer."""
 
     calls: Sequence[Call]
     text: str = ""
     seal: str = ""
+    """The first seal."""
     user_text: str = ""
+    """The question."""
 
     @property
     def key(self) -> str:
-        """What the answer is kept under; "" where nothing would bring it back."""
+        """The key of its record; "" where nothing identifies the answer."""
         if self.calls:
             return self.calls[0].id
         if self.seal:
             return f"seal_{hex_digest(_normalise_base64(self.seal), 32)}"
-        said = "\0".join((self.user_text, self.text))
-        return f"said_{hex_digest(said, 32)}" if self.text.strip() else ""
+        words = "\0".join((self.user_text, self.text))
+        return f"said_{hex_digest(words, 32)}" if self.text.strip() else ""
 
 
 def collect_hidden_records(
@@ -64,25 +65,23 @@ def collect_hidden_records(
     visible: VisibleAnswer,
     to_runner_call: ToRunnerCall,
 ) -> dict[str, bytes]:
-    """What to keep of an answer. `last` is the last round: its parts, and the results of those of its calls that are
-    not the client's."""
+    """The record of an answer, by key. `last_round` is its parts, and the results of the calls that the server ran."""
     if not visible.key:
         return {}
     pieces: list[Piece] = []
-    for one in rounds:
-        pieces += _pieces_of_round(one.parts, one.results, (), to_runner_call)
+    for finished in rounds:
+        pieces += _pieces_of_round(finished.parts, finished.results, (), to_runner_call)
     pieces += _pieces_of_round(*last_round, visible.calls, to_runner_call)
-    common = bool(visible.calls) and has_common_id(visible.calls[0])
-    return records_by_key(
-        visible.key, TurnRecord(maker, tuple(pieces), turn_fingerprint(visible.calls, visible.text) if common else "")
-    )
+    has_common = bool(visible.calls) and has_common_id(visible.calls[0])
+    fingerprint = turn_fingerprint(visible.calls, visible.text) if has_common else ""
+    return records_by_key(visible.key, TurnRecord(maker, tuple(pieces), fingerprint))
 
 
 def _pieces_of_round(
     parts: Sequence[Part], results: Sequence[Result], client_calls: Sequence[Call], to_runner_call: ToRunnerCall
 ) -> Iterator[Piece]:
     hidden = {result.id for result in results}
-    known = iter(client_calls)
+    remaining = iter(client_calls)
     names: dict[str, str] = {}
     for part in parts:
         if isinstance(part, Call) and part.id in hidden:
@@ -90,9 +89,9 @@ def _pieces_of_round(
             names[part.id] = call.name
             yield HiddenCallPiece(part.id, call.name, call.arguments, seal_value(part.seal), part.item)
         elif isinstance(part, Call):
-            client = next(known, None)
-            if client is not None:
-                yield piece_from_call(part, client.id)
+            client_call = next(remaining, None)
+            if client_call is not None:
+                yield piece_from_call(part, client_call.id)
         elif isinstance(part, Text):
             yield replace(piece_from_part(part), text=part.text)
         elif isinstance(part, Reasoning):
@@ -108,51 +107,46 @@ def _encode_content(part: Text | Media) -> tuple[str, str, str, str]:
     return part.kind, part.mime, part.data, part.name
 
 
-# --- requests: what may be kept for them ------------------------------------------------------------------------------
+# --- requests: what may be in the store -------------------------------------------------------------------------------
 
 
 def hidden_call_keys(request: Request) -> tuple[str, ...]:
-    """All under which something may be kept for a request."""
+    """The keys under which records of hidden calls may be stored for a request."""
     found: dict[str, None] = {}
-    for asked, run in group_assistant_runs(request.turns):
+    for question, run in group_assistant_runs(request.turns):
         if run[0].role == "assistant":
             calls = [call for turn in run for call in calls_with_ids(turn)]
-            for key in (
-                [*(call.id for call in calls), fingerprinted_key(calls, run)]
-                if calls
-                else [visible_answer(run, asked).key]
-            ):
-                found[key] = None
+            keys = [*(call.id for call in calls), fingerprinted_key(calls, run)]
+            found |= dict.fromkeys(keys if calls else [visible_answer(run, question).key])
     found.pop("", None)
     return tuple(found)
 
 
 def group_assistant_runs(turns: Sequence[Turn]) -> Iterator[tuple[str, list[Turn]]]:
-    """A conversation in pieces: what an assistant said in one go, each with the last words of the user before it, and
-    the turns between, one by one."""
+    """The turns in groups: consecutive turns of the assistant together, all others alone. Each group comes with the
+    last text of the user before it."""
     run: list[Turn] = []
-    asked = ""
+    question = ""
     for turn in turns:
         if turn.role == "assistant":
             run.append(turn)
             continue
         if run:
-            yield asked, run
+            yield question, run
             run = []
         if turn.role == "user":
-            asked = plain_text(turn.parts) or asked
-        yield asked, [turn]
+            question = plain_text(turn.parts) or question
+        yield question, [turn]
     if run:
-        yield asked, run
+        yield question, run
 
 
 def last_user_text(turns: Sequence[Turn]) -> str:
-    """The last words of the user."""
-    return next((said for turn in reversed(turns) if turn.role == "user" and (said := plain_text(turn.parts))), "")
+    return next((text for turn in reversed(turns) if turn.role == "user" and (text := plain_text(turn.parts))), "")
 
 
 def visible_answer(run: Sequence[Turn], user_text: str) -> VisibleAnswer:
-    """What a client shows of an answer."""
+    """What a client sends back of an answer."""
     parts = [part for turn in run for part in turn.parts]
     seal = next((found for part in parts if (found := _identifying_seal(getattr(part, "seal", None)))), "")
     return VisibleAnswer(
@@ -161,26 +155,26 @@ def visible_answer(run: Sequence[Turn], user_text: str) -> VisibleAnswer:
 
 
 def seal_of_event(event: Event) -> str:
-    """The seal that a client gets with an event, where it is one of a kind."""
+    """The seal of an event that can identify the answer, "" for none."""
     if isinstance(event, SealDelta):
         return _identifying_seal(event.seal)
     return _identifying_seal(getattr(event.part, "seal", None)) if isinstance(event, PartStart) else ""
 
 
 def make_placeholder_seal(client: Codec) -> Seal | None:
-    """A seal for thinking that no provider shall get back."""
+    """A seal for thinking that Toolwire made up, so that it goes back to no provider; None where there is no slot."""
     entry = EnvelopeEntry("reasoning", TOOLWIRE_MAKER, "")
     return Seal(client.name, write_envelope([entry])) if "reasoning" in client.constraints.seal_slots else None
 
 
 def first_seal(response: Response) -> str:
-    """The first seal that a client gets with an answer."""
+    """The first seal of an answer that can identify it."""
     parts = (part for choice in response.choices for part in choice.parts)
     return next((found for part in parts if (found := _identifying_seal(getattr(part, "seal", None)))), "")
 
 
 def _identifying_seal(seal: Seal | None) -> str:
-    """A seal by which an answer can be known. Envelopes that only name a maker are all the same."""
+    """The value of a seal that is unique. Envelopes that only name a maker are not."""
     if seal is None:
         return ""
     entries = read_envelope(seal.value)
@@ -188,5 +182,5 @@ def _identifying_seal(seal: Seal | None) -> str:
 
 
 def _normalise_base64(seal: str) -> str:
-    """Some clients spell what they hold as bytes in another alphabet."""
+    """Gemini's SDKs decode seals and encode them again, with another base64 alphabet."""
     return seal.rstrip("=").replace("-", "+").replace("_", "/")

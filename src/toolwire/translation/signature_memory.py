@@ -1,11 +1,10 @@
-"""Turns of a model as only their maker can use them, for clients whose protocol has no slot for seals.
+"""Records of a model's turns in a store, for clients whose protocol cannot carry seals (Chat).
 
-Such a client gives back text and calls, in slots of their own and in no order between them. What it cannot carry is
-kept by whoever serves it, under the id of the turn's first call: the thinking, every seal, the order of all parts, and
-ids that were rewritten for the client. In the next request it is put back where the model made it, for its maker alone.
+Such a client sends back text and calls, without the order between them. A `TurnRecord` keeps the rest, under the id of
+the turn's first call: the thinking, every seal, the order of all parts, and ids that were rewritten for the client.
+`request_steps/restore_turns.py` puts it back into the next request, for its maker only.
 
-The answer itself stays as the client's protocol has it. An envelope in a field of ours would save the store for those
-clients that echo what they do not know, but most drop it, some refuse it, and it would be sent to all of them.
+The answer gets no extra field for this: most clients would drop it, and some refuse fields that they do not know.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from operator import attrgetter
 from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
@@ -39,11 +37,11 @@ from toolwire.core.ir import (
 from toolwire.core.json_values import Json, Malformed, decode, encode_text
 
 RECORD_VERSION = 1
-"""The first byte of what is kept."""
+"""The first byte of an encoded record."""
 
 
 class ReasoningPiece(Struct, frozen=True, array_like=True, tag="r", gc=False):
-    """A piece of reasoning, whole; the client may not have seen it, or not all of it."""
+    """A whole reasoning part. The client may not have seen it, or not all of it."""
 
     text: str
     seal: str | None = None
@@ -53,26 +51,28 @@ class ReasoningPiece(Struct, frozen=True, array_like=True, tag="r", gc=False):
 
 
 class TextPiece(Struct, frozen=True, array_like=True, tag="t", gc=False):
-    """A text, of which the client has the words: how long it is, and its seal. The words too, in answers of several
-    rounds: there the client may have put them together otherwise."""
+    """A text part. The client has the text, so that its length is enough to find it again."""
 
     length: int
     seal: str | None = None
     text: str = ""
+    """The text itself, in answers of several rounds, whose texts the client may have joined."""
 
 
 class ClientCallPiece(Struct, frozen=True, array_like=True, tag="c", gc=False):
-    """A call by the client's id for it, with what the client does not know of it."""
+    """A call that the client has, with what the client does not know of it."""
 
     id: str
+    """The client's id."""
     seal: str | None = None
     provider_id: str = ""
-    """The provider's id, where the client has another."""
+    """The provider's id, where it differs."""
     item: str = ""
+    """As `ir.Call.item`."""
 
 
 class HiddenCallPiece(Struct, frozen=True, array_like=True, tag="x", gc=False):
-    """A call that the client never saw: somebody else ran it. The id is the provider's."""
+    """A call that the client never saw, because the server ran it. The id is the provider's."""
 
     id: str
     name: str
@@ -82,13 +82,13 @@ class HiddenCallPiece(Struct, frozen=True, array_like=True, tag="x", gc=False):
 
 
 class HiddenResultPiece(Struct, frozen=True, array_like=True, tag="a"):
-    """What such a call gave: pieces of a kind (text, or a kind of media), each with its type, what it holds, and its
-    name."""
+    """The result of such a call."""
 
     id: str
     name: str
     error: bool | None
     content: tuple[tuple[str, str, str, str], ...]
+    """Parts as (kind, MIME type, data, name); kind is "text" or a kind of media."""
     value: Json = None
 
 
@@ -96,13 +96,16 @@ Piece: TypeAlias = ReasoningPiece | TextPiece | ClientCallPiece | HiddenCallPiec
 
 
 class TurnRecord(Struct, frozen=True, array_like=True):
-    """One turn: who made it, its parts in the order they were made, and how to know it again where its id is one that
-    comes up often. Where thoughts are `bound` to what stood before them: that, in a few letters."""
+    """One turn of a model."""
 
     maker: str
+    """As `ir.Seal.maker`."""
     pieces: tuple[Piece, ...]
+    """Its parts in the order in which the model made them."""
     fingerprint: str = ""
+    """See `turn_fingerprint`; "" where the id of the first call is enough to identify the turn."""
     context_digest: str = ""
+    """A digest of everything before the turn, where the model binds its thinking to that (see `PrefixDigests`)."""
 
 
 _encode_msgpack = msgspec.msgpack.Encoder().encode
@@ -114,7 +117,7 @@ def encode_record(record: TurnRecord) -> bytes:
 
 
 def decode_record(data: bytes) -> TurnRecord | None:
-    """None for what another version wrote, or nobody."""
+    """None for a record of another version, or data that is not a record."""
     if data[:1] != bytes((RECORD_VERSION,)):
         return None
     try:
@@ -125,20 +128,20 @@ def decode_record(data: bytes) -> TurnRecord | None:
 
 @lru_cache(maxsize=256)
 def needs_memory(client: Codec, provider: Codec) -> bool:
-    """Does this provider want something back that this client cannot carry, or need not?"""
+    """Does the provider need something back that the client's protocol cannot carry?"""
     rules = provider.constraints
     return not client.constraints.seal_slots and (bool(rules.seal_slots) or rules.needs_reasoning_returned)
 
 
-# --- answers: what to keep --------------------------------------------------------------------------------------------
+# --- answers: what to store -------------------------------------------------------------------------------------------
 
 
 class ClientCalls(Protocol):
-    """The calls of an answer as the client has them."""
+    """The calls of an answer as the client got them."""
 
     @property
     def calls(self) -> Mapping[int, Sequence[Call]]:
-        """Those of each choice."""
+        """The calls of each choice."""
 
     def call_ids(self, choice: int) -> list[str]: ...
 
@@ -151,60 +154,58 @@ def collect_records(
     has_ended: bool,
     context_digest: Callable[[], str],
 ) -> dict[str, bytes]:
-    """What to keep of a provider's answer, by id. `shown` is what the client has, where that may differ; of an answer
-    that has not `ended`, only the choices that have are looked at."""
-    bare = provider.constraints.needs_reasoning_returned
+    """The records of an answer, by key. `client_calls` is None where the client got the calls unchanged. Of an answer
+    that has not ended, only the choices that have are recorded."""
+    unsealed = provider.constraints.needs_reasoning_returned
     out: dict[str, bytes] = {}
     for choice in response.choices:
-        if (has_ended or choice.finish is not None) and _is_worth_keeping(choice, client_calls, bare):
-            kept = _record_turn(
-                choice, maker, None if client_calls is None else client_calls.calls.get(choice.index, ())
-            )
-            if kept is not None:
-                id, turn = kept
-                out |= records_by_key(id, replace(turn, context_digest=context_digest()))
+        if (has_ended or choice.finish is not None) and _is_worth_keeping(choice, client_calls, unsealed):
+            calls = None if client_calls is None else client_calls.calls.get(choice.index, ())
+            recorded = _record_turn(choice, maker, calls)
+            if recorded is not None:
+                id, record = recorded
+                out |= records_by_key(id, replace(record, context_digest=context_digest()))
     return out
 
 
 def records_by_key(id: str, record: TurnRecord) -> dict[str, bytes]:
-    """Under its id; and under a name of its own, where the next turn with this id takes that place."""
+    """A record under the id of its call; and under its fingerprint too, where a later turn may have the same id."""
     data = encode_record(record)
     return {id: data, f"{id}#{record.fingerprint}": data} if record.fingerprint else {id: data}
 
 
 def _record_turn(choice: Choice, maker: str, client_calls: Sequence[Call] | None) -> tuple[str, TurnRecord] | None:
-    """A turn and the id it is kept under; None where nothing could bring it back."""
-    made = [part for part in choice.parts if isinstance(part, Call)]
-    calls = made if client_calls is None else client_calls
-    if not calls or not calls[0].id or len(calls) != len(made):
+    """A turn and the id it is stored under; None where there is no call with an id."""
+    provider_calls = [part for part in choice.parts if isinstance(part, Call)]
+    calls = provider_calls if client_calls is None else client_calls
+    if not calls or not calls[0].id or len(calls) != len(provider_calls):
         return None
-    known = iter(calls)
+    remaining = iter(calls)
     pieces = tuple(
-        piece_from_call(part, next(known).id) if isinstance(part, Call) else piece_from_part(part)
+        piece_from_call(part, next(remaining).id) if isinstance(part, Call) else piece_from_part(part)
         for part in choice.parts
         if isinstance(part, (Call, Text, Reasoning))
     )
-    name = turn_fingerprint(calls, plain_text(choice.parts)) if has_common_id(calls[0]) else ""
-    return calls[0].id, TurnRecord(maker, pieces, name)
+    fingerprint = turn_fingerprint(calls, plain_text(choice.parts)) if has_common_id(calls[0]) else ""
+    return calls[0].id, TurnRecord(maker, pieces, fingerprint)
 
 
 _SEALABLE_PARTS = frozenset({Call, Text, Reasoning})
 
 
 def _is_worth_keeping(choice: Choice, client_calls: ClientCalls | None, keeps_unsealed_reasoning: bool) -> bool:
-    """Is there anything that the client does not have? Mostly there is not, so little is made to find out. `bare`
-    thinking, without a seal, is worth keeping where it must come back."""
-    made: list[str] = []
+    """Is there anything that the client does not have: a seal, another id, or unsealed thinking that must come back?"""
+    provider_ids: list[str] = []
     for part in choice.parts:
         kind = type(part)
         if kind in _SEALABLE_PARTS and (part.seal is not None or (keeps_unsealed_reasoning and kind is Reasoning)):  # type: ignore[union-attr]
             return True
         if kind is Call:
-            made.append(part.id)  # type: ignore[union-attr]
-    if client_calls is None or not made:
+            provider_ids.append(part.id)  # type: ignore[union-attr]
+    if client_calls is None or not provider_ids:
         return False
-    known = client_calls.call_ids(choice.index)
-    return made != known and any(id and id != other for id, other in zip(made, known, strict=False))
+    client_ids = client_calls.call_ids(choice.index)
+    return any(id and id != client_id for id, client_id in zip(provider_ids, client_ids, strict=False))
 
 
 def seal_value(seal: Seal | None) -> str | None:
@@ -221,26 +222,26 @@ def piece_from_call(part: Call, id: str) -> Piece:
     return ClientCallPiece(id, seal_value(part.seal), "" if part.id == id else part.id, part.item)
 
 
-# --- ids that come up often -------------------------------------------------------------------------------------------
+# --- ids that are not unique ------------------------------------------------------------------------------------------
 
 _RANDOM_ID_END = re.compile(r"(?=[0-9]*[A-Za-z]|[0-9]{10})[A-Za-z0-9]{6,}$")
-"""The end of an id that was drawn by chance."""
+"""The end of a random id."""
 
 
 def has_common_id(call: Call) -> bool:
-    """Could another turn have this id? Some servers count their calls, or name them after the tool."""
-    drawn = _RANDOM_ID_END.search(call.id)
-    return drawn is None or drawn[0] in call.name
+    """Could another turn have this id? Some servers number their calls, or name them after the tool."""
+    random = _RANDOM_ID_END.search(call.id)
+    return random is None or random[0] in call.name
 
 
 def turn_fingerprint(calls: Sequence[Call], text: str) -> str:
-    """What a client shows of a turn, in a few letters. Clients spell the JSON of arguments anew."""
-    told = [text, *(part for call in calls for part in (call.id, call.name, _canonical_arguments(call.arguments)))]
-    return ids.hex_digest("\0".join(told), 16)
+    """A digest of what the client has of a turn. Arguments are normalised, because clients encode them again."""
+    words = [text, *(word for call in calls for word in (call.id, call.name, _canonical_arguments(call.arguments)))]
+    return ids.hex_digest("\0".join(words), 16)
 
 
 def fingerprinted_key(calls: Sequence[Call], turns: Sequence[Turn]) -> str:
-    """What a turn with these calls is kept under besides its id; "" where no other turn can have that."""
+    """The second key of a turn (see `records_by_key`); "" where the id of its first call is unique."""
     if not calls or not has_common_id(calls[0]):
         return ""
     return f"{calls[0].id}#{turn_fingerprint(calls, ''.join(plain_text(turn.parts) for turn in turns))}"
@@ -256,7 +257,7 @@ def _canonical_arguments(arguments: str) -> str:
 
 
 def _normalise_numbers(value: Json) -> Json:
-    """Numbers as every language spells them."""
+    """JavaScript writes 1.0 as 1."""
     if isinstance(value, dict):
         return {key: _normalise_numbers(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -264,34 +265,36 @@ def _normalise_numbers(value: Json) -> Json:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-# --- what stood before a turn -----------------------------------------------------------------------------------------
+# --- what is before a turn --------------------------------------------------------------------------------------------
 
 _IGNORED_FIELDS = frozenset({"origin", "cache", "seal", "item"})
-"""Fields that say nothing to a model."""
+"""Fields that a model does not see."""
 
 
 class PrefixDigests:
-    """What stands before each turn of a client's request, in a few letters, reckoned only as far as it is asked for.
-    Some models bind their thoughts to it, and some clients tell the beginning otherwise when a session goes on."""
+    """Digests of what is before each turn of a request, computed on demand.
+
+    Newer Anthropic models bind their thinking to it, and some clients change the beginning of a session later.
+    """
 
     def __init__(self, request: Request) -> None:
         self._request = request
         self._digests: list[str] = []
 
     def digest_before(self, index: int) -> str:
-        prints, request = self._digests, self._request
-        if not prints:
-            prints.append(ids.hex_digest(_digest_text((request.system, request.tools)), 16))
-        for turn in request.turns[len(prints) - 1 : index]:
-            prints.append(ids.hex_digest(prints[-1] + _digest_text(turn), 16))
-        return prints[index]
+        digests, request = self._digests, self._request
+        if not digests:
+            digests.append(ids.hex_digest(_digest_text((request.system, request.tools)), 16))
+        for turn in request.turns[len(digests) - 1 : index]:
+            digests.append(ids.hex_digest(digests[-1] + _digest_text(turn), 16))
+        return digests[index]
 
     def digest_of_all(self) -> str:
         return self.digest_before(len(self._request.turns))
 
 
 _DIGEST_NAMES = {ProviderCall: "HostedCall", ProviderResult: "HostedResult", ProviderTool: "HostedTool"}
-"""Names that digests in existing stores were made with: they outlive a rename of the class."""
+"""The old names of these classes, which the digests in existing stores were made with."""
 
 
 def _digest_text(value: object) -> str:
@@ -299,27 +302,25 @@ def _digest_text(value: object) -> str:
 
 
 def _strip_for_digest(value: Any) -> Json:
-    """Without what a client may tell otherwise while it says the same: its echo of thoughts, and empty texts."""
+    """A node as JSON, without what a client may change while it means the same: thinking and empty text."""
     if isinstance(value, Struct):
         fields = (field for field in value.__struct_fields__ if field not in _IGNORED_FIELDS)
         name = _DIGEST_NAMES.get(type(value), type(value).__name__)
         return [name, *(_strip_for_digest(getattr(value, field)) for field in fields)]
     if isinstance(value, tuple):
-        said = (one for one in value if not isinstance(one, Reasoning) and not (isinstance(one, Text) and not one.text))
-        return [_strip_for_digest(one) for one in said]
+        return [
+            _strip_for_digest(item)
+            for item in value
+            if not isinstance(item, Reasoning) and not (isinstance(item, Text) and not item.text)
+        ]
     return value
 
 
-# --- requests: what may be kept for them ------------------------------------------------------------------------------
-
-
-_get_role = attrgetter("role")
+# --- requests: what may be in the store -------------------------------------------------------------------------------
 
 
 def memory_keys(request: Request) -> tuple[str, ...]:
-    """The ids under which something may be kept: those of calls in turns that bear no seals themselves."""
-    if "assistant" not in map(_get_role, request.turns):
-        return ()
+    """The keys under which records may be stored: those of calls in turns without seals of their own."""
     found: dict[str, None] = {}
     run: list[Turn] = []
     for turn in request.turns:
@@ -330,8 +331,8 @@ def memory_keys(request: Request) -> tuple[str, ...]:
         calls = unsealed_calls(turn)
         found |= dict.fromkeys(call.id for call in calls)
         found[fingerprinted_key(calls, [turn])] = None
-        if len(run) > 1:  # some clients make several messages of one turn
-            found[fingerprinted_key([call for one in run for call in unsealed_calls(one)], run)] = None
+        if len(run) > 1:  # some clients split one turn into several messages
+            found[fingerprinted_key([call for one_turn in run for call in unsealed_calls(one_turn)], run)] = None
     found.pop("", None)
     return tuple(found)
 
@@ -341,7 +342,7 @@ def calls_with_ids(turn: Turn) -> list[Call]:
 
 
 def unsealed_calls(turn: Turn) -> list[Call]:
-    """The calls of a turn; none where the client brought seals of its own: then it is served from those."""
+    """The calls of a turn; none where the client sent seals itself, because then those are used."""
     calls: list[Call] = []
     for part in turn.parts:
         kind = type(part)

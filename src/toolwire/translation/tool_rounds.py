@@ -1,8 +1,8 @@
-"""Answers that take several rounds: the model is asked again before the client sees an end.
+"""Answers in several rounds: the model is asked again before the client sees the end of the answer.
 
-A provider that runs tools itself may pause in between and wait to be asked again. And some calls are not for the
-client: of tools that somebody else runs, of tools that it does not have, or with arguments that it would refuse. Such
-calls are taken out of the answer; with their results the model goes on, and the rounds are joined to one answer.
+Anthropic may pause an answer while it runs tools itself (`pause_turn`). And some calls must not reach the client: calls
+of tools that the server added, of tools that the policy removed, or with arguments that the policy refuses. Such calls
+are intercepted, the model gets their results, and all rounds are joined to one answer.
 """
 
 from __future__ import annotations
@@ -53,58 +53,60 @@ from toolwire.translation.request_steps.tool_names import ToolNameMap, convert_a
 
 PAUSE = "pause"
 MAX_SHOWN_ARGUMENTS = 200
-"""Characters of a call's arguments that a client is shown."""
+"""The most characters of a call's arguments that the client is shown."""
 NO_MORE_CALLS = "no more calls can be made for this answer; say what you have found so far"
-"""What calls are told beyond the last round."""
+"""The result of calls after the last round that is allowed."""
 
 
 class InterceptedCall(Struct, frozen=True):
-    """A call that does not reach the client, as its provider made it; `why` it was refused, "" where not."""
+    """A call that does not reach the client."""
 
     call: Call
+    """As the provider made it."""
     refusal: str = ""
+    """Why it is refused; "" where the server runs it."""
 
 
 class CallInterceptor(Protocol):
-    """Which calls are not for the client. Names are the provider's."""
+    """Decides which calls do not reach the client. Names are the provider's."""
 
     def may_intercept(self, name: str) -> bool:
-        """Could a call of this name be taken? Then its arguments are waited for."""
+        """Could a call of this tool be intercepted? Then it is held back until its arguments are complete."""
 
     def decide(self, call: Call) -> str | None:
-        """None: it is the client's. "": it is to be run. A text: it is refused, and the model is told this."""
+        """None: the client gets it. "": the server runs it. A text: it is refused, and the model gets this text."""
 
     def to_runner_call(self, call: Call) -> Call:
-        """The call as whoever runs it knows it."""
+        """The call with the name and arguments of the tool that the server runs."""
 
 
-def add_usage(one: Usage | None, other: Usage | None) -> Usage | None:
+def add_usage(first: Usage | None, second: Usage | None) -> Usage | None:
     """The tokens of both: every round is billed."""
-    if one is None or other is None:
-        return one or other
+    if first is None or second is None:
+        return first or second
     return Usage(
-        one.input + other.input,
-        one.output + other.output,
-        _add_counts(one.cache_read, other.cache_read),
-        _add_counts(one.cache_write, other.cache_write),
-        _add_counts(one.reasoning, other.reasoning),
-        _add_counts(one.total, other.total),
+        first.input + second.input,
+        first.output + second.output,
+        _add_counts(first.cache_read, second.cache_read),
+        _add_counts(first.cache_write, second.cache_write),
+        _add_counts(first.reasoning, second.reasoning),
+        _add_counts(first.total, second.total),
     )
 
 
-def _add_counts(one: int | None, other: int | None) -> int | None:
-    return other if one is None else one if other is None else one + other
+def _add_counts(first: int | None, second: int | None) -> int | None:
+    return second if first is None else first if second is None else first + second
 
 
 class Round(Struct, frozen=True):
-    """One that is over: what the model said and did, and what it was told of its calls."""
+    """A finished round: the parts of the model, and the results of its calls."""
 
     parts: tuple[Part, ...]
     results: tuple[Result, ...]
 
 
 class Rounds:
-    """Takes the events of a stream and of those that continue it, and gives those of one answer."""
+    """Joins the events of several answers of the provider to those of one answer."""
 
     def __init__(
         self,
@@ -116,19 +118,19 @@ class Rounds:
         placeholder_seal: Seal | None = None,
     ) -> None:
         self.is_paused = False
-        """Must the model be asked again before there is an end?"""
+        """Must the model be asked again?"""
         self.intercepted: list[InterceptedCall] = []
-        """The calls of this round that are not the client's."""
+        """The calls of this round that do not reach the client."""
         self.finished_rounds: list[Round] = []
         self._interceptor = interceptor
         self._provider_pauses = provider_pauses
         self._shown_tools = shown_tools
         self._substituted_tools = substituted_tools
-        """The provider's own tools that functions stand in for, by the functions' names."""
+        """The provider tool that each substitute function replaces, by the function's name."""
         self._keep_seals = keep_seals or interceptor is None
-        """Does the client get seals? Not where nobody keeps what they are bound to."""
+        """Without a store the intercepted calls are forgotten, and seals that cover them would be refused later."""
         self._placeholder_seal = placeholder_seal
-        """What stands where a seal should, for a client that would give thinking back to the provider as its own."""
+        """The seal of thinking that Toolwire made up, for a client that sends thinking back."""
         self._reasoning_indexes: set[int] = set()
         self._hidden_indexes: set[int] = set()
         self._call_ids: set[str] = set()
@@ -144,7 +146,7 @@ class Rounds:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """What the model said and did in this round so far."""
+        """The parts of this round so far."""
         choices = self._fold.response.choices
         return choices[0].parts if choices else ()
 
@@ -153,7 +155,7 @@ class Rounds:
         for event in events:
             kind = type(event)
             if self._interceptor is not None and event.frame is not None:
-                event = replace(event, frame=None)  # parts are left out and numbered anew
+                event = replace(event, frame=None)  # parts are left out and renumbered
             if kind is ResponseStart:
                 self._fold.add_event(event)
                 if not self._has_started:
@@ -170,7 +172,7 @@ class Rounds:
                     out.append(event)
             else:
                 out += self._hold_or_pass(self._renumber_event(event))
-        return out if self._keep_seals else [bare for event in out for bare in self._strip_seals(event)]
+        return out if self._keep_seals else [stripped for event in out for stripped in self._strip_seals(event)]
 
     def _is_pause(self, end: ChoiceEnd) -> bool:
         return (self._provider_pauses and end.finish.kind == PAUSE) or (
@@ -178,7 +180,7 @@ class Rounds:
         )
 
     def _renumber_event(self, event: Event) -> Event:
-        """The event as one of the whole answer: its part numbered on, its counts with those of earlier rounds."""
+        """The event as part of the joined answer: its index continues, and its usage includes earlier rounds."""
         if type(event) is UsageUpdate:
             self._fold.add_event(event)
             usage = add_usage(self._earlier_usage, event.usage)
@@ -190,12 +192,13 @@ class Rounds:
             self._next_index = max(self._next_index, self._index_offset + index + 1)
             if self._interceptor is not None and isinstance(event.part, Call):
                 event = self._ensure_call_id(event, event.part)
-        placed = replace(event, index=self._index_offset + index, frame=None) if self._index_offset else event
-        self._fold.add_event(placed)
-        return placed
+        if self._index_offset:
+            event = replace(event, index=self._index_offset + index, frame=None)
+        self._fold.add_event(event)
+        return event
 
     def _ensure_call_id(self, event: PartStart, call: Call) -> PartStart:
-        """Some servers give no ids, or the same ones again in every answer; here they are in one request."""
+        """Some servers send no ids, or the same ones in every answer; the next request needs unique ones."""
         id = call.id
         if not id or id in self._call_ids:
             id = ids.derive_id("call_", self._fold.response.id, id, len(self._call_ids), call.name)
@@ -204,7 +207,7 @@ class Rounds:
         return event
 
     def _strip_seals(self, event: Event) -> list[Event]:
-        """An event without a seal, and without what only a sealed part is known by."""
+        """An event without seals, and without ids that refer to sealed parts."""
         index: int | None = getattr(event, "index", None)
         if type(event) is PartStart:
             return self._strip_part_start(event, event.part)
@@ -226,7 +229,7 @@ class Rounds:
         return [replace(event, part=replace_fields(part, seal=None))] if isinstance(part, Text) else [event]
 
     def _hold_or_pass(self, event: Event) -> list[Event]:
-        """Held where the part may be taken, until that is known."""
+        """Hold back the events of a call that may be intercepted."""
         index: int | None = getattr(event, "index", None)
         held = self._held_events.get(index) if index is not None else None
         if held is not None and index is not None:
@@ -241,15 +244,15 @@ class Rounds:
 
     def _release_or_intercept(self, index: int) -> list[Event]:
         held, call = self._held_events.pop(index), self._fold.current_part(index)
-        why = self._interceptor.decide(call) if self._interceptor is not None and isinstance(call, Call) else None
-        if why is None or not isinstance(call, Call):
+        refusal = self._interceptor.decide(call) if self._interceptor is not None and isinstance(call, Call) else None
+        if refusal is None or not isinstance(call, Call):
             self._has_client_call = True
             return held
-        self.intercepted.append(InterceptedCall(call, why))
+        self.intercepted.append(InterceptedCall(call, refusal))
         return []
 
     def resume(self, results: Sequence[Result] = ()) -> None:
-        """What is fed from here on goes on from this round: with these results, or, after a pause, in the same turn."""
+        """Start the next round: after these results, or, after a pause, in the same turn."""
         self.is_paused = False
         self.resumptions += 1
         self._earlier_usage = add_usage(self._earlier_usage, self._fold.usage)
@@ -261,11 +264,11 @@ class Rounds:
         self._fold.usage = None
 
     def _insert_shown_calls(self, results: Sequence[Result]) -> None:
-        """Calls that the client wants to see go into the thinking: it is shown everywhere, and comes back nowhere.
-        Those that stand in for a tool of the provider's are told as that tool."""
+        """Show calls to the client: those of substitute functions as the provider's tool, others as thinking (every
+        client shows it, and none sends it to a provider as its own)."""
         lines: list[str] = []
-        for one, result in zip(self.intercepted, results, strict=False):
-            call = self.to_runner_call(one.call)
+        for intercepted, result in zip(self.intercepted, results, strict=False):
+            call = self.to_runner_call(intercepted.call)
             if call.name in self._substituted_tools:
                 for part in as_provider_call(call, result, self._substituted_tools[call.name]):
                     self._insert_part(part)
@@ -277,58 +280,58 @@ class Rounds:
     def _insert_part(self, part: Part, text: str = "") -> None:
         index = self._next_index
         self._next_index += 1
-        said = [TextDelta(index, text)] if text else []
-        thinks = isinstance(part, Reasoning) and self._keep_seals
-        mark = [SealDelta(index, self._placeholder_seal)] if thinks and self._placeholder_seal is not None else []
-        self._inserted_events += [PartStart(index, part), *said, *mark, PartEnd(index)]
+        self._inserted_events.append(PartStart(index, part))
+        if text:
+            self._inserted_events.append(TextDelta(index, text))
+        if isinstance(part, Reasoning) and self._keep_seals and self._placeholder_seal is not None:
+            self._inserted_events.append(SealDelta(index, self._placeholder_seal))
+        self._inserted_events.append(PartEnd(index))
 
     @property
     def hidden_calls(self) -> list[Call]:
         """All calls that did not reach the client."""
-        before = [{result.id for result in one.results} for one in self.finished_rounds]
-        calls = [part for one in self.finished_rounds for part in one.parts if isinstance(part, Call)]
-        return [call for call in calls if any(call.id in ids for ids in before)] + [
-            one.call for one in self.intercepted
-        ]
+        answered = {result.id for finished in self.finished_rounds for result in finished.results}
+        calls = [part for finished in self.finished_rounds for part in finished.parts if isinstance(part, Call)]
+        return [call for call in calls if call.id in answered] + [one.call for one in self.intercepted]
 
     def to_runner_call(self, call: Call) -> Call:
-        """A call as whoever runs it knows it."""
+        """A call with the name and arguments of the tool that the server runs."""
         return call if self._interceptor is None else self._interceptor.to_runner_call(call)
 
     def calls_to_run(self) -> list[Call]:
-        """The calls of this round that somebody must run."""
+        """The calls of this round that the server must run."""
         return [self.to_runner_call(one.call) for one in self.intercepted if not one.refusal]
 
     def complete_results(self, results: Sequence[Result], over_limit: bool = False) -> tuple[Result, ...]:
-        """One result for each call of this round, as the provider wants them: those of `to_run` in its order, and why
-        the others were refused."""
-        ran = iter(results)
+        """One result for each intercepted call of this round: the given results of `calls_to_run`, in that order, and
+        the refusals of the others."""
+        remaining = iter(results)
         out: list[Result] = []
         for one in self.intercepted:
             call = one.call
             if one.refusal or over_limit:
                 out.append(refusal_result(one, one.refusal or NO_MORE_CALLS))
             else:
-                found = next(ran)
+                result = next(remaining)
                 out.append(
-                    replace(found, id=call.id, name=_result_name(call), kind=call.kind, namespace=call.namespace)
+                    replace(result, id=call.id, name=_result_name(call), kind=call.kind, namespace=call.namespace)
                 )
         return tuple(out)
 
     def turns(self) -> tuple[Turn, ...]:
-        """What was said since the request, as the next one tells it: results each in a turn of their own."""
+        """The turns since the request, for the next one; each result in a turn of its own."""
         out: list[Turn] = []
-        for one in self.finished_rounds:
-            out.append(Turn("assistant", tuple(map(_without_wire, one.parts))))
-            out += [Turn("tool", (result,)) for result in one.results]
+        for finished in self.finished_rounds:
+            out.append(Turn("assistant", tuple(map(_without_wire, finished.parts))))
+            out += [Turn("tool", (result,)) for result in finished.results]
         if self.parts:
             out.append(Turn("assistant", self.parts))
         return tuple(out)
 
 
 def _without_wire(part: Part) -> Part:
-    """A part as it will be told again when the client goes on from this answer: then nobody has its wire any more, and
-    the same words must give the same bytes."""
+    """A part as it will be restored from the store later, without its wire form: both must give the same bytes, because
+    prompts are cached by prefix."""
     if isinstance(part, Text):
         return replace(part, citations=(), origin=None)
     if isinstance(part, (Call, Reasoning)) and part.origin is not None:
@@ -337,46 +340,43 @@ def _without_wire(part: Part) -> Part:
 
 
 def summarise_call(call: Call, result: Result) -> str:
-    """A call and what came of it, in a line."""
+    """A call and its result in one line."""
     size = sum(len(part.text) for part in result.content if isinstance(part, Text))
     media = sum(not isinstance(part, Text) for part in result.content)
-    came = "failed" if result.error else f"{size:,} characters" + (f" and {media} media" if media else "")
+    outcome = "failed" if result.error else f"{size:,} characters" + (f" and {media} media" if media else "")
     arguments = (
         call.arguments if len(call.arguments) <= MAX_SHOWN_ARGUMENTS else f"{call.arguments[:MAX_SHOWN_ARGUMENTS]}…"
     )
-    return f"{call.name}({arguments}): {came}"
+    return f"{call.name}({arguments}): {outcome}"
 
 
 def refusal_result(intercepted: InterceptedCall, why: str) -> Result:
-    """What the model is told of a call that was not run."""
+    """The result of a call that was not run."""
     call = intercepted.call
     return Result(call.id, (Text(why),), True, _result_name(call), call.kind, call.namespace)
 
 
 def _result_name(call: Call) -> str:
-    """A result is known by its id; only one that has none needs the tool's name."""
+    """Only a result without an id needs the tool's name."""
     return "" if call.id else call.name
 
 
-# --- Which of a model's calls are not for the client, and how the model goes on after them ---
-
-
 class ServerCallInterceptor:
-    """Takes calls of tools that were added to the client's own, and those that the operator's rules refuse."""
+    """Intercepts calls of tools that the server added, and calls that the policy refuses."""
 
     def __init__(self, tool_names: ToolNameMap, policy_undo: PolicyUndo, added_tool_names: frozenset[str]) -> None:
         self._tool_names = tool_names
         self._policy_undo = policy_undo
         self._added_tool_names = added_tool_names
         self._warned_tools: set[str] = set()
-        """Tools whose arguments were refused once: the second time the client gets them, and the report says so."""
+        """Tools whose arguments were refused once. The second time the client gets the call, and a loss reports it."""
 
     def may_intercept(self, name: str) -> bool:
         call = self.restore_call(Call("", name))
         return self.is_added_tool(call) or self._policy_undo.can_refuse_tool(call)
 
     def is_added_tool(self, call: Call) -> bool:
-        """Is it of a tool that was added, and that no rule took away again?"""
+        """Is it a call of a tool that the server added, and that the policy did not remove?"""
         return (
             not call.namespace
             and self._policy_undo.restore_name(call).name in self._added_tool_names
@@ -384,28 +384,28 @@ class ServerCallInterceptor:
         )
 
     def decide(self, call: Call) -> str | None:
-        known = self.restore_call(call)
-        if self.is_added_tool(known):
+        call = self.restore_call(call)
+        if self.is_added_tool(call):
             return ""
-        found = (
-            self._policy_undo.restore_call(known, Ledger("", "")) if self._policy_undo.can_refuse_tool(known) else known
-        )
-        if not isinstance(found, RefusedCall) or found.fatal or known.name in self._warned_tools:
+        if not self._policy_undo.can_refuse_tool(call):
             return None
-        if not self._policy_undo.is_dropped(known):
-            self._warned_tools.add(known.name)
-        return found.reason
+        restored = self._policy_undo.restore_call(call, Ledger("", ""))
+        if not isinstance(restored, RefusedCall) or restored.fatal or call.name in self._warned_tools:
+            return None
+        if not self._policy_undo.is_dropped(call):
+            self._warned_tools.add(call.name)
+        return restored.reason
 
     def to_runner_call(self, call: Call) -> Call:
-        known = self.restore_call(call)
-        found = self._policy_undo.restore_call(known, Ledger("", ""))
-        return replace(found.call if isinstance(found, RefusedCall) else found, origin=None)
+        restored = self._policy_undo.restore_call(self.restore_call(call), Ledger("", ""))
+        return replace(restored.call if isinstance(restored, RefusedCall) else restored, origin=None)
 
     def restore_call(self, call: Call) -> Call:
-        """The call under the name, and with the parameters, that the provider was not given."""
-        shape, original = self._tool_names.schema_conversions.get(call.name), self._tool_names.client_tool(call.name)
-        if shape is not None and call.arguments:
-            call = replace(call, arguments=convert_argument_text(call.arguments, shape, schema.restore_arguments))
+        """The call with the tool name and parameters from before `rename_tools`."""
+        names = self._tool_names
+        conversion, original = names.schema_conversions.get(call.name), names.client_tool(call.name)
+        if conversion is not None and call.arguments:
+            call = replace(call, arguments=convert_argument_text(call.arguments, conversion, schema.restore_arguments))
         if original is None:
             return call
         return replace(call, name=original.name, kind=original.kind, namespace=original.namespace)
@@ -414,13 +414,13 @@ class ServerCallInterceptor:
 def relax_tool_choice(
     sent: Request, tool_names: ToolNameMap, policy_undo: PolicyUndo, added_tool_names: frozenset[str]
 ) -> Request:
-    """A call that was demanded has been made: the model may answer now, unless one of the client's is waited for."""
-    choice, judge = sent.choice, ServerCallInterceptor(tool_names, policy_undo, added_tool_names)
+    """The request without a required call, which was made in this round, unless only the client has such a tool."""
+    choice, interceptor = sent.choice, ServerCallInterceptor(tool_names, policy_undo, added_tool_names)
     if choice is None or not (choice.mode in ("required", "one") or choice.required):
         return sent
     names = [Call("", tool.name, namespace=tool.namespace) for tool in choice.tools]
     names = names or [Call("", tool.name, namespace=tool.namespace) for tool in sent.tools if isinstance(tool, Tool)]
-    if any(not judge.is_added_tool(judge.restore_call(call)) for call in names):
+    if any(not interceptor.is_added_tool(interceptor.restore_call(call)) for call in names):
         return sent
     return replace_fields(sent, choice=ToolChoice("auto"))
 
@@ -428,9 +428,9 @@ def relax_tool_choice(
 def next_round_request(
     sent: Request, rounds: Rounds, constraints: Constraints, options: Options, target: str
 ) -> Request:
-    """The request with what was said and done since, each thing as the provider takes it."""
+    """The request that was sent, with the turns of all rounds since."""
     ledger = Ledger("", target)
-    said = turn_content.mark_failed_results(Request(turns=rounds.turns()), constraints, ledger)
-    said = turn_content.move_result_media(said, constraints, options, ledger)
-    said = history_order.pair_results(said, constraints, ledger)
-    return replace_fields(sent, turns=(*sent.turns, *said.turns))
+    added = turn_content.mark_failed_results(Request(turns=rounds.turns()), constraints, ledger)
+    added = turn_content.move_result_media(added, constraints, options, ledger)
+    added = history_order.pair_results(added, constraints, ledger)
+    return replace_fields(sent, turns=(*sent.turns, *added.turns))

@@ -1,4 +1,5 @@
-"""Repairs and mappings between reading and writing: pure steps on the internal form, driven by the target's rules.
+"""The steps that adapt a client's request to a provider, in the order of `prepare_request.py`.
 
-A step that has nothing to do gives back the very object it was given, so that an untouched request stays verbatim.
+They are pure functions on the internal form, driven by the provider's `Constraints`. A step that has nothing to do
+returns the very object it was given, so that an unchanged request is written back verbatim.
 """

@@ -1,7 +1,7 @@
-"""The order of a history: results beside their calls, neighbours joined, nothing without its counterpart.
+"""The order of turns: every result directly after its call, consecutive turns of one role merged, the user first.
 
-Works on whole turns: first the results are taken out of wherever the source keeps them, then they are put back where
-the target wants them, each batch directly behind the turn that made the calls.
+Anthropic and Gemini want all results of a batch of calls at the start of one user turn, OpenAI one turn for each. A
+call without a result gets one that says so; a result without a call becomes text.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from toolwire.core.losses import Ledger
 
 RESULT_UNAVAILABLE = "The result of this call is not available."
 CONTINUE = "Continue."
+"""The text of a user turn that is put before the first turn of the assistant."""
 
 
 class _CallBatch:
-    """What an assistant says in one go, its calls, and their results."""
+    """Consecutive turns of the assistant, their calls, and the results."""
 
     def __init__(self) -> None:
         self.turns: list[Turn] = []
@@ -31,15 +32,15 @@ class _CallBatch:
 
 
 def pair_results(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
-    """The request with every result where the target wants it."""
-    same = ledger.source == ledger.target
+    """The request with every result where the target requires it."""
+    same = ledger.is_same_protocol
     if is_in_order(request.turns, constraints, same) or (same and request.continues):
         return request
     return _rebuild_turns(request, constraints, ledger, same)
 
 
 def join_neighbours(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
-    """The same for a request without calls: only turns side by side may have to be one."""
+    """The request with consecutive turns of one role merged, where it has no calls or results."""
     return (
         _rebuild_turns(request, constraints, ledger, False)
         if _has_neighbours(request.turns, constraints.merged_roles)
@@ -59,7 +60,7 @@ def _rebuild_turns(request: Request, constraints: Constraints, ledger: Ledger, s
 
 
 def _has_neighbours(turns: tuple[Turn, ...], joins: frozenset[str]) -> bool:
-    """Do turns of one role stand side by side that must be one?"""
+    """Are there consecutive turns that must be merged?"""
     last = ""
     for turn in turns:
         role = turn.role
@@ -70,18 +71,18 @@ def _has_neighbours(turns: tuple[Turn, ...], joins: frozenset[str]) -> bool:
 
 
 def _repair_broken_steps(turns: tuple[Turn, ...], constraints: Constraints, ledger: Ledger) -> list[Turn]:
-    """A history of the target's own protocol: only those steps are placed anew in which something is wrong, so that
-    all others go out as they came, and as they went out before."""
-    mended: list[Turn] = []
+    """A history of the target's own protocol: only the steps that are out of order are rebuilt, so that all others stay
+    verbatim (prompts are cached by prefix)."""
+    repaired: list[Turn] = []
     for step in _split_steps(turns):
-        whole = is_in_order(step, constraints, True) or _has_missing_ids(step)
-        mended += step if whole else _place_batches(_batch_history(step, ledger), constraints, ledger)
-    return mended
+        is_fine = is_in_order(step, constraints, True) or _has_missing_ids(step)
+        repaired += step if is_fine else _place_batches(_batch_history(step, ledger), constraints, ledger)
+    return repaired
 
 
 def _split_steps(turns: tuple[Turn, ...]) -> list[tuple[Turn, ...]]:
-    """What the assistant said in one go, and all up to what it said next. Steps that a late result ties together count
-    as one."""
+    """Split before each turn of the assistant that follows another role. Steps between a call and a late result of it
+    are one step."""
     steps: list[tuple[Turn, ...]] = [()]
     owners: dict[str, int] = {}
     for number, turn in enumerate(turns):
@@ -92,22 +93,20 @@ def _split_steps(turns: tuple[Turn, ...]) -> list[tuple[Turn, ...]]:
                 owners[part.id] = len(steps) - 1
             elif type(part) is Result and owners.get(part.id, len(steps)) < len(steps) - 1:
                 first = owners[part.id]
-                steps[first:] = [tuple(one for step in steps[first:] for one in step)]
+                steps[first:] = [tuple(turn for step in steps[first:] for turn in step)]
                 owners.update({id: first for id, owner in owners.items() if owner > first})
         steps[-1] += (turn,)
     return steps
 
 
 def _has_missing_ids(turns: tuple[Turn, ...]) -> bool:
-    """Are there calls or results without an id, which a wire pairs by their order?"""
+    """Are there calls or results without an id, which the provider pairs by their order (Gemini)?"""
     return any(isinstance(part, (Call, Result)) and not part.id for turn in turns for part in turn.parts)
 
 
 def _place_regular_history(turns: tuple[Turn, ...], constraints: Constraints, ledger: Ledger) -> list[Turn] | None:
-    """The history placed anew when it is a regular one: every batch of calls directly followed by all its results.
-
-    Most are, so this way is short; None when anything is out of the ordinary.
-    """
+    """The turns where every batch of calls is directly followed by all its results, as in most histories; None for any
+    other history."""
     placed: list[Turn] = []
     batch: list[str] = []
     results: dict[str, Result] = {}
@@ -122,9 +121,9 @@ def _place_regular_history(turns: tuple[Turn, ...], constraints: Constraints, le
             placed.append(turn if turn.role == role else Turn(role, turn.parts, origin=turn.origin))
             batch = []
             continue
-        found = _collect_results(turn, results)
-        rest = turn.parts[found:]
-        if not found or turn.role == "assistant" or (rest and len(results) < len(batch)):
+        count = _collect_results(turn, results)
+        rest = turn.parts[count:]
+        if not count or turn.role == "assistant" or (rest and len(results) < len(batch)):
             return None
         if len(results) < len(batch):
             continue
@@ -136,7 +135,7 @@ def _place_regular_history(turns: tuple[Turn, ...], constraints: Constraints, le
 
 
 def _collect_calls(turn: Turn, batch: list[str]) -> bool:
-    """Gather the calls of a turn; False when something stands there that a regular history does not have."""
+    """Add the calls of a turn to the batch; False where there is a result among them, or an id twice."""
     for part in turn.parts:
         if type(part) is Call:
             batch.append(part.id)
@@ -146,20 +145,20 @@ def _collect_calls(turn: Turn, batch: list[str]) -> bool:
 
 
 def _is_single_result(turn: Turn, id: str) -> bool:
-    """Is the one part of this turn the result of the one call that waits?"""
+    """Is the only part of this turn the result of the only open call?"""
     part = turn.parts[0]
     return type(part) is Result and part.id == id and turn.role != "assistant"
 
 
 def _collect_results(turn: Turn, results: dict[str, Result]) -> int:
-    """Gather the results that stand first in a turn, and say how many they are."""
-    found = 0
+    """Add the results at the start of a turn, and count them."""
+    count = 0
     for part in turn.parts:
         if type(part) is not Result:
             break
         results[part.id] = part
-        found += 1
-    return found
+        count += 1
+    return count
 
 
 def _place_results(
@@ -174,11 +173,11 @@ def _place_results(
 
 
 def is_in_order(turns: tuple[Turn, ...], constraints: Constraints, same_protocol: bool) -> bool:
-    """Does the history already stand as the target wants it? Told in one pass, because most do."""
+    """Is the history already as the target requires it? Most are, so this is one quick pass."""
     waiting: dict[str, None] = {}
     seen: set[str] = set()
     last = ""
-    wanted = "tool" if constraints.result_placement == "turns" else "user"
+    result_role = "tool" if constraints.result_placement == "turns" else "user"
     joins: frozenset[str] = frozenset() if same_protocol else constraints.merged_roles
     for turn in turns:
         role, parts = turn.role, turn.parts
@@ -194,7 +193,10 @@ def is_in_order(turns: tuple[Turn, ...], constraints: Constraints, same_protocol
                     seen.add(part.id)
                     waiting[part.id] = None
         elif not _answers_waiting_calls(
-            parts, waiting, same_protocol, same_protocol or (role == wanted and (role != "tool" or len(parts) == 1))
+            parts,
+            waiting,
+            same_protocol,
+            same_protocol or (role == result_role and (role != "tool" or len(parts) == 1)),
         ):
             return False
         last = role
@@ -204,7 +206,7 @@ def is_in_order(turns: tuple[Turn, ...], constraints: Constraints, same_protocol
 def _answers_waiting_calls(
     parts: tuple[Part, ...], waiting: dict[str, None], any_order: bool, has_right_role: bool
 ) -> bool:
-    """Do results stand first, each for a call that waits? A turn without any must not come while calls wait."""
+    """Are the results at the start, each for an open call? A turn without results must not come before them."""
     results = 0
     for position, part in enumerate(parts):
         if type(part) is Result:
@@ -218,7 +220,7 @@ def _answers_waiting_calls(
 
 
 def _batch_history(turns: Iterable[Turn], ledger: Ledger) -> list[_CallBatch | Turn]:
-    """The history without its results, each result in the batch of its call; those without a call become text."""
+    """The history with each result in the batch of its call; results without a call become text."""
     history: list[_CallBatch | Turn] = []
     owners: dict[str, _CallBatch] = {}
     for turn in turns:
@@ -230,8 +232,8 @@ def _batch_history(turns: Iterable[Turn], ledger: Ledger) -> list[_CallBatch | T
             history.append(turn)
             continue
         orphans = [result for result in results if not _claim_result(result, owners, history, ledger)]
-        words: list[Part] = [part for result in orphans for part in _orphan_as_text(result, ledger)]
-        rest = (*words, *(part for part in turn.parts if not isinstance(part, Result)))
+        texts: list[Part] = [part for result in orphans for part in _orphan_as_text(result, ledger)]
+        rest = (*texts, *(part for part in turn.parts if not isinstance(part, Result)))
         if rest:
             history.append(replace_fields(turn, parts=rest, role="user"))
     return history
@@ -240,10 +242,11 @@ def _batch_history(turns: Iterable[Turn], ledger: Ledger) -> list[_CallBatch | T
 def _add_assistant_turn(turn: Turn, history: list[_CallBatch | Turn], owners: dict[str, _CallBatch]) -> None:
     calls = {part.id: part for part in turn.parts if isinstance(part, Call)}
     last = history[-1] if history else None
-    # What an assistant says between its calls and their results belongs to the turn of the calls.
-    goes_on = isinstance(last, _CallBatch) and (not last.results or (last.has_missing_results() and not calls))
-    batch = last if goes_on and isinstance(last, _CallBatch) else _CallBatch()
-    if batch is not last:
+    # What the assistant says between its calls and their results belongs to the batch.
+    if isinstance(last, _CallBatch) and (not last.results or (last.has_missing_results() and not calls)):
+        batch = last
+    else:
+        batch = _CallBatch()
         history.append(batch)
     batch.turns.append(turn)
     batch.calls.update(calls)
@@ -265,7 +268,7 @@ def _claim_result(
 
 
 def _orphan_as_text(result: Result, ledger: Ledger) -> tuple[Part, ...]:
-    """A result that has no call any more, as something the model can still read."""
+    """A result without a call, as text."""
     ledger.note(
         "result-as-text", source_path(result), f"the result `{result.name or result.id}` has no call, it became text"
     )
@@ -294,19 +297,14 @@ def _place_batches(history: list[_CallBatch | Turn], constraints: Constraints, l
 
 
 def _append_turn(turn: Turn, turns: list[Turn], constraints: Constraints, ledger: Ledger) -> None:
-    if (
-        turns
-        and turn.role in constraints.merged_roles
-        and turns[-1].role == turn.role
-        and ledger.source != ledger.target
-    ):
+    if turns and turn.role in constraints.merged_roles and turns[-1].role == turn.role and not ledger.is_same_protocol:
         turns[-1] = join_turns(turns[-1], turn, ledger)
     else:
         turns.append(turn)
 
 
 def _complete_results(batch: _CallBatch, constraints: Constraints, ledger: Ledger) -> list[Result]:
-    """The results of a batch in the order of its calls, with one made up for every call that has none."""
+    """The results of a batch in the order of its calls; a call without a result gets one that says so."""
     results = []
     for id, call in batch.calls.items():
         result = batch.results.get(id)
@@ -324,23 +322,23 @@ def _complete_results(batch: _CallBatch, constraints: Constraints, ledger: Ledge
 
 def _make_result_turn(role: Role, results: tuple[Result, ...]) -> Turn:
     origin = results[0].origin
-    at = Origin(origin.protocol, origin.path, None, intact=False) if origin is not None else None
-    return Turn(role, results, origin=at)
+    place = Origin(origin.protocol, origin.path, None, intact=False) if origin is not None else None
+    return Turn(role, results, origin=place)
 
 
 def join_turns(first: Turn, second: Turn, ledger: Ledger) -> Turn:
-    """Two neighbours of one role as one turn."""
+    """Two consecutive turns of one role as one turn."""
     if second.name and second.name != first.name:
         ledger.note("no-counterpart", source_path(second), f"the name `{second.name}` of a joined turn was left out")
     origin = first.origin
-    bare = replace(origin, wire=None, intact=False) if origin is not None else None
-    return replace(first, parts=first.parts + second.parts, origin=bare, phase=first.phase or second.phase)
+    place = replace(origin, wire=None, intact=False) if origin is not None else None
+    return replace(first, parts=first.parts + second.parts, origin=place, phase=first.phase or second.phase)
 
 
 def ensure_user_first(request: Request, ledger: Ledger) -> Request:
-    """The request with a user's turn first, for targets that demand one."""
+    """The request with a user turn first, for targets that require one."""
     turns = request.turns
-    if not turns or turns[0].role == "user" or ledger.source == ledger.target:
+    if not turns or turns[0].role == "user" or ledger.is_same_protocol:
         return request
     position = next((n for n, turn in enumerate(turns) if turn.role not in ("system", "developer")), None)
     if position is None or turns[position].role == "user":
@@ -348,5 +346,5 @@ def ensure_user_first(request: Request, ledger: Ledger) -> Request:
     ledger.note(
         "turn-added", source_path(turns[position]), "a user's turn was put before the first turn of the assistant"
     )
-    begin = Turn("user", (Text(CONTINUE),))
-    return replace_fields(request, turns=(*turns[:position], begin, *turns[position:]))
+    first = Turn("user", (Text(CONTINUE),))
+    return replace_fields(request, turns=(*turns[:position], first, *turns[position:]))

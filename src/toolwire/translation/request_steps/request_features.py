@@ -1,4 +1,4 @@
-"""One look over a request: what is in it, so that only those steps run that have something to do."""
+"""What a request contains, found in one pass, so that only those steps run that have something to do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from toolwire.core.ir import (
 )
 
 ERROR_MARK = "[tool error] "
-"""How a failed result begins where the wire has no flag for it."""
+"""The start of a failed result where the protocol has no error flag (see `turn_content.mark_failed_results`)."""
 
 
 RareFeature: TypeAlias = Literal[
@@ -31,16 +31,17 @@ RareFeature: TypeAlias = Literal[
 
 
 class RequestFeatures(Struct):
-    """What the parts of a request hold."""
+    """What the turns of a request contain."""
 
     calls: list[Call] = []
     results: list[Result] = []
     names: set[str] = set()
-    """Names of calls and results."""
+    """Tool names of calls and results."""
     kinds: set[str] = set()
+    """Kinds of calls and results."""
     has_namespaces: bool = False
     rare: set[RareFeature] = set()
-    """What a step has to do with; most requests have nothing of it."""
+    """What some step must handle; most requests have none of it."""
     phased_turns: list[Turn] = []
 
     def add_turns(self, turns: tuple[Turn, ...]) -> None:
@@ -108,16 +109,16 @@ def request_features(request: Request) -> RequestFeatures:
     turns = request.turns
     if _is_only_text(turns):
         return NO_FEATURES
-    survey = RequestFeatures()
-    survey.add_turns(turns)
-    return survey
+    features = RequestFeatures()
+    features.add_turns(turns)
+    return features
 
 
 NO_FEATURES = RequestFeatures()
 
 
 def _is_only_text(turns: tuple[Turn, ...]) -> bool:
-    """Is nothing in them but text, in which no step has anything to do? So it is until the first call."""
+    """Is there nothing but text? So it is until the first call."""
     for turn in turns:
         if turn.phase:
             return False

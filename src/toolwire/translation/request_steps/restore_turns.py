@@ -1,6 +1,6 @@
-"""What was kept of a model's turns, put back into a client's request in the order in which the model made it.
+"""Puts stored records (`signature_memory.py`) back into a request: thinking, seals, and the order of the parts.
 
-What the client says stands: its words, its calls, and what it left out. Kept is only what it could not say.
+The client's own content always wins: its text, its calls, and what it left out.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ from toolwire.core.ir import (
     Seal,
     Text,
     Turn,
+    plain_text,
     replace_fields,
     source_path,
+    with_parts,
+    with_turns,
 )
 from toolwire.core.losses import Ledger
 from toolwire.translation import hidden_calls, seals
@@ -51,20 +54,19 @@ def restore_turns(
     constraints: Constraints,
     ledger: Ledger,
 ) -> Request:
-    """The request with what is kept for this maker put back where the model made it. What becomes of a turn depends on
-    nothing behind it, so that it stays the same while the conversation goes on."""
-    restoring = _TurnRestorer(prefix_digests, records, maker, constraints.needs_part_after_reasoning, ledger)
+    """The request with the records of this maker put back. A turn depends only on what is before it, so that it stays
+    the same while the conversation grows."""
+    restorer = _TurnRestorer(prefix_digests, records, maker, constraints.needs_part_after_reasoning, ledger)
     turns: list[Turn] = []
-    for asked, run in hidden_calls.group_assistant_runs(request.turns):
+    for question, run in hidden_calls.group_assistant_runs(request.turns):
         if run[0].role == "assistant":
-            turns += restoring.restore_run(run, asked)
+            turns += restorer.restore_run(run, question)
         else:
-            turns.append(restoring.rename_results(run[0]))
-        restoring.turn_index += len(run)
-    if restoring.mixed_results:
-        turns = merge_results(turns, restoring.mixed_results, constraints)
-    same = len(turns) == len(request.turns) and all(new is old for new, old in zip(turns, request.turns, strict=True))
-    return request if same else replace_fields(request, turns=tuple(turns))
+            turns.append(restorer.rename_results(run[0]))
+        restorer.turn_index += len(run)
+    if restorer.mixed_results:
+        turns = merge_results(turns, restorer.mixed_results, constraints)
+    return with_turns(request, turns)
 
 
 class _TurnRestorer:
@@ -78,22 +80,21 @@ class _TurnRestorer:
     ) -> None:
         self.prefix_digests = prefix_digests
         self.turn_index = 0
-        """How many turns stand before this run."""
+        """The number of turns before the current ones."""
         self.records = records
         self.maker = maker
         self.needs_part_after_reasoning = needs_part_after_reasoning
-        """Must thinking be followed by what it led to?"""
         self.ledger = ledger
         self.seen_ids: set[str] = set()
-        """Ids of calls so far."""
+        """Ids of the calls so far."""
         self.provider_ids: dict[str, str] = {}
-        """The provider's own ids, by those that the client has."""
+        """The provider's call ids, by the client's."""
         self.mixed_results: list[Turn] = []
-        """Results of calls beside which the client has calls of its own to answer."""
+        """Restored results of calls that were made together with calls of the client."""
 
     def restore_run(self, run: list[Turn], user_text: str) -> list[Turn]:
-        """What an assistant said in one go. Some clients make several messages of it: they become one again where all
-        of it is known."""
+        """Restore consecutive turns of the assistant. Some clients split one turn into several messages: these are
+        joined again where one record has all of it."""
         rounds = self._restore_rounds(run, user_text)
         if rounds is not None:
             return rounds
@@ -116,30 +117,24 @@ class _TurnRestorer:
         return [turn]
 
     def _restore_rounds(self, run: list[Turn], user_text: str) -> list[Turn] | None:
-        """An answer of which the client saw only a part, whole; None where nothing of the kind is kept."""
-        shown = hidden_calls.visible_answer(run, user_text)
-        ids = [fingerprinted_key(shown.calls, run), *(call.id for call in shown.calls)] if shown.calls else [shown.key]
-        found = (decode_record(data) for id in ids if (data := self.records.get(id)) is not None)
-        kept = next(
-            (
-                one
-                for one in found
-                if one is not None and any(isinstance(piece, HiddenCallPiece) for piece in one.pieces)
-            ),
-            None,
-        )
-        if kept is None or (kept.fingerprint and kept.fingerprint != turn_fingerprint(shown.calls, shown.text)):
+        """The whole answer where the client saw only a part of it; None where there is no such record."""
+        visible = hidden_calls.visible_answer(run, user_text)
+        calls = visible.calls
+        keys = [fingerprinted_key(calls, run), *(call.id for call in calls)] if calls else [visible.key]
+        found = (decode_record(data) for key in keys if (data := self.records.get(key)) is not None)
+        record = next((one for one in found if one is not None and _has_hidden_calls(one)), None)
+        if record is None or (record.fingerprint and record.fingerprint != turn_fingerprint(calls, visible.text)):
             return None
-        rejoining = RejoinedAnswer(run, kept, self._is_from_maker(kept), self._find_provider_id)
-        if rejoining.has_lost_seals:
+        answer = RejoinedAnswer(run, record, self._is_from_maker(record), self._find_provider_id)
+        if answer.has_lost_seals:
             what = (
                 "another maker's and stays here"
-                if rejoining.matches_client
+                if answer.matches_client
                 else "of words that were edited, and stays here"
             )
             self._note_dropped_seal(run[0], f"what is kept of this turn is {what}")
-        turns = rejoining.turns()
-        self.seen_ids.update(piece.id for piece in kept.pieces if isinstance(piece, HiddenCallPiece))
+        turns = answer.turns()
+        self.seen_ids.update(piece.id for piece in record.pieces if isinstance(piece, HiddenCallPiece))
         if turns[-1].role == "tool":
             self.mixed_results.append(turns[-1])
         return turns
@@ -148,87 +143,82 @@ class _TurnRestorer:
         return record.maker == self.maker or seals.is_made_by(Seal(record.maker, ""), self.maker)
 
     def _find_template(self, turn: Turn) -> list[tuple[Piece, str]]:
-        """The pieces that a turn was made of, with their maker; none where nothing is kept that fits."""
+        """The recorded pieces of a turn, each with its maker; none where no record fits."""
         calls = unsealed_calls(turn)
         pieces: list[tuple[Piece, str]] = []
-        own = self.records.get(fingerprinted_key(calls, [turn]))
+        by_fingerprint = self.records.get(fingerprinted_key(calls, [turn]))
         for call in calls:
-            data = own if own is not None and call is calls[0] else self.records.get(call.id)
-            found = self._check_record(call, turn, calls, data) if data is not None else None
-            if found is not None:
-                pieces += ((piece, found.maker) for piece in found.pieces)
+            data = by_fingerprint if by_fingerprint is not None and call is calls[0] else self.records.get(call.id)
+            record = self._check_record(call, turn, calls, data) if data is not None else None
+            if record is not None:
+                pieces += ((piece, record.maker) for piece in record.pieces)
         return pieces
 
     def _check_record(self, call: Call, turn: Turn, calls: list[Call], data: bytes) -> TurnRecord | None:
-        kept = decode_record(data)
-        if kept is None:
+        """The record, or None and a loss where it cannot be used."""
+        record = decode_record(data)
+        if record is None:
             self._note_dropped_seal(turn, "what is kept of this turn was written by another version and cannot be read")
             return None
-        if kept.fingerprint and kept.fingerprint != turn_fingerprint(
-            calls, "".join(part.text for part in _text_parts(turn))
-        ):
+        if record.fingerprint and record.fingerprint != turn_fingerprint(calls, plain_text(turn.parts)):
             self._note_dropped_seal(
                 turn, f"what is kept for the id `{call.id}` belongs to another turn, or this one was edited"
             )
             return None
-        if not self._is_from_maker(kept):
+        if not self._is_from_maker(record):
             self._note_dropped_seal(turn, "what is kept of this turn is another maker's and stays here")
             return None
-        if kept.context_digest and kept.context_digest != self.prefix_digests.digest_before(self.turn_index):
+        if record.context_digest and record.context_digest != self.prefix_digests.digest_before(self.turn_index):
             self._note_dropped_seal(
                 turn, "what is kept of this turn is bound to what stood before it, and that has changed"
             )
             return None
-        return kept
+        return record
 
     def _note_dropped_seal(self, turn: Turn, what: str) -> None:
         self.ledger.note("seal-dropped", source_path(turn), what)
 
     def _weave_turn(self, turn: Turn, template: list[tuple[Piece, str]]) -> list[Turn]:
-        weaving = _TurnWeaver(turn, template)
+        weaver = _TurnWeaver(turn, template)
         for piece, maker in template:
             if isinstance(piece, ReasoningPiece):
-                if weaving.has_stale_reasoning:
-                    # Two thoughts that were apart must not become one row.
-                    self._drop_idle_reasoning(weaving, turn, "words that are")
-                weaving.add_reasoning(piece, maker)
+                if weaver.has_stale_reasoning:
+                    # Thinking from two places must not be joined.
+                    self._drop_idle_reasoning(weaver, turn, "words that are")
+                weaver.add_reasoning(piece, maker)
             elif isinstance(piece, TextPiece):
-                if not weaving.add_text(piece, maker) and self.needs_part_after_reasoning:
-                    self._drop_idle_reasoning(weaving, turn, "words that are")
-            elif isinstance(piece, ClientCallPiece) and not weaving.add_call(
+                if not weaver.add_text(piece, maker) and self.needs_part_after_reasoning:
+                    self._drop_idle_reasoning(weaver, turn, "words that are")
+            elif isinstance(piece, ClientCallPiece) and not weaver.add_call(
                 piece, maker, self._find_provider_id(piece)
             ):
-                self._drop_idle_reasoning(weaving, turn, f"the call `{piece.id}`, which is")
-        return [replace_fields(turn, parts=weaving.finish())]
+                self._drop_idle_reasoning(weaver, turn, f"the call `{piece.id}`, which is")
+        return [replace_fields(turn, parts=weaver.finish())]
 
     def _drop_idle_reasoning(self, weaver: _TurnWeaver, turn: Turn, what: str) -> None:
         if weaver.drop_reasoning():
             self.ledger.note("reasoning-dropped", source_path(turn), f"thinking was left out that led to {what} gone")
 
     def _find_provider_id(self, piece: ClientCallPiece) -> str:
-        """The provider's own id of a call, unless there was such a call before."""
-        fresh = bool(piece.provider_id) and self.seen_ids.isdisjoint((piece.id, piece.provider_id))
-        id = piece.provider_id if fresh else piece.id
+        """The provider's id of a call, unless an earlier call has it."""
+        is_new = bool(piece.provider_id) and self.seen_ids.isdisjoint((piece.id, piece.provider_id))
+        id = piece.provider_id if is_new else piece.id
         self.seen_ids.update((piece.id, id))
-        if fresh:
+        if is_new:
             self.provider_ids[piece.id] = id
         else:
             self.provider_ids.pop(piece.id, None)
         return id
 
     def rename_results(self, turn: Turn) -> Turn:
-        """A turn whose results name the calls as the provider does."""
-        if not self.provider_ids or not any(
-            isinstance(part, Result) and part.id in self.provider_ids for part in turn.parts
-        ):
-            return turn
-        parts = tuple(
+        """A turn whose results have the provider's call ids."""
+        parts = [
             replace_fields(part, id=self.provider_ids[part.id])
             if isinstance(part, Result) and part.id in self.provider_ids
             else part
             for part in turn.parts
-        )
-        return replace_fields(turn, parts=parts)
+        ]
+        return with_parts(turn, parts)
 
 
 _SEALABLE_PARTS = (Call, Text, Reasoning)
@@ -238,27 +228,23 @@ def _has_hidden_calls(record: TurnRecord) -> bool:
     return any(isinstance(piece, HiddenCallPiece) for piece in record.pieces)
 
 
-def _text_parts(turn: Turn) -> Iterator[Text]:
-    return (part for part in turn.parts if isinstance(part, Text))
-
-
 def _matches_template(turn: Turn, template: list[tuple[Piece, str]]) -> bool:
-    """Is all that the turn shows in the template, and the other way round?"""
+    """Does the template have the same calls and as much text as the turn?"""
     length = sum(piece.length for piece, _ in template if isinstance(piece, TextPiece))
     calls = [piece.id for piece, _ in template if isinstance(piece, ClientCallPiece)]
-    shown = [part.id for part in turn.parts if isinstance(part, Call)]
-    return sorted(calls) == sorted(shown) and sum(len(part.text) for part in _text_parts(turn)) == length
+    client_calls = [part.id for part in turn.parts if isinstance(part, Call)]
+    return sorted(calls) == sorted(client_calls) and len(plain_text(turn.parts)) == length
 
 
 class _TurnWeaver:
-    """Puts the parts of a turn, as the client has them, into the order in which they were made."""
+    """Puts the parts of a turn, as the client sent them, into the order in which the model made them."""
 
     def __init__(self, turn: Turn, template: list[tuple[Piece, str]]) -> None:
         self._path = source_path(turn)
         self._texts: list[Text] = []
         self._calls: dict[str, Call] = {}
         self._unplaced_calls: list[Part] = []
-        """Calls that have not found their place."""
+        """Calls that no recorded piece has placed so far."""
         self._other_parts: list[Part] = []
         echoed: list[Reasoning] = []
         for part in turn.parts:
@@ -275,23 +261,23 @@ class _TurnWeaver:
         self._original_texts = _split_texts(
             self._texts, [piece.length for piece, _ in template if isinstance(piece, TextPiece)]
         )
-        """The texts as they were; None where the client has changed them."""
+        """The texts as the model made them; None where the client has changed them."""
         self._woven_parts: list[Part] = list(_echoed_reasoning_to_keep(echoed, template)) if echoed else []
         self._has_echoed_reasoning = bool(self._woven_parts)
         self._pending_reasoning: list[Part] = []
         self.has_stale_reasoning = False
-        """Did the latest thoughts lead to words that are gone?"""
+        """Did the latest thinking lead to text that is gone?"""
 
     def add_reasoning(self, piece: ReasoningPiece, maker: str) -> None:
         if self._has_echoed_reasoning:
             return
         seal = None if piece.seal is None else Seal(maker, piece.seal)
-        # It comes from nowhere in the request, but it is its maker's own.
+        # The origin says that it is of the maker's protocol, although it is not in the request.
         origin = Origin(maker.partition("/")[0], self._path, None, intact=False)
         self._pending_reasoning.append(Reasoning(piece.text, piece.form, piece.hidden, seal, piece.id, origin))
 
     def add_text(self, piece: TextPiece, maker: str) -> bool:
-        """False where the words are gone, or stand at another place."""
+        """False where the text is gone, or was placed elsewhere."""
         seal = None if piece.seal is None else Seal(maker, piece.seal)
         text = (
             Text("") if not piece.length else self._original_texts.pop(0) if self._original_texts is not None else None
@@ -324,12 +310,12 @@ class _TurnWeaver:
         self._pending_reasoning, self.has_stale_reasoning = [], False
 
     def drop_reasoning(self) -> bool:
-        """Thinking that leads to nothing any more is left out; was there any?"""
-        led, self._pending_reasoning, self.has_stale_reasoning = bool(self._pending_reasoning), [], False
-        return led
+        """Leave out thinking whose text or call is gone; was there any?"""
+        had_any, self._pending_reasoning, self.has_stale_reasoning = bool(self._pending_reasoning), [], False
+        return had_any
 
     def _flush_edited_text(self) -> bool:
-        """All text at one place, where it is not known which of it stood where."""
+        """Place all text here, where the client has changed it."""
         if self._original_texts is not None or not self._texts:
             return False
         self._flush_reasoning()
@@ -344,36 +330,36 @@ class _TurnWeaver:
 
 
 def _echoed_reasoning_to_keep(echoed: list[Reasoning], template: list[tuple[Piece, str]]) -> list[Reasoning]:
-    """Thinking that the client gave back, unless what is kept has it too, with its seals or in the same words."""
-    kept = [piece for piece, _ in template if isinstance(piece, ReasoningPiece)]
-    if any(thought.seal is not None for thought in kept):
+    """The thinking that the client sent back, unless the record has it with seals, or the same text."""
+    recorded = [piece for piece, _ in template if isinstance(piece, ReasoningPiece)]
+    if any(piece.seal is not None for piece in recorded):
         return []
-    same = "".join(part.text for part in echoed) == "".join(thought.text for thought in kept)
+    same = "".join(part.text for part in echoed) == "".join(piece.text for piece in recorded)
     return [] if same else echoed
 
 
 def _split_texts(texts: list[Text], lengths: list[int]) -> list[Text] | None:
-    """Texts cut anew at these lengths; None where they do not add up."""
+    """The texts split at these lengths; None where the lengths do not add up."""
     lengths = [length for length in lengths if length]
     if [len(part.text) for part in texts] == lengths:
         return list(texts)
     if sum(len(part.text) for part in texts) != sum(lengths):
         return None
-    whole, at = "".join(part.text for part in texts), 0
-    cut: list[Text] = []
+    whole, start = plain_text(texts), 0
+    split: list[Text] = []
     for length in lengths:
-        cut.append(replace_fields(texts[0], text=whole[at : at + length], citations=(), cache=None))
-        at += length
-    if cut:
-        cut[-1] = replace_fields(cut[-1], cache=texts[-1].cache)
-    return cut
+        split.append(replace_fields(texts[0], text=whole[start : start + length], citations=(), cache=None))
+        start += length
+    if split:
+        split[-1] = replace_fields(split[-1], cache=texts[-1].cache)
+    return split
 
 
 FindProviderId = Callable[[ClientCallPiece], str]
 
 
 class RejoinedAnswer:
-    """One answer: what the client shows of it, and what is kept."""
+    """An answer in several rounds, joined from what the client sent back and the record of what it did not see."""
 
     def __init__(
         self, run: Sequence[Turn], record: TurnRecord, is_from_maker: bool, find_provider_id: FindProviderId
@@ -383,26 +369,25 @@ class RejoinedAnswer:
         self._texts = [part for part in parts if isinstance(part, Text) and part.text]
         protocol = record.maker.partition("/")[0]
         others = (part for part in parts if not isinstance(part, (Call, Text, Reasoning)))
-        # A search that the client was shown was a call that the model made: it is told as that, not twice.
+        # A search that the client was shown is in the record as the call that the model made.
         self._other_parts = [part for part in others if not _is_substituted_call(part, protocol, record)]
         self._record = record
         self._find_provider_id = find_provider_id
         self.matches_client = self._has_same_text() and self._has_same_calls()
-        """Does the client show what it saw? Then all is as it was; else its words stand, and nothing is sealed."""
+        """Did the client send back exactly what it saw? If not, its text is used, and seals are not valid."""
         self._can_use_seals = is_from_maker and self.matches_client
-        """Can the model use its seals and its thinking?"""
 
     @property
     def has_lost_seals(self) -> bool:
-        """Does thinking or a seal stay behind?"""
+        """Is thinking or a seal left out?"""
         return not self._can_use_seals and any(
             isinstance(piece, ReasoningPiece) or (not isinstance(piece, HiddenResultPiece) and piece.seal is not None)
             for piece in self._record.pieces
         )
 
     def _has_same_text(self) -> bool:
-        said = "".join(piece.text for piece in self._record.pieces if isinstance(piece, TextPiece))
-        return said == "".join(part.text for part in self._texts)
+        recorded = "".join(piece.text for piece in self._record.pieces if isinstance(piece, TextPiece))
+        return recorded == plain_text(self._texts)
 
     def _has_same_calls(self) -> bool:
         return sorted(piece.id for piece in self._record.pieces if isinstance(piece, ClientCallPiece)) == sorted(
@@ -410,20 +395,19 @@ class RejoinedAnswer:
         )
 
     def turns(self) -> list[Turn]:
-        """The rounds: what the model said and did, and what it was told."""
-        parts = [*self._parts()]
+        """The turns of all rounds: parts of the model, and results."""
         return [
-            Turn("tool" if results else "assistant", tuple(group))
-            for results, group in groupby(parts, lambda part: isinstance(part, Result))
+            Turn("tool" if are_results else "assistant", tuple(group))
+            for are_results, group in groupby(self._parts(), lambda part: isinstance(part, Result))
         ]
 
     def _parts(self) -> Iterator[Part]:
         if not self.matches_client:
             yield from (replace_fields(part, seal=None) if part.seal is not None else part for part in self._texts)
-        ends = _first_client_call(self._record.pieces)
+        last_calls = _first_client_call(self._record.pieces)
         for number, piece in enumerate(self._record.pieces):
-            if number == ends:
-                # What is not the model's words stands where its last round begins to act.
+            if number == last_calls:
+                # Other parts of the client go before the calls of the last round.
                 yield from self._other_parts
             yield from self._parts_from_piece(piece)
         yield from (replace_fields(call, seal=None) if call.seal is not None else call for call in self._calls.values())
@@ -466,7 +450,7 @@ def _is_substituted_call(part: Part, protocol: str, record: TurnRecord) -> bool:
 
 
 def _first_client_call(pieces: Sequence[Piece]) -> int:
-    """Where the first call of the client stands, or the end."""
+    """The position of the first call of the client, or the end."""
     return next((number for number, piece in enumerate(pieces) if isinstance(piece, ClientCallPiece)), len(pieces))
 
 
@@ -476,7 +460,7 @@ def _decode_content(encoded: tuple[str, str, str, str]) -> Part:
 
 
 def merge_results(turns: Iterable[Turn], result_turns: Sequence[Turn], constraints: Constraints) -> list[Turn]:
-    """The turns with the results of each of these beside those that the client gives, in the order of their calls."""
+    """The turns with the restored results together with the client's results, in the order of their calls."""
     out: list[Turn] = []
     waiting = list(turns)
     while waiting:

@@ -1,7 +1,7 @@
-"""Tool names, kinds and namespaces on the way out, and the plan by which they come back.
+"""Tool names, kinds and namespaces as the provider accepts them, and the map that restores them in the answer.
 
-A target that knows function tools only gets freeform tools wrapped as functions of one string, namespaces flattened
-into the name, and names cut to its letters and length; the plan says what each of its names stands for.
+`rename_tools` shortens names (OpenAI allows 64 characters), flattens namespaces into the name, and wraps custom tools
+as functions of one string. `ToolNameMap.client_tool` gives the client's tool for a name in the answer.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from toolwire.core.ir import (
     ToolChoice,
     ToolName,
     Turn,
+    is_same,
     replace_fields,
     source_path,
+    with_parts,
 )
 from toolwire.core.json_values import Json, Malformed, Object, decode, decode_object_or_none, encode_text
 from toolwire.core.losses import Ledger
@@ -33,6 +35,7 @@ from toolwire.schema import ConvertedSchema, convert_arguments
 from toolwire.translation.request_steps.request_features import RequestFeatures
 
 FREEFORM = "custom"
+"""The kind of tools with raw text as input (OpenAI's custom tools)."""
 
 FREEFORM_INPUT_SCHEMA: Object = {
     "type": "object",
@@ -43,34 +46,34 @@ FREEFORM_INPUT_SCHEMA: Object = {
 
 
 class ToolNameMap(Struct, frozen=True):
-    """What each name that the provider sees stands for at the client."""
+    """The client's tool for each name that the provider was given."""
 
     names: Mapping[str, ToolName] = EMPTY_MAPPING
-    """Those that differ from what the client declared (another name, kind or namespace), or that are no functions."""
+    """Tools whose name, kind or namespace was changed, and those that are not functions."""
     has_changes: bool = False
-    """Does anything differ, so that answers must be written anew?"""
+    """Was any tool changed, so that calls in the answer must be changed back?"""
     declared_names: frozenset[str] = frozenset()
     """All names that the provider was given."""
     schema_conversions: Mapping[str, ConvertedSchema] = EMPTY_MAPPING
-    """Tools whose parameters have other names there, or are wrapped: how their arguments come back."""
+    """Tools whose parameters were renamed or wrapped: how to restore their arguments."""
 
     def client_tool(self, name: str) -> ToolName | None:
-        """The client's own tool, when the provider's name for it is another one, or slightly misspelt."""
+        """The client's tool for a name that was changed. The model may have misspelt the name slightly."""
         names = self.names
         if not names:
             return None
         found = names.get(name)
         if found is not None or name in self.declared_names:
             return found
-        near = difflib.get_close_matches(name, names, n=2, cutoff=0.9)
-        return names[near[0]] if len(near) == 1 else None
+        close = difflib.get_close_matches(name, names, n=2, cutoff=0.9)
+        return names[close[0]] if len(close) == 1 else None
 
 
 UNCHANGED_NAMES = ToolNameMap()
 
 
 class _Namer:
-    """Gives every tool one legal, unique name at the target."""
+    """Gives every tool a legal and unique name."""
 
     def __init__(
         self, constraints: Constraints, ledger: Ledger, model: str, converted_schemas: Mapping[int, ConvertedSchema]
@@ -79,58 +82,57 @@ class _Namer:
         self.ledger = ledger
         self.model = model
         self.converted_schemas = converted_schemas
-        """Schemas in the target's dialect, as far as they are known, by the `id` of the client's own."""
+        """Schemas that were converted before, by the `id` of the original."""
         self.schema_conversions: dict[str, ConvertedSchema] = {}
         self.call_kinds: dict[str, str] = {}
-        """The kind of each call as it goes out, by its id: a result is of the same kind."""
+        """The new kind of each call, by its id: its result gets the same kind."""
         self.given_names: dict[tuple[str, str], str] = {}
+        """New names, by namespace and name."""
         self.taken_names: dict[str, tuple[str, str]] = {}
+        """Namespace and name, by new name."""
         self.described_namespaces: set[str] = set()
+        """Namespaces whose description is already in the description of a tool."""
 
     def __call__(self, name: str, namespace: str = "") -> str:
         key = (namespace, name)
         known = self.given_names.get(key)
         if known is not None:
             return known
-        wanted = name if not namespace or self.constraints.has_namespaces else ids.flatten_tool_name(namespace, name)
-        legal = len(wanted) <= self.constraints.max_tool_name_length and self.constraints.tool_name_pattern.fullmatch(
-            wanted
-        )
-        taken = self.taken_names.get(wanted)
-        clash = taken is not None and taken != key and not (self.constraints.has_namespaces and taken[0] != namespace)
-        if not legal or clash:
-            salt = "" if not clash else namespace
-            wanted = ids.make_legal_id(
-                wanted, self.constraints.tool_name_pattern, self.constraints.max_tool_name_length, salt
-            )
-        self.given_names[key] = wanted
-        self.taken_names.setdefault(wanted, key)
-        return wanted
+        rules = self.constraints
+        new = name if not namespace or rules.has_namespaces else ids.flatten_tool_name(namespace, name)
+        taken = self.taken_names.get(new)
+        is_taken = taken is not None and taken != key and not (rules.has_namespaces and taken[0] != namespace)
+        if is_taken or not ids.is_legal_id(new, rules.tool_name_pattern, rules.max_tool_name_length):
+            salt = namespace if is_taken else ""
+            new = ids.make_legal_id(new, rules.tool_name_pattern, rules.max_tool_name_length, salt)
+        self.given_names[key] = new
+        self.taken_names.setdefault(new, key)
+        return new
 
 
 def rename_tools(
     request: Request, constraints: Constraints, ledger: Ledger, features: RequestFeatures
 ) -> tuple[Request, ToolNameMap]:
-    """The request with names, kinds and namespaces that the target knows, and the way back."""
-    made: dict[int, ConvertedSchema] = {}
-    if _can_stay_unchanged(request, constraints, ledger, features, made):
+    """The request with tool names, kinds and namespaces that the target accepts, and the map that restores them."""
+    converted: dict[int, ConvertedSchema] = {}
+    if _can_stay_unchanged(request, constraints, ledger, features, converted):
         return request, UNCHANGED_NAMES
-    namer = _Namer(constraints, ledger, request.model, made)
+    namer = _Namer(constraints, ledger, request.model, converted)
     request = _drop_duplicate_tools(request, ledger)
     tools = tuple([_rename_tool(tool, namer) for tool in request.tools])
-    plan = _build_name_map(request.tools, tools, namer.schema_conversions)
+    name_map = _build_name_map(request.tools, tools, namer.schema_conversions)
     changes: dict[str, object] = {}
-    if any(new is not old for new, old in zip(tools, request.tools, strict=True)):
+    if not is_same(tools, request.tools):
         changes["tools"] = tools
     if request.choice is not None and request.choice.tools:
         choice = _rename_choice(request.choice, namer)
         if choice is not request.choice:
             changes["choice"] = choice
     if not _has_unchanged_history(features, namer):
-        turns = _rename_in_turns(request.turns, namer)
-        if turns is not request.turns:
+        turns = tuple([_rename_in_turn(turn, namer) for turn in request.turns])
+        if not is_same(turns, request.turns):
             changes["turns"] = turns
-    return (replace_fields(request, **changes) if changes else request), plan
+    return (replace_fields(request, **changes) if changes else request), name_map
 
 
 _FUNCTION_KIND = frozenset({"function"})
@@ -143,8 +145,8 @@ def _can_stay_unchanged(
     features: RequestFeatures,
     converted_schemas: dict[int, ConvertedSchema],
 ) -> bool:
-    """Are there functions only, with names and schemas that the target takes? Told in one pass, because most are such.
-    Schemas that were converted on the way are `made`."""
+    """Are there only functions with names and schemas that the target accepts? So it is in most requests. Schemas that
+    this converts are added to `converted_schemas`."""
     choice = request.choice
     if (
         features.has_namespaces
@@ -165,13 +167,9 @@ def _can_stay_unchanged(
 def _unchanged_names(
     request: Request, constraints: Constraints, ledger: Ledger, converted_schemas: dict[int, ConvertedSchema]
 ) -> set[str] | None:
-    """The names of its functions; None where one of them, or its schema, cannot stay as it is."""
-    fits, limit, dialect, target = (
-        constraints.tool_name_pattern.fullmatch,
-        constraints.max_tool_name_length,
-        constraints.convert_tool_schema,
-        ledger.target,
-    )
+    """The names of the functions; None where one of them, or its schema, must be changed."""
+    fits, limit = constraints.tool_name_pattern.fullmatch, constraints.max_tool_name_length
+    convert, target = constraints.convert_tool_schema, ledger.target
     names: set[str] = set()
     for tool in request.tools:
         if type(tool) is not Tool:
@@ -182,34 +180,34 @@ def _unchanged_names(
         if not (name.isidentifier() and name.isascii()) and not fits(name):
             return None
         names.add(name)
-        if dialect is not None and schema is not None and (origin is None or origin.protocol != target):
-            converted = converted_schemas[id(schema)] = dialect(schema, request.model)
+        if convert is not None and schema is not None and (origin is None or origin.protocol != target):
+            converted = converted_schemas[id(schema)] = convert(schema, request.model)
             if converted.schema is not schema:
                 return None
     return names
 
 
 def _drop_duplicate_tools(request: Request, ledger: Ledger) -> Request:
-    """The request without tools that say what an earlier one said already; every target refuses a name twice."""
+    """The request without tools that repeat an earlier one; every target refuses the same name twice."""
     seen: dict[tuple[str, str], Tool] = {}
-    doubles: list[Tool] = []
+    duplicates: list[Tool] = []
     for tool in request.tools:
         if isinstance(tool, Tool):
             first = seen.setdefault((tool.namespace, tool.name), tool)
             if first is not tool and (first.parameters, first.kind) == (tool.parameters, tool.kind):
-                doubles.append(tool)
-    if not doubles:
+                duplicates.append(tool)
+    if not duplicates:
         return request
-    for tool in doubles:
+    for tool in duplicates:
         ledger.note("tools-merged", source_path(tool), f"`{tool.name}` was declared before, with the same parameters")
     return replace_fields(
-        request, tools=tuple([tool for tool in request.tools if not any(tool is one for one in doubles)])
+        request, tools=tuple([tool for tool in request.tools if not any(tool is one for one in duplicates)])
     )
 
 
 def _has_unchanged_history(features: RequestFeatures, namer: _Namer) -> bool:
-    """Are all calls and results called as they are declared? Most histories are, and nobody needs to touch them."""
-    mixed = len(features.kinds) > 1 and namer.ledger.source != namer.ledger.target
+    """Do all calls and results keep their names and kinds, as in most histories?"""
+    mixed = len(features.kinds) > 1 and not namer.ledger.is_same_protocol
     if (
         mixed
         or features.has_namespaces
@@ -236,8 +234,8 @@ def _build_name_map(
         for old, new in pairs
         if old.kind != "function" or (new.name, new.namespace) != (old.name, old.namespace)
     }
-    active = any((new.name, new.kind, new.namespace) != (old.name, old.kind, old.namespace) for old, new in pairs)
-    return ToolNameMap(names, active, frozenset(new.name for _, new in pairs), schema_conversions)
+    has_changes = any((new.name, new.kind, new.namespace) != (old.name, old.kind, old.namespace) for old, new in pairs)
+    return ToolNameMap(names, has_changes, frozenset(new.name for _, new in pairs), schema_conversions)
 
 
 def _is_unknown_kind(kind: str, namer: _Namer, node: Tool | Call | Result) -> bool:
@@ -261,42 +259,39 @@ def _rename_tool(tool: AnyTool, namer: _Namer) -> AnyTool:
             changes |= {"parameters": FREEFORM_INPUT_SCHEMA, "description": freeform_description(tool), "grammar": None}
     changes |= _convert_schema(tool, changes, namer)
     if "namespace" in changes and tool.namespace_description and tool.namespace not in namer.described_namespaces:
-        # Said once, by the first tool of the namespace.
+        # Only the first tool of a namespace gets its description.
         namer.described_namespaces.add(tool.namespace)
-        own = changes.get("description", tool.description)
-        words = f"`{tool.namespace}`: {tool.namespace_description}"
-        changes["description"] = f"{own}\n\n{words}" if own else words
+        description = changes.get("description", tool.description)
+        added = f"`{tool.namespace}`: {tool.namespace_description}"
+        changes["description"] = f"{description}\n\n{added}" if description else added
     return replace_fields(tool, **changes) if changes else tool
 
 
 def _convert_schema(tool: Tool, changes: dict[str, object], namer: _Namer) -> dict[str, object]:
-    """Parameters in the target's dialect, and the way back for arguments."""
-    dialect = namer.constraints.convert_tool_schema
-    if dialect is None or "parameters" in changes or not _has_foreign_schema(tool, namer):
+    """The parameters in the target's dialect of JSON Schema."""
+    convert = namer.constraints.convert_tool_schema
+    is_own = tool.origin is not None and tool.origin.protocol == namer.ledger.target
+    if convert is None or "parameters" in changes or tool.parameters is None or is_own:
         return {}
-    made = namer.converted_schemas.get(id(tool.parameters)) or dialect(tool.parameters, namer.model)
-    if made.schema is tool.parameters:
+    converted = namer.converted_schemas.get(id(tool.parameters)) or convert(tool.parameters, namer.model)
+    if converted.schema is tool.parameters:
         return {}
-    if made.renames or made.wrapper_property:
-        namer.schema_conversions[str(changes.get("name", tool.name))] = made
-    for change in made.changes:
+    if converted.renames or converted.wrapper_property:
+        namer.schema_conversions[str(changes.get("name", tool.name))] = converted
+    for change in converted.changes:
         namer.ledger.note(
             "schema-rewritten",
             source_path(tool),
             f"the schema of `{tool.name}` at {change.pointer or 'its root'}: {change.what}",
         )
-    return {"parameters": made.schema}
-
-
-def _has_foreign_schema(tool: Tool, namer: _Namer) -> bool:
-    return tool.parameters is not None and (tool.origin is None or tool.origin.protocol != namer.ledger.target)
+    return {"parameters": converted.schema}
 
 
 def _name_changes(name: str, namespace: str, namer: _Namer) -> dict[str, object]:
-    wire = namer(name, namespace)
+    new = namer(name, namespace)
     changes: dict[str, object] = {}
-    if wire != name:
-        changes["name"] = wire
+    if new != name:
+        changes["name"] = new
     if namespace and not namer.constraints.has_namespaces:
         changes["namespace"] = ""
     return changes
@@ -314,7 +309,7 @@ def _note_renaming(tool: Tool, changes: dict[str, object], namer: _Namer) -> Non
 
 
 def freeform_description(tool: Tool) -> str:
-    """The description of a freeform tool, with its grammar, for a target that has functions only."""
+    """The description of a custom tool that is wrapped as a function, with its grammar."""
     lines = [tool.description or f"Takes the raw input of `{tool.name}`."]
     lines.append("Give the whole input as the string `input`: raw text, without JSON, quotes or code fences around it.")
     if tool.grammar is not None:
@@ -340,18 +335,9 @@ def _rename_choice_tool(tool: ToolName, namer: _Namer) -> ToolName:
     return ToolName(namer(tool.name, tool.namespace), kind, namespace)
 
 
-def _rename_in_turns(turns: tuple[Turn, ...], namer: _Namer) -> tuple[Turn, ...]:
-    result = tuple(_rename_in_turn(turn, namer) for turn in turns)
-    return turns if all(new is old for new, old in zip(result, turns, strict=True)) else result
-
-
 def _rename_in_turn(turn: Turn, namer: _Namer) -> Turn:
-    parts = tuple(_PART_STEPS[type(part)](part, namer) if type(part) in _PART_STEPS else part for part in turn.parts)
-    return (
-        turn
-        if all(new is old for new, old in zip(parts, turn.parts, strict=True))
-        else replace_fields(turn, parts=parts)
-    )
+    parts = [_PART_STEPS[type(part)](part, namer) if type(part) in _PART_STEPS else part for part in turn.parts]
+    return with_parts(turn, parts)
 
 
 def _rename_call(call: Call, namer: _Namer) -> Call:
@@ -361,9 +347,9 @@ def _rename_call(call: Call, namer: _Namer) -> Call:
         if call.kind == FREEFORM:
             changes["arguments"] = wrap_freeform_input(call.arguments)
     namer.call_kinds[call.id] = str(changes.get("kind", call.kind))
-    shape = namer.schema_conversions.get(str(changes.get("name", call.name)))
-    if shape is not None:
-        changes["arguments"] = convert_argument_text(call.arguments, shape, convert_arguments)
+    conversion = namer.schema_conversions.get(str(changes.get("name", call.name)))
+    if conversion is not None:
+        changes["arguments"] = convert_argument_text(call.arguments, conversion, convert_arguments)
     if not changes:
         return call
     code = (
@@ -380,7 +366,7 @@ def _rename_result(result: Result, namer: _Namer) -> Result:
     if _is_unknown_kind(result.kind, namer, result):
         changes["kind"] = "function"
     kind = namer.call_kinds.get(result.id, "")
-    if kind and kind != changes.get("kind", result.kind) and namer.ledger.source != namer.ledger.target:
+    if kind and kind != changes.get("kind", result.kind) and not namer.ledger.is_same_protocol:
         changes["kind"] = kind
     if "name" in changes:
         namer.ledger.note(
@@ -392,7 +378,7 @@ def _rename_result(result: Result, namer: _Namer) -> Result:
 _PART_STEPS: Mapping[type, Callable[..., Part]] = {Call: _rename_call, Result: _rename_result}
 
 
-# --- freeform input, in and out of its wrapper ------------------------------------------------------------------------
+# --- arguments of wrapped and converted tools -------------------------------------------------------------------------
 
 
 def wrap_freeform_input(text: str) -> str:
@@ -402,7 +388,7 @@ def wrap_freeform_input(text: str) -> str:
 def convert_argument_text(
     arguments: str, conversion: ConvertedSchema, convert: Callable[[Json, ConvertedSchema], Json]
 ) -> str:
-    """Argument text with its parameters' names changed; text that is no JSON stays as it is."""
+    """Argument text with its parameters renamed; text that is not JSON stays as it is."""
     try:
         value = decode(arguments) if arguments.strip() else {}
     except Malformed:
@@ -411,23 +397,23 @@ def convert_argument_text(
 
 
 def unwrap_freeform_input(arguments: str) -> str:
-    """The raw input of a freeform call, however the model wrapped it."""
-    found = decode_object_or_none(arguments)
-    if found is None:
+    """The raw input of a custom tool from the arguments of the function, also where the model used another key."""
+    decoded = decode_object_or_none(arguments)
+    if decoded is None:
         return _strip_code_fence(arguments)
-    value = found.get("input")
+    value = decoded.get("input")
     if not isinstance(value, str):
-        texts = [item for item in found.values() if isinstance(item, str)]
-        lists = [item[-1] for item in found.values() if isinstance(item, list) and item and isinstance(item[-1], str)]
+        texts = [item for item in decoded.values() if isinstance(item, str)]
+        lists = [item[-1] for item in decoded.values() if isinstance(item, list) and item and isinstance(item[-1], str)]
         candidates = texts or lists
         value = candidates[0] if len(candidates) == 1 else None
     if value is None:
-        return "" if not found else arguments
+        return "" if not decoded else arguments
     return _strip_code_fence(value)
 
 
 def _strip_code_fence(text: str) -> str:
-    """Without a code fence or a heredoc around the whole of it."""
+    """The text without a code fence or heredoc around all of it."""
     lines = text.strip().splitlines()
     if len(lines) >= 3 and lines[0].startswith("```") and lines[-1].strip() == "```":
         return "\n".join(lines[1:-1])

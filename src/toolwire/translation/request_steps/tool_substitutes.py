@@ -1,4 +1,4 @@
-"""Tools that a provider would run itself, where it has none: a function stands in for them, or they are left out."""
+"""Provider tools that this provider does not run: a function is used instead, or they are left out."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 def substitute_provider_tools(
     request: Request, substitutes: Mapping[str, Tool], provider: Codec, ledger: Ledger
 ) -> tuple[Request, Mapping[str, str]]:
-    """The request with a function for every tool that the provider does not run and that has a substitute. What the
-    conversation tells of such a tool becomes calls of the function, so that the model finds its own kind of call.
-    Where the server is known to run no tools at all, those without a substitute are left out."""
-    asked = [tool for tool in request.tools if isinstance(tool, ProviderTool)]
-    there, functions = provider.constraints.server_runs_tools, any(isinstance(tool, Tool) for tool in request.tools)
-    lacking = {
+    """The request with a function for every tool that the provider does not run and that has a substitute; and the tool
+    that each function replaces. Earlier calls of such a tool become calls of the function. Where the server runs no
+    tools at all, those without a substitute are left out."""
+    requested = [tool for tool in request.tools if isinstance(tool, ProviderTool)]
+    runs_tools = provider.constraints.server_runs_tools
+    has_functions = any(isinstance(tool, Tool) for tool in request.tools)
+    missing = {
         tool.tool
-        for tool in asked
-        if not (there and provider.supports_provider_tool(tool.tool, request.model, functions))
+        for tool in requested
+        if not (runs_tools and provider.supports_provider_tool(tool.tool, request.model, has_functions))
     }
     declared = {tool.name: tool for tool in request.tools if isinstance(tool, Tool) and not tool.namespace}
     given = {
         name: tool
         for name, tool in substitutes.items()
-        if name in lacking
-        and declared.get(tool.name, tool) == tool  # the client's own tool of that name is the client's
+        if name in missing and declared.get(tool.name, tool) == tool  # not where the client has a tool of that name
     }
-    if not there:
+    if not runs_tools:
         request = _drop_unrunnable_tools(request, given, ledger)
     if not given:
         return request, _NO_NAMES
@@ -69,12 +69,12 @@ def substitute_provider_tools(
 
 
 def _drop_unrunnable_tools(request: Request, substitutes: Mapping[str, Tool], ledger: Ledger) -> Request:
-    """Without the tools that nobody here would run, and without a choice of them."""
+    """The request without tools that nobody would run, and without a choice of them."""
     kept: list[AnyTool] = []
-    gone: set[str] = set()
+    dropped: set[str] = set()
     for tool in request.tools:
         if isinstance(tool, ProviderTool) and tool.tool not in substitutes:
-            gone.add(tool.tool)
+            dropped.add(tool.tool)
             ledger.note(
                 "tool-dropped",
                 source_path(tool),
@@ -83,11 +83,11 @@ def _drop_unrunnable_tools(request: Request, substitutes: Mapping[str, Tool], le
             )
         else:
             kept.append(tool)
-    if not gone:
+    if not dropped:
         return request
     choice = request.choice
-    if choice is not None and any(name.kind in gone for name in choice.tools):
-        left = tuple(name for name in choice.tools if name.kind not in gone)
+    if choice is not None and any(name.kind in dropped for name in choice.tools):
+        left = tuple(name for name in choice.tools if name.kind not in dropped)
         choice = replace_fields(choice, tools=left) if left else ToolChoice("auto", origin=None)
         ledger.note(
             "choice-weakened",
@@ -100,21 +100,21 @@ def _drop_unrunnable_tools(request: Request, substitutes: Mapping[str, Tool], le
 
 def _replace_tools(tools: tuple[AnyTool, ...], substitutes: Mapping[str, Tool], ledger: Ledger) -> tuple[AnyTool, ...]:
     out: list[AnyTool] = []
-    there = {tool.name for tool in tools if isinstance(tool, Tool) and not tool.namespace}
+    declared = {tool.name for tool in tools if isinstance(tool, Tool) and not tool.namespace}
     for tool in tools:
         if not isinstance(tool, ProviderTool) or tool.tool not in substitutes:
             out.append(tool)
             continue
-        made = substitutes[tool.tool]
+        function = substitutes[tool.tool]
         ledger.note(
-            "tool-substituted", source_path(tool), f"`{made.name}` stands in for the provider's own `{tool.tool}`"
+            "tool-substituted", source_path(tool), f"`{function.name}` stands in for the provider's own `{tool.tool}`"
         )
         for option in _OPTION_FIELDS:
             if getattr(tool, option):
                 ledger.note("no-counterpart", source_path(tool), f"`{option}` of `{tool.tool}` was left out")
-        if made.name not in there:
-            out.append(made)
-            there.add(made.name)
+        if function.name not in declared:
+            out.append(function)
+            declared.add(function.name)
     return tuple(out)
 
 
@@ -126,27 +126,27 @@ def _replace_choice(choice: ToolChoice | None, substitutes: Mapping[str, Tool]) 
 
 
 def _replace_in_turn(turn: Turn, substitutes: Mapping[str, Tool]) -> list[Turn]:
-    """A turn as several, where it tells of such a tool: what was said up to its calls, their results, the rest."""
+    """A turn with calls of such a tool as several turns: the parts up to the calls, the results, the rest."""
     if not any(isinstance(part, (ProviderCall, ProviderResult)) and part.tool in substitutes for part in turn.parts):
         return [turn]
     out: list[Turn] = []
-    said: list[Part] = []
+    parts: list[Part] = []
     results: list[Turn] = []
     for part in turn.parts:
         if isinstance(part, ProviderResult) and part.tool in substitutes:
             results.append(Turn("tool", (_as_function_result(part, substitutes[part.tool].name),)))
             continue
         if results:
-            out += [*_with_parts(turn, said), *results]
-            said, results = [], []
+            out += [*_split_off(turn, parts), *results]
+            parts, results = [], []
         if isinstance(part, ProviderCall) and part.tool in substitutes:
-            said.append(Call(part.id, substitutes[part.tool].name, part.arguments))
+            parts.append(Call(part.id, substitutes[part.tool].name, part.arguments))
         else:
-            said.append(part)
-    return [*out, *_with_parts(turn, said), *results]
+            parts.append(part)
+    return [*out, *_split_off(turn, parts), *results]
 
 
-def _with_parts(turn: Turn, parts: list[Part]) -> list[Turn]:
+def _split_off(turn: Turn, parts: list[Part]) -> list[Turn]:
     return [replace_fields(turn, parts=tuple(parts))] if parts else []
 
 

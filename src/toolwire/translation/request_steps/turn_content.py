@@ -1,11 +1,8 @@
-"""What stands inside turns: media in results, error flags, empty text, instructions, tools loaded on the way."""
+"""Steps on the content of turns: instructions, failed results, media in results, empty text, loaded tools."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
-
-from msgspec.structs import replace
+from collections.abc import Sequence
 
 from toolwire.core.codec import Constraints
 from toolwire.core.ir import (
@@ -21,20 +18,15 @@ from toolwire.core.ir import (
     ToolReference,
     ToolsAdded,
     Turn,
+    is_same,
     replace_fields,
     source_path,
+    with_parts,
+    with_turns,
 )
 from toolwire.core.losses import Ledger
 from toolwire.translation.options import Options
 from toolwire.translation.request_steps.request_features import ERROR_MARK
-
-_ResultStep: TypeAlias = Callable[[Result, Ledger], Result]
-
-
-def _with_turns(request: Request, turns: list[Turn]) -> Request:
-    same = len(turns) == len(request.turns) and all(new is old for new, old in zip(turns, request.turns, strict=True))
-    return request if same else replace_fields(request, turns=tuple(turns))
-
 
 # --- instructions -----------------------------------------------------------------------------------------------------
 
@@ -42,10 +34,12 @@ _SYSTEM_ROLES = frozenset({"system", "developer"})
 
 
 def place_system_prompt(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
-    """The request with its instructions at the target's own place."""
+    """The request with its instructions where the target takes them: outside the turns, or in the first turn."""
     if constraints.system_placement == "turns":
-        return _system_as_first_turn(request, ledger) if request.system else request
-    if ledger.source == ledger.target:
+        if not request.system:
+            return request
+        return replace_fields(request, system=(), turns=(Turn("system", request.system), *request.turns))
+    if ledger.is_same_protocol:
         return request
     turns = rest = request.turns
     top: list[Part] = []
@@ -59,19 +53,13 @@ def place_system_prompt(request: Request, constraints: Constraints, ledger: Ledg
         return request
     if leading:
         rest = turns[leading:]
-        # Another protocol's writer gives no node back verbatim, so its origin need not be let go of.
-        request = replace(request, system=(*request.system, *top), turns=rest)
-    for turn in rest:
-        if turn.role in _SYSTEM_ROLES:
-            return _with_turns(
-                request, [_map_mid_system_turn(n, rest, constraints, request.model, ledger) for n in range(len(rest))]
-            )
+        request = replace_fields(request, system=(*request.system, *top), turns=rest)
+    if any(turn.role in _SYSTEM_ROLES for turn in rest):
+        model = request.model
+        return with_turns(
+            request, [_map_mid_system_turn(n, rest, constraints, model, ledger) for n in range(len(rest))]
+        )
     return request
-
-
-def _system_as_first_turn(request: Request, ledger: Ledger) -> Request:
-    change = replace_fields if ledger.source == ledger.target else replace
-    return change(request, system=(), turns=(Turn("system", request.system), *request.turns))
 
 
 def _is_plain_text(parts: list[Part]) -> bool:
@@ -81,13 +69,15 @@ def _is_plain_text(parts: list[Part]) -> bool:
 def _map_mid_system_turn(
     number: int, turns: tuple[Turn, ...], constraints: Constraints, model: str, ledger: Ledger
 ) -> Turn:
+    """A system turn in the middle: Anthropic's newer models take one between a user and an assistant turn; elsewhere it
+    becomes a user turn."""
     turn = turns[number]
     if turn.role not in _SYSTEM_ROLES or constraints.mid_system_turns == "keep":
         return turn
     before = turns[number - 1].role if number else ""
-    behind = turns[number + 1].role if number + 1 < len(turns) else "assistant"
-    known = constraints.mid_system_turns == "model" and constraints.mid_system_turn_models.search(model) is not None
-    if known and before == "user" and behind == "assistant":
+    after = turns[number + 1].role if number + 1 < len(turns) else "assistant"
+    accepted = constraints.mid_system_turns == "model" and constraints.mid_system_turn_models.search(model)
+    if accepted and before == "user" and after == "assistant":
         return turn if turn.role == "system" else replace_fields(turn, role="system")
     ledger.note(
         "role-mapped", source_path(turn), f"an instruction in the middle (role `{turn.role}`) became a user's text"
@@ -99,11 +89,11 @@ JSON_INSTRUCTION = "Answer with JSON."
 
 
 def mention_json(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
-    """The request with the word that some targets want to read before they answer with JSON."""
-    shape = request.settings.format
-    if not constraints.json_mode_needs_word or shape is None or shape.kind != "json" or ledger.source == ledger.target:
+    """The request with an instruction that says "JSON": OpenAI refuses JSON mode without the word."""
+    format = request.settings.format
+    if format is None or format.kind != "json" or not constraints.json_mode_needs_word or ledger.is_same_protocol:
         return request
-    # Only what stands first is looked at: it is the same when the conversation has grown.
+    # Only the first turns are searched, so that the result stays the same while the conversation grows.
     first = next((n for n, turn in enumerate(request.turns) if turn.role not in _SYSTEM_ROLES), 0)
     parts = [*request.system, *(part for turn in request.turns[: first + 1] for part in turn.parts)]
     if any(isinstance(part, Text) and "json" in part.text.lower() for part in parts):
@@ -121,22 +111,16 @@ def mention_json(request: Request, constraints: Constraints, ledger: Ledger) -> 
 
 
 def mark_failed_results(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
-    """The request with failed results told as the target tells them: by a flag, or in the text."""
-    if ledger.source == ledger.target:
+    """The request with failed results marked as the target does: by a flag (Anthropic `is_error`), or at the start of
+    the text."""
+    if ledger.is_same_protocol:
         return request
-    step = _flag_to_text if constraints.result_error_style == "text" else _text_to_flag
-    return _with_turns(request, [_map_results(turn, step, ledger) for turn in request.turns])
-
-
-def _map_results(turn: Turn, step: _ResultStep, ledger: Ledger) -> Turn:
-    if not any(type(part) is Result for part in turn.parts):
-        return turn
-    parts = tuple(step(part, ledger) if isinstance(part, Result) else part for part in turn.parts)
-    return (
-        turn
-        if all(new is old for new, old in zip(parts, turn.parts, strict=True))
-        else replace_fields(turn, parts=parts)
-    )
+    mark = _flag_to_text if constraints.result_error_style == "text" else _text_to_flag
+    turns = [
+        with_parts(turn, [mark(part, ledger) if isinstance(part, Result) else part for part in turn.parts])
+        for turn in request.turns
+    ]
+    return with_turns(request, turns)
 
 
 def _flag_to_text(result: Result, ledger: Ledger) -> Result:
@@ -164,7 +148,8 @@ def _text_to_flag(result: Result, ledger: Ledger) -> Result:
 
 
 def move_result_media(request: Request, constraints: Constraints, options: Options, ledger: Ledger) -> Request:
-    """The request with media of results where the target takes them, or summarised."""
+    """The request with media of results in a user turn after them, where the target takes none in results; or replaced
+    by a line of text."""
     turns: list[Turn] = []
     moved: list[Part] = []
     for turn in request.turns:
@@ -177,7 +162,7 @@ def move_result_media(request: Request, constraints: Constraints, options: Optio
         turns.append(turn)
     if moved:
         turns.append(Turn("user", tuple(moved)))
-    return _with_turns(request, turns)
+    return with_turns(request, turns)
 
 
 def _move_media_of_turn(
@@ -188,11 +173,7 @@ def _move_media_of_turn(
         if isinstance(part, Result) and any(isinstance(item, Media) for item in part.content):
             part = _move_media_of_result(part, constraints, options, ledger, moved)
         parts.append(part)
-    return (
-        turn
-        if all(new is old for new, old in zip(parts, turn.parts, strict=True))
-        else replace_fields(turn, parts=tuple(parts))
-    )
+    return with_parts(turn, parts)
 
 
 def _move_media_of_result(
@@ -219,17 +200,14 @@ def _move_media_of_result(
             "media in a result follow in a user's turn, a line of text stands for them",
         )
         moved.extend((Text(f"[Returned by the call {result.id}]"), part))
-    same = len(content) == len(result.content) and all(
-        new is old for new, old in zip(content, result.content, strict=True)
-    )
-    return result if same else replace_fields(result, content=tuple(content), value=None)
+    return result if is_same(content, result.content) else replace_fields(result, content=tuple(content), value=None)
 
 
 # --- empty text -------------------------------------------------------------------------------------------------------
 
 
 def drop_empty_text(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
-    """The request without empty text, where the target refuses it."""
+    """The request without empty text, which Anthropic refuses."""
     if constraints.allows_empty_text:
         return request
     turns = [_drop_empty_in_turn(turn, ledger) for turn in request.turns]
@@ -237,13 +215,13 @@ def drop_empty_text(request: Request, constraints: Constraints, ledger: Ledger) 
     system = tuple(part for part in request.system if not _is_empty_text(part, ledger))
     if len(system) != len(request.system):
         request = replace_fields(request, system=system)
-    return _with_turns(request, kept)
+    return with_turns(request, kept)
 
 
 def _drop_empty_in_turn(turn: Turn, ledger: Ledger) -> Turn:
-    parts = tuple(_drop_empty_in_result(part, ledger) for part in turn.parts if not _is_empty_text(part, ledger))
-    same = len(parts) == len(turn.parts) and all(new is old for new, old in zip(parts, turn.parts, strict=True))
-    return turn if same else replace_fields(turn, parts=parts)
+    return with_parts(
+        turn, [_drop_empty_in_result(part, ledger) for part in turn.parts if not _is_empty_text(part, ledger)]
+    )
 
 
 def _drop_empty_in_result(part: Part, ledger: Ledger) -> Part:
@@ -256,20 +234,21 @@ def _drop_empty_in_result(part: Part, ledger: Ledger) -> Part:
 def _is_empty_text(part: Part, ledger: Ledger) -> bool:
     if not isinstance(part, Text) or (part.text and not part.text.isspace()):
         return False
-    if part.text and ledger.source == ledger.target:
-        # The provider itself wrote it, and may have signed the turn that holds it.
+    if part.text and ledger.is_same_protocol:
+        # The provider may have written it itself, and signed the turn.
         return False
     if part.text:
         ledger.note("empty-omitted", source_path(part), "text of white space alone was left out")
     return True
 
 
-# --- tools loaded on the way ------------------------------------------------------------------------------------------
+# --- loaded tools -----------------------------------------------------------------------------------------------------
 
 
 def merge_loaded_tools(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
-    """The request with tools that were loaded in the middle of it among its tools, where the target has one list."""
-    if constraints.allows_tools_in_turns or ledger.source == ledger.target:
+    """The request with tools that were loaded in the middle of the conversation in its list of tools, where the target
+    has only that list."""
+    if constraints.allows_tools_in_turns or ledger.is_same_protocol:
         return request
     tools: dict[tuple[str, str], AnyTool] = {}
     loaded: set[str] = set()
@@ -278,8 +257,7 @@ def merge_loaded_tools(request: Request, constraints: Constraints, ledger: Ledge
         parts = tuple(_merge_tools_of_part(part, tools, loaded, ledger) for part in turn.parts)
         rest = tuple(part for part in parts if not isinstance(part, ToolsAdded))
         if rest or not parts:
-            same = len(rest) == len(turn.parts) and all(new is old for new, old in zip(rest, turn.parts, strict=True))
-            turns.append(turn if same else replace_fields(turn, parts=rest))
+            turns.append(with_parts(turn, rest))
     if constraints.binds_reasoning_to_tools(request.model):
         turns = _drop_reasoning_before_loading(request.turns, turns, ledger)
     known = {(tool.namespace, tool.name) for tool in request.tools if isinstance(tool, Tool)}
@@ -289,31 +267,31 @@ def merge_loaded_tools(request: Request, constraints: Constraints, ledger: Ledge
 
 
 def _drop_reasoning_before_loading(original_turns: tuple[Turn, ...], turns: list[Turn], ledger: Ledger) -> list[Turn]:
-    """The turns without thinking from before tools were loaded: it is bound to a list that was shorter then."""
-    late = next((turn for turn in reversed(original_turns) if any(_loads_tools(part) for part in turn.parts)), None)
-    return _drop_reasoning_of(turns, original_turns[: original_turns.index(late)] if late is not None else (), ledger)
+    """The turns without thinking from before tools were loaded: it is bound to the shorter list of then."""
+    last = next((n for n, turn in reversed([*enumerate(original_turns)]) if any(map(_loads_tools, turn.parts))), 0)
+    return _drop_reasoning_of(turns, original_turns[:last], ledger)
 
 
 def drop_reasoning_without_tools(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
-    """The request without thinking, where its tools have gone: it is bound to those that its calls name. Clients leave
-    them out when they only want a summary."""
-    called = any(isinstance(part, Call) for turn in request.turns for part in turn.parts)
+    """The request without thinking that is bound to tools which are gone. Some clients leave all tools out when they
+    only want a summary of the conversation."""
+    has_calls = any(isinstance(part, Call) for turn in request.turns for part in turn.parts)
     if (
         request.tools
-        or not called
-        or ledger.source == ledger.target
+        or not has_calls
+        or ledger.is_same_protocol
         or not constraints.binds_reasoning_to_tools(request.model)
     ):
         return request
-    return _with_turns(request, _drop_reasoning_of(request.turns, request.turns, ledger))
+    return with_turns(request, _drop_reasoning_of(request.turns, request.turns, ledger))
 
 
 def _drop_reasoning_of(turns: Sequence[Turn], earlier_turns: Sequence[Turn], ledger: Ledger) -> list[Turn]:
-    """The turns without such thinking as stands in the earlier ones."""
-    bound = {id(part) for turn in earlier_turns for part in turn.parts if isinstance(part, Reasoning)}
+    """The turns without the thinking of the earlier turns."""
+    dropped = {id(part) for turn in earlier_turns for part in turn.parts if isinstance(part, Reasoning)}
     kept: list[Turn] = []
     for turn in turns:
-        parts = tuple(part for part in turn.parts if id(part) not in bound)
+        parts = tuple(part for part in turn.parts if id(part) not in dropped)
         if len(parts) < len(turn.parts):
             ledger.note(
                 "reasoning-dropped", source_path(turn), "thinking was left out", "it is bound to the tools before it"
@@ -325,15 +303,15 @@ def _drop_reasoning_of(turns: Sequence[Turn], earlier_turns: Sequence[Turn], led
 
 
 def _loads_tools(part: Part) -> bool:
-    inside = part.content if isinstance(part, Result) else (part,)
-    return any(isinstance(item, (ToolsAdded, ToolReference)) for item in inside)
+    items = part.content if isinstance(part, Result) else (part,)
+    return any(isinstance(item, (ToolsAdded, ToolReference)) for item in items)
 
 
 def _merge_tools_of_part(part: Part, tools: dict[tuple[str, str], AnyTool], loaded: set[str], ledger: Ledger) -> Part:
     if isinstance(part, ToolsAdded):
         _collect_tools(part, tools, ledger)
         return part
-    if not isinstance(part, Result) or not any(isinstance(item, (ToolsAdded, ToolReference)) for item in part.content):
+    if not isinstance(part, Result) or not _loads_tools(part):
         return part
     content: list[Part] = []
     for item in part.content:
