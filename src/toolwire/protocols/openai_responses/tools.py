@@ -1,8 +1,9 @@
-"""Tools and the choice among them. Namespaces are read apart, each child a tool of its own, and written as groups."""
+"""Tools and the choice among them. The tools of a namespace are read one by one, and written as groups again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import is_
 from types import MappingProxyType
 
 from msgspec.structs import replace
@@ -23,8 +24,14 @@ from toolwire.core.json_values import (
     require_text,
 )
 from toolwire.core.losses import Ledger
-from toolwire.core.provenance import ReadContext, is_verbatim, items_with_paths, restore_original_keys
-from toolwire.protocols.openai_responses.names import NAME, PROVIDER_TOOL_KINDS, PROVIDER_TOOL_TYPES, SHAPE_BY_KIND
+from toolwire.core.provenance import ReadContext, items_with_paths, restore_original_keys
+from toolwire.protocols.openai_responses.names import (
+    NAME,
+    PROVIDER_TOOL_KINDS,
+    PROVIDER_TOOL_TYPES,
+    intact_wire,
+    is_own,
+)
 from toolwire.protocols.openai_responses.provider_tools import (
     WEB_SEARCH_PREFIX,
     is_web_fetch,
@@ -50,15 +57,13 @@ def read_tools(tools: list[Json], path: Path, reading: ReadContext) -> tuple[Any
         if node.get("type") == "namespace":
             read += _read_namespace(node, at, reading)
         else:
-            read.append(read_tool(node, at, reading))
+            read.append(_read_tool(node, at, reading))
     return tuple(read)
 
 
-def read_tool(node: Object, path: Path, reading: ReadContext) -> AnyTool:
+def _read_tool(node: Object, path: Path, reading: ReadContext) -> AnyTool:
     kind = require_text(node, "type", path)
-    reader = TOOL_READERS.get(kind)
-    if reader is None and kind.startswith(WEB_SEARCH_PREFIX):
-        reader = read_provider_tool
+    reader = read_provider_tool if kind.startswith(WEB_SEARCH_PREFIX) else TOOL_READERS.get(kind)
     return Opaque(kind, Origin(NAME, path, node)) if reader is None else reader(node, path, reading)
 
 
@@ -91,40 +96,30 @@ def _read_custom(node: Object, path: Path, reading: ReadContext) -> AnyTool:
 
 
 def _read_namespace(node: Object, path: Path, reading: ReadContext) -> list[AnyTool]:
-    """The children as tools of their own. One that is empty or holds what we do not know is carried whole."""
+    """The children as tools. A namespace that is empty, or has children of unknown types, is carried as it is."""
     name = require_text(node, "name", path)
     about = get_text(node, "description", path) or ""
-    children = get_list(node, "tools", path) or []
-    nodes = [expect_object(one, at) for one, at in items_with_paths(children, (path, "tools"))]
-    if not nodes or not all(one.get("type") in ("function", "custom") for one in nodes):
+    children = [
+        (expect_object(one, at), at)
+        for one, at in items_with_paths(get_list(node, "tools", path) or [], (path, "tools"))
+    ]
+    if not children or not all(child.get("type") in ("function", "custom") for child, _ in children):
         return [Opaque("namespace", Origin(NAME, path, node))]
     reading.read_origin(node, path, NAMESPACE_KEYS)
-    read: list[AnyTool] = []
-    for child, at in items_with_paths(children, (path, "tools")):
-        tool = read_tool(child, at, reading)
-        if isinstance(tool, Tool):
-            read.append(_set_namespace(tool, name, about))
-    return read
-
-
-def _set_namespace(tool: Tool, namespace: str, about: str) -> Tool:
-    return replace(tool, namespace=namespace, namespace_description=about)
+    tools = [_read_tool(child, at, reading) for child, at in children]
+    return [replace(tool, namespace=name, namespace_description=about) for tool in tools if isinstance(tool, Tool)]
 
 
 def _read_tool_search(node: Object, path: Path, reading: ReadContext) -> AnyTool:
     if node.get("execution") != "client":
         return Opaque("tool_search", Origin(NAME, path, node))
-    return Tool(
-        "tool_search",
-        get_text(node, "description", path),
-        get_object(node, "parameters", path),
-        kind="search",
-        origin=reading.read_origin(node, path, TOOL_SEARCH_KEYS),
-    )
+    description, parameters = get_text(node, "description", path), get_object(node, "parameters", path)
+    origin = reading.read_origin(node, path, TOOL_SEARCH_KEYS)
+    return Tool("tool_search", description, parameters, kind="search", origin=origin)
 
 
 def _read_client_tool(node: Object, path: Path, reading: ReadContext) -> AnyTool:
-    """A tool without a schema on the wire: we describe its action, so that others can offer it as a function."""
+    """A tool that OpenAI describes to its models itself. Other protocols offer it as a function, described here."""
     wire_type: str = node["type"]
     kind = CLIENT_TOOL_KINDS[wire_type]
     known = {"type"}
@@ -139,14 +134,9 @@ def _read_client_tool(node: Object, path: Path, reading: ReadContext) -> AnyTool
 
 
 CLIENT_TOOL_KINDS: Mapping[str, str] = MappingProxyType(
-    {
-        "local_shell": "local_shell",
-        "shell": "shell",
-        "apply_patch": "apply_patch",
-        "computer": "computer",
-        "computer_use_preview": "computer",
-    }
+    {kind: kind for kind in ("local_shell", "shell", "apply_patch", "computer")} | {"computer_use_preview": "computer"}
 )
+"""The types of tools without a schema, and their kind."""
 
 TOOL_READERS: Mapping[str, Callable[[Object, Path, ReadContext], AnyTool]] = MappingProxyType(
     {"function": _read_function, "custom": _read_custom, "tool_search": _read_tool_search}
@@ -159,7 +149,7 @@ TOOL_READERS: Mapping[str, Callable[[Object, Path, ReadContext], AnyTool]] = Map
 
 def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger, origin: Origin | None = None) -> list[Object]:
     """The list of tools; `origin` is that of the list they were read from, for its namespaces."""
-    wire = origin.wire if origin is not None and origin.protocol == NAME and isinstance(origin.wire, list) else []
+    wire = origin.wire if is_own(origin) and isinstance(origin.wire, list) else []
     if wire and _is_unchanged(tools, wire):
         return wire
     wrappers = {node["name"]: node for node in wire if isinstance(node, dict) and node.get("type") == "namespace"}
@@ -167,7 +157,7 @@ def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger, origin: Origin | Non
     group: Object | None = None
     searches = any(isinstance(tool, ProviderTool) and tool.tool == "web_search" for tool in tools)
     for tool in tools:
-        written = write_tool(tool, ledger)
+        written = _write_tool(tool, ledger)
         if written is None or (searches and is_web_fetch(tool)) or _is_already_written(tool, written, out):
             continue
         if not isinstance(tool, Tool) or not tool.namespace:
@@ -188,18 +178,13 @@ def _is_already_written(tool: AnyTool, written: Object, out: list[Object]) -> bo
 
 def _is_unchanged(tools: tuple[AnyTool, ...], wire: list[Json]) -> bool:
     """Are these exactly the tools that this list was read into?"""
-    flat: list[Json] = []
+    whole = [tool.origin.wire for tool in tools if isinstance(tool, Opaque)]
+    nodes: list[Json] = []
     for node in wire:
-        whole = isinstance(node, dict) and node.get("type") == "namespace" and node.get("tools")
-        flat += node["tools"] if whole and not any(_is_whole_namespace(tool, node) for tool in tools) else [node]
-    return len(flat) == len(tools) and all(
-        is_verbatim(tool.origin, NAME) and tool.origin.wire is node  # type: ignore[union-attr]
-        for tool, node in zip(tools, flat, strict=True)
-    )
-
-
-def _is_whole_namespace(tool: AnyTool, node: Object) -> bool:
-    return isinstance(tool, Opaque) and tool.origin.wire is node
+        children = node.get("tools") if isinstance(node, dict) and node.get("type") == "namespace" else None
+        nodes += children if children and not any(one is node for one in whole) else [node]
+    wires = [intact_wire(tool.origin) for tool in tools]
+    return len(nodes) == len(wires) and all(map(is_, nodes, wires))
 
 
 def _write_namespace(tool: Tool, wrapper: Object | None) -> Object:
@@ -211,9 +196,9 @@ def _write_namespace(tool: Tool, wrapper: Object | None) -> Object:
     return restore_original_keys(out, Origin(NAME, None, wrapper, extra), NAME)
 
 
-def write_tool(tool: AnyTool, ledger: Ledger) -> Object | None:
-    if is_verbatim(tool.origin, NAME):
-        wire: Object = tool.origin.wire  # type: ignore[union-attr]
+def _write_tool(tool: AnyTool, ledger: Ledger) -> Object | None:
+    wire = intact_wire(tool.origin)
+    if wire is not None:
         return wire
     if isinstance(tool, Opaque):
         ledger.note_opaque(tool)
@@ -225,57 +210,52 @@ def write_tool(tool: AnyTool, ledger: Ledger) -> Object | None:
 
 
 def _write_client_tool(tool: Tool, ledger: Ledger) -> Object:
-    if tool.kind == "custom":
-        return _write_custom(tool, ledger)
+    if tool.kind == "shell":
+        return {"type": "shell", "environment": {"type": "local"}}
+    if tool.kind in CLIENT_TOOL_SCHEMAS:
+        return {"type": tool.name if CLIENT_TOOL_KINDS.get(tool.name) == tool.kind else tool.kind}
+    out: Object = {"type": "tool_search", "execution": "client"}
+    if tool.kind != "search":
+        out = {"type": "custom" if tool.kind == "custom" else "function", "name": tool.name}
+    if tool.description is not None:
+        out["description"] = tool.description
     if tool.kind == "search":
-        out: Object = {"type": "tool_search", "execution": "client"}
-        if tool.description is not None:
-            out["description"] = tool.description
         if tool.parameters is not None:
             out["parameters"] = tool.parameters
         return out
-    if tool.kind in SHAPE_BY_KIND and tool.kind != "function":
-        wire_type = tool.name if CLIENT_TOOL_KINDS.get(tool.name) == tool.kind else tool.kind
-        return {"type": "shell", "environment": {"type": "local"}} if tool.kind == "shell" else {"type": wire_type}
-    return _write_function(tool, ledger)
+    if tool.kind == "custom":
+        _write_custom_fields(tool, out, ledger)
+    else:
+        _write_function_fields(tool, out, ledger)
+    if tool.defer is not None and ledger.source == NAME:
+        out["defer_loading"] = tool.defer
+    elif tool.defer:
+        # Deferred loading needs OpenAI's own tool search. Without it the tool is there from the start.
+        ledger.note("no-counterpart", source_path(tool), f"the deferred loading of {tool.name!r} was left out")
+    return out
 
 
-def _write_function(tool: Tool, ledger: Ledger) -> Object:
-    out: Object = {"type": "function", "name": tool.name}
-    if tool.description is not None:
-        out["description"] = tool.description
+def _write_function_fields(tool: Tool, out: Object, ledger: Ledger) -> None:
     if tool.parameters is not None or ledger.source != NAME:
         out["parameters"] = tool.parameters
     if tool.strict is not None:
         out["strict"] = tool.strict
     elif ledger.source != NAME:
+        # OpenAI's default here is strict; every other protocol's is not.
         out["strict"] = False
         ledger.note("default-added", source_path(tool), f"`strict: false` was set on {tool.name!r}")
-    _write_common_fields(tool, out, ledger)
-    return out
+    if tool.output is not None and tool.kind == "function":
+        out["output_schema"] = tool.output
+    elif tool.output is not None:
+        ledger.note("no-counterpart", source_path(tool), f"the output schema of {tool.name!r} was left out")
 
 
-def _write_custom(tool: Tool, ledger: Ledger) -> Object:
-    out: Object = {"type": "custom", "name": tool.name}
-    if tool.description is not None:
-        out["description"] = tool.description
+def _write_custom_fields(tool: Tool, out: Object, ledger: Ledger) -> None:
     if tool.grammar is not None:
         out["format"] = {"type": "grammar", "syntax": tool.grammar.syntax, "definition": tool.grammar.definition}
     if tool.strict is not None:
         ledger.note("no-counterpart", source_path(tool), f"`strict` of the custom tool {tool.name!r} was left out")
-    _write_common_fields(tool, out, ledger)
-    return out
-
-
-def _write_common_fields(tool: Tool, out: Object, ledger: Ledger) -> None:
-    """Deferred loading needs this protocol's own search: from elsewhere it is not said (the tool is simply there)."""
-    if tool.defer is not None and ledger.source == NAME:
-        out["defer_loading"] = tool.defer
-    elif tool.defer:
-        ledger.note("no-counterpart", source_path(tool), f"the deferred loading of {tool.name!r} was left out")
-    if tool.output is not None and tool.kind == "function":
-        out["output_schema"] = tool.output
-    elif tool.output is not None:
+    if tool.output is not None:
         ledger.note("no-counterpart", source_path(tool), f"the output schema of {tool.name!r} was left out")
 
 
@@ -291,7 +271,7 @@ def read_tool_choice(value: Json, path: Path, reading: ReadContext) -> ToolChoic
         return None
     if isinstance(value, str):
         if value not in CHOICE_MODES:
-            raise Malformed(path, f"{value!r} is no choice of tools; one of {', '.join(sorted(CHOICE_MODES))} is")
+            raise Malformed(path, f"unknown tool choice {value!r}; known are {', '.join(sorted(CHOICE_MODES))}")
         return ToolChoice(value, origin=Origin(NAME, path, value))  # type: ignore[arg-type]
     if not isinstance(value, dict):
         raise_wrong_type(path, "a string or an object", value)
@@ -321,8 +301,8 @@ def _read_tool_name(node: Object, path: Path) -> ToolName:
 
 
 def write_tool_choice(choice: ToolChoice, ledger: Ledger) -> Json:
-    if is_verbatim(choice.origin, NAME):
-        return choice.origin.wire  # type: ignore[union-attr]
+    if is_own(choice.origin) and choice.origin.intact:
+        return choice.origin.wire
     if choice.mode in CHOICE_MODES:
         return choice.mode
     names = [_write_tool_name(name) for name in choice.tools]
@@ -397,17 +377,7 @@ CLIENT_TOOL_SCHEMAS: Mapping[str, Object] = MappingProxyType(
             "properties": {
                 "type": {
                     "type": "string",
-                    "enum": [
-                        "click",
-                        "double_click",
-                        "drag",
-                        "keypress",
-                        "move",
-                        "screenshot",
-                        "scroll",
-                        "type",
-                        "wait",
-                    ],
+                    "enum": "click double_click drag keypress move screenshot scroll type wait".split(),
                 },
                 "x": _INTEGER_SCHEMA,
                 "y": _INTEGER_SCHEMA,
