@@ -19,10 +19,10 @@ print([loss.what for loss in stream.losses])
 """
 TEXT = f"""
 from toolwire.core.losses import Ledger
-from toolwire.protocols.openai_chat.quirks import flatten_text_content
+from toolwire.protocols.openai_chat.quirks import QUIRKS
 ledger = Ledger("anthropic", "openai-chat")
 part = {{"type": "text", "text": "a", {KEYS}}}
-flatten_text_content({{"messages": [{{"role": "user", "content": [part]}}]}}, "", ledger)
+QUIRKS["plain-text-content"].rewrite_body({{"messages": [{{"role": "user", "content": [part]}}]}}, "", ledger)
 print([loss.what for loss in ledger.losses])
 """
 

@@ -1,11 +1,11 @@
-"""OpenAI Chat Completions, and the many servers that speak it with an accent."""
+"""OpenAI Chat Completions, and the many servers that are compatible with it."""
 
 from __future__ import annotations
 
 import re
 
 from toolwire.core.codec import Codec, Constraints
-from toolwire.protocols.openai_chat.errors import read_error, write_error
+from toolwire.protocols.openai_chat.errors import read_failure, write_error
 from toolwire.protocols.openai_chat.http import HTTP
 from toolwire.protocols.openai_chat.models import supports_model, supports_provider_tool
 from toolwire.protocols.openai_chat.names import NAME, TOOL_SHAPES
@@ -28,7 +28,7 @@ CONSTRAINTS = Constraints(
     result_error_style="text",
     json_mode_needs_word=True,
     convert_tool_schema=ensure_object_root,
-    # The vendor's own words, and those of servers that speak its protocol.
+    # Messages of OpenAI, vLLM, DashScope and others.
     token_limit_error_patterns=(
         re.compile(r"supports at most (?P<most>\d+) (?:completion|output) tokens"),
         re.compile(r"max_(?:completion_)?tokens.{0,40}?(?:less than or equal to|<=) `?(?P<most>\d+)"),
@@ -47,7 +47,7 @@ CODEC = Codec(
     write_request=write_request,
     read_response=read_response,
     write_response=write_response,
-    read_error=read_error,
+    read_error=read_failure,
     write_error=write_error,
     make_stream_reader=StreamReader,
     make_stream_writer=StreamWriter,

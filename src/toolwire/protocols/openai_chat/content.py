@@ -43,7 +43,7 @@ from toolwire.protocols.openai_chat.names import (
 
 
 def read_content(value: Json, path: Path, reading: ReadContext) -> tuple[Part, ...]:
-    """Content: text alone, or a list of parts; null is none."""
+    """The content of a message: a string, a list of parts, or null."""
     if isinstance(value, str):
         return (Text(value, (), None, None, Origin(NAME, path, value)),)
     if value is None:
@@ -66,7 +66,7 @@ def _read_part(node: Object, path: Path, reading: ReadContext) -> Part:
 
 
 def read_cache(node: Object) -> str | None:
-    """A cache breakpoint: its time to live, "" for the default."""
+    """The time to live of a cache breakpoint, "" for the default; None without one."""
     for key in CACHE_KEYS:
         mark = node.get(key)
         if isinstance(mark, dict):
@@ -92,7 +92,7 @@ def write_cache(out: Object, cache: str | None, where: Path, family: Family, led
     mark, ttls = _CACHE_MARKS[family.breakpoint]
     out[family.breakpoint] = {**mark, "ttl": cache} if cache in ttls else dict(mark)
     if cache and cache not in ttls:
-        ledger.note("setting-mapped", where, f"a cache breakpoint of `{cache}` has the default time to live")
+        ledger.note("setting-mapped", where, f"a cache breakpoint of `{cache}` got the default time to live")
 
 
 def _read_text(node: Object, path: Path, reading: ReadContext) -> Part:
@@ -114,7 +114,7 @@ def _read_refusal(node: Object, path: Path, reading: ReadContext) -> Part:
 
 
 def _read_thinking_part(node: Object, path: Path, reading: ReadContext) -> Part:
-    """A compatible server's own part: `{"type": "thinking", "thinking": [text parts]}`."""
+    """Mistral's content part `{"type": "thinking", "thinking": [text parts]}`."""
     pieces = node.get("thinking")
     if isinstance(pieces, list):
         texts = [piece.get("text") for piece in pieces if isinstance(piece, dict)]
@@ -128,7 +128,7 @@ def _read_thinking_part(node: Object, path: Path, reading: ReadContext) -> Part:
 
 
 def read_citations(node: Object, path: Path, reading: ReadContext, offset: int = 0) -> tuple[Citation, ...]:
-    """`annotations` of a message; `shift` is where the text they belong to begins in the whole content."""
+    """The `annotations` of a message; `offset` is where their text begins in the whole content."""
     found = []
     for item, at in items_with_paths(get_list(node, "annotations", path) or [], (path, "annotations")):
         cited = item.get("url_citation") if isinstance(item, dict) else None
@@ -152,7 +152,7 @@ def read_citations(node: Object, path: Path, reading: ReadContext, offset: int =
 
 
 def write_citation(citation: Citation, offset: int = 0, text_length: int = 0) -> Object:
-    """`shift` is where the text begins in the whole content; a citation of no place in it stands for all of it."""
+    """`offset` is where the text begins in the whole content. A citation without a place covers the whole text."""
     wire = intact_wire(citation.origin)
     if wire is not None and not offset:
         return wire
@@ -179,7 +179,7 @@ def split_data_url(url: str) -> tuple[str, str] | None:
 
 
 def _read_media_object(node: Object, path: Path, reading: ReadContext, kind: str) -> tuple[Object, Origin]:
-    """The object under the part's own key (a bare URL in its place is taken too), and the part's origin."""
+    """The object under the part's own key, or a bare URL instead of it, and the part's origin."""
     known = frozenset({"type", kind, *CACHE_KEYS})
     value = node.get(kind)
     if isinstance(value, str):
@@ -278,9 +278,9 @@ def _write_file(part: Media, ledger: Ledger) -> Object | None:
         name = part.name
         if not name:
             name = "file.pdf" if part.mime in ("", "application/pdf") else f"file.{part.mime.rpartition('/')[2]}"
-            ledger.note("name-added", source_path(part), f"a file without a name is called `{name}`")
+            ledger.note("name-added", source_path(part), f"a file without a name was named `{name}`")
         return {"filename": name, "file_data": f"data:{part.mime};base64,{part.data}" if part.mime else part.data}
-    # Another provider's file would fail the whole request; ids that begin so are this one's.
+    # The id of another provider's file would fail the whole request. OpenAI's begin with `file-`.
     if part.file and (part.file.startswith("file-") or part.origin is None or is_own(part.origin)):
         return {"file_id": part.file, "filename": part.name} if part.name else {"file_id": part.file}
     return None
@@ -294,11 +294,11 @@ _MEDIA_WRITERS: Mapping[str, Callable[[Media, Ledger], Object | None]] = Mapping
 # --- reasoning ------------------------------------------------------------------------------------------------------
 
 _DETAIL_CONTENT_KEYS = ("type", "text", "summary")
-"""Keys of an entry that the part itself says."""
+"""Keys of an entry that are fields of `Reasoning`."""
 
 
 def read_reasoning_detail(entry: Object, path: Path, reading: ReadContext) -> Reasoning | None:
-    """One entry of `reasoning_details`. Its seal is the entry itself, for its maker wants all of it back."""
+    """One entry of OpenRouter's `reasoning_details`. The whole entry is the seal: OpenRouter wants all of it back."""
     form = entry.get("type")
     if form not in ("reasoning.text", "reasoning.summary", "reasoning.encrypted"):
         return None
@@ -336,7 +336,8 @@ def write_reasoning_detail(part: Reasoning, number: int) -> Object:
 
 
 def read_reasoning(node: Object, path: Path, reading: ReadContext) -> list[Part]:
-    """Reasoning as compatible servers send it: a text under one of two keys, or details that repeat it."""
+    """Reasoning of compatible servers: DeepSeek's and vLLM's `reasoning_content`, or `reasoning` with OpenRouter's
+    `reasoning_details`, which repeat the text."""
     found: list[Part] = []
     at = (path, "reasoning_details")
     for item, spot in items_with_paths(get_list(node, "reasoning_details", path) or [], at):
@@ -359,11 +360,11 @@ def read_reasoning(node: Object, path: Path, reading: ReadContext) -> list[Part]
     return found
 
 
-# --- answers that were cut --------------------------------------------------------------------------------------------
+# --- incomplete calls -----------------------------------------------------------------------------------------------
 
 
 def mark_incomplete_calls(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """The parts of an answer that was cut: a call whose arguments do not close is marked."""
+    """The parts of an answer that was cut off; a call whose arguments are not whole JSON is marked."""
     return tuple(
         replace(part, incomplete=True)
         if isinstance(part, Call) and has_incomplete_arguments(part.kind, part.arguments)

@@ -1,4 +1,4 @@
-"""Refusals: the error object, whole and in a stream, in its own words and in those of compatible servers."""
+"""Errors: the error object, as a body and in a stream, of OpenAI and of compatible servers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ERROR_BY_KIND: Mapping[str, tuple[str, str | None]] = MappingProxyType(
         "deadline": ("server_error", "deadline_exceeded"),
     }
 )
-"""The type and the code for every kind; None leaves the code as it came."""
+"""The `type` and the `code` that are written for each kind; without a code the failure's own is written."""
 
 KIND_BY_CODE: Mapping[str, str] = MappingProxyType(
     {code: kind for kind, (_, code) in ERROR_BY_KIND.items() if code}
@@ -66,20 +66,16 @@ _CONTEXT_OVERFLOW = re.compile(
 )
 
 
-def read_error(body: Json, status: int, headers: Mapping[str, str]) -> Failure:
-    """A refusal with a body of any shape."""
-    return read_failure(body, status, headers)
-
-
 def read_failure(body: Json, status: int, headers: Mapping[str, str] = EMPTY_MAPPING) -> Failure:
+    """A failure from a body of any shape."""
     error = _find_error_object(body)
     message = _text_field(error, "message") or _text_field(error, "detail") or _text_field(error, "error")
     if not message:
         message = body.strip()[:500] if isinstance(body, str) and body.strip() else ""
     code, type_ = error.get("code"), _text_field(error, "type")
     if not _is_error_status(status):
-        told = (error.get(key) for key in ("status_code", "status", "code"))
-        status = next((number for value in told if _is_error_status(number := _read_number(value))), 0)
+        values = (error.get(key) for key in ("status_code", "status", "code"))
+        status = next((number for value in values if _is_error_status(number := _read_number(value))), 0)
     code = code if isinstance(code, str) else ""
     message = message or f"the provider answered with status {status}" if status else message or "the provider failed"
     return Failure(
@@ -94,7 +90,7 @@ def read_failure(body: Json, status: int, headers: Mapping[str, str] = EMPTY_MAP
 
 
 def _find_error_object(body: Json) -> Object:
-    """The object that tells the error: under `error`, in a list of one, or the body itself."""
+    """The error object: under `error`, in a list of one (Gemini's compatible endpoint), or the body itself."""
     if isinstance(body, list) and body:
         return _find_error_object(body[0])
     if not isinstance(body, dict):
@@ -124,7 +120,8 @@ def _failure_kind(code: str, type_: str, message: str, status: int) -> str:
     )
     by_status = failure_kind_for_status(status) if status else ""
     if kind in ("", "invalid") or (kind == "server" and status > 500):
-        # `invalid_request_error` stands on almost every status, `server_error` on those above 500; they know better.
+        # `invalid_request_error` comes with almost every status, `server_error` with those above 500: the status
+        # says more.
         kind = by_status or kind or "server"
     if kind == "quota" and status == 402:
         return "billing"
@@ -134,12 +131,12 @@ def _failure_kind(code: str, type_: str, message: str, status: int) -> str:
 
 
 def _read_retry_after(headers: Mapping[str, str], message: str) -> float | None:
-    told = read_retry_after(headers)
-    return read_retry_after_message(message) if told is None else told
+    seconds = read_retry_after(headers)
+    return read_retry_after_message(message) if seconds is None else seconds
 
 
 def write_error_body(failure: Failure) -> Object:
-    """The error object that stands as a body and as a frame of a stream alike."""
+    """The error object, the same as a body and in a stream."""
     if is_verbatim(failure.origin, NAME):
         wire: Object = failure.origin.wire  # type: ignore[union-attr]
         return wire

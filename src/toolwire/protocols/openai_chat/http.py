@@ -1,4 +1,4 @@
-"""How a call of this protocol looks from outside."""
+"""Paths, headers and lists of models."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def write_model_entry(card: ModelInfo) -> Object:
 
 
 def write_model_list(cards: tuple[ModelInfo, ...], _query: Mapping[str, str]) -> Object:
-    """All at once. `models` is a catalogue that Codex looks for: without the key it complains at every start, and an
-    entry would take its own prompt and tools away from a model, so there is none."""
+    """All models on one page. Codex also looks for its catalogue under `models`: without the key it logs an error at
+    every start, and a model with an entry would lose Codex's own prompt and tools. So the catalogue is empty."""
     return {"object": "list", "data": [write_model_entry(card) for card in cards], "models": []}
 
 

@@ -1,4 +1,4 @@
-"""The assistant's message: one slot each for reasoning, text, refusal and calls, in this order."""
+"""Messages, one turn each. An assistant's message has one slot each for reasoning, text, refusal and calls."""
 
 from __future__ import annotations
 
@@ -94,11 +94,11 @@ def _attach_citations(content: list[Part], node: Object, path: Path, reading: Re
 
 
 _SLOT_ORDER: Mapping[type, int] = MappingProxyType({Reasoning: 0, Text: 1, Media: 1, Refusal: 2, Call: 3})
-"""The wire has one slot for each of these, in this order."""
+"""The order of the slots in a message."""
 
 
 class MessageSlots:
-    """An assistant's parts, sorted into the slots that a message has for them. The wire has no other order."""
+    """An assistant's parts, sorted into the slots of a message."""
 
     __slots__ = ("calls", "content", "media", "reasoning", "refusals")
 
@@ -114,9 +114,7 @@ class MessageSlots:
             if rank > highest:
                 highest = rank
             elif rank < highest and ledger.source != ledger.target:
-                ledger.note(
-                    "order-changed", where, "text, thinking and calls no longer stand in the order they were made"
-                )
+                ledger.note("order-changed", where, "text, thinking and calls are no longer in their original order")
             if type(part) is Text:
                 self.content.append(part)
             elif type(part) is Call:
@@ -140,7 +138,7 @@ class MessageSlots:
                 note_dropped_part(part, ledger)
 
     def write_reasoning(self, out: Object, ledger: Ledger) -> None:
-        """The text for all readers; details beside it where a seal of our own must come back."""
+        """Write `reasoning_content`, and OpenRouter's `reasoning_details` where one of its seals must go back."""
         if not self.reasoning:
             return
         text = "".join(part.text for part in self.reasoning)
@@ -151,15 +149,15 @@ class MessageSlots:
                 ledger.note("seal-dropped", source_path(part), "the seal of a piece of reasoning was left out")
             elif part.hidden and part.seal is None:
                 ledger.note("reasoning-dropped", source_path(part), "a hidden piece of reasoning was left out")
-        if any(is_own_seal(part.seal) or (part.origin and intact_wire(part.origin)) for part in self.reasoning):
+        if any(is_own_seal(part.seal) or intact_wire(part.origin) for part in self.reasoning):
             details = [write_reasoning_detail(part, number) for number, part in enumerate(self.reasoning)]
-            # All entries of a message are of one format; those without a seal cannot tell it themselves.
+            # All entries of a message have one `format`. Only those with a seal know it.
             form = next(({"format": entry["format"]} for entry in details if "format" in entry), {})
             out["reasoning_details"] = [entry if "format" in entry else entry | form for entry in details]
 
 
 def note_dropped_part(part: Part, ledger: Ledger) -> None:
-    """A part that this wire has no place for."""
+    """Note a part that Chat has no place for."""
     if isinstance(part, Opaque):
         ledger.note_opaque(part)
     elif isinstance(part, (ProviderCall, ProviderResult)):
@@ -230,12 +228,8 @@ def _write_turn(turn: Turn, messages: list[Object], family: Family, ledger: Ledg
 
 def _write_role(turn: Turn, family: Family, ledger: Ledger) -> str:
     if turn.role == "developer" and not family.developer:
-        ledger.note(
-            "role-mapped",
-            source_path(turn),
-            "the role `developer` became `system`",
-            "not every server knows `developer`",
-        )
+        why = "only OpenAI's own models have the role `developer`"
+        ledger.note("role-mapped", source_path(turn), "the role `developer` became `system`", why)
         return "system"
     return "user" if turn.role == "tool" else turn.role
 

@@ -1,4 +1,4 @@
-"""What the name of a model tells: which keys, words and roles its servers take, and how settings bend to that."""
+"""What a model accepts, by its name: keys, reasoning efforts and roles; and how settings are written for it."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 class Family(Struct, frozen=True, kw_only=True):
     max_tokens_key: str = "max_tokens"
-    """The key of the limit on output; reasoning models refuse the old one, most compatible servers know only that."""
+    """OpenAI's reasoning models refuse `max_tokens`; most compatible servers have nothing else."""
     user_key: str = "user"
     developer: bool = False
-    """Is the role `developer` known?"""
+    """Does it have the role `developer`?"""
     efforts: tuple[str, ...] = ("none", "low", "medium", "high")
-    """Words for `reasoning_effort`; none at all where the key is refused."""
+    """The values of `reasoning_effort`; empty where the key is refused."""
     stop: bool = True
     sampling: bool = True
-    """Are temperature, top_p and logprobs taken?"""
+    """Does it accept `temperature`, `top_p` and `logprobs`?"""
     reasoning_back: bool = False
     """Does it want its reasoning text back in `reasoning_content`?"""
     breakpoint: Literal["", "prompt_cache_breakpoint", "cache_control"] = ""
     no_effort_with_tools: bool = False
     """With function tools it refuses any effort but `none`."""
     tools: bool = True
-    """Can it be given tools in this protocol at all?"""
+    """Does it accept tools in Chat at all?"""
     default_effort: str = "none"
-    """What it assumes when nothing is said; of interest only for a family that is quiet with tools."""
+    """Its effort when none is given; needed only with `no_effort_with_tools`."""
     video: bool = True
     search: bool = False
     native: bool = False
-    """The client itself speaks this protocol: it knows what it asks of its model, and nothing is bent."""
+    """The client sent a Chat request: it knows its model, so nothing is adapted."""
 
 
 _OPENAI = Family(developer=True, efforts=(), video=False)
@@ -53,7 +53,7 @@ _NO_EFFORT_WITH_TOOLS = replace(_REASONING, no_effort_with_tools=True)
 _GPT_6 = replace(_NO_EFFORT_WITH_TOOLS, sampling=False, breakpoint="prompt_cache_breakpoint", default_effort="medium")
 
 _FAMILIES: tuple[tuple[re.Pattern[str], Family], ...] = (
-    # These two refuse `none` as well: with tools they can only be asked elsewhere, so nothing is forced on them here.
+    # These two refuse `none` as well. With tools they work only in Responses, so no effort is forced on them here.
     (
         re.compile(r"gpt-6-astra|gpt-6\.1-sol"),
         replace(_GPT_6, no_effort_with_tools=False, tools=False, efforts=EFFORTS[1:]),
@@ -78,7 +78,7 @@ _SEARCH_MODELS = re.compile(r"search|sonar|:online$")
 
 @lru_cache(maxsize=256)
 def family(model: str, native: bool = False) -> Family:
-    """The family of a model; a vendor before a slash (`vendor/model`) is a compatible server of its own rules."""
+    """The family of a model. `vendor/model` is served by a compatible server (OpenRouter), which has no such limits."""
     vendor, _, name = model.lower().rpartition("/")
     found = next((family for pattern, family in _FAMILIES if pattern.match(name)), Family())
     if vendor and (found.no_effort_with_tools or not found.tools):
@@ -91,7 +91,7 @@ def family(model: str, native: bool = False) -> Family:
 
 
 def supports_model(model: str, with_tools: bool) -> bool:
-    """Some models think beside their tools only in their vendor's newer protocol, or take tools only there."""
+    """Some OpenAI models reason together with tools only in Responses, or accept tools only there."""
     if not with_tools:
         return True
     known = family(model)
@@ -102,12 +102,12 @@ _REASONS_BY_DEFAULT = re.compile(r".*(?:deepseek(?!-chat)|qwq|qwen3\.[5-9]|-thin
 
 
 def can_force_call_unless_reasoning(model: str, reasons: bool | None) -> bool:
-    """Can a model be made to call a tool where servers refuse that while it thinks? Some think when nothing is said."""
+    """Can a call be forced on a server that refuses it while the model reasons? Some models reason by default."""
     return not (_REASONS_BY_DEFAULT.match(model.lower()) if reasons is None else reasons)
 
 
 def supports_provider_tool(tool: str, model: str, with_functions: bool) -> bool:
-    """Only models that always search do so here."""
+    """In Chat only the search models search the web, and they always do."""
     return tool == "web_search" and family(model).search
 
 
@@ -117,14 +117,14 @@ _SAMPLING_SETTINGS = frozenset({"temperature", "top_p", "logprobs", "top_logprob
 
 
 def is_setting_refused(field: str, has_tools: bool, family: Family) -> bool:
-    """Settings that some models answer with an error."""
+    """Would the model answer this setting with an error?"""
     if family.native:
         return False
     return (field == "parallel" and not has_tools) or (field in _SAMPLING_SETTINGS and not family.sampling)
 
 
 def key_as_sent(request: Request, keys: tuple[str, ...], default_key: str, family: Family) -> str:
-    """The client's own spelling for the model that it named; another model has its own."""
+    """The key that the client used, as long as the request goes to the model that it named."""
     wire = request.origin.wire if family.native and is_own(request.origin) else {}
     if not wire or wire.get("model") != request.model:
         return default_key
@@ -133,9 +133,8 @@ def key_as_sent(request: Request, keys: tuple[str, ...], default_key: str, famil
 
 def write_user(request: Request, user: str, out: Object, family: Family, ledger: Ledger) -> None:
     if len(user) > MAX_USER_LENGTH and family.user_key == "safety_identifier" and not family.native:
-        ledger.note(
-            "setting-clamped", request.settings.where.get("user"), "the user's name was shortened to a hash of it"
-        )
+        where = request.settings.where.get("user")
+        ledger.note("setting-clamped", where, f"a user of more than {MAX_USER_LENGTH} characters was hashed")
         user = ids.hex_digest(user, MAX_USER_LENGTH)
     out[key_as_sent(request, USER_KEYS, family.user_key, family)] = user
 
@@ -144,13 +143,14 @@ def write_stop_sequences(
     settings: Settings, stop: tuple[str, ...], out: Object, family: Family, ledger: Ledger
 ) -> None:
     if not family.stop and not family.native:
-        ledger.note("no-counterpart", settings.where.get("stop"), "`stop` is not taken by this model and was left out")
+        ledger.note(
+            "no-counterpart", settings.where.get("stop"), "`stop` was left out", "this model does not accept it"
+        )
         return
     out["stop"] = list(stop if family.native else stop[:MAX_STOP_SEQUENCES])
     if len(stop) > len(out["stop"]):
-        ledger.note(
-            "setting-clamped", settings.where.get("stop"), f"of {len(stop)} stop sequences {MAX_STOP_SEQUENCES} stayed"
-        )
+        what = f"only {MAX_STOP_SEQUENCES} of {len(stop)} stop sequences were kept"
+        ledger.note("setting-clamped", settings.where.get("stop"), what)
 
 
 def write_reasoning_effort(request: Request, out: Object, family: Family, has_tools: bool, ledger: Ledger) -> None:
@@ -160,18 +160,18 @@ def write_reasoning_effort(request: Request, out: Object, family: Family, has_to
         return
     effort = _reasoning_effort(asked, where, family, ledger) if asked is not None else ""
     if family.no_effort_with_tools and not family.native and has_tools and (effort or family.default_effort) != "none":
-        why = "this model takes function tools here only without thinking"
+        why = "in Chat this model accepts function tools only without reasoning"
         code = "thinking-mapped" if effort else "default-added"
-        ledger.note(code, where, f"the effort is `none` in place of `{effort or family.default_effort}`", why)
+        ledger.note(code, where, f"the effort `{effort or family.default_effort}` became `none`", why)
         effort = "none"
     if effort:
         out["reasoning_effort"] = effort
 
 
 def _reasoning_effort(asked: Thinking, where: Path, family: Family, ledger: Ledger) -> str:
-    """The word for what was asked, "" where the model's default says it or nothing can."""
+    """The effort to write, "" for the model's default."""
     if asked.show not in ("", "none"):
-        ledger.note("no-counterpart", where, f"what the client wants to see (`{asked.show}`) was left out")
+        ledger.note("no-counterpart", where, f"the summary mode `{asked.show}` was left out")
     word = asked.effort or ("none" if asked.mode == "off" else "")
     if not word and asked.budget is not None:
         word = reasoning_effort.effort_for_budget(asked.budget)
@@ -180,7 +180,7 @@ def _reasoning_effort(asked: Thinking, where: Path, family: Family, ledger: Ledg
         return word
     if not family.efforts:
         if word != "none":
-            ledger.note("no-counterpart", where, f"the effort `{word}` was left out", "this model does not think")
+            ledger.note("no-counterpart", where, f"the effort `{word}` was left out", "this model does not reason")
         return ""
     fitting = reasoning_effort.nearest_effort(word, family.efforts)
     if fitting != word:

@@ -1,4 +1,4 @@
-"""The words of this protocol: its name, the keys it knows, and the tables that both directions share."""
+"""The name of the protocol, the keys it knows, and the tables that reader and writer share."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ CHUNK_KEYS = RESPONSE_KEYS | {"obfuscation"}
 CHOICE_KEYS = frozenset({"index", "message", "finish_reason"})
 CHUNK_CHOICE_KEYS = frozenset({"index", "delta", "finish_reason"})
 IGNORABLE_CHUNK_CHOICE_KEYS = CHUNK_CHOICE_KEYS | {"stop_reason", "logprobs"}
-"""Keys of a choice that say nothing more while it grows, if its `logprobs` are null."""
+"""Keys of a chunk's choice that may be ignored in a delta, if its `logprobs` are null."""
 DELTA_KEYS = ASSISTANT_KEYS - {"name"}
 USAGE_KEYS = frozenset({"prompt_tokens", "completion_tokens", "total_tokens"})
 
-# --- words both ways ------------------------------------------------------------------------------------------------
+# --- values ---------------------------------------------------------------------------------------------------------
 
 ROLES: Mapping[str, Role] = MappingProxyType(
     {
@@ -101,7 +101,7 @@ LEGACY_CALLS_REASON = "function_call"
 KIND_BY_FINISH_REASON: Mapping[str, FinishKind] = MappingProxyType(
     {
         **FINISH_REASONS,
-        # Words of compatible servers: Mistral, Anthropic behind a proxy, Zhipu and others.
+        # Words of compatible servers: Together, Mistral, Zhipu and others.
         "eos": "stop",
         "end_turn": "stop",
         "max_tokens": "length",
@@ -153,7 +153,7 @@ AUDIO_FORMATS: Mapping[str, str] = MappingProxyType(
 AUDIO_MIMES: Mapping[str, str] = MappingProxyType({"wav": "audio/wav", "mp3": "audio/mpeg"})
 
 SEAL_KEY_BY_VENDOR: Mapping[str, str] = MappingProxyType({"google": "thought_signature"})
-"""Vendors that put a seal into a call's `extra_content`: the vendor's key and the seal's."""
+"""Vendors that put a seal into a call's `extra_content`, and the key of the seal."""
 
 FieldReader = Callable[[Object, str, Path], Json]
 
@@ -173,7 +173,7 @@ COPIED_SETTINGS: tuple[tuple[str, str, FieldReader], ...] = (
     ("store", "store", get_bool),
     ("cache_key", "prompt_cache_key", get_text),
 )
-"""Settings that stand alone under one key: the internal field, the key, how it is taken."""
+"""Settings with one key each: the field of `Settings`, the key, and its reader."""
 
 SUPPORTED_SETTINGS: frozenset[str] = frozenset(field for field, _, _ in COPIED_SETTINGS) | {
     "max_tokens",
@@ -191,16 +191,16 @@ MAX_USER_LENGTH = 64
 
 
 def unknown_nested_keys(parent: Any, key: str, known: frozenset[str]) -> Object:
-    """The keys of a nested object that nobody here knows: they go back with it when it is rewritten."""
+    """The unknown keys of a nested object, to be given back when it is rewritten."""
     nested = parent.get(key) if isinstance(parent, dict) else None
     return {name: value for name, value in nested.items() if name not in known} if isinstance(nested, dict) else {}
 
 
-# --- stamps ---------------------------------------------------------------------------------------------------------
+# --- origins --------------------------------------------------------------------------------------------------------
 
 
 def intact_wire(origin: Origin | None) -> Object | None:
-    """The JSON object that a node was read from here, while it still says what the node means."""
+    """The JSON object of a node that was read from this protocol and has not been changed since."""
     if origin is None or origin.protocol != NAME or not origin.intact:
         return None
     return origin.wire if isinstance(origin.wire, dict) else None

@@ -1,7 +1,7 @@
-"""Where compatible servers differ from the original: bodies bent to what they take.
+"""Where compatible servers differ from OpenAI, and the changes to a request body that they need.
 
-Every function gives back the very same body when nothing has to change, and never changes one in place: parts of it may
-be the client's own. What is left out is noted.
+A function returns the same body when nothing has to change. It never changes a body in place, because parts of it may
+belong to the client's request.
 """
 
 from __future__ import annotations
@@ -9,15 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from itertools import filterfalse
+from operator import is_
 from types import MappingProxyType
 
 from toolwire.core.codec import Quirk
 from toolwire.core.json_values import Json, Object, Path
 from toolwire.core.losses import Ledger
 from toolwire.protocols.openai_chat.models import can_force_call_unless_reasoning
+from toolwire.protocols.openai_chat.names import TOOL_SHAPES
 
 MAX_DESCRIPTION_LENGTH = 1024
-"""How long the description of a tool may be at old servers."""
+"""The longest tool description that old servers accept."""
 OPENAI_ONLY_KEYS: Mapping[str, Json] = MappingProxyType(
     {
         "store": False,
@@ -31,12 +33,12 @@ OPENAI_ONLY_KEYS: Mapping[str, Json] = MappingProxyType(
         "verbosity": "medium",
     }
 )
-"""Fields that only the original knows, each with the value that says nothing."""
-NOT_ACCEPTED = "this server does not take it"
+"""Keys that only OpenAI has, each with the default that can be left out without a note."""
+NOT_ACCEPTED = "this server does not accept it"
 
 
 def _request_path(ledger: Ledger, *keys: str | int) -> Path:
-    """A place in the client's request: known only when that was of this protocol too."""
+    """A place in the client's request, where that was a Chat request too."""
     path: Path = None
     if ledger.source == ledger.target:
         for key in keys:
@@ -44,31 +46,29 @@ def _request_path(ledger: Ledger, *keys: str | int) -> Path:
     return path
 
 
+Rewriter = Callable[[Object, str, Ledger], Object]
+"""Takes a body and the model's name."""
+NodeRewriter = Callable[[Object, int, Ledger], Object]
+"""Takes a message, or the inner object of a tool, and its number."""
+
 # --- messages -------------------------------------------------------------------------------------------------------
 
-NodeRewriter = Callable[[Object, int, Ledger], Object]
+
+def _for_each_message(rewrite: NodeRewriter) -> Rewriter:
+    def rewrite_body(body: Object, _model: str, ledger: Ledger) -> Object:
+        messages = body.get("messages")
+        if not isinstance(messages, list):
+            return body
+        out = [rewrite(one, number, ledger) if isinstance(one, dict) else one for number, one in enumerate(messages)]
+        return body if all(map(is_, out, messages)) else body | {"messages": out}
+
+    return rewrite_body
 
 
-def _rewrite_messages(body: Object, rewrite: NodeRewriter, ledger: Ledger) -> Object:
-    """The body with every message bent."""
-    messages = body.get("messages")
-    if not isinstance(messages, list):
-        return body
-    out = [
-        rewrite(message, number, ledger) if isinstance(message, dict) else message
-        for number, message in enumerate(messages)
-    ]
-    return body if all(new is old for new, old in zip(out, messages, strict=True)) else body | {"messages": out}
-
-
-def _fill_empty_content(message: Object, _number: int, _ledger: Ledger) -> Object:
+def _add_empty_content(message: Object, _number: int, _ledger: Ledger) -> Object:
     if not message.get("tool_calls") or message.get("content") is not None:
         return message
     return message | {"content": ""}
-
-
-def add_empty_content(body: Object, _model: str, ledger: Ledger) -> Object:
-    return _rewrite_messages(body, _fill_empty_content, ledger)
 
 
 def _join_text_parts(message: Object, number: int, ledger: Ledger) -> Object:
@@ -78,7 +78,7 @@ def _join_text_parts(message: Object, number: int, ledger: Ledger) -> Object:
     for place, part in enumerate(content):
         for key in filterfalse({"type", "text"}.__contains__, part):
             where = _request_path(ledger, "messages", number, "content", place, key)
-            ledger.note("no-counterpart", where, f"`{key}` of a text was left out", "this server takes plain text only")
+            ledger.note("no-counterpart", where, f"`{key}` of a text was left out", "this server accepts strings only")
     return message | {"content": "\n".join(part["text"] for part in content)}
 
 
@@ -86,59 +86,42 @@ def _is_text_part(part: Json) -> bool:
     return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
 
 
-def flatten_text_content(body: Object, _model: str, ledger: Ledger) -> Object:
-    return _rewrite_messages(body, _join_text_parts, ledger)
-
-
-def _rename_developer_role(message: Object, number: int, ledger: Ledger) -> Object:
+def _replace_developer_role(message: Object, number: int, ledger: Ledger) -> Object:
     if message.get("role") != "developer":
         return message
     where = _request_path(ledger, "messages", number, "role")
-    ledger.note("role-mapped", where, "the role `developer` became `system`", "this server does not know `developer`")
+    ledger.note("role-mapped", where, "the role `developer` became `system`", "this server has no role `developer`")
     return message | {"role": "system"}
-
-
-def replace_developer_role(body: Object, _model: str, ledger: Ledger) -> Object:
-    return _rewrite_messages(body, _rename_developer_role, ledger)
 
 
 # --- tools ----------------------------------------------------------------------------------------------------------
 
 
-def _rewrite_tools(body: Object, rewrite: NodeRewriter, ledger: Ledger) -> Object:
-    """The body with what stands inside every tool bent."""
-    tools = body.get("tools")
-    if not isinstance(tools, list):
-        return body
-    out = [_rewrite_tool(tool, number, rewrite, ledger) for number, tool in enumerate(tools)]
-    return body if all(new is old for new, old in zip(out, tools, strict=True)) else body | {"tools": out}
-
-
-def _rewrite_tool(tool: Json, number: int, rewrite: NodeRewriter, ledger: Ledger) -> Json:
-    kind = next(
-        (key for key in ("function", "custom") if isinstance(tool, dict) and isinstance(tool.get(key), dict)), ""
-    )
-    if not kind:
+def _for_each_tool(rewrite: NodeRewriter) -> Rewriter:
+    def rewrite_tool(tool: Json, number: int, ledger: Ledger) -> Json:
+        for kind in TOOL_SHAPES:
+            if isinstance(tool, dict) and isinstance(tool.get(kind), dict):
+                inner = rewrite(tool[kind], number, ledger)
+                return tool if inner is tool[kind] else tool | {kind: inner}
         return tool
-    inner = rewrite(tool[kind], number, ledger)
-    return tool if inner is tool[kind] else tool | {kind: inner}
+
+    def rewrite_body(body: Object, _model: str, ledger: Ledger) -> Object:
+        tools = body.get("tools")
+        if not isinstance(tools, list):
+            return body
+        out = [rewrite_tool(tool, number, ledger) for number, tool in enumerate(tools)]
+        return body if all(map(is_, out, tools)) else body | {"tools": out}
+
+    return rewrite_body
 
 
 def _shorten_description(tool: Object, number: int, ledger: Ledger) -> Object:
-    said = tool.get("description")
-    if not isinstance(said, str) or len(said) <= MAX_DESCRIPTION_LENGTH:
+    text = tool.get("description")
+    if not isinstance(text, str) or len(text) <= MAX_DESCRIPTION_LENGTH:
         return tool
-    where = _request_path(ledger, "tools", number)
-    ledger.note(
-        "description-cut",
-        where,
-        f"of {len(said):,} characters that describe `{_tool_name(tool)}` {MAX_DESCRIPTION_LENGTH:,} stayed",
-    )
-    return tool | {"description": said[: MAX_DESCRIPTION_LENGTH - 1] + "…"}
-
-
-def shorten_descriptions(body: Object, _model: str, ledger: Ledger) -> Object:
-    return _rewrite_tools(body, _shorten_description, ledger)
+    what = f"the description of `{_tool_name(tool)}` was cut to {MAX_DESCRIPTION_LENGTH:,} of {len(text):,} characters"
+    ledger.note("description-cut", _request_path(ledger, "tools", number), what)
+    return tool | {"description": text[: MAX_DESCRIPTION_LENGTH - 1] + "…"}
 
 
 def _drop_strict(tool: Object, number: int, ledger: Ledger) -> Object:
@@ -146,12 +129,8 @@ def _drop_strict(tool: Object, number: int, ledger: Ledger) -> Object:
         return tool
     if tool["strict"]:
         where = _request_path(ledger, "tools", number)
-        ledger.note("no-counterpart", where, f"`{_tool_name(tool)}` is not enforced strictly", NOT_ACCEPTED)
+        ledger.note("no-counterpart", where, f"`strict` of `{_tool_name(tool)}` was left out", NOT_ACCEPTED)
     return {key: value for key, value in tool.items() if key != "strict"}
-
-
-def drop_strict(body: Object, _model: str, ledger: Ledger) -> Object:
-    return _rewrite_tools(body, _drop_strict, ledger)
 
 
 def _tool_name(tool: Object) -> str:
@@ -162,23 +141,22 @@ def _tool_name(tool: Object) -> str:
 # --- settings -------------------------------------------------------------------------------------------------------
 
 
-def rename_max_tokens_key(body: Object, _model: str, ledger: Ledger) -> Object:
+def _rename_max_tokens_key(body: Object, _model: str, ledger: Ledger) -> Object:
     if "max_completion_tokens" not in body:
         return body
     limit, other = body["max_completion_tokens"], body.get("max_tokens")
     if limit is not None and other is not None and other != limit:
-        ledger.note(
-            "no-counterpart", _request_path(ledger, "max_tokens"), "of two limits `max_completion_tokens` stayed"
-        )
+        what = "`max_tokens` was replaced by `max_completion_tokens`"
+        ledger.note("no-counterpart", _request_path(ledger, "max_tokens"), what)
     renamed = {"max_completion_tokens": "max_tokens"}
     out = {renamed.get(key, key): value for key, value in body.items() if key != "max_tokens"}
     return out if limit is not None else out | {"max_tokens": other}
 
 
-def _drop_keys(keys: Mapping[str, Json]) -> Callable[[Object, str, Ledger], Object]:
-    """Leaves these keys out; a value that says what the server assumes anyhow is left out without a word."""
+def _drop_keys(keys: Mapping[str, Json]) -> Rewriter:
+    """Leave these keys out; the given default values are left out without a note."""
 
-    def rewrite(body: Object, _model: str, ledger: Ledger) -> Object:
+    def rewrite_body(body: Object, _model: str, ledger: Ledger) -> Object:
         found = [key for key in keys if key in body]
         if not found:
             return body
@@ -187,66 +165,72 @@ def _drop_keys(keys: Mapping[str, Json]) -> Callable[[Object, str, Ledger], Obje
                 ledger.note("no-counterpart", _request_path(ledger, key), f"`{key}` was left out", NOT_ACCEPTED)
         return {key: value for key, value in body.items() if key not in found}
 
-    return rewrite
+    return rewrite_body
 
 
 QUIRKS: Mapping[str, Quirk] = MappingProxyType(
     {
         "nine-letter-ids": Quirk(
-            about="ids of calls are exactly nine letters and digits",
-            constraints=MappingProxyType({"call_id_pattern": re.compile(r"[A-Za-z0-9]{9}"), "max_call_id_length": 9}),
+            about="the ids of calls must be exactly nine letters and digits (Mistral)",
+            constraints={"call_id_pattern": re.compile(r"[A-Za-z0-9]{9}"), "max_call_id_length": 9},
         ),
         "function-tools-only": Quirk(
-            about="custom tools are not known; they are wrapped as functions",
-            constraints=MappingProxyType({"tool_kinds": frozenset({"function"})}),
+            about="there are no custom tools; they are sent as functions",
+            constraints={"tool_kinds": frozenset({"function"})},
         ),
         "no-hosted-tools": Quirk(
-            about="runs no tools itself, not even a search", constraints={"server_runs_tools": False}
+            about="the server runs no tools itself, not even a web search", constraints={"server_runs_tools": False}
         ),
         "empty-content": Quirk(
-            about="beside calls there must be a content, if only an empty one", rewrite_body=add_empty_content
+            about="a message with calls needs `content`, if only an empty one",
+            rewrite_body=_for_each_message(_add_empty_content),
         ),
         "plain-text-content": Quirk(
-            about="text must be a string, not a list of parts", rewrite_body=flatten_text_content
+            about="text must be a string, not a list of parts", rewrite_body=_for_each_message(_join_text_parts)
         ),
         "short-descriptions": Quirk(
-            about=f"tools are described in {MAX_DESCRIPTION_LENGTH} characters", rewrite_body=shorten_descriptions
+            about=f"the description of a tool has at most {MAX_DESCRIPTION_LENGTH} characters",
+            rewrite_body=_for_each_tool(_shorten_description),
         ),
-        "max-tokens-key": Quirk(about="the limit on output is called `max_tokens`", rewrite_body=rename_max_tokens_key),
-        "no-developer-role": Quirk(about="the role `developer` is not known", rewrite_body=replace_developer_role),
+        "max-tokens-key": Quirk(
+            about="the limit on output tokens is called `max_tokens`", rewrite_body=_rename_max_tokens_key
+        ),
+        "no-developer-role": Quirk(
+            about="there is no role `developer`", rewrite_body=_for_each_message(_replace_developer_role)
+        ),
         "no-stream-options": Quirk(
-            about="`stream_options` is refused, so usage comes as the server pleases",
+            about="`stream_options` is refused, so a stream may have no usage",
             rewrite_body=_drop_keys({"stream_options": {}}),
         ),
         "system-first": Quirk(
-            about="instructions in the middle are refused; they are said by the user",
-            constraints=MappingProxyType({"mid_system_turns": "user"}),
+            about="system messages are refused after the first message; they are sent as the user's",
+            constraints={"mid_system_turns": "user"},
         ),
         "repeated-deltas": Quirk(
-            about="deltas repeat the id and name of their call, which SDKs add up: streams do not pass untouched",
+            about="deltas repeat the id and name of their call, which SDKs would join: streams are rewritten",
         ),
         "sealed-reasoning": Quirk(
-            about="`reasoning_details` hold seals, which are kept for clients that do not send them back",
-            constraints=MappingProxyType({"seal_slots": frozenset({"reasoning"})}),
+            about="`reasoning_details` hold seals, which are stored for clients that do not send them back",
+            constraints={"seal_slots": frozenset({"reasoning"})},
         ),
         "sealed-calls": Quirk(
-            about="calls bear seals in `extra_content`, which are kept for clients that do not send them back",
-            constraints=MappingProxyType({"seal_slots": frozenset({"reasoning", "call"})}),
+            about="calls have seals in `extra_content`, which are stored for clients that do not send them back",
+            constraints={"seal_slots": frozenset({"reasoning", "call"})},
         ),
         "reasoning-back": Quirk(
-            about="`reasoning_content` must come back beside calls; it is kept for clients that leave it out",
-            constraints=MappingProxyType({"needs_reasoning_returned": True}),
+            about="`reasoning_content` must be sent back with calls; it is stored for clients that leave it out",
+            constraints={"needs_reasoning_returned": True},
         ),
         "thinking-unforced": Quirk(
-            about="no call can be demanded of a model that thinks; `choice` in a rule says what becomes of it",
-            constraints=MappingProxyType({"can_force_tools": can_force_call_unless_reasoning}),
+            about="a reasoning model cannot be forced to call a tool; `choice` in a rule says what to do instead",
+            constraints={"can_force_tools": can_force_call_unless_reasoning},
         ),
-        "no-strict": Quirk(about="`strict` is refused in tools", rewrite_body=drop_strict),
+        "no-strict": Quirk(about="`strict` is refused in tools", rewrite_body=_for_each_tool(_drop_strict)),
         "no-parallel-flag": Quirk(
             about="`parallel_tool_calls` is refused", rewrite_body=_drop_keys({"parallel_tool_calls": True})
         ),
         "no-store-fields": Quirk(
-            about="fields that only the original knows are refused: " + ", ".join(OPENAI_ONLY_KEYS),
+            about="fields that only OpenAI has are refused: " + ", ".join(OPENAI_ONLY_KEYS),
             rewrite_body=_drop_keys(OPENAI_ONLY_KEYS),
         ),
     }

@@ -1,4 +1,4 @@
-"""Whole answers: the assistant's message, why it ended, and what it cost."""
+"""Whole answers: the assistant's message, the finish reason and the usage."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ from toolwire.protocols.openai_chat.models import Family
 from toolwire.protocols.openai_chat.names import NAME, intact_wire, is_own
 from toolwire.protocols.openai_chat.tools import uses_legacy_functions, write_call
 
-# --- endings --------------------------------------------------------------------------------------------------------
+# --- finish reasons -------------------------------------------------------------------------------------------------
 
 
 def read_finish(raw: str, has_calls: bool, sequence: Json, path: Path) -> Finish:
-    """An ending from its word; where the wire gave none, the content tells it."""
+    """The finish from its reason; without one it follows from the content."""
     kind: FinishKind = names.KIND_BY_FINISH_REASON.get(raw, "other") if raw else "calls" if has_calls else "stop"
     origin = Origin(NAME, path, raw)
     if kind == "stop" and isinstance(sequence, str) and sequence:
@@ -59,7 +59,7 @@ def read_finish(raw: str, has_calls: bool, sequence: Json, path: Path) -> Finish
 
 
 class FinishReasonWriter:
-    """What a finish reason must agree with."""
+    """Writes a finish reason that agrees with the content: clients look for calls only after `tool_calls`."""
 
     __slots__ = ("has_calls", "has_refusal", "is_incomplete", "legacy")
 
@@ -117,7 +117,7 @@ _NO_USAGE_DETAILS = (None, None, None)
 
 
 def read_usage(node: Object, path: Path, reading: ReadContext) -> Usage:
-    """Counts. A vendor that leaves thinking out of `completion_tokens` is known by its total."""
+    """Token counts. Some servers (xAI) leave reasoning out of `completion_tokens`; their total shows it."""
     into: Json
     out: Json
     into, out, total = node.get("prompt_tokens"), node.get("completion_tokens"), node.get("total_tokens")
@@ -142,7 +142,7 @@ def read_usage(node: Object, path: Path, reading: ReadContext) -> Usage:
 
 
 def _note_unknown_counts(node: Object, path: Path, reading: ReadContext) -> None:
-    """Counts that only this protocol, or one vendor, knows; zero says nothing."""
+    """Note counts that have no field in `Usage`, unless they are zero."""
     for key, value in node.items():
         if isinstance(value, dict):
             for name, count in value.items():
@@ -174,7 +174,7 @@ MAX_TIMESTAMP = 10**15
 
 
 def read_created(node: Object, path: Path) -> int | None:
-    """When it was made; some servers give fractions of a second, and a number beyond all time tells nothing."""
+    """The time of creation. Some servers send fractions of a second; a number that is no date is ignored."""
     value = node.get("created")
     if type(value) is int and 0 <= value < MAX_TIMESTAMP:
         return value
@@ -303,7 +303,7 @@ _DEFAULT_FAMILY = Family()
 
 
 def _write_citations(slots: MessageSlots) -> list[Object]:
-    """Citations of every text; on the wire they count characters of the whole content."""
+    """The citations of every text. In Chat they count characters of the whole content."""
     found: list[Object] = []
     shift = 0
     for part in slots.content:
@@ -313,7 +313,7 @@ def _write_citations(slots: MessageSlots) -> list[Object]:
     return found
 
 
-# --- at a glance ------------------------------------------------------------------------------------------------------
+# --- a quick look -----------------------------------------------------------------------------------------------------
 
 
 class _ResponsePeek(Struct, gc=False):

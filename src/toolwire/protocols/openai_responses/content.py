@@ -1,4 +1,4 @@
-"""The parts of a message: text, refusals and media, for the user's side (`input_*`) and the model's (`output_*`)."""
+"""The parts of a message: text, refusals and media, for the user (`input_*`) and the model (`output_*`)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Side: TypeAlias = Literal["input", "output"]
 def read_item_origin(
     reading: ReadContext, node: Object, path: Path, known: frozenset[str], ignored_key: str = ""
 ) -> Origin:
-    """The origin of an item. What says nothing (a plain status, the key `quiet`) is kept, but is no stray."""
+    """The origin of an item. Keys with a default value, and `ignored_key`, are kept but not noted as unknown."""
     if known.issuperset(node):
         return Origin(NAME, path, node)
     extra = {key: value for key, value in node.items() if key not in known and key != "async_"}
@@ -61,7 +61,7 @@ def _is_default_value(key: str, value: Json) -> bool:
 
 
 def read_content(value: Json, path: Path, reading: ReadContext) -> tuple[Part, ...]:
-    """The content of a message: a string or a list of parts; null is none."""
+    """The content of a message: a string, a list of parts, or null."""
     if isinstance(value, str):
         return (Text(value, (), None, None, Origin(NAME, path, value)),)
     if value is None:
@@ -99,7 +99,7 @@ def _read_citations(node: Object, path: Path, reading: ReadContext) -> tuple[Cit
 
 
 def read_citation(node: Object, path: Path, reading: ReadContext) -> Citation:
-    """A source on the web; other annotations name files that only the provider holds and are carried whole."""
+    """A source on the web. Other annotations name files at OpenAI and are carried as they are."""
     if node.get("type") != "url_citation":
         return Citation(title=str(node.get("filename") or ""), origin=Origin(NAME, path, node))
     return Citation(
@@ -187,7 +187,7 @@ OUTPUT_PART_TYPES = frozenset({"output_text", "refusal"})
 
 
 def write_content(parts: Sequence[Part], side: Side, ledger: Ledger) -> Json:
-    """The content of a message; a string that came as a string stays one."""
+    """The content of a message; an unchanged string is given back as a string."""
     origin = parts[0].origin if len(parts) == 1 else None
     if is_own(origin) and origin.intact and isinstance(origin.wire, str):
         return origin.wire
@@ -195,7 +195,7 @@ def write_content(parts: Sequence[Part], side: Side, ledger: Ledger) -> Json:
 
 
 def write_part(part: Part, side: Side, ledger: Ledger) -> Object | None:
-    """One part of a message, or None (noted) when this protocol has no place for it."""
+    """One part of a message, or None, with a note, when there is no place for it."""
     wire = intact_wire(part.origin)
     if wire is not None:
         kind = wire.get("type")
@@ -240,7 +240,7 @@ def _write_refusal(part: Refusal, side: Side, ledger: Ledger) -> Object:
 
 
 def _add_unknown_keys(out: Object, origin: Origin | None) -> Object:
-    """Give back unknown keys only to the very type of part that had them."""
+    """Give unknown keys back to a part of the same type only."""
     same = is_own(origin) and isinstance(origin.wire, dict) and origin.wire.get("type") == out["type"]
     return restore_original_keys(out, origin, NAME) if same else out
 
@@ -340,19 +340,19 @@ def _write_file(part: Media, ledger: Ledger) -> Object:
 
 _AGENT_MESSAGE_KEYS = frozenset({"type", "id", "author", "recipient", "content", "agent"})
 _SEALED_TEXT = re.compile(r"gAAAA[A-Za-z0-9_-]{95,}={0,2}")
-"""What the service has sealed; it is never shorter."""
+"""A text that OpenAI has encrypted; it is never shorter."""
 
 
 def read_agent_message(node: Object, path: Path, reading: ReadContext) -> Turn:
-    """Told to the model as if by its user: sender and task stand in the text."""
+    """A message of one Codex agent to another, as a user's turn: sender and task are in the text."""
     content = items_with_paths(get_list(node, "content", path) or [], (path, "content"))
     parts = tuple([_read_agent_part(expect_object(part, at), at, reading) for part, at in content])
     return Turn("user", parts, origin=read_item_origin(reading, node, path, _AGENT_MESSAGE_KEYS))
 
 
 def _read_agent_part(node: Object, path: Path, reading: ReadContext) -> Part:
-    """The client repeats the argument of a call as sealed, because it was declared so: of a model that seals nothing,
-    it is the text itself."""
+    """Codex sends the argument of a call back as `encrypted_content`, as it was declared. Models that encrypt nothing
+    wrote it as plain text."""
     text = node.get("encrypted_content")
     if node.get("type") == "encrypted_content" and isinstance(text, str) and not _SEALED_TEXT.fullmatch(text):
         return Text(text, origin=Origin(NAME, path, None, intact=False))

@@ -1,4 +1,4 @@
-"""Failures: the HTTP error body, the `error` of a failed answer, and the events that end a stream badly."""
+"""Errors: the HTTP error body, the `error` of a failed answer, and the last event of a failed stream."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ERROR_BY_KIND: Mapping[str, tuple[str, str]] = MappingProxyType(
         "cancelled": ("server_error", ""),
     }
 )
-"""The type and code that clients look for; every other kind is an invalid request."""
+"""The `type` and `code` that are written for each kind; every other kind is an invalid request."""
 
 KIND_BY_CODE: Mapping[str, str] = MappingProxyType(
     {code: kind for kind, (_, code) in ERROR_BY_KIND.items() if code}
@@ -64,7 +64,7 @@ KIND_BY_TYPE: Mapping[str, str] = MappingProxyType(
 )
 
 VAGUE_STATUSES = frozenset({0, 200, 400, 500})
-"""Statuses that say less than the type of the error does."""
+"""Statuses that say less than the error's `type`."""
 
 STREAM_CODE_BY_KIND: Mapping[str, str] = MappingProxyType(
     {
@@ -80,11 +80,11 @@ STREAM_CODE_BY_KIND: Mapping[str, str] = MappingProxyType(
         "permission": "invalid_prompt",
     }
 )
-"""The codes by which agents tell what is worth another try; the rest is `server_error`, which is. They give up at once
-when a service says that it is overloaded; other providers say so of moments."""
+"""The codes by which Codex decides whether to try again. All other kinds are `server_error`, after which it does. After
+`server_is_overloaded` it gives up at once, but at other providers an overload lasts only moments."""
 
 DEFAULT_RETRY_AFTER = 5.0
-"""Seconds to wait where a provider that is asked too often does not say how long: agents give up when nobody does."""
+"""Seconds to wait after a rate limit error without `retry-after`: without a time Codex gives up."""
 
 ERROR_STATUSES = frozenset({400, 401, 403, 404, 405, 408, 409, 413, 415, 422, 426, 429, 500, 502, 503, 504})
 
@@ -99,7 +99,7 @@ def read_error(body: Json, status: int, headers: Mapping[str, str]) -> Failure:
 def read_error_body(
     body: Json, status: int, path: Path, retry_after: float | None = None, wire: Json = None
 ) -> Failure:
-    """A failure from whatever a peer calls an error: nested, flat, a bare text or nothing."""
+    """A failure from an error body of any shape: nested, flat, a bare text or nothing."""
     node = body.get("error") if isinstance(body, dict) else None
     if not isinstance(node, dict):
         node = body if isinstance(body, dict) else {}
@@ -149,7 +149,7 @@ _TYPE_NAMES: Mapping[type, str] = MappingProxyType(
 
 
 def invalid_request_failure(message: str, param: str = "", code: str = "") -> Failure:
-    """What is refused here, as the vendor would."""
+    """A request that Toolwire itself refuses, with OpenAI's kind of error."""
     return Failure("invalid", message, 400, code, param)
 
 
@@ -188,7 +188,7 @@ def write_error_object(failure: Failure) -> Object:
 
 
 def write_stream_error(failure: Failure) -> Object:
-    """The `error` of a failed answer, in the words that agents know."""
+    """The `error` of a failed answer, with the codes and the \"try again in\" that Codex reads."""
     message = failure.message
     if failure.kind == "rate" and failure.retry_after is not None and "try again in" not in message:
         message = f"{message} Please try again in {failure.retry_after:g}s."

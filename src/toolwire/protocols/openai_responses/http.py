@@ -1,4 +1,4 @@
-"""How a call of this protocol looks from outside."""
+"""Paths, headers, lists of models and the counting of tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COUNT_TOKENS_KEYS = frozenset(
     """model input instructions tools tool_choice parallel_tool_calls reasoning text truncation conversation
     previous_response_id personality""".split()
 )
-"""What the endpoint that counts takes."""
+"""The keys that the token counting endpoint accepts."""
 
 CODEX_SIGNS = (
     "originator",
@@ -26,14 +26,14 @@ CODEX_SIGNS = (
     "x-openai-internal-codex-responses-lite",
     "client_version",
 )
-"""Only one agent sends these; the last stands in the query when it asks for models."""
+"""Names that only Codex sends; the last one is in the query when it asks for models."""
 
 read_rate_limits, write_rate_limits = RateLimitHeaders(
     "x-ratelimit-{field}-{what}", ("requests", "tokens")
 ).make_reader_and_writer()
 
 
-def path(model: str, stream: bool) -> str:
+def _path(_model: str, _stream: bool) -> str:
     return PATH
 
 
@@ -42,8 +42,8 @@ def write_model_entry(card: ModelInfo) -> Object:
 
 
 def write_model_list(cards: tuple[ModelInfo, ...], _query: Mapping[str, str]) -> Object:
-    """All at once. `models` is a catalogue that Codex looks for: without the key it complains at every start, and an
-    entry would take its own prompt and tools away from a model, so there is none."""
+    """All models on one page. Codex also looks for its catalogue under `models`: without the key it logs an error at
+    every start, and a model with an entry would lose Codex's own prompt and tools. So the catalogue is empty."""
     return {"object": "list", "data": [write_model_entry(card) for card in cards], "models": []}
 
 
@@ -68,7 +68,7 @@ def _write_count_response(tokens: int) -> Object:
 
 
 HTTP = Http(
-    request_path=path,
+    request_path=_path,
     provider_tool_markers=(b'"web_search',),
     history_markers=(b'"call_id"', b'"encrypted_content"'),
     fixed_endpoints=MappingProxyType({PATH: EndpointMatch("generate"), COUNT_TOKENS_PATH: EndpointMatch("count")}),
@@ -98,7 +98,7 @@ HTTP = Http(
         "x-reasoning-included",
     ),
     heartbeat=b": keep-alive\n\n",
-    # It makes room when it hears that in the stream, as from the service, and gives up at a status.
+    # Codex compacts its history when this error comes in the stream, as from OpenAI, and gives up at an HTTP status.
     failures_sent_in_stream=MappingProxyType({"context": frozenset({"codex"})}),
     read_rate_limits=read_rate_limits,
     write_rate_limits=write_rate_limits,

@@ -1,6 +1,6 @@
-"""The items of a conversation: calls, their results, reasoning, and what the provider's own tools did.
+"""The items of a conversation: calls, results, reasoning, and what the provider's own tools did.
 
-One union serves input and output, so requests, answers and streams all read and write their items here.
+Requests, answers and streams have the same items, so all of them read and write them here.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _write_arguments(out: Object, call: Call, shape: CallShape, ledger: Ledger) 
     body = raw_object_or_none(text)
     if body is None:
         ledger.note(
-            "arguments-wrapped", source_path(call), f"arguments of {call.name!r} that are no object were wrapped"
+            "arguments-wrapped", source_path(call), f"the arguments of {call.name!r} are not an object and were wrapped"
         )
         out[shape.payload_key] = {RAW_ARGUMENTS_KEY: text}
     else:
@@ -298,7 +298,7 @@ def _write_result_part(part: Part, ledger: Ledger) -> Object | None:
 
 
 def _write_found_tools(out: Object, result: Result, ledger: Ledger) -> None:
-    """The answer to a search for tools holds tools; anything else in it is named as lost."""
+    """The result of a tool search can only hold tools; anything else is lost."""
     out["execution"] = "client"
     out["status"] = "completed"
     tools: list[Object] = []
@@ -306,7 +306,7 @@ def _write_found_tools(out: Object, result: Result, ledger: Ledger) -> None:
         if isinstance(part, ToolsAdded):
             tools += write_tools(part.tools, ledger, part.origin)
         else:
-            ledger.note("part-dropped", source_path(part), "the answer of a search for tools can hold tools only")
+            ledger.note("part-dropped", source_path(part), "the result of a tool search can hold tools only")
     out["tools"] = tools
 
 
@@ -331,7 +331,7 @@ def _write_screenshot(result: Result, ledger: Ledger) -> Object:
             if part.detail:
                 out["detail"] = part.detail
         else:
-            ledger.note("part-dropped", source_path(part), "the answer of a computer can hold one screenshot only")
+            ledger.note("part-dropped", source_path(part), "the result of a computer call can hold one screenshot only")
     return out
 
 
@@ -341,11 +341,11 @@ _OUTPUT_WRITERS = {"shell": _write_shell_output, "computer": _write_screenshot}
 # --- reasoning ------------------------------------------------------------------------------------------------------
 
 SUMMARY_SEPARATOR = "\n\n"
-"""Stands between the parts of a summary."""
+"""Joins the parts of a summary."""
 
 
 def read_reasoning(node: Object, path: Path, reading: ReadContext) -> Reasoning:
-    """Raw thinking where the item has it, else its summary; a summary beside raw thinking stays with the item."""
+    """The raw reasoning where the item has it, else its summary; a summary beside raw reasoning stays in `extra`."""
     raw = read_texts(node, "content", path)
     summary = read_texts(node, "summary", path)
     encrypted = get_text(node, "encrypted_content", path)
@@ -383,7 +383,7 @@ def write_reasoning(part: Reasoning, ledger: Ledger, id: str = "") -> Object:
     if is_own_seal(part.seal):
         out["encrypted_content"] = part.seal.value
     elif part.seal is not None:
-        ledger.note("seal-dropped", source_path(part), "the seal of a thought was left out")
+        ledger.note("seal-dropped", source_path(part), "the seal of a reasoning item was left out")
     return restore_original_keys(out, part.origin, NAME)
 
 
@@ -391,7 +391,7 @@ def write_reasoning(part: Reasoning, ledger: Ledger, id: str = "") -> Object:
 
 
 def read_model_item(node: Object, path: Path, reading: ReadContext) -> tuple[Part, ...]:
-    """The parts of an item that is no message: one, or two for a provider's tool that tells what it found."""
+    """The parts of an item that is not a message: one, or two for a provider's tool with its results."""
     kind = get_text(node, "type", path) or "item"
     shape = SHAPE_BY_CALL_TYPE.get(kind)
     if shape is not None and not is_run_by_provider(node):

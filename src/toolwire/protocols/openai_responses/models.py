@@ -1,4 +1,4 @@
-"""What families of models refuse, where the references say so. An unknown model takes everything."""
+"""What OpenAI's models refuse, by their name. An unknown model is taken to accept everything."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from toolwire.protocols.openai_responses.names import PROVIDER_TOOL_TYPES
 
 class Family(Struct, frozen=True):
     efforts: tuple[str, ...] = EFFORTS
-    """The efforts it takes; none at all means that it does not reason."""
+    """The reasoning efforts it accepts; empty if it does not reason."""
     sampling: bool = True
-    """Does it take temperature and top_p?"""
+    """Does it accept `temperature` and `top_p`?"""
 
 
 DEFAULT_FAMILY = Family()
@@ -29,7 +29,7 @@ FAMILIES: tuple[tuple[re.Pattern[str], Family], ...] = (
     (re.compile(r"(chatgpt-)?(gpt-)?4o|gpt-(3|4)|chatgpt-"), Family(efforts=())),
     (re.compile(r"o[134](-|$)"), Family(("low", "medium", "high"), sampling=False)),
 )
-"""First match wins, on the name behind the last slash."""
+"""The first match counts; the name is matched without what is before the last slash."""
 
 
 @lru_cache(maxsize=256)
@@ -47,15 +47,15 @@ _OTHER_VENDORS = re.compile(
 
 
 def supports_provider_tool(tool: str, model: str, with_functions: bool) -> bool:
-    """Models of other makers are served in this protocol too, mostly without its tools. A page is fetched by the tool
-    that searches."""
+    """Other vendors' models are served with this protocol too, mostly without OpenAI's tools. OpenAI's web search also
+    fetches pages."""
     return (tool in PROVIDER_TOOL_TYPES or tool == "web_fetch") and not _OTHER_VENDORS.match(model)
 
 
 QUIRKS: Mapping[str, Quirk] = MappingProxyType(
     {
         "no-hosted-tools": Quirk(
-            about="runs no tools itself: no search, no code", constraints={"server_runs_tools": False}
+            about="the server runs no tools itself: no web search, no code", constraints={"server_runs_tools": False}
         )
     }
 )

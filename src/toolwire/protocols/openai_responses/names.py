@@ -1,4 +1,4 @@
-"""The words of this protocol, each table once and read in both directions."""
+"""The name of the protocol, the keys it knows, and the tables that reader and writer share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_KEYS: frozenset[str] = frozenset()
 
 
 class CallShape(Struct, frozen=True):
-    """How one kind of client-run call stands on the wire: its item, its answer, and where its arguments are."""
+    """How one kind of client-run call is written: its item, the item of its result, and where its arguments are."""
 
     kind: str
     item_type: str
@@ -29,11 +29,11 @@ class CallShape(Struct, frozen=True):
     id_prefix: str
     payload_key: str
     is_text: bool = False
-    """The payload is text (and streams); otherwise it is an object."""
+    """The payload is text, and is streamed; otherwise it is an object."""
     event: str = ""
     """The stem of the events that stream the payload."""
     name: str = ""
-    """The name of a tool that has none on the wire."""
+    """The tool's name, where its calls have none."""
     needs_id: bool = False
     needs_status: bool = False
     known_keys: frozenset[str] = NO_KEYS
@@ -63,11 +63,8 @@ _CALL_SHAPES = (
 )
 
 SHAPE_BY_KIND: Mapping[str, CallShape] = MappingProxyType({shape.kind: shape for shape in _CALL_SHAPES})
-"""By our kind."""
 SHAPE_BY_CALL_TYPE: Mapping[str, CallShape] = MappingProxyType({shape.item_type: shape for shape in _CALL_SHAPES})
-"""By the type of the call's item."""
 SHAPE_BY_OUTPUT_TYPE: Mapping[str, CallShape] = MappingProxyType({shape.output_type: shape for shape in _CALL_SHAPES})
-"""By the type of the result's item."""
 
 TOOL_KINDS = frozenset(SHAPE_BY_KIND)
 
@@ -78,7 +75,7 @@ PROVIDER_ITEMS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "file_search_call": ("file_search", "fs_"),
     }
 )
-"""What a provider's own tool did: our name of the tool, and the prefix of the item's id."""
+"""The items of OpenAI's own tools: the tool, and the prefix of the item's id."""
 
 PROVIDER_TOOL_KINDS: Mapping[str, str] = MappingProxyType(
     {
@@ -97,13 +94,13 @@ PROVIDER_TOOL_TYPES: Mapping[str, str] = MappingProxyType(
 CLIENT_ITEM_TYPES = frozenset(
     {"mcp_approval_response", "item_reference", "compaction_trigger", "configuration_update", "compaction"}
 )
-"""Items that we carry whole and that the client speaks; all other unknown ones are the model's."""
+"""Opaque items that the client sends; all other unknown items are the model's."""
 
 RAW_ARGUMENTS_KEY = "_raw"
-"""Holds arguments that are no JSON object where the wire demands one."""
+"""The key for arguments that are not a JSON object where one is demanded."""
 
 CONTENT_KIND_PREFIX = "content."
-"""Marks the kind of an Opaque that is a part of a message, not an item."""
+"""The prefix of the kind of an Opaque that is part of a message, not an item."""
 
 # --- known keys -----------------------------------------------------------------------------------------------------
 
@@ -163,12 +160,11 @@ RESPONSE_DEFAULTS: MappingProxyType[str, Json] = MappingProxyType(
         "metadata": Raw(b"{}"),
     }
 )
-"""Every key that some client of this protocol insists on, with what it holds when nobody said otherwise. What would
-cost something to spell, or to make anew for every answer, is spelled already."""
+"""Every key that some client insists on, with its default. Values that take time to encode are encoded already."""
 
 
 def empty_response() -> Object:
-    """An answer of its own, of which nobody said anything yet. A copy costs a tenth of building so many keys."""
+    """A new answer with all defaults. Copying takes a tenth of the time of building it."""
     out = RESPONSE_DEFAULTS.copy()
     out["output"], out["tools"] = [], []
     return out
@@ -179,7 +175,7 @@ ECHOED_KEYS = frozenset(
     prompt_cache_key prompt_cache_retention reasoning safety_identifier store temperature text tool_choice tools
     top_logprobs top_p truncation user""".split()
 )
-"""Keys of an answer that repeat the request."""
+"""Keys of an answer that repeat the request's."""
 
 RESPONSE_KEYS = (frozenset(RESPONSE_DEFAULTS) | ECHOED_KEYS | {"output_text", "conversation", "prompt"}) - {
     "moderation"
@@ -223,7 +219,7 @@ UNFINISHED_STATUSES = frozenset({"queued", "in_progress"})
 COMPLETED_STATUSES = frozenset({"completed", "complete"})
 
 
-# --- Which events of the stream repeat what others say, and which keys events have ---
+# --- stream events --------------------------------------------------------------------------------------------------
 
 
 _ITEM_EVENTS = {
@@ -252,16 +248,16 @@ _ITEM_EVENTS = {
 }
 
 PROGRESS_STEPS = {item: ends[:2] for item, ends in _ITEM_EVENTS.items() if len(ends) > 2 and item.endswith("_call")}
-"""What is said of an item before it is completed."""
+"""The progress events of an item, before it is completed."""
 
 REDUNDANT_EVENTS = frozenset(
     {f"response.{stem}.{end}" for stem, ends in _ITEM_EVENTS.items() for end in ends}
     | {"response.created", "response.queued", "response.in_progress"}
 )
-"""Events that say nothing which the finished item, or an event before, does not say too."""
+"""Events without information that is not also in the finished item or in an earlier event."""
 
 KEEPALIVE_KEYS = frozenset({"type", "sequence_number"})
-"""A keepalive with no more than these is empty."""
+"""The keys of an empty keepalive event."""
 
 EVENT_KEYS = frozenset(
     """type sequence_number response output_index item item_id content_index summary_index annotation_index
@@ -269,10 +265,10 @@ EVENT_KEYS = frozenset(
     output partial_image_b64 size quality background output_format message param error status stream_id logprobs
     obfuscation""".split()
 )
-"""Keys that some event has; others are strays."""
+"""The keys of all events; others are unknown."""
 
 
-# --- whose a node is ------------------------------------------------------------------------------------------------
+# --- origins --------------------------------------------------------------------------------------------------------
 
 
 def is_own(origin: Origin | None) -> TypeGuard[Origin]:
@@ -285,7 +281,7 @@ def is_own_seal(seal: Seal | None) -> TypeGuard[Seal]:
 
 
 def intact_wire(origin: Origin | None) -> Object | None:
-    """The JSON object that a node was read from here, while it still says what the node means."""
+    """The JSON object of a node that was read from this protocol and has not been changed since."""
     if origin is None or origin.protocol != NAME or not origin.intact:
         return None
     return origin.wire if isinstance(origin.wire, dict) else None

@@ -1,4 +1,4 @@
-"""Declarations of tools that the provider runs."""
+"""Tools that the provider runs: their declarations, and the items that tell what they did."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from toolwire.protocols.openai_responses.names import (
 )
 
 WEB_SEARCH_PREFIX = "web_search"
-"""What the type of every version of the search begins with, later ones too."""
+"""The type of every version of OpenAI's web search begins with this."""
 INCLUDE_SOURCES = "web_search_call.action.sources"
-"""What must be asked for, or a search does not tell what it found."""
+"""The `include` without which a web search does not list its sources."""
 WEB_SEARCH_KEYS = frozenset({"type", "filters", "search_context_size", "user_location"})
 FILTER_KEYS = frozenset({"allowed_domains"})
 LOCATION_KEYS = ("city", "country", "region", "timezone")
@@ -73,8 +73,8 @@ def _read_web_search(node: Object, path: Path, reading: ReadContext) -> AnyTool:
 
 
 def read_max_tool_calls(body: Object, tools: tuple[AnyTool, ...]) -> tuple[tuple[AnyTool, ...], frozenset[str]]:
-    """The tools, and the keys that were understood: the limit on all of the provider's tools is that of the only one
-    there is."""
+    """The tools with `max_tool_calls` as their limit, and the keys that were read. The limit counts for all provider
+    tools together, so it is read only where there is exactly one."""
     limit = body.get("max_tool_calls")
     if type(limit) is not int:
         return tools, frozenset()
@@ -121,26 +121,30 @@ def _write_web_search(tool: ProviderTool, out: Object) -> None:
 
 
 def write_provider_tool_settings(request: Request, out: Object, ledger: Ledger) -> None:
-    """What stands beside the tools: how often they may be used, all together, and that sources are wanted."""
+    """Write `max_tool_calls`, which is one limit for all tools, and ask for the sources of searches."""
     used = [tool for tool in request.tools if isinstance(tool, ProviderTool)]
     limits = [tool.max_uses for tool in used if tool.max_uses is not None]
     if limits and len(limits) == len(used):
         out["max_tool_calls"] = sum(limits)
-        ledger.note("setting-mapped", source_path(used[0]), f"the tools may be used {sum(limits)} times, all together")
+        ledger.note(
+            "setting-mapped",
+            source_path(used[0]),
+            f"`max_uses` became a limit of {sum(limits)} calls for all tools together",
+        )
     for tool in used:
         if tool.max_uses is not None and len(limits) < len(used):
             what = f"`max_uses` of {tool.tool!r} was left out"
             ledger.note("no-counterpart", source_path(tool), what, "there is one limit for all tools")
     if any(tool.tool in ("web_search", "web_fetch") for tool in used):
         out["include"] = [*out.get("include", ()), INCLUDE_SOURCES]
-        ledger.note("default-added", (None, "include"), "the sources of searches are asked for")
+        ledger.note("default-added", (None, "include"), "the sources of web searches were asked for")
 
 
-# --- What the provider's own tools did: one item tells the call and what it found ---
+# --- items: one for a call and its results --------------------------------------------------------------------------
 
 
 def read_provider_item(node: Object, path: Path, reading: ReadContext) -> tuple[Part, ...]:
-    """One item says what was asked and what was found: a HostedCall, and a HostedResult if anything was told."""
+    """A ProviderCall, and a ProviderResult if the item has results."""
     tool = PROVIDER_ITEMS[node["type"]][0]
     id = get_text(node, "id", path) or ""
     arguments, sources, text, known = _ITEM_READERS[tool](node, path)
@@ -170,7 +174,7 @@ def _read_search_item(node: Object, path: Path) -> _ProviderItemFields:
 
 
 def _simplify_search(action: Object) -> Object:
-    """A search as every protocol tells it; `queries` beside `query` only where there are several."""
+    """The arguments of a search as in other protocols: `queries` beside `query` only where there are several."""
     if action.get("type", "search") != "search":
         return action
     plain = {key: value for key, value in action.items() if key != "type" and value not in (None, "", [])}
@@ -218,11 +222,11 @@ def can_write_provider_item(tool: str) -> bool:
 def write_provider_item(
     call: ProviderCall, result: ProviderResult | None, ledger: Ledger, id: str, status: str = "completed"
 ) -> Object:
-    """The item of a provider's own tool, written from its meaning."""
+    """The item of a provider's own tool."""
     arguments = decode_object_or_none(call.arguments)
     if arguments is None:
         ledger.note(
-            "arguments-wrapped", source_path(call), f"arguments of {call.tool!r} that are no object were wrapped"
+            "arguments-wrapped", source_path(call), f"the arguments of {call.tool!r} are not an object and were wrapped"
         )
         arguments = {RAW_ARGUMENTS_KEY: call.arguments}
     out: Object = {
@@ -242,7 +246,7 @@ def _write_code_item(out: Object, call: ProviderCall, arguments: Object, found: 
     out["container_id"] = ""
     out["outputs"] = [{"type": "logs", "logs": found.text}] if found.text else None
     if arguments.keys() - {"code"}:
-        ledger.note("no-counterpart", source_path(call), "of the code that ran only its text is told")
+        ledger.note("no-counterpart", source_path(call), "everything about the executed code but its text was left out")
 
 
 def _write_file_search_item(
@@ -251,7 +255,7 @@ def _write_file_search_item(
     out["queries"] = arguments.get("queries") or []
     out["results"] = [{"filename": one.title, "text": one.quote} for one in found.sources] or None
     if found.text:
-        ledger.note("part-dropped", source_path(found), "the text that a search of files found was left out")
+        ledger.note("part-dropped", source_path(found), "the text that a file search found was left out")
 
 
 def _write_search_item(
@@ -265,7 +269,7 @@ def _write_search_item(
             ledger.note(
                 "citation-mapped",
                 source_path(one) or source_path(found),
-                f"of the source {one.url!r} only its URL is told",
+                f"everything about the source {one.url!r} but its URL was left out",
             )
     if found.text:
         ledger.note("part-dropped", source_path(found), f"the text that {call.tool!r} found was left out")
@@ -279,7 +283,7 @@ def _write_search_action(call: ProviderCall, arguments: Object, ledger: Ledger) 
         return dict(arguments)
     if call.tool == "web_fetch":
         if ledger.source != NAME:
-            ledger.note("tool-mapped", source_path(call), "a fetched page is told as an opened page of a search")
+            ledger.note("tool-mapped", source_path(call), "a fetched page became an opened page of a search")
         return {"type": "open_page", "url": arguments.get("url")}
     queries = search_queries(call.arguments)
     return {"type": "search", **arguments, "query": queries[0] if queries else "", "queries": queries}

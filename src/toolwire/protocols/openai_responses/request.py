@@ -1,4 +1,4 @@
-"""A request: one turn for each item of `input`, the settings, and back."""
+"""Requests: one turn for each item of `input`, tools and settings, both ways."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def read_request(body: Object) -> Request:
         read_tool_choice(body.get("tool_choice"), (None, "tool_choice"), reading),
         get_bool(body, "stream", None) if "stream" in body else None,
         settings,
-        # Earlier turns that the provider holds: an answer, a conversation, or items that are only referred to.
+        # OpenAI has earlier turns: a response, a conversation, or items that are only referred to.
         refers or bool(body.get("previous_response_id") or body.get("conversation")),
         _request_origin(body, known, reading),
         tuple(reading.unknown_fields),
@@ -120,7 +120,7 @@ def read_request(body: Object) -> Request:
 
 
 def _request_origin(body: Object, understood_keys: frozenset[str], reading: ReadContext) -> Origin:
-    """The request's origin. What the settings have understood of `include` and `user` is kept, but is no stray."""
+    """The request's origin. Keys that the settings have read (`include`, `user`) are kept but not noted as unknown."""
     if REQUEST_KEYS.issuperset(body):
         return Origin(NAME, None, body)
     extra = {key: value for key, value in body.items() if key not in REQUEST_KEYS}
@@ -131,7 +131,7 @@ def _request_origin(body: Object, understood_keys: frozenset[str], reading: Read
 
 
 def read_input(value: Json, path: Path, reading: ReadContext) -> tuple[tuple[Turn, ...], bool]:
-    """The turns, and whether some of them are only referred to."""
+    """The turns, and whether some items are only referred to."""
     if value is None:
         return (), False
     if value.__class__ is str:
@@ -258,7 +258,7 @@ def _write_system(parts: tuple[Part, ...], ledger: Ledger) -> str:
 
 
 def write_input(turns: tuple[Turn, ...], ledger: Ledger, received: Json = None) -> Json:
-    """The items; a string that came as a string stays one, an untouched list is given back itself."""
+    """The items; unchanged input is given back as it was."""
     before = [received] if isinstance(received, str) else received if isinstance(received, list) else []
     if before and len(before) == len(turns) and all(map(_is_unchanged, turns, before)):
         return received
@@ -361,11 +361,11 @@ def _write_other_item(run: list[Part], turn: Turn, items: list[Object], ledger: 
 
 
 def _write_reasoning(part: Reasoning, items: list[Object], ledger: Ledger) -> None:
-    """Only what this provider can verify goes back to it: its own seal, or an item that it knows by id."""
+    """OpenAI accepts only reasoning that it can verify: with its own seal, or an item that it knows by its id."""
     if is_own_seal(part.seal) or is_own(part.origin) or part.id.startswith("rs_"):
         items.append(write_reasoning(part, ledger))
         return
-    ledger.note("reasoning-dropped", source_path(part), "thinking without a seal of the provider was left out")
+    ledger.note("reasoning-dropped", source_path(part), "reasoning without OpenAI's seal was left out")
 
 
 def _write_compaction(part: Summary, items: list[Object], ledger: Ledger) -> None:
@@ -388,7 +388,7 @@ def _write_provider_call(
         if given != call.id:
             for part in (call, result) if result else (call,):
                 ledger.note("id-rewritten", source_path(part), f"the id {call.id!r} became {given!r}")
-        # The item has no place for what was read: it is told beside it.
+        # The item has no place for text that was found: it becomes a message after the item.
         bare = result if result is None or not result.text else replace(result, text="")
         items.append(write_provider_item(call, bare, ledger, given))
         if result is not None and result.text:
@@ -406,7 +406,7 @@ def _write_provider_result_text(part: ProviderResult, items: list[Object], ledge
 
 
 def _write_model_media(part: Media, items: list[Object], ledger: Ledger) -> None:
-    """The model's side takes no media: an image that it made goes back as the user's."""
+    """The model's messages cannot hold media: an image that it made goes back as the user's."""
     written = write_part(part, "input", ledger)
     if written is not None:
         ledger.note("media-moved", source_path(part), f"{part.kind} of the model was moved to a user's message")

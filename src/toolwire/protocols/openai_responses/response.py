@@ -1,4 +1,4 @@
-"""A whole answer: its items as parts, its status as an ending, and back with every key that clients insist on."""
+"""Whole answers: the items as parts, and the status as finish reason, both ways."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def read_response(body: Object) -> Response:
 
 
 def read_output_item(node: Object, path: Path, reading: ReadContext) -> tuple[Part, ...]:
-    """The parts of an item. Those of a message share the item as their origin, so that it can be put together again."""
+    """The parts of an item. Those of a message have the item as their origin, so that it can be given back whole."""
     if node.get("type") != "message":
         return read_model_item(node, path, reading)
     origin = read_item_origin(reading, node, path, RESPONSE_MESSAGE_KEYS, "id")
@@ -193,8 +193,7 @@ def write_response(response: Response, ledger: Ledger, context: WriteContext) ->
 
 
 def new_response(id: str, model: str, created: int | None, context: WriteContext, is_own_id: bool = False) -> Object:
-    """An answer in progress: every key that clients insist on, and what the request said. `given`: its id is one that
-    a provider of this protocol gave."""
+    """An answer in progress with every key that clients insist on. `is_own_id`: the id is one of OpenAI's."""
     out = empty_response()
     write_start_fields(out, id, model, created, context, is_own_id)
     return out
@@ -203,7 +202,7 @@ def new_response(id: str, model: str, created: int | None, context: WriteContext
 def write_start_fields(
     out: Object, id: str, model: str, created: int | None, context: WriteContext, is_own_id: bool
 ) -> None:
-    """Put in what is known of an answer at its beginning: its names, and what the request said."""
+    """Write what is known at the start of an answer: id, model, time, and what repeats the request."""
     request = context.request
     origin = None if request is None else request.origin
     if origin is not None and origin.protocol == NAME:
@@ -219,15 +218,14 @@ def write_start_fields(
 
 
 def response_id(id: str, seed: str) -> str:
-    """An id that is one of this protocol's is kept. Some providers give one id to many answers, so the seed of this
-    answer goes into what is made of theirs."""
+    """OpenAI's own id is kept. Another provider may give one id to many answers, so a new one is made with the seed."""
     if seed and seed != id:
         return derive_id("resp_", f"{id}|{seed}" if id else seed)
     return id if id.startswith("resp_") and is_legal_id(id, limit=64) else derive_id("resp_", id)
 
 
 def _effective(tools: list[Json]) -> list[Json]:
-    """Functions are told back with the strictness they really have; most clients say it themselves."""
+    """The request's tools with the `strict` that was used; most clients send it themselves."""
     for tool in tools:
         if tool.__class__ is dict and tool.get("strict") is None:
             return [_set_strict(tool) for tool in tools]
@@ -243,7 +241,7 @@ def _set_strict(tool: Json) -> Json:
 def write_end_fields(
     out: Object, finish: Finish | None, has_refusal: bool, ledger: Ledger, context: WriteContext
 ) -> None:
-    """Set how the answer ended."""
+    """Write the status of a finished answer, with its reason, and usage if there is none."""
     status, reason = write_finish(finish, has_refusal, ledger)
     out["status"] = status
     if status == "completed":
@@ -254,8 +252,8 @@ def write_end_fields(
         out["error"] = {"code": reason, "message": f"the model's answer was malformed ({finish.raw if finish else ''})"}
     if out.get("usage") is None and ledger.source != NAME:
         out["usage"] = write_usage(Usage())
-        why = "some agents ask again for ever when the end of an answer tells no counts"
-        ledger.note("default-added", (None, "usage"), "counts of zero stand for counts that nobody gave", why)
+        why = "some agents ask again for ever when an answer has no usage"
+        ledger.note("default-added", (None, "usage"), "the provider sent no usage: zeros were written", why)
 
 
 def write_finish(finish: Finish | None, has_refusal: bool, ledger: Ledger) -> tuple[str, str]:
@@ -289,7 +287,7 @@ def write_usage(usage: Usage) -> Object:
 
 
 def needs_reasoning_item(request: Request | None, ledger: Ledger) -> bool:
-    """Does the client wait for reasoning? Some hang when they asked another's model for it and no such item comes."""
+    """Does the client wait for a reasoning item? Some hang when they asked for reasoning and none comes."""
     return request is not None and ledger.source != NAME and asks_for_reasoning(request)
 
 
@@ -305,7 +303,7 @@ def asks_for_reasoning(request: Request) -> bool:
     return isinstance(wanted, list) and "reasoning.encrypted_content" in wanted
 
 
-# --- at a glance ------------------------------------------------------------------------------------------------------
+# --- a quick look -----------------------------------------------------------------------------------------------------
 
 
 class _ResponsePeek(Struct, gc=False):
@@ -327,22 +325,20 @@ def peek_response(data: bytes) -> ResponsePeek | None:
 
 
 def item_id_stem(response_id: str) -> str:
-    """What the ids of an answer's items are made of: its own, without the prefix. Nothing where there would be no room
-    left for every prefix and number."""
+    """The answer's id without its prefix, for the ids of its items; "" where those would become too long."""
     return response_id[5:] if len(response_id) <= 50 else ""
 
 
 def make_item_id(prefix: str, response_id: str, number: int) -> str:
-    """The id of an item that has none, made of its place."""
+    """An id for an item without one, made from its position."""
     return ItemIds(response_id, item_id_stem(response_id)).assign_id(prefix, "", number)
 
 
 class ItemIds(Struct, eq=False):
-    """The ids of the items of one answer: a legal one is kept, another is made of its place; none comes twice."""
+    """The ids of the items of one answer. A legal id is kept once, otherwise one is made from the position."""
 
     response_id: str = ""
     stem: str = ""
-    """Its stem."""
     used: set[str] = set()
 
     def assign_id(self, prefix: str, given: str, number: int) -> str:
@@ -398,7 +394,7 @@ def shares_item(before: Part, part: Part) -> bool:
 
 
 def empty_reasoning_item(id: str) -> Object:
-    """Made up for a client that waits for one; what it holds is an empty envelope, so it never reaches a provider."""
+    """An item for clients that wait for one. It holds an empty envelope, so it never goes to a provider."""
     return {"type": "reasoning", "id": id, "summary": [], "encrypted_content": EMPTY_ENVELOPE}
 
 
@@ -468,7 +464,7 @@ def is_whole_message(run: Sequence[Part], message: Object) -> bool:
 
 
 def source_message(part: Part) -> Object | None:
-    """The message that a part was read from, where it was one of this protocol."""
+    """The message item that a part was read from, if it was read from this protocol."""
     origin = part.origin
     if origin is None or origin.protocol != NAME:
         return None
@@ -485,7 +481,7 @@ def write_content_part(part: Part, ledger: Ledger) -> Object | None:
 
 
 def unknown_message_keys(first: Part) -> Mapping[str, Json]:
-    """What the item of a message said beyond our words (`phase`) where it came from this protocol."""
+    """The unknown keys (`phase`) of the message item that a part was read from."""
     origin = first.origin
     if origin is None or origin.protocol != NAME or source_message(first) is None:
         return EMPTY_MAPPING

@@ -1,4 +1,4 @@
-"""What a request sets, and how others' measures are told here."""
+"""The settings of a request, and how those of other protocols are written."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COPIED_SETTINGS = {
     "safety_identifier": ("user", get_text),
     "prompt_cache_key": ("cache_key", get_text),
 }
-"""Keys that hold one setting each: our field, and how to take it."""
+"""Keys with one setting each: the field of `Settings`, and its reader."""
 
 _COPIED_KEYS = frozenset(COPIED_SETTINGS)
 STRUCTURED_KEYS = frozenset({"include", "user", "reasoning", "text"})
@@ -59,7 +59,7 @@ MAX_IDENTIFIER_LENGTH = 64
 
 
 def read_settings(body: Object, reading: ReadContext) -> tuple[Settings, frozenset[str]]:
-    """The settings, and the keys beside the plain ones that they have understood whole."""
+    """The settings, and the keys outside REQUEST_KEYS that were read completely."""
     fields: dict[str, Json] = {}
     where: dict[str, Path] = {}
     found = _COPIED_KEYS.intersection(body)
@@ -93,8 +93,7 @@ def _read_structured_settings(
 def _read_include(
     body: Object, fields: dict[str, Json], where: dict[str, Path], reading: ReadContext
 ) -> frozenset[str]:
-    """Sealed reasoning comes anyway and log probabilities have a setting; sources are always told. Other wishes
-    only this protocol knows."""
+    """Encrypted reasoning and sources are always sent, and logprobs have a setting. Other values are OpenAI's only."""
     wanted = get_list(body, "include", None)
     if wanted is None:
         return NO_KEYS
@@ -146,7 +145,7 @@ def _read_response_format(node: Object, path: Path, reading: ReadContext) -> For
     word = get_text(node, "type", path) or "text"
     kind = FORMAT_KINDS.get(word)
     if kind is None:
-        raise Malformed((path, "type"), f"{word!r} is no format of text; one of {', '.join(FORMAT_KINDS)} is")
+        raise Malformed((path, "type"), f"unknown format {word!r}; known are {', '.join(FORMAT_KINDS)}")
     return Format(
         kind,  # type: ignore[arg-type]
         get_object(node, "schema", path),
@@ -185,7 +184,7 @@ def write_settings(request: Request, out: Object, ledger: Ledger) -> None:
         out["include"] = [INCLUDE_LOGPROBS]
         if foreign:
             ledger.note(
-                "setting-mapped", settings.where.get("logprobs"), "log probabilities are asked for by `include`"
+                "setting-mapped", settings.where.get("logprobs"), "log probabilities are asked for with `include`"
             )
     if foreign:
         write_provider_tool_settings(request, out, ledger)
@@ -194,7 +193,7 @@ def write_settings(request: Request, out: Object, ledger: Ledger) -> None:
 
 
 def _restore_user_key(request: Request, out: Object) -> None:
-    """A user told under the old key goes out under the old key."""
+    """A user that came under the old key `user` is written under it again."""
     if is_own(request.origin) and "user" in request.origin.extra:
         was = request.origin.wire
         if was.get("safety_identifier") is None and "safety_identifier" in out:
@@ -202,7 +201,7 @@ def _restore_user_key(request: Request, out: Object) -> None:
 
 
 def _fit_settings(request: Request, out: Object, ledger: Ledger) -> None:
-    """Another protocol's values within this one's limits, and its defaults where ours differ."""
+    """Fit another protocol's values into OpenAI's limits, and add its defaults where OpenAI's differ."""
     where = request.settings.where
     tokens = request.settings.max_tokens
     if tokens is not None and tokens < MIN_OUTPUT_TOKENS:
@@ -233,7 +232,7 @@ def write_reasoning_settings(request: Request, thinking: Thinking, out: Object, 
     where = request.settings.where.get("thinking")
     efforts = family(request.model).efforts if ledger.source != NAME else EFFORTS
     if not efforts:
-        ledger.note("no-counterpart", where, "the wish to think was left out", f"{request.model} does not reason")
+        ledger.note("no-counterpart", where, "the reasoning settings were left out", f"{request.model} does not reason")
         return
     node: Object = {}
     effort = _reasoning_effort(thinking, where, ledger)
@@ -259,7 +258,7 @@ def _reasoning_effort(thinking: Thinking, where: Path, ledger: Ledger) -> str:
         ledger.note("thinking-mapped", where, f"a budget of {thinking.budget} tokens became the effort {effort!r}")
         return effort
     if thinking.mode:
-        ledger.note("thinking-mapped", where, f"thinking {thinking.mode!r} became the model's own default")
+        ledger.note("thinking-mapped", where, f"the reasoning mode {thinking.mode!r} became the model's default")
     return ""
 
 
@@ -271,9 +270,9 @@ def _summary_mode(thinking: Thinking, where: Path, ledger: Ledger) -> str:
     if not show or show in SUMMARY_MODES or ledger.source == NAME:
         return show
     if show == "none":
-        ledger.note("thinking-mapped", where, "no summary is asked for by asking for none")
+        ledger.note("thinking-mapped", where, "the summary mode `none` is the default and was left out")
         return ""
-    ledger.note("thinking-mapped", where, f"the summary {show!r} became 'auto'")
+    ledger.note("thinking-mapped", where, f"the summary mode {show!r} became 'auto'")
     return "auto"
 
 

@@ -99,10 +99,8 @@ def _read_namespace(node: Object, path: Path, reading: ReadContext) -> list[AnyT
     """The children as tools. A namespace that is empty, or has children of unknown types, is carried as it is."""
     name = require_text(node, "name", path)
     about = get_text(node, "description", path) or ""
-    children = [
-        (expect_object(one, at), at)
-        for one, at in items_with_paths(get_list(node, "tools", path) or [], (path, "tools"))
-    ]
+    listed = items_with_paths(get_list(node, "tools", path) or [], (path, "tools"))
+    children = [(expect_object(child, at), at) for child, at in listed]
     if not children or not all(child.get("type") in ("function", "custom") for child, _ in children):
         return [Opaque("namespace", Origin(NAME, path, node))]
     reading.read_origin(node, path, NAMESPACE_KEYS)
@@ -172,7 +170,7 @@ def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger, origin: Origin | Non
 
 
 def _is_already_written(tool: AnyTool, written: Object, out: list[Object]) -> bool:
-    """Two tools of another provider may be one here (searching and fetching)."""
+    """Two tools of another provider, such as web search and web fetch, may be one here."""
     return isinstance(tool, ProviderTool) and any(other.get("type") == written["type"] for other in out)
 
 
