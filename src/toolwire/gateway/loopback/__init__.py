@@ -1,1 +1,1 @@
-"""The embedded model: it calls the declared tools and answers from their results, the same every time."""
+"""The embedded model, which needs no provider: it calls the declared tools and repeats their results."""

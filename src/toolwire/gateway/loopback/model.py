@@ -1,6 +1,6 @@
-"""The embedded model: it answers in any protocol without asking anybody, and the same request always the same way.
+"""The embedded model: it answers in any protocol without a provider, and the same request always in the same way.
 
-It calls the tools that the user's text resembles, with arguments made of that text, and tells what the results say.
+It calls the tools that the user's text resembles, with arguments from that text, and repeats the results.
 """
 
 from __future__ import annotations
@@ -38,18 +38,16 @@ from toolwire.core.ir import (
 from toolwire.core.json_values import Malformed, decode, encode, encode_text, expect_object
 from toolwire.core.losses import Ledger
 from toolwire.gateway.loopback import replies
-from toolwire.gateway.loopback.text_values import find_values
-from toolwire.gateway.loopback.tool_calls import PlannedCall, make_arguments, make_value, plan_calls
+from toolwire.gateway.loopback.tool_calls import PlannedCall, find_values, make_arguments, make_value, plan_calls
 from toolwire.gateway.upstream.connection import ChunkSink
 from toolwire.gateway.upstream.errors import TransportError
 
 MODEL_NAME = "loopback"
-
-MAX_CHOICES = 8
+_MAX_CHOICES = 8
 
 
 class LoopbackAnswer(Struct, frozen=True):
-    """What goes out: a body in one piece, or a stream in a piece for every event."""
+    """An HTTP response: the body is one piece, or one piece for each event of a stream."""
 
     status: int
     content_type: str
@@ -58,78 +56,78 @@ class LoopbackAnswer(Struct, frozen=True):
 
 
 def answer_request(codec: Codec, body: bytes, model: str, stream: bool, now: int, salt: str = "") -> LoopbackAnswer:
-    """The answer to a request of this room, under the name that the client asked for. The same request gets the same
-    ids, unless a salt says that each answer is one of its own."""
+    """The answer to a request of this protocol; `model` is the name that the client asked for. The same request and
+    salt give the same ids."""
     try:
         request = codec.read_request(expect_object(decode(body), None))
     except Malformed as error:
         return _refuse(codec, Failure("invalid", str(error), 400))
     except RecursionError:
         return _refuse(codec, Failure("invalid", "the JSON is nested too deeply", 400))
-    heeded = replies.read_prompt(request)
-    rehearsal = _read_failure_order(heeded.text)
-    if isinstance(rehearsal, Failure) and not (stream and rehearsal.code == BROKEN_CODE):
-        return _refuse(codec, rehearsal)
-    asked = replace(heeded, text=_FAILURE_ORDER.sub("", heeded.text).strip()) if rehearsal else heeded
+    prompt = replies.read_prompt(request)
+    order = _read_failure_order(prompt.text)
+    if isinstance(order, Failure) and not (stream and order.code == _BROKEN_CODE):
+        return _refuse(codec, order)
+    if order:
+        prompt = replace(prompt, text=_FAILURE_ORDER.sub("", prompt.text).strip())
     seed = hex_digest(repr(strip_origins(request.turns)) + salt, 24)
-    response = replace(make_response(request, asked, codec, seed), model=model, created=now)
+    response = replace(_make_response(request, prompt, codec, seed), model=model, created=now)
     context = WriteContext(request, now, seed)
     if not stream:
-        whole = encode(codec.write_response(response, Ledger(codec.name, codec.name), context))
-        return LoopbackAnswer(200, "application/json", (whole[: len(whole) // 2] if rehearsal == CUT_ORDER else whole,))
+        body = encode(codec.write_response(response, Ledger(codec.name, codec.name), context))
+        return LoopbackAnswer(200, "application/json", (body[: len(body) // 2] if order == _CUT_ORDER else body,))
     events = list(_split_events(response))
-    if isinstance(rehearsal, Failure):
-        events[len(events) // 2 :] = [ResponseFailed(rehearsal)]
+    if isinstance(order, Failure):
+        events[len(events) // 2 :] = [ResponseFailed(order)]
     pieces = tuple(_write_stream(codec, events, context))
-    return LoopbackAnswer(
-        200, codec.http.stream_content_type, pieces[: len(pieces) // 2] if rehearsal == CUT_ORDER else pieces
-    )
+    if order == _CUT_ORDER:
+        pieces = pieces[: len(pieces) // 2]
+    return LoopbackAnswer(200, codec.http.stream_content_type, pieces)
 
 
 def _refuse(codec: Codec, failure: Failure) -> LoopbackAnswer:
-    sent = codec.write_error(failure)
-    return LoopbackAnswer(sent.status, "application/json", (encode(sent.body),), sent.headers)
+    error = codec.write_error(failure)
+    return LoopbackAnswer(error.status, "application/json", (encode(error.body),), error.headers)
 
 
-# --- rehearsals -----------------------------------------------------------------------------------------------------
+# --- failures on request ---
 
 _FAILURE_ORDER = re.compile(
     r"\bloopback:\s*(?:fail\s+(?P<status>[45]\d\d)(?:\s+retry after\s+(?P<wait>\d{1,6}(?:\.\d{1,3})?))?"
     r"|(?P<word>overflow|cut|break)\b)",
     re.IGNORECASE,
 )
-CUT_ORDER = "cut"
-BROKEN_CODE = "loopback_broken"
+_CUT_ORDER = "cut"
+_BROKEN_CODE = "loopback_broken"
 _ORDERED_FAILURES: Mapping[str, Failure] = {
     "overflow": Failure("context", "prompt is too long: loopback was told to say so", 400),
-    "break": Failure("server", "loopback was told to break in the middle", 500, BROKEN_CODE),
+    "break": Failure("server", "loopback was told to break in the middle", 500, _BROKEN_CODE),
 }
 
 
 def _read_failure_order(text: str) -> Failure | str | None:
-    """The failure that the user's text orders."""
+    """The failure that the user's text asks for."""
     order = _FAILURE_ORDER.search(text)
     if order is None:
         return None
     if order["word"]:
-        return _ORDERED_FAILURES.get(order["word"].lower(), CUT_ORDER)
+        return _ORDERED_FAILURES.get(order["word"].lower(), _CUT_ORDER)
     status, wait = int(order["status"]), order["wait"]
     message = f"loopback was told to fail with {status}"
     return Failure(failure_kind_for_status(status), message, status, retry_after=float(wait) if wait else None)
 
 
-# --- the answer -----------------------------------------------------------------------------------------------------
+# --- the answer ---
 
 
-def make_response(request: Request, prompt: replies.Prompt, codec: Codec, seed: str) -> Response:
-    """What the model says to a request; ids are made of the seed."""
-    settings = request.settings
+def _make_response(request: Request, prompt: replies.Prompt, codec: Codec, seed: str) -> Response:
+    """The answer; its ids are derived from the seed."""
     calls = _plan_calls(request, prompt)
-    count = min(settings.count or 1, MAX_CHOICES)
+    count = min(request.settings.count or 1, _MAX_CHOICES)
     choices = tuple(_make_choice(request, prompt, calls, codec, f"{seed}|{index}", index) for index in range(count))
-    spoken = sum(map(_estimate_tokens, choices))
-    thought = sum(len(part.text) for one in choices for part in one.parts if isinstance(part, Reasoning)) // 4
-    usage = Usage(token_estimate.estimate_tokens(request), spoken, reasoning=thought or None)
+    output = sum(map(_estimate_tokens, choices))
+    reasoning = sum(len(part.text) for one in choices for part in one.parts if isinstance(part, Reasoning)) // 4
+    usage = Usage(token_estimate.estimate_tokens(request), output, reasoning=reasoning or None)
     return Response("", request.model, None, choices, usage)
 
 
@@ -139,12 +137,12 @@ def _make_choice(
     parts: list[Part] = []
     if _shows_reasoning(request.settings):
         slots = codec.constraints.seal_slots
-        # Whoever would refuse thinking without a seal gets one that says that there is nothing behind it.
+        # Anthropic refuses thinking without a signature, so it gets one that says that it is empty.
         seal = Seal(codec.name, EMPTY_ENVELOPE) if "reasoning" in slots and "call" not in slots else None
         parts.append(Reasoning(replies.reasoning_text(prompt, [one.tool for one in calls]), "summary", seal=seal))
     if calls:
-        made_calls = [_make_call(one, derive_id("call_", seed, position)) for position, one in enumerate(calls)]
-        return Choice(index, (*parts, *made_calls), Finish("calls"))
+        parts += [_make_call(one, derive_id("call_", seed, position)) for position, one in enumerate(calls)]
+        return Choice(index, tuple(parts), Finish("calls"))
     text, finish = _apply_limits(_make_text(request, prompt), request.settings)
     return Choice(index, (*parts, Text(text)), finish)
 
@@ -155,10 +153,10 @@ def _estimate_tokens(choice: Choice) -> int:
 
 
 def _shows_reasoning(settings: Settings) -> bool:
-    asked = settings.thinking
-    if asked is None or asked.mode == "off" or asked.effort == "none" or asked.show == "none" or asked.budget == 0:
+    thinking = settings.thinking
+    if thinking is None or "none" in (thinking.effort, thinking.show) or thinking.mode == "off" or thinking.budget == 0:
         return False
-    return asked.mode in ("on", "auto") or bool(asked.effort) or bool(asked.budget)
+    return thinking.mode in ("on", "auto") or bool(thinking.effort) or bool(thinking.budget)
 
 
 def _make_text(request: Request, prompt: replies.Prompt) -> str:
@@ -171,52 +169,47 @@ def _make_text(request: Request, prompt: replies.Prompt) -> str:
 
 
 def _apply_limits(text: str, settings: Settings) -> tuple[str, Finish]:
-    """The text up to a stop sequence, or as long as it may be."""
-    met = [(text.find(stop), stop) for stop in settings.stop or () if stop and stop in text]
+    """The text up to the first stop sequence and the limit of tokens, four characters each."""
+    found = [(text.find(stop), stop) for stop in settings.stop or () if stop and stop in text]
     finish = Finish("stop")
-    if met:
-        end, stop = min(met)
+    if found:
+        end, stop = min(found)
         text, finish = text[:end], Finish("sequence", sequence=stop)
-    most = settings.max_tokens
-    if most is not None and len(text) > 4 * most:
-        text, finish = text[: 4 * max(most, 0)], Finish("length")
+    limit = settings.max_tokens
+    if limit is not None and len(text) > 4 * limit:
+        text, finish = text[: 4 * max(limit, 0)], Finish("length")
     return text, finish
 
 
-# --- calls ----------------------------------------------------------------------------------------------------------
+# --- calls ---
 
 
 def _plan_calls(request: Request, prompt: replies.Prompt) -> list[PlannedCall]:
-    """The calls to be made now; none when the results are there, or when the text resembles no tool."""
+    """The calls of this answer; none if the last turn has results, or if the text resembles no tool."""
     choice = request.choice
     mode = choice.mode if choice is not None else "auto"
     tools = [tool for tool in prompt.tools if tool.name not in prompt.called_tools or prompt.has_only_loaded_tools]
     if mode == "none" or not prompt.needs_answer:
         return []
     if choice is not None and choice.tools:
-        # Names are looked for without their kind: some wires have one word for all kinds.
-        wanted = {(one.namespace, one.name) for one in choice.tools} | {("", one.name) for one in choice.tools}
+        # By name and not by kind: Gemini and Anthropic do not tell the kinds apart.
+        names = {(one.namespace, one.name) for one in choice.tools} | {("", one.name) for one in choice.tools}
         kinds = {one.kind for one in choice.tools if not one.name}
-        tools = [t for t in tools if (t.namespace, t.name) in wanted or ("", t.name) in wanted or t.kind in kinds]
-    must = mode in ("required", "one") or (choice is not None and choice.required)
-    if prompt.results and not must and not prompt.has_only_loaded_tools:
+        tools = [t for t in tools if (t.namespace, t.name) in names or ("", t.name) in names or t.kind in kinds]
+    is_required = mode in ("required", "one") or (choice is not None and choice.required)
+    if prompt.results and not is_required and not prompt.has_only_loaded_tools:
         return []
-    return plan_calls(tools, find_values(prompt.known_text), must, request.settings.parallel is not False)
+    return plan_calls(tools, find_values(prompt.known_text), is_required, request.settings.parallel is not False)
 
 
 def _make_call(planned: PlannedCall, id: str) -> Call:
     tool = planned.tool
-    if tool.kind == "custom":
-        return Call(id, tool.name, _freeform_input(planned), tool.kind, tool.namespace)
-    return Call(
-        id, tool.name, encode_text(make_arguments(tool.parameters, planned.text_values)), tool.kind, tool.namespace
-    )
-
-
-def _freeform_input(planned: PlannedCall) -> str:
-    """Raw input for a tool that takes any text: what stands in a fence, in backticks or in quotes, else all of it."""
-    found = (value for kind in ("fenced", "code", "quoted") for value in planned.text_values.of_kind(kind))
-    return next(found, planned.text_values.text.strip() or "example")
+    if tool.kind == "custom":  # takes any text: a quoted one, else the whole prompt
+        quoted = (*planned.values.get_values("fenced"), *planned.values.get_values("quoted"))
+        arguments = next(iter(quoted), planned.values.text.strip() or "example")
+    else:
+        arguments = encode_text(make_arguments(tool.parameters, planned.values))
+    return Call(id, tool.name, arguments, tool.kind, tool.namespace)
 
 
 # --- streams --------------------------------------------------------------------------------------------------------
@@ -236,7 +229,7 @@ _FRAGMENT_LENGTH = 12
 
 
 def _split_events(response: Response) -> Iterator[Event]:
-    """The events of an answer, with its text in words and its arguments in fragments, as real models send them."""
+    """The events of an answer: text word by word and arguments in fragments, as real models send them."""
     usage = response.usage
     for event in unfold(response):
         if isinstance(event, TextDelta):
@@ -251,10 +244,9 @@ def _split_events(response: Response) -> Iterator[Event]:
             yield event
 
 
-# --- The embedded model's answer, in the form in which providers' answers come ---
-
-
 class LoopbackSource:
+    """An answer with the interface of a provider's HTTP response."""
+
     __slots__ = ("_pieces", "headers", "status")
 
     def __init__(self, answer: LoopbackAnswer) -> None:

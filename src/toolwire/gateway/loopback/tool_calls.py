@@ -1,548 +1,507 @@
-"""Values for a JSON Schema, made of what a text offers: what is required always, the rest only when it is offered."""
+"""Which tools the embedded model calls, and with which arguments, by simple rules.
+
+Tools are chosen by the words of the user's text. Arguments are values in the text: `name: value` pairs, JSON objects,
+quoted text, paths and addresses, capitalised names and numbers. Missing values are made up to match the schema.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
-from toolwire.core.ir import Tool
+from toolwire.core.ir import EMPTY_MAPPING, Tool
 from toolwire.core.json_values import Json, Malformed, Object, to_float
-from toolwire.gateway.loopback.text_values import (
-    EXAMPLE_VALUES,
-    STOP_WORDS,
-    TextValues,
-    ValuePicker,
-    parameter_kind,
-    split_command,
-    split_words,
-    value_sources,
-)
 from toolwire.schema import convert_to_standard
 from toolwire.schema.combine import intersect_schemas
 from toolwire.schema.keywords import REFERENCE_KEYWORDS, ChangeLog, is_number
 from toolwire.schema.references import ReferenceLookup, inline_references
+from toolwire.schema.validate_value import value_problems
+
+# --- values in a text ---
+
+MAX_TEXT_LENGTH = 4_000
+"""Values are searched in the first characters only, because some patterns take quadratic time."""
+_STOP_WORDS = frozenset(
+    "a about all also am an and any are as at be been both but by call calls can could did do does each for from get "
+    "give had has have hello hey hi how i if in into is it its just let like may me my no not now of on or our out "
+    "parallel please say should so some tell than thank thanks that the their them then there these they this to tool "
+    "tools up us use used using very want was we were what when where which while who why will with would you your"
+    "".split()
+)
+_CAMEL_BORDER = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_WORD = re.compile(r"[^\W_]+")
+_PAIR = re.compile(r"(?<![\w/])([A-Za-z_][\w-]*)\s*[=:]\s*(?!//)(\"[^\"]*\"|'[^']*'|`[^`]*`|[^\s,;]+)")
+_VALUE_PATTERNS: Final[Mapping[str, re.Pattern[str]]] = {
+    "fenced": re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL),
+    "quoted": re.compile(r"`([^`\n]+)`|\"([^\"\n]+)\"|“([^”]+)”|(?<!\w)'([^'\n]+)'(?!\w)"),
+    "token": re.compile(
+        r"https?://[^\s<>\"'`)\]]*[^\s<>\"'`)\].,;:!?]|[\w.+-]+@[\w-]+(?:\.[\w-]+)+|\d{4}-\d\d-\d\d(?:T[\d:.]+Z?)?"
+        r"|(?<![\w/.])(?:(?:~|\.{1,2})?/[\w.@+-][\w./@+-]*|(?:[\w@+-]+/)+[\w@+-]*\.?\w+|[\w-]+\.[A-Za-z]\w{0,4})(?![\w/])"
+    ),
+    "name": re.compile(r"(?<=[a-z,:;] )([A-ZÀ-ÖØ-Þ][\w'’-]*(?: [A-ZÀ-ÖØ-Þ][\w'’-]*)*)"),
+    "number": re.compile(r"(?<![\w.])-?\d{1,15}(?:\.\d{1,10})?(?!\w|\.\d)"),
+}
+"""Each value is masked when it is found, so that the following patterns do not find it again."""
+
+
+class TextValues(Struct, frozen=True):
+    """The values that a text contains."""
+
+    text: str = ""
+    pairs: Mapping[str, Json] = EMPTY_MAPPING
+    """The values of `name: value`, `name=value` and JSON objects, by the letters of the name."""
+    values: Mapping[str, tuple[str, ...]] = EMPTY_MAPPING
+    """The other values, by the keys of `_VALUE_PATTERNS`."""
+
+    def get_values(self, kind: str) -> tuple[str, ...]:
+        return self.values.get(kind, ())
+
+
+def find_values(text: str) -> TextValues:
+    text = text[:MAX_TEXT_LENGTH]
+    pairs, rest = _read_json_objects(text)
+    for match in _PAIR.finditer(rest):
+        value = match[2]
+        pairs.setdefault(_letters(match[1]), value[1:-1] if value[0] in "\"'`" else value.rstrip(".,;!?)"))
+    values: dict[str, tuple[str, ...]] = {}
+    for kind, pattern in _VALUE_PATTERNS.items():
+        found = [next((group for group in match.groups() if group), match[0]) for match in pattern.finditer(rest)]
+        values[kind] = tuple(
+            dict.fromkeys(value for value in found if kind != "name" or _letters(value) not in _STOP_WORDS)
+        )
+        rest = pattern.sub(lambda match: "_" * len(match[0]), rest)
+    return TextValues(text, pairs, values)
+
+
+def _read_json_objects(text: str) -> tuple[dict[str, Json], str]:
+    """The members of the JSON objects in a text, and the text without them."""
+    pairs: dict[str, Json] = {}
+    decoder, start = json.JSONDecoder(), text.find("{")
+    for _ in range(8):
+        if start < 0:
+            break
+        try:
+            value, end = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            start = text.find("{", start + 1)
+            continue
+        pairs |= {_letters(key): inner for key, inner in value.items()}
+        text = f"{text[:start]} {text[end:]}"
+        start = text.find("{", start)
+    return pairs, text
+
+
+def _split_words(text: str) -> list[str]:
+    return [word.lower() for word in _WORD.findall(_CAMEL_BORDER.sub(" ", text))]
+
+
+def _letters(name: str) -> str:
+    return "".join(_split_words(name))
+
+
+# --- which tools ---
+
+MAX_CALLS = 16
+"""Maximum number of calls in one answer."""
+_DESCRIPTION_LIMIT = 300
+"""Only the start of a description is compared: agents write pages, which resemble every text."""
+_MIN_POINTS = 2
+_CONJUNCTION = re.compile(r"\b(?:and|both|then|also)\b|[,;]|[.?!]\s+\w", re.IGNORECASE)
+_ALL_TOOLS = re.compile(r"\b(?:both|all) (?:the |of the )?tools\b", re.IGNORECASE)
+
+
+class PlannedCall(Struct, frozen=True):
+    """A tool to call, and the values for its arguments."""
+
+    tool: Tool
+    values: TextValues
+
+
+def plan_calls(tools: Sequence[Tool], values: TextValues, is_required: bool, is_parallel: bool) -> list[PlannedCall]:
+    """The calls that a text asks for; none if it resembles no tool, unless a call is required."""
+    chosen = _choose_tools(tools, values.text, is_required, is_parallel)
+    if not is_parallel:
+        return [PlannedCall(tool, values) for tool in chosen[:1]]
+    return [PlannedCall(tool, part) for tool in chosen for part in _split_values(tool, values)][:MAX_CALLS]
+
+
+def _choose_tools(tools: Sequence[Tool], text: str, is_required: bool, is_parallel: bool) -> list[Tool]:
+    """The tools that the text names, or else those that share most words with it."""
+    named = [tool for tool in tools if _is_named(tool, text)]
+    if named or not tools:
+        return named
+    if _ALL_TOOLS.search(text):
+        return list(tools)
+    said = _stems(text)
+    shared = [_stems(f"{tool.namespace} {tool.name}") & said for tool in tools]
+    described = [len(_stems((tool.description or "")[:_DESCRIPTION_LIMIT]) & said) for tool in tools]
+    points = [3 * len(words) + count for words, count in zip(shared, described, strict=True)]
+    ranked = sorted(range(len(tools)), key=lambda index: -points[index])
+    best = ranked[0]
+    if points[best] < _MIN_POINTS:
+        return [tools[best]] if is_required else []
+    chosen, words = {best}, set(shared[best])
+    for index in ranked if is_parallel and _CONJUNCTION.search(text) else ():
+        if shared[index] - words:  # the text has a word for this tool that no better tool has
+            chosen.add(index)
+            words |= shared[index]
+    return [tools[index] for index in sorted(chosen)]
+
+
+def _is_named(tool: Tool, text: str) -> bool:
+    pattern = rf"(?<![\w-]){re.escape(tool.name)}(?![\w-])"
+    return tool.name.lower() not in _STOP_WORDS and bool(re.search(pattern, text, re.IGNORECASE))
+
+
+def _stems(text: str) -> frozenset[str]:
+    words = (word for word in _split_words(text) if word not in _STOP_WORDS)
+    return frozenset(word.removesuffix("s").removesuffix("e")[:6] for word in words)
+
+
+def _split_values(tool: Tool, values: TextValues) -> list[TextValues]:
+    """For each of several values, the values of one call, if one parameter of the tool takes them one at a time."""
+    schema = _read_schema(tool.parameters)
+    lookup = ReferenceLookup(schema)
+    root = resolve_schema(lookup, schema)
+    known = _as_object(root.get("properties"))
+    nodes = {name: resolve_schema(lookup, known.get(name)) for name in _required_names(root)}
+    texts = [name for name, node in nodes.items() if _schema_types(node)[0] == "string" and "enum" not in node]
+    kinds = _value_kinds(texts[0], nodes[texts[0]]) if len(texts) == 1 else ()
+    if len(nodes) == 1 and {"integer", "number"} & set(_schema_types(*nodes.values())):
+        kinds = ("number",)
+    for kind in kinds:
+        found = values.get_values(kind)
+        if found:
+            return [replace(values, values={**values.values, kind: (value,)}) for value in found]
+    return [values]
+
+
+# --- arguments ---
 
 MaybeValue = Json | UnsetType
-"""UNSET: the text offers nothing, and nothing is needed."""
+"""UNSET for an optional parameter that the text does not mention."""
+_MAX_DEPTH = 40
+_MAX_OPTIONAL_DEPTH = 12
+"""Deeper optional parameters are left out, so that recursive schemas come to an end."""
+_SAFE_COMMAND = "echo hello"
+"""The command when the text quotes none: an agent may run it."""
+_COMMAND_NAME = re.compile(r"command|cmd|script|shell|argv", re.IGNORECASE)
+_TOKEN_NAME = re.compile(r"path|file|folder|dir|ur[il]|link|mail|date", re.IGNORECASE)
+_FORMATS: Final[Mapping[str, tuple[str, str]]] = {
+    "uri": (r"[A-Za-z][\w+.-]*:\S+", "https://example.com/"),
+    "url": (r"https?://\S+", "https://example.com/"),
+    "email": (r"\S+@\S+", "user@example.com"),
+    "date": (r"\d{4}-\d{2}-\d{2}", "2026-01-01"),
+    "date-time": (r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})", "2026-01-01T12:00:00Z"),
+    "time": (r"\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})?", "12:00:00Z"),
+    "uuid": (r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", "00000000-0000-4000-8000-000000000000"),
+    "ipv4": (r"\d+(\.\d+){3}", "127.0.0.1"),
+}
+"""By format: how a value looks, and an example."""
+_PATTERN_SAMPLES: Final = (
+    "example a A abc ABC a1 1 00 42 123456 1.0.0 v1.0.0 #000000 en-US a/b a.b a_b @a owner/repo https://example.com/ "
+    "user@example.com 2026-01-01 2026-01-01T12:00:00Z 12:00 1h +10000000000 00000000-0000-4000-8000-000000000000 "
+    "0000000000000000000000000000000000000000 {} [] USD 1:1"
+).split()
+"""Texts to try for a parameter with a `pattern`."""
+_NESTED_QUANTIFIER = re.compile(r"[+*}]\)*[+*{]")
+"""Such a pattern may take exponential time, so it is ignored."""
+_BOOLEAN_WORDS: Final = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_TYPE_KEYWORDS: Final = (
+    ("object", ("properties", "required", "additionalProperties", "minProperties")),
+    ("array", ("items", "prefixItems", "minItems")),
+    ("number", ("minimum", "maximum", "multipleOf", "exclusiveMinimum")),
+)
+"""Keywords that imply a type where the schema names none."""
 
-MAX_OPTIONAL_DEPTH = 12
-"""Below this only what is required is made, so that schemas which refer to themselves come to an end."""
-MAX_DEPTH = 40
+
+def make_arguments(schema: Json, values: TextValues) -> Object:
+    """The arguments of a call: required parameters always, optional ones only if the text mentions them."""
+    return _as_object(make_value(schema, values))
 
 
-def make_arguments(schema: Json, text_values: TextValues) -> Object:
-    """The arguments of a call, for the parameters of its tool."""
-    made = make_value(schema, text_values)
-    return made if isinstance(made, dict) else {}
-
-
-def make_value(schema: Json, text_values: TextValues) -> Json:
-    """A value that the schema allows."""
-    try:
-        plain = convert_to_standard(schema).schema
-    except Malformed:
-        return {}
-    made = _ValueMaker(plain, text_values).make_value(plain, "", True, 0)
+def make_value(schema: Json, values: TextValues) -> Json:
+    """A value that matches the schema."""
+    root = _read_schema(schema)
+    made = _ValueMaker(root, values).make(root, "", True, 0)
     return {} if made is UNSET else made
 
 
-def resolve_schema(lookup: ReferenceLookup, node: Json) -> Object:
-    """A schema with its references and its `allOf` written out, at this level."""
-    if not isinstance(node, dict):
-        return {}
-    out: Object = node
-    notes = ChangeLog()
-    for _ in range(MAX_OPTIONAL_DEPTH):
-        if any(key in out for key in REFERENCE_KEYWORDS):
-            out, _path, _opened = inline_references(lookup, out, None, frozenset(), notes, lambda target: {})
-        parts = out.get("allOf")
+def resolve_schema(lookup: ReferenceLookup, schema: Json) -> Object:
+    """A schema without `$ref` and `allOf` at its top level."""
+    node, changes = _as_object(schema), ChangeLog()
+    for _ in range(_MAX_OPTIONAL_DEPTH):
+        if any(key in node for key in REFERENCE_KEYWORDS):
+            node, _path, _opened = inline_references(lookup, node, None, frozenset(), changes, lambda target: {})
+        parts = node.get("allOf")
         if not isinstance(parts, list):
             break
-        out = {key: inner for key, inner in out.items() if key != "allOf"}
+        node = {key: value for key, value in node.items() if key != "allOf"}
         for part in parts:
             if isinstance(part, dict):
-                out = intersect_schemas(out, part, notes.adder_at(None))
-    return out
+                node = intersect_schemas(node, part, changes.adder_at(None))
+    return node
 
 
-# --- leaves ---------------------------------------------------------------------------------------------------------
-
-_FORMAT_EXAMPLES: Final[Mapping[str, str]] = {
-    "uuid": "00000000-0000-4000-8000-000000000000",
-    "ipv4": "127.0.0.1",
-    "ipv6": "::1",
-    "hostname": "example.com",
-    "duration": "P1D",
-    "byte": "ZXhhbXBsZQ==",
-    "uri": EXAMPLE_VALUES["url"],
-    "url": EXAMPLE_VALUES["url"],
-    "email": EXAMPLE_VALUES["email"],
-    "date": EXAMPLE_VALUES["date"],
-    "date-time": EXAMPLE_VALUES["moment"],
-    "time": "12:00:00Z",
-}
-_FORMAT_PATTERNS: Final[Mapping[str, str]] = {
-    "uri": r"[A-Za-z][\w+.-]*:\S+",
-    "url": r"https?://\S+",
-    "email": r"\S+@\S+",
-    "date": r"\d{4}-\d{2}-\d{2}",
-    "date-time": r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})",
-    "time": r"\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})?",
-    "uuid": r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
-    "ipv4": r"\d+(\.\d+){3}",
-    "ipv6": r"[0-9a-fA-F:]+",
-    "hostname": r"[\w.-]+",
-    "duration": r"P\S+",
-    "byte": r"[A-Za-z0-9+/=]*",
-}
-_PATTERN_SAMPLES: Final = (
-    "example a A abc Abc ABC a1 A1 abc123 1 0 00 42 123456 1.0.0 v1.0.0 0x0 #000000 en en-US a/b a.b a-b a_b $a @a a: "
-    "/a owner/repo https://example.com/ user@example.com 2026-01-01 2026-01-01T12:00:00Z 12:00 12:00:00 1h 1d "
-    "+10000000000 00000000-0000-4000-8000-000000000000 0000000000000000000000000000000000000000 12345678901 {} [] "
-    "127.0.0.1 USD 1:1 1-00000000-0000-4000-8000-000000000000"
-).split()
-"""Texts to try where a pattern is demanded: nothing here can read one backwards."""
-_NESTED_QUANTIFIER: Final = re.compile(r"[+*}]\)*[+*{]")
-"""Patterns that could take for ever are not tried."""
-
-
-def _compile_pattern(node: Object) -> re.Pattern[str] | None:
-    pattern = node.get("pattern")
-    if not isinstance(pattern, str) or _NESTED_QUANTIFIER.search(pattern):
-        return None
+def _read_schema(schema: Json) -> Json:
     try:
-        return re.compile(pattern)
-    except (re.error, OverflowError, RecursionError):
-        return None
+        return convert_to_standard(schema).schema
+    except Malformed:
+        return {}
 
 
-def _fit_text(text: str, node: Object) -> str | None:
-    """The text within the bounds of its schema; None when it cannot be brought there."""
-    least, most = _read_int(node.get("minLength"), 0), _read_int(node.get("maxLength"), len(text))
-    if len(text) < least:
-        text = (text or "example ") * (least // max(len(text), 1) + 1)
-        text = text[:least]
-    text = text[:most]
-    look = _FORMAT_PATTERNS.get(str(node.get("format", "")))
-    if look is not None and not re.fullmatch(look, text):
-        return None
-    pattern = _compile_pattern(node)
-    return None if pattern is not None and not pattern.search(text[:400]) else text
+def _as_object(value: Json) -> Object:
+    return value if isinstance(value, dict) else {}
 
 
-def _read_int(given: Json, default: int) -> int:
-    return int(min(to_float(given), 100_000.0)) if is_number(given) else default
+def _required_names(node: Object) -> list[str]:
+    listed = node.get("required")
+    return [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
 
 
-def _clamp_number(number: float, node: Object, is_integer: bool) -> int | float:
-    """The number nearest to this one that the schema allows."""
-    step = 1.0 if is_integer else 0.5
+def _schema_types(node: Object) -> list[str]:
+    named = node.get("type")
+    types = [named] if isinstance(named, str) else [one for one in named or () if isinstance(one, str)]
+    return types or [next((kind for kind, keys in _TYPE_KEYWORDS if any(key in node for key in keys)), "string")]
+
+
+def _value_kinds(name: str, node: Object) -> tuple[str, ...]:
+    """The kinds of values that a string parameter takes from the text, in order."""
+    if _COMMAND_NAME.search(name):
+        return ("quoted", "fenced")
+    if node.get("format") in _FORMATS or _TOKEN_NAME.search(name):
+        return ("token", "quoted")
+    return ("quoted", "fenced", "name", "token")
+
+
+def _is_valid(value: Json, node: Object) -> bool:
+    look, _ = _FORMATS.get(str(node.get("format", "")), ("", ""))
+    if look and isinstance(value, str) and not re.fullmatch(look, value):
+        return False
+    pattern = node.get("pattern")
+    if isinstance(pattern, str) and _NESTED_QUANTIFIER.search(pattern):
+        node = {key: inner for key, inner in node.items() if key != "pattern"}
+    return not value_problems(value, node)
+
+
+def _read_int(value: Json, default: int) -> int:
+    return int(min(to_float(value), 100_000.0)) if is_number(value) else default
+
+
+def _fit_length(text: str, node: Object) -> str:
+    minimum, maximum = _read_int(node.get("minLength"), 0), _read_int(node.get("maxLength"), len(text))
+    if len(text) < minimum:
+        return ((text or "example ") * (minimum // max(len(text), 1) + 1))[:minimum]
+    return text[:maximum]
+
+
+def _fit_number(number: float, node: Object, is_integer: bool) -> int | float:
+    """The number, moved into the bounds of the schema."""
+    gap = 1.0 if is_integer else 0.5
     bounds: tuple[tuple[str, Callable[[float, float], float], float], ...] = (
         ("minimum", max, 0.0),
-        ("exclusiveMinimum", max, step),
+        ("exclusiveMinimum", max, gap),
         ("maximum", min, 0.0),
-        ("exclusiveMaximum", min, -step),
+        ("exclusiveMaximum", min, -gap),
     )
-    for key, better, gap in bounds:
+    for key, choose, distance in bounds:
         if is_number(node.get(key)):
-            number = better(number, to_float(node[key]) + gap)
+            number = choose(number, to_float(node[key]) + distance)
     multiple: Json = node.get("multipleOf", 0)
     if is_number(multiple) and (factor := to_float(multiple)) > 0:
         number = -(-number // factor) * factor
     return int(number) if is_integer or number.is_integer() else number
 
 
-def _parse_number(given: Json) -> float | None:
-    if isinstance(given, str) and re.fullmatch(r"-?\d{1,15}(\.\d{1,10})?", given):
-        return float(given)
-    return to_float(given) if is_number(given) else None
-
-
-# --- schemas --------------------------------------------------------------------------------------------------------
-
-_TYPE_CHECKS: Final[Mapping[str, Callable[[Json], bool]]] = {
-    "string": lambda given: isinstance(given, str),
-    "integer": lambda given: is_number(given) and to_float(given).is_integer(),
-    "number": is_number,
-    "boolean": lambda given: isinstance(given, bool),
-    "array": lambda given: isinstance(given, list),
-    "object": lambda given: isinstance(given, dict),
-    "null": lambda given: given is None,
-}
-_TYPE_KEYWORDS: Final = (
-    ("object", ("properties", "required", "additionalProperties", "minProperties")),
-    ("array", ("items", "prefixItems", "minItems")),
-    ("number", ("minimum", "maximum", "multipleOf", "exclusiveMinimum")),
-)
-"""Keywords that tell a type where none is named."""
-
-
-def _schema_types(node: Object) -> list[str]:
-    named = node.get("type")
-    given = [named] if isinstance(named, str) else named if isinstance(named, list) else []
-    known = [kind for kind in given if kind in _TYPE_CHECKS]
-    return known or [next((kind for kind, keys in _TYPE_KEYWORDS if any(key in node for key in keys)), "string")]
-
-
-def _schema_examples(node: Object) -> list[Json]:
-    examples = node.get("examples")
-    return examples if isinstance(examples, list) else []
-
-
 class _ValueMaker:
-    """Walks through one schema with one offer."""
+    """Makes values for one schema; each value of the text is used once."""
 
-    def __init__(self, root: Json, text_values: TextValues) -> None:
-        self.lookup = ReferenceLookup(root)
-        self.picker = ValuePicker(text_values)
+    def __init__(self, root: Json, values: TextValues) -> None:
+        self._lookup = ReferenceLookup(root)
+        self._values = values
+        self._words = frozenset(_split_words(values.text))
+        self._used: set[str] = set()
 
-    def make_value(self, schema: Json, name: str, is_required: bool, depth: int) -> MaybeValue:
-        if depth > MAX_DEPTH or (depth > MAX_OPTIONAL_DEPTH and not is_required):
+    def make(self, schema: Json, name: str, is_required: bool, depth: int) -> MaybeValue:
+        if depth > _MAX_DEPTH or (depth > _MAX_OPTIONAL_DEPTH and not is_required):
             return UNSET
-        node = resolve_schema(self.lookup, schema)
+        node = resolve_schema(self._lookup, schema)
+        given = self._values.pairs.get(_letters(name), UNSET) if name else UNSET
+        if given is not UNSET and not isinstance(given, str) and _is_valid(given, node):
+            return given
         if "const" in node:
             return node["const"] if is_required else UNSET
         if isinstance(node.get("enum"), list) and node["enum"]:
-            return self._make_enum(node, name, is_required)
+            return self._make_enum(node, given, is_required)
         for key in ("anyOf", "oneOf"):
             if isinstance(node.get(key), list) and node[key]:
                 return self._make_branch(node, key, name, is_required, depth)
-        types = _schema_types(node)
-        given = self.picker.get_named_value(name)
-        if given is not UNSET and not isinstance(given, str) and any(_TYPE_CHECKS[kind](given) for kind in types):
-            return given
-        return self._make_any_type(types, node, name, is_required, depth)
+        types = [one for one in _schema_types(node) if one != "null"]
+        made = self._make_type(types[0], node, name, given, False, depth) if types else None
+        if made is not UNSET or not is_required:
+            return made if types or is_required else UNSET
+        examples = node.get("examples")
+        for value in [node.get("default", UNSET), *(examples if isinstance(examples, list) else ())]:
+            if value is not UNSET and "string" not in types and _is_valid(value, node):
+                return value
+        return None if "null" in _schema_types(node) else self._make_type(types[0], node, name, given, True, depth)
 
-    def _make_any_type(self, types: list[str], node: Object, name: str, is_required: bool, depth: int) -> MaybeValue:
-        """A value of the first type that the text offers one for."""
-        real = [kind for kind in types if kind != "null"]
-        if not real:
-            return None if is_required else UNSET
-        for kind in real:
-            made = self._make_type(kind, node, name, False, depth)
-            if made is not UNSET:
-                return made
-        if not is_required:
-            return UNSET
-        told = [node["default"]] if "default" in node else _schema_examples(node) if "string" not in types else []
-        fitting = [one for one in told if any(_TYPE_CHECKS[kind](one) for kind in types)]
-        if fitting:
-            return fitting[0]
-        return None if "null" in types else self._make_type(real[0], node, name, True, depth)
-
-    def _make_type(self, kind: str, node: Object, name: str, is_required: bool, depth: int) -> MaybeValue:
+    def _make_type(
+        self, kind: str, node: Object, name: str, given: MaybeValue, is_required: bool, depth: int
+    ) -> MaybeValue:
         if kind == "object":
-            return self._make_object(node, name, is_required, depth)
+            return self._make_object(node, is_required, depth)
         if kind == "array":
-            return self._make_array(node, name, is_required, depth)
-        if kind == "string":
-            return self._make_string(node, name, is_required)
+            return self._make_array(node, name, given, is_required, depth)
         if kind == "boolean":
-            return self._make_boolean(name, is_required)
-        return self._make_number(node, name, is_required, kind == "integer")
+            word = str(given).lower()
+            return _BOOLEAN_WORDS.get(word, False if is_required else UNSET)
+        if kind in ("integer", "number"):
+            return self._make_number(node, given, is_required, kind == "integer")
+        return self._make_string(node, name, given, is_required)
 
     def _make_branch(self, node: Object, key: str, name: str, is_required: bool, depth: int) -> MaybeValue:
-        """The first branch that the text offers something for; null rather than something made up."""
+        """The first alternative that the text has a value for; else null if allowed, else the first one."""
         rest = {word: inner for word, inner in node.items() if word != key}
         note = ChangeLog().adder_at(None)
         branches = [
-            intersect_schemas(rest, resolve_schema(self.lookup, one), note)
+            intersect_schemas(rest, resolve_schema(self._lookup, one), note)
             for one in node[key]
             if isinstance(one, dict)
         ]
-        real = [one for one in branches if one.get("type") != "null" and one.get("const", 0) is not None]
-        for one in real if len(branches) > 1 else ():
-            made = self.make_value(one, name, False, depth + 1)
+        not_null = [one for one in branches if one.get("type") != "null" and one.get("const", 0) is not None]
+        for branch in not_null:
+            made = self.make(branch, name, False, depth + 1)
             if made is not UNSET:
                 return made
         if not is_required:
             return UNSET
-        if len(real) < len(branches) or not real:
-            return None
-        return self.make_value(real[0], name, True, depth + 1)
+        return None if len(not_null) < len(branches) or not not_null else self.make(not_null[0], name, True, depth + 1)
 
-    def _make_enum(self, node: Object, name: str, is_required: bool) -> MaybeValue:
-        """The longest value that is mentioned, else the first."""
-        choices: list[Json] = node["enum"]
-        if not is_required and "type" in node:
-            choices = [one for one in choices if any(_TYPE_CHECKS[kind](one) for kind in _schema_types(node))]
-        given = self.picker.get_named_value(name)
+    def _make_enum(self, node: Object, given: MaybeValue, is_required: bool) -> MaybeValue:
+        """The value that the text mentions, else the default, else the first."""
+        choices: list[Json] = [one for one in node["enum"] if _is_valid(one, node)]
         for choice in choices:
-            if given is not UNSET and (choice == given or str(choice).lower() == str(given).lower()):
+            if given is not UNSET and str(choice).lower() == str(given).lower():
                 return choice
-        mentioned = [one for one in choices if isinstance(one, str) and self.picker.mentions(one)]
+        mentioned = [one for one in choices if isinstance(one, str) and self._is_mentioned(one)]
         if mentioned:
             return max(mentioned, key=len)
         if not is_required:
             return UNSET
         default = node.get("default", UNSET)
-        return default if default in choices else choices[0]
+        return default if default in choices else (choices or node["enum"])[0]
 
-    def _make_string(self, node: Object, name: str, is_required: bool) -> MaybeValue:
-        given = self.picker.get_named_value(name)
-        if given is not UNSET and (fitted := _fit_text(_to_text(given), node)) is not None:
-            return fitted
-        kind = parameter_kind(name, node)
-        found = self.picker.pick_text(kind, False) if kind else None
-        sure = is_required or "pattern" not in node or _compile_pattern(node) is not None
-        if found is not None and sure and (fitted := _fit_text(found, node)) is not None:
-            return fitted
-        if not is_required:
+    def _is_mentioned(self, value: str) -> bool:
+        words = _split_words(value)
+        return bool(words) and self._words.issuperset(words) and not _STOP_WORDS.issuperset(words)
+
+    def _make_string(self, node: Object, name: str, given: MaybeValue, is_required: bool) -> MaybeValue:
+        tries: list[str] = [] if given is UNSET else [given if isinstance(given, str) else json.dumps(given)]
+        if is_required:
+            tries += self._string_candidates(node, name)
+        elif _COMMAND_NAME.search(name):  # Anthropic's bash tool has no required parameter
+            tries += self._values.get_values("quoted")
+        for text in tries:
+            fitted = _fit_length(text, node)
+            if _is_valid(fitted, node):
+                self._used.add(text)
+                return fitted
+        return _fit_length(tries[0], node) if is_required else UNSET
+
+    def _string_candidates(self, node: Object, name: str) -> Iterator[str]:
+        kinds = _value_kinds(name, node)
+        found = [value for kind in kinds for value in self._values.get_values(kind)]
+        yield from (value for value in found if value not in self._used)
+        examples = node.get("examples")
+        told = [node.get("default"), *(examples if isinstance(examples, list) else ())]
+        yield from (one for one in told if isinstance(one, str))
+        if node.get("format") in _FORMATS:
+            yield _FORMATS[str(node["format"])][1]
+        yield from found
+        yield _SAFE_COMMAND if _COMMAND_NAME.search(name) else self._values.text.strip()[:200] or "example"
+        yield from _PATTERN_SAMPLES
+
+    def _make_number(self, node: Object, given: MaybeValue, is_required: bool, is_integer: bool) -> MaybeValue:
+        numbers = [one for one in self._values.get_values("number") if one not in self._used] if is_required else []
+        if isinstance(given, str) and _VALUE_PATTERNS["number"].fullmatch(given):
+            numbers = [given]
+        if not numbers and not is_required:
             return UNSET
-        example = _FORMAT_EXAMPLES.get(str(node.get("format", "")))
-        tries = (example or self.picker.pick_text(kind, True) or "example", *_schema_examples(node), *_PATTERN_SAMPLES)
-        fits = (fitted for one in tries if isinstance(one, str) and (fitted := _fit_text(one, node)) is not None)
-        return next(fits, tries[0])
+        self._used.update(numbers[:1])
+        return _fit_number(float(numbers[0]) if numbers else 1.0, node, is_integer)
 
-    def _make_number(self, node: Object, name: str, is_required: bool, is_integer: bool) -> MaybeValue:
-        given = self.picker.get_named_value(name)
-        number = _parse_number(given) if given is not UNSET else None
-        if number is None:
-            number = _parse_number(self.picker.pick_number(name, is_required))
-        if number is None and not is_required:
+    def _make_array(self, node: Object, name: str, given: MaybeValue, is_required: bool, depth: int) -> MaybeValue:
+        if not is_required and not isinstance(given, str):
             return UNSET
-        return _clamp_number(1.0 if number is None else number, node, is_integer)
-
-    def _make_boolean(self, name: str, is_required: bool) -> MaybeValue:
-        given = self.picker.get_named_value(name)
-        if isinstance(given, (str, bool)) and str(given).lower() in _BOOLEAN_WORDS:
-            return _BOOLEAN_WORDS[str(given).lower()]
-        flag = self.picker.read_flag(name)
-        if flag is not None:
-            return flag
-        return False if is_required else UNSET
-
-    # --- inner schemas ---
-
-    def _make_array(self, node: Object, name: str, is_required: bool, depth: int) -> MaybeValue:
         first = node.get("prefixItems")
         if isinstance(first, list) and first:
-            return [self._make_required(one, name, depth) for one in first] if is_required else UNSET
+            return [self._make_required(one, name, depth) for one in first]
         schema = node.get("items")
-        items = resolve_schema(self.lookup, schema)
-        least, most = _read_int(node.get("minItems"), 0), _read_int(node.get("maxItems"), 64)
-        made = self._make_items(items, name, is_required)
-        if not made and not is_required:
-            return UNSET
+        made = self._make_items(resolve_schema(self._lookup, schema), name, given)
         if not made and schema is not False:
             made = [self._make_required(schema, name, depth)]
-        while made and len(made) < min(least, 64):
+        while made and len(made) < min(_read_int(node.get("minItems"), 0), 64):
             made.append(_vary_value(made[0], len(made)) if node.get("uniqueItems") else made[0])
-        return made[:most]
+        return made[: _read_int(node.get("maxItems"), 64)]
 
-    def _make_items(self, items: Object, name: str, is_required: bool) -> list[Json]:
-        """The several values that the text offers."""
-        choices = items.get("enum")
-        if isinstance(choices, list):
-            return [one for one in choices if isinstance(one, str) and self.picker.mentions(one)]
-        kind = _schema_types(items)[0] if not {"anyOf", "oneOf", "const"} & items.keys() else ""
-        given = self.picker.get_named_value(name)
-        if kind == "string":
-            wanted = parameter_kind(name, items)
-            if isinstance(given, str):
-                values = given.split(",")
-            elif wanted == "command" and not name.lower().endswith("s"):
-                command = self.picker.pick_text(wanted, is_required)
-                values = split_command(command) if command else []
-            else:
-                values = self.picker.pick_texts(wanted, is_required) if wanted or is_required else []
-            fits = [_fit_text(one, items) for one in values]
-            return [one for one in fits if one is not None]
-        if kind in ("integer", "number") and is_required:
-            return [_clamp_number(float(one), items, kind == "integer") for one in self.picker.pick_numbers()]
-        return []
+    def _make_items(self, items: Object, name: str, given: MaybeValue) -> list[Json]:
+        """All values of the text that can be items."""
+        enum = items.get("enum")
+        if isinstance(enum, list):
+            return [one for one in enum if isinstance(one, str) and self._is_mentioned(one)]
+        kind = "" if {"anyOf", "oneOf", "const"} & items.keys() else _schema_types(items)[0]
+        if kind in ("integer", "number"):
+            numbers = [one for one in self._values.get_values("number") if one not in self._used]
+            self._used.update(numbers)
+            return [_fit_number(float(one), items, kind == "integer") for one in numbers]
+        if kind != "string":
+            return []
+        kinds = _value_kinds(name, items)
+        texts = next((found for one in kinds if (found := self._values.get_values(one))), ())
+        if isinstance(given, str):
+            texts = tuple(given.split(","))
+        elif _COMMAND_NAME.search(name) and not name.endswith("s"):
+            texts = tuple(_split_command(texts[0] if texts else _SAFE_COMMAND))
+        return [text for text in texts if _is_valid(text, items)]
 
     def _make_required(self, schema: Json, name: str, depth: int) -> Json:
-        made = self.make_value(schema, name, True, depth + 1)
+        made = self.make(schema, name, True, depth + 1)
         return None if made is UNSET else made
 
-    def _make_object(self, node: Object, name: str, is_required: bool, depth: int) -> MaybeValue:
-        properties = node.get("properties")
-        known: Object = properties if isinstance(properties, dict) else {}
-        listed = node.get("required")
-        required = {key for key in listed if isinstance(key, str)} if isinstance(listed, list) else set()
-        if not is_required and not self._has_named_value(known, depth):
+    def _make_object(self, node: Object, is_required: bool, depth: int) -> MaybeValue:
+        known, required = _as_object(node.get("properties")), _required_names(node)
+        if not is_required and not any(_letters(key) in self._values.pairs for key in known):
             return UNSET
         out: Object = {}
         for key in sorted(known, key=lambda one: one not in required):
-            made = self.make_value(known[key], key, key in required, depth + 1)
+            made = self.make(known[key], key, key in required, depth + 1)
             if made is not UNSET:
                 out[key] = made
-        more = node.get("additionalProperties")
-        for key in sorted(required - out.keys()):
-            out[key] = self._make_required(known.get(key, more if isinstance(more, dict) else {}), key, depth)
-        for key in known:
-            if len(out) >= _read_int(node.get("minProperties"), 0):
-                break
-            if key not in out:
-                out[key] = self._make_required(known[key], key, depth)
+        others = _as_object(node.get("additionalProperties"))
+        missing = [key for key in required if key not in out]
+        spare = [key for key in known if key not in out and key not in missing]
+        missing += spare[: max(0, _read_int(node.get("minProperties"), 0) - len(out) - len(missing))]
+        for key in missing:
+            out[key] = self._make_required(known.get(key, others), key, depth)
         return {key: out[key] for key in (*known, *out) if key in out}
 
-    def _has_named_value(self, properties: Object, depth: int) -> bool:
-        """Does the text say something under the very name of one of these?"""
-        return depth < MAX_OPTIONAL_DEPTH and any(self.picker.get_named_value(key) is not UNSET for key in properties)
+
+def _vary_value(value: Json, number: int) -> Json:
+    """Another value of the same type, for arrays of unique items."""
+    if isinstance(value, str):
+        return f"{value} {number + 1}"
+    return value + number if isinstance(value, (int, float)) and not isinstance(value, bool) else value
 
 
-_BOOLEAN_WORDS: Final = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-
-
-def _to_text(given: Json) -> str:
-    return given if isinstance(given, str) else bytes(given).decode() if isinstance(given, Raw) else str(given)
-
-
-def _vary_value(one: Json, number: int) -> Json:
-    """Another value of the same sort, for lists whose members must differ."""
-    if isinstance(one, str):
-        return f"{one} {number + 1}"
-    return one + number if isinstance(one, (int, float)) and not isinstance(one, bool) else one
-
-
-# --- Which tools a text asks for, and how often: by the words that it shares with them ---
-
-
-MAX_CALLS = 16
-"""Calls in one answer."""
-
-_DESCRIPTION_LIMIT = 300
-"""How much of a description is read: agents write pages, and pages resemble everything."""
-_MIN_POINTS = 2
-_NAMED_POINTS = 100
-_CONJUNCTION = re.compile(
-    r"\b(?:and|both|each|all|then|also|parallel|as well as|plus)\b|[,&;]|[.?!]\s+\w", re.IGNORECASE
-)
-_ALL_TOOLS = re.compile(
-    r"\b(?:both|all|each|every)\b[\w\s]{0,20}\btools?\b|\btools? in parallel\b|\bcall both\b", re.IGNORECASE
-)
-_TWO_CALLS = re.compile(r"\btwice\b|\bin parallel\b|\btwo (?:parallel )?calls\b", re.IGNORECASE)
-
-
-class PlannedCall(Struct, frozen=True):
-    """One call to be made: the tool, and what its arguments are made of."""
-
-    tool: Tool
-    text_values: TextValues
-
-
-class _ToolMatch(Struct, frozen=True):
-    """How much a tool resembles the text."""
-
-    tool: Tool
-    points: int
-    weight: float
-    is_named: bool
-    shared_words: frozenset[str]
-    """Words of its name that the text says."""
-
-
-def plan_calls(
-    tools: Sequence[Tool], text_values: TextValues, is_required: bool, is_parallel: bool
-) -> list[PlannedCall]:
-    """The calls that a text asks for, the first tool where one must be called; none when it resembles no tool."""
-    seen = _match_tools(tools, text_values)
-    best = max(seen, key=lambda one: one.weight, default=None)
-    if best is None or (best.points < _MIN_POINTS and not is_required):
-        return []
-    if not is_parallel:
-        return [PlannedCall(best.tool, text_values)]
-    chosen = _choose_tools(seen, best, text_values.text)
-    calls = [PlannedCall(tool, part) for tool in chosen for part in _split_values(tool, text_values)]
-    if len(calls) == 1 and _TWO_CALLS.search(text_values.text):
-        calls *= 2
-    return calls[:MAX_CALLS]
-
-
-def _stem(word: str) -> str:
-    for end in ("ing", "ies", "ed", "es", "s"):
-        if word.endswith(end) and len(word) - len(end) >= 3:
-            word = word[: -len(end)]
-            break
-    return word.removesuffix("e")[:6]
-
-
-def _stems(text: str) -> frozenset[str]:
-    return frozenset(_stem(word) for word in split_words(text) if word not in STOP_WORDS)
-
-
-def tool_properties(tool: Tool) -> tuple[Object, frozenset[str]]:
-    """The parameters of a tool, written out one level deep, and which of them are required."""
+def _split_command(command: str) -> list[str]:
     try:
-        schema = convert_to_standard(tool.parameters).schema
-    except Malformed:
-        schema = {}
-    lookup = ReferenceLookup(schema)
-    root = resolve_schema(lookup, schema)
-    inner, listed = root.get("properties"), root.get("required")
-    known = inner if isinstance(inner, dict) else {}
-    required = [key for key in listed if isinstance(key, str)] if isinstance(listed, list) else []
-    return {name: resolve_schema(lookup, node) for name, node in known.items()}, frozenset(required)
-
-
-def _match_tools(tools: Sequence[Tool], text_values: TextValues) -> list[_ToolMatch]:
-    said = _stems(text_values.text)
-    names = [_stems(f"{tool.namespace} {tool.name}") for tool in tools]
-    common = Counter(stem for name in names for stem in name)
-    return [_match_tool(tool, name, said, common, text_values) for tool, name in zip(tools, names, strict=True)]
-
-
-def _match_tool(
-    tool: Tool, name: frozenset[str], text_stems: frozenset[str], common: Counter[str], text_values: TextValues
-) -> _ToolMatch:
-    known, required = tool_properties(tool)
-    shared = name & text_stems
-    about = (_stems((tool.description or "")[:_DESCRIPTION_LIMIT]) - name) & text_stems
-    asked = (_stems(" ".join(known)) - name - about) & text_stems
-    wanted = [kind for key in required if (kind := parameter_kind(key, known.get(key, {}))) in EXAMPLE_VALUES]
-    offered = sum(1 for kind in set(wanted) if any(text_values.of_kind(source) for source in value_sources(kind)))
-    named = bool(re.search(rf"(?<![\w-]){re.escape(tool.name)}(?![\w-])", text_values.text, re.IGNORECASE))
-    named = named and tool.name.lower() not in STOP_WORDS
-    rest = len(about) + len(asked) + 2 * offered + _NAMED_POINTS * named
-    return _ToolMatch(tool, 3 * len(shared) + rest, sum(3 / common[one] for one in shared) + rest, named, shared)
-
-
-def _choose_tools(matches: list[_ToolMatch], best: _ToolMatch, text: str) -> list[Tool]:
-    """The tools that are called in one go: all that are named, or that the text resembles each by a word of its own."""
-    named = [one.tool for one in matches if one.is_named]
-    if len(named) > 1:
-        return named
-    if _ALL_TOOLS.search(text):
-        return [one.tool for one in matches]
-    if named or not _CONJUNCTION.search(text):
-        return [best.tool]
-    chosen, claimed = {id(best.tool)}, set(best.shared_words)
-    for one in sorted(matches, key=lambda one: -one.weight):
-        if one.shared_words - claimed:
-            chosen.add(id(one.tool))
-            claimed |= one.shared_words
-    return [one.tool for one in matches if id(one.tool) in chosen]
-
-
-def _split_values(tool: Tool, text_values: TextValues) -> list[TextValues]:
-    """One offer for each of several values that only one parameter can take, one at a time."""
-    known, required = tool_properties(tool)
-    single = {name: node for name, node in known.items() if not _is_array(node)}
-    texts = [name for name in single if name in required and _has_type(single[name], "string")]
-    kinds = Counter(parameter_kind(name, single[name]) for name in single if _has_type(single[name], "string"))
-    for kind, count in kinds.items():
-        for source in value_sources(kind):
-            values = text_values.of_kind(source)
-            if count == 1 and len(values) > 1 and (source != "quoted" or len(texts) == 1):
-                return [text_values.with_only(source, value) for value in values]
-    if len(texts) == 1 and len(text_values.of_kind("quoted")) > 1:
-        return [text_values.with_only("quoted", value) for value in text_values.of_kind("quoted")]
-    numbers = [name for name in required if _has_type(known.get(name, {}), "integer", "number")]
-    if len(numbers) == 1 and len(required) == 1 and len(text_values.numbers) > 1:
-        return [text_values.with_only("number", one.number) for one in text_values.numbers]
-    return [text_values]
-
-
-def _has_type(node: Object, *types: str) -> bool:
-    named = node.get("type", "string")
-    return any(one in types for one in (named if isinstance(named, list) else [named])) and "enum" not in node
-
-
-def _is_array(node: Object) -> bool:
-    return node.get("type") == "array" or "items" in node
+        return shlex.split(command)
+    except ValueError:
+        return command.split()
