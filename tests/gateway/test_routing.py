@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from toolwire import translate
+from toolwire.core.ir import Failure
 from toolwire.gateway.config.config import ClientKey, Config, Provider
 from toolwire.gateway.config.load import LiveConfig, load_config
 from toolwire.gateway.config.problems import ConfigError
@@ -17,11 +19,13 @@ from toolwire.gateway.pipeline.route import (
     MAX_SUGGESTIONS,
     Router,
     Target,
-    Unroutable,
     choose_codec,
     codec_with_quirks,
 )
 from toolwire.gateway.pipeline.runtime import Runtime
+from toolwire.gateway.telemetry.telemetry import Telemetry
+from toolwire.gateway.upstream.client import UpstreamClient
+from toolwire.gateway.upstream.health import ProviderHealth
 from toolwire.protocols import CODECS, find_codec
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
@@ -121,12 +125,12 @@ def test_routes_are_remembered_within_bounds(router: Router) -> None:
 
 def test_an_unknown_model_is_told_what_there_is(router: Router) -> None:
     found = router.route("cluade-haiku-4-5", None)
-    assert isinstance(found, Unroutable)
+    assert isinstance(found, Failure)
     assert found.kind == "not_found"
     assert found.message.startswith("there is no model `cluade-haiku-4-5` here. There is: claude-haiku-4-5, fast, ")
     assert "anthropic/*" in found.message
     nameless = router.route("", None)
-    assert isinstance(nameless, Unroutable)
+    assert isinstance(nameless, Failure)
     assert "names no model" in nameless.message
 
 
@@ -134,7 +138,7 @@ def test_the_list_in_the_message_ends_somewhere(config: Config) -> None:
     rule = config.models[0]
     many = replace(config, models=tuple(replace(rule, name=f"m{number}") for number in range(50)))
     found = Router(many).route("nothing", None)
-    assert isinstance(found, Unroutable)
+    assert isinstance(found, Failure)
     assert found.message.count(", ") == MAX_SUGGESTIONS - 1
     assert found.message.endswith(" more")
 
@@ -147,13 +151,13 @@ def test_a_key_limits_what_may_be_asked_for(router: Router) -> None:
     assert shown(router.route("fast", key)) == ["lab:tiny"]
     assert shown(router.route("models/fast", key)) == ["lab:tiny"]
     found = router.route("claude-opus-4", key)
-    assert isinstance(found, Unroutable)
+    assert isinstance(found, Failure)
     assert found.kind == "permission"
     assert "the key `ci` may not use the model `claude-opus-4`" in found.message
     assert "house" not in found.message
     unknown = router.route("claude-haiku-x/y", ClientKey(name="all", sha256=""))
-    assert not isinstance(unknown, Unroutable)
-    assert isinstance(router.route("nothing", ClientKey(name="all", sha256="")), Unroutable)
+    assert not isinstance(unknown, Failure)
+    assert isinstance(router.route("nothing", ClientKey(name="all", sha256="")), Failure)
 
 
 def test_models_are_listed_by_name(router: Router) -> None:
@@ -175,7 +179,7 @@ def test_the_embedded_model_can_be_taken_away(tmp_path: Path) -> None:
     router = Router(load_config(file, {}))
     assert router.list_models(None) == ()
     found = router.route("loopback", None)
-    assert isinstance(found, Unroutable)
+    assert isinstance(found, Failure)
     assert found.message.endswith("No model is configured")
 
 
@@ -232,8 +236,13 @@ def test_newer_models_take_tools_on_responses_only() -> None:
     assert choose_codec(alone, find_codec("openai-chat"), with_tools) is find_codec("openai-chat")
 
 
-def test_the_line_of_a_call_depends_on_its_tools_only_where_the_room_does(config: Config) -> None:
-    state, client = Runtime(config), find_codec("openai-chat")
+async def make_runtime(config: Config) -> Runtime:
+    client, health = UpstreamClient(config.server.timeouts), ProviderHealth(lambda *_: None)
+    return Runtime(config, client, health, Telemetry(config.server), "gateway")
+
+
+def test_the_upstream_of_a_call_depends_on_its_tools_only_where_the_protocol_does(config: Config) -> None:
+    state, client = asyncio.run(make_runtime(config)), find_codec("openai-chat")
     assert not client.supports_model("gpt-5.5", True)
     work = config.providers["work"]
     newer, older = Target(work, "gpt-5.5"), Target(work, "gpt-4o")

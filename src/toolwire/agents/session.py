@@ -18,7 +18,7 @@ from toolwire.gateway.config.config import Config
 from toolwire.gateway.config.load import ROUTE_OPTION, load_config
 from toolwire.gateway.config.problems import ConfigError
 from toolwire.gateway.config.providers import LOOPBACK_NAME
-from toolwire.gateway.pipeline.route import Router, Unroutable
+from toolwire.gateway.pipeline.route import Router
 
 KnowsModel = Callable[[str], bool]
 KEY_VARIABLE = "TOOLWIRE_KEY"
@@ -89,7 +89,7 @@ def _make_route_check(config: Config) -> KnowsModel:
 
     def knows(name: str) -> bool:
         targets = router.route(name, None)
-        return not isinstance(targets, Unroutable) and not targets[0].provider.is_key_missing
+        return not isinstance(targets, Failure) and not targets[0].provider.is_key_missing
 
     return knows
 

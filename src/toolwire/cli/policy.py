@@ -15,14 +15,25 @@ from toolwire.cli import CommandError, terminal
 from toolwire.cli.check_config import add_config_argument, load_or_report
 from toolwire.cli.translate import node_as_json
 from toolwire.core.codec import Codec
-from toolwire.core.ir import AnyTool, Call, Request, Text, Tool, ToolChoice, ToolsAdded, replace_fields, source_path
+from toolwire.core.ir import (
+    AnyTool,
+    Call,
+    Failure,
+    Request,
+    Text,
+    Tool,
+    ToolChoice,
+    ToolsAdded,
+    replace_fields,
+    source_path,
+)
 from toolwire.core.json_values import Json, Malformed, decode, expect_object, json_pointer
 from toolwire.core.losses import Ledger, Loss
 from toolwire.gateway.config.catalogue import load_presets, preset_rules
 from toolwire.gateway.config.config import Config
 from toolwire.gateway.config.problems import suggest_name
 from toolwire.gateway.pipeline.headers import load_agents, recognise_agent
-from toolwire.gateway.pipeline.route import Router, Target, Unroutable, choose_codec
+from toolwire.gateway.pipeline.route import Router, Target, choose_codec
 from toolwire.policy.apply_rules import apply_rules
 from toolwire.policy.rules import Policy, Rule, RuleSubject, matches_tool, tool_name
 from toolwire.protocols import CODECS, UnknownProtocol, find_codec
@@ -120,7 +131,7 @@ def _find_preset(name: str) -> tuple[Rule, ...]:
 def _find_target(config: Config, provider: str, model: str) -> Target | None:
     """The provider and model that the request would go to; None if the configuration does not tell."""
     routed = Router(config).route(model, None)
-    targets = () if isinstance(routed, Unroutable) else routed
+    targets = () if isinstance(routed, Failure) else routed
     if not provider and targets:
         return targets[0]
     if provider in config.providers:

@@ -1,26 +1,23 @@
-"""The application: every protocol's endpoints on one address, as plain ASGI, so that any server can host it."""
+"""The gateway as a plain ASGI application: its configuration, start and stop, and one log record for each request."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import os
-import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+from toolwire.core.codec import Codec
 from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.gateway.config.config import Config, StoreSettings
 from toolwire.gateway.config.load import LiveConfig
 from toolwire.gateway.config.problems import Problem, format_problem
 from toolwire.gateway.mcp.servers import McpServers
-from toolwire.gateway.pipeline.attempt import AttemptRunner
-from toolwire.gateway.pipeline.call import ResolvedHead
 from toolwire.gateway.pipeline.error_replies import error_reply
-from toolwire.gateway.pipeline.headers import HOPS_HEADER, REQUEST_ID_HEADER, request_id_headers
 from toolwire.gateway.pipeline.pipeline import Pipeline
 from toolwire.gateway.pipeline.runtime import Runtime
 from toolwire.gateway.responses_state.service import ResponsesService
@@ -38,17 +35,13 @@ from toolwire.gateway.upstream.health import ProviderHealth
 
 LogLevel = Literal["info", "warn", "error"]
 CONFIG_POLL_SECONDS = 1.0
-"""Seconds between two looks at the configuration's file."""
+"""Seconds between two checks of the configuration file."""
 STORE_SWEEP_SECONDS = 600.0
-"""Seconds between two looks for what is kept too long."""
-MAX_HOPS = 4
-
-_is_valid_request_id = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}").fullmatch
-"""Ids of requests that are kept as the client gave them."""
+"""Seconds between two removals of expired entries from the store."""
 
 
 class FixedConfig:
-    """A configuration that was given as a value: nothing to read anew."""
+    """A configuration that was given as a value: there is no file to reload."""
 
     def __init__(self, config: Config) -> None:
         self.current = config
@@ -58,7 +51,7 @@ class FixedConfig:
 
 
 class Gateway:
-    """One for a process. Needs no start-up: what it lacks it makes with the first request."""
+    """One for a process. It needs no start-up: what is missing is made with the first request."""
 
     def __init__(self, config_source: LiveConfig | FixedConfig, telemetry: Telemetry) -> None:
         self._config_source = config_source
@@ -71,7 +64,7 @@ class Gateway:
         self._client: UpstreamClient | None = None
         self._routes: Routes | None = None
         self.is_stopping = False
-        """Was it asked to stop? Then `/readyz` says so, and a balancer sends nobody here any more."""
+        """Stopping: `/readyz` answers 503, so that a load balancer sends no more requests."""
         self._mcp_servers = McpServers(self._on_mcp_event)
         self._store_settings: StoreSettings | None = None
         self._responses_service: ResponsesService | None = None
@@ -81,17 +74,17 @@ class Gateway:
 
     @property
     def config(self) -> Config:
-        """The configuration in force."""
+        """The current configuration."""
         return self._config_source.current
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
         if kind == "http":
-            incoming = AsgiRequest(scope, receive, send)
+            request = AsgiRequest(scope, receive, send)
             try:
-                await self.handle_request(incoming)
+                await self.handle_request(request)
             finally:
-                incoming.stop_watching()
+                request.stop_watching()
         elif kind == "lifespan":
             await self._run_lifespan(receive, send)
         elif kind == "websocket":
@@ -100,33 +93,30 @@ class Gateway:
     # --- one request ---
 
     async def handle_request(self, request: ClientRequest) -> None:
-        """Answer a request, from whichever server."""
+        """Answer a request, from the own server or an ASGI server."""
         clock, path, headers = request.clock, request.path, request.headers
-        endpoints = self._current_routes(clock)
-        if path in endpoints.public_pages:
-            await request.send_reply(endpoints.public_pages[path](), {})
+        routes = self._current_routes(clock)
+        if path in routes.public_pages:
+            await request.send_reply(routes.public_pages[path]())
             return
-        known = request.resolved_heads.get(endpoints.runtime) or self._resolve_head(endpoints.runtime, request)
-        room, visitor = known.codec, known.caller
+        head = request.resolved_heads.get(routes.runtime) or routes.resolve_head(request)
         record = ExchangeRecord(
-            request_id=known.request_id or self._request_id_prefix + hex(next(self._request_counter))[2:],  # noqa: FURB116 — it costs half
+            request_id=head.request_id or self._request_id_prefix + hex(next(self._request_counter))[2:],  # noqa: FURB116 — half the cost
             started=clock(),
             started_at=time.time(),
             client_address=request.peer,
             method=request.method,
             path=path,
-            key_name=known.key_name,
+            key_name=head.key_name,
             user_agent=headers.get("user-agent", ""),
-            client_protocol=room.name,
+            client_protocol=head.codec.name,
         )
         self._telemetry.start_exchange(record, headers)
         try:
-            if isinstance(visitor, Caller):
-                await endpoints.serve_request(request, known, visitor, record)
+            if isinstance(head.caller, Caller):
+                await routes.serve_request(request, head, head.caller, record)
             else:
-                refusal = error_reply(room, visitor)
-                record.status, record.failure = refusal.status, visitor.kind
-                await request.send_reply(refusal, request_id_headers(room, record.request_id))
+                await self._refuse_caller(request, head.codec, head.caller, record)
         except ClientDisconnected:
             record.client_disconnected = True
         except asyncio.CancelledError:
@@ -139,28 +129,18 @@ class Gateway:
             record.bytes_out = request.bytes_sent
             self._telemetry.finish_exchange(record, clock())
 
-    def _resolve_head(self, runtime: Runtime, request: ClientRequest) -> ResolvedHead:
-        """What such a head says under this configuration."""
-        path, query, headers = request.path, request.query, request.headers
-        found = self._protocol_detector.find_endpoint(path, query) if request.method == "POST" else None
-        room, asked = found or (self._protocol_detector.guess_codec(path, query, headers), None)
-        given = headers.get(REQUEST_ID_HEADER, "")
-        visitor = runtime.access.admit(headers, query, request.peer)
-        key = ""
-        if isinstance(visitor, Caller):
-            key = visitor.key.name if visitor.key is not None else ""
-            visitor = self._find_loop(headers.get(HOPS_HEADER, "")) or visitor
-        known = ResolvedHead(room, asked, visitor, key, given if _is_valid_request_id(given) else "", {})
-        request.resolved_heads.clear()
-        request.resolved_heads[runtime] = known
-        return known
+    @staticmethod
+    async def _refuse_caller(request: ClientRequest, codec: Codec, failure: Failure, record: ExchangeRecord) -> None:
+        reply = error_reply(codec, failure)
+        record.status, record.failure = reply.status, failure.kind
+        await request.send_reply(reply, record.request_id, codec.http.request_id_header)
 
     async def answer_internal_error(self, request: ClientRequest, error: BaseException) -> None:
-        """A fault of our own: the client gets an error of its protocol, the log where it happened."""
-        room = self._protocol_detector.guess_codec(request.path, request.query, request.headers)
+        """A bug in the gateway: the client gets an error of its protocol, and the log the place of the bug."""
+        codec = self._protocol_detector.guess_codec(request.path, request.query, request.headers)
         self._report_internal_error(error)
-        failure = Failure("server", "the gateway made a mistake; its log says where", 500)
-        await request.send_reply(error_reply(room, failure), {})
+        failure = Failure("server", "internal error in the gateway; its log says where", 500)
+        await request.send_reply(error_reply(codec, failure))
 
     def _report_internal_error(self, error: BaseException) -> None:
         trace = error.__traceback__
@@ -170,21 +150,10 @@ class Gateway:
         text = f"{type(error).__name__}: {error}"
         self._telemetry.log_event("internal_error", level="error", error=text, location=place)
 
-    def _find_loop(self, hops: str) -> Failure | None:
-        passed = hops.split(",")
-        if self._gateway_id in passed:
-            what = "this gateway calls itself: a provider's base_url leads back to it"
-            return Failure("invalid", f"{what}; see `toolwire check-config`", 508, "loop")
-        if len(passed) >= MAX_HOPS:
-            return Failure(
-                "invalid", f"the call came through {len(passed)} gateways: they call each other", 508, "loop"
-            )
-        return None
-
     # --- configuration ---
 
     def _current_routes(self, clock: Callable[[], float]) -> Routes:
-        """The endpoints for the configuration in force."""
+        """The routes of the current configuration."""
         if self._polling_task is None:
             now = clock()
             if now - self._last_config_check >= CONFIG_POLL_SECONDS:
@@ -199,31 +168,21 @@ class Gateway:
             self._routes is not None and self._routes.runtime.config.server.timeouts != config.server.timeouts
         ):
             self._client = UpstreamClient(config.server.timeouts)
-        secrets_ = [provider.api_key.reveal() for provider in config.providers.values() if provider.api_key]
-        secrets_ += [secret for server in config.mcp.values() for secret in server.secrets]
-        self._telemetry.configure(config.server, secrets_)
-        asking = AttemptRunner(self._client, self._health, self._telemetry, self._gateway_id)
-        engine = Pipeline(asking, self._health, self._telemetry, self._report_internal_error, lambda: self.is_stopping)
-        return Routes(
-            Runtime(config),
-            engine,
-            self._telemetry,
-            self._protocol_detector,
-            self._open_responses_service(config),
-            self._reload_mcp_servers(config),
-        )
-
-    def _reload_mcp_servers(self, config: Config) -> McpServers:
-        """The MCP servers of this configuration."""
+        hidden = [provider.api_key.reveal() for provider in config.providers.values() if provider.api_key]
+        hidden += [secret for server in config.mcp.values() for secret in server.secrets]
+        self._telemetry.configure(config.server, hidden)
         self._mcp_servers.apply_config(config)
-        return self._mcp_servers
+        service = self._open_responses_service(config)
+        runtime = Runtime(config, self._client, self._health, self._telemetry, self._gateway_id)
+        pipeline = Pipeline(runtime, service, self._mcp_servers, self._report_internal_error)
+        return Routes(pipeline, self._protocol_detector, service, lambda: self.is_stopping)
 
     def _on_mcp_event(self, server: str, state: str, what: str) -> None:
         level: LogLevel = "warn" if what else "info"
         self._telemetry.log_event("mcp_server", level=level, server=server, state=state, message=what)
 
     def _open_responses_service(self, config: Config) -> ResponsesService:
-        """Where state is kept: the same as long as the process runs, whatever a new file says of it."""
+        """Open the store. It stays the same while the process runs, also if a new configuration names another."""
         if self._responses_service is None:
             self._store_settings = config.store
             store = open_store(config.store, os.environ) or NoStore()
@@ -237,7 +196,7 @@ class Gateway:
         self._telemetry.log_event(kind, level="error" if what else "info", message=what)
 
     def reload_config(self, force: bool = False) -> None:
-        """Read the configuration again where it has changed; exchanges under way go on with theirs."""
+        """Read the configuration again if it has changed. Calls that have started keep the old one."""
         if self._config_source.reload_if_changed(force):
             self._telemetry.log_event("config_reloaded", file=str(self._config_source.current.file or ""))
 
@@ -247,7 +206,7 @@ class Gateway:
         event = "provider_cooldown_start" if is_cooling_down else "provider_cooldown_end"
         self._telemetry.log_event(event, level=level, provider=provider, seconds=seconds)
 
-    # --- beginning and end ---
+    # --- start and stop ---
 
     async def _run_lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
@@ -258,7 +217,7 @@ class Gateway:
         await send({"type": "lifespan.shutdown.complete"})
 
     def open(self) -> None:
-        """Get ready before the first request, and look after the configuration's file from now on."""
+        """Get ready before the first request, and watch the configuration file from now on."""
         loop = asyncio.get_running_loop()
         self._telemetry.batch_on_loop(loop)
         self._current_routes(loop.time)
@@ -273,7 +232,7 @@ class Gateway:
                 await self._responses_service.repository.sweep()
 
     async def close(self, force: bool = False) -> None:
-        """Work in the background may finish, unless all shall end now."""
+        """Stop. Background responses may finish, unless `force` is set."""
         if self._polling_task is not None:
             self._polling_task.cancel()
         if self._responses_service is not None:
@@ -284,27 +243,26 @@ class Gateway:
         self._telemetry.close()
 
     async def _refuse_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """No protocol here is spoken over WebSockets: clients that are told so at once use HTTP."""
+        """No endpoint supports WebSockets. Clients that get this at once use HTTP."""
         await receive()
         if "websocket.http.response" not in scope.get("extensions", {}):
             await send({"type": "websocket.close", "code": 1000})
             return
-        room = self._protocol_detector.guess_codec(scope["path"], "", {})
-        answer = refuse_upgrade(room)
-        headers = [(name.encode(), value.encode()) for name, value in answer.headers.items()]
-        await send({"type": "websocket.http.response.start", "status": answer.status, "headers": headers})
-        await send({"type": "websocket.http.response.body", "body": answer.body})
+        reply = refuse_upgrade(self._protocol_detector.guess_codec(scope["path"], "", {}))
+        headers = [(name.encode(), value.encode()) for name, value in reply.headers.items()]
+        await send({"type": "websocket.http.response.start", "status": reply.status, "headers": headers})
+        await send({"type": "websocket.http.response.body", "body": reply.body})
 
 
 def _uncancel_current_task() -> None:
-    """The client has left, which cancelled what was done for it: that is no reason to cancel more."""
+    """The task was cancelled because its client left. That must not cancel what runs after it."""
     task = asyncio.current_task()
     if task is not None:
         task.uncancel()
 
 
 class _StartupReporter:
-    """Complaints that come before there is a log wait for it."""
+    """Holds problems back that are found before there is a log."""
 
     def __init__(self) -> None:
         self._telemetry: Telemetry | None = None
@@ -326,8 +284,8 @@ class _StartupReporter:
             self._telemetry.log_event("config_problem", level=level, message=what, hint=hint)
 
     def attach(self, telemetry: Telemetry) -> None:
-        self._telemetry, waiting = telemetry, self._buffered
-        for row in waiting:
+        self._telemetry, buffered = telemetry, self._buffered
+        for row in buffered:
             self._report(*row)
 
 
@@ -336,10 +294,10 @@ def app(
     server: Mapping[str, object] = EMPTY_MAPPING,
     routes: Mapping[str, str] = EMPTY_MAPPING,
 ) -> Gateway:
-    """The gateway as an ASGI application. `config` is a file, a `Config`, or nothing: then it is found as usual.
+    """The gateway as an ASGI application. `config` is a file, a `Config`, or None to search the usual places.
 
-    `server` holds settings of `[server]`, and `routes` models by name, that win over the file. Raises `Problems` for a
-    configuration with mistakes.
+    `server` overrides settings of `[server]`, and `routes` adds models by name. Raises `Problems` if the configuration
+    has errors.
     """
     reporter = _StartupReporter()
     if isinstance(config, Config):

@@ -1,47 +1,51 @@
-"""What the head of a request says, worked out once for all requests with the same head on one connection."""
+"""The values that the steps of the pipeline hand to each other: the call, the prepared request, the answer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Protocol, TypeAlias, final
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, final
 
 from msgspec import Struct
 
 from toolwire.core.codec import Codec, EndpointMatch
-from toolwire.core.ir import Call as ToolCall
-from toolwire.core.ir import Failure, Result, Tool, Usage
+from toolwire.core.ir import Failure, Result, Usage
 from toolwire.core.json_values import Json, Object
 from toolwire.core.losses import Ledger
-from toolwire.gateway.pipeline.runtime import Headers, Runtime, Upstream
+from toolwire.gateway.pipeline.headers import Headers
+from toolwire.gateway.pipeline.runtime import Runtime, Upstream
 from toolwire.gateway.server.access import Caller
-from toolwire.gateway.server.request_body import Peek, declares_tools
+from toolwire.gateway.server.request_body import Peek, declares_tools, peek_body
 from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.gateway.upstream.connection import ChunkSink
 from toolwire.gateway.upstream.errors import TransportError
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.tool_rounds import Rounds
 
+if TYPE_CHECKING:
+    from toolwire.gateway.mcp.servers import ToolInterceptor
+    from toolwire.gateway.store.signatures import ExchangeSignatures
+
 UpstreamHeaders: TypeAlias = dict[Upstream, tuple[Headers, Headers]]
 
 
 class ResolvedHead(Struct, frozen=True, eq=False):
-    """It holds under one configuration only: under another one all is worked out anew."""
+    """What the head of a request says under one configuration. Equal heads on one connection share it."""
 
     codec: Codec
     endpoint: EndpointMatch | None
-    """None for all but the endpoints of a protocol."""
+    """None for a path that is not an endpoint of a protocol."""
     caller: Caller | Failure
-    """Who asks, or why nobody is let in with such a head."""
+    """The client, or why it is refused."""
     key_name: str
     """The name of the client's key."""
     request_id: str
-    """The client's own id of the request, if it is one that can be kept."""
+    """The client's own id of the request, if it sent a usable one."""
     upstream_headers: UpstreamHeaders
-    """What providers got to see of it, by line: headers that the body called for, and with them all."""
+    """The headers that upstreams got for it: those that depend on the body, and all."""
 
 
 ResolvedHeads: TypeAlias = dict[Runtime, ResolvedHead]
-"""What is known of a head, under the configuration in force."""
+"""A resolved head, under the current configuration."""
 
 
 class ResponseTap(Protocol):
@@ -58,7 +62,7 @@ class ResponseTap(Protocol):
 
 
 class ResponseRecorder(Protocol):
-    """Stores the answer to a request, so that later requests can refer to it."""
+    """Stores an answer, so that a later request can refer to it (Responses API)."""
 
     def open_tap(self) -> ResponseTap: ...
 
@@ -67,34 +71,8 @@ class ResponseRecorder(Protocol):
     async def save_reply(self, reply: Reply) -> Reply: ...
 
 
-class SignatureStore(Protocol):
-    """Whoever keeps seals for a client that cannot carry them."""
-
-    has_failed: bool
-
-    async def load_signatures(self, ids: Sequence[str]) -> Mapping[str, bytes] | Failure: ...
-
-    async def save_signatures(self, signatures: Mapping[str, bytes]) -> None: ...
-
-
-class GatewayTools(Protocol):
-    """Whoever has tools for the model besides the client's."""
-
-    tools: tuple[Tool, ...]
-    substitutes: Mapping[str, Tool]
-    """Those that stand in for a provider's own tools, by what they stand in for."""
-    max_rounds: int
-    """How often in one answer they may be called."""
-
-    def call_visibility(self, name: str) -> str:
-        """Does the client see calls of this tool? "hidden": no."""
-
-    async def run_calls(self, calls: Sequence[ToolCall]) -> Sequence[Result]:
-        """One result for each call. A tool that fails has one that says so."""
-
-
 class GatewayCall(Struct, eq=False):
-    """What a client asks for."""
+    """A client's call, as all steps see it."""
 
     runtime: Runtime
     client_codec: Codec
@@ -105,33 +83,45 @@ class GatewayCall(Struct, eq=False):
     clock: Callable[[], float]
     """The event loop's."""
     upstream_headers: UpstreamHeaders
-    """What providers got to see of the headers."""
+    """The headers that upstreams got for such a head."""
     now: float
+    """Unix time of the start."""
     body: bytes = b""
     peek: Peek = Peek()
     model: str = ""
     stream: bool = False
     framing: str = ""
     id_seed: str = ""
-    """What ids of its answer are made from; "" for its request id."""
+    """The seed for ids in its answer; "" for its request id."""
     recorder: ResponseRecorder | None = None
-    """Keeps its answer, where that is wanted."""
-    signature_store: SignatureStore | None = None
-    """Keeps the seals that the client's protocol has no slot for, and what happened behind its back."""
-    gateway_tools: GatewayTools | None = None
-    """Has further tools for the model."""
+    """Stores its answer, where the client wants that."""
+    signature_store: ExchangeSignatures | None = None
+    """Stores the seals for which the client's protocol has no slot, and calls that the client does not see."""
+    gateway_tools: ToolInterceptor | None = None
+    """Tools of MCP servers, which the gateway runs itself."""
     strip_seals: bool = False
-    """Has a provider refused a seal in it?"""
+    """Leave the seals out: the provider has refused one."""
     model_output_limit: int | None = None
-    """The most that the model at hand can give, where its provider has said so."""
+    """The most output tokens that the model can give, where its provider has said so."""
     expect_hidden_calls: bool = False
-    """May earlier answers have calls that the client did not see?"""
+    """Earlier answers may have had calls that the client did not see."""
+
+    def load_body(self, body: bytes) -> bool:
+        """Take this body in place of the client's; False if it cannot be read."""
+        peek = peek_body(body)
+        if peek is None:
+            return False
+        self.body, self.peek = body, peek
+        self.model, self.stream = peek.model, bool(peek.stream)
+        self.record.requested_model = self.model
+        return True
 
     def has_tools(self) -> bool:
         """Does it declare tools?"""
         return declares_tools(self.peek, self.body)
 
 
+@final
 class Reply(Struct, frozen=True):
     """A whole answer for the client."""
 
@@ -142,18 +132,18 @@ class Reply(Struct, frozen=True):
 
 @final
 class AttemptFailed(Struct, frozen=True):
-    """A provider that gave no answer: why, what the client would be told, and whether to try on."""
+    """An attempt without an answer: why, what the client gets if it is the last one, and whether to go on."""
 
     failure: Failure
     reply: Reply
     can_retry: bool = False
-    """May the same provider do better in a moment?"""
+    """The same provider may answer in a moment."""
     can_fall_back: bool = False
-    """May another provider do better?"""
+    """Another provider may answer."""
 
 
 class UpstreamResponse(Protocol):
-    """An answer as it comes in: from a provider, or from the embedded model."""
+    """A response as it comes in, from a provider or the embedded model."""
 
     status: int
     headers: dict[str, str]
@@ -170,7 +160,7 @@ class UpstreamResponse(Protocol):
 
 
 class AnswerStream(Protocol):
-    """A stream on its way to the client, translated or passing."""
+    """A stream on its way to the client, translated or passed through."""
 
     @property
     def usage(self) -> Usage | None: ...
@@ -212,21 +202,21 @@ class AnswerStream(Protocol):
 
 @final
 class TranslatedRequest(Struct, eq=False):
-    """A request as a provider gets it, translated."""
+    """A request as a provider gets it, with the translation that its response needs."""
 
     upstream: Upstream
     body: bytes
     exchange: Exchange
     ledger: Ledger | None
     loss_codes: tuple[str, ...]
-    """What its translation lost or changed."""
+    """Codes of what its translation lost or changed."""
     is_passthrough: ClassVar[bool] = False
-    """Are these the client's own bytes, whose answer passes, too?"""
+    """The client's own bytes, and the response passes through, too."""
 
 
 @final
 class PassthroughRequest(Struct, eq=False):
-    """The same where nothing needs translating."""
+    """A request that needs no translation."""
 
     upstream: Upstream
     body: bytes
@@ -239,7 +229,7 @@ class PassthroughRequest(Struct, eq=False):
 
     @property
     def exchange(self) -> Exchange:
-        """Made only when needed: mostly the answer is no other than was thought."""
+        """Needed only for errors, and for a response that is a stream where none was asked for, or the other way."""
         if self.cached_exchange is None:
             self.cached_exchange = self.make_exchange(self.call, self.upstream)
         return self.cached_exchange
@@ -249,7 +239,7 @@ PreparedRequest: TypeAlias = TranslatedRequest | PassthroughRequest
 
 
 class StartedStream:
-    """A stream that has begun: what came so far, and where the rest comes from."""
+    """A stream that has begun: the output so far, and the response that the rest comes from."""
 
     __slots__ = ("headers", "pending_output", "request", "response", "response_ended", "stream")
 
@@ -262,3 +252,13 @@ class StartedStream:
         self.headers = headers
         self.pending_output: list[bytes] = []
         self.response_ended = False
+
+
+class StreamReplay(Struct, frozen=True):
+    """The stream of a response that is stored, or made in the background."""
+
+    frames: AsyncIterator[bytes]
+
+
+class StreamInterrupted(Exception):
+    """A replayed stream cannot go on now. Its reader must see that it is incomplete, and may come back."""

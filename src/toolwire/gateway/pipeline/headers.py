@@ -1,90 +1,98 @@
-"""Which agent it is, from its user agent. The table is `agents.toml`."""
+"""Headers to providers and back to clients, and the agent that a user agent names (`agents.toml`)."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from importlib.resources import files
+from typing import TYPE_CHECKING, TypeAlias
 
+from toolwire import __version__
 from toolwire.core.codec import Codec
-from toolwire.gateway.pipeline.call import GatewayCall
-from toolwire.gateway.pipeline.runtime import Headers, Upstream
+from toolwire.gateway.config.config import Provider
 from toolwire.policy.rules import matches_globs
 
+if TYPE_CHECKING:
+    from toolwire.gateway.pipeline.call import GatewayCall
+    from toolwire.gateway.pipeline.runtime import Upstream
 
-@cache
-def load_agents() -> dict[str, tuple[str, ...]]:
-    """The agents that are known, and how the first product of their user agents is spelled."""
-    text = files("toolwire.gateway.pipeline").joinpath("agents.toml").read_text("utf-8")
-    return {name: tuple(globs) for name, globs in tomllib.loads(text).items()}
-
-
-@lru_cache(maxsize=1024)
-def recognise_agent(user_agent: str) -> tuple[str, str]:
-    """The agent's name, "" for one that nobody knows; and the first product as it is sent, without its version."""
-    product = user_agent.strip().partition(" ")[0].partition("/")[0].lower()
-    name = next((name for name, globs in load_agents().items() if matches_globs(product, globs)), "") if product else ""
-    return name, product
-
-
-# --- Headers, to providers and back to clients ---
-
-
+Headers: TypeAlias = tuple[tuple[str, str], ...]
 JSON_HEADERS: Mapping[str, str] = {"content-type": "application/json"}
-"""An answer that bears nothing else has this very mapping, and is known by that."""
+"""A reply without further headers has this very object, so that the server knows it by its identity."""
 REQUEST_ID_HEADER = "x-request-id"
 HOPS_HEADER = "x-toolwire-hops"
-"""The gateways that a call has come through; one that finds itself there calls itself."""
+"""The gateways that a call came through. A gateway that finds itself in it calls itself."""
+LOSSES_HEADER = "x-toolwire-losses"
+ATTEMPTS_HEADER = "x-toolwire-attempts"
 _MAX_CACHED_UPSTREAMS = 16
-"""More are not remembered for one head."""
+"""Upstreams whose headers are cached for one head of a request."""
+_MAX_CACHED_NAME_SETS, _MAX_CACHED_NAME_LENGTH = 256, 2048
+"""Sets of header names that a table caches, and the letters in one of them."""
 _NO_HEADERS: Mapping[str, str] = {}
 
 
-def upstream_request_headers(call: GatewayCall, upstream: Upstream, body: bytes, gateway_id: str) -> Headers:
-    """What a provider gets to see, but for what is new in every request."""
-    room = upstream.codec
-    needed = room.http.extra_headers(
-        upstream.model, body, call.headers if room.name == call.client_codec.name else _NO_HEADERS
-    )
-    sent = call.upstream_headers.get(upstream)
-    if sent is not None and sent[0] == needed:
-        return sent[1]
+# --- to a provider ---
+
+
+def fixed_headers(provider: Provider, codec: Codec) -> dict[str, str]:
+    """The headers of every request to a provider: its key in `Authorization` or the header that the protocol has for it
+    (`write_credential` in the protocol's `http`), then the operator's own headers, which win."""
+    headers = {"content-type": "application/json", "user-agent": f"toolwire/{__version__}"}
+    credential = provider.credential(codec.http)
+    if credential is not None:
+        headers[credential[0]] = credential[1]
+    headers.update({name.lower(): value for name, value in provider.headers.items()})
+    return headers
+
+
+def upstream_request_headers(call: GatewayCall, upstream: Upstream, body: bytes) -> Headers:
+    """The headers of a request to a provider, except those that are new in every request."""
+    codec = upstream.codec
+    same_protocol = codec.name == call.client_codec.name
+    needed = codec.http.extra_headers(upstream.model, body, call.headers if same_protocol else _NO_HEADERS)
+    cached = call.upstream_headers.get(upstream)
+    if cached is not None and cached[0] == needed:
+        return cached[1]
     if len(call.upstream_headers) >= _MAX_CACHED_UPSTREAMS:
         call.upstream_headers.clear()
-    headers = _build_request_headers(call, upstream, needed, gateway_id)
+    headers = _build_request_headers(call, upstream, needed)
     call.upstream_headers[upstream] = (needed, headers)
     return headers
 
 
-def _build_request_headers(call: GatewayCall, upstream: Upstream, needed: Headers, gateway_id: str) -> Headers:
-    """Of the client's own headers only those that its protocol gives a meaning to."""
-    room, came = upstream.codec, call.headers
-    headers = call.runtime.forwarded_headers[room.name].select(came) if room.name == call.client_codec.name else {}
+def _build_request_headers(call: GatewayCall, upstream: Upstream, needed: Headers) -> Headers:
+    """Of the client's own headers only those that its protocol defines are forwarded."""
+    codec, runtime = upstream.codec, call.runtime
+    same_protocol = codec.name == call.client_codec.name
+    headers = runtime.forwarded_headers[codec.name].select(call.headers) if same_protocol else {}
     headers.update(needed)
     headers.update(upstream.headers)
     if upstream.provider.forward_auth:
-        name, value = room.http.write_credential(call.caller.provider_credential)
+        name, value = codec.http.write_credential(call.caller.provider_credential)
         headers[name] = value
-    passed = came.get(HOPS_HEADER)
-    headers[HOPS_HEADER] = f"{passed},{gateway_id}" if passed else gateway_id
+    hops = call.headers.get(HOPS_HEADER)
+    headers[HOPS_HEADER] = f"{hops},{runtime.gateway_id}" if hops else runtime.gateway_id
     headers.pop(REQUEST_ID_HEADER, None)
     return tuple(headers.items())
+
+
+# --- to a client ---
 
 
 def client_response_headers(
     call: GatewayCall, upstream: Upstream, upstream_headers: Mapping[str, str], loss_codes: tuple[str, ...]
 ) -> Mapping[str, str]:
-    """What a client gets to see of a provider's headers, and what we have to say ourselves."""
-    room, client = upstream.codec, call.client_codec
-    if room.name == client.name:
-        more: Mapping[str, str] = call.runtime.returned_headers[room.name].select(upstream_headers)
+    """The provider's headers that a client gets, and the losses of the translation."""
+    codec, client = upstream.codec, call.client_codec
+    if codec.name == client.name:
+        headers: Mapping[str, str] = call.runtime.returned_headers[codec.name].select(upstream_headers)
     else:
-        limits = room.http.read_rate_limits(upstream_headers, call.now)
-        more = client.http.write_rate_limits(limits, call.now) if limits else _NO_HEADERS
+        limits = codec.http.read_rate_limits(upstream_headers, call.now)
+        headers = client.http.write_rate_limits(limits, call.now) if limits else _NO_HEADERS
     if loss_codes:
-        more = {**more, "x-toolwire-losses": _write_losses_header(loss_codes)}
-    return {**JSON_HEADERS, **more} if more else JSON_HEADERS
+        headers = {**headers, LOSSES_HEADER: _write_losses_header(loss_codes)}
+    return {**JSON_HEADERS, **headers} if headers else JSON_HEADERS
 
 
 @lru_cache(maxsize=128)
@@ -92,6 +100,69 @@ def _write_losses_header(loss_codes: tuple[str, ...]) -> str:
     return f"{len(loss_codes)}; codes={','.join(dict.fromkeys(loss_codes))}"
 
 
+def attempts_header(attempts: list[tuple[str, str, float]]) -> Mapping[str, str]:
+    """The attempts at providers, if there was more than one."""
+    if len(attempts) < 2:
+        return _NO_HEADERS
+    return {ATTEMPTS_HEADER: ", ".join(f"{provider}={outcome}" for provider, outcome, _ in attempts)}
+
+
 def request_id_headers(codec: Codec, request_id: str) -> dict[str, str]:
     """The id of the request, under the usual name and under the one that this protocol's clients look for."""
     return {REQUEST_ID_HEADER: request_id, codec.http.request_id_header: request_id}
+
+
+# --- tables ---
+
+
+class HeaderTable:
+    """Header names, of which some end in `*` and match every name that begins so. Peers send the same names again and
+    again, so the matches of a set of names are cached."""
+
+    __slots__ = ("_exact_names", "_matched_sets", "_prefixes")
+
+    def __init__(self, names: Iterable[str]) -> None:
+        listed = list(names)
+        self._exact_names = frozenset(name for name in listed if not name.endswith("*"))
+        self._prefixes = tuple(name[:-1] for name in listed if name.endswith("*"))
+        self._matched_sets: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def contains(self, name: str) -> bool:
+        return name in self._exact_names or name.startswith(self._prefixes)
+
+    def select(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """The headers that the table names."""
+        names = tuple(headers)
+        matched = self._matched_sets.get(names)
+        if matched is None:
+            matched = self._match_names(names)
+        selected: dict[str, str] = {}
+        for name in matched:  # a comprehension would be a call of its own
+            selected[name] = headers[name]
+        return selected
+
+    def _match_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        matched = tuple(filter(self.contains, names))
+        if sum(map(len, names)) <= _MAX_CACHED_NAME_LENGTH:
+            if len(self._matched_sets) >= _MAX_CACHED_NAME_SETS:
+                self._matched_sets.clear()
+            self._matched_sets[names] = matched
+        return matched
+
+
+# --- agents ---
+
+
+@cache
+def load_agents() -> dict[str, tuple[str, ...]]:
+    """The known agents, with patterns for the first product in their user agents."""
+    text = files("toolwire.gateway.pipeline").joinpath("agents.toml").read_text("utf-8")
+    return {name: tuple(globs) for name, globs in tomllib.loads(text).items()}
+
+
+@lru_cache(maxsize=1024)
+def recognise_agent(user_agent: str) -> tuple[str, str]:
+    """The agent's name, "" for an unknown one; and the first product of the user agent, without its version."""
+    product = user_agent.strip().partition(" ")[0].partition("/")[0].lower()
+    name = next((name for name, globs in load_agents().items() if matches_globs(product, globs)), "") if product else ""
+    return name, product

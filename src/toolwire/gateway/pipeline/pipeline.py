@@ -1,172 +1,243 @@
-"""How many tokens a request has: asked of the provider where it counts, else estimated here."""
+"""The path of one call: route → prepare → attempt → relay.
+
+`Pipeline.serve_call` shows the order. Each step is a module of its own, and gives a value to the next:
+
+- `route`: the providers for the model that the call names, in the order in which they are tried;
+- `prepare`: the request as one of these providers gets it, translated or passed through;
+- `attempt`: sends it, and reads the response, or the start of a stream;
+- `relay`: sends that to the client, in the client's own protocol.
+
+Retries and fallbacks repeat `prepare` and `attempt`, as long as nothing has reached the client.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
-from toolwire.core import token_estimate
-from toolwire.core.codec import TokenCountEndpoint
-from toolwire.core.ir import Failure, replace_fields
-from toolwire.core.json_values import Json, Malformed, decode, encode, expect_object
+from toolwire.core.codec import Codec, EndpointMatch
+from toolwire.core.ir import EMPTY_MAPPING, Failure
+from toolwire.core.json_values import Malformed, decode, expect_object
+from toolwire.gateway.mcp.servers import McpServers
 from toolwire.gateway.pipeline import error_replies
-from toolwire.gateway.pipeline.attempt import MAX_RESPONSE, AttemptRunner, redact_key
-from toolwire.gateway.pipeline.call import AttemptFailed, GatewayCall, Reply, StartedStream
-from toolwire.gateway.pipeline.fallback import FallbackRunner
-from toolwire.gateway.pipeline.headers import JSON_HEADERS, client_response_headers
-from toolwire.gateway.pipeline.prepare import active_policy, body_for_native_path, seal_maker
-from toolwire.gateway.pipeline.relay import OutputStream, relay_stream
-from toolwire.gateway.pipeline.route import Target, choose_codec
-from toolwire.gateway.pipeline.runtime import Upstream
+from toolwire.gateway.pipeline.attempt import attempt_request
+from toolwire.gateway.pipeline.call import AttemptFailed, GatewayCall, Reply, StartedStream, StreamReplay
+from toolwire.gateway.pipeline.headers import recognise_agent
+from toolwire.gateway.pipeline.prepare import prepare_request
+from toolwire.gateway.pipeline.relay import relay_answer
+from toolwire.gateway.pipeline.route import Target
+from toolwire.gateway.pipeline.runtime import Runtime
+from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.server.request_body import peek_body
+from toolwire.gateway.store.repository import owner_of
 from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord
-from toolwire.gateway.telemetry.telemetry import Telemetry
-from toolwire.gateway.upstream.errors import TransportError
-from toolwire.gateway.upstream.health import ProviderHealth
-from toolwire.translation.exchange import Exchange
-from toolwire.translation.options import Options
 
-ESTIMATE_HEADERS = {"x-toolwire-estimate": "tokens"}
-"""The header that marks a count as an estimate: no protocol has a field for that."""
-
-
-async def count_tokens(call: GatewayCall, targets: tuple[Target, ...], attempt_runner: AttemptRunner) -> Reply:
-    """The count in the client's shape."""
-    shape = call.client_codec.http.token_count
-    if shape is None:
-        raise ValueError("only protocols that count are asked to")
-    try:
-        body = shape.read_body(expect_object(decode(call.body), None))
-        request = call.client_codec.read_request(body)
-    except Malformed as bad:
-        return error_replies.error_reply(call.client_codec, Failure("invalid", str(bad), 400, param=bad.path))
-    target = targets[0]
-    room = choose_codec(target, call.client_codec, lambda: bool(request.tools))
-    line = call.runtime.upstream_for(target, room, False)
-    record = call.record
-    record.provider, record.provider_protocol, record.model = target.provider.name, room.name, target.model
-    asked = await _ask_provider_count(call, line, body, attempt_runner)
-    if asked is not None:
-        return Reply(200, JSON_HEADERS, encode(shape.write_count(asked)))
-    call.record.usage_estimated = True
-    if call.gateway_tools is not None:
-        request = replace_fields(request, tools=(*request.tools, *call.gateway_tools.tools))
-    return Reply(
-        200, {**JSON_HEADERS, **ESTIMATE_HEADERS}, encode(shape.write_count(token_estimate.estimate_tokens(request)))
-    )
-
-
-async def _ask_provider_count(
-    call: GatewayCall, upstream: Upstream, body: Json, attempt_runner: AttemptRunner
-) -> int | None:
-    """What the provider counts; None when it cannot be asked or does not say."""
-    count = upstream.codec.http.token_count
-    if count is None or upstream.address is None or upstream.provider.is_key_missing:
-        return None
-    if upstream.provider.forward_auth and not call.caller.provider_credential:
-        return None
-    options = Options(
-        model=upstream.model,
-        stream=False,
-        maker=seal_maker(call, upstream)[0],
-        policy=active_policy(call, upstream),
-        tools=call.gateway_tools.tools if call.gateway_tools is not None else (),
-    )
-    exchange = Exchange(call.client_codec, upstream.codec, options)
-    try:
-        wire = expect_object(decode(exchange.translate_request(body).body), None)
-    except Malformed:
-        return None
-    there = replace(upstream, path=count.path(upstream.model))
-    source = await attempt_runner.send_request(call, there, encode(count.write_body(wire, upstream.model)))
-    if isinstance(source, TransportError):
-        return None
-    data = await source.read(MAX_RESPONSE)
-    return _read_count(count, data) if source.status == 200 and not isinstance(data, TransportError) else None
-
-
-def _read_count(count: TokenCountEndpoint, data: bytes) -> int | None:
-    try:
-        return count.read_count(decode(data))
-    except Malformed:
-        return None
-
-
-NO_SUCH_PATH_STATUSES = frozenset({404, 405, 501})
+if TYPE_CHECKING:  # it uses the pipeline itself, for summaries and background responses
+    from toolwire.gateway.responses_state.service import ResponsesService
 
 
 class Pipeline:
-    """One for a configuration."""
+    """Answers the calls of one configuration."""
 
     def __init__(
         self,
-        attempt_runner: AttemptRunner,
-        health: ProviderHealth,
-        telemetry: Telemetry,
+        runtime: Runtime,
+        responses_service: ResponsesService,
+        mcp_servers: McpServers,
         report_error: Callable[[BaseException], None],
-        is_stopping: Callable[[], bool],
     ) -> None:
-        self.attempt_runner = attempt_runner
+        self.runtime = runtime
         self.report_error = report_error
-        self.is_stopping = is_stopping
-        """Was the gateway asked to stop?"""
-        self.request_answer: Callable[
-            [GatewayCall, tuple[Target, ...]], Coroutine[Any, Any, Reply | StartedStream | AttemptFailed]
-        ]
-        self.request_answer = FallbackRunner(attempt_runner, health).run_with_fallbacks
-        self._telemetry = telemetry
+        self._responses_service = responses_service
+        self._mcp_servers = mcp_servers
+        self._max_body = runtime.config.server.max_body
+        self._may_hide_calls = bool(mcp_servers) or bool(runtime.policy)
 
-    async def relay_stream(self, call: GatewayCall, started: StartedStream, output: OutputStream) -> None:
-        try:
-            await relay_stream(call, started, self.attempt_runner, output)
-        finally:
-            self.record_stream_result(call, started)
+    async def serve_call(self, request: ClientRequest, call: GatewayCall, endpoint: EndpointMatch) -> None:
+        """Answer a call, from its body to the last byte of the answer."""
+        body = request.buffered_body(self._max_body) or await request.read_body(self._max_body)
+        targets = self.read_call(call, endpoint, body) or self.route_call(call)
+        if isinstance(targets, AttemptFailed):
+            await relay_answer(request, call, targets)
+            return
+        request.watch_disconnect(self.runtime.cancels_on_disconnect)
+        answer = await self._add_state(call, targets) or await self.request_answer(call, targets)
+        await relay_answer(request, call, answer)
 
-    @staticmethod
-    def record_stream_result(call: GatewayCall, started: StartedStream) -> None:
-        """What a stream came to, for the log."""
-        record, stream, ready = call.record, started.stream, started.request
-        record.usage, record.finish_reasons = stream.usage, stream.finishes
-        record.failure = stream.failure.kind if stream.failure is not None else ""
-        told = stream.ledger
-        codes = (*ready.loss_codes, *(told.codes if told is not None else ()), *error_replies.unsaved_seal_codes(call))
-        record.add_losses(codes, ready.ledger, told)
-
-    async def forward_native(self, call: GatewayCall, target: Target, path: str) -> Reply | None:
-        line = replace(call.runtime.choose_upstream(call.client_codec, target, False, call.has_tools), path=path)
-        source = await self.attempt_runner.send_request(call, line, body_for_native_path(call, line))
-        if isinstance(source, TransportError):
-            return error_replies.error_reply(call.client_codec, error_replies.transport_failure(line, source))
-        data = await source.read(MAX_RESPONSE)
-        if isinstance(data, TransportError):
-            return error_replies.error_reply(call.client_codec, error_replies.transport_failure(line, data))
-        if source.status in NO_SUCH_PATH_STATUSES:
-            return None
-        headers = client_response_headers(call, line, source.headers, ())
-        return Reply(source.status, headers, data if source.status < 300 else redact_key(data, line))
+    def read_call(self, call: GatewayCall, endpoint: EndpointMatch, body: bytes | Failure) -> AttemptFailed | None:
+        """Fill in what the body asks for. A failure if it cannot be read."""
+        record, telemetry = call.record, self.runtime.telemetry
+        if not isinstance(body, bytes):
+            return error_replies.gateway_error(call, body)
+        record.bytes_in = len(body)
+        if telemetry.wants_bodies:
+            record.request_body = body
+        if telemetry.wants_capture:
+            record.capture = ExchangeCapture(body)
+        peek = self._responses_service.peek_body(call.client_codec, body) or peek_body(body)
+        if peek is None:
+            return error_replies.gateway_error(call, _describe_malformed_body(call.client_codec, body))
+        call.body, call.peek = body, peek
+        call.model = record.requested_model = endpoint.model or peek.model
+        if peek.stream if endpoint.stream is None else endpoint.stream:
+            call.stream = record.stream = True
+        if endpoint.framing:
+            call.framing = endpoint.framing
+        return None
 
     def route_call(self, call: GatewayCall) -> tuple[Target, ...] | AttemptFailed:
-        found = call.runtime.router.route(call.model, call.caller.key)
-        if isinstance(found, tuple):
-            return found
-        code = "model_not_found" if found.kind == "not_found" else ""
-        return error_replies.gateway_error(call, Failure(found.kind, found.message, 0, code, "model"))
+        """The providers for the model that the call names."""
+        found = self.runtime.router.route(call.model, call.caller.key)
+        return error_replies.gateway_error(call, found) if isinstance(found, Failure) else found
 
-    @staticmethod
-    def load_body(call: GatewayCall, body: bytes) -> bool:
-        """Take a body as what the call asks for; False when it is none."""
-        peek = peek_body(body)
-        if peek is None:
-            return False
-        call.body, call.peek = body, peek
-        call.model, call.stream = peek.model, bool(peek.stream)
-        call.record.requested_model = call.model
-        return True
+    # --- prepare and attempt, with retries and fallbacks ---
+
+    async def request_answer(
+        self, call: GatewayCall, targets: tuple[Target, ...]
+    ) -> Reply | StartedStream | AttemptFailed:
+        """The first answer that a target gives. If none does, the failure of the first."""
+        started = call.clock()
+        available = targets if len(targets) == 1 else self._available_targets(targets, started)
+        first_failure: AttemptFailed | None = None
+        deadline = started + (self.runtime.config.server.timeouts.all_attempts or float("inf"))
+        for number, target in enumerate(available, 1):
+            answer = await self._try_target(call, target)
+            if type(answer) is AttemptFailed:
+                answer = await self._retry_target(call, target, answer, number == len(available), deadline)
+            if type(answer) is not AttemptFailed:
+                return answer
+            first_failure = first_failure or answer
+            if not answer.can_fall_back or call.clock() >= deadline:
+                break
+        return first_failure or answer
+
+    async def _try_target(
+        self, call: GatewayCall, target: Target, token_limit: int | None = None
+    ) -> Reply | StartedStream | AttemptFailed:
+        """One attempt at one provider. `token_limit` is the output limit that the provider has just named."""
+        started = call.clock()
+        upstream = self.runtime.choose_upstream(call.client_codec, target, call.stream, call.has_tools)
+        health = self.runtime.health
+        if token_limit is None and health.token_limits and upstream.codec.name != call.client_codec.name:
+            token_limit = health.token_limits.get((target.provider.name, target.model))
+        call.model_output_limit = token_limit
+        prepared = await prepare_request(call, upstream)
+        answer = prepared if type(prepared) is AttemptFailed else await attempt_request(call, prepared)
+        self._record_attempt(call, target, answer, started)
+        return answer
+
+    def _record_attempt(
+        self, call: GatewayCall, target: Target, answer: Reply | StartedStream | AttemptFailed, started: float
+    ) -> None:
+        """Count the attempt, in the telemetry and for the health of the provider."""
+        telemetry, health = self.runtime.telemetry, self.runtime.health
+        provider, now = target.provider.name, call.clock()
+        if type(answer) is not AttemptFailed:
+            health.record_success(provider, target.model)
+            telemetry.record_attempt(call.record, provider, "ok", now - started)
+            return
+        failure, server = answer.failure, self.runtime.config.server
+        # A code that a provider chose must not get into headers and metrics: it could be anything.
+        is_known = failure.code in error_replies.ATTEMPT_OUTCOMES
+        outcome = failure.code if is_known else str(failure.status or answer.reply.status)
+        is_fault = failure.kind in ("upstream", "deadline")
+        telemetry.record_attempt(call.record, provider, outcome, now - started, is_transport_error=is_fault)
+        if answer.can_fall_back:
+            health.record_failure(provider, target.model, now, server.cooldown_after, server.cooldown)
+
+    def _available_targets(self, targets: tuple[Target, ...], now: float) -> tuple[Target, ...]:
+        """The targets that are not cooling down. If all are, the first: asking it is better than not trying."""
+        is_cooling_down = self.runtime.health.is_cooling_down
+        awake = [target for target in targets if not is_cooling_down(target.provider.name, target.model, now)]
+        return tuple(awake) or targets[:1]
+
+    async def _retry_target(
+        self, call: GatewayCall, target: Target, failed: AttemptFailed, is_last: bool, deadline: float
+    ) -> Reply | StartedStream | AttemptFailed:
+        """Ask the same target again, where that may help and there is time."""
+        answer = await self._retry_adapted(call, target, failed)
+        for retries in range(self.runtime.config.server.retries):
+            if not isinstance(answer, AttemptFailed) or not answer.can_retry:
+                break
+            wait = error_replies.retry_wait(answer.failure, retries)
+            if wait > error_replies.MAX_RETRY_WAIT or call.clock() + wait > deadline:
+                break
+            if not is_last and answer.failure.retry_after is not None:
+                break  # the next target can be asked at once
+            await asyncio.sleep(wait)
+            answer = await self._try_target(call, target)
+            if isinstance(answer, AttemptFailed):
+                answer = await self._retry_adapted(call, target, answer)
+        return answer
+
+    async def _retry_adapted(
+        self, call: GatewayCall, target: Target, failed: AttemptFailed
+    ) -> Reply | StartedStream | AttemptFailed:
+        """Ask with a changed request, where the provider says what it does not accept: output limits and signatures."""
+        codec = self.runtime.choose_upstream(call.client_codec, target, call.stream, call.has_tools).codec
+        answer = await self._retry_with_fewer_tokens(call, target, codec, failed)
+        if isinstance(answer, AttemptFailed) and error_replies.is_seal_refusal(answer.failure, codec.constraints):
+            call.strip_seals = True
+            answer = await self._try_target(call, target)
+            if isinstance(answer, AttemptFailed):
+                answer = await self._retry_with_fewer_tokens(call, target, codec, answer)
+            call.strip_seals = False
+        return answer
+
+    async def _retry_with_fewer_tokens(
+        self, call: GatewayCall, target: Target, codec: Codec, failed: AttemptFailed
+    ) -> Reply | StartedStream | AttemptFailed:
+        """Ask for fewer output tokens, where the provider names its limit. A client of another protocol asks for as
+        many as its own models can give."""
+        is_cross_protocol = codec.name != call.client_codec.name
+        found = error_replies.read_token_limit(failed.failure, codec.constraints) if is_cross_protocol else None
+        if found is None:
+            return failed
+        token_limit, holds_for_model = found
+        if holds_for_model:
+            self.runtime.health.record_token_limit(target.provider.name, target.model, token_limit)
+        return await self._try_target(call, target, token_limit)
+
+    # --- what a call gets before it is prepared: stored state, and tools that the gateway runs ---
+
+    async def _add_state(
+        self, call: GatewayCall, targets: tuple[Target, ...]
+    ) -> Reply | AttemptFailed | StreamReplay | None:
+        """Add stored turns and gateway tools. None: go on; else this is the answer already."""
+        codec, service = call.client_codec, self._responses_service
+        # Clients of such protocols cannot carry all signatures and hidden calls themselves.
+        if service.repository.is_enabled and (self._may_hide_calls or not codec.constraints.seal_slots):
+            call.signature_store = service.signatures.for_owner(owner_of(call.caller.key))
+        if self._may_hide_calls:
+            call.expect_hidden_calls = True
+            await self.add_gateway_tools(call, targets[0])
+        return await service.prepare_call(call, targets, self) if service.may_need_state(call) else None
+
+    async def add_gateway_tools(self, call: GatewayCall, target: Target) -> None:
+        """Add the tools of MCP servers, which the gateway runs itself."""
+        if not self._mcp_servers:
+            return
+        key = call.caller.key
+        models = (call.model, target.model)
+        agents = recognise_agent(call.headers.get("user-agent", ""))
+        clients = (call.client_codec.name, key.name if key is not None else "", *agents)
+        await self._mcp_servers.start_servers(models, clients)
+        substitutes = await self._find_substitutes(call)
+        call.gateway_tools = self._mcp_servers.make_interceptor(models, clients, (), substitutes)
+
+    async def _find_substitutes(self, call: GatewayCall) -> Mapping[str, Any]:
+        """MCP tools to use in place of a provider's own tools, where the request has such tools."""
+        wanted = self.runtime.config.translate.substitutes
+        if not wanted or not any(marker in call.body for marker in call.client_codec.http.provider_tool_markers):
+            return EMPTY_MAPPING
+        return await self._mcp_servers.find_substitutes(wanted)
+
+    # --- for background responses ---
 
     def start_background_record(self, call: GatewayCall) -> None:
+        """Give a call that no client waits for a record of its own."""
         before = call.record
         call.record = ExchangeRecord(
             request_id=before.request_id,
@@ -183,8 +254,16 @@ class Pipeline:
             operation="background",
             capture=None if before.capture is None else ExchangeCapture(call.body),
         )
-        self._telemetry.start_exchange(call.record)
+        self.runtime.telemetry.start_exchange(call.record)
 
     def finish_background_record(self, call: GatewayCall) -> None:
         call.record.status = call.record.status or (500 if call.record.failure else 200)
-        self._telemetry.finish_exchange(call.record, call.clock())
+        self.runtime.telemetry.finish_exchange(call.record, call.clock())
+
+
+def _describe_malformed_body(codec: Codec, body: bytes) -> Failure:
+    try:
+        codec.read_request(expect_object(decode(body), None))
+    except Malformed as bad:
+        return Failure("invalid", str(bad), 400, param=bad.path)
+    return Failure("invalid", "`model` must be a string, and `stream` true or false", 400)

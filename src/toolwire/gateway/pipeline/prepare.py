@@ -1,20 +1,20 @@
-"""A call as one provider gets it: the client's own bytes where nothing needs changing, else a translation."""
+"""Step 2 of the pipeline: the request as one provider gets it, translated, or the client's own bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.core.ids import hex_digest
 from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.core.json_values import Malformed
+from toolwire.core.losses import Ledger
+from toolwire.gateway.mcp.servers import ToolInterceptor
 from toolwire.gateway.pipeline import error_replies
 from toolwire.gateway.pipeline.call import (
     AttemptFailed,
     GatewayCall,
-    GatewayTools,
     PassthroughRequest,
     PreparedRequest,
     TranslatedRequest,
@@ -28,61 +28,52 @@ from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
 
 SHOW_CALLS_HEADER = "x-toolwire-calls"
-"""The header by which a client asks to see the calls that are run here (`show`)."""
+"""A client that sends `x-toolwire-calls: show` sees the tool calls that the gateway runs."""
 _ENVELOPE_PREFIX = seals.ENVELOPE_PREFIX.encode()
 
 
-class MissingState(Struct, frozen=True):
-    """A request that is not whole without what is kept under these ids."""
-
-    exchange: Exchange
-    ids: tuple[str, ...]
-    allows_passthrough: bool
-
-
-def prepare_request(call: GatewayCall, upstream: Upstream) -> PreparedRequest | AttemptFailed | MissingState:
-    """The request as it goes out, or what must be looked up first: then `completed` makes it."""
-    if upstream.needs_credential_check and (barred := _check_credentials(call, upstream)) is not None:
-        return barred
-    passes = upstream.allows_passthrough and upstream.codec is call.client_codec and _allows_passthrough(call)
-    if passes and _needs_no_reading(call, upstream):
+async def prepare_request(call: GatewayCall, upstream: Upstream) -> PreparedRequest | AttemptFailed:
+    """The request as this upstream gets it."""
+    if upstream.needs_credential_check and (failed := _check_credentials(call, upstream)) is not None:
+        return failed
+    can_pass = upstream.allows_passthrough and upstream.codec is call.client_codec and _allows_passthrough(call)
+    if can_pass and _needs_no_reading(call, upstream):
         return PassthroughRequest(upstream, body_with_upstream_model(call, upstream), call, _make_exchange)
     exchange = _make_exchange(call, upstream)
-    if exchange.uses_memory:
-        try:
-            ids = exchange.memory_keys(call.body)
-        except Malformed as bad:
-            return error_replies.gateway_error(call, Failure("invalid", str(bad), 400, param=bad.path))
-        if ids:
-            return MissingState(exchange, ids, passes)
-    return finish_preparing(call, upstream, exchange, EMPTY_MAPPING, passes)
-
-
-def finish_preparing(
-    call: GatewayCall, upstream: Upstream, exchange: Exchange, stored: Mapping[str, bytes], allows_passthrough: bool
-) -> PreparedRequest | AttemptFailed:
-    """The request as it goes out, with what was kept for it put back."""
+    stored: Mapping[str, bytes] = EMPTY_MAPPING
     try:
+        if exchange.uses_memory and (ids := exchange.memory_keys(call.body)) and call.signature_store is not None:
+            loaded = await call.signature_store.load_signatures(ids)
+            if isinstance(loaded, Failure):
+                return error_replies.gateway_error(call, loaded)
+            stored = loaded
         translation = exchange.translate_request(call.body, stored)
     except Malformed as bad:
         return error_replies.gateway_error(call, Failure("invalid", str(bad), 400, param=bad.path))
-    if exchange.is_cross_protocol and exchange.needs_provider_state:
-        return (
-            error_replies.foreign_compaction_error(call, upstream)
-            if exchange.has_unreadable_summary
-            else error_replies.missing_turns_error(call, upstream)
-        )
     ledger, codes = translation.ledger, translation.ledger.codes
-    if allows_passthrough and not codes and not stored:
-        # It can be taken as it is, so the client's own bytes are better than ours.
+    if can_pass and not codes and not stored:
+        # The translation changed nothing: send the client's own bytes, so that prompt caches keep their prefix.
+        body = body_with_upstream_model(call, upstream)
         if upstream.needs_seal_stamps or exchange.has_policy_undo:
-            return TranslatedRequest(upstream, body_with_upstream_model(call, upstream), exchange, None, ())
-        return PassthroughRequest(upstream, body_with_upstream_model(call, upstream), call, _make_exchange)
+            return TranslatedRequest(upstream, body, exchange, None, ())
+        return PassthroughRequest(upstream, body, call, _make_exchange)
+    refused = _refuse_translation(call, upstream, exchange, ledger) if codes or exchange.is_cross_protocol else None
+    return refused or TranslatedRequest(upstream, translation.body, exchange, ledger, codes)
+
+
+def _refuse_translation(
+    call: GatewayCall, upstream: Upstream, exchange: Exchange, ledger: Ledger
+) -> AttemptFailed | None:
+    """Why the provider must not get the translated request: earlier turns are missing, or a loss is not allowed."""
+    if exchange.is_cross_protocol and exchange.needs_provider_state:
+        if exchange.has_unreadable_summary:
+            return error_replies.foreign_compaction_error(call, upstream)
+        return error_replies.missing_turns_error(call, upstream)
     if call.runtime.config.translate.on_loss == "refuse":
         lost = [loss for loss in ledger.losses if loss.severity == "lost"]
         if lost:
             return error_replies.loss_refused_error(call, upstream, lost)
-    return TranslatedRequest(upstream, translation.body, exchange, ledger, codes)
+    return None
 
 
 def _check_credentials(call: GatewayCall, upstream: Upstream) -> AttemptFailed | None:
@@ -92,7 +83,7 @@ def _check_credentials(call: GatewayCall, upstream: Upstream) -> AttemptFailed |
 
 
 def _make_exchange(call: GatewayCall, upstream: Upstream) -> Exchange:
-    """With the options of the line, and what is this call's own."""
+    """The translation between client and provider, with the options of both."""
     options = upstream.options if call.signature_store is None else upstream.state_options
     if call.model_output_limit is not None or call.strip_seals or call.expect_hidden_calls:
         options = replace(
@@ -102,32 +93,35 @@ def _make_exchange(call: GatewayCall, upstream: Upstream) -> Exchange:
             expect_hidden_calls=call.expect_hidden_calls,
         )
     if call.runtime.policy.rules or upstream.needs_credential_check:
-        maker, marked = seal_maker(call, upstream)
+        maker, depends_on_rules = seal_maker(call, upstream)
         options = replace(
-            options, maker=maker, stamp_seals=upstream.needs_seal_stamps or marked, policy=active_policy(call, upstream)
+            options,
+            maker=maker,
+            stamp_seals=upstream.needs_seal_stamps or depends_on_rules,
+            policy=active_policy(call, upstream),
         )
-    tooling = call.gateway_tools
-    if tooling is not None:
-        shown = _visible_tools(call, tooling)
-        options = replace(options, tools=tooling.tools, substitutes=tooling.substitutes, shown_tools=shown)
+    tools = call.gateway_tools
+    if tools is not None:
+        shown = _visible_tools(call, tools)
+        options = replace(options, tools=tools.tools, substitutes=tools.substitutes, shown_tools=shown)
     exchange = Exchange(call.client_codec, upstream.codec, options)
     exchange.now, exchange.seed = int(call.now), call.id_seed or call.record.request_id
     return exchange
 
 
 def seal_maker(call: GatewayCall, upstream: Upstream) -> tuple[str, bool]:
-    """Who makes seals here, and whether that depends on rules: seals are bound to the tools that their maker saw, so
-    that one who works under other rules is another."""
+    """The name of the account that makes seals here, and whether policy rules are part of it. Anthropic's signatures
+    are bound to the tools that the model saw, and rules change these: under other rules it is another maker."""
     maker = upstream.seal_maker
     if upstream.provider.forward_auth:
         maker = f"{upstream.codec.name}/{upstream.provider.name}/{hex_digest(call.caller.provider_credential, 8)}"
     policy = call.runtime.policy
-    mark = policy.active_digest(_policy_subject(call, upstream)) if policy.rules else ""
-    return (f"{maker}~{mark}", True) if mark else (maker, False)
+    digest = policy.active_digest(_policy_subject(call, upstream)) if policy.rules else ""
+    return (f"{maker}~{digest}", True) if digest else (maker, False)
 
 
 def active_policy(call: GatewayCall, upstream: Upstream) -> tuple[Rule, ...]:
-    """What the operator does to the tools of this exchange."""
+    """The operator's rules on the tools of this exchange."""
     policy = call.runtime.policy
     return policy.active_rules(_policy_subject(call, upstream)) if policy.rules else ()
 
@@ -137,45 +131,45 @@ def _policy_subject(call: GatewayCall, upstream: Upstream) -> RuleSubject:
     return RuleSubject(call.client_codec.name, agent, upstream.provider.name, upstream.model, call.model, product)
 
 
-def _visible_tools(call: GatewayCall, gateway_tools: GatewayTools) -> frozenset[str]:
-    """The tools whose calls the client sees: those that the operator shows, or all, where the client asks for it."""
-    all_of_them = call.headers.get(SHOW_CALLS_HEADER, "").lower() == "show"
+def _visible_tools(call: GatewayCall, gateway_tools: ToolInterceptor) -> frozenset[str]:
+    """The gateway's tools whose calls the client sees: as configured, or all if the client asks for it."""
+    show_all = call.headers.get(SHOW_CALLS_HEADER, "").lower() == "show"
     return frozenset(
-        tool.name for tool in gateway_tools.tools if all_of_them or gateway_tools.call_visibility(tool.name) != "hidden"
+        tool.name for tool in gateway_tools.tools if show_all or gateway_tools.call_visibility(tool.name) != "hidden"
     )
 
 
 def _allows_passthrough(call: GatewayCall) -> bool:
-    """Does nothing need changing but the model's name? An envelope of ours must be opened before it goes anywhere."""
+    """May the client's bytes be sent as they are? Not with envelopes in them: only we can open these."""
     return call.gateway_tools is None and not call.strip_seals and call.body.find(_ENVELOPE_PREFIX) < 0
 
 
 def _needs_no_reading(call: GatewayCall, upstream: Upstream) -> bool:
-    """Need its body not even be read? Earlier turns may be another model's."""
+    """May the bytes be sent without reading them? Not if earlier turns may come from another model."""
     if upstream.needs_seal_stamps or not (call.model == upstream.model or call.model.endswith(f"/{upstream.model}")):
         return False
     if call.runtime.policy.rules and active_policy(call, upstream):
         return False
-    find = call.body.find  # `in` costs ten times as much: it makes an error first, and drops it
-    for word in call.client_codec.http.history_markers:  # noqa: SIM110 — a generator would cost more than the search
-        if find(word) >= 0:
+    find = call.body.find  # `in` is ten times slower: it raises and drops an error first
+    for marker in call.client_codec.http.history_markers:  # noqa: SIM110 — a generator would cost more than the search
+        if find(marker) >= 0:
             return False
     return True
 
 
 def body_with_upstream_model(call: GatewayCall, upstream: Upstream) -> bytes:
-    """The client's own bytes with the model's name as the provider knows it."""
+    """The client's own bytes, with the provider's name of the model."""
     if not upstream.codec.http.model_in_body:
         return call.body
     key = call.caller.key
-    # A key that may use some models only must not smuggle in a second name that another parser would take.
+    # With a key for certain models only, a second `model` must not get through that another parser would take.
     if call.model == upstream.model and (key is None or key.models == ("*",) or not has_ambiguous_model(call.body)):
         return call.body
     return replace_model(call.body, upstream.model)
 
 
 def body_for_native_path(call: GatewayCall, upstream: Upstream) -> bytes:
-    """The client's own bytes for another path of a provider of its protocol, with calls as the rules want them."""
+    """The client's own bytes for another path of a provider of its protocol, with the policy applied."""
     rules = active_policy(call, upstream)
     if not rules:
         return body_with_upstream_model(call, upstream)
@@ -185,7 +179,7 @@ def body_for_native_path(call: GatewayCall, upstream: Upstream) -> bytes:
         Options(model=upstream.model, maker=seal_maker(call, upstream)[0], policy=rules),
     )
     try:
-        said = exchange.translate_request(call.body)
+        translation = exchange.translate_request(call.body)
     except Malformed:
         return body_with_upstream_model(call, upstream)  # the provider says what is wrong with it
-    return said.body if said.ledger.codes else body_with_upstream_model(call, upstream)
+    return translation.body if translation.ledger.codes else body_with_upstream_model(call, upstream)

@@ -1,23 +1,101 @@
-"""From a provider's stream to the client's connection: bytes as they come, signs of life in silences, a true end."""
+"""Step 4 of the pipeline: send an answer to the client. Streams are sent as they come, with heartbeats in silences, and
+always get a proper end."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from toolwire.core.codec import FramingConverter
 from toolwire.core.ir import Failure
 from toolwire.gateway.pipeline import error_replies
-from toolwire.gateway.pipeline.attempt import AttemptRunner, redact_key, run_tool_round
-from toolwire.gateway.pipeline.call import AnswerStream, GatewayCall, StartedStream
-from toolwire.gateway.pipeline.end_gate import EndGate
+from toolwire.gateway.pipeline.attempt import ask_next_round, redact_key, run_leftover_calls
+from toolwire.gateway.pipeline.call import (
+    AnswerStream,
+    AttemptFailed,
+    GatewayCall,
+    Reply,
+    StartedStream,
+    StreamInterrupted,
+    StreamReplay,
+)
+from toolwire.gateway.pipeline.headers import attempts_header, request_id_headers
 from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.upstream.errors import TransportError
 from toolwire.translation.streaming import StreamTranslation
 
 HEARTBEAT_CHECKS = 8
-"""In the time after which a silence needs a sign of life: it may last longer by one such part of it."""
+"""Checks in the time after which a silence needs a heartbeat. A silence may last longer by one such interval."""
+_NO_HEADERS: Mapping[str, str] = {}
+
+
+async def relay_answer(
+    request: ClientRequest, call: GatewayCall, answer: Reply | StartedStream | AttemptFailed | StreamReplay
+) -> None:
+    """Send the client its answer, whatever it came to."""
+    if isinstance(answer, StartedStream):
+        await _send_stream(request, call, answer)
+    elif isinstance(answer, StreamReplay):
+        await send_frames(request, call, answer.frames)
+    elif isinstance(answer, Reply):
+        await send_reply(request, call, answer if call.recorder is None else await call.recorder.save_reply(answer))
+    else:
+        call.record.failure = answer.failure.kind
+        if call.recorder is not None and answer.reply.status == 200:  # a Responses object with the status `failed`
+            answer = replace(answer, reply=await call.recorder.save_reply(answer.reply))
+        await send_reply(request, call, error_replies.stream_failure_for_agent(call, answer).reply)
+
+
+def send_reply(request: ClientRequest, call: GatewayCall, reply: Reply) -> Coroutine[Any, Any, None]:
+    """Send a whole answer."""
+    record = call.record
+    record.status, record.first_byte = reply.status, request.clock()
+    if call.runtime.telemetry.wants_bodies:
+        record.response_body = reply.body
+    if record.capture is not None:
+        record.capture.add_client_output(reply.body)
+    extra = _NO_HEADERS if len(record.attempts) < 2 else attempts_header(record.attempts)
+    return request.send_reply(reply, record.request_id, call.client_codec.http.request_id_header, extra)
+
+
+async def _send_stream(request: ClientRequest, call: GatewayCall, started: StartedStream) -> None:
+    http, record = call.client_codec.http, call.record
+    framing = http.make_framing_converter(call.framing) if call.framing else None
+    headers = {
+        **started.headers,
+        **attempts_header(record.attempts),
+        **request_id_headers(call.client_codec, record.request_id),
+        "content-type": "application/json" if framing is not None else http.stream_content_type,
+        "cache-control": "no-cache",
+    }
+    await request.start_response(200, headers)
+    record.status, record.first_byte = 200, request.clock()
+    heartbeat = b"" if framing is not None else http.heartbeat
+    output = ClientStream(request, framing, heartbeat, call.runtime.config.server.heartbeat)
+    output.start_heartbeat()
+    await relay_stream(call, started, output if record.capture is None else record.capture.capture_sink(output))
+
+
+async def send_frames(request: ClientRequest, call: GatewayCall, frames: AsyncIterator[bytes]) -> None:
+    """Send the stream of a stored response."""
+    http, record = call.client_codec.http, call.record
+    headers = {"content-type": http.stream_content_type, "cache-control": "no-cache"}
+    await request.start_response(200, {**headers, **request_id_headers(call.client_codec, record.request_id)})
+    record.status, record.first_byte, record.stream = 200, request.clock(), True
+    output = ClientStream(request, None, http.heartbeat, call.runtime.config.server.heartbeat)
+    try:
+        async for frame in frames:
+            output.start_heartbeat()
+            if not output.write_nowait(frame):
+                await output.drain()
+        await output.end()
+    except StreamInterrupted:
+        request.abort()
+    finally:
+        output.close()
 
 
 class OutputStream(Protocol):
@@ -33,7 +111,7 @@ class OutputStream(Protocol):
 
 
 class ClientStream:
-    """The client's side of a stream: framed as it wants it, and kept alive in silences."""
+    """The client's side of a stream: framed as it wants it, with heartbeats in silences."""
 
     def __init__(
         self, request: ClientRequest, framing: FramingConverter | None, heartbeat: bytes, seconds: float
@@ -43,7 +121,7 @@ class ClientStream:
         self.write_nowait = (
             request.write_nowait if framing is None else lambda data: request.write_nowait(framing.feed(data))
         )
-        """More of the stream; False when nothing more should come before `drained`."""
+        """Write more of the stream. False: call `drain` before the next write."""
         self._heartbeat = heartbeat if seconds else b""
         self._check_seconds = seconds / HEARTBEAT_CHECKS
         self._loop = request.loop
@@ -54,7 +132,7 @@ class ClientStream:
         self._is_draining = False
 
     def start_heartbeat(self) -> None:
-        """From now on silences count, also one before the first word."""
+        """From now on silences count, also one before the first content."""
         if self._timer is None and self._heartbeat:
             self._timer = self._loop.call_later(self._check_seconds, self._check_silence)
 
@@ -69,14 +147,14 @@ class ClientStream:
         await self._request.send_body(b"" if self._framing is None else self._framing.close(), more=False)
 
     def _check_silence(self) -> None:
-        """One timer for all silences: it looks whether anything went out, so that writing need not touch it."""
-        incoming = self._request
-        self._silent_checks = self._silent_checks + 1 if incoming.bytes_sent == self._last_bytes_sent else 0
+        """One timer for all silences: it checks whether anything was sent, so that a write need not touch it."""
+        request = self._request
+        self._silent_checks = self._silent_checks + 1 if request.bytes_sent == self._last_bytes_sent else 0
         if self._silent_checks >= HEARTBEAT_CHECKS and not self._is_draining:
             self._silent_checks = 0
-            incoming.write_nowait(self._heartbeat)
-            self._heartbeat_task = self._loop.create_task(incoming.drain())
-        self._last_bytes_sent = incoming.bytes_sent
+            request.write_nowait(self._heartbeat)
+            self._heartbeat_task = self._loop.create_task(request.drain())
+        self._last_bytes_sent = request.bytes_sent
         self._timer = self._loop.call_later(self._check_seconds, self._check_silence)
 
     def close(self) -> None:
@@ -86,73 +164,85 @@ class ClientStream:
             self._heartbeat_task.cancel()
 
 
-async def relay_stream(
-    call: GatewayCall, started: StartedStream, attempt_runner: AttemptRunner, sink: OutputStream
-) -> None:
-    """The rest of a stream that has begun. However it ends, the client sees an end of its own protocol."""
-    gate = make_end_gate(call, started)
-    put = sink.write_nowait if gate is None else _write_through_gate(gate, started.stream, sink)
+async def relay_stream(call: GatewayCall, started: StartedStream, output: OutputStream) -> None:
+    """Send the rest of a stream. However it ends, the client gets an end of its own protocol."""
+    stream, upstream = started.stream, started.request.upstream
+    gate = _make_end_gate(call, started)
+    write = output.write_nowait if gate is None else _write_through_gate(gate, stream, output)
     try:
-        put(b"".join(started.pending_output))
+        write(b"".join(started.pending_output))
         while True:
             if gate is not None and gate.has_work_due:
-                sink.write_nowait(await gate.finish_due_work())
-            await sink.drain()
+                output.write_nowait(await gate.finish_due_work())
+            await output.drain()
             if started.response_ended:
-                if not started.stream.is_paused:
+                if not stream.is_paused:
                     break
-                failure = await _resume_answer(call, started, attempt_runner)
+                failure = await _start_next_round(call, started)
                 if failure is not None:
-                    put(started.stream.fail(failure))
+                    write(stream.fail(failure))
                     break
-            got = await _pipe_response(started, put)
-            if isinstance(got, TransportError):
-                put(started.stream.fail(error_replies.transport_failure(started.request.upstream, got)))
+            rest = await _pipe_response(started, write)
+            if isinstance(rest, TransportError):
+                write(stream.fail(error_replies.transport_failure(upstream, rest)))
                 break
-            if got is not None:
+            if rest is not None:
                 started.response_ended = True
-                put(redact_key(started.stream.close(), started.request.upstream))
+                # A stream that ends too early becomes a failure here: its reader knows what its end looks like.
+                write(redact_key(stream.close(), upstream))
         if gate is not None:
-            sink.write_nowait(gate.end_stream())
-            sink.write_nowait(await gate.finish_due_work() if gate.has_work_due else b"")
-        sink.write_nowait(_repeat_failure(call, started))
-        await sink.end()
+            output.write_nowait(gate.end_stream())
+            output.write_nowait(await gate.finish_due_work() if gate.has_work_due else b"")
+        output.write_nowait(_repeat_failure(call, started))
+        await output.end()
     finally:
-        sink.close()
+        output.close()
         started.response.abort()
+        _record_stream(call, started)
+
+
+def _record_stream(call: GatewayCall, started: StartedStream) -> None:
+    record, stream, prepared = call.record, started.stream, started.request
+    record.usage, record.finish_reasons = stream.usage, stream.finishes
+    record.failure = stream.failure.kind if stream.failure is not None else ""
+    ledger = stream.ledger
+    stream_codes = ledger.codes if ledger is not None else ()
+    codes = (*prepared.loss_codes, *stream_codes, *error_replies.unsaved_seal_codes(call))
+    record.add_losses(codes, prepared.ledger, ledger)
 
 
 def _repeat_failure(call: GatewayCall, started: StartedStream) -> bytes:
-    """A failure, where one frame of it is not enough."""
+    """Some clients need more than the failure's own event: the body of the error follows it."""
     failure = started.stream.failure
     if failure is None or started.stream.has_complete_call or not call.client_codec.http.repeats_stream_failure:
         return b""
     return redact_key(error_replies.error_reply(call.client_codec, failure).body, started.request.upstream)
 
 
-def make_end_gate(call: GatewayCall, started: StartedStream) -> EndGate | None:
-    """What holds the end of the stream back, where something of it must be kept."""
+def _make_end_gate(call: GatewayCall, started: StartedStream) -> EndGate | None:
+    """Holds the end of the stream back until it is stored, where something of it must be stored."""
     stream = started.stream
-    sealed = (
+    keeps_signatures = (
         call.signature_store is not None
         and isinstance(stream, StreamTranslation)
         and started.request.exchange.uses_memory
     )
-    return EndGate(call, stream) if sealed or call.recorder is not None or call.gateway_tools is not None else None
+    is_needed = keeps_signatures or call.recorder is not None or call.gateway_tools is not None
+    return EndGate(call, stream) if is_needed else None
 
 
-def _write_through_gate(gate: EndGate, stream: AnswerStream, sink: OutputStream) -> Callable[[bytes], bool]:
+def _write_through_gate(gate: EndGate, stream: AnswerStream, output: OutputStream) -> Callable[[bytes], bool]:
     def write(data: bytes) -> bool:
         if not gate.needs_all_data and not stream.finishes:
-            return sink.write_nowait(data)
-        more = sink.write_nowait(gate.pass_data(data))
-        return more and not gate.has_work_due
+            return output.write_nowait(data)
+        can_write_more = output.write_nowait(gate.pass_data(data))
+        return can_write_more and not gate.has_work_due
 
     return write
 
 
 async def _pipe_response(started: StartedStream, write: Callable[[bytes], bool]) -> bytes | TransportError | None:
-    """Translate what comes and write it in the callback that received it: no task is woken for a piece of a stream."""
+    """Translate and send what comes, where it arrives: no task is woken for each piece of a stream."""
     stream, upstream = started.stream, started.request.upstream
     feed, key = stream.feed, upstream.provider.api_key.reveal().encode()
 
@@ -165,16 +255,91 @@ async def _pipe_response(started: StartedStream, write: Callable[[bytes], bool])
     return await started.response.pour_into(forward)
 
 
-async def _resume_answer(call: GatewayCall, started: StartedStream, attempt_runner: AttemptRunner) -> Failure | None:
-    """Go on with an answer that takes another round."""
-    stream, line = started.stream, started.request.upstream
+async def _start_next_round(call: GatewayCall, started: StartedStream) -> Failure | None:
+    """Ask the provider to go on with an answer that needs another round."""
+    stream, upstream = started.stream, started.request.upstream
     if not isinstance(stream, StreamTranslation) or stream.rounds is None:
-        return error_replies.transport_failure(line, TransportError("protocol", "the answer paused and cannot go on"))
-    results = await run_tool_round(call, stream.rounds)
-    if isinstance(results, TransportError):
-        return error_replies.transport_failure(line, results)
-    got = await attempt_runner.continue_answer(call, started.request, stream.next_request(results))
-    if isinstance(got, Failure):
-        return got
-    started.response, started.response_ended = got, False
+        error = TransportError("protocol", "the answer paused and cannot go on")
+        return error_replies.transport_failure(upstream, error)
+    response = await ask_next_round(call, started.request, stream.rounds, stream.next_request)
+    if isinstance(response, Failure):
+        return response
+    if isinstance(response, TransportError):
+        return error_replies.transport_failure(upstream, response)
+    started.response, started.response_ended = response, False
     return None
+
+
+class EndGate:
+    """Holds back the end of a stream until its response and signatures are stored, and the gateway's tools have run.
+    While `has_work_due` is true, nothing goes out."""
+
+    def __init__(self, call: GatewayCall, stream: AnswerStream) -> None:
+        self._call = call
+        self._stream = stream
+        self._tap = call.recorder.open_tap() if call.recorder is not None else None
+        self.needs_all_data = self._tap is not None
+        """Must it see all data? Else only what comes after an answer has ended."""
+        self._has_end_work = call.signature_store is not None or call.gateway_tools is not None
+        """May there be signatures to store or tools to run when an answer ends?"""
+        self._ends_seen = 0
+        self._held: list[bytes] = []
+        self.has_work_due = False
+
+    def pass_data(self, data: bytes) -> bytes:
+        ends = len(self._stream.finishes) if self._has_end_work else 0
+        if not ends and self._tap is None:
+            return data
+        if ends > self._ends_seen:
+            self._ends_seen = ends
+            if self._has_pending_calls or (self._call.signature_store is not None and self._stream.memory_records):
+                self.has_work_due = True
+                self._held.append(data)
+                return b""
+        if self._held:
+            self._held.append(data)
+            return b""
+        return self._feed_tap(data)
+
+    def _feed_tap(self, data: bytes) -> bytes:
+        if self._tap is None:
+            return data
+        data = self._tap.feed(data)
+        self.has_work_due = self._tap.response is not None
+        return data
+
+    @property
+    def _has_pending_calls(self) -> bool:
+        """Are there calls of the gateway's own tools to run before the client goes on?"""
+        rounds = self._stream.rounds
+        return rounds is not None and bool(rounds.intercepted) and not rounds.is_paused
+
+    def end_stream(self) -> bytes:
+        """The stream has ended: what the tap can still release."""
+        if self._tap is None or self._held:
+            return b""
+        data = self._tap.close()
+        self.has_work_due = self._tap.response is not None
+        return data
+
+    async def finish_due_work(self) -> bytes:
+        """Do the work that is due; returns what was held back."""
+        self.has_work_due = False
+        out = b""
+        if self._held:
+            await self._settle_calls()
+            held, self._held = self._held, []
+            out = self._feed_tap(b"".join(held))
+        recorder = self._call.recorder
+        if self._tap is not None and self._tap.response is not None and recorder is not None:
+            changes = await recorder.save_response(self._tap.response)
+            out += self._tap.release(changes or {})
+            self._tap, self.has_work_due = None, False
+        return out
+
+    async def _settle_calls(self) -> None:
+        rounds = self._stream.rounds
+        if rounds is not None and self._has_pending_calls:
+            self._stream.keep_pending_results(await run_leftover_calls(self._call, rounds))
+        if self._call.signature_store is not None:
+            await self._call.signature_store.save_signatures(self._stream.memory_records)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.core.codec import Codec, ModelInfo, Quirk
-from toolwire.core.ir import Request
+from toolwire.core.ir import Failure, Request
 from toolwire.core.json_values import Object
 from toolwire.core.losses import Ledger
 from toolwire.gateway.config.config import ClientKey, Config, ModelRule, Provider
@@ -33,13 +32,6 @@ class Target(Struct, frozen=True, cache_hash=True):
     max_output_tokens: int | None = None
 
 
-class Unroutable(Struct, frozen=True):
-    """No provider for this name, and why; the message may be shown to the client."""
-
-    kind: Literal["not_found", "permission"]
-    message: str
-
-
 class Router:
     """Finds targets. It belongs to one configuration; a new one gets a new router."""
 
@@ -50,9 +42,9 @@ class Router:
         self._pattern_rules = sorted(patterns, key=lambda rule: len(rule.name), reverse=True)
         serving = ((pattern, provider) for provider in config.providers.values() for pattern in provider.models)
         self._served_patterns = sorted(serving, key=lambda row: (_is_pattern(row[0]), -len(row[0])))
-        self._route_cache: dict[tuple[str, str], tuple[Target, ...] | Unroutable] = {}
+        self._route_cache: dict[tuple[str, str], tuple[Target, ...] | Failure] = {}
 
-    def route(self, model: str, key: ClientKey | None) -> tuple[Target, ...] | Unroutable:
+    def route(self, model: str, key: ClientKey | None) -> tuple[Target, ...] | Failure:
         """The first target and its fallbacks, in order."""
         asked = (model, key.name if key is not None else "")
         found = self._route_cache.get(asked)
@@ -76,13 +68,13 @@ class Router:
 
     # --- one name ---
 
-    def _find_route(self, model: str, key: ClientKey | None) -> tuple[Target, ...] | Unroutable:
+    def _find_route(self, model: str, key: ClientKey | None) -> tuple[Target, ...] | Failure:
         name = model.removeprefix("models/")
         if not _is_allowed(key, name):
-            return Unroutable("permission", self._forbidden_model_message(name, key))
+            return Failure("permission", self._forbidden_model_message(name, key), 0, "", "model")
         targets = tuple(self._expand_targets(name, frozenset()))
         if not targets:
-            return Unroutable("not_found", self._unknown_model_message(name, key))
+            return Failure("not_found", self._unknown_model_message(name, key), 0, "model_not_found", "model")
         return tuple({(target.provider.name, target.model, target.protocol): target for target in targets}.values())
 
     def _expand_targets(self, name: str, seen: frozenset[str]) -> Iterator[Target]:

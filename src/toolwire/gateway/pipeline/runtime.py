@@ -1,32 +1,31 @@
-"""Lines to providers: all about a call that is the same every time, worked out once for each configuration."""
+"""A configuration at work: what is the same for every call is computed once."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolwire import __version__
 from toolwire.core import ids
 from toolwire.core.codec import Codec
 from toolwire.gateway.config.config import Config, Provider
+from toolwire.gateway.pipeline.headers import HeaderTable, fixed_headers
 from toolwire.gateway.pipeline.route import Router, Target, choose_codecs
 from toolwire.gateway.server.access import AccessControl
-from toolwire.gateway.upstream.client import Address
+from toolwire.gateway.telemetry.telemetry import Telemetry
+from toolwire.gateway.upstream.client import Address, UpstreamClient
+from toolwire.gateway.upstream.health import ProviderHealth
 from toolwire.policy.rules import Policy
 from toolwire.protocols import CODECS
 from toolwire.translation.options import Options
 
-Headers = tuple[tuple[str, str], ...]
 _MAX_CACHED = 2048
-_MAX_NAME_SETS = 256
-"""Sets of header names that are remembered, each of no more letters than `_REMEMBERED`."""
 
 
 class Upstream(Struct, frozen=True, eq=False):
-    """One way to ask one provider for one model in one protocol."""
+    """One provider, for one model, in one protocol: its address, credentials and options."""
 
     provider: Provider
     codec: Codec
@@ -34,7 +33,7 @@ class Upstream(Struct, frozen=True, eq=False):
     stream: bool
     max_output_tokens: int | None
     allows_passthrough: bool
-    """May a request of its protocol pass as it is? Not where there are quirks, or a limit to put in."""
+    """May a request of its protocol pass through? Not with quirks, or an output limit to fill in."""
     address: Address | None
     """None for the embedded model."""
     address_label: str
@@ -43,62 +42,34 @@ class Upstream(Struct, frozen=True, eq=False):
     headers: Mapping[str, str]
     seal_maker: str
     needs_seal_stamps: bool
-    """Do several accounts make seals of this protocol, so that each must bear its maker's name?"""
+    """Several accounts make seals of this protocol, so that each seal must name its maker."""
     options: Options = Options()
-    """Those of its translations, as far as they are the same for every call."""
+    """The options of its translations that are the same for every call."""
     state_options: Options = Options()
-    """The same for calls for which something may be kept."""
+    """The same for calls with a signature store."""
     needs_credential_check: bool = False
-    """Is a key missing, or wanted from the client?"""
-
-
-class HeaderTable:
-    """A table of header names in which some stand for all that begin so. A peer sends the same ones again and again,
-    so sets of them that were met are remembered."""
-
-    __slots__ = ("_exact_names", "_matched_sets", "_prefixes")
-
-    def __init__(self, names: Iterable[str]) -> None:
-        listed = list(names)
-        self._exact_names = frozenset(name for name in listed if not name.endswith("*"))
-        self._prefixes = tuple(name[:-1] for name in listed if name.endswith("*"))
-        self._matched_sets: dict[tuple[str, ...], tuple[str, ...]] = {}
-
-    def contains(self, name: str) -> bool:
-        return name in self._exact_names or name.startswith(self._prefixes)
-
-    def select(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """Those of the headers that the table names."""
-        names = tuple(headers)
-        found = self._matched_sets.get(names)
-        if found is None:
-            found = self._match_names(names)
-        some: dict[str, str] = {}
-        for name in found:  # a comprehension would be a call of its own
-            some[name] = headers[name]
-        return some
-
-    def _match_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        found = tuple(filter(self.contains, names))
-        if sum(map(len, names)) <= _MAX_CACHED:
-            if len(self._matched_sets) >= _MAX_NAME_SETS:
-                self._matched_sets.clear()
-            self._matched_sets[names] = found
-        return found
+    """The key is missing, or comes from the client."""
 
 
 class Runtime:
-    """A configuration at work. A new one gets a new state; exchanges under way keep theirs."""
+    """What calls need of one configuration, and of the process. A new configuration gets a new runtime; calls that have
+    started keep theirs."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(
+        self, config: Config, client: UpstreamClient, health: ProviderHealth, telemetry: Telemetry, gateway_id: str
+    ) -> None:
         self.config = config
+        self.client = client
+        self.health = health
+        self.telemetry = telemetry
+        self.gateway_id = gateway_id
         self.cancels_on_disconnect = config.server.on_disconnect == "cancel"
-        """Does a client that leaves cancel what is done for it?"""
+        """Is a call cancelled when its client leaves?"""
         self.router = Router(config)
         self.access = AccessControl(config.server)
         self.policy = Policy(config.policy)
-        self.forwarded_headers = {room.name: HeaderTable(room.http.forwarded_headers) for room in CODECS.values()}
-        self.returned_headers = {room.name: HeaderTable(room.http.returned_headers) for room in CODECS.values()}
+        self.forwarded_headers = {codec.name: HeaderTable(codec.http.forwarded_headers) for codec in CODECS.values()}
+        self.returned_headers = {codec.name: HeaderTable(codec.http.returned_headers) for codec in CODECS.values()}
         self._stamped_protocols = _protocols_needing_stamps(config)
         self._upstreams: dict[tuple[Provider, str, Codec, bool, int | None], Upstream] = {}
         self._upstream_pairs: dict[tuple[Codec, Target, bool], tuple[Upstream, Upstream]] = {}
@@ -107,7 +78,7 @@ class Runtime:
     def choose_upstream(
         self, client_codec: Codec, target: Target, stream: bool, has_tools: Callable[[], bool]
     ) -> Upstream:
-        """The line for a client's call."""
+        """The upstream for a call. Some providers want another protocol for requests with tools."""
         key = (client_codec, target, stream)
         found = self._upstream_pairs.get(key)
         if found is None:
@@ -116,7 +87,7 @@ class Runtime:
             with_tools, without = choose_codecs(target, client_codec)
             found = self.upstream_for(target, with_tools, stream), self.upstream_for(target, without, stream)
             self._upstream_pairs[key] = found
-        # Most bodies need not be looked into.
+        # Mostly it is the same one, and the body need not be searched for tools.
         return found[0] if found[0] is found[1] or has_tools() else found[1]
 
     def upstream_for(self, target: Target, codec: Codec, stream: bool) -> Upstream:
@@ -131,28 +102,9 @@ class Runtime:
     def _build_upstream(self, target: Target, codec: Codec, stream: bool) -> Upstream:
         provider, model = target.provider, target.model
         limit = target.max_output_tokens
-        passes = CODECS[codec.name] is codec and limit is None
+        can_pass = CODECS[codec.name] is codec and limit is None
         maker = f"{codec.name}/{provider.name}/{ids.hex_digest(provider.api_key.reveal(), 8)}"
         stamps = codec.name in self._stamped_protocols and not provider.embedded
-        options = self._translation_options(model, stream, limit, maker, stamps)
-        guarded = provider.is_key_missing or provider.forward_auth
-        if provider.embedded:
-            address, peer, path, fixed = None, "", "", {}
-        else:
-            address = self.provider_address(provider, codec.name)
-            peer, path, fixed = (
-                address.label,
-                codec.http.request_path(model, stream),
-                self.fixed_headers(provider, codec),
-            )
-        return Upstream(
-            provider, codec, model, stream, limit, passes, address, peer, path, fixed, maker, stamps, *options, guarded
-        )
-
-    def _translation_options(
-        self, model: str, stream: bool, limit: int | None, seal_maker: str, needs_seal_stamps: bool
-    ) -> tuple[Options, Options]:
-        """Without and with something kept."""
         translate = self.config.translate
         options = Options(
             model=model,
@@ -161,10 +113,32 @@ class Runtime:
             cache_breakpoints=translate.cache_breakpoints,
             max_output_tokens=limit,
             max_bytes=self.config.server.max_body,
-            maker=seal_maker,
-            stamp_seals=needs_seal_stamps,
+            maker=maker,
+            stamp_seals=stamps,
         )
-        return options, replace(options, has_memory=True)
+        if provider.embedded:
+            address, label, path, headers = None, "", "", {}
+        else:
+            address = self.provider_address(provider, codec.name)
+            label, path = address.label, codec.http.request_path(model, stream)
+            headers = fixed_headers(provider, codec)
+        return Upstream(
+            provider=provider,
+            codec=codec,
+            model=model,
+            stream=stream,
+            max_output_tokens=limit,
+            allows_passthrough=can_pass,
+            address=address,
+            address_label=label,
+            path=path,
+            headers=headers,
+            seal_maker=maker,
+            needs_seal_stamps=stamps,
+            options=options,
+            state_options=replace(options, has_memory=True),
+            needs_credential_check=provider.is_key_missing or provider.forward_auth,
+        )
 
     def provider_address(self, provider: Provider, protocol: str) -> Address:
         key = (provider, protocol)
@@ -174,19 +148,9 @@ class Runtime:
             found = self._addresses[key] = Address.parse(url, proxy, provider.ca_file)
         return found
 
-    @staticmethod
-    def fixed_headers(provider: Provider, codec: Codec) -> dict[str, str]:
-        """Headers that every call bears; what the operator sets comes last and wins."""
-        headers = {"content-type": "application/json", "user-agent": f"toolwire/{__version__}"}
-        credential = provider.credential(codec.http)
-        if credential is not None:
-            headers[credential[0]] = credential[1]
-        headers.update({name.lower(): value for name, value in provider.headers.items()})
-        return headers
-
 
 def _protocols_needing_stamps(config: Config) -> frozenset[str]:
-    """The protocols whose seals more than one account makes."""
+    """Protocols that more than one account speaks: a seal is valid only for the account that made it."""
     speakers = Counter(
         protocol
         for provider in config.providers.values()

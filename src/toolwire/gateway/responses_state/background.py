@@ -16,8 +16,9 @@ from msgspec.structs import replace
 
 from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.core.json_values import Object, encode
-from toolwire.gateway.pipeline.call import AttemptFailed, GatewayCall, StartedStream
+from toolwire.gateway.pipeline.call import AttemptFailed, GatewayCall, StartedStream, StreamInterrupted
 from toolwire.gateway.pipeline.pipeline import Pipeline
+from toolwire.gateway.pipeline.relay import relay_stream
 from toolwire.gateway.pipeline.route import Target
 from toolwire.gateway.responses_state.recorder import (
     UNFINISHED_STATUSES,
@@ -42,10 +43,6 @@ POLL_SECONDS = 0.25
 """Seconds between two looks at a response that another gateway makes."""
 NumberedFrame = tuple[int, bytes]
 JobCoroutine = Coroutine[object, object, None]
-
-
-class StreamInterrupted(Exception):
-    """A stream cannot go on now. The connection is aborted, so that the client sees it is incomplete and can resume."""
 
 
 class BackgroundJob:
@@ -387,7 +384,7 @@ async def run_background_call(
         answer = await pipeline.request_answer(call, targets)
         if isinstance(answer, StartedStream):
             await job.store_running()
-            await pipeline.relay_stream(call, answer, JobOutput(job, tap))
+            await relay_stream(call, answer, JobOutput(job, tap))
             if tap.response is not None:
                 await _store_completed(job, recorder, tap, tap.response)
                 return

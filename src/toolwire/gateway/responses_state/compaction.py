@@ -12,6 +12,7 @@ from toolwire.core.json_values import Malformed, Object, decode, encode, expect_
 from toolwire.gateway.pipeline import error_replies
 from toolwire.gateway.pipeline.call import AttemptFailed, GatewayCall, Reply, StartedStream
 from toolwire.gateway.pipeline.headers import JSON_HEADERS
+from toolwire.gateway.pipeline.passthrough import forward_native
 from toolwire.gateway.pipeline.pipeline import Pipeline
 from toolwire.gateway.pipeline.route import Target
 from toolwire.gateway.responses_state.context import (
@@ -73,7 +74,7 @@ async def compact_conversation(context: OperationContext) -> OperationResult:
         body = expand_request(body, history.items, history.referenced)
         replace_body(call, body)
     if compacts_upstream(call, targets):
-        reply = await pipeline.forward_native(call, targets[0], COMPACT_PATH)
+        reply = await forward_native(call, targets[0], COMPACT_PATH)
         if reply is not None:
             return reply
     items = read_items_to_store(body, call.id_seed)

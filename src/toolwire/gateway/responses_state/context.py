@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 from urllib.parse import parse_qsl
@@ -13,7 +13,7 @@ from msgspec import Struct
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Malformed, Object, decode, encode, expect_object
 from toolwire.gateway.pipeline import error_replies
-from toolwire.gateway.pipeline.call import GatewayCall, Reply
+from toolwire.gateway.pipeline.call import GatewayCall, Reply, StreamReplay
 from toolwire.gateway.pipeline.headers import JSON_HEADERS
 from toolwire.gateway.pipeline.pipeline import Pipeline
 from toolwire.gateway.pipeline.route import Target, choose_codec
@@ -65,12 +65,6 @@ class StateOperation(Struct, frozen=True, kw_only=True):
     item_id: str = ""
 
 
-class StreamReplay(Struct, frozen=True):
-    """A stored response, sent as a stream."""
-
-    frames: AsyncIterator[bytes]
-
-
 class NotStoredHere(Struct, frozen=True):
     """The gateway does not have it, but the provider may: the request is passed on."""
 
@@ -109,7 +103,7 @@ class OperationContext:
     def set_body(self, body: bytes) -> Reply | None:
         """Set the body of the request; returns an error if it is not valid."""
         self.call.id_seed = secrets.token_hex(12)
-        if not body or self.pipeline.load_body(self.call, body):
+        if not body or self.call.load_body(body):
             return None
         try:
             expect_object(decode(body, max_bytes=len(body)), None)

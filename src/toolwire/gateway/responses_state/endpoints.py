@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import encode
-from toolwire.gateway.pipeline.call import Reply
+from toolwire.gateway.pipeline.call import Reply, StreamReplay
 from toolwire.gateway.pipeline.headers import JSON_HEADERS
 from toolwire.gateway.responses_state.background import fail_if_abandoned, follow_remote_job, store_ending
 from toolwire.gateway.responses_state.compaction import COMPACT_PATH, compact_conversation
@@ -20,7 +20,6 @@ from toolwire.gateway.responses_state.context import (
     OperationName,
     OperationResult,
     StateOperation,
-    StreamReplay,
     allows_upstream_state,
 )
 from toolwire.gateway.responses_state.conversations import CONVERSATION_OPERATIONS

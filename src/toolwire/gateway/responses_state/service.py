@@ -9,7 +9,7 @@ from toolwire.core.codec import Codec
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Malformed, Object, decode, encode, expect_object
 from toolwire.gateway.pipeline import error_replies
-from toolwire.gateway.pipeline.call import AttemptFailed, GatewayCall, Reply
+from toolwire.gateway.pipeline.call import AttemptFailed, GatewayCall, Reply, StreamReplay
 from toolwire.gateway.pipeline.headers import JSON_HEADERS
 from toolwire.gateway.pipeline.pipeline import Pipeline
 from toolwire.gateway.pipeline.route import Target
@@ -88,7 +88,7 @@ class ResponsesService:
 
     async def prepare_call(
         self, call: GatewayCall, targets: tuple[Target, ...], pipeline: Pipeline
-    ) -> Reply | AttemptFailed | BackgroundJob | None:
+    ) -> Reply | AttemptFailed | StreamReplay | None:
         """Load what a request refers to and arrange that its response is stored. None: go on with the call as usual."""
         body = _read_body(call)
         options = read_state_options(body) if body is not None else None
@@ -122,7 +122,7 @@ class ResponsesService:
         recorder: StoringRecorder,
         body: Object,
         history: StoredHistory,
-    ) -> Reply | AttemptFailed | BackgroundJob | None:
+    ) -> Reply | AttemptFailed | StreamReplay | None:
         options = recorder.options
         if options.compaction and not compacts_upstream(call, targets):
             return await answer_with_compaction(call, targets, pipeline, recorder, body, history)
@@ -161,7 +161,7 @@ class ResponsesService:
         pipeline: Pipeline,
         recorder: StoringRecorder,
         body: Object,
-    ) -> Reply | AttemptFailed | BackgroundJob:
+    ) -> Reply | AttemptFailed | StreamReplay:
         queued, running = (
             {**write_pending_response(body, int(call.now), status), **recorder.overrides}
             for status in UNFINISHED_STATUSES
@@ -179,7 +179,7 @@ class ResponsesService:
 
         work = run_background_call(pipeline, job_call, targets, recorder, job)
         self.jobs.run_job(recorder.owner, job, work, fail_job)
-        return job if call.stream else Reply(200, JSON_HEADERS, encode(queued))
+        return StreamReplay(job.follow_stream(-1)) if call.stream else Reply(200, JSON_HEADERS, encode(queued))
 
     # --- requests for a token count ---
 

@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMappi
 from typing import Any
 from urllib.parse import unquote
 
-from toolwire.core.ir import Failure
+from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.gateway.pipeline.call import Reply, ResolvedHeads
+from toolwire.gateway.pipeline.headers import REQUEST_ID_HEADER
 from toolwire.gateway.server.request_body import body_too_large, decompress_body
 
 Scope = MutableMapping[str, Any]
@@ -69,16 +70,15 @@ class ClientRequest(ABC):
         encoding = self.headers.get("content-encoding")
         return decompress_body(data, encoding, limit) if encoding else data
 
-    def send_reply_now(self, reply: Reply, request_id: str, id_header: str, extra_headers: Mapping[str, str]) -> bool:
-        """Give a whole answer at once, with the request's id under this name, too; False where that cannot be: then
-        `answer` does it."""
-        return False
-
-    async def send_reply(self, reply: Reply, extra_headers: Mapping[str, str]) -> None:
-        """A whole answer; `more` are headers of our own, which win."""
-        await self.start_response(
-            reply.status, {**reply.headers, **extra_headers, "content-length": str(len(reply.body))}
-        )
+    async def send_reply(
+        self, reply: Reply, request_id: str = "", id_header: str = "", extra_headers: Mapping[str, str] = EMPTY_MAPPING
+    ) -> None:
+        """Send a whole answer. The id goes into `x-request-id` and into the protocol's own header; `extra_headers` win
+        over those of the reply."""
+        headers = {**reply.headers, **extra_headers}
+        if request_id:
+            headers[REQUEST_ID_HEADER] = headers[id_header] = request_id
+        await self.start_response(reply.status, {**headers, "content-length": str(len(reply.body))})
         await self.send_body(reply.body, more=False)
 
     @abstractmethod

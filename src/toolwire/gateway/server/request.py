@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.pipeline.call import Reply, ResolvedHeads
 from toolwire.gateway.pipeline.headers import JSON_HEADERS, REQUEST_ID_HEADER
 from toolwire.gateway.server.client_request import ClientDisconnected, ClientRequest
@@ -230,36 +231,34 @@ class HttpRequest(ClientRequest):
             extra_lines += "connection: keep-alive\r\n"
         return f"{shape % values}{extra_lines}\r\n".encode("latin-1", "replace")
 
-    async def send_reply(self, reply: Reply, extra_headers: Mapping[str, str]) -> None:
+    async def send_reply(
+        self, reply: Reply, request_id: str = "", id_header: str = "", extra_headers: Mapping[str, str] = EMPTY_MAPPING
+    ) -> None:
         if self.is_disconnected or self.has_ended_response or self.has_started_response:
             return
-        if reply.status in BODILESS_STATUSES:
-            await super().send_reply(reply, extra_headers)
-        else:
-            length = str(len(reply.body))
-            self._send_whole(
-                self._write_head(reply.status, {**reply.headers, **extra_headers, "content-length": length}, ""),
-                reply.body,
-            )
-
-    def send_reply_now(self, reply: Reply, request_id: str, id_header: str, extra_headers: Mapping[str, str]) -> bool:
-        if self.is_disconnected or self.has_ended_response or self.has_started_response:
-            return True
         status, body = reply.status, reply.body
         if status in BODILESS_STATUSES:
-            return False
-        usual = self.keep_alive and self._is_body_complete and not self._is_http_1_0 and not self._connection.is_closing
-        start = _JSON_HEADS.get(status) if usual and reply.headers is JSON_HEADERS and not extra_headers else None
+            await super().send_reply(reply, request_id, id_header, extra_headers)
+            return
+        is_common = (
+            self.keep_alive
+            and self._is_body_complete
+            and not self._is_http_1_0
+            and not self._connection.is_closing
+            and reply.headers is JSON_HEADERS
+            and not extra_headers
+            and request_id
+        )
+        start = _JSON_HEADS.get(status) if is_common else None
         if start is None:
-            ids = {REQUEST_ID_HEADER: request_id, id_header: request_id, "content-length": str(len(body))}
-            head = self._write_head(status, {**reply.headers, **extra_headers, **ids}, "")
+            headers = {**reply.headers, **extra_headers}
+            if request_id:
+                headers[REQUEST_ID_HEADER] = headers[id_header] = request_id
+            headers["content-length"] = str(len(body))
+            head = self._write_head(status, headers, "")
         else:
             also = "" if id_header == REQUEST_ID_HEADER else f"{id_header}: {request_id}\r\n"
             head = f"{start}{request_id}\r\n{also}content-length: {len(body)}\r\n\r\n".encode()
-        self._send_whole(head, body)
-        return True
-
-    def _send_whole(self, head: bytes, body: bytes) -> None:
         self.bytes_sent += len(body)
         self._end_response(head, b"" if self.method == "HEAD" else body)
 
