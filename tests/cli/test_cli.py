@@ -1,4 +1,4 @@
-"""The command line, run as people run it: exit codes, what goes to which stream, and what is said when it goes wrong."""
+"""The command line: exit codes, what goes to which stream, and error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`toolwire conformance`: against Toolwire itself, and against gateways that do something wrong."""
+"""`toolwire conformance`: against Toolwire itself, and against gateways with faults."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.tampering_proxy import Between, between
+from conformance.tampering_proxy import TamperingProxy, run_proxy
 from toolwire.cli import main
 from toolwire.conformance.targets import find_free_port
 
@@ -27,13 +27,13 @@ def port() -> int:
 
 
 @pytest.fixture
-def gateway(port: int) -> Iterator[Between]:
-    with between(f"http://127.0.0.1:{port}") as gateway:
+def gateway(port: int) -> Iterator[TamperingProxy]:
+    with run_proxy(f"http://127.0.0.1:{port}") as gateway:
         yield gateway
 
 
-def run(gateway: Between, port: int, *words: str) -> int:
-    return main(["conformance", gateway.url, "--provider-port", str(port), "--name", "Between", *words])
+def run(gateway: TamperingProxy, port: int, *words: str) -> int:
+    return main(["conformance", gateway.url, "--provider-port", str(port), "--name", "Proxy", *words])
 
 
 def verdicts(file: Path) -> dict[str, str]:
@@ -61,16 +61,18 @@ def test_toolwire_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert json.loads(file.read_text()) == saved
 
 
-def test_what_is_to_be_configured_is_said(gateway: Between, port: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_the_configuration_that_a_gateway_needs(
+    gateway: TamperingProxy, port: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(gateway, port, "--case", "grid:chat>chat:text", "--model-template", "to-{protocol}/{model}") == 0
-    said = capsys.readouterr().err
-    assert f"hint:   openai-chat at http://127.0.0.1:{port}/v1\n" in said
-    assert "hint:     to-openai-chat/gpt-4.1 is gpt-4.1\n" in said
+    err = capsys.readouterr().err
+    assert f"hint:   openai-chat at http://127.0.0.1:{port}/v1\n" in err
+    assert "hint:     to-openai-chat/gpt-4.1 is gpt-4.1\n" in err
 
 
-def test_every_verdict(gateway: Between, port: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_verdicts(gateway: TamperingProxy, port: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "a.json"
-    gateway.fault = "drops"
+    gateway.fault = "drops call"
     cases = ["--case", CHAT, "--case", "grid:responses>chat:text", "--case", "135"]
     assert run(gateway, port, *cases, "--json", str(file)) == 0
     found = verdicts(file)
@@ -89,33 +91,35 @@ def test_every_verdict(gateway: Between, port: int, tmp_path: Path, capsys: pyte
     assert re.search(r"^  responses +– ", out, re.MULTILINE)
 
 
-def test_a_gateway_that_hangs(gateway: Between, port: int, tmp_path: Path) -> None:
+def test_gateway_that_hangs(gateway: TamperingProxy, port: int, tmp_path: Path) -> None:
     gateway.fault = "hangs"
     file = tmp_path / "a.json"
     assert run(gateway, port, "--case", "grid:chat>chat:text", "--patience", "0.2", "--json", str(file)) == 0
     plays = json.loads(file.read_text())["plays"]
     assert [play["verdict"] for play in plays] == ["wrong", "wrong"]
-    assert plays[0]["differences"][0] == "the answer has no end within 0.2 seconds"
+    assert plays[0]["differences"][0] == "the answer did not end within 0.2 seconds"
 
 
-def test_a_regression_is_found(gateway: Between, port: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_against_option_finds_regressions(
+    gateway: TamperingProxy, port: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     good, bad = tmp_path / "good.json", tmp_path / "bad.json"
     assert run(gateway, port, "--case", CHAT, "--json", str(good)) == 0
-    gateway.fault = "drops"
+    gateway.fault = "drops call"
     assert run(gateway, port, "--case", CHAT, "--json", str(bad), "--against", str(good)) == 1
     out = capsys.readouterr().out
-    assert "2 passed before and do not now, 0 the other way round" in out
+    assert "2 passed before and do not now, 0 pass now and did not before" in out
     assert re.search(r"^worse +grid:chat>chat:two-calls +wrong: ", out, re.MULTILINE)
     gateway.fault = ""
     assert run(gateway, port, "--case", CHAT, "--against", str(bad)) == 0
     assert re.search(r"^better +grid:chat>chat:echo$", capsys.readouterr().out, re.MULTILINE)
 
 
-def test_results_side_by_side(gateway: Between, port: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_option(gateway: TamperingProxy, port: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [tmp_path / "a.json", tmp_path / "b.json"]
     cases = ["--case", CHAT, "--case", "005"]
     for file, fault in zip(files, ("", "drops"), strict=True):
-        gateway.fault = "drops" if fault else ""
+        gateway.fault = "drops call" if fault else ""
         run(gateway, port, *cases, "--json", str(file))
     capsys.readouterr()
     page, markdown = tmp_path / "c.html", tmp_path / "c.md"
@@ -123,65 +127,65 @@ def test_results_side_by_side(gateway: Between, port: int, tmp_path: Path, capsy
     assert main([*words, "--markdown", str(markdown), "--page", str(page)]) == 0
     text = markdown.read_text()
     assert "| `two-calls` | 1/1 | 0/1 |\n" in text
-    assert "| Between |  | 10 | 0 | 0 |" in text
+    assert "| Proxy |  | 10 | 0 | 0 |" in text
     assert re.search(r"^\| 005 \| The id .* \| . \| . \|$", text, re.MULTILINE)
     assert page.read_text().count('"command"') == 2
     assert main(words) == 0
     assert capsys.readouterr().out == text
 
 
-def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conformance", "--list", "--only", "cases", "--case", "021"]) == 0
     out = capsys.readouterr().out
     assert out.splitlines()[0] == "021:to anthropic  An id that is repeated in every delta is one id"
     assert "grid:" not in out
 
 
-def test_the_key_and_headers_are_sent(gateway: Between, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sends_key_and_headers(gateway: TamperingProxy, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINE", "sk-mine")
     assert run(gateway, port, "--case", "grid:chat>chat:text", "--key-env", "MINE", "--header", "X-Team: red") == 0
-    assert gateway.heard["authorization"] == "Bearer sk-mine"
-    assert gateway.heard["x-team"] == "red"
+    assert gateway.headers["authorization"] == "Bearer sk-mine"
+    assert gateway.headers["x-team"] == "red"
 
 
 BAD: list[tuple[list[str], str]] = [
-    ([], "give the URL of a gateway, or --target"),
-    (["http://127.0.0.1:1", "--target", "toolwire"], "give the URL of a gateway, or --target"),
-    (["http://127.0.0.1:1", "--case", "nothing"], "no play has such an id"),
-    (["127.0.0.1:8642", "--provider-port", "0"], "is no URL of a gateway"),
-    (["http://127.0.0.1:9", "--provider-port", "0", "--wait", "0"], "nothing answers at"),
-    (["http://127.0.0.1:9", "--provider-port", "0", "--model-template", "{x}"], "bad template"),
+    ([], "give either the URL of a gateway or --target"),
+    (["http://127.0.0.1:1", "--target", "toolwire"], "give either the URL of a gateway or --target"),
+    (["http://127.0.0.1:1", "--case", "nothing"], "no case has such an id"),
+    (["127.0.0.1:8642", "--provider-port", "0"], "is not the URL of a gateway"),
+    (["http://127.0.0.1:9", "--provider-port", "0", "--wait", "0"], "no answer from"),
+    (["http://127.0.0.1:9", "--provider-port", "0", "--model-template", "{x}"], "invalid template"),
     (["http://127.0.0.1:9", "--provider-port", "0", "--header", "x"], "a header has no value"),
     (["http://127.0.0.1:9", "--key-env", "NOT_SET_AT_ALL"], "NOT_SET_AT_ALL is not set"),
     (["http://127.0.0.1:9", "--against", "missing.json"], "cannot read missing.json"),
     (["--compare", "missing.json"], "cannot read missing.json"),
-    (["--target", "toolwire", "--markdown", "x.md"], "--markdown has nothing to write"),
+    (["--target", "toolwire", "--markdown", "x.md"], "--markdown needs --compare"),
 ]
 
 
-@pytest.mark.parametrize(("words", "said"), BAD, ids=[" ".join(words) or "nothing" for words, _ in BAD])
-def test_bad_use(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("words", "message"), BAD, ids=[" ".join(words) or "nothing" for words, _ in BAD])
+def test_bad_usage(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conformance", *words]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_what_is_no_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_of_an_invalid_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "a.json"
     file.write_text('{"plays": 1}')
     assert main(["conformance", "--compare", str(file)]) == 2
-    assert "holds no result" in capsys.readouterr().err
+    assert "is not a saved result" in capsys.readouterr().err
 
 
-def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
+def test_provider_port_in_use(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
         assert main(["conformance", "http://127.0.0.1:9", "--provider-port", str(port)]) == 2
-    assert f"the providers cannot listen on port {port}" in capsys.readouterr().err
+    assert f"the test providers cannot listen on port {port}" in capsys.readouterr().err
 
 
-def test_a_target_that_is_not_installed(
+def test_target_not_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -189,19 +193,19 @@ def test_a_target_that_is_not_installed(
     assert "is not installed" in capsys.readouterr().err
 
 
-def test_a_target_that_does_not_start(
+def test_target_does_not_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     program = tmp_path / "toolwire"
     program.write_text("#!/bin/sh\necho toolwire 9.9\necho no such option >&2\nexit 3\n")
     program.chmod(0o755)
     assert main(["conformance", "--target", "toolwire", "--from", str(tmp_path), "--case", "001"]) == 2
-    said = capsys.readouterr().err
-    assert "starting Toolwire 9.9" in said
-    assert "no such option" in said
+    err = capsys.readouterr().err
+    assert "starting Toolwire 9.9" in err
+    assert "no such option" in err
 
 
-def test_progress_moves_on_a_terminal(gateway: Between, port: int) -> None:
+def test_progress_on_a_terminal(gateway: TamperingProxy, port: int) -> None:
     command = [sys.executable, "-m", "toolwire.cli", "conformance", gateway.url, "--provider-port", str(port)]
     ours, theirs = pty.openpty()
     environment = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "COLUMNS")}

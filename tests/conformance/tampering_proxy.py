@@ -1,4 +1,4 @@
-"""A gateway of few lines, for tests: it passes calls on in the protocol in which they come, with one fault or none."""
+"""A small gateway for tests: it forwards calls without translating them, with one fault or none."""
 
 from __future__ import annotations
 
@@ -11,83 +11,83 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Literal
 from urllib.parse import urlsplit
 
-Fault = Literal["", "drops", "hangs", "holds back", "stops", "another path", "drains"]
+Fault = Literal["", "drops call", "hangs", "buffers", "stops", "wrong path", "drains"]
 
 
-class Between:
-    """Where the provider is, what is wrong, and the paths that are served."""
+class TamperingProxy:
+    """The address of the provider, the fault, and the paths that are served."""
 
     def __init__(self, provider: str) -> None:
         self.provider = urlsplit(provider).netloc
         self.fault: Fault = ""
         self.paths = ("/v1/chat/completions", "/v1/messages")
-        self.over = threading.Event()
+        self.is_closing = threading.Event()
         self.url = ""
-        self.heard: dict[str, str] = {}
+        self.headers: dict[str, str] = {}
 
 
 @contextmanager
-def between(provider: str) -> Iterator[Between]:
-    gateway = Between(provider)
+def run_proxy(provider: str) -> Iterator[TamperingProxy]:
+    gateway = TamperingProxy(provider)
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"gateway": gateway}))
     gateway.url = f"http://127.0.0.1:{server.server_address[1]}"
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield gateway
     finally:
-        gateway.over.set()
+        gateway.is_closing.set()
         server.shutdown()
         server.server_close()
 
 
 class _Handler(BaseHTTPRequestHandler):
-    gateway: Between
+    gateway: TamperingProxy
 
     def do_GET(self) -> None:
-        self._say(200, b"here")
+        self._send(200, b"here")
 
     def do_POST(self) -> None:
         data = self.rfile.read(int(self.headers["content-length"]))
-        self.gateway.heard = {name.lower(): value for name, value in self.headers.items()}
+        self.gateway.headers = {name.lower(): value for name, value in self.headers.items()}
         fault, path = self.gateway.fault, self.path
         if path not in self.gateway.paths:
-            self._say(404, b'{"error":"no such path"}')
+            self._send(404, b'{"error":"no such path"}')
             return
         if fault == "hangs":
-            self.gateway.over.wait()
+            self.gateway.is_closing.wait()
             return
         body = json.loads(data)
         body["model"] = body["model"].rpartition("/")[2]
         with closing(http.client.HTTPConnection(self.gateway.provider)) as connection:
-            to = "/v1/responses" if fault == "another path" else path
+            to = "/v1/responses" if fault == "wrong path" else path
             connection.request("POST", to, json.dumps(body), {"content-type": "application/json"})
             with connection.getresponse() as answer:
                 self.send_response(answer.status)
                 self.send_header("content-type", answer.headers["content-type"])
                 self.end_headers()
-                self._pass(answer, fault)
+                self._forward(answer, fault)
 
-    def _pass(self, asked: http.client.HTTPResponse, fault: Fault) -> None:
-        if fault in ("holds back", "drops", ""):
-            held = []
-            while data := asked.read1(65536):
-                held.append(data)
+    def _forward(self, upstream: http.client.HTTPResponse, fault: Fault) -> None:
+        if fault in ("buffers", "drops call", ""):
+            chunks = []
+            while data := upstream.read1(65536):
+                chunks.append(data)
                 if not fault:
                     self.wfile.write(data)
             if fault:
-                self.wfile.write(_dropped(b"".join(held)) if fault == "drops" else b"".join(held))
+                self.wfile.write(_drop_second_call(b"".join(chunks)) if fault == "drops call" else b"".join(chunks))
         elif fault == "drains":
-            while data := asked.read1(65536):
+            while data := upstream.read1(65536):
                 with suppress(OSError):
                     self.wfile.write(data)
         elif fault == "stops":
-            self.wfile.write(asked.read1(65536)[:40])
+            self.wfile.write(upstream.read1(65536)[:40])
             self.wfile.flush()
-            self.gateway.over.wait()
+            self.gateway.is_closing.wait()
         else:
-            self.wfile.write(asked.read())
+            self.wfile.write(upstream.read())
 
-    def _say(self, status: int, data: bytes) -> None:
+    def _send(self, status: int, data: bytes) -> None:
         self.send_response(status)
         self.send_header("content-length", str(len(data)))
         self.end_headers()
@@ -97,7 +97,7 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
-def _dropped(data: bytes) -> bytes:
+def _drop_second_call(data: bytes) -> bytes:
     """A whole answer without its second call; anything else as it is."""
     try:
         body = json.loads(data)

@@ -33,7 +33,7 @@ FILES = dict(read_case_files())
 CASES = [case for data in FILES.values() for case in read_case(data)]
 
 
-def test_every_reported_case_is_there() -> None:
+def test_no_case_is_missing() -> None:
     wanted = [number for numbers in REPORTED.values() for number in numbers]
     assert [data["id"] for data in FILES.values()] == wanted
 
@@ -82,12 +82,12 @@ BASE: dict[str, Any] = {
         {"client_sees": {"bodies": 1}},
     ],
 )
-def test_a_bad_file_is_refused(change: dict[str, Any]) -> None:
+def test_invalid_file(change: dict[str, Any]) -> None:
     with pytest.raises(BadCase):
         read_case({**BASE, **change})
 
 
-def test_variants_and_modes_are_spelled_out() -> None:
+def test_variants_and_modes_are_expanded() -> None:
     both = {**BASE, "client": {**BASE["client"], "stream": "both"}}
     cases = read_case({**both, "variants": [{"name": "a"}, {"name": "b", "client": {"stream": True}}]})
     assert [case.id for case in cases] == ["001:a:whole", "001:a:stream", "001:b"]

@@ -33,26 +33,26 @@ pytestmark = needs_corpus
 
 
 @cache
-def recorded(protocol: str) -> list[tuple[str, dict[str, Any]]]:
+def load_recordings(protocol: str) -> list[tuple[str, dict[str, Any]]]:
     folder = CORPUS / protocol.replace("-", "_")
     return [(file.stem, json.loads(file.read_text("utf-8"))) for file in sorted(folder.glob("*.json"))]
 
 
-def requests(source: str, target: str) -> Iterator[tuple[str, bytes]]:
-    for name, exchange in recorded(source):
+def translate_requests(source: str, target: str) -> Iterator[tuple[str, bytes]]:
+    for name, exchange in load_recordings(source):
         if exchange.get("request") and exchange.get("status") == 200:
             body = encode_json(exchange["request"])
             yield name, translate(body, "request", source=source, target=target, model=MODELS[target]).body
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)
-def test_requests_are_taken(source: str, target: str) -> None:
-    said = {}
-    for name, body in requests(source, target):
+def test_requests_are_accepted(source: str, target: str) -> None:
+    violations = {}
+    for name, body in translate_requests(source, target):
         lines = find_violations(target, json.loads(body), MODELS[target])
         if lines := [line for line in lines if not any(piece in line for piece in NOT_OURS)]:
-            said[name] = lines
-    assert said == {}
+            violations[name] = lines
+    assert violations == {}
 
 
 def client_request(exchange: dict[str, Any], source: str, target: str) -> bytes | None:
@@ -67,9 +67,9 @@ def client_request(exchange: dict[str, Any], source: str, target: str) -> bytes 
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)
-def test_streams_are_read(source: str, target: str) -> None:
-    said = {}
-    for name, exchange in recorded(source):
+def test_streams_are_readable(source: str, target: str) -> None:
+    violations = {}
+    for name, exchange in load_recordings(source):
         if not exchange.get("sse") or exchange.get("status", 200) != 200:
             continue
         model = exchange.get("model") or "model"
@@ -77,5 +77,5 @@ def test_streams_are_read(source: str, target: str) -> None:
         stream = Stream(source=source, target=target, request=request, model=model, stream=True)
         text = (stream.feed(exchange["sse"].encode()) + stream.close()).decode()
         if lines := PEERS[target].fold_stream(read_frames(text)).violations:
-            said[name] = lines
-    assert said == {}
+            violations[name] = lines
+    assert violations == {}

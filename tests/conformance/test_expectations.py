@@ -82,12 +82,12 @@ def test_not_met(expected: Any, actual: Any) -> None:
     assert find_differences(expected, actual, {})
 
 
-def test_a_difference_names_its_place() -> None:
+def test_difference_names_its_path() -> None:
     assert find_differences({"a": [{"b": 1}]}, {"a": [{"b": 2}]}, {}) == ["/a/0/b: expected 1, got 2"]
     assert find_differences({"a": 1}, {}, {}) == ["/a: expected 1, got nothing"]
 
 
-def test_names_are_bound_only_when_met() -> None:
+def test_names_are_bound_only_on_a_match() -> None:
     bound: dict[str, Any] = {}
     assert not meets_expectation(["$same:one", 2], [1, 3], bound)
     assert bound == {}
@@ -98,18 +98,18 @@ def test_names_are_bound_only_when_met() -> None:
 
 
 @pytest.mark.parametrize(("actual", "met"), [(4, True), (3, False), ("4", False), (None, False)])
-def test_more_than_before(actual: Any, met: bool) -> None:
+def test_more_than(actual: Any, met: bool) -> None:
     assert meets_expectation({"$more_than": "bare"}, actual, {"bare": 3}) is met
     assert not meets_expectation({"$more_than": "other"}, actual, {"bare": 3})
 
 
 @pytest.mark.parametrize("expected", ["$nothing", {"$nothing": 1}])
-def test_a_misspelt_operator_is_an_error(expected: Any) -> None:
-    with pytest.raises(ValueError, match="no operator"):
+def test_unknown_operator(expected: Any) -> None:
+    with pytest.raises(ValueError, match="not an operator"):
         find_differences(expected, MISSING, {})
 
 
-def test_filling_in() -> None:
+def test_fill_template() -> None:
     template = {
         "id": "$same:id",
         "list": [0, {"$echo": 1}, {"$repeat": 2, "of": {"name": "t{n}"}}],

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from toolwire.conformance.case import Case
-from toolwire.conformance.peers import TOOL_SCENARIOS
+from toolwire.conformance.peers import PEERS
 from toolwire.conformance.peers.peer import encode_json
 from toolwire.conformance.player import AnswerCall, ClientCall, ClientView, ProviderAnswer, ReceivedCall, play_case
 from toolwire.conformance.strict import find_violations
@@ -21,11 +21,11 @@ Object = dict[str, Any]
 GRID = {case.id: case for case in make_grid_cases()}
 
 
-def test_every_pair_is_there_whole_and_streamed() -> None:
-    sealing = sum(talk.provider_seals for talk in TOOL_SCENARIOS.values())
+def test_grid_has_every_pair_whole_and_streamed() -> None:
+    sealing = sum(peer.provider_seals for peer in PEERS.values())
     plain = sum(not kind.answer.is_sealed for kind in GRID_KINDS)
     sealed = len(GRID_KINDS) - plain
-    assert len(GRID) == 2 * len(TOOL_SCENARIOS) * (plain * len(TOOL_SCENARIOS) + sealed * sealing)
+    assert len(GRID) == 2 * len(PEERS) * (plain * len(PEERS) + sealed * sealing)
     assert "grid:chat>anthropic:two-calls:stream" in GRID
 
 
@@ -38,72 +38,76 @@ def test_the_grid(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=id) for id, case in GRID.items() if ":echo" not in id])
-def test_what_a_client_asks_is_what_its_own_vendor_takes(case: Case) -> None:
+def test_requests_are_valid_for_their_own_vendor(case: Case) -> None:
     client = case.turns[0].client
-    model = TOOL_SCENARIOS[client.protocol].model
+    model = PEERS[client.protocol].model
     body = {**client.request, **({"model": model} if "model" in client.request else {})}
     assert find_violations(client.protocol, body, model) == []
 
 
-class Faulty:
+class FaultyLibrary:
     """The library with one fault: in what the provider receives, or in what the client sees."""
 
-    def __init__(self, there: Callable[[str], str], back: Callable[[str], str]) -> None:
-        self.there, self.back = there, back
+    def __init__(self, change_request: Callable[[str], str], change_answer: Callable[[str], str]) -> None:
+        self.change_request, self.change_answer = change_request, change_answer
 
     def send_call(self, call: ClientCall, answer: AnswerCall) -> ClientView:
         def faulty(received: ReceivedCall) -> ProviderAnswer:
-            body = json.loads(self.there(encode_json(received.body)))
+            body = json.loads(self.change_request(encode_json(received.body)))
             return answer(ReceivedCall(body, received.model, received.stream))
 
-        seen = InProcessTransport().send_call(call, faulty)
-        return ClientView(seen.status, seen.headers, tuple(map(self.back, seen.pieces)), seen.losses)
+        view = InProcessTransport().send_call(call, faulty)
+        return ClientView(view.status, view.headers, tuple(map(self.change_answer, view.pieces)), view.losses)
 
 
-def same(text: str) -> str:
+def keep_text(text: str) -> str:
     return text
 
 
-def swap(old: str, new: str, count: int = 0) -> Callable[[str], str]:
+def replace_text(old: str, new: str, count: int = 0) -> Callable[[str], str]:
     return lambda text: re.sub(old, new, text, count=count)
 
 
-THERE = [
-    ("chat>anthropic:call", swap("get_time", "get_tim"), "tools"),
-    ("chat>anthropic:text", swap("Rome", "Bonn"), "messages"),
-    ("anthropic>chat:second-turn", swap("19 degrees", "29 degrees"), "messages"),
-    ("anthropic>responses:second-turn", swap("I will look.", ""), "anywhere"),
-    ("responses>chat:echo", swap('(tool_call_id":"[^"]*)0"', r'\g<1>1"'), "tool_call_id"),
-    ("gemini>anthropic:echo", swap('"days":3', '"days":"3"'), "days"),
-    ("responses>anthropic:sealed-echo", swap("sealed", "SEALED"), "signature"),
-    ("anthropic>gemini:sealed-echo", swap('"thoughtSignature":"[^"]*"', '"thoughtSignature":""'), "thoughtSignature"),
-    ("gemini>responses:sealed-echo", swap('"type":"reasoning"', '"type":"thought"'), "reasoning"),
+REQUEST_FAULTS = [
+    ("chat>anthropic:call", replace_text("get_time", "get_tim"), "tools"),
+    ("chat>anthropic:text", replace_text("Rome", "Bonn"), "messages"),
+    ("anthropic>chat:second-turn", replace_text("19 degrees", "29 degrees"), "messages"),
+    ("anthropic>responses:second-turn", replace_text("I will look.", ""), "anywhere"),
+    ("responses>chat:echo", replace_text('(tool_call_id":"[^"]*)0"', r'\g<1>1"'), "tool_call_id"),
+    ("gemini>anthropic:echo", replace_text('"days":3', '"days":"3"'), "days"),
+    ("responses>anthropic:sealed-echo", replace_text("sealed", "SEALED"), "signature"),
+    (
+        "anthropic>gemini:sealed-echo",
+        replace_text('"thoughtSignature":"[^"]*"', '"thoughtSignature":""'),
+        "thoughtSignature",
+    ),
+    ("gemini>responses:sealed-echo", replace_text('"type":"reasoning"', '"type":"thought"'), "reasoning"),
 ]
-BACK = [
-    ("anthropic>chat:text", swap("degrees. Rome", "degree. Rome"), "client"),
-    ("chat>anthropic:call", swap('"finish_reason":"tool_calls"', '"finish_reason":"stop"'), "finish_reason"),
-    ("responses>gemini:two-calls", swap('"call_id":"[^"]*"', '"call_id":"one"'), "call_id"),
+ANSWER_FAULTS = [
+    ("anthropic>chat:text", replace_text("degrees. Rome", "degree. Rome"), "client"),
+    ("chat>anthropic:call", replace_text('"finish_reason":"tool_calls"', '"finish_reason":"stop"'), "finish_reason"),
+    ("responses>gemini:two-calls", replace_text('"call_id":"[^"]*"', '"call_id":"one"'), "call_id"),
     (
         "gemini>anthropic:two-calls",
-        swap('\\{"functionCall":\\{[^{]*"args":\\{[^}]*Rome[^}]*\\}[^}]*\\}\\}', '{"text":""}'),
+        replace_text('\\{"functionCall":\\{[^{]*"args":\\{[^}]*Rome[^}]*\\}[^}]*\\}\\}', '{"text":""}'),
         "Rome",
     ),
-    ("anthropic>responses:call:stream", swap('"name":"get_weather"', '"name":"weather"'), "get_weather"),
-    ("chat>gemini:two-calls:stream", swap('"index":1', '"index":0'), "client"),
+    ("anthropic>responses:call:stream", replace_text('"name":"get_weather"', '"name":"weather"'), "get_weather"),
+    ("chat>gemini:two-calls:stream", replace_text('"index":1', '"index":0'), "client"),
 ]
 
 
-@pytest.mark.parametrize(("id", "fault", "piece"), THERE, ids=[row[0] for row in THERE])
-def test_what_the_provider_was_not_told_is_noticed(id: str, fault: Callable[[str], str], piece: str) -> None:
-    _noticed(id, Faulty(fault, same), piece)
+@pytest.mark.parametrize(("id", "fault", "message"), REQUEST_FAULTS, ids=[row[0] for row in REQUEST_FAULTS])
+def test_fault_in_the_request_is_found(id: str, fault: Callable[[str], str], message: str) -> None:
+    _assert_found(id, FaultyLibrary(fault, keep_text), message)
 
 
-@pytest.mark.parametrize(("id", "fault", "piece"), BACK, ids=[row[0] for row in BACK])
-def test_what_the_client_was_not_told_is_noticed(id: str, fault: Callable[[str], str], piece: str) -> None:
-    _noticed(id, Faulty(same, fault), piece)
+@pytest.mark.parametrize(("id", "fault", "message"), ANSWER_FAULTS, ids=[row[0] for row in ANSWER_FAULTS])
+def test_fault_in_the_answer_is_found(id: str, fault: Callable[[str], str], message: str) -> None:
+    _assert_found(id, FaultyLibrary(keep_text, fault), message)
 
 
-def _noticed(id: str, faulty: Faulty, piece: str) -> None:
+def _assert_found(id: str, faulty: FaultyLibrary, message: str) -> None:
     outcome = play_case(GRID[f"grid:{id}"], faulty)
     assert not outcome.passed
-    assert any(piece in line for line in outcome.differences), outcome.differences
+    assert any(message in line for line in outcome.differences), outcome.differences

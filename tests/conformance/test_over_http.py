@@ -1,4 +1,4 @@
-"""The transport over HTTP: what it finds out about a gateway that does one thing wrong, and that nothing hangs."""
+"""The HTTP transport: it finds the fault of a gateway, and never hangs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from conformance.tampering_proxy import Between, Fault, between
+from conformance.tampering_proxy import Fault, TamperingProxy, run_proxy
 from toolwire.conformance.case import Case, read_case
 from toolwire.conformance.player import ClientCall, ProviderAnswer, ReceivedCall, play_case
 from toolwire.conformance.targets import Route
@@ -26,9 +26,9 @@ FRAMES: list[Any] = [
 ]
 
 
-def case(stream: bool = True, **sees: Any) -> Case:
-    said = {"choices": [{"message": {"content": "Héllo."}, "finish_reason": "stop"}]}
-    answer = {"sse": FRAMES} if stream else {"body": said}
+def make_case(stream: bool = True, **sees: Any) -> Case:
+    body = {"choices": [{"message": {"content": "Héllo."}, "finish_reason": "stop"}]}
+    answer = {"sse": FRAMES} if stream else {"body": body}
     return read_case(
         {
             "id": 1,
@@ -36,54 +36,57 @@ def case(stream: bool = True, **sees: Any) -> Case:
             "source": ["x/y#1"],
             "client": {"protocol": "openai-chat", "stream": stream, "request": HELLO},
             "provider": {"protocol": "openai-chat", "exchanges": [{"expect": HELLO, **answer}]},
-            "client_sees": {"body": said, **sees},
+            "client_sees": {"body": body, **sees},
         }
     )[0]
 
 
 @pytest.fixture
-def stage() -> Iterator[ProviderServer]:
-    stage = ProviderServer(models=["gpt-4.1"])
-    yield stage
-    stage.close()
+def provider_server() -> Iterator[ProviderServer]:
+    provider_server = ProviderServer(models=["gpt-4.1"])
+    yield provider_server
+    provider_server.close()
 
 
 @pytest.fixture
-def gateway(stage: ProviderServer) -> Iterator[Between]:
-    with between(stage.origin) as gateway:
+def gateway(provider_server: ProviderServer) -> Iterator[TamperingProxy]:
+    with run_proxy(provider_server.origin) as gateway:
         yield gateway
 
 
-def through(gateway: Between, stage: ProviderServer, patience: float = 20) -> HttpTransport:
-    return HttpTransport(gateway.url, stage, lambda client, provider, model: Route(f"x/{model}"), timeout=patience)
+def make_transport(gateway: TamperingProxy, provider_server: ProviderServer, timeout: float = 20) -> HttpTransport:
+    return HttpTransport(
+        gateway.url, provider_server, lambda client, provider, model: Route(f"x/{model}"), timeout=timeout
+    )
 
 
 AFTER = {"0": {"$contains": "Hé"}, "1": {"$contains": "llo."}}
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_all_well(gateway: Between, stage: ProviderServer, stream: bool) -> None:
-    outcome = play_case(case(stream), through(gateway, stage))
+def test_no_fault(gateway: TamperingProxy, provider_server: ProviderServer, stream: bool) -> None:
+    outcome = play_case(make_case(stream), make_transport(gateway, provider_server))
     assert outcome.differences == ()
-    assert stage.unexpected_calls == []
+    assert provider_server.unexpected_calls == []
 
 
-def test_frame_by_frame(gateway: Between, stage: ProviderServer) -> None:
-    assert play_case(case(after=AFTER), through(gateway, stage)).differences == ()
+def test_frame_by_frame(gateway: TamperingProxy, provider_server: ProviderServer) -> None:
+    assert play_case(make_case(after=AFTER), make_transport(gateway, provider_server)).differences == ()
 
 
-def test_what_is_held_back_is_seen(gateway: Between, stage: ProviderServer) -> None:
-    gateway.fault = "holds back"
-    outcome = play_case(case(after=AFTER), through(gateway, stage))
+def test_buffering_is_found(gateway: TamperingProxy, provider_server: ProviderServer) -> None:
+    gateway.fault = "buffers"
+    outcome = play_case(make_case(after=AFTER), make_transport(gateway, provider_server))
     assert outcome.differences[0].startswith("client after frame 0/: expected … Hé …, got")
 
 
 @pytest.mark.parametrize(
-    ("fault", "found"), [("", ()), ("drains", ("the gateway still listens to the provider after its client has left",))]
+    ("fault", "found"),
+    [("", ()), ("drains", ("the gateway keeps reading from the provider after its client disconnected",))],
 )
-def test_a_client_that_leaves(fault: Fault, found: tuple[str, ...]) -> None:
-    stage = ProviderServer(drain_timeout=0.5 if found else 20)
-    with between(stage.origin) as gateway:
+def test_client_that_disconnects(fault: Fault, found: tuple[str, ...]) -> None:
+    provider_server = ProviderServer(drain_timeout=0.5 if found else 20)
+    with run_proxy(provider_server.origin) as gateway:
         gateway.fault = fault
         leaving = read_case(
             {
@@ -94,48 +97,48 @@ def test_a_client_that_leaves(fault: Fault, found: tuple[str, ...]) -> None:
                 "provider": {"protocol": "openai-chat", "exchanges": [{"sse": FRAMES[:1], "fails": "endless"}]},
             }
         )[0]
-        assert play_case(leaving, through(gateway, stage)).differences == found
-    stage.close()
+        assert play_case(leaving, make_transport(gateway, provider_server)).differences == found
+    provider_server.close()
 
 
 @pytest.mark.parametrize("fault", ["hangs", "stops"])
-def test_a_gateway_that_hangs_is_left(gateway: Between, stage: ProviderServer, fault: Fault) -> None:
+def test_gateway_that_hangs(gateway: TamperingProxy, provider_server: ProviderServer, fault: Fault) -> None:
     gateway.fault = fault
-    outcome = play_case(case(), through(gateway, stage, patience=0.3))
-    assert outcome.differences[0] == "the answer has no end within 0.3 seconds"
+    outcome = play_case(make_case(), make_transport(gateway, provider_server, timeout=0.3))
+    assert outcome.differences[0] == "the answer did not end within 0.3 seconds"
     assert not outcome.unsupported
     gateway.fault = ""
-    assert play_case(case(), through(gateway, stage)).passed
+    assert play_case(make_case(), make_transport(gateway, provider_server)).passed
 
 
-def test_no_such_path_is_unsupported(gateway: Between, stage: ProviderServer) -> None:
+def test_no_such_path_is_unsupported(gateway: TamperingProxy, provider_server: ProviderServer) -> None:
     gateway.paths = ()
-    outcome = play_case(case(), through(gateway, stage))
+    outcome = play_case(make_case(), make_transport(gateway, provider_server))
     assert outcome.unsupported.startswith("answered 404")
 
 
-def test_another_protocol_is_told(gateway: Between, stage: ProviderServer) -> None:
-    gateway.fault = "another path"
-    outcome = play_case(case(), through(gateway, stage))
-    assert outcome.differences[0] == "the gateway asked the provider at /v1/responses, which is another protocol's path"
+def test_path_of_another_protocol_is_found(gateway: TamperingProxy, provider_server: ProviderServer) -> None:
+    gateway.fault = "wrong path"
+    outcome = play_case(make_case(), make_transport(gateway, provider_server))
+    assert outcome.differences[0] == "the gateway called /v1/responses, which is a path of another protocol"
     assert not outcome.unsupported
 
 
-def test_no_gateway_at_all(stage: ProviderServer) -> None:
-    outcome = play_case(case(), HttpTransport("http://127.0.0.1:9", stage, lambda *asked: Route("x")))
+def test_no_gateway(provider_server: ProviderServer) -> None:
+    outcome = play_case(make_case(), HttpTransport("http://127.0.0.1:9", provider_server, lambda *args: Route("x")))
     assert outcome.differences[0].startswith("the connection to the gateway broke")
 
 
-def test_a_call_outside_of_a_play_is_refused_and_noted(gateway: Between, stage: ProviderServer) -> None:
-    assert play_case(case(), through(gateway, stage)).passed
-    assert stage.unexpected_calls == []
-    status, _ = asked(stage, "POST", "/v1/chat/completions")
+def test_call_outside_of_a_play_is_refused(gateway: TamperingProxy, provider_server: ProviderServer) -> None:
+    assert play_case(make_case(), make_transport(gateway, provider_server)).passed
+    assert provider_server.unexpected_calls == []
+    status, _ = send_request(provider_server, "POST", "/v1/chat/completions")
     assert status == 500
-    assert stage.unexpected_calls == ["POST /v1/chat/completions"]
+    assert provider_server.unexpected_calls == ["POST /v1/chat/completions"]
 
 
-def asked(stage: ProviderServer, method: str, path: str, more: str = "") -> tuple[int, Any]:
-    connection = http.client.HTTPConnection(urlsplit(stage.origin).netloc)
+def send_request(provider_server: ProviderServer, method: str, path: str, more: str = "") -> tuple[int, Any]:
+    connection = http.client.HTTPConnection(urlsplit(provider_server.origin).netloc)
     connection.request(method, path, b"{}" + more.encode() if method == "POST" else None)
     response = connection.getresponse()
     text = response.read()
@@ -143,32 +146,35 @@ def asked(stage: ProviderServer, method: str, path: str, more: str = "") -> tupl
     return response.status, json.loads(text) if text else None
 
 
-def given(stage: ProviderServer, answer: ProviderAnswer) -> bytes:
-    """All that comes of an answer, as it stands on the wire."""
-    place = ("127.0.0.1", urlsplit(stage.origin).port or 0)
-    playing = stage.serve_play("openai-chat", lambda received: answer, ReceivedText())
-    with playing, socket.create_connection(place) as line, line.makefile("rb") as heard:
-        line.sendall(b"POST /chat/completions HTTP/1.1\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}")
-        said = heard.read()
-    return said.partition(b"\r\n\r\n")[2]
+def read_answer(provider_server: ProviderServer, answer: ProviderAnswer) -> bytes:
+    """The bytes of an answer's body on the wire."""
+    place = ("127.0.0.1", urlsplit(provider_server.origin).port or 0)
+    playing = provider_server.serve_play("openai-chat", lambda received: answer, ReceivedText())
+    with playing, socket.create_connection(place) as connection, connection.makefile("rb") as file:
+        connection.sendall(b"POST /chat/completions HTTP/1.1\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}")
+        data = file.read()
+    return data.partition(b"\r\n\r\n")[2]
 
 
 @pytest.mark.parametrize("cut", [False, True])
-def test_a_stream_byte_by_byte(stage: ProviderServer, cut: bool) -> None:
-    said = given(stage, ProviderAnswer(200, {}, ("雪",), True, bytewise=True, cut=cut))
-    assert said == b"1\r\n\xe9\r\n1\r\n\x9b\r\n1\r\n\xaa\r\n" + (b"" if cut else b"0\r\n\r\n")
+def test_bytewise_stream(provider_server: ProviderServer, cut: bool) -> None:
+    data = read_answer(provider_server, ProviderAnswer(200, {}, ("雪",), True, bytewise=True, cut=cut))
+    assert data == b"1\r\n\xe9\r\n1\r\n\x9b\r\n1\r\n\xaa\r\n" + (b"" if cut else b"0\r\n\r\n")
 
 
-def test_counts_grow(stage: ProviderServer) -> None:
+def test_token_counts_grow_with_the_body(provider_server: ProviderServer) -> None:
     path = "/v1/messages/count_tokens"
-    assert asked(stage, "POST", path)[1]["input_tokens"] < asked(stage, "POST", path, " " * 100)[1]["input_tokens"]
+    assert (
+        send_request(provider_server, "POST", path)[1]["input_tokens"]
+        < send_request(provider_server, "POST", path, " " * 100)[1]["input_tokens"]
+    )
 
 
-def test_probes_are_answered(stage: ProviderServer) -> None:
-    assert asked(stage, "HEAD", "/") == (200, None)
-    assert [model["id"] for model in asked(stage, "GET", "/v1/models")[1]["data"]] == ["gpt-4.1"]
-    assert asked(stage, "POST", "/v1/messages/count_tokens")[1]["input_tokens"]
-    assert stage.unexpected_calls == []
+def test_other_endpoints(provider_server: ProviderServer) -> None:
+    assert send_request(provider_server, "HEAD", "/") == (200, None)
+    assert [model["id"] for model in send_request(provider_server, "GET", "/v1/models")[1]["data"]] == ["gpt-4.1"]
+    assert send_request(provider_server, "POST", "/v1/messages/count_tokens")[1]["input_tokens"]
+    assert provider_server.unexpected_calls == []
 
 
 @pytest.mark.parametrize(
@@ -181,28 +187,28 @@ def test_probes_are_answered(stage: ProviderServer) -> None:
         ("gemini", "/base/v1/models/m%2D3:streamGenerateContent?alt=sse&key=k", {}, ("m-3", True)),
     ],
 )
-def test_the_provider_is_found_by_the_end_of_a_path(
-    stage: ProviderServer, protocol: str, path: str, body: Any, wanted: tuple[str, bool]
+def test_protocol_is_recognised_by_the_path(
+    provider_server: ProviderServer, protocol: str, path: str, body: Any, wanted: tuple[str, bool]
 ) -> None:
-    heard: list[ReceivedCall] = []
+    calls: list[ReceivedCall] = []
 
-    with stage.serve_play(protocol, _noting(heard), ReceivedText()):
-        connection = http.client.HTTPConnection(urlsplit(stage.origin).netloc)
+    with provider_server.serve_play(protocol, _record_calls(calls), ReceivedText()):
+        connection = http.client.HTTPConnection(urlsplit(provider_server.origin).netloc)
         headers = {"content-type": "application/json", "transfer-encoding": "chunked"}
         connection.request("POST", path, iter([json.dumps(body).encode()]), headers, encode_chunked=True)
         assert connection.getresponse().status == 200
         connection.close()
-    assert [(one.model, one.stream, one.body) for one in heard] == [(*wanted, body)]
+    assert [(call.model, call.stream, call.body) for call in calls] == [(*wanted, body)]
 
 
-def _noting(heard: list[ReceivedCall]) -> Any:
+def _record_calls(calls: list[ReceivedCall]) -> Any:
     def answer(received: ReceivedCall) -> ProviderAnswer:
-        heard.append(received)
+        calls.append(received)
         return ProviderAnswer(200, {}, ("{}",), False)
 
     return answer
 
 
-def test_a_pair_that_cannot_be_had_is_not_asked_for(gateway: Between, stage: ProviderServer) -> None:
-    transport = HttpTransport(gateway.url, stage, lambda *asked: "there is no such thing")
-    assert transport.send_call(ClientCall("openai-chat", "gemini", "m", False, {}), _noting([])).status == 501
+def test_pair_without_a_route(gateway: TamperingProxy, provider_server: ProviderServer) -> None:
+    transport = HttpTransport(gateway.url, provider_server, lambda *args: "there is no such thing")
+    assert transport.send_call(ClientCall("openai-chat", "gemini", "m", False, {}), _record_calls([])).status == 501

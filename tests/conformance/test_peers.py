@@ -1,4 +1,4 @@
-"""The clients of the player: they add up good streams without a word, and stumble where the real ones do."""
+"""The clients of the suite: they read valid streams, and report what real clients would fail on."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from toolwire.conformance.peers.peer import read_frames, write_frame
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 
-STUMBLING = {
+UNREADABLE = {
     "openai-responses-parallel_calls_interleaved": "is open",
-    "gemini-error_midstream_bare_json": "no data",
+    "gemini-error_midstream_bare_json": "other than data",
     "gemini-interactions_function_call": "event line",
 }
 FILES = [(name, file) for name in PEERS for file in sorted((SAMPLES / name.replace("-", "_")).glob("*.sse"))]
@@ -24,13 +24,13 @@ FILES = [(name, file) for name in PEERS for file in sorted((SAMPLES / name.repla
 
 @pytest.mark.parametrize(("name", "file"), FILES, ids=[f"{name}-{file.stem}" for name, file in FILES])
 def test_samples(name: str, file: Path) -> None:
-    """What the official SDKs take is taken here, but for the few that a real agent would stumble over."""
+    """The clients read every sample that the SDKs read, except those on which a real agent would fail."""
     folded = PEERS[name].fold_stream(read_frames(file.read_text("utf-8")))
-    piece = STUMBLING.get(f"{name}-{file.stem}")
-    if piece is None:
+    message = UNREADABLE.get(f"{name}-{file.stem}")
+    if message is None:
         assert folded.violations == ()
     else:
-        assert any(piece in line for line in folded.violations)
+        assert any(message in line for line in folded.violations)
 
 
 WHOLE: dict[str, dict[str, Any]] = {
@@ -89,64 +89,68 @@ WHOLE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", PEERS)
-def test_a_whole_answer_and_its_stream_are_the_same(name: str) -> None:
-    dialect = PEERS[name]
-    whole = dialect.complete_answer(WHOLE[name], "model")
-    folded = dialect.fold_stream(read_frames("".join(dialect.write_stream(whole))))
+def test_whole_answer_and_stream_are_equal(name: str) -> None:
+    peer = PEERS[name]
+    whole = peer.complete_answer(WHOLE[name], "model")
+    folded = peer.fold_stream(read_frames("".join(peer.write_stream(whole))))
     assert folded.violations == ()
     assert folded.body == whole
-    assert dialect.history_turns(folded.body) == dialect.history_turns(whole)
+    assert peer.history_turns(folded.body) == peer.history_turns(whole)
 
 
-def frames(name: str, *changes: Any) -> str:
-    """The stream of the whole answer with some frames replaced (or left out, by None)."""
-    dialect = PEERS[name]
-    given = dialect.write_stream(dialect.complete_answer(WHOLE[name], "model"))
+def write_frames(name: str, *changes: Any) -> str:
+    """The stream of the whole answer with some frames replaced, or removed (None)."""
+    peer = PEERS[name]
+    frames = peer.write_stream(peer.complete_answer(WHOLE[name], "model"))
     for index, text in changes:
-        given[index] = text or ""
-    return "".join(given)
+        frames[index] = text or ""
+    return "".join(frames)
 
 
 BROKEN: list[tuple[str, str, str]] = [
-    ("anthropic", frames("anthropic", (0, None)), "before message_start"),
-    ("anthropic", frames("anthropic", (-1, None)), "without message_stop"),
-    ("anthropic", frames("anthropic", (3, None)) + "data: [DONE]\n\n", "without its event line"),
-    ("anthropic", frames("anthropic", (1, None)), "open is none"),
-    ("openai-chat", frames("openai-chat", (-3, None)), "no finish_reason"),
-    ("openai-responses", frames("openai-responses", (0, None)), "not response.created"),
-    ("openai-responses", frames("openai-responses", (-1, None)), "ended without"),
-    ("openai-responses", frames("openai-responses", (-2, None)), "never done"),
+    ("anthropic", write_frames("anthropic", (0, None)), "before message_start"),
+    ("anthropic", write_frames("anthropic", (-1, None)), "without message_stop"),
+    ("anthropic", write_frames("anthropic", (3, None)) + "data: [DONE]\n\n", "without an event line"),
+    ("anthropic", write_frames("anthropic", (1, None)), "open is none"),
+    ("openai-chat", write_frames("openai-chat", (-3, None)), "no finish_reason"),
+    ("openai-responses", write_frames("openai-responses", (0, None)), "not response.created"),
+    ("openai-responses", write_frames("openai-responses", (-1, None)), "ended without"),
+    ("openai-responses", write_frames("openai-responses", (-2, None)), "never done"),
     (
         "openai-responses",
         write_frame("error", {"type": "error", "message": "Flat, so no SDK raises it."}),
         "ended with",
     ),
-    ("gemini", frames("gemini", (-1, None)), "no finishReason"),
-    ("gemini", frames("gemini") + "data: [DONE]\n\n", "no JSON object"),
-    ("gemini", ": hello\n\n" + frames("gemini"), "no data"),
-    ("gemini", write_frame("message", json.loads(frames("gemini").split("\n")[0][6:])), "event line"),
+    ("gemini", write_frames("gemini", (-1, None)), "no finishReason"),
+    ("gemini", write_frames("gemini") + "data: [DONE]\n\n", "not a JSON object"),
+    ("gemini", ": hello\n\n" + write_frames("gemini"), "other than data"),
+    ("gemini", write_frame("message", json.loads(write_frames("gemini").split("\n")[0][6:])), "event line"),
 ]
 
 
-@pytest.mark.parametrize(("name", "text", "piece"), BROKEN, ids=[f"{row[0]}-{row[2]}" for row in BROKEN])
-def test_stumbles(name: str, text: str, piece: str) -> None:
-    said = PEERS[name].fold_stream(read_frames(text)).violations
-    assert any(piece in line for line in said), said
+@pytest.mark.parametrize(("name", "text", "message"), BROKEN, ids=[f"{row[0]}-{row[2]}" for row in BROKEN])
+def test_violations(name: str, text: str, message: str) -> None:
+    violations = PEERS[name].fold_stream(read_frames(text)).violations
+    assert any(message in line for line in violations), violations
 
 
 ERROR = {"type": "server_error", "code": None, "message": "Broken.", "param": None}
 UNUSUAL: list[tuple[str, str, str]] = [
-    ("openai-chat", frames("openai-chat", (-1, None)), "without [DONE]"),
-    ("openai-responses", frames("openai-responses") + "data: [DONE]\n\n", "no event: [DONE]"),
-    ("openai-responses", re.sub("(?m)^event: .*\n", "", frames("openai-responses")), "event line None"),
-    ("openai-responses", re.sub('"sequence_number":', '"number":', frames("openai-responses")), "sequence_number None"),
+    ("openai-chat", write_frames("openai-chat", (-1, None)), "without [DONE]"),
+    ("openai-responses", write_frames("openai-responses") + "data: [DONE]\n\n", "not an event: [DONE]"),
+    ("openai-responses", re.sub("(?m)^event: .*\n", "", write_frames("openai-responses")), "event line None"),
+    (
+        "openai-responses",
+        re.sub('"sequence_number":', '"number":', write_frames("openai-responses")),
+        "sequence_number None",
+    ),
     ("openai-responses", write_frame("error", {"type": "error", "sequence_number": 0, "error": ERROR}), "is error"),
 ]
 
 
-@pytest.mark.parametrize(("name", "text", "piece"), UNUSUAL, ids=[f"{row[0]}-{row[2]}" for row in UNUSUAL])
-def test_formalities(name: str, text: str, piece: str) -> None:
-    """Codex and the SDKs of OpenAI and Vercel read these streams; a gateway is not to blame, but the library is."""
+@pytest.mark.parametrize(("name", "text", "message"), UNUSUAL, ids=[f"{row[0]}-{row[2]}" for row in UNUSUAL])
+def test_minor_violations(name: str, text: str, message: str) -> None:
+    """Codex and the SDKs of OpenAI and Vercel read these streams: wrong for the library, but not for a gateway."""
     folded = PEERS[name].fold_stream(read_frames(text))
     assert folded.violations == folded.minor_violations != ()
-    assert all(piece in line for line in folded.minor_violations)
+    assert all(message in line for line in folded.minor_violations)

@@ -1,4 +1,4 @@
-"""The player finds what is wrong: played against transports that make one mistake each."""
+"""The player finds faults: cases played through transports with one fault each."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ HELLO: Object = {"model": "claude-opus-5-5", "max_tokens": 10, "messages": [{"ro
 ANSWER: Object = {"content": [{"type": "text", "text": "Hello."}], "stop_reason": "end_turn"}
 
 
-class Through:
-    """A gateway that passes everything on as it is, but for what `change` does to it."""
+class FakeGateway:
+    """A gateway that forwards everything unchanged, except for `change`."""
 
-    def __init__(self, change: Callable[[ClientView], ClientView] = lambda seen: seen, calls: int = 1) -> None:
+    def __init__(self, change: Callable[[ClientView], ClientView] = lambda view: view, calls: int = 1) -> None:
         self.change = change
         self.calls = calls
 
     def send_call(self, call: ClientCall, answer: AnswerCall) -> ClientView:
-        seen = ClientView(200, {}, ("{}",), [])
+        view = ClientView(200, {}, ("{}",), [])
         for _ in range(self.calls):
             given = answer(ReceivedCall(call.body, call.model, call.stream))
             pieces = (*given.pieces, "") if given.stream else given.pieces
-            seen = ClientView(given.status, given.headers, pieces, [])
-        return self.change(seen)
+            view = ClientView(given.status, given.headers, pieces, [])
+        return self.change(view)
 
 
-def case(stream: bool = False, sees: Object | None = None, **fields: Any) -> Case:
+def make_case(stream: bool = False, sees: Object | None = None, **fields: Any) -> Case:
     data: Object = {
         "id": 1,
         "title": "T",
@@ -48,72 +48,84 @@ def case(stream: bool = False, sees: Object | None = None, **fields: Any) -> Cas
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_all_well(stream: bool) -> None:
-    assert play_case(case(stream), Through()).passed
+def test_no_fault(stream: bool) -> None:
+    assert play_case(make_case(stream), FakeGateway()).passed
 
 
-def provider(**exchange: Any) -> Object:
+def make_provider(**exchange: Any) -> Object:
     return {"protocol": "anthropic", "exchanges": [{"body": ANSWER, **exchange}]}
 
 
-def text(change: Callable[[str], str]) -> Callable[[ClientView], ClientView]:
-    return lambda seen: ClientView(seen.status, seen.headers, (change(seen.text),), seen.losses)
+def change_text(change: Callable[[str], str]) -> Callable[[ClientView], ClientView]:
+    return lambda view: ClientView(view.status, view.headers, (change(view.text),), view.losses)
 
 
-WRONG: list[tuple[Case, Through, str]] = [
-    (case(provider=provider(expect={"max_tokens": 11})), Through(), "provider/max_tokens: expected 11, got 10"),
-    (case(client={"protocol": "anthropic", "request": {**HELLO, "n": 1}}), Through(), "refuses: n: unknown parameter"),
-    (case(), Through(calls=0), "called 0 times, expected 1"),
-    (case(), Through(calls=2), "called 2 times, expected 1"),
-    (case(sees={"body": {"stop_reason": "tool_use"}}), Through(), "client/stop_reason"),
-    (case(sees={"status": 400}), Through(), "client status"),
-    (case(sees={"headers": {"retry-after": "3"}}), Through(), "client header/retry-after"),
-    (case(sees={"text": {"$contains": "absent"}}), Through(), "client text"),
-    (case(True, {"events": [{"event": "error"}]}), Through(), "client events"),
-    (case(True, {"after": {"0": {"$contains": "Hello"}}}), Through(), "client after frame 0"),
-    (case(True), Through(text(lambda said: said.replace("event:", "x:"))), "without its event line"),
-    (case(), Through(text(lambda said: said[:-1])), "no JSON"),
-    (case(losses=["id-rewritten"]), Through(), "losses: "),
-    (case(then=[{"client": {"request": {**HELLO, "messages": ["$same:gone"]}}}]), Through(), "turn 2: `gone`"),
-    (case(then=[{"client": {"request": {**HELLO, "messages": [{"$echo": 3}]}}}]), Through(), "no answer 3"),
+WRONG: list[tuple[Case, FakeGateway, str]] = [
+    (
+        make_case(provider=make_provider(expect={"max_tokens": 11})),
+        FakeGateway(),
+        "provider/max_tokens: expected 11, got 10",
+    ),
+    (
+        make_case(client={"protocol": "anthropic", "request": {**HELLO, "n": 1}}),
+        FakeGateway(),
+        "refuses: n: unknown parameter",
+    ),
+    (make_case(), FakeGateway(calls=0), "called 0 times, expected 1"),
+    (make_case(), FakeGateway(calls=2), "called 2 times, expected 1"),
+    (make_case(sees={"body": {"stop_reason": "tool_use"}}), FakeGateway(), "client/stop_reason"),
+    (make_case(sees={"status": 400}), FakeGateway(), "client status"),
+    (make_case(sees={"headers": {"retry-after": "3"}}), FakeGateway(), "client header/retry-after"),
+    (make_case(sees={"text": {"$contains": "absent"}}), FakeGateway(), "client text"),
+    (make_case(True, {"events": [{"event": "error"}]}), FakeGateway(), "client events"),
+    (make_case(True, {"after": {"0": {"$contains": "Hello"}}}), FakeGateway(), "client after frame 0"),
+    (make_case(True), FakeGateway(change_text(lambda text: text.replace("event:", "x:"))), "without an event line"),
+    (make_case(), FakeGateway(change_text(lambda text: text[:-1])), "invalid JSON"),
+    (make_case(losses=["id-rewritten"]), FakeGateway(), "losses: "),
+    (
+        make_case(then=[{"client": {"request": {**HELLO, "messages": ["$same:gone"]}}}]),
+        FakeGateway(),
+        "turn 2: no earlier turn contains a value for `gone`",
+    ),
+    (make_case(then=[{"client": {"request": {**HELLO, "messages": [{"$echo": 3}]}}}]), FakeGateway(), "no answer 3"),
 ]
 
 
-@pytest.mark.parametrize(("played", "transport", "piece"), WRONG, ids=[row[2] for row in WRONG])
-def test_a_mistake_is_found(played: Case, transport: Through, piece: str) -> None:
-    outcome = play_case(played, transport)
+@pytest.mark.parametrize(("case", "transport", "message"), WRONG, ids=[row[2] for row in WRONG])
+def test_finds_a_fault(case: Case, transport: FakeGateway, message: str) -> None:
+    outcome = play_case(case, transport)
     assert not outcome.passed
-    assert any(piece in line for line in outcome.differences), outcome.differences
+    assert any(message in line for line in outcome.differences), outcome.differences
 
 
-def test_nothing_lost_is_demanded_by_an_empty_list() -> None:
+def test_empty_list_of_losses() -> None:
     lost = {"code": "tool-dropped", "path": "/tools/0", "severity": "lost"}
-    transport = Through(lambda seen: ClientView(seen.status, seen.headers, seen.pieces, [lost]))
-    assert not play_case(case(losses=[]), transport).passed
-    assert play_case(case(losses=["tool-dropped"]), transport).passed
-    assert play_case(case(losses=[{"severity": "lost", "path": "/tools/0"}]), transport).passed
+    transport = FakeGateway(lambda view: ClientView(view.status, view.headers, view.pieces, [lost]))
+    assert not play_case(make_case(losses=[]), transport).passed
+    assert play_case(make_case(losses=["tool-dropped"]), transport).passed
+    assert play_case(make_case(losses=[{"severity": "lost", "path": "/tools/0"}]), transport).passed
 
 
-def test_the_answer_is_echoed() -> None:
+def test_echo() -> None:
     echoed = {**HELLO, "messages": [*HELLO["messages"], {"$echo": 0}, {"role": "user", "content": "And?"}]}
     wanted = {"messages": [{}, {"role": "assistant", "content": ANSWER["content"]}, {"content": "And?"}]}
-    then = [{"client": {"request": echoed}, "provider": provider(expect=wanted)}]
-    assert play_case(case(then=then), Through()).passed
-    assert play_case(case(True, then=then), Through()).passed
+    then = [{"client": {"request": echoed}, "provider": make_provider(expect=wanted)}]
+    assert play_case(make_case(then=then), FakeGateway()).passed
+    assert play_case(make_case(True, then=then), FakeGateway()).passed
 
 
-def test_an_error_is_passed_as_it_is() -> None:
+def test_error_answer() -> None:
     error = {"type": "error", "error": {"type": "overloaded_error", "message": "Busy."}}
-    played = case(provider=provider(status=529, body=error), sees={"status": 529, "body": error})
-    assert play_case(played, Through()).passed
+    played = make_case(provider=make_provider(status=529, body=error), sees={"status": 529, "body": error})
+    assert play_case(played, FakeGateway()).passed
 
 
-def test_out_of_reach_is_not_played() -> None:
-    played = case(out_of_reach="A gateway's store is needed.", sees={"body": {"stop_reason": "x"}})
-    outcome = play_case(played, Through())
+def test_out_of_reach() -> None:
+    played = make_case(out_of_reach="A gateway's store is needed.", sees={"body": {"stop_reason": "x"}})
+    outcome = play_case(played, FakeGateway())
     assert (outcome.passed, outcome.out_of_reach) == (False, "A gateway's store is needed.")
     assert outcome.differences == ()
-    assert play_case(played, Through(), include_out_of_reach=True).differences
+    assert play_case(played, FakeGateway(), include_out_of_reach=True).differences
     assert json.loads(json.dumps(list(outcome.differences))) == []
 
 
@@ -123,22 +135,22 @@ LATER: list[Object] = [{"client_sees": {"status": 200, "body": ANSWER}}]
 
 
 @pytest.mark.parametrize(("status", "body", "passed"), [(400, ERROR, True), (200, ANSWER, False)])
-def test_what_is_optional_may_be_refused_but_not_made_up(status: int, body: Object, passed: bool) -> None:
-    told = Through(lambda seen: ClientView(status, {}, (json.dumps(body),)), calls=0)
-    outcome = play_case(case(provider=provider(optional=True), sees=EITHER, then=LATER), told)
+def test_optional_exchange_may_be_refused(status: int, body: Object, passed: bool) -> None:
+    gateway = FakeGateway(lambda view: ClientView(status, {}, (json.dumps(body),)), calls=0)
+    outcome = play_case(make_case(provider=make_provider(optional=True), sees=EITHER, then=LATER), gateway)
     assert outcome.passed is passed
-    assert not play_case(case(provider=provider(), sees=EITHER, then=LATER), told).passed
+    assert not play_case(make_case(provider=make_provider(), sees=EITHER, then=LATER), gateway).passed
 
 
-def test_what_is_optional_leads_on_where_it_is_done() -> None:
-    assert play_case(case(provider=provider(optional=True), sees=EITHER, then=LATER), Through()).passed
+def test_optional_exchange_may_happen() -> None:
+    assert play_case(make_case(provider=make_provider(optional=True), sees=EITHER, then=LATER), FakeGateway()).passed
 
 
 @pytest.mark.parametrize(("exchange", "passed"), [({"fails": "said"}, True), ({}, False)])
-def test_a_stream_that_fails_may_be_asked_for_again(exchange: Object, passed: bool) -> None:
+def test_failed_stream_may_be_retried(exchange: Object, passed: bool) -> None:
     frames = [{"type": "message_start"}, ERROR]
-    played = case(True, provider=provider(sse=frames, **exchange), sees={"body": {"error": ERROR["error"]}})
-    assert play_case(played, Through(calls=3)).passed is passed
+    played = make_case(True, provider=make_provider(sse=frames, **exchange), sees={"body": {"error": ERROR["error"]}})
+    assert play_case(played, FakeGateway(calls=3)).passed is passed
 
 
 NO_ZSTD = """
@@ -150,6 +162,6 @@ print({play_case(case, None, include_out_of_reach=True).out_of_reach for case in
 """
 
 
-def test_what_cannot_be_packed_is_not_played() -> None:
+def test_unavailable_compression() -> None:
     done = subprocess.run([sys.executable, "-c", NO_ZSTD], capture_output=True, text=True, check=True)
-    assert done.stdout == "{'nothing here can pack a body with zstd'}\n"
+    assert done.stdout == "{'zstd compression is not available here'}\n"

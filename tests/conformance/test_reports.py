@@ -23,21 +23,21 @@ from toolwire.conformance.targets.gateways import TARGETS
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def play(id: str, verdict: Verdict, *differences: str) -> PlayResult:
+def make_play(id: str, verdict: Verdict, *differences: str) -> PlayResult:
     return PlayResult(
         id=id, title="T", client="chat", provider="gemini", stream=False, verdict=verdict, differences=differences
     )
 
 
-def test_the_page_says_what_the_results_say() -> None:
+def test_page_matches_the_results() -> None:
     """Else `toolwire conformance --compare docs/conformance/*.json --markdown docs/conformance.md` makes it anew."""
     files = sorted((DOCS / "conformance").iterdir())
     assert {file.stem for file in files} <= TARGETS.keys()
     assert (DOCS / "conformance.md").read_text() == write_comparison_page([reports.read_result(file) for file in files])
 
 
-def test_a_result_reads_back(tmp_path: Path) -> None:
-    plays = (play("001", "wrong", "a", "b"), play("002", "pass"))
+def test_write_and_read(tmp_path: Path) -> None:
+    plays = (make_play("001", "wrong", "a", "b"), make_play("002", "pass"))
     result = RunResult(gateway=GatewayInfo("x", "X", "1"), suite="0", command="c", plays=plays)
     file = tmp_path / "x.json"
     file.write_bytes(reports.write_result(result))
@@ -57,13 +57,25 @@ def test_a_result_reads_back(tmp_path: Path) -> None:
         ('"call_Kq3Vx0", "toolu_01Rz5Np0"', '"call_Kq3Vx0", "toolu_01Rz5Np0"'),
     ],
 )
-def test_what_every_run_makes_anew_is_left_out(line: str, kept: str) -> None:
-    assert normalise_play(play("001", "wrong", line)).differences == (kept,)
+def test_run_specific_values_are_normalised(line: str, kept: str) -> None:
+    assert normalise_play(make_play("001", "wrong", line)).differences == (kept,)
 
 
-def test_changes() -> None:
-    before = [play("1", "pass"), play("2", "wrong"), play("3", "unsupported"), play("4", "pass"), play("5", "pass")]
-    now = [play("1", "wrong"), play("2", "pass"), play("3", "pass"), play("4", "pass"), play("6", "wrong")]
+def test_compare_plays() -> None:
+    before = [
+        make_play("1", "pass"),
+        make_play("2", "wrong"),
+        make_play("3", "unsupported"),
+        make_play("4", "pass"),
+        make_play("5", "pass"),
+    ]
+    now = [
+        make_play("1", "wrong"),
+        make_play("2", "pass"),
+        make_play("3", "pass"),
+        make_play("4", "pass"),
+        make_play("6", "wrong"),
+    ]
     worse, better = compare_plays(before, now)
     assert [one.id for one in worse] == ["1"]
     assert [one.id for one in better] == ["2", "3"]
@@ -80,16 +92,20 @@ SHARES: list[tuple[list[Verdict], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("verdicts", "said", "marked"), SHARES)
-def test_shares_and_marks(verdicts: list[Verdict], said: str, marked: str) -> None:
-    plays = [play("001", verdict) for verdict in verdicts]
-    assert pass_share(plays) == said
-    assert case_mark(plays) == marked
+@pytest.mark.parametrize(("verdicts", "share", "mark"), SHARES)
+def test_shares_and_marks(verdicts: list[Verdict], share: str, mark: str) -> None:
+    plays = [make_play("001", verdict) for verdict in verdicts]
+    assert pass_share(plays) == share
+    assert case_mark(plays) == mark
 
 
-def test_the_square() -> None:
+def test_grid_rows() -> None:
     rows = grid_rows(
-        [play("grid:chat>gemini:text", "pass"), play("grid:chat>gemini:call", "wrong"), play("001", "pass")]
+        [
+            make_play("grid:chat>gemini:text", "pass"),
+            make_play("grid:chat>gemini:call", "wrong"),
+            make_play("001", "pass"),
+        ]
     )
     assert rows[0] == ["client \\ provider", "chat", "responses", "anthropic", "gemini"]
     assert rows[1] == ["chat", "·", "·", "·", "1/2"]

@@ -1,4 +1,4 @@
-"""A case that cannot fail proves nothing: each row brings a reported fault back, and its case must notice."""
+"""Every case can fail: each row brings a reported fault back, and its case must find it."""
 
 from __future__ import annotations
 
@@ -18,36 +18,38 @@ Object = dict[str, Any]
 FILES = {data["id"]: data for _, data in read_case_files()}
 
 
-class Faulty:
+class FaultyLibrary:
     """The library with one fault: in what the provider receives, or in what the client sees."""
 
-    def __init__(self, there: Callable[[Object], Any] | None, back: Callable[[str], str] | None) -> None:
-        self.there = there
-        self.back = back
+    def __init__(
+        self, change_request: Callable[[Object], Any] | None, change_answer: Callable[[str], str] | None
+    ) -> None:
+        self.change_request = change_request
+        self.change_answer = change_answer
 
     def send_call(self, call: ClientCall, answer: AnswerCall) -> ClientView:
         def faulty(received: ReceivedCall) -> ProviderAnswer:
-            if self.there is not None:
-                self.there(received.body)
+            if self.change_request is not None:
+                self.change_request(received.body)
             return answer(received)
 
-        seen = InProcessTransport().send_call(call, faulty)
-        if self.back is None:
-            return seen
-        return ClientView(seen.status, seen.headers, tuple(map(self.back, seen.pieces)), seen.losses)
+        view = InProcessTransport().send_call(call, faulty)
+        if self.change_answer is None:
+            return view
+        return ClientView(view.status, view.headers, tuple(map(self.change_answer, view.pieces)), view.losses)
 
 
-def swap(old: str, new: str) -> Callable[[str], str]:
+def replace_text(old: str, new: str) -> Callable[[str], str]:
     return lambda text: re.sub(old, new, text)
 
 
-def without(piece: str) -> Callable[[str], str]:
-    """A stream without the frames that hold this piece."""
+def drop_frames(piece: str) -> Callable[[str], str]:
+    """Remove the frames that contain this text."""
     return lambda text: "".join(block + "\n\n" for block in text.split("\n\n") if block and piece not in block)
 
 
-def rewritten(old: str, new: str) -> Callable[[Object], None]:
-    """The request with a pattern replaced in its JSON text."""
+def rewrite_json(old: str, new: str) -> Callable[[Object], None]:
+    """Replace a pattern in the JSON of the request."""
 
     def change(body: Object) -> None:
         changed = json.loads(re.sub(old, new, encode_json(body)))
@@ -57,8 +59,8 @@ def rewritten(old: str, new: str) -> Callable[[Object], None]:
     return change
 
 
-def dropped(*keys: str) -> Callable[[Object], None]:
-    """The request without a key, wherever it stands."""
+def drop_keys(*keys: str) -> Callable[[Object], None]:
+    """Remove keys everywhere in the request."""
 
     def strip(node: Any) -> None:
         if isinstance(node, dict):
@@ -78,11 +80,11 @@ def split_results(body: Object) -> None:
         body["messages"] = [*rest, *({"role": "user", "content": [block]} for block in blocks)]
 
 
-def first_only(key: str) -> Callable[[Object], None]:
+def keep_first(key: str) -> Callable[[Object], None]:
     return lambda body: body.update({key: body[key][:1]}) if key in body else None
 
 
-def last_text_lost(body: Object) -> None:
+def drop_last_text(body: Object) -> None:
     for key in ("messages", "input", "contents"):
         turn = body.get(key, [{}])[-1]
         if turn.get("role") == "user" and key != "contents":
@@ -91,115 +93,115 @@ def last_text_lost(body: Object) -> None:
             turn["parts"] = [part for part in turn["parts"] if "text" not in part]
 
 
-def empty_text(body: Object) -> None:
+def add_empty_text(body: Object) -> None:
     body["messages"][1]["content"].insert(0, {"type": "text", "text": ""})
 
 
-THERE: list[tuple[int, Callable[[Object], Any]]] = [
-    (1, rewritten(r"functions_Bash_0\w*", "functions.Bash:0")),
-    (2, rewritten(r"a_b_\w+", "a_b")),
-    (3, rewritten(r'(call_id":")[^"]*', r"\1call_0123456789")),
-    (5, rewritten(r'(tool_use_id|tool_call_id)":"', r'\1":"cut_')),
-    (9, rewritten(r'"type":"function_call",', '"type":"function_call","id":"call_9",')),
-    (10, rewritten(r'"functionResponse":\{("id":"[^"]*",)?', '"functionResponse":{"id":"other",')),
-    (12, rewritten(r'"input":\{\}', '"input":""')),
-    (22, rewritten(r'"(input|args)":\{"[^}]*\}', r'"\1":{}')),
-    (34, dropped("disable_parallel_tool_use")),
+REQUEST_FAULTS: list[tuple[int, Callable[[Object], Any]]] = [
+    (1, rewrite_json(r"functions_Bash_0\w*", "functions.Bash:0")),
+    (2, rewrite_json(r"a_b_\w+", "a_b")),
+    (3, rewrite_json(r'(call_id":")[^"]*', r"\1call_0123456789")),
+    (5, rewrite_json(r'(tool_use_id|tool_call_id)":"', r'\1":"cut_')),
+    (9, rewrite_json(r'"type":"function_call",', '"type":"function_call","id":"call_9",')),
+    (10, rewrite_json(r'"functionResponse":\{("id":"[^"]*",)?', '"functionResponse":{"id":"other",')),
+    (12, rewrite_json(r'"input":\{\}', '"input":""')),
+    (22, rewrite_json(r'"(input|args)":\{"[^}]*\}', r'"\1":{}')),
+    (34, drop_keys("disable_parallel_tool_use")),
     (59, split_results),
-    (61, rewritten(r'\{"functionResponse":\{[^}]*"output":""\}\}\},', "")),
-    (62, last_text_lost),
-    (65, rewritten(r'"output":("(?:[^"\\]|\\.)*")', r'"output":[{"type":"text","text":\1}]')),
-    (66, rewritten(r'"response":\{"output":("[^"]*")\}', r'"response":\1')),
-    (67, rewritten(r'("functionResponse":\{[^}]*"name":)"[^"]*"', r'\1""')),
+    (61, rewrite_json(r'\{"functionResponse":\{[^}]*"output":""\}\}\},', "")),
+    (62, drop_last_text),
+    (65, rewrite_json(r'"output":("(?:[^"\\]|\\.)*")', r'"output":[{"type":"text","text":\1}]')),
+    (66, rewrite_json(r'"response":\{"output":("[^"]*")\}', r'"response":\1')),
+    (67, rewrite_json(r'("functionResponse":\{[^}]*"name":)"[^"]*"', r'\1""')),
     (70, lambda body: body.update(input=body["input"][:1] + body["input"][-2:])),
-    (74, empty_text),
-    (77, dropped("inlineData")),
+    (74, add_empty_text),
+    (77, drop_keys("inlineData")),
     (78, lambda body: body["messages"].pop()),
-    (79, rewritten(r'\{"type":"input_image"[^}]*\}', '{"type":"input_text","text":"[image omitted]"}')),
-    (83, rewritten(r"\[tool error\] ", "")),
-    (84, dropped("thoughtSignature")),
-    (85, rewritten(r'("functionCall":\{[^}]*\}\})\}', r'\1,"thoughtSignature":"skip_thought_signature_validator"}')),
-    (89, rewritten(r'(\{"type":"tool_use")', r'{"type":"thinking","thinking":"x","signature":"y"},\1')),
+    (79, rewrite_json(r'\{"type":"input_image"[^}]*\}', '{"type":"input_text","text":"[image omitted]"}')),
+    (83, rewrite_json(r"\[tool error\] ", "")),
+    (84, drop_keys("thoughtSignature")),
+    (85, rewrite_json(r'("functionCall":\{[^}]*\}\})\}', r'\1,"thoughtSignature":"skip_thought_signature_validator"}')),
+    (89, rewrite_json(r'(\{"type":"tool_use")', r'{"type":"thinking","thinking":"x","signature":"y"},\1')),
     (97, lambda body: body["input"].pop(2) if len(body["input"]) > 2 else None),
-    (99, dropped("signature")),
-    (101, dropped("reasoning_content")),
-    (103, dropped("input_schema")),
-    (110, first_only("tools")),
-    (113, dropped("tools")),
-    (117, dropped("name")),
-    (121, dropped("toolConfig")),
-    (123, rewritten(r'"tool_choice":\{"type":"tool"', '"tool_choice":{"type":"function"')),
-    (125, rewritten(r'"none"|"NONE"', '"auto"')),
-    (127, dropped("strict")),
-    (129, rewritten(r'("name":"mcp__[^"]*)', r"\1_and_much_longer_again_than_before")),
-    (131, rewritten("weather_get", "proxy_get")),
-    (138, dropped("$defs")),
-    (146, dropped("output_config", "generationConfig", "text")),
-    (153, dropped("stream_options")),
+    (99, drop_keys("signature")),
+    (101, drop_keys("reasoning_content")),
+    (103, drop_keys("input_schema")),
+    (110, keep_first("tools")),
+    (113, drop_keys("tools")),
+    (117, drop_keys("name")),
+    (121, drop_keys("toolConfig")),
+    (123, rewrite_json(r'"tool_choice":\{"type":"tool"', '"tool_choice":{"type":"function"')),
+    (125, rewrite_json(r'"none"|"NONE"', '"auto"')),
+    (127, drop_keys("strict")),
+    (129, rewrite_json(r'("name":"mcp__[^"]*)', r"\1_and_much_longer_again_than_before")),
+    (131, rewrite_json("weather_get", "proxy_get")),
+    (138, drop_keys("$defs")),
+    (146, drop_keys("output_config", "generationConfig", "text")),
+    (153, drop_keys("stream_options")),
     (157, lambda body: body.update(cache_control={"type": "ephemeral"})),
-    (158, rewritten("Be brief", "x-anthropic-billing-header: Be brief")),
+    (158, rewrite_json("Be brief", "x-anthropic-billing-header: Be brief")),
     (161, lambda body: body["messages"].pop() if "messages" in body else None),
     (162, lambda body: body["messages"].insert(0, {"role": "system", "content": "x"})),
-    (163, rewritten('"max_completion_tokens"', '"max_tokens"')),
+    (163, rewrite_json('"max_completion_tokens"', '"max_tokens"')),
 ]
 
-BACK: list[tuple[int, Callable[[str], str]]] = [
-    (7, swap(r'"(id|call_id)":"call_\w+"', r'"\1":"call_get_weather"')),
-    (13, without("input_json_delta")),
-    (15, swap(r"Paris", "")),
-    (17, swap(r"(event: message_stop\ndata: [^\n]*\n\n)", r"\1\1")),
-    (23, swap("max_tokens", "tool_use")),
-    (25, swap(r"→", "?")),
-    (26, swap(r'"tool_calls":\[\{"index":\d', r'"tool_calls":[{"index":0')),
-    (29, swap(r'"index":0,"id"', r'"id"')),
-    (30, without("call_2")),
-    (31, without("First")),
-    (35, swap(r'"index":[12]', '"index":0')),
-    (37, without("moment")),
-    (41, swap(r"event: [^\n]*\n", "")),
-    (43, swap(r'"index":2', '"index":3')),
-    (46, swap('"type":"tool_use"', '"type":"text"')),
-    (47, without("response.output_item.done")),
-    (49, swap(r'"response":\{', '"body":{')),
-    (50, without("response.output_item.done")),
-    (53, swap(r"It is 15", "It is 15It is 15")),
-    (55, swap(r'"(id|item_id)":"(fc|msg)_[^"]*"', r'"\1":"__fake_id__"')),
+ANSWER_FAULTS: list[tuple[int, Callable[[str], str]]] = [
+    (7, replace_text(r'"(id|call_id)":"call_\w+"', r'"\1":"call_get_weather"')),
+    (13, drop_frames("input_json_delta")),
+    (15, replace_text(r"Paris", "")),
+    (17, replace_text(r"(event: message_stop\ndata: [^\n]*\n\n)", r"\1\1")),
+    (23, replace_text("max_tokens", "tool_use")),
+    (25, replace_text(r"→", "?")),
+    (26, replace_text(r'"tool_calls":\[\{"index":\d', r'"tool_calls":[{"index":0')),
+    (29, replace_text(r'"index":0,"id"', r'"id"')),
+    (30, drop_frames("call_2")),
+    (31, drop_frames("First")),
+    (35, replace_text(r'"index":[12]', '"index":0')),
+    (37, drop_frames("moment")),
+    (41, replace_text(r"event: [^\n]*\n", "")),
+    (43, replace_text(r'"index":2', '"index":3')),
+    (46, replace_text('"type":"tool_use"', '"type":"text"')),
+    (47, drop_frames("response.output_item.done")),
+    (49, replace_text(r'"response":\{', '"body":{')),
+    (50, drop_frames("response.output_item.done")),
+    (53, replace_text(r"It is 15", "It is 15It is 15")),
+    (55, replace_text(r'"(id|item_id)":"(fc|msg)_[^"]*"', r'"\1":"__fake_id__"')),
     (57, lambda text: text + "data: [DONE]\n\n"),
-    (58, swap("response.failed", "response.completed")),
-    (106, swap("custom_tool_call", "function_call")),
-    (109, swap(r'"namespace":"[^"]*",?', "")),
-    (111, swap(r'"namespace":"[^"]*",?', "")),
-    (130, swap("weather.get|1c_ssl", "renamed")),
-    (147, swap(r'"(tool_use|tool_calls)"([,}])', r'"stop"\2')),
-    (149, swap(r'"(length|max_tokens)"', '"stop"')),
-    (150, swap("error", "erreur")),
-    (151, swap('"stop_sequence":"END"', '"stop_sequence":null')),
-    (154, swap(r'"(input_tokens|prompt_tokens)":\d+', r'"\1":2200')),
-    (165, swap("response.failed", "response.completed")),
-    (166, without("event: error")),
-    (169, swap("RetryInfo", "Info")),
-    (170, swap("overloaded_error", "api_error")),
-    (171, swap("Feathers", "Something")),
-    (177, swap("雪", "\ufffd\ufffd")),
+    (58, replace_text("response.failed", "response.completed")),
+    (106, replace_text("custom_tool_call", "function_call")),
+    (109, replace_text(r'"namespace":"[^"]*",?', "")),
+    (111, replace_text(r'"namespace":"[^"]*",?', "")),
+    (130, replace_text("weather.get|1c_ssl", "renamed")),
+    (147, replace_text(r'"(tool_use|tool_calls)"([,}])', r'"stop"\2')),
+    (149, replace_text(r'"(length|max_tokens)"', '"stop"')),
+    (150, replace_text("error", "erreur")),
+    (151, replace_text('"stop_sequence":"END"', '"stop_sequence":null')),
+    (154, replace_text(r'"(input_tokens|prompt_tokens)":\d+', r'"\1":2200')),
+    (165, replace_text("response.failed", "response.completed")),
+    (166, drop_frames("event: error")),
+    (169, replace_text("RetryInfo", "Info")),
+    (170, replace_text("overloaded_error", "api_error")),
+    (171, replace_text("Feathers", "Something")),
+    (177, replace_text("雪", "\ufffd\ufffd")),
 ]
 
 
-def bitten(number: int, transport: Faulty) -> bool:
+def finds_fault(number: int, transport: FaultyLibrary) -> bool:
     cases = [case for case in read_case(FILES[number]) if not case.out_of_reach]
     return any(not play_case(case, transport).passed for case in cases if play_case(case, InProcessTransport()).passed)
 
 
-@pytest.mark.parametrize(("number", "fault"), THERE, ids=[f"{row[0]:03}" for row in THERE])
-def test_a_fault_on_the_way_there_is_noticed(number: int, fault: Callable[[Object], Any]) -> None:
-    assert bitten(number, Faulty(fault, None))
+@pytest.mark.parametrize(("number", "fault"), REQUEST_FAULTS, ids=[f"{row[0]:03}" for row in REQUEST_FAULTS])
+def test_fault_in_the_request_is_found(number: int, fault: Callable[[Object], Any]) -> None:
+    assert finds_fault(number, FaultyLibrary(fault, None))
 
 
-@pytest.mark.parametrize(("number", "fault"), BACK, ids=[f"{row[0]:03}" for row in BACK])
-def test_a_fault_on_the_way_back_is_noticed(number: int, fault: Callable[[str], str]) -> None:
-    assert bitten(number, Faulty(None, fault))
+@pytest.mark.parametrize(("number", "fault"), ANSWER_FAULTS, ids=[f"{row[0]:03}" for row in ANSWER_FAULTS])
+def test_fault_in_the_answer_is_found(number: int, fault: Callable[[str], str]) -> None:
+    assert finds_fault(number, FaultyLibrary(None, fault))
 
 
-def test_frames_are_cut_as_they_stand() -> None:
+def test_drop_frames_keeps_other_frames() -> None:
     frames = read_frames(": hello\n\nevent: a\r\ndata: {}\r\n\r\ndata: x\ndata: y\n\ndata: [DONE]")
     assert [(frame.event, frame.data, frame.other_lines) for frame in frames] == [
         (None, "", (": hello",)),

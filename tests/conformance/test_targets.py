@@ -23,15 +23,15 @@ ASKED = [("openai-chat", "gpt-5.5"), ("openai-chat", "deepseek-chat"), ("openai-
 PORTKEY = "@portkey-ai/gateway"
 
 
-def written(name: str, folder: Path, asked: list[tuple[str, str]]) -> tuple[list[str], Any]:
+def write_configuration(name: str, folder: Path, asked: list[tuple[str, str]]) -> tuple[list[str], Any]:
     """The command line, and the configuration as the gateway reads it."""
     command = [*TARGETS[name].make_command(8000, ORIGIN, folder, asked)]
     (file,) = folder.iterdir()
     return [word.replace(str(file), file.name) for word in command], json.loads(file.read_text())
 
 
-def test_litellm_is_told_of_every_model(tmp_path: Path) -> None:
-    command, config = written("litellm", tmp_path, ASKED)
+def test_litellm_configuration(tmp_path: Path) -> None:
+    command, config = write_configuration("litellm", tmp_path, ASKED)
     assert command == ["litellm", "--config", "litellm.yaml", "--host", "127.0.0.1", "--port", "8000"]
     assert config["router_settings"] == {"num_retries": 0, "disable_cooldowns": True}
     assert [(one["model_name"], one["litellm_params"]["model"]) for one in config["model_list"]] == [
@@ -44,8 +44,8 @@ def test_litellm_is_told_of_every_model(tmp_path: Path) -> None:
     assert bases == ["/v1", "/v1", "/v1", "/v1beta"]
 
 
-def test_rosetta_is_told_of_every_model(tmp_path: Path) -> None:
-    command, config = written("llm-rosetta", tmp_path, ASKED)
+def test_rosetta_configuration(tmp_path: Path) -> None:
+    command, config = write_configuration("llm-rosetta", tmp_path, ASKED)
     assert command[:3] == ["llm-rosetta-gateway", "--config", "config.jsonc"]
     assert {alias: (one["provider"], one["upstream_model"]) for alias, one in config["models"].items()} == {
         "gpt-5.5--openai-chat": ("openai", "gpt-5.5"),
@@ -56,7 +56,7 @@ def test_rosetta_is_told_of_every_model(tmp_path: Path) -> None:
     assert config["providers"]["google"] == {"type": "google", "base_url": ORIGIN, "api_key": "test"}
 
 
-def test_portkey_is_told_by_every_request(tmp_path: Path) -> None:
+def test_portkey_headers(tmp_path: Path) -> None:
     target = TARGETS["portkey"]
     assert [*target.make_command(8000, ORIGIN, tmp_path, ASKED)] == ["gateway", "--port=8000", "--headless"]
     route = target.find_route("openai-chat", "anthropic", "claude-opus-5-5", ORIGIN)
@@ -81,9 +81,9 @@ def test_every_pair_has_a_route_or_a_reason(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["litellm", "llm-rosetta"])
-def test_every_model_that_is_asked_is_there(name: str, tmp_path: Path) -> None:
+def test_every_model_is_configured(name: str, tmp_path: Path) -> None:
     asked = asked_models(load_all_cases())
-    _, config = written(name, tmp_path, asked)
+    _, config = write_configuration(name, tmp_path, asked)
     known = [one["model_name"] for one in config["model_list"]] if name == "litellm" else list(config["models"])
     routes = [TARGETS[name].find_route("anthropic", *pair, ORIGIN) for pair in asked]
     assert known == [route.model for route in routes if isinstance(route, Route)]
@@ -91,7 +91,7 @@ def test_every_model_that_is_asked_is_there(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["litellm", "llm-rosetta", "portkey"])
-def test_what_is_not_installed_says_how(name: str, tmp_path: Path) -> None:
+def test_not_installed(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "toolwire.cli", "conformance", "--target", name, "--from", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, env={"PATH": str(tmp_path)}, check=False)
     assert done.returncode == 2
@@ -100,7 +100,7 @@ def test_what_is_not_installed_says_how(name: str, tmp_path: Path) -> None:
     assert "make conformance" in hint
 
 
-def program(folder: Path, package: dict[str, str]) -> ProgramFolders:
+def install_program(folder: Path, package: dict[str, str]) -> ProgramFolders:
     """A program `gateway` that belongs to a package."""
     (folder / "package.json").write_text(json.dumps(package))
     file = folder / "gateway"
@@ -109,13 +109,13 @@ def program(folder: Path, package: dict[str, str]) -> ProgramFolders:
     return ProgramFolders((folder,))
 
 
-def test_portkey_says_its_version_by_its_package(tmp_path: Path) -> None:
-    assert TARGETS["portkey"].read_version(program(tmp_path, {"name": PORTKEY, "version": "1.2.3"})) == "1.2.3"
+def test_portkey_version(tmp_path: Path) -> None:
+    assert TARGETS["portkey"].read_version(install_program(tmp_path, {"name": PORTKEY, "version": "1.2.3"})) == "1.2.3"
 
 
 def test_another_program_named_gateway_is_not_portkey(tmp_path: Path) -> None:
     with pytest.raises(NotInstalled, match=PORTKEY):
-        TARGETS["portkey"].read_version(program(tmp_path, {"name": "another", "version": "1.2.3"}))
+        TARGETS["portkey"].read_version(install_program(tmp_path, {"name": "another", "version": "1.2.3"}))
 
 
 TELLS_ITS_ENVIRONMENT = """
@@ -129,7 +129,7 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 
 
-def test_a_gateway_finds_nothing_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gateway_does_not_see_the_users_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_API_KEY", "secret")
     target = Target(
         name="plain",

@@ -1,4 +1,4 @@
-"""`toolwire conformance URL`: what a gateway makes of tool calls. The table goes to standard output."""
+"""`toolwire conformance URL`: play the conformance suite through a gateway, and report the results."""
 
 from __future__ import annotations
 
@@ -43,64 +43,70 @@ from toolwire.conformance.transports import CLIENT_KEY, HttpTransport, ProviderS
 EXIT_REGRESSION = 1
 DEFAULT_PROVIDER_PORT = 8643
 DEFAULT_MODEL_TEMPLATE = "{protocol}-provider/{model}"
+VERDICT_COLOURS: dict[Verdict, str] = {"pass": "ok", "wrong": "lost", "unsupported": "changed", "not played": "dim"}
+PART_TITLES = {"grid": "Grid", "cases": "Reported cases"}
+MIN_LINE_WIDTH = 60
+PROGRESS_STEP = 100
+"""Plays between two progress lines if standard error is not a terminal."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("url", nargs="?", metavar="URL", help="a gateway that is pointed at the providers played here")
-    parser.add_argument("--target", choices=TARGETS, help="start this gateway instead, with a configuration of its own")
-    _add_gateway_arguments(parser)
-    _add_play_arguments(parser)
-    _add_result_arguments(parser)
-
-
-def _add_gateway_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("the gateway").add_argument
-    where = "look for its programs here before PATH; may be repeated"
-    add("--from", dest="folders", action="append", type=Path, default=[], metavar="FOLDER", help=where)
-    listen = f"where the providers listen (default: {DEFAULT_PROVIDER_PORT}; with --target a free one)"
-    add("--provider-port", type=int, metavar="N", help=listen)
+    parser.add_argument("url", nargs="?", metavar="URL", help="a gateway that uses the test providers of this command")
+    parser.add_argument("--target", choices=TARGETS, help="start this gateway instead, with a suitable configuration")
+    add = parser.add_argument_group("gateway").add_argument
+    folder = "look for the gateway's program here before PATH; may be repeated"
+    add("--from", dest="folders", action="append", type=Path, default=[], metavar="FOLDER", help=folder)
+    port = f"port of the test providers (default: {DEFAULT_PROVIDER_PORT}; with --target: any free port)"
+    add("--provider-port", type=int, metavar="N", help=port)
+    template = f"model names to request (default: {DEFAULT_MODEL_TEMPLATE})"
+    add("--model-template", default=DEFAULT_MODEL_TEMPLATE, metavar="T", help=template)
+    add("--header", action="append", default=[], metavar="NAME:VALUE", help="also send this header; may be repeated")
+    add("--key-env", metavar="VARIABLE", help="environment variable with the key for the gateway")
+    add("--wait", type=float, default=60.0, metavar="S", help="seconds to wait for the gateway to start (default: 60)")
+    add("--patience", type=float, default=10.0, metavar="S", help="seconds to wait for each answer (default: 10)")
+    add("--name", help="the gateway's name in the result")
+    add = parser.add_argument_group("cases").add_argument
+    pattern = "play only cases whose id begins with this: 084, 'grid:chat>*'; may be repeated"
+    add("--case", dest="patterns", action="append", default=[], metavar="PATTERN", help=pattern)
     add(
-        "--model-template",
-        default=DEFAULT_MODEL_TEMPLATE,
-        metavar="T",
-        help=f"the models to ask for (default: {DEFAULT_MODEL_TEMPLATE})",
+        "--only",
+        dest="part",
+        choices=PARTS,
+        default="",
+        help="play only the grid of all protocol pairs, or only reported cases",
     )
-    add("--header", action="append", default=[], metavar="NAME:VALUE", help="send this, too; may be repeated")
-    add("--key-env", metavar="VARIABLE", help="the variable that holds the key for the gateway")
-    add("--wait", type=float, default=60.0, metavar="S", help="seconds for it to come up (default: 60)")
-    add("--patience", type=float, default=10.0, metavar="S", help="seconds for one answer (default: 10)")
-    add("--name", help="what it is called in the result")
-
-
-def _add_play_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("what is played").add_argument
-    add("--case", action="append", default=[], metavar="PATTERN", help="only these, by id: 084, 'grid:chat>*'")
-    add("--only", choices=PARTS, default="", help="the grid of all pairs, or the reported cases")
-    add("--anyway", action="store_true", help="also cases that need a certain configuration")
-    add("--list", action="store_true", help="list the plays, and play nothing")
-
-
-def _add_result_arguments(parser: argparse.ArgumentParser) -> None:
+    anyway = "also play cases that need a special configuration of the gateway"
+    add("--anyway", dest="include_configured", action="store_true", help=anyway)
+    add("--list", action="store_true", help="list the cases, and play none")
     add = parser.add_argument_group("results").add_argument
-    add("--all", action="store_true", help="show what passed in the table, too")
-    add("--json", type=Path, metavar="FILE", help="write the result")
-    add("--page", type=Path, metavar="FILE", help="write the result as a page to look at")
-    worse = "exit with 1 if something passed in this result and no longer does"
-    add("--against", type=Path, metavar="FILE", help=worse)
-    add("--compare", nargs="+", type=Path, default=[], metavar="FILE", help="show saved results side by side instead")
-    add("--markdown", type=Path, metavar="FILE", help="with --compare: write the comparison here")
+    add("--all", action="store_true", help="also show cases that passed")
+    add("--json", type=Path, metavar="FILE", help="write the result as JSON")
+    add("--page", type=Path, metavar="FILE", help="write the result as an HTML page")
+    against = "compare with a saved result; exit with 1 if a case passed there and does not now"
+    add("--against", type=Path, metavar="FILE", help=against)
+    add(
+        "--compare",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="FILE",
+        help="show saved results side by side, and play nothing",
+    )
+    add("--markdown", type=Path, metavar="FILE", help="with --compare: write the comparison to this file")
 
 
 def run(args: argparse.Namespace) -> int:
     if args.compare:
         return _compare_results(args)
     if args.markdown:
-        raise CommandError("--markdown has nothing to write", "--compare says which results to show")
+        raise CommandError("--markdown needs --compare", "name the saved results to compare with --compare")
     if bool(args.url) == bool(args.target) and not args.list:
-        raise CommandError("give the URL of a gateway, or --target", f"--target starts one of {', '.join(TARGETS)}")
-    cases = suite.select_cases(suite.load_all_cases(), args.case, args.only)
+        raise CommandError(
+            "give either the URL of a gateway or --target", f"--target starts one of: {', '.join(TARGETS)}"
+        )
+    cases = suite.select_cases(suite.load_all_cases(), args.patterns, args.part)
     if not cases:
-        raise CommandError("no play has such an id", "`toolwire conformance --list` shows all")
+        raise CommandError("no case has such an id", "`toolwire conformance --list` lists all cases")
     if args.list:
         sys.stdout.write(terminal.format_table([(case.id, case.title) for case in cases]))
         return 0
@@ -118,33 +124,33 @@ def run(args: argparse.Namespace) -> int:
 def _run_suite(args: argparse.Namespace, cases: Sequence[Case]) -> RunResult:
     key = _read_key(args.key_env)
     with ExitStack() as stack:
-        stage = _start_provider(args, cases)
-        stack.callback(stage.close)
+        providers = _start_provider(args, cases)
+        stack.callback(providers.close)
         if args.target:
             target = TARGETS[args.target]
-            # What is installed beside this very program comes before PATH.
+            # Programs in the same environment as this one come before PATH.
             folders = [*args.folders, Path(sys.executable).parent]
             sources = ProgramFolders(tuple(folder.absolute() for folder in folders))
-            gateway, url = _start_target(target, stage, cases, sources, stack)
-            router = _make_target_router(target, stage)
-            reached = set(target.configured_cases)
+            gateway, url = _start_target(target, providers, cases, sources, stack)
+            router = _make_target_router(target, providers)
+            configured = set(target.configured_cases)
         else:
-            url, router, reached = args.url, _make_template_router(args), set[str]()
+            url, router, configured = args.url, _make_template_router(args), set[str]()
             gateway = GatewayInfo(args.name or urlsplit(url).netloc, args.name or url)
-            _wait_for_gateway(url, args, stage, cases)
-        transport = HttpTransport(url, stage, router, timeout=args.patience, key=key)
-        plays = suite.run_cases(cases, transport, router, lambda id: args.anyway or id in reached)
+            _wait_for_gateway(url, args, providers, cases)
+        transport = HttpTransport(url, providers, router, timeout=args.patience, key=key)
+        plays = suite.run_cases(cases, transport, router, lambda id: args.include_configured or id in configured)
         played = tuple(reports.normalise_play(play) for play in _show_progress(plays, len(cases)))
-        if stage.unexpected_calls:
+        if providers.unexpected_calls:
             sys.stderr.write(
-                f"note: {len(stage.unexpected_calls)} calls came to the provider outside of any play and were refused\n"
+                f"note: the providers refused {len(providers.unexpected_calls)} calls that belong to no case\n"
             )
     return RunResult(gateway=gateway, suite=__version__, command=_repeat_command(args), plays=played)
 
 
 def _read_key(variable: str | None) -> str:
     if variable and not os.environ.get(variable):
-        raise CommandError(f"{variable} is not set", "it should hold the key that the gateway wants of its clients")
+        raise CommandError(f"{variable} is not set", "set it to a client key of the gateway")
     return os.environ[variable] if variable else CLIENT_KEY
 
 
@@ -153,40 +159,40 @@ def _start_provider(args: argparse.Namespace, cases: Sequence[Case]) -> Provider
     try:
         return ProviderServer(port, sorted({model for _, model in suite.asked_models(cases)}))
     except OSError as error:
-        hint = "another program listens there: choose another port with --provider-port"
-        raise CommandError(f"the providers cannot listen on port {port}: {error.strerror}", hint) from None
+        hint = "stop the program that uses this port, or choose another port with --provider-port"
+        raise CommandError(f"the test providers cannot listen on port {port}: {error.strerror}", hint) from None
 
 
 def _start_target(
-    target: Target, provider_server: ProviderServer, cases: Sequence[Case], sources: ProgramFolders, stack: ExitStack
+    target: Target, providers: ProviderServer, cases: Sequence[Case], sources: ProgramFolders, stack: ExitStack
 ) -> tuple[GatewayInfo, str]:
     try:
         gateway = GatewayInfo(target.name, target.title, target.read_version(sources))
         sys.stderr.write(f"starting {target.title} {gateway.version}\n")
-        return gateway, stack.enter_context(
-            start_target(target, provider_server.origin, suite.asked_models(cases), sources)
-        )
+        return gateway, stack.enter_context(start_target(target, providers.origin, suite.asked_models(cases), sources))
     except NotInstalled as missing:
-        hint = f"{target.install_hint}; --from says where it is"
-        raise CommandError(f"{target.title} is not installed: there is no program {missing}", hint) from None
-    except GatewayNotStarted as silent:
+        hint = f"{target.install_hint}; --from names the folder of its program"
+        raise CommandError(f"{target.title} is not installed: program {missing} not found", hint) from None
+    except GatewayNotStarted as error:
         raise CommandError(
-            f"{target.title} does not start; it wrote:\n{silent}", f"it was waited for at {target.ready_path}"
+            f"{target.title} did not start; the end of its log:\n{error}", f"it did not answer at {target.ready_path}"
         ) from None
 
 
-def _make_target_router(target: Target, provider_server: ProviderServer) -> Router:
-    return lambda client, provider, model: target.find_route(client, provider, model, provider_server.origin)
+def _make_target_router(target: Target, providers: ProviderServer) -> Router:
+    return lambda client, provider, model: target.find_route(client, provider, model, providers.origin)
 
 
 def _make_template_router(args: argparse.Namespace) -> Router:
     try:
         args.model_template.format(protocol="", model="")
     except (KeyError, ValueError, IndexError):
-        raise CommandError(f"bad template: {args.model_template}", "it may hold {protocol} and {model}") from None
+        raise CommandError(
+            f"--model-template: invalid template `{args.model_template}`", "it may contain {protocol} and {model}"
+        ) from None
     pairs = [header.partition(":") for header in args.header]
     if any(not separator for _, separator, _ in pairs):
-        raise CommandError("a header has no value", "--header 'x-name: value'")
+        raise CommandError("--header: a header has no value", "write --header 'x-name: value'")
     headers = {name.strip(): value.strip() for name, _, value in pairs}
 
     def route(_client: str, provider: str, model: str) -> Route:
@@ -195,31 +201,27 @@ def _make_template_router(args: argparse.Namespace) -> Router:
     return route
 
 
-def _wait_for_gateway(
-    url: str, args: argparse.Namespace, provider_server: ProviderServer, cases: Sequence[Case]
-) -> None:
+def _wait_for_gateway(url: str, args: argparse.Namespace, providers: ProviderServer, cases: Sequence[Case]) -> None:
     if urlsplit(url).scheme not in ("http", "https"):
-        raise CommandError(f"{url} is no URL of a gateway", "such as http://127.0.0.1:8642")
-    for line in _setup_instructions(args, provider_server, cases):
+        raise CommandError(f"{url} is not the URL of a gateway", "write a URL such as http://127.0.0.1:8642")
+    for line in _setup_instructions(args, providers, cases):
         sys.stderr.write(f"hint: {line}\n")
     sys.stderr.flush()
     if not wait_for_answer(url, args.wait):
-        raise CommandError(f"nothing answers at {url}", "start the gateway, and point it at the providers above")
+        raise CommandError(f"no answer from {url}", "start the gateway, configured with the providers above")
 
 
-def _setup_instructions(
-    args: argparse.Namespace, provider_server: ProviderServer, cases: Sequence[Case]
-) -> Iterator[str]:
+def _setup_instructions(args: argparse.Namespace, providers: ProviderServer, cases: Sequence[Case]) -> Iterator[str]:
     asked = suite.asked_models(cases)
-    yield "the gateway must know these providers, with any key, and these models:"
+    yield "configure the gateway with these providers, any key, and these models:"
     for protocol in dict.fromkeys(protocol for protocol, _ in asked):
-        yield f"  {protocol} at {provider_server.origin}{PEERS[protocol].http.base_path}"
+        yield f"  {protocol} at {providers.origin}{PEERS[protocol].http.base_path}"
         for _, model in (pair for pair in asked if pair[0] == protocol):
             yield f"    {args.model_template.format(protocol=protocol, model=model)} is {model}"
 
 
 def _show_progress(plays: Iterator[PlayResult], total: int) -> Iterator[PlayResult]:
-    """The plays as they come, with a word on how far it is."""
+    """Pass the plays on, and show the progress."""
     progress = Progress(sys.stderr, total)
     for play in plays:
         progress.show_play(play)
@@ -231,11 +233,11 @@ def _show_progress(plays: Iterator[PlayResult], total: int) -> Iterator[PlayResu
 
 
 def _repeat_command(args: argparse.Namespace) -> str:
-    """What repeats this run; where files went and programs were is not part of it."""
+    """The command that repeats this run, without options for files and programs."""
     words = ["toolwire", "conformance", *([args.url] if args.url else ["--target", args.target])]
-    words += [word for pattern in args.case for word in ("--case", pattern)]
-    words += ["--only", args.only] if args.only else []
-    words += ["--anyway"] if args.anyway else []
+    words += [word for pattern in args.patterns for word in ("--case", pattern)]
+    words += ["--only", args.part] if args.part else []
+    words += ["--anyway"] if args.include_configured else []
     return shlex.join(words)
 
 
@@ -243,9 +245,9 @@ def _read_result_file(file: Path) -> RunResult:
     try:
         return reports.read_result(file)
     except OSError as error:
-        raise CommandError(f"cannot read {file}: {error.strerror}", "--json writes such a file") from None
+        raise CommandError(f"cannot read {file}: {error.strerror}", "use a file that --json wrote") from None
     except reports.UnreadableResult as bad:
-        raise CommandError(f"{file} holds no result: {bad}", "--json writes such a file") from None
+        raise CommandError(f"{file} is not a saved result: {bad}", "use a file that --json wrote") from None
 
 
 def _write_file(file: Path | None, data: bytes) -> None:
@@ -254,14 +256,14 @@ def _write_file(file: Path | None, data: bytes) -> None:
     try:
         file.write_bytes(data)
     except OSError as error:
-        raise CommandError(f"cannot write {file}: {error.strerror}", "choose another place") from None
+        raise CommandError(f"cannot write {file}: {error.strerror}", "check the path") from None
 
 
 def _print_changes(before: RunResult, result: RunResult) -> int:
     worse, better = reports.compare_plays(before.plays, result.plays)
     out: TextIO = sys.stdout
     out.write(f"\nagainst {before.gateway.title} {before.gateway.version}".rstrip() + ":")
-    out.write(f" {len(worse)} passed before and do not now, {len(better)} the other way round\n")
+    out.write(f" {len(worse)} passed before and do not now, {len(better)} pass now and did not before\n")
     rows = [
         ("worse", play.id, f"{play.verdict}: {play.main_difference}"[: terminal.terminal_width()]) for play in worse
     ]
@@ -280,14 +282,8 @@ def _compare_results(args: argparse.Namespace) -> int:
     return 0
 
 
-VERDICT_COLOURS: dict[Verdict, str] = {"pass": "ok", "wrong": "lost", "unsupported": "changed", "not played": "dim"}
-MIN_LINE_WIDTH = 60
-PROGRESS_STEP = 100
-"""Plays between two lines where no line can move."""
-
-
 class Progress:
-    """One line that moves on a terminal, else a line now and then."""
+    """One line that is updated on a terminal, or a line every now and then."""
 
     def __init__(self, stream: TextIO, total: int) -> None:
         self._stream, self._total = stream, total
@@ -314,7 +310,7 @@ class Progress:
 
 
 def format_result(result: RunResult, *, everything: bool) -> str:
-    """The whole report."""
+    """The report of a run."""
     head = terminal.paint_text(f"{result.gateway.title} {result.gateway.version}".rstrip(), "head", sys.stdout)
     out = [f"{head}\n"]
     for part in PARTS:
@@ -326,16 +322,15 @@ def format_result(result: RunResult, *, everything: bool) -> str:
 
 
 def _format_heading(part: str, plays: Sequence[PlayResult]) -> str:
-    title = {"grid": "Grid", "cases": "Reported cases"}[part]
     numbers = [
         terminal.paint_text(f"{count} {verdict}", VERDICT_COLOURS[verdict], sys.stdout)
         for verdict, count in count_verdicts(plays).items()
     ]
-    return f"{terminal.paint_text(title, 'head', sys.stdout)}: {', '.join(numbers)}\n"
+    return f"{terminal.paint_text(PART_TITLES[part], 'head', sys.stdout)}: {', '.join(numbers)}\n"
 
 
 def _format_grid(plays: Sequence[PlayResult]) -> str:
-    """Clients in rows, providers in columns; green where all passed."""
+    """Clients in rows, providers in columns; green if all passed."""
     head, *rows = grid_rows(plays)
     found = plays_by_pair(plays)
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
@@ -356,21 +351,19 @@ def _pair_colour(plays: Sequence[PlayResult]) -> str:
 
 
 def _format_plays(plays: Sequence[PlayResult]) -> str:
-    """Verdict, play, pair, and as much of the first difference as fits."""
+    """Verdict, id, protocols, mode, and the start of the first difference."""
     rows = [
         (play.verdict, play.id, f"{play.client} → {play.provider}" if play.client else "", _mode_word(play))
         for play in plays
     ]
     taken = [max((len(row[column]) for row in rows), default=0) for column in range(4)]
-    room = max(MIN_LINE_WIDTH, terminal.terminal_width() - sum(taken) - 2 * len(taken))
-    lines = [(*row, _shorten_text(play.main_difference, room)) for row, play in zip(rows, plays, strict=True)]
+    width = max(MIN_LINE_WIDTH, terminal.terminal_width() - sum(taken) - 2 * len(taken))
+    lines = [
+        (*row, terminal.shorten_text(" ".join(play.main_difference.split()), width))
+        for row, play in zip(rows, plays, strict=True)
+    ]
     return terminal.format_table(lines, [VERDICT_COLOURS[play.verdict] for play in plays])
 
 
 def _mode_word(play: PlayResult) -> str:
     return "stream" if play.stream else "whole" if play.client else ""
-
-
-def _shorten_text(text: str, size: int) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= size else line[: size - 1] + "…"

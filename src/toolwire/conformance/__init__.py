@@ -1,4 +1,1 @@
-"""Cases as data, and the player of them: what went wrong elsewhere must not happen here.
-
-`README.md` beside this file is the format; `play` runs one case against any translator or gateway.
-"""
+"""The conformance suite: cases as data, and a player that runs them against the library or a gateway. See README.md."""

@@ -1,4 +1,4 @@
-"""A case as data, read from its file: variants, stream modes and inherited fields are spelled out here, once."""
+"""The cases, read from their files. Variants, stream modes and inherited fields are expanded here. See README.md."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from toolwire.core.json_values import Json, Object
 
 
 class Client(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the client sends. `model` is for wires that keep the model outside the body."""
+    """What the client sends. `model` is for protocols whose body does not contain it (Gemini)."""
 
     protocol: str
     request: Json
     stream: bool = False
     model: str = ""
     asks: Literal["", "count", "compact"] = ""
-    """For something else than an answer: how many tokens this would be, or a shorter history."""
+    """Another operation than generating: counting tokens, or compacting the history."""
     encoding: Literal["", "gzip", "zstd"] = ""
-    """How the body is packed."""
+    """How the body is compressed."""
     leaves: str = ""
-    """As soon as this piece of the answer has come, the client hangs up."""
+    """The client disconnects when it has received this text."""
 
 
 class ProviderExchange(Struct, frozen=True, forbid_unknown_fields=True):
-    """One call that reaches the provider: what it must hold, and what the provider answers."""
+    """One call to the provider: what it must contain, and what the provider answers."""
 
     expect: Json = UNSET
     status: int = 200
@@ -37,25 +37,25 @@ class ProviderExchange(Struct, frozen=True, forbid_unknown_fields=True):
     body: Json = UNSET
     sse: list[Json] | str | UnsetType = UNSET
     whole: bool = False
-    """The answer stands as it is, nothing is completed."""
+    """Send the answer as it is, without filling in usual fields."""
     bytewise: bool = False
-    """The answer comes one byte at a time."""
+    """Send the answer one byte at a time."""
     fails: Literal["", "said", "cut", "endless"] = ""
-    """The stream does not succeed: its frames say so, the connection breaks behind the last, or the last comes again
-    and again until the gateway hangs up. Whoever asks once more is given the same."""
+    """The stream fails: its frames say so, the connection breaks after the last frame, or the last frame is repeated
+    until the gateway disconnects. Retries get the same answer."""
     optional: bool = False
-    """The client may be refused instead; then nothing follows."""
+    """The gateway may refuse the client instead; then the case ends."""
 
 
 class Provider(Struct, frozen=True, forbid_unknown_fields=True):
     protocol: str
     exchanges: tuple[ProviderExchange, ...]
     lenient: tuple[str, ...] = ()
-    """Complaints that this provider does not make: pieces of their wording."""
+    """Strict checks that do not apply to this provider: parts of their messages."""
 
 
 class ClientExpectation(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the client must see. `body` is the whole answer, or what its stream adds up to."""
+    """What the client must receive. `body` is the whole answer, or what its stream adds up to."""
 
     status: Json = 200
     headers: Json = UNSET
@@ -63,7 +63,7 @@ class ClientExpectation(Struct, frozen=True, forbid_unknown_fields=True):
     events: Json = UNSET
     text: Json = UNSET
     after: dict[str, Json] = {}
-    """By the number of a provider's frame: what the client has received once that frame was sent, as text."""
+    """By the number of a provider's frame: the text that the client must have received after that frame."""
 
 
 class CaseTurn(Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,7 +71,7 @@ class CaseTurn(Struct, frozen=True, forbid_unknown_fields=True):
     provider: Provider
     client_sees: ClientExpectation = ClientExpectation()
     losses: list[Json] | None = None
-    """Each must be reported: a code, or fields of a loss. An empty list demands that nothing is lost."""
+    """Losses that must be reported: a code, or fields of a loss. An empty list means that nothing may be lost."""
 
 
 class Case(Struct, frozen=True):
@@ -84,11 +84,11 @@ class Case(Struct, frozen=True):
     turns: tuple[CaseTurn, ...]
     out_of_reach: str = ""
     configured: bool = False
-    """Does it need a gateway whose configuration says something about this provider?"""
+    """Does it need a gateway that is configured for this provider?"""
 
 
 class BadCase(Exception):
-    """A case file that does not keep to the format."""
+    """A case file with an invalid format."""
 
 
 HEAD_FIELDS = frozenset({"id", "title", "source", "note", "variants", "out_of_reach", "configured"})
@@ -96,18 +96,18 @@ BODY_FIELDS = frozenset({"client", "provider", "client_sees", "losses", "then", 
 
 
 def read_case(data: Object) -> list[Case]:
-    """All that a file asks for: each variant, in each stream mode."""
+    """The cases of a file: each variant in each stream mode."""
     unknown = data.keys() - HEAD_FIELDS - BODY_FIELDS
     if unknown:
         raise BadCase(f"case {data.get('id')}: unknown fields {sorted(unknown)}")
     base = {key: data[key] for key in (*BODY_FIELDS, "out_of_reach", "configured") if key in data}
-    played: list[Case] = []
+    cases: list[Case] = []
     for variant in data.get("variants") or [{}]:
         name = variant.get("name", "")
         for label, body in _stream_modes(_merge_variant(base, variant)):
             name_parts = [f"{data['id']:03}", *filter(None, (name, label))]
-            played.append(_read_variant(":".join(name_parts), data, body))
-    return played
+            cases.append(_read_variant(":".join(name_parts), data, body))
+    return cases
 
 
 def _read_variant(id: str, data: Object, body: Object) -> Case:
@@ -120,7 +120,7 @@ def _read_variant(id: str, data: Object, body: Object) -> Case:
 
 
 def _merge_variant(base: Object, variant: Object) -> Object:
-    """The variant over the base: client and provider key by key, the rest as a whole."""
+    """The base with the variant's fields: client and provider are merged key by key, others are replaced."""
     out = {**base, **{key: value for key, value in variant.items() if key != "name"}}
     for side in ("client", "provider"):
         if side in base and side in variant:
@@ -138,20 +138,21 @@ def _stream_modes(body: Object) -> Iterator[tuple[str, Object]]:
 
 
 def _read_turns(body: Object) -> Iterator[CaseTurn]:
-    """The first turn and those that follow; a follower takes over what it does not say itself, key by key."""
+    """All turns; a later turn inherits the fields that it does not have, key by key."""
     client: Object = {}
     provider: Object = {}
     for turn in (body, *body.get("then", ())):
-        said = turn.get("client", {})
-        request = {**client.get("request", {}), **said.get("request", {})} if "request" in said else client["request"]
-        client = {**client, **said, "request": request}
+        changes = turn.get("client", {})
+        has_request = "request" in changes
+        request = {**client.get("request", {}), **changes["request"]} if has_request else client["request"]
+        client = {**client, **changes, "request": request}
         provider = {**provider, **turn.get("provider", {})}
         fields = {key: turn[key] for key in ("client_sees", "losses") if key in turn}
         yield msgspec.convert({"client": client, "provider": provider, **fields}, CaseTurn)
 
 
 def read_case_files() -> Iterator[tuple[str, Object]]:
-    """Every case file of the package, by name."""
+    """All case files, with their names."""
     folder = files("toolwire.conformance") / "cases"
     for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if file.name.endswith(".json"):
@@ -159,5 +160,5 @@ def read_case_files() -> Iterator[tuple[str, Object]]:
 
 
 def read_cases() -> list[Case]:
-    """Every case of the package, spelled out."""
+    """All cases of all files."""
     return [case for _, data in read_case_files() for case in read_case(data)]

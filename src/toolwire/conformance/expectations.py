@@ -1,7 +1,7 @@
-"""Does a value meet an expectation? The answer is a list of differences, empty when it does.
+"""Compares a value with an expectation; the result is a list of differences. Also fills in request templates.
 
-An expectation is JSON. An object is met by any object that has at least its keys; an array by an array of the same
-length, element by element; anything else by an equal value. Objects whose keys begin with `$` and strings such as
+An expectation is JSON. An object matches any object that has at least its keys; an array matches an array of the same
+length, element by element; anything else matches an equal value. Objects whose keys begin with `$` and strings such as
 `"$any"` are operators, all listed in README.md.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from toolwire.core.json_values import Json
 
 Bindings: TypeAlias = dict[str, Json]
-"""What each `$same` name stands for, so far."""
+"""The values of the `$same` names so far."""
 
 
 class _Missing:
@@ -28,7 +28,7 @@ SAME_PREFIX = "$same:"
 
 
 def find_differences(expected: Json, actual: Json, bindings: Bindings, path: str = "") -> list[str]:
-    """Where `actual` does not meet `expected`; names met for the first time are written into `bound`."""
+    """Where `actual` does not meet `expected`; new names are added to `bindings`."""
     if isinstance(expected, str) and expected.startswith("$"):
         return _check_word(expected, actual, bindings, path)
     if isinstance(expected, dict):
@@ -41,7 +41,7 @@ def find_differences(expected: Json, actual: Json, bindings: Bindings, path: str
 
 
 def meets_expectation(expected: Json, actual: Json, bindings: Bindings) -> bool:
-    """The same as a yes or no; `bound` is written only on a yes."""
+    """Does `actual` meet `expected`? New names are added to `bindings` only if it does."""
     trial = dict(bindings)
     if find_differences(expected, actual, trial):
         return False
@@ -55,7 +55,7 @@ def show_value(value: Json, limit: int = 200) -> str:
 
 
 def content_text(value: Json) -> Json:
-    """The text of a content, whether it stands as a string or as text parts; other values as they are."""
+    """The text of a content, which may be a string or a list of parts; other values are unchanged."""
     if isinstance(value, list):
         return "".join(part["text"] for part in value if isinstance(part, dict) and isinstance(part.get("text"), str))
     return value
@@ -82,7 +82,7 @@ def _check_word(expected: str, actual: Json, bindings: Bindings, path: str) -> l
         return [] if actual in (MISSING, None) else [_mismatch_text(path, "nothing", actual)]
     if expected.startswith(SAME_PREFIX):
         return _check_same(expected[len(SAME_PREFIX) :], actual, bindings, path)
-    raise ValueError(f'{path or "/"}: {expected!r} is no operator; a text that begins with $ is written {{"$is": …}}')
+    raise ValueError(f'{path or "/"}: {expected!r} is not an operator; write a text that begins with $ as {{"$is": …}}')
 
 
 def _check_same(name: str, actual: Json, bindings: Bindings, path: str) -> list[str]:
@@ -91,11 +91,9 @@ def _check_same(name: str, actual: Json, bindings: Bindings, path: str) -> list[
     if name not in bindings:
         bindings[name] = actual
         return []
-    return (
-        []
-        if _is_equal(bindings[name], actual)
-        else [_mismatch_text(path, f"{show_value(bindings[name])} as before (`{name}`)", actual)]
-    )
+    if _is_equal(bindings[name], actual):
+        return []
+    return [_mismatch_text(path, f"{show_value(bindings[name])} as before (`{name}`)", actual)]
 
 
 def _check_object(expected: dict[str, Json], actual: Json, bindings: Bindings, path: str) -> list[str]:
@@ -122,7 +120,7 @@ def _check_array(expected: list[Json], actual: Json, bindings: Bindings, path: s
 
 
 def _check_operators(expected: dict[str, Json], actual: Json, bindings: Bindings, path: str) -> list[str]:
-    """Several operators in one object are all demanded; plain keys beside them are demanded of the object itself."""
+    """All operators of an object must match, and its other keys too."""
     found: list[str] = []
     plain_keys = {key: value for key, value in expected.items() if not key.startswith("$")}
     if plain_keys:
@@ -130,7 +128,7 @@ def _check_operators(expected: dict[str, Json], actual: Json, bindings: Bindings
     for key, argument in expected.items():
         if key.startswith("$"):
             if key not in OPERATORS:
-                raise ValueError(f"{path or '/'}: {key} is no operator")
+                raise ValueError(f"{path or '/'}: {key} is not an operator")
             found += OPERATORS[key](argument, actual, bindings, path)
     return found
 
@@ -140,11 +138,10 @@ def _check_is(argument: Json, actual: Json, bindings: Bindings, path: str) -> li
 
 
 def _check_contains(argument: Json, actual: Json, bindings: Bindings, path: str) -> list[str]:
-    """A piece of a text; or elements of an array in this order, with others between them."""
+    """Part of a text; or elements of an array in this order, possibly with others between them."""
     if isinstance(argument, str):
-        return (
-            [] if isinstance(actual, str) and argument in actual else [_mismatch_text(path, f"… {argument} …", actual)]
-        )
+        met = isinstance(actual, str) and argument in actual
+        return [] if met else [_mismatch_text(path, f"… {argument} …", actual)]
     if not isinstance(actual, list):
         return [_mismatch_text(path, "an array", actual)]
     start = 0
@@ -159,31 +156,27 @@ def _check_contains(argument: Json, actual: Json, bindings: Bindings, path: str)
 
 
 def _mismatch_distance(found: list[str]) -> tuple[int, int]:
-    """How far an element is from what was wanted: one of another kind fails at its first key, and at many."""
+    """How far a value is from the expectation: differences deeper in it, and fewer of them, are nearer."""
     return -found[0].partition(":")[0].count("/"), len(found)
 
 
 def _missing_element_text(
     wanted: Json, number: int, actual: list[Json], start: int, bindings: Bindings, path: str
 ) -> str:
-    """What the nearest of the elements lacks, and then all that there is."""
-    said = f"element {number} of $contains, {show_value(wanted)}, is not among {show_value(actual[start:], 1500)}"
+    """The difference to the nearest element, and then all elements."""
+    missing = f"element {number} of $contains, {show_value(wanted)}, is not among {show_value(actual[start:], 1500)}"
     tried = [
         find_differences(wanted, actual[index], dict(bindings), f"{path}/{index}")
         for index in range(start, len(actual))
     ]
     near = min(tried, key=_mismatch_distance, default=[])
-    return f"{near[0]} (the nearest: {said})" if near else f"{path or '/'}: {said}"
+    return f"{near[0]} (the nearest: {missing})" if near else f"{path or '/'}: {missing}"
 
 
 def _check_within(argument: str, actual: Json, bindings: Bindings, path: str) -> list[str]:
-    """Somewhere in a value, in whatever wrapping."""
+    """Anywhere in the JSON of a value."""
     met = actual is not MISSING and argument in json.dumps(actual, ensure_ascii=False)
     return [] if met else [_mismatch_text(path, f"… {argument} … anywhere", actual)]
-
-
-def _check_exact(argument: list[Json], actual: Json, bindings: Bindings, path: str) -> list[str]:
-    return _check_array(argument, actual, bindings, path)
 
 
 def _check_count(argument: Json, actual: Json, bindings: Bindings, path: str) -> list[str]:
@@ -250,7 +243,7 @@ def _check_either(argument: list[Json], actual: Json, bindings: Bindings, path: 
         return []
     tried = [find_differences(wanted, actual, dict(bindings), path) for wanted in argument]
     near, *others = sorted(tried, key=_mismatch_distance)
-    rest = f" (nor is any other way met: {' | '.join(lines[0] for lines in others)})" if others else ""
+    rest = f" (no alternative matches either: {' | '.join(lines[0] for lines in others)})" if others else ""
     return [near[0] + rest]
 
 
@@ -268,13 +261,9 @@ def _check_text(argument: Json, actual: Json, bindings: Bindings, path: str) -> 
     return find_differences(argument, content_text(actual), bindings, path)
 
 
-def _check_same_operator(argument: str, actual: Json, bindings: Bindings, path: str) -> list[str]:
-    return _check_same(argument, actual, bindings, path)
-
-
 OPERATORS: Final[dict[str, Callable[[Any, Json, Bindings, str], list[str]]]] = {
     "$is": _check_is,
-    "$exact": _check_exact,
+    "$exact": _check_array,
     "$contains": _check_contains,
     "$within": _check_within,
     "$count": _check_count,
@@ -289,28 +278,27 @@ OPERATORS: Final[dict[str, Callable[[Any, Json, Bindings, str], list[str]]]] = {
     "$either": _check_either,
     "$type": _check_type,
     "$text": _check_text,
-    "$same": _check_same_operator,
+    "$same": _check_same,
 }
 
 
 EchoTurns: TypeAlias = Callable[[int, list[str] | None], list[Json]]
-"""The turns to append to the history, from the number of the turn that they answered; with texts, the results of the
-calls in that answer."""
+"""The turns that a client appends to its history after answer N; or, given texts, the results of its calls."""
 
 
 CLIPPED_PREFIX = "$clipped:"
 
 
 class MissingValue(Exception):
-    """A request names a value that no earlier turn brought."""
+    """A request uses a value that no earlier turn contained."""
 
 
 def fill_template(template: Json, bindings: Bindings, echo: EchoTurns) -> Json:
-    """The template with everything filled in; new values throughout, the template is not touched."""
+    """A copy of the template with all its placeholders filled in."""
     if isinstance(template, str) and template.startswith((SAME_PREFIX, CLIPPED_PREFIX)):
         word, _, name = template.partition(":")
         if name not in bindings:
-            raise MissingValue(f"`{name}` was not met in an earlier turn")
+            raise MissingValue(f"no earlier turn contains a value for `{name}`")
         return bindings[name] if f"{word}:" == SAME_PREFIX else bindings[name][:-1]
     if isinstance(template, dict):
         if template.keys() == {"$is"}:
@@ -322,7 +310,7 @@ def fill_template(template: Json, bindings: Bindings, echo: EchoTurns) -> Json:
 
 
 def _fill_element(item: Json, bindings: Bindings, echo: EchoTurns) -> list[Json]:
-    """One element of an array, or those that it stands for."""
+    """The elements that one element of an array expands to."""
     if isinstance(item, dict) and "$echo" in item:
         return echo(item["$echo"], None)
     if isinstance(item, dict) and "$results" in item:
@@ -335,7 +323,7 @@ def _fill_element(item: Json, bindings: Bindings, echo: EchoTurns) -> list[Json]
 
 
 def _number_template(template: Json, number: int) -> Json:
-    """The template with `{n}` in its texts replaced."""
+    """The template with every `{n}` replaced by the number."""
     if isinstance(template, str):
         return template.replace("{n}", str(number))
     if isinstance(template, dict):

@@ -1,6 +1,6 @@
-"""Plays a case: sends what the client sends, answers as the provider answers, and compares both with what must be.
+"""Plays a case: sends the client's requests, answers as the provider, and compares what both sides received.
 
-Pure: how a request travels is the transport's business. `inprocess.py` is the transport that uses the library.
+How a request gets to the provider is up to a transport: see `transports.py`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from toolwire.conformance.expectations import (
     meets_expectation,
     show_value,
 )
-from toolwire.conformance.peers import PEERS, TOOL_SCENARIOS
-from toolwire.conformance.peers.peer import COMPRESSORS, ProtocolPeer, SseFrame, encode_json, read_frames
+from toolwire.conformance.peers import PEERS
+from toolwire.conformance.peers.peer import COMPRESSORS, Peer, SseFrame, encode_json, read_frames
 from toolwire.conformance.strict import find_violations, normalise_body
 from toolwire.core.json_values import Json
 
 
 class ClientCall(Struct, frozen=True):
-    """A client's call, and which protocol the provider behind it shall speak."""
+    """A client's call, and the protocol of the provider that must receive it."""
 
     protocol: str
     provider: str
@@ -56,18 +56,18 @@ class ProviderAnswer(Struct, frozen=True):
     pieces: tuple[str, ...]
     stream: bool
     awaited: Mapping[int, Callable[[str], bool]] = {}
-    """By the number of a frame: has the client seen enough, by now, for the next frame to be sent?"""
+    """By the number of a frame: a check whether the client has received enough for the next frame to be sent."""
     bytewise: bool = False
     cut: bool = False
-    """Does the connection break where the answer should end?"""
+    """Break the connection instead of ending the answer."""
     endless: bool = False
-    """Or is there none, as long as the gateway listens?"""
+    """Repeat the last frame until the gateway disconnects."""
 
 
 class ClientView(Struct, frozen=True):
-    """What reached the client: for a stream one piece of text for each of the provider's frames, and one for its end.
+    """What the client received: for a stream one text per frame of the provider, and one for the rest.
 
-    `losses` are the reported losses as plain objects; None where the transport cannot know them.
+    `losses` are the reported losses as objects; None if the transport cannot know them.
     """
 
     status: int
@@ -75,7 +75,7 @@ class ClientView(Struct, frozen=True):
     pieces: tuple[str, ...]
     losses: Sequence[Mapping[str, Json]] | None = None
     problem: str = ""
-    """Why nothing more came, where the answer has no proper end."""
+    """Why the answer is incomplete, if it is."""
 
     @property
     def text(self) -> str:
@@ -86,27 +86,27 @@ AnswerCall: TypeAlias = Callable[[ReceivedCall], ProviderAnswer]
 
 
 class Transport(Protocol):
-    """Carries one call to the provider, which `answer` plays, and its answer back."""
+    """Sends one call to the provider, played by `answer`, and gives back what the client received."""
 
     def send_call(self, call: ClientCall, answer: AnswerCall) -> ClientView: ...
 
 
 class CaseOutcome(Struct, frozen=True):
-    """How a case went. A case that is out of reach was not played, and says why."""
+    """The result of a case. `out_of_reach` says why it was not played."""
 
     id: str
     passed: bool
     differences: tuple[str, ...] = ()
     out_of_reach: str = ""
     unsupported: str = ""
-    """The gateway says that it has no such thing, and asked nobody."""
+    """The gateway refused the request as unsupported, without calling the provider."""
 
 
 UNSUPPORTED_STATUSES = frozenset({404, 405, 415, 501})
 RETRY_STATUSES = frozenset({408, 409, 425, 429, *range(500, 600)})
-"""Answers after which asking once more is nobody's fault."""
+"""Statuses after which a gateway may retry."""
 SHAPE_ERRORS = (AttributeError, IndexError, KeyError, TypeError, ValueError, MissingValue)
-"""What comes of data in a shape that nobody thought of; clients fall over it just so."""
+"""Raised by data of an unexpected shape; real clients fail in the same way."""
 
 
 def play_case(
@@ -117,14 +117,16 @@ def play_case(
     same_mode: bool = True,
     is_formal: bool = True,
 ) -> CaseOutcome:
-    """Play one case. `anyway` also plays what is out of the library's reach, for a gateway that can do more. Without
-    `same_mode` a gateway may ask its provider for a stream or a whole answer as it likes; without `formal` a stream may
-    lack what no client misses."""
+    """Play one case.
+
+    `include_out_of_reach` also plays cases that only a configured gateway can pass. Without `same_mode` a gateway may
+    ask its provider for a stream or a whole answer as it likes. Without `is_formal` minor violations are ignored.
+    """
     if case.out_of_reach and not (include_out_of_reach and case.turns):
         return CaseOutcome(case.id, False, (), case.out_of_reach)
     for turn in case.turns:
         if turn.client.encoding not in COMPRESSORS:
-            return CaseOutcome(case.id, False, (), f"nothing here can pack a body with {turn.client.encoding}")
+            return CaseOutcome(case.id, False, (), f"{turn.client.encoding} compression is not available here")
     run = _CaseRun(transport, same_mode, is_formal)
     for number, turn in enumerate(case.turns):
         found = run.play_turn(turn)
@@ -139,7 +141,7 @@ def play_case(
 
 
 class _CaseRun:
-    """One case under way: the names met and the answers seen so far."""
+    """One case while it is played: the bindings and answers so far."""
 
     def __init__(self, transport: Transport, same_mode: bool, is_formal: bool) -> None:
         self.transport = transport
@@ -147,7 +149,7 @@ class _CaseRun:
         self.is_formal = is_formal
         self.unsupported = ""
         self.was_declined = False
-        """Was the client refused, as it may be?"""
+        """Did the gateway refuse an optional exchange?"""
         self.bindings: Bindings = {}
         self.answers: list[tuple[str, Json]] = []
 
@@ -158,21 +160,21 @@ class _CaseRun:
         except MissingValue as error:
             return [str(error)]
         model = client.model or (body.get("model", "") if isinstance(body, dict) else "")
-        about = (client.asks, client.encoding, client.leaves)
-        asked = ClientCall(client.protocol, provider.protocol, model, client.stream, body, *about)
+        details = (client.asks, client.encoding, client.leaves)
+        call = ClientCall(client.protocol, provider.protocol, model, client.stream, body, *details)
         script = _ScriptedProvider(turn, self.bindings, self.same_mode)
-        seen = self.transport.send_call(asked, script.answer_call)
+        view = self.transport.send_call(call, script.answer_call)
         wanted = provider.exchanges or client.asks
-        if wanted and not (script.calls or seen.problem) and seen.status in UNSUPPORTED_STATUSES:
-            self.unsupported = f"answered {seen.status}: {show_value(seen.text)}"
-        # Nobody makes anything of an answer that was not awaited.
+        if wanted and not (script.calls or view.problem) and view.status in UNSUPPORTED_STATUSES:
+            self.unsupported = f"answered {view.status}: {show_value(view.text)}"
+        # A client that disconnects does not read the answer.
         folded, broken = (
-            (None, []) if client.leaves else _read_client_answer(client.protocol, client.stream, seen, self.is_formal)
+            (None, []) if client.leaves else _read_client_answer(client.protocol, client.stream, view, self.is_formal)
         )
         self.was_declined = script.was_declined(isinstance(folded, dict) and bool(folded.get("error")))
-        found = [*([seen.problem] if seen.problem else []), *script.list_problems(self.was_declined)]
+        found = [*([view.problem] if view.problem else []), *script.list_problems(self.was_declined)]
         self.answers.append((client.protocol, folded))
-        return [*found, *broken, *self._compare_view(turn, seen, folded), *_compare_losses(turn, seen)]
+        return [*found, *broken, *self._compare_view(turn, view, folded), *_compare_losses(turn, view)]
 
     def _compare_view(self, turn: CaseTurn, view: ClientView, folded: Json) -> list[str]:
         typed = PEERS[turn.client.protocol].uses_data_type and not self.is_formal
@@ -184,14 +186,14 @@ class _CaseRun:
         protocol, answer = self.answers[number]
         try:
             if texts is not None:
-                return TOOL_SCENARIOS[protocol].write_results(answer, texts)
+                return PEERS[protocol].write_results(answer, texts)
             return PEERS[protocol].history_turns(answer)
         except SHAPE_ERRORS:
-            raise MissingValue(f"answer {number} cannot be echoed: {show_value(answer)}") from None
+            raise MissingValue(f"answer {number} cannot be sent back: {show_value(answer)}") from None
 
 
 class _ScriptedProvider:
-    """The provider of one turn: answers by its script and notes what it was sent."""
+    """The provider of one turn: answers by the case, and collects the problems of the requests it receives."""
 
     def __init__(self, turn: CaseTurn, bindings: Bindings, same_mode: bool) -> None:
         self.turn = turn
@@ -204,10 +206,8 @@ class _ScriptedProvider:
         try:
             return self._answer_scripted(received)
         except SHAPE_ERRORS as error:
-            self.problems.append(
-                f"the provider stumbles over what it was sent ({error!r}): {show_value(received.body)}"
-            )
-            return ProviderAnswer(500, {}, ('{"error":{"message":"what is this?"}}',), False)
+            self.problems.append(f"the provider cannot read the request ({error!r}): {show_value(received.body)}")
+            return ProviderAnswer(500, {}, ('{"error":{"message":"unreadable request"}}',), False)
 
     def _answer_scripted(self, received: ReceivedCall) -> ProviderAnswer:
         exchanges = self.turn.provider.exchanges
@@ -219,19 +219,15 @@ class _ScriptedProvider:
             return ProviderAnswer(500, {}, ('{"error":{"message":"unexpected call"}}',), False)
         exchange = exchanges[number]
         if exchange.expect is not UNSET:
-            self.problems += [
-                f"provider{line}"
-                for line in find_differences(exchange.expect, self._normalise_body(received), self.bindings)
-            ]
+            body = normalise_body(self.turn.provider.protocol, received.body)
+            found = find_differences(exchange.expect, body, self.bindings)
+            self.problems += [f"provider{line}" for line in found]
         self.problems += [f"the provider refuses: {line}" for line in self._find_refusals(received)]
-        # What may be left undone is not the client's own call, but one that the gateway makes for it.
+        # An optional call is not the client's own, but one that the gateway makes for it.
         if self.same_mode and not exchange.optional and received.stream != self.turn.client.stream:
             self.problems.append(f"the provider was asked with stream={received.stream}")
         answered = make_provider_answer(exchange, self.turn.provider.protocol, received, self.bindings)
         return structs.replace(answered, awaited=self._wait_conditions())
-
-    def _normalise_body(self, received: ReceivedCall) -> Json:
-        return normalise_body(self.turn.provider.protocol, received.body)
 
     def _wait_conditions(self) -> dict[int, Callable[[str], bool]]:
         return {int(number): partial(self._is_met, wanted) for number, wanted in self.turn.client_sees.after.items()}
@@ -241,11 +237,11 @@ class _ScriptedProvider:
 
     def _find_refusals(self, received: ReceivedCall) -> list[str]:
         lenient = self.turn.provider.lenient
-        said = find_violations(self.turn.provider.protocol, received.body, received.model)
-        return [line for line in said if not any(piece in line for piece in lenient)]
+        found = find_violations(self.turn.provider.protocol, received.body, received.model)
+        return [line for line in found if not any(piece in line for piece in lenient)]
 
     def was_declined(self, refused: bool) -> bool:
-        """Was the client refused where a call was not demanded?"""
+        """Was the client refused although only optional calls were missing?"""
         return refused and any(exchange.optional for exchange in self.turn.provider.exchanges[self.calls :])
 
     def list_problems(self, declined: bool) -> list[str]:
@@ -258,7 +254,7 @@ class _ScriptedProvider:
 def make_provider_answer(
     exchange: ProviderExchange, protocol: str, received: ReceivedCall, bindings: Bindings
 ) -> ProviderAnswer:
-    """The provider's answer as it goes out."""
+    """The provider's answer to one call."""
     answered = _complete_answer(exchange, protocol, received, bindings)
     ending = {"cut": exchange.fails == "cut", "endless": exchange.fails == "endless"}
     return structs.replace(answered, bytewise=exchange.bytewise, **ending)
@@ -267,53 +263,52 @@ def make_provider_answer(
 def _complete_answer(
     exchange: ProviderExchange, protocol: str, received: ReceivedCall, bindings: Bindings
 ) -> ProviderAnswer:
-    """Completed, and as a stream where that was asked for."""
-    dialect = PEERS[protocol]
+    """The answer with its usual fields filled in, as a stream if the call asked for one."""
+    peer = PEERS[protocol]
     model = received.model
     stream = received.stream and exchange.status < 400
     if exchange.sse is not UNSET:
-        frames = _complete_frames(exchange.sse, dialect, model, bindings)
+        frames = _complete_frames(exchange.sse, peer, model, bindings)
         if received.stream:
             return ProviderAnswer(exchange.status, exchange.headers, frames, True)
-        whole = dialect.fold_stream(read_frames("".join(frames))).body
+        whole = peer.fold_stream(read_frames("".join(frames))).body
         return ProviderAnswer(exchange.status, exchange.headers, (encode_json(whole),), False)
     body = fill_template(exchange.body, bindings, _echo_nothing) if exchange.body is not UNSET else {}
     if not exchange.whole and exchange.status < 400:
-        body = dialect.complete_answer(body, model)
-    pieces = tuple(dialect.write_stream(body)) if stream else (body if isinstance(body, str) else encode_json(body),)
+        body = peer.complete_answer(body, model)
+    pieces = tuple(peer.write_stream(body)) if stream else (body if isinstance(body, str) else encode_json(body),)
     return ProviderAnswer(exchange.status, exchange.headers, pieces, stream)
 
 
 def _echo_nothing(_number: int, _texts: list[str] | None) -> list[Json]:
-    """Providers echo nothing."""
-    return []
+    return []  # only clients send earlier answers back
 
 
-def _complete_frames(sse: list[Json] | str, dialect: ProtocolPeer, model: str, bindings: Bindings) -> tuple[str, ...]:
+def _complete_frames(sse: list[Json] | str, peer: Peer, model: str, bindings: Bindings) -> tuple[str, ...]:
     if isinstance(sse, str):
         return (sse,)
-    return tuple(dialect.complete_frames(fill_template(sse, bindings, _echo_nothing), model))
+    return tuple(peer.complete_frames(fill_template(sse, bindings, _echo_nothing), model))
 
 
 def _read_client_answer(protocol: str, stream: bool, view: ClientView, is_formal: bool) -> tuple[Json, list[str]]:
-    """What the client makes of what it saw, and what it stumbles over."""
+    """The answer as the client reads it, and what is wrong with it."""
     if stream and view.status < 400:
         try:
             folded = PEERS[protocol].fold_stream(read_frames(view.text))
         except SHAPE_ERRORS as error:
-            return None, [f"the client stumbles over the stream ({error!r}): {show_value(view.text)}"]
-        held = [line for line in folded.violations if is_formal or line not in folded.minor_violations]
-        return folded.body, [f"the client stumbles: {line}" for line in held]
+            return None, [f"the client cannot read the stream ({error!r}): {show_value(view.text)}"]
+        violations = [line for line in folded.violations if is_formal or line not in folded.minor_violations]
+        return folded.body, [f"the client fails: {line}" for line in violations]
     try:
         return json.loads(view.text), []
     except ValueError as error:
-        return None, [f"the client gets no JSON ({error}): {show_value(view.text)}"]
+        return None, [f"the client gets invalid JSON ({error}): {show_value(view.text)}"]
 
 
 def _compare_expectation(
     expectation: ClientExpectation, view: ClientView, folded: Json, bindings: Bindings, uses_data_type: bool
 ) -> list[str]:
-    """`typed`: a frame without an event line is what its data says."""
+    """With `uses_data_type`, the event of a frame without an event line is the type in its data."""
     found = [f"client status{line}" for line in find_differences(expectation.status, view.status, bindings)]
     if expectation.headers is not UNSET:
         headers = {name.lower(): value for name, value in view.headers.items()}
@@ -333,13 +328,13 @@ def _compare_expectation(
 
 
 def _frame_as_object(frame: SseFrame, uses_data_type: bool) -> Json:
-    said = frame.data.get("type") if uses_data_type and isinstance(frame.data, dict) else None
-    event = frame.event if frame.event is not None else said
+    data_type = frame.data.get("type") if uses_data_type and isinstance(frame.data, dict) else None
+    event = frame.event if frame.event is not None else data_type
     return {**({"event": event} if event is not None else {}), "data": frame.data}
 
 
 def _compare_losses(turn: CaseTurn, view: ClientView) -> list[str]:
-    """Every loss that the case names must be reported; an empty list demands that none was `lost`."""
+    """Every loss that the case names must be reported; an empty list means that nothing may be lost."""
     if turn.losses is None or view.losses is None:
         return []
     if not turn.losses:

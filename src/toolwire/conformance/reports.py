@@ -1,4 +1,4 @@
-"""The result of a run as a file that can be kept: in a fixed order, and without anything that every run makes anew."""
+"""Results of runs: saved as JSON without values that change from run to run, compared, and shown as pages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from string import Template
 import msgspec
 from msgspec import Struct, structs
 
-from toolwire.conformance.peers import TOOL_SCENARIOS
+from toolwire.conformance.peers import PEERS
 from toolwire.conformance.suite import PARTS, VERDICTS, PlayResult, Verdict
 from toolwire.conformance.targets.gateways import TARGETS
 
@@ -26,7 +26,7 @@ RUN_SPECIFIC_PATTERNS = (
         r"\1MADE",
     ),
 )
-"""What gateways make up while they run."""
+"""Values that a gateway makes up in each run, and what to write instead."""
 
 
 class GatewayInfo(Struct, frozen=True):
@@ -36,22 +36,22 @@ class GatewayInfo(Struct, frozen=True):
 
 
 class RunResult(Struct, frozen=True, kw_only=True):
-    """All plays of one gateway, and how to repeat them."""
+    """The results of all plays on one gateway, and the command that repeats them."""
 
     form: int = FORMAT_VERSION
     gateway: GatewayInfo
     suite: str
-    """The version of Toolwire whose suite it was."""
+    """The version of Toolwire that ran the suite."""
     command: str
     plays: tuple[PlayResult, ...]
 
 
 class UnreadableResult(Exception):
-    """A file that holds no result."""
+    """A file that is not a saved result."""
 
 
 def normalise_play(play: PlayResult) -> PlayResult:
-    """A play without what changes from run to run."""
+    """The result without values that change from run to run."""
     return structs.replace(
         play, differences=tuple(map(_normalise_line, play.differences)), why=_normalise_line(play.why)
     )
@@ -68,7 +68,7 @@ def write_result(result: RunResult) -> bytes:
 
 
 def read_result(file: Path) -> RunResult:
-    """Raises Unreadable, or OSError."""
+    """Raises UnreadableResult or OSError."""
     try:
         return msgspec.json.decode(file.read_bytes(), type=RunResult)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -76,14 +76,14 @@ def read_result(file: Path) -> RunResult:
 
 
 def compare_plays(before: Sequence[PlayResult], now: Sequence[PlayResult]) -> tuple[list[PlayResult], list[PlayResult]]:
-    """What passed before and does not now, and the other way round; plays that were not chosen now are left alone."""
+    """The plays that passed before and do not now, and the reverse; plays missing in one of the runs are ignored."""
     then = {play.id: play.verdict for play in before}
     worse = [play for play in now if then.get(play.id) == "pass" and play.verdict != "pass"]
     better = [play for play in now if then.get(play.id, "pass") != "pass" and play.verdict == "pass"]
     return worse, better
 
 
-PROTOCOL_SHORT_NAMES = tuple(talk.short_name for talk in TOOL_SCENARIOS.values())
+PROTOCOL_SHORT_NAMES = tuple(peer.short_name for peer in PEERS.values())
 NO_SUPPORT_MARK, NOT_PLAYED_MARK = "–", "·"
 
 
@@ -97,7 +97,7 @@ def plays_of_part(plays: Iterable[PlayResult], part: str) -> list[PlayResult]:
 
 
 def plays_by_pair(plays: Sequence[PlayResult]) -> dict[tuple[str, str], list[PlayResult]]:
-    """The plays of the grid by client and provider."""
+    """The results of the grid by client and provider."""
     return {
         (client, provider): [play for play in plays if (play.client, play.provider) == (client, provider)]
         for client in PROTOCOL_SHORT_NAMES
@@ -106,7 +106,7 @@ def plays_by_pair(plays: Sequence[PlayResult]) -> dict[tuple[str, str], list[Pla
 
 
 def pass_share(plays: Sequence[PlayResult]) -> str:
-    """How many of them passed; a dash where the gateway has no such thing at all."""
+    """How many passed; a dash if the gateway supports none of them."""
     played = [play for play in plays if play.verdict != "not played"]
     if not played:
         return NOT_PLAYED_MARK
@@ -116,12 +116,10 @@ def pass_share(plays: Sequence[PlayResult]) -> str:
 
 
 def case_mark(plays: Sequence[PlayResult]) -> str:
-    """The same for one case: all of it, none of it, or how much."""
-    said = pass_share(plays)
-    passed, slash, played = said.partition("/")
-    if not slash:
-        return said
-    return {played: "✓", "0": "✗"}.get(passed, said)
+    """The same for one case, with marks for all and none."""
+    share = pass_share(plays)
+    passed, slash, played = share.partition("/")
+    return {played: "✓", "0": "✗"}.get(passed, share) if slash else share
 
 
 def grid_rows(plays: Sequence[PlayResult]) -> list[list[str]]:
@@ -138,19 +136,19 @@ def grid_rows(plays: Sequence[PlayResult]) -> list[list[str]]:
 
 
 def plays_by_case(plays: Sequence[PlayResult]) -> dict[str, list[PlayResult]]:
-    """The plays of reported cases by number."""
+    """The results of the reported cases by number."""
     cases = plays_of_part(plays, "cases")
     return {number: list(group) for number, group in groupby(cases, lambda play: play.id[:3])}
 
 
 SUMMARY_COLUMNS = [("grid", verdict) for verdict in VERDICTS[:3]] + [("cases", verdict) for verdict in VERDICTS]
-"""All of the grid is played."""
+"""No case of the grid has the verdict `not played`."""
 TARGET_ORDER = list(TARGETS)
 
 
 def write_comparison_page(results: Sequence[RunResult]) -> str:
-    """The page, with the gateways that are known here in their usual order, and others behind them."""
-    results = sorted(results, key=lambda one: [*TARGET_ORDER, one.gateway.name].index(one.gateway.name))
+    """A Markdown page that compares gateways: first the known ones in their order, then the others."""
+    results = sorted(results, key=lambda result: [*TARGET_ORDER, result.gateway.name].index(result.gateway.name))
     template = Template((files("toolwire.conformance") / "compared.md").read_text("utf-8"))
     return template.substitute(
         plays=max(len(result.plays) for result in results),
@@ -215,7 +213,7 @@ def _command_line(result: RunResult) -> str:
     return f"{result.command}  # {result.gateway.title} {result.gateway.version}"
 
 
-# --- Results as one page to look at, without anything from elsewhere ---
+# --- as an HTML page, which loads nothing else ----------------------------------------------------------------------
 
 
 RESULTS_PLACEHOLDER = "/*RESULTS*/null"

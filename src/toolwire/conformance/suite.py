@@ -1,4 +1,7 @@
-"""Every client's protocol on every provider's: the plain things, as cases like any others."""
+"""A run of the suite: the grid of all protocol pairs and the reported cases, and a verdict on each play.
+
+A play is one case in one variant and one stream mode.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from toolwire.conformance.case import Case, CaseTurn, Client, ClientExpectation, Provider, ProviderExchange, read_cases
-from toolwire.conformance.peers import PEERS, TOOL_SCENARIOS, ModelAnswer, ScenarioTool
+from toolwire.conformance.peers import PEERS
+from toolwire.conformance.peers.peer import ModelAnswer, ScenarioTool
 from toolwire.conformance.player import CaseOutcome, Transport, play_case
 from toolwire.conformance.transports import Router
 from toolwire.core.json_values import Json, Object
@@ -34,25 +38,25 @@ FIRST_CALL = (WEATHER_TOOL.name, {"city": "Málaga", "days": 3})
 SECOND_CALL = (WEATHER_TOOL.name, {"city": "Rome", "days": 1})
 RESULT_TEXTS = ("27 degrees, light wind", "19 degrees, some rain")
 FINAL_TEXT = "Málaga: 27 degrees. Rome: 19 degrees."
-NO_SEAL_SLOT = "clients of this protocol have no place for a seal: only a gateway that keeps it can give it back"
+NO_SEAL_SLOT = "clients of this protocol cannot keep a seal: only a gateway that stores it can return it"
 
 
 class GridKind(Struct, frozen=True):
-    """One thing that is tried on every pair, whole and streamed."""
+    """One conversation that is played on every pair of protocols, whole and streamed."""
 
     name: str
     title: str
     answer: ModelAnswer
     tools: tuple[ScenarioTool, ...] = TOOLS
     second_request: str = ""
-    """Is there a second request, with results: made by the client, or an echo of what the gateway gave?"""
+    """A second request with results: `own`, written by the client, or `echo`, with what the gateway answered."""
 
 
 GRID_KINDS = (
-    GridKind("text", "Words", ModelAnswer(FINAL_TEXT), ()),
+    GridKind("text", "Text", ModelAnswer(FINAL_TEXT), ()),
     GridKind("call", "One call", ModelAnswer(calls=(FIRST_CALL,))),
     GridKind(
-        "two-calls", "Words and two calls of the same tool", ModelAnswer("I will look.", (FIRST_CALL, SECOND_CALL))
+        "two-calls", "Text and two calls of the same tool", ModelAnswer("I will look.", (FIRST_CALL, SECOND_CALL))
     ),
     GridKind(
         "second-turn",
@@ -68,7 +72,7 @@ GRID_KINDS = (
     ),
     GridKind(
         "sealed-echo",
-        "The same with sealed thoughts",
+        "The same with sealed reasoning",
         ModelAnswer(calls=(FIRST_CALL, SECOND_CALL), is_sealed=True),
         second_request="echo",
     ),
@@ -76,12 +80,12 @@ GRID_KINDS = (
 
 
 def make_grid_cases() -> list[Case]:
-    """All plays of the grid, by client, provider, kind and mode."""
-    return [case for client in TOOL_SCENARIOS for provider in TOOL_SCENARIOS for case in _pair_cases(client, provider)]
+    """The cases of the grid, by client, provider, kind and mode."""
+    return [case for client in PEERS for provider in PEERS for case in _pair_cases(client, provider)]
 
 
 def _pair_cases(client: str, provider: str) -> Iterator[Case]:
-    ours, theirs = TOOL_SCENARIOS[client], TOOL_SCENARIOS[provider]
+    ours, theirs = PEERS[client], PEERS[provider]
     for kind in GRID_KINDS:
         if kind.answer.is_sealed and not theirs.provider_seals:
             continue
@@ -92,7 +96,7 @@ def _pair_cases(client: str, provider: str) -> Iterator[Case]:
 
 
 def _grid_turns(kind: GridKind, client: str, provider: str, stream: bool) -> Iterator[CaseTurn]:
-    ours, theirs = TOOL_SCENARIOS[client], TOOL_SCENARIOS[provider]
+    ours, theirs = PEERS[client], PEERS[provider]
     model = theirs.sealing_model if kind.answer.is_sealed else theirs.model
     named = {"model": model} if PEERS[client].http.has_model_in_body else {}
     request = named | ours.write_first_request(PROMPT, kind.tools)
@@ -113,16 +117,14 @@ def _grid_turns(kind: GridKind, client: str, provider: str, stream: bool) -> Ite
 
 
 def _follow_up_history(kind: GridKind, client: str) -> list[Json]:
-    """The model's turn and the results, as the client has them."""
+    """The model's turn and the results, as the client sends them."""
     if kind.second_request == "echo":
         return [{"$echo": 0}, {"$results": 0, "of": list(RESULT_TEXTS)}]
-    answer = PEERS[client].complete_answer(
-        TOOL_SCENARIOS[client].write_answer(kind.answer), TOOL_SCENARIOS[client].model
-    )
-    return [*PEERS[client].history_turns(answer), *TOOL_SCENARIOS[client].write_results(answer, RESULT_TEXTS)]
+    answer = PEERS[client].complete_answer(PEERS[client].write_answer(kind.answer), PEERS[client].model)
+    return [*PEERS[client].history_turns(answer), *PEERS[client].write_results(answer, RESULT_TEXTS)]
 
 
-# --- A run against one gateway: which plays there are, and a verdict on each ---
+# --- playing and judging --------------------------------------------------------------------------------------------
 
 
 Verdict: TypeAlias = Literal["pass", "wrong", "unsupported", "not played"]
@@ -131,7 +133,7 @@ PARTS = ("grid", "cases")
 
 
 class PlayResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One case in one mode, and how it went. `client` and `provider` are protocols, by their short names."""
+    """The result of one play. `client` and `provider` are short names of protocols."""
 
     id: str
     title: str
@@ -141,7 +143,7 @@ class PlayResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     verdict: Verdict
     differences: tuple[str, ...] = ()
     why: str = ""
-    """Of what is unsupported or was not played."""
+    """Why it is unsupported or was not played."""
 
     @property
     def part(self) -> str:
@@ -149,12 +151,12 @@ class PlayResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def kind(self) -> str:
-        """Of a play of the grid: what is tried."""
+        """The kind of conversation, for a play of the grid."""
         return self.id.split(":", 2)[2]
 
     @property
     def main_difference(self) -> str:
-        """The one line that says most."""
+        """The most important difference, or why there was no play."""
         return self.why or (self.differences[0] if self.differences else "")
 
 
@@ -163,7 +165,7 @@ def load_all_cases() -> list[Case]:
 
 
 def select_cases(cases: Iterable[Case], patterns: Sequence[str] = (), only: str = "") -> list[Case]:
-    """Those of a part whose id, or the beginning of it, meets one of the patterns."""
+    """The cases of a part whose id begins with a match of one of the patterns."""
     return [
         case
         for case in cases
@@ -177,7 +179,7 @@ def strip_mode(id: str) -> str:
 
 
 def asked_models(cases: Iterable[Case]) -> list[tuple[str, str]]:
-    """Every provider's protocol with every model that is asked of it."""
+    """Each protocol of a provider with each model that it is asked for."""
     asked = {(turn.provider.protocol, _turn_model(turn)) for case in cases for turn in case.turns}
     return sorted(pair for pair in asked if pair[1])
 
@@ -192,8 +194,7 @@ def run_cases(
     router: Router,
     is_configured: Callable[[str], bool],
 ) -> Iterator[PlayResult]:
-    """Play one after the other. `reaches` says by the id, without the mode, whether the gateway was configured for a
-    case that needs it."""
+    """Play the cases in order. `is_configured` takes an id without the mode: is the gateway set up for that case?."""
     for case in cases:
         yield _make_play_result(case, *_play_for_verdict(case, transport, router, is_configured))
 
@@ -205,8 +206,8 @@ def _play_for_verdict(
         route = router(turn.client.protocol, turn.provider.protocol, _turn_model(turn))
         if isinstance(route, str):
             return "unsupported", CaseOutcome(case.id, False, unsupported=route)
-    fit = not case.configured or is_configured(strip_mode(case.id))
-    outcome = play_case(case, transport, include_out_of_reach=fit, same_mode=False, is_formal=False)
+    include = not case.configured or is_configured(strip_mode(case.id))
+    outcome = play_case(case, transport, include_out_of_reach=include, same_mode=False, is_formal=False)
     if outcome.passed:
         return "pass", outcome
     if outcome.unsupported:
@@ -219,7 +220,7 @@ def _make_play_result(case: Case, verdict: Verdict, outcome: CaseOutcome) -> Pla
     return PlayResult(
         id=case.id,
         title=case.title,
-        client=TOOL_SCENARIOS[first.client.protocol].short_name if first else "",
+        client=PEERS[first.client.protocol].short_name if first else "",
         provider=_provider_names(case),
         stream=bool(first and first.client.stream),
         verdict=verdict,
@@ -229,5 +230,5 @@ def _make_play_result(case: Case, verdict: Verdict, outcome: CaseOutcome) -> Pla
 
 
 def _provider_names(case: Case) -> str:
-    """The provider's protocol; several where a session moves on the way."""
-    return ", ".join(dict.fromkeys(TOOL_SCENARIOS[turn.provider.protocol].short_name for turn in case.turns))
+    """The provider's protocol, or several if a session changes its provider."""
+    return ", ".join(dict.fromkeys(PEERS[turn.provider.protocol].short_name for turn in case.turns))

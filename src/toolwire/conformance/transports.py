@@ -1,4 +1,8 @@
-"""The transport that uses the library: no gateway, no sockets, one translation there and one back."""
+"""How a case is played: in process, with the library; or over HTTP, through a gateway to a scripted provider.
+
+The provider is a server on this machine that supports all protocols, told apart by their paths. Plays run one after the
+other; calls outside of a play are refused and counted, so that they cannot disturb the next one.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,7 @@ NOW = 1767225600
 
 
 class InProcessTransport:
-    """Translates with the library; bodies travel as bytes, as they would over HTTP."""
+    """Translates with the library. Bodies are bytes, as over HTTP."""
 
     def send_call(self, call: ClientCall, answer: AnswerCall) -> ClientView:
         body = encode_json(call.body).encode()
@@ -38,8 +42,8 @@ class InProcessTransport:
         try:
             there = translate(body, "request", source=call.protocol, target=call.provider, **outside)
         except (Malformed, Refused) as error:
-            sent = find_codec(call.protocol).write_error(Failure("invalid", str(error), 400))
-            return ClientView(sent.status, sent.headers, (encode_json(sent.body),), [])
+            refusal = find_codec(call.protocol).write_error(Failure("invalid", str(error), 400))
+            return ClientView(refusal.status, refusal.headers, (encode_json(refusal.body),), [])
         given = answer(ReceivedCall(there.json(), there.model, there.stream))
         way_back: dict[str, Any] = {"source": call.provider, "target": call.protocol, "request": body, **outside}
         if given.stream:
@@ -69,7 +73,7 @@ def _losses_as_objects(losses: Sequence[Loss]) -> list[Json]:
 
 
 Router: TypeAlias = Callable[[str, str, str], Route | str]
-"""From the client's protocol, the provider's and the model: what to ask for, or why that cannot be had."""
+"""From the client's protocol, the provider's and the model: what to ask for, or why that is not possible."""
 
 ANSWER_TIMEOUT = 20.0
 QUIET_SECONDS = 1.0
@@ -77,7 +81,7 @@ CLIENT_KEY = "conformance"
 
 
 class HttpTransport:
-    """Carries the player's calls through the gateway at a URL."""
+    """Sends the player's calls through the gateway at a URL."""
 
     def __init__(
         self,
@@ -93,27 +97,27 @@ class HttpTransport:
         self._router = router
         self._timeout = timeout
         self._key = key
-        self._timeout_text = f"the answer has no end within {timeout:g} seconds"
+        self._timeout_text = f"the answer did not end within {timeout:g} seconds"
 
     def send_call(self, call: ClientCall, answer: AnswerCall) -> ClientView:
         route = self._router(call.protocol, call.provider, call.model)
         if isinstance(route, str):
             return ClientView(501, {}, (route,))
-        audience = ReceivedText()
-        with self._provider.serve_play(call.provider, answer, audience) as elsewhere:
-            status, headers, trouble = self._exchange_call(call, route, audience)
-        if trouble == self._timeout_text:
+        received = ReceivedText()
+        with self._provider.serve_play(call.provider, answer, received) as wrong_paths:
+            status, headers, problem = self._exchange_call(call, route, received)
+        if problem == self._timeout_text:
             self._provider.wait_until_quiet(min(QUIET_SECONDS, self._timeout))
         if call.leaves and self._provider.has_lingering_calls:
-            trouble = trouble or "the gateway still listens to the provider after its client has left"
-        if elsewhere:
-            trouble = trouble or f"the gateway asked the provider at {elsewhere[0]}, which is another protocol's path"
-        return ClientView(status, headers, audience.pieces(), None, trouble)
+            problem = problem or "the gateway keeps reading from the provider after its client disconnected"
+        if wrong_paths:
+            problem = problem or f"the gateway called {wrong_paths[0]}, which is a path of another protocol"
+        return ClientView(status, headers, received.pieces(), None, problem)
 
     def _exchange_call(
         self, call: ClientCall, route: Route, received: ReceivedText
     ) -> tuple[int, Mapping[str, str], str]:
-        """Send the call and hear its answer to the end: status, headers, and what went wrong."""
+        """Send the call and read its answer: status, headers, and what went wrong."""
         deadline = time.monotonic() + self._timeout
         status, headers = 0, dict[str, str]()
         path, sent, body = self._write_call(call, route)
@@ -142,7 +146,7 @@ class HttpTransport:
         return kind(self._url.netloc, timeout=self._timeout)
 
     def _write_call(self, call: ClientCall, route: Route) -> tuple[str, dict[str, str], bytes]:
-        """Path, headers and body, as this protocol's SDK makes them."""
+        """Path, headers and body, as the SDK of this protocol writes them."""
         wire = PEERS[call.protocol].http
         path = wire.other_paths[call.asks] if call.asks else (call.stream and wire.stream_path) or wire.path
         name, value = wire.credential
@@ -158,20 +162,23 @@ class HttpTransport:
 
 
 FRAME_TIMEOUT = 2.0
-"""Seconds that a gateway has to show a client what it was just given."""
+"""Seconds for a gateway to pass a frame on to the client."""
 DRAIN_TIMEOUT = 5.0
-"""Seconds that calls of a play have to end after the client has what it wanted."""
+"""Seconds for the provider calls of a play to end after the client has its answer."""
 ENDLESS_INTERVAL = 0.05
-"""Seconds between the frames of a stream that has no end."""
+"""Seconds between the frames of an endless stream."""
 ENDLESS_LIMIT = 10.0
-"""Seconds after which it has one."""
+"""Seconds after which an endless stream ends anyway."""
 SETTLE_TIMEOUT = 5.0
-NO_PLAY_ERROR = '{"error":{"message":"nothing is asked of this provider now"}}'
-WRONG_PROTOCOL_ERROR = '{"error":{"message":"this provider does not speak this protocol"}}'
+NO_PLAY_ERROR = '{"error":{"message":"no case is being played"}}'
+WRONG_PROTOCOL_ERROR = '{"error":{"message":"this provider does not support this protocol"}}'
+
+
+# --- the scripted provider ------------------------------------------------------------------------------------------
 
 
 class ReceivedText:
-    """What the client has received so far; the provider can wait for it."""
+    """The text that the client has received so far; the provider can wait for it."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -180,10 +187,10 @@ class ReceivedText:
         self._is_gone = False
         self._frame_marks: list[int] = []
         self._wait_failed = False
-        """Was something waited for that did not come? Then the play is lost, and nothing more is waited for."""
+        """Did a wait time out? Then the play has failed, and later frames are not waited for."""
 
     def add_data(self, data: bytes, awaited_text: str = "") -> bool:
-        """Take this in. Has the piece, if there is one, come by now?"""
+        """Add received data. Has the awaited text, if any, been received?"""
         with self._changed:
             self._text += self._decoder.decode(data)
             self._changed.notify_all()
@@ -195,21 +202,21 @@ class ReceivedText:
             self._changed.notify_all()
 
     def wait_for_client(self, is_enough: Callable[[str], bool] | None, timeout: float = FRAME_TIMEOUT) -> None:
-        """A frame was sent: wait until that is enough for the client, and mark how far it has come."""
+        """After a frame was sent: wait until the client has received enough, and mark the position."""
         with self._changed:
             if is_enough is not None and not self._wait_failed:
                 self._wait_failed = not self._changed.wait_for(lambda: self._is_gone or is_enough(self._text), timeout)
             self._frame_marks.append(len(self._text))
 
     def pieces(self) -> tuple[str, ...]:
-        """What was received after each frame, and at last the rest."""
+        """The text received after each frame, and then the rest."""
         with self._changed:
             marks = [0, *self._frame_marks, len(self._text)]
             return tuple(self._text[start:end] for start, end in pairwise(marks))
 
 
 class _ActivePlay(Struct, eq=False):
-    """What is asked of the provider now: in which protocol, and who answers."""
+    """The play that the provider is answering."""
 
     protocol: str
     answer: AnswerCall
@@ -220,7 +227,7 @@ class _ActivePlay(Struct, eq=False):
 
 
 class ProviderServer:
-    """The server. One play at a time; any number of calls in it."""
+    """The provider's server. It handles one play at a time, with any number of calls."""
 
     def __init__(self, port: int = 0, models: Sequence[str] = (), drain_timeout: float = DRAIN_TIMEOUT) -> None:
         self._server = _HttpServer(("127.0.0.1", port), type("Handler", (_ProviderEndpoint,), {"server_state": self}))
@@ -229,7 +236,7 @@ class ProviderServer:
         self.unexpected_calls: list[str] = []
         self._drain_timeout = drain_timeout
         self.has_lingering_calls = False
-        """Did calls of the last play go on after it?"""
+        """Were calls of the last play still open after it?"""
         self._changed = threading.Condition()
         self._active_play: _ActivePlay | None = None
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
@@ -240,7 +247,7 @@ class ProviderServer:
 
     @contextmanager
     def serve_play(self, protocol: str, answer: AnswerCall, received: ReceivedText) -> Iterator[list[str]]:
-        """Answer calls in this protocol until the end of the block. Gives the paths that were of another."""
+        """Answer calls in this protocol during the block. Gives a list that collects paths of other protocols."""
         play = _ActivePlay(protocol, answer, received, threading.Lock(), [])
         with self._changed:
             self._active_play = play
@@ -253,7 +260,7 @@ class ProviderServer:
                 self.has_lingering_calls = not self._changed.wait_for(lambda: play.open_calls == 0, self._drain_timeout)
 
     def wait_until_quiet(self, quiet: float) -> None:
-        """After a play that went astray: wait until no call of it has come for a while."""
+        """After a play that timed out: wait until its late calls have stopped."""
         deadline = time.monotonic() + SETTLE_TIMEOUT
         with self._changed:
             while self._changed.wait(quiet) and time.monotonic() < deadline:
@@ -261,7 +268,7 @@ class ProviderServer:
 
     @contextmanager
     def enter_call(self, what: str) -> Iterator[_ActivePlay | None]:
-        """The play under way, as long as one call is answered; none is a stray call."""
+        """The active play, for the time of one call; None if the call belongs to no play."""
         with self._changed:
             play = self._active_play
             if play is None:
@@ -282,7 +289,7 @@ class _HttpServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exception(), ConnectionError):  # gateways leave as they like
+        if not isinstance(sys.exception(), ConnectionError):  # gateways may disconnect
             super().handle_error(request, client_address)
 
 
@@ -301,19 +308,19 @@ class _ProviderEndpoint(BaseHTTPRequestHandler):
         data = self._read_body()
         asked = urlsplit(self.path)
         path = unquote(asked.path)
-        if any(wire.count_path and path.endswith(wire.count_path) for wire in _HTTP_SHAPES.values()):
+        if any(peer.http.count_path and path.endswith(peer.http.count_path) for peer in PEERS.values()):
             self._send_whole(200, encode_json(_count_tokens(data)))
             return
         with self.server_state.enter_call(f"POST {path}") as play:
             if play is None:
                 self._send_whole(500, NO_PLAY_ERROR)
-            elif (received := _read_call(_HTTP_SHAPES[play.protocol], path, data)) is None:
+            elif (received := _read_call(PEERS[play.protocol].http, path, data)) is None:
                 play.wrong_paths.append(path)
                 self._send_whole(404, WRONG_PROTOCOL_ERROR)
             else:
                 with play.lock:
                     given = play.answer(received)
-                framed = _HTTP_SHAPES[play.protocol].frames_query in asked.query
+                framed = PEERS[play.protocol].http.frames_query in asked.query
                 self._send_answer(given if framed else _as_json_array(given), play.received)
 
     def _read_body(self) -> bytes:
@@ -333,7 +340,7 @@ class _ProviderEndpoint(BaseHTTPRequestHandler):
         self._send_head(answer.status, answer, "text/event-stream")
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
-        # Frames that nobody watches go out at once, so that what a gateway makes of them depends on no race.
+        # Without a wait all frames are sent at once, so that the gateway's behaviour does not depend on timing.
         pieces = answer.pieces if answer.awaited else ("".join(answer.pieces),)
         try:
             for number, piece in enumerate(pieces):
@@ -345,7 +352,7 @@ class _ProviderEndpoint(BaseHTTPRequestHandler):
             else:
                 self.wfile.write(b"0\r\n\r\n")
         except OSError:
-            self.close_connection = True  # the gateway has left; what its client got is judged
+            self.close_connection = True  # the gateway disconnected; the player judges what its client received
 
     def _send_whole(self, status: int, text: str, answer: ProviderAnswer | None = None) -> None:
         data = text.encode()
@@ -361,7 +368,7 @@ class _ProviderEndpoint(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _send_endless(self, frame: bytes) -> None:
-        """No end: say this again and again until the gateway hangs up; or say nothing, and hang up at once."""
+        """Repeat the frame until the gateway disconnects; without a frame, close the connection at once."""
         self.close_connection = True
         self.connection.settimeout(ENDLESS_INTERVAL)
         deadline = time.monotonic() + ENDLESS_LIMIT
@@ -384,11 +391,8 @@ class _ProviderEndpoint(BaseHTTPRequestHandler):
         pass
 
 
-_HTTP_SHAPES: dict[str, PeerHttp] = {name: dialect.http for name, dialect in PEERS.items()}
-
-
 def _read_call(http: PeerHttp, path: str, data: bytes) -> ReceivedCall | None:
-    """The call as this protocol has it; None where the path is another protocol's."""
+    """The call as this protocol reads it; None if the path belongs to another protocol."""
     found = http.path_pattern.search(path)
     if found is None:
         return None
@@ -398,8 +402,8 @@ def _read_call(http: PeerHttp, path: str, data: bytes) -> ReceivedCall | None:
         body = None
     groups = found.groupdict()
     if http.has_model_in_body:
-        said = body if isinstance(body, dict) else {}
-        return ReceivedCall(body, str(said.get("model") or ""), bool(said.get("stream")))
+        fields = body if isinstance(body, dict) else {}
+        return ReceivedCall(body, str(fields.get("model") or ""), bool(fields.get("stream")))
     return ReceivedCall(body, groups["model"], groups["stream"] is not None)
 
 
@@ -408,13 +412,13 @@ def _split_bytes(data: bytes, bytewise: bool) -> list[bytes]:
 
 
 def _count_tokens(data: bytes) -> Json:
-    """Tokens, roughly, as clients of any protocol read them."""
+    """A rough count of tokens, in the fields of all protocols."""
     tokens = 1 + len(data) // 4
     return {"object": "response.input_tokens", "input_tokens": tokens, "totalTokens": tokens}
 
 
 def _as_json_array(answer: ProviderAnswer) -> ProviderAnswer:
-    """A stream for those who did not ask for frames: the same elements, in one array that grows."""
+    """The stream as one JSON array, for a Gemini call without `alt=sse`."""
     if not answer.stream:
         return answer
     elements = [",\r\n".join(frame.text for frame in read_frames(piece)) + "\n" for piece in answer.pieces]
@@ -423,6 +427,6 @@ def _as_json_array(answer: ProviderAnswer) -> ProviderAnswer:
 
 
 def _write_models(names: Sequence[str]) -> Json:
-    """A list of models that clients of any protocol can read."""
-    listed = [{"id": name, "object": "model", "created": 1767225600, "owned_by": "stage"} for name in names]
+    """A list of models, in the fields of all protocols."""
+    listed = [{"id": name, "object": "model", "created": 1767225600, "owned_by": "conformance"} for name in names]
     return {"object": "list", "data": listed, "has_more": False, "models": [{"name": f"models/{n}"} for n in names]}

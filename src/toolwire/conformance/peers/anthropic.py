@@ -1,22 +1,23 @@
-"""Anthropic Messages: the provider's answers and the client's reading of them (SDK 2.x and Claude Code)."""
+"""Anthropic Messages: a provider's answers, and how a client reads them (SDK 2.x and Claude Code)."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from toolwire.conformance.peers.peer import (
     FoldedStream,
     ModelAnswer,
+    Peer,
     PeerHttp,
-    ProtocolPeer,
     ScenarioTool,
     SseFrame,
-    ToolScenario,
     call_id_expectations,
     encode_json,
     exactly_these,
+    expect_prompt,
+    expect_properties,
     grouping_options,
     split_text,
     write_frame,
@@ -58,8 +59,8 @@ def write_stream(body: Object) -> list[str]:
     start = {**body, "content": [], "stop_reason": None, "stop_sequence": None, "usage": {**usage, "output_tokens": 1}}
     frames: list[Object] = [{"type": "message_start", "message": start}]
     for index, block in enumerate(body["content"]):
-        begun, deltas = _unfold_block(block)
-        frames.append({"type": "content_block_start", "index": index, "content_block": begun})
+        start_block, deltas = _unfold_block(block)
+        frames.append({"type": "content_block_start", "index": index, "content_block": start_block})
         frames += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
         frames.append({"type": "content_block_stop", "index": index})
     ending = {"stop_reason": body["stop_reason"], "stop_sequence": body["stop_sequence"]}
@@ -111,10 +112,10 @@ class _ClientReader:
         self.violations: list[str] = []
         self.minor_violations: list[str] = []
         self.open_blocks: dict[int, tuple[Object, list[str]]] = {}
-        """The blocks that are open, and the JSON that has come for each."""
+        """The open blocks, and the JSON received for each."""
         self.is_ended = False
 
-    def message_start(self, data: Object) -> None:
+    def read_message_start(self, data: Object) -> None:
         if self.message:
             self.violations.append("a second message_start")
         self.message = {**data["message"], "content": list(data["message"].get("content") or [])}
@@ -124,7 +125,7 @@ class _ClientReader:
         if not self.message.get("usage"):
             self.violations.append("message_start without usage")
 
-    def content_block_start(self, data: Object) -> None:
+    def read_content_block_start(self, data: Object) -> None:
         if self.open_blocks:
             self.minor_violations.append(f"block {data['index']} starts while block {max(self.open_blocks)} is open")
         if data["index"] != len(self.message["content"]):
@@ -132,14 +133,12 @@ class _ClientReader:
         block = dict(data["content_block"])
         if block["type"] in ("tool_use", "server_tool_use"):
             if block.get("input") != {}:
-                self.violations.append(
-                    f"input of {block['type']} stands in content_block_start, clients ignore it there"
-                )
+                self.violations.append(f"content_block_start of {block['type']} contains input, which clients ignore")
             block["input"] = {}
         self.message["content"].append(block)
         self.open_blocks[data["index"]] = block, []
 
-    def content_block_delta(self, data: Object) -> None:
+    def read_content_block_delta(self, data: Object) -> None:
         if data["index"] not in self.open_blocks:
             self.violations.append(f"delta for block {data['index']}, open is {self._open_block_text()}")
             return
@@ -158,7 +157,7 @@ class _ClientReader:
         else:
             block[block_key] += delta[value_key]
 
-    def content_block_stop(self, data: Object) -> None:
+    def read_content_block_stop(self, data: Object) -> None:
         if data["index"] not in self.open_blocks:
             self.violations.append(f"block {data['index']} stops, open is {self._open_block_text()}")
             return
@@ -172,7 +171,7 @@ class _ClientReader:
     def _open_block_text(self) -> str:
         return ", ".join(map(str, self.open_blocks)) or "none"
 
-    def message_delta(self, data: Object) -> None:
+    def read_message_delta(self, data: Object) -> None:
         if not isinstance(data.get("usage"), dict):
             self.violations.append("message_delta without usage")
         if self.open_blocks:
@@ -180,23 +179,30 @@ class _ClientReader:
         self.message.update(data["delta"])
         self.message["usage"] = {**self.message.get("usage", {}), **(data.get("usage") or {})}
 
-    def message_stop(self, data: Object) -> None:
+    def read_message_stop(self, data: Object) -> None:
         self.is_ended = True
         if not self.message.get("stop_reason"):
             self.violations.append("message_stop without a stop_reason")
 
-    def error(self, data: Object) -> None:
+    def read_error(self, data: Object) -> None:
         self.is_ended = True
         self.message["error"] = data["error"]
 
-    def ping(self, data: Object) -> None:
-        pass
+
+EVENT_READERS: dict[str, Callable[[_ClientReader, Object], None]] = {
+    "message_start": _ClientReader.read_message_start,
+    "content_block_start": _ClientReader.read_content_block_start,
+    "content_block_delta": _ClientReader.read_content_block_delta,
+    "content_block_stop": _ClientReader.read_content_block_stop,
+    "message_delta": _ClientReader.read_message_delta,
+    "message_stop": _ClientReader.read_message_stop,
+    "error": _ClientReader.read_error,
+}
 
 
 def fold_stream(frames: list[SseFrame]) -> FoldedStream:
     reader = _ClientReader()
-    for complaint in _read_frames(reader, frames):
-        reader.violations.append(complaint)
+    reader.violations.extend(_read_frames(reader, frames))
     return FoldedStream(reader.message, (*reader.violations, *reader.minor_violations), tuple(reader.minor_violations))
 
 
@@ -204,19 +210,18 @@ def _read_frames(reader: _ClientReader, frames: list[SseFrame]) -> Iterator[str]
     for frame in frames:
         if frame.event is None:
             if frame.text:
-                yield f"a frame without its event line is passed over: {frame.text[:80]}"
+                yield f"a frame without an event line is ignored: {frame.text[:80]}"
             continue
         if not isinstance(frame.data, dict) or frame.data.get("type") != frame.event:
-            yield f"event {frame.event} holds data of another type: {frame.text[:80]}"
+            yield f"event {frame.event} has data of another type: {frame.text[:80]}"
             continue
         if reader.is_ended:
             yield f"{frame.event} after the end"
         if not reader.message and frame.event not in ("message_start", "ping", "error"):
             yield f"{frame.event} before message_start"
             continue
-        take = getattr(reader, frame.event, None)
-        if take is not None:
-            take(frame.data)
+        if frame.event in EVENT_READERS:
+            EVENT_READERS[frame.event](reader, frame.data)
     if not reader.is_ended:
         yield "the stream ended without message_stop or error"
 
@@ -225,10 +230,7 @@ def history_turns(body: Object) -> list[Json]:
     return [{"role": "assistant", "content": body["content"]}]
 
 
-PEER = ProtocolPeer("anthropic", HTTP, complete_answer, write_stream, complete_frames, fold_stream, history_turns)
-
-
-# --- A talk with tools in Anthropic Messages ---
+# --- a conversation with tools --------------------------------------------------------------------------------------
 
 
 SEAL = "EuYBCkQYAiJAsealed+thoughts/of+the/model0A=="
@@ -276,16 +278,8 @@ def expect_answer(answer: ModelAnswer) -> Json:
 
 
 def expect_first_request(prompt: str, tools: Sequence[ScenarioTool]) -> Json:
-    declared = [{"name": tool.name, "input_schema": {"properties": _expect_properties(tool)}} for tool in tools]
-    return {"messages": {"$contains": [_expect_prompt(prompt)]}} | ({"tools": declared} if declared else {})
-
-
-def _expect_prompt(prompt: str) -> Json:
-    return {"role": "user", "content": {"$text": {"$contains": prompt}}}
-
-
-def _expect_properties(tool: ScenarioTool) -> Object:
-    return dict.fromkeys(tool.parameters["properties"], "$any")
+    declared = [{"name": tool.name, "input_schema": {"properties": expect_properties(tool)}} for tool in tools]
+    return {"messages": {"$contains": [expect_prompt(prompt)]}} | ({"tools": declared} if declared else {})
 
 
 def expect_later_request(prompt: str, answer: ModelAnswer, texts: Sequence[str]) -> Json:
@@ -298,7 +292,7 @@ def expect_later_request(prompt: str, answer: ModelAnswer, texts: Sequence[str])
     ways = [
         {
             "$contains": [
-                _expect_prompt(prompt),
+                expect_prompt(prompt),
                 model,
                 *({"role": "user", "content": {"$contains": part}} for part in parts),
             ]
@@ -308,13 +302,18 @@ def expect_later_request(prompt: str, answer: ModelAnswer, texts: Sequence[str])
     return {"messages": {"$either": ways, **({"$within": answer.text} if answer.text else {})}}
 
 
-TOOL_SCENARIO = ToolScenario(
+PEER = Peer(
+    name="anthropic",
+    http=HTTP,
+    complete_answer=complete_answer,
+    write_stream=write_stream,
+    complete_frames=complete_frames,
+    fold_stream=fold_stream,
+    history_turns=history_turns,
     short_name="anthropic",
     model="claude-opus-5-5",
     sealing_model="claude-opus-5-5",
     turns_key="messages",
-    provider_seals=True,
-    has_seal_slot=True,
     write_first_request=write_first_request,
     write_answer=write_answer,
     write_results=write_results,

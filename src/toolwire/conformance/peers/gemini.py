@@ -1,4 +1,4 @@
-"""Gemini generateContent: the provider's answers and the client's reading of them (SDKs and Gemini CLI)."""
+"""Gemini generateContent: a provider's answers, and how a client reads them (SDKs and Gemini CLI)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from toolwire.conformance.peers.peer import (
     FoldedStream,
     ModelAnswer,
+    Peer,
     PeerHttp,
-    ProtocolPeer,
     ScenarioTool,
     SseFrame,
-    ToolScenario,
     call_id_expectations,
     exactly_these,
     grouping_options,
@@ -36,7 +35,7 @@ USAGE: Object = {"promptTokenCount": 25, "candidatesTokenCount": 12, "totalToken
 
 
 def complete_answer(body: Object, model: str) -> Object:
-    """An answer with all its fields; a content without a role is the model's."""
+    """Fill in the usual fields; a content without a role gets the role `model`."""
     candidates = []
     for index, candidate in enumerate(body.get("candidates", [])):
         if "content" in candidate:
@@ -47,8 +46,8 @@ def complete_answer(body: Object, model: str) -> Object:
 
 
 def write_stream(body: Object) -> list[str]:
-    """Text in pieces and its signature behind it, every other part in a chunk of its own, and an empty last part with
-    the finish reason."""
+    """Text in several chunks, then its signature; every other part in one chunk; then an empty text with the finish
+    reason."""
     frames: list[Json] = []
     for candidate in body.get("candidates", []):
         for part in candidate.get("content", {}).get("parts", []):
@@ -81,28 +80,28 @@ def complete_frames(frames: list[Json], model: str) -> list[str]:
 
 def fold_stream(frames: list[SseFrame]) -> FoldedStream:
     body: Object = {}
-    complaints: list[str] = []
+    violations: list[str] = []
     for frame in frames:
         if frame.event is not None:
-            complaints.append(f"an event line ({frame.event}) ends the run")
+            violations.append(f"an event line ({frame.event}) makes clients fail")
         if frame.other_lines:
-            complaints.append(f"a line that is no data ends the run: {frame.other_lines[0][:80]}")
+            violations.append(f"a line other than data makes clients fail: {frame.other_lines[0][:80]}")
         if not isinstance(frame.data, dict):
-            complaints.append(f"a frame that is no JSON object ends the run: {frame.text[:80]}")
+            violations.append(f"a frame that is not a JSON object makes clients fail: {frame.text[:80]}")
         elif "error" in frame.data:
             body["error"] = frame.data["error"]
-            break  # nobody reads on
+            break  # clients stop reading here
         else:
-            _add_chunk(frame.data, body, complaints)
+            _add_chunk(frame.data, body, violations)
     if "error" not in body:
-        complaints += _end_violations(frames, body)
-    return FoldedStream(body, tuple(complaints))
+        violations += _end_violations(frames, body)
+    return FoldedStream(body, tuple(violations))
 
 
 def _add_chunk(chunk: Object, body: Object, violations: list[str]) -> None:
     for snake in ("usage_metadata", "model_version", "prompt_feedback"):
         if snake in chunk:
-            violations.append(f"{snake} is not read, answers are camelCase")
+            violations.append(f"{snake} is ignored: answers are camelCase")
     body.update({key: value for key, value in chunk.items() if key != "candidates"})
     whole = body.setdefault("candidates", [])
     for candidate in chunk.get("candidates", []):
@@ -117,7 +116,7 @@ def _add_chunk(chunk: Object, body: Object, violations: list[str]) -> None:
 
 
 def _append_part(parts: list[Object], part: Object) -> None:
-    """Texts of one kind run on; an empty text without a signature says nothing."""
+    """Append a text to the text before it if both are of one kind; skip an empty text without a signature."""
     if part.get("text") == "" and "thoughtSignature" not in part:
         return
     last = parts[-1] if parts else {}
@@ -137,10 +136,10 @@ def _part_violations(part: Object) -> list[str]:
     found = []
     signature = part.get("thoughtSignature")
     if signature is not None and not is_base64(signature):
-        found.append(f"thoughtSignature is no base64: {signature[:80]!r}")
+        found.append(f"thoughtSignature is not base64: {signature[:80]!r}")
     call = part.get("functionCall")
     if isinstance(call, dict) and not isinstance(call.get("args", {}), dict):
-        found.append("functionCall.args is no object")
+        found.append("functionCall.args is not an object")
     return found
 
 
@@ -160,12 +159,12 @@ def _end_violations(frames: list[SseFrame], body: Object) -> list[str]:
     if body.get("promptFeedback", {}).get("blockReason"):
         return []
     if not body.get("candidates"):
-        return ["no candidate at all"]
+        return ["no candidates"]
     found = [f"candidate {c['index']} has no finishReason" for c in body["candidates"] if "finishReason" not in c]
     last = frames[-1].data if isinstance(frames[-1].data, dict) else {}
     ends = last.get("candidates") or [{}]
     if ends[0].get("finishReason") in (None, "STOP", "MAX_TOKENS") and not ends[0].get("content", {}).get("parts"):
-        found.append("the last chunk has no parts: chats drop the whole turn")
+        found.append("the last chunk has no parts: SDK chats drop the whole turn")
     return found
 
 
@@ -173,12 +172,9 @@ def history_turns(body: Object) -> list[Json]:
     return [body["candidates"][0]["content"]]
 
 
-PEER = ProtocolPeer("gemini", HTTP, complete_answer, write_stream, complete_frames, fold_stream, history_turns)
-
-
 SEAL = "EpcBCpQB+sealed/thoughts+of/the+modelA=="
 SEAL_SPELLINGS = {"$either": [SEAL, SEAL.replace("+", "-").replace("/", "_")]}
-"""The same bytes: it reads both alphabets."""
+"""The same bytes in both base64 alphabets: Gemini accepts either."""
 
 
 def write_first_request(prompt: str, tools: Sequence[ScenarioTool]) -> Object:
@@ -191,7 +187,7 @@ def write_first_request(prompt: str, tools: Sequence[ScenarioTool]) -> Object:
 
 
 def _write_schema(schema: Object) -> Object:
-    """As its SDK writes it: types in capitals."""
+    """As the SDK writes it: types in upper case."""
     out = {**schema, "type": schema["type"].upper()}
     if "properties" in schema:
         out["properties"] = {name: _write_schema(inner) for name, inner in schema["properties"].items()}
@@ -269,13 +265,18 @@ def expect_later_request(prompt: str, answer: ModelAnswer, texts: Sequence[str])
     return {"contents": {"$either": ways, **({"$within": answer.text} if answer.text else {})}}
 
 
-TOOL_SCENARIO = ToolScenario(
+PEER = Peer(
+    name="gemini",
+    http=HTTP,
+    complete_answer=complete_answer,
+    write_stream=write_stream,
+    complete_frames=complete_frames,
+    fold_stream=fold_stream,
+    history_turns=history_turns,
     short_name="gemini",
     model="gemini-2.5-flash",
     sealing_model="gemini-3.8-flash",
     turns_key="contents",
-    provider_seals=True,
-    has_seal_slot=True,
     write_first_request=write_first_request,
     write_answer=write_answer,
     write_results=write_results,

@@ -1,4 +1,4 @@
-"""OpenAI Chat Completions: the provider's answers and the client's reading of them (SDK 3.x)."""
+"""OpenAI Chat Completions: a provider's answers, and how a client reads them (SDK 3.x)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from toolwire.conformance.peers.peer import (
     FoldedStream,
     ModelAnswer,
+    Peer,
     PeerHttp,
-    ProtocolPeer,
     ScenarioTool,
     SseFrame,
-    ToolScenario,
     call_id_expectations,
     encode_json,
+    expect_prompt,
+    expect_properties,
     split_text,
     write_frame,
 )
@@ -60,7 +61,7 @@ def _call_deltas(number: int, call: Object) -> list[Object]:
 
 
 def complete_frames(frames: list[Json], model: str) -> list[str]:
-    """`{"delta": …, "finish_reason": …}` stands for a chunk with one choice, `{"usage": …}` for one with none."""
+    """`{"delta": …, "finish_reason": …}` is short for a chunk with one choice, `{"usage": …}` for one without."""
     head = {"id": "chatcmpl-conformance", "object": "chat.completion.chunk", "created": 1767225600, "model": model}
     out = []
     for frame in frames:
@@ -79,30 +80,30 @@ def complete_frames(frames: list[Json], model: str) -> list[str]:
 
 def fold_stream(frames: list[SseFrame]) -> FoldedStream:
     body: Object = {"object": "chat.completion", "choices": []}
-    complaints: list[str] = []
-    formalities: list[str] = []
+    violations: list[str] = []
+    minor_violations: list[str] = []
     done = False
     for frame in frames:
         if done:
-            complaints.append(f"a frame after [DONE]: {frame.text[:80]}")
+            violations.append(f"a frame after [DONE]: {frame.text[:80]}")
         elif frame.text == "[DONE]":
             done = True
         elif not isinstance(frame.data, dict):
             if frame.text or frame.event:
-                complaints.append(f"a frame that is no chunk: {frame.text[:80]}")
+                violations.append(f"a frame that is not a chunk: {frame.text[:80]}")
         elif frame.data.get("error"):
             body["error"] = frame.data["error"]
         else:
-            formalities += _check_head(frame.data, body)
-            _add_chunk(frame.data, body, complaints)
-    _check_end(body, complaints)
+            minor_violations += _check_head(frame.data, body)
+            _add_chunk(frame.data, body, violations)
+    _check_end(body, violations)
     if not done and "error" not in body:
-        formalities.append("the stream ended without [DONE]")
-    return FoldedStream(body, (*complaints, *formalities), tuple(formalities))
+        minor_violations.append("the stream ended without [DONE]")
+    return FoldedStream(body, (*violations, *minor_violations), tuple(minor_violations))
 
 
 def _check_head(chunk: Object, body: Object) -> Iterator[str]:
-    """What every chunk says again."""
+    """Compare the fields that every chunk repeats."""
     for key in ("id", "model", "created"):
         if chunk.get(key) is None:
             yield f"a chunk without {key}"
@@ -128,7 +129,7 @@ def _add_chunk(chunk: Object, body: Object, violations: list[str]) -> None:
 
 def _add_delta(choice: Object, whole: Object, violations: list[str]) -> None:
     if whole["finish_reason"] and (choice.get("finish_reason") or choice.get("delta")):
-        violations.append(f"choice {choice['index']} goes on after its finish_reason")
+        violations.append(f"choice {choice['index']} continues after its finish_reason")
     message, delta = whole["message"], choice.get("delta") or {}
     for key, value in delta.items():
         if key == "tool_calls":
@@ -143,7 +144,7 @@ def _add_delta(choice: Object, whole: Object, violations: list[str]) -> None:
 
 
 def _add_call_delta(delta: Object, calls: list[Object], violations: list[str]) -> None:
-    """Texts are concatenated, ids and names too, as the SDK does: sent twice they are wrong."""
+    """Concatenate texts, ids and names, as the SDK does: an id that is sent twice becomes wrong."""
     index = delta.get("index")
     if not isinstance(index, int) or isinstance(index, bool):
         violations.append("tool_calls[].index is missing")
@@ -171,7 +172,7 @@ def _check_end(body: Object, violations: list[str]) -> None:
     if "error" in body:
         return
     if not body["choices"]:
-        violations.append("no choice at all")
+        violations.append("no choices")
     for choice in body["choices"]:
         if not choice["finish_reason"]:
             violations.append(f"choice {choice['index']} has no finish_reason")
@@ -181,10 +182,7 @@ def history_turns(body: Object) -> list[Json]:
     return [body["choices"][0]["message"]]
 
 
-PEER = ProtocolPeer("openai-chat", HTTP, complete_answer, write_stream, complete_frames, fold_stream, history_turns)
-
-
-# --- A talk with tools in OpenAI Chat Completions ---
+# --- a conversation with tools --------------------------------------------------------------------------------------
 
 
 def write_first_request(prompt: str, tools: Sequence[ScenarioTool]) -> Object:
@@ -233,33 +231,32 @@ def expect_answer(answer: ModelAnswer) -> Json:
 
 
 def expect_first_request(prompt: str, tools: Sequence[ScenarioTool]) -> Json:
-    return {"messages": {"$contains": [_expect_prompt(prompt)]}, **_expect_tools(tools)}
-
-
-def _expect_prompt(prompt: str) -> Json:
-    return {"role": "user", "content": {"$text": {"$contains": prompt}}}
+    return {"messages": {"$contains": [expect_prompt(prompt)]}, **_expect_tools(tools)}
 
 
 def _expect_tools(tools: Sequence[ScenarioTool]) -> Object:
     declared = [
-        {"type": "function", "function": {"name": tool.name, "parameters": {"properties": _expect_properties(tool)}}}
+        {"type": "function", "function": {"name": tool.name, "parameters": {"properties": expect_properties(tool)}}}
         for tool in tools
     ]
     return {"tools": declared} if declared else {}
 
 
-def _expect_properties(tool: ScenarioTool) -> Object:
-    return dict.fromkeys(tool.parameters["properties"], "$any")
-
-
 def expect_later_request(prompt: str, answer: ModelAnswer, texts: Sequence[str]) -> Json:
-    turns: list[Json] = [_expect_prompt(prompt), {"role": "assistant", "tool_calls": _expect_calls(answer, "p")}]
+    turns: list[Json] = [expect_prompt(prompt), {"role": "assistant", "tool_calls": _expect_calls(answer, "p")}]
     for (name, _), text in zip(call_id_expectations(answer.calls, "p"), texts, strict=True):
         turns.append({"role": "tool", "tool_call_id": f"$same:{name}", "content": {"$within": text}})
     return {"messages": {"$contains": turns, **({"$within": answer.text} if answer.text else {})}}
 
 
-TOOL_SCENARIO = ToolScenario(
+PEER = Peer(
+    name="openai-chat",
+    http=HTTP,
+    complete_answer=complete_answer,
+    write_stream=write_stream,
+    complete_frames=complete_frames,
+    fold_stream=fold_stream,
+    history_turns=history_turns,
     short_name="chat",
     model="gpt-4.1",
     sealing_model="gpt-4.1",

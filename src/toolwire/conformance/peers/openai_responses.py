@@ -1,4 +1,4 @@
-"""OpenAI Responses: the provider's answers and the client's reading of them (SDK 3.x and Codex)."""
+"""OpenAI Responses: a provider's answers, and how a client reads them (SDK 3.x and Codex)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any
 from toolwire.conformance.peers.peer import (
     FoldedStream,
     ModelAnswer,
+    Peer,
     PeerHttp,
-    ProtocolPeer,
     ScenarioTool,
     SseFrame,
-    ToolScenario,
     call_id_expectations,
     encode_json,
     exactly_these,
+    expect_prompt,
+    expect_properties,
     split_text,
     write_frame,
 )
@@ -37,7 +38,7 @@ USAGE: Object = {
     "total_tokens": 37,
 }
 NEEDED_FIELDS = frozenset({"created_at", "model", "output"})
-"""Of a response that an event holds; without the rest clients do."""
+"""Fields of the response object in an event that clients need."""
 END_STATUSES = {"response.completed": "completed", "response.incomplete": "incomplete", "response.failed": "failed"}
 
 
@@ -116,7 +117,7 @@ UNFOLDERS: dict[str, Callable[[Object], tuple[Object, list[Object]]]] = {
 
 
 def complete_frames(frames: list[Json], model: str) -> list[str]:
-    """Sequence numbers, event lines and the response object; at the end its output is what was done before."""
+    """Fill in sequence numbers, event lines and the response object; its final output is the finished items."""
     done: list[Object] = []
     out = []
     for number, frame in enumerate(frames):
@@ -140,7 +141,7 @@ def complete_frames(frames: list[Json], model: str) -> list[str]:
 
 
 class _ClientReader:
-    """Keeps the items that are open and done, and complains as the SDK's accumulator does, and Codex."""
+    """Collects items, and reports what the SDK's accumulator and Codex would fail on."""
 
     def __init__(self) -> None:
         self.violations: list[str] = []
@@ -153,12 +154,12 @@ class _ClientReader:
         self.body: Object = {}
         self.is_ended = False
         self.has_raised = False
-        """Did an event bring an error that the SDK raises?"""
+        """Was there an error event, which the SDK raises?"""
 
     def read_frame(self, frame: SseFrame, number: int) -> None:
         if not isinstance(frame.data, dict):
             found = self.minor_violations if self.is_ended and frame.text == "[DONE]" else self.violations
-            found.append(f"a frame that is no event: {frame.text[:80]}")
+            found.append(f"a frame that is not an event: {frame.text[:80]}")
             return
         data = frame.data
         kind = data.get("type", "")
@@ -203,7 +204,7 @@ class _ClientReader:
                 self.violations.append(f"{kind} with status {response.get('status')!r}")
 
     def _note_missing(self, kind: str, line: str) -> None:
-        """Of a failure clients read nothing but what it says."""
+        """Minor in a failure: clients read only its message."""
         (self.minor_violations if kind in ("", "error", "response.failed") else self.violations).append(line)
 
     def _open_item(self, data: Object) -> None:
@@ -218,7 +219,7 @@ class _ClientReader:
             self.violations.append(f"item id {item['id']!r} is used twice")
         for key in ("arguments", "input"):
             if isinstance(item.get(key), str) and item[key]:
-                self.violations.append(f"{key} stand in output_item.added already: they would double")
+                self.violations.append(f"output_item.added already contains {key}: clients would get it twice")
         self.items[index] = item
 
     def _close_item(self, data: Object) -> None:
@@ -254,7 +255,7 @@ class _ClientReader:
             self.deltas[place] = self.deltas.get(place, "") + data["delta"]
 
     def _compare_deltas(self, index: int, item: Object) -> None:
-        """The deltas must add up to what is done."""
+        """The deltas must add up to the finished item."""
         wanted: dict[tuple[Any, ...], Json] = {}
         for key in ("arguments", "input"):
             if isinstance(item.get(key), str):
@@ -279,10 +280,10 @@ class _ClientReader:
             self.violations.append(f"items {sorted(open_items)} were never done: Codex ignores them")
         ids = [self.done_items[index].get("id") for index in sorted(self.done_items)]
         if [item.get("id") for item in self.body.get("output") or []] != ids:
-            self.violations.append(f"response.output holds other items than were done: {ids}")
+            self.violations.append(f"response.output differs from the finished items: {ids}")
         usage = self.body.get("usage")
         if not isinstance(usage, dict) or "total_tokens" not in usage:
-            self.violations.append("the end has no usage with total_tokens")
+            self.violations.append("the last event has no usage with total_tokens")
 
 
 def fold_stream(frames: list[SseFrame]) -> FoldedStream:
@@ -297,19 +298,14 @@ def history_turns(body: Object) -> list[Json]:
     return list(body["output"])
 
 
-PEER = ProtocolPeer(
-    "openai-responses", HTTP, complete_answer, write_stream, complete_frames, fold_stream, history_turns, True
-)
-
-
-# --- A talk with tools in OpenAI Responses ---
+# --- a conversation with tools --------------------------------------------------------------------------------------
 
 
 SEAL = "gAAAAABpQ7sealed_-thoughts+of/the=model=="
 
 
 def write_first_request(prompt: str, tools: Sequence[ScenarioTool]) -> Object:
-    """Without the server's store, as agents use it: all that is known travels in the input."""
+    """With `store: false`, as agents use it: the whole history is in the input."""
     declared = [
         {
             "type": "function",
@@ -357,30 +353,21 @@ def _expect_calls(answer: ModelAnswer, letter: str) -> list[Json]:
 def expect_answer(answer: ModelAnswer) -> Json:
     output: Object = exactly_these(_expect_calls(answer, "c"), {"type": "function_call"})
     if answer.text:
-        # Before its calls or behind them: one client or another has it either way.
+        # The message may come before or after the calls: gateways do both, and clients accept both.
         output["$either"] = [{"$contains": [{"type": "message", "content": {"$text": answer.text}}]}]
     return {"status": "completed", "output": output}
 
 
 def expect_first_request(prompt: str, tools: Sequence[ScenarioTool]) -> Json:
-    heard: Object = {"input": {"$either": [{"$contains": prompt}, {"$contains": [_expect_prompt(prompt)]}]}}
+    expected: Object = {"input": {"$either": [{"$contains": prompt}, {"$contains": [expect_prompt(prompt)]}]}}
     declared = [
-        {"type": "function", "name": tool.name, "parameters": {"properties": _expect_properties(tool)}}
-        for tool in tools
+        {"type": "function", "name": tool.name, "parameters": {"properties": expect_properties(tool)}} for tool in tools
     ]
-    return heard | ({"tools": declared} if declared else {})
-
-
-def _expect_prompt(prompt: str) -> Json:
-    return {"role": "user", "content": {"$text": {"$contains": prompt}}}
-
-
-def _expect_properties(tool: ScenarioTool) -> Object:
-    return dict.fromkeys(tool.parameters["properties"], "$any")
+    return expected | ({"tools": declared} if declared else {})
 
 
 def expect_later_request(prompt: str, answer: ModelAnswer, texts: Sequence[str]) -> Json:
-    items: list[Json] = [_expect_prompt(prompt)]
+    items: list[Json] = [expect_prompt(prompt)]
     if answer.is_sealed:
         items.append({"type": "reasoning", "encrypted_content": {"$is": SEAL}})
     items += _expect_calls(answer, "p")
@@ -389,13 +376,19 @@ def expect_later_request(prompt: str, answer: ModelAnswer, texts: Sequence[str])
     return {"input": {"$contains": items, **({"$within": answer.text} if answer.text else {})}}
 
 
-TOOL_SCENARIO = ToolScenario(
+PEER = Peer(
+    name="openai-responses",
+    http=HTTP,
+    complete_answer=complete_answer,
+    write_stream=write_stream,
+    complete_frames=complete_frames,
+    fold_stream=fold_stream,
+    history_turns=history_turns,
+    uses_data_type=True,
     short_name="responses",
     model="gpt-5.5",
     sealing_model="gpt-5.5",
     turns_key="input",
-    provider_seals=True,
-    has_seal_slot=True,
     write_first_request=write_first_request,
     write_answer=write_answer,
     write_results=write_results,

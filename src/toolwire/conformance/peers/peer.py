@@ -1,6 +1,7 @@
-"""What the player must know of a protocol: how its provider answers, and how its own client reads that answer.
+"""What the suite knows about a protocol: how its provider answers, and how its clients read the answer.
 
-The clients here add up streams as the official SDKs and the real agents do, and complain where those would fail.
+The clients here add up streams as the official SDKs and the real agents do, and report what those would fail on. The
+SSE reader is separate from the library's own on purpose: it keeps what the library ignores, such as comments.
 """
 
 from __future__ import annotations
@@ -16,130 +17,44 @@ from msgspec import Struct
 
 from toolwire.core.json_values import Json, Object
 
-
-class FoldedStream(Struct, frozen=True):
-    """What a stream adds up to, in the shape of a whole answer, and what its client would stumble over."""
-
-    body: Object
-    violations: tuple[str, ...]
-    minor_violations: tuple[str, ...] = ()
-    """Those complaints that only the protocol's letter has: the SDKs and agents that were tried read over it."""
+COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {"": bytes, "gzip": gzip.compress}
+"""How a client can compress a request body, by content encoding."""
+for _name in ("backports.zstd", "compression.zstd"):  # the second is in the standard library since Python 3.14
+    with suppress(ImportError):
+        COMPRESSORS["zstd"] = import_module(_name).compress
 
 
 class PeerHttp(Struct, frozen=True, kw_only=True):
-    """How a call looks from outside: what an SDK sends, and what a server of this protocol listens to."""
+    """What an SDK of this protocol sends, and what a server of it accepts."""
 
     base_path: str = ""
-    """What stands behind the host in an SDK's base URL."""
+    """The path in an SDK's base URL."""
     path: str
-    """Where the SDK posts to; `{model}` is the model's name where it stands in the path."""
+    """Where the SDK posts to; `{model}` stands for the model's name if the path contains it."""
     stream_path: str = ""
-    """The same for a stream, where that is another."""
+    """Where it posts to for a stream, if that is another path."""
     path_pattern: re.Pattern[str]
-    """The end of a path at which the provider generates, with the group `model` where it stands there, and `stream`."""
+    """The end of a path that generates, with the groups `model` and `stream` if the path tells them."""
     frames_query: str = ""
-    """What the query must hold for a stream of frames; without it a stream is one array, element by element."""
+    """What the query must contain for a stream of SSE frames; otherwise a stream is one JSON array."""
     other_paths: Mapping[str, str] = {}
-    """Where the SDK asks for something else than an answer, by what it is."""
+    """Where the SDK posts other operations, such as counting tokens."""
     count_path: str = ""
-    """The end of a path at which it counts tokens."""
+    """The end of a path that counts tokens."""
     credential: tuple[str, str] = ("authorization", "Bearer {key}")
     headers: Mapping[str, str] = {}
 
     @property
     def has_model_in_body(self) -> bool:
-        """Do the model and the wish for a stream stand in the body?"""
+        """Does the body contain the model and the stream flag?"""
         return "{model}" not in self.path
 
 
-class ProtocolPeer(Struct, frozen=True):
-    name: str
-    http: PeerHttp
-    complete_answer: Callable[[Object, str], Object]
-    """A whole answer with the dull fields filled in, for a model."""
-    write_stream: Callable[[Object], list[str]]
-    """A whole answer as the frames of a stream."""
-    complete_frames: Callable[[list[Json], str], list[str]]
-    """Frames as a case has them, with the dull fields filled in."""
-    fold_stream: Callable[[list[SseFrame]], FoldedStream]
-    history_turns: Callable[[Object], list[Json]]
-    """What the client appends to its history after this answer."""
-    uses_data_type: bool = False
-    """Do clients go by the type in the data of a frame, whether or not a line before it says the same?"""
-
-
-def split_text(text: str, count: int = 3) -> list[str]:
-    """A text in a few pieces, as a stream brings it."""
-    size = max(1, -(-len(text) // count))
-    return [text[at : at + size] for at in range(0, len(text), size)]
-
-
-class ScenarioTool(Struct, frozen=True):
-    name: str
-    description: str
-    parameters: Object
-
-
-class ModelAnswer(Struct, frozen=True):
-    """What the model says, in no protocol yet."""
-
-    text: str = ""
-    calls: tuple[tuple[str, Object], ...] = ()
-    """Names and arguments."""
-    is_sealed: bool = False
-    """Did it think before, and seal its thoughts?"""
-
-
-class ToolScenario(Struct, frozen=True, kw_only=True):
-    short_name: str
-    """The protocol's name in the names of plays."""
-    model: str
-    sealing_model: str
-    """The model that seals its thoughts."""
-    turns_key: str
-    """The key that holds the conversation."""
-    provider_seals: bool
-    """Can its provider seal thoughts, and does it want them back?"""
-    has_seal_slot: bool
-    """Do its clients have a place for seals?"""
-    write_first_request: Callable[[str, Sequence[ScenarioTool]], Object]
-    """A client's first request."""
-    write_answer: Callable[[ModelAnswer], Object]
-    """The provider's whole answer."""
-    write_results: Callable[[Object, Sequence[str]], list[Json]]
-    """What a client appends to its history for the results of an answer's calls."""
-    expect_answer: Callable[[ModelAnswer], Json]
-    """What a client must see of an answer."""
-    expect_first_request: Callable[[str, Sequence[ScenarioTool]], Json]
-    """What the provider must hear of a first request."""
-    expect_later_request: Callable[[str, ModelAnswer, Sequence[str]], Json]
-    """What it must hear of a later one: the question, the model's own turn, the results of its calls."""
-
-
-def exactly_these(expected: list[Json], kind: Json) -> Json:
-    """These elements in this order among others, and no more of their kind."""
-    return {"$contains": expected, "$count": {"of": kind, "is": len(expected)}}
-
-
-def distinct_id(name: str, before: Sequence[str]) -> Json:
-    """An id that is there, and that no call before has."""
-    taken: Json = {"$not": {"$either": [f"$same:{one}" for one in before]}} if before else {}
-    return {"$matches": ".", "$same": name, **taken}
-
-
-def grouping_options(things: list[Json]) -> list[list[list[Json]]]:
-    """All at once, or one after the other. Whether a provider takes the second is for the strict checks to say."""
-    return [[things], [[thing] for thing in things]]
-
-
-def call_id_expectations(calls: Sequence[object], letter: str) -> list[tuple[str, Json]]:
-    """For each call the name of its id, and what is expected of the id where it is met first."""
-    names = [f"{letter}{number}" for number, _ in enumerate(calls)]
-    return [(name, distinct_id(name, names[:number])) for number, name in enumerate(names)]
+# --- server-sent events ---------------------------------------------------------------------------------------------
 
 
 class SseFrame(Struct, frozen=True):
-    """One event. `data` is parsed where it is JSON; `lines` are those that are neither event nor data."""
+    """One event. `data` is parsed if it is JSON; `other_lines` are neither event nor data."""
 
     event: str | None
     text: str
@@ -148,7 +63,7 @@ class SseFrame(Struct, frozen=True):
 
 
 def read_frames(text: str) -> list[SseFrame]:
-    """Cut a whole stream into its frames; what stands after the last blank line is a frame too."""
+    """Split a stream into its frames; an unfinished last frame counts too."""
     blocks = text.replace("\r\n", "\n").replace("\r", "\n").split("\n\n")
     return [frame for block in blocks if (frame := _read_frame(block)) is not None]
 
@@ -182,13 +97,114 @@ def encode_json(value: Json) -> str:
 
 
 def write_frame(event: str | None, data: Json) -> str:
-    """A frame as it stands on the wire; data that is a text is written as it is."""
+    """Write a frame; data that is a string is written as it is."""
     body = data if isinstance(data, str) else encode_json(data)
     return f"event: {event}\ndata: {body}\n\n" if event else f"data: {body}\n\n"
 
 
-COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {"": bytes, "gzip": gzip.compress}
+def split_text(text: str, count: int = 3) -> list[str]:
+    """Split a text into a few deltas."""
+    size = max(1, -(-len(text) // count))
+    return [text[at : at + size] for at in range(0, len(text), size)]
 
-for _name in ("backports.zstd", "compression.zstd"):  # the second is in the standard library since Python 3.14
-    with suppress(ImportError):
-        COMPRESSORS["zstd"] = import_module(_name).compress
+
+# --- the peer -------------------------------------------------------------------------------------------------------
+
+
+class FoldedStream(Struct, frozen=True):
+    """What a stream adds up to, in the shape of a whole answer, and what is wrong with it for a client."""
+
+    body: Object
+    violations: tuple[str, ...]
+    minor_violations: tuple[str, ...] = ()
+    """The violations that the tested SDKs and agents ignore."""
+
+
+class ScenarioTool(Struct, frozen=True):
+    name: str
+    description: str
+    parameters: Object
+
+
+class ModelAnswer(Struct, frozen=True):
+    """A model's answer, independent of any protocol."""
+
+    text: str = ""
+    calls: tuple[tuple[str, Object], ...] = ()
+    """Names and arguments."""
+    is_sealed: bool = False
+    """Does it contain reasoning with a signature, or encrypted reasoning?"""
+
+
+class Peer(Struct, frozen=True, kw_only=True):
+    """A provider and a client of one protocol, and one conversation with tools as they would write it."""
+
+    name: str
+    http: PeerHttp
+    complete_answer: Callable[[Object, str], Object]
+    """Fill in the usual fields of a whole answer, for a model."""
+    write_stream: Callable[[Object], list[str]]
+    """A whole answer as the frames of a stream."""
+    complete_frames: Callable[[list[Json], str], list[str]]
+    """Fill in the usual fields of the frames of a case, for a model."""
+    fold_stream: Callable[[list[SseFrame]], FoldedStream]
+    history_turns: Callable[[Object], list[Json]]
+    """What the client appends to its history after this answer."""
+    uses_data_type: bool = False
+    """Do clients use the type in a frame's data, and ignore its event line?"""
+
+    short_name: str
+    """The protocol's name in case ids."""
+    model: str
+    sealing_model: str
+    """A model that seals its reasoning."""
+    turns_key: str
+    """The key of a request that contains the conversation."""
+    provider_seals: bool = True
+    """Does its provider seal reasoning, and require it back?"""
+    has_seal_slot: bool = True
+    """Can its clients keep and return seals?"""
+    write_first_request: Callable[[str, Sequence[ScenarioTool]], Object]
+    """The client's first request, from its prompt and tools."""
+    write_answer: Callable[[ModelAnswer], Object]
+    """The provider's whole answer."""
+    write_results: Callable[[Object, Sequence[str]], list[Json]]
+    """What a client appends to its history for the results of an answer's calls."""
+    expect_answer: Callable[[ModelAnswer], Json]
+    """What a client must see of an answer."""
+    expect_first_request: Callable[[str, Sequence[ScenarioTool]], Json]
+    """What the provider must receive as the first request."""
+    expect_later_request: Callable[[str, ModelAnswer, Sequence[str]], Json]
+    """What it must receive as a later request: the prompt, the model's turn, and the results of its calls."""
+
+
+# --- expectations that the protocols share --------------------------------------------------------------------------
+
+
+def expect_prompt(prompt: str) -> Json:
+    return {"role": "user", "content": {"$text": {"$contains": prompt}}}
+
+
+def expect_properties(tool: ScenarioTool) -> Object:
+    return dict.fromkeys(tool.parameters["properties"], "$any")
+
+
+def exactly_these(expected: list[Json], kind: Json) -> Json:
+    """These elements in this order among others, and no more of their kind."""
+    return {"$contains": expected, "$count": {"of": kind, "is": len(expected)}}
+
+
+def grouping_options(items: list[Json]) -> list[list[list[Json]]]:
+    """All in one turn, or one per turn. The strict checks decide whether a provider accepts the second."""
+    return [[items], [[item] for item in items]]
+
+
+def call_id_expectations(calls: Sequence[object], letter: str) -> list[tuple[str, Json]]:
+    """For each call the binding of its id, and the expectation that binds it: an id that no other call has."""
+    names = [f"{letter}{number}" for number, _ in enumerate(calls)]
+    return [(name, _distinct_id(name, names[:number])) for number, name in enumerate(names)]
+
+
+def _distinct_id(name: str, before: Sequence[str]) -> Json:
+    taken: Json = {"$not": {"$either": [f"$same:{other}" for other in before]}} if before else {}
+    return {"$matches": ".", "$same": name, **taken}

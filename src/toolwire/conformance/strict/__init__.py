@@ -1,10 +1,12 @@
-"""What the real provider would refuse with 400, as a list of complaints; none means that it would take the request.
+"""What the real provider would refuse with status 400. An empty list means that it would accept the request.
 
-Each protocol's checks stand in a table of small functions; the rules are those of the vendors' own services.
+The checks of each protocol are small functions in the table `CHECKS` of its module; the rules are those of the vendors'
+own services.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from toolwire.conformance.strict import anthropic, gemini, openai_chat, openai_responses
@@ -16,18 +18,20 @@ CHECKS: dict[str, tuple[RequestCheck, ...]] = {
     "anthropic": anthropic.CHECKS,
     "gemini": gemini.CHECKS,
 }
+NORMALISERS: dict[str, Callable[[Any], Any]] = {"gemini": gemini.camel_case_fields}
 
 
 def find_violations(protocol: str, body: Any, model: str = "") -> list[str]:
-    """All that the provider of this protocol would refuse in this body. `model` is for wires that keep it outside."""
+    """What the provider would refuse in this body. `model` is for bodies that do not contain it (Gemini)."""
     if not isinstance(body, dict):
-        return ["the body is no JSON object"]
+        return ["the body is not a JSON object"]
     name = protocol.replace("_", "-")
     model = model or str(body.get("model") or "")
     request = normalise_body(name, body)
-    return list(dict.fromkeys(complaint for check in CHECKS.get(name, ()) for complaint in check(request, model)))
+    return list(dict.fromkeys(violation for check in CHECKS.get(name, ()) for violation in check(request, model)))
 
 
 def normalise_body(protocol: str, body: Any) -> Any:
-    """A request in the one spelling that expectations are written in, where a provider takes several."""
-    return gemini.camel_case_fields(body) if protocol == "gemini" else body
+    """A request with the field names that expectations use: Gemini accepts snake_case too."""
+    normalise = NORMALISERS.get(protocol)
+    return normalise(body) if normalise else body

@@ -1,4 +1,4 @@
-"""What Anthropic Messages refuses in `tools` and `tool_choice`."""
+"""What Anthropic Messages refuses: fields, thinking, messages and tools."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ PROVIDER_TOOL_PREFIXES = (
     "tool_search_tool_", "advisor_20",
 )  # fmt: skip
 TOOLSET_PREFIXES = ("computer_toolset_20", "browser_toolset_20", "mcp_toolset")
+MODEL_FAMILIES = "claude-(?:opus|sonnet|haiku|fable|mythos)"
 UNFORCED_FAMILIES = "claude-(?:fable|mythos|opus|sonnet)"
 
 
@@ -70,20 +71,13 @@ def _check_custom_tool(tool: Object, path: str) -> Iterator[str]:
         yield from check_grammar_schema(schema, f"{path}.custom.input_schema")
 
 
-UNSUPPORTED_KEYWORDS = (
-    "minimum",
-    "maximum",
-    "exclusiveMinimum",
-    "exclusiveMaximum",
-    "multipleOf",
-    "minLength",
-    "maxLength",
-    "maxItems",
+UNSUPPORTED_KEYWORDS = tuple(
+    "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minLength maxLength maxItems".split()
 )
 
 
 def check_grammar_schema(schema: Json, path: str) -> Iterator[str]:
-    """The subset that strict tools and output formats take."""
+    """The subset of JSON Schema for strict tools and output formats."""
     for place, node in schema_nodes(schema, path):
         if node.get("type") == "object" and node.get("additionalProperties") is not False:
             yield f"{place}: For 'object' type, 'additionalProperties' must be explicitly set to false"
@@ -121,15 +115,13 @@ def check_tool_choice(body: Object, model: str) -> Iterator[str]:
 def _check_forced_choice(body: Object, model: str) -> Iterator[str]:
     if (body.get("thinking") or {}).get("type") == "enabled":
         yield "Thinking may not be enabled when tool_choice forces tool use."
-    made = model_version(model, UNFORCED_FAMILIES)
-    if made is not None and ("fable" in model or "mythos" in model or made >= (5, 5)):
+    version = model_version(model, UNFORCED_FAMILIES)
+    if version is not None and ("fable" in model or "mythos" in model or version >= (5, 5)):
         yield 'tool_choice: type "tool" and "any" are not supported for this model'
 
 
-TOOL_CHECKS: tuple[RequestCheck, ...] = (check_tools, check_deferred_tools, check_tool_choice)
+# --- messages -------------------------------------------------------------------------------------------------------
 
-
-MESSAGE_MODEL_FAMILIES = "claude-(?:opus|sonnet|haiku|fable|mythos)"
 CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
 SERVER_ID = re.compile(r"srvtoolu_[a-zA-Z0-9_]+")
 CALL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,200}")
@@ -163,16 +155,16 @@ def check_roles(body: Object, model: str) -> Iterator[str]:
             yield f"messages.{index}.role: Input should be 'user' or 'assistant'"
         for key in message.keys() - {"role", "content", "output_config", "clear_at"}:
             yield f"messages.{index}.{key}: Extra inputs are not permitted"
-    made = model_version(model, MESSAGE_MODEL_FAMILIES)
-    if messages and messages[0].get("role") == "assistant" and (made is None or made < (4, 5)):
+    version = model_version(model, MODEL_FAMILIES)
+    if messages and messages[0].get("role") == "assistant" and (version is None or version < (4, 5)):
         yield 'messages: first message must use the "user" role'
     if messages and messages[-1].get("role") == "assistant":
         yield from _check_prefill(messages[-1], model)
 
 
 def _check_prefill(message: Object, model: str) -> Iterator[str]:
-    made = model_version(model, MESSAGE_MODEL_FAMILIES)
-    if made is not None and made >= (4, 6):
+    version = model_version(model, MODEL_FAMILIES)
+    if version is not None and version >= (4, 6):
         yield "This model does not support assistant message prefill. The conversation must end with a user message."
     blocks = message_blocks(message)
     if blocks and blocks[-1].get("type") == "text" and blocks[-1]["text"] != blocks[-1]["text"].rstrip():
@@ -184,12 +176,12 @@ MIN_SYSTEM_TURN_VERSIONS = {"opus": (4, 8), "fable": (5, 0), "sonnet": (5, 5), "
 
 def check_system_turns(body: Object, model: str) -> Iterator[str]:
     messages = objects(body.get("messages"))
-    made = model_version(model, MESSAGE_MODEL_FAMILIES)
+    version = model_version(model, MODEL_FAMILIES)
     for index, message in enumerate(messages):
         if message.get("role") != "system":
             continue
-        line = next((line for line in MIN_SYSTEM_TURN_VERSIONS if line in model), None)
-        if made is not None and line is not None and made < MIN_SYSTEM_TURN_VERSIONS[line]:
+        family = next((family for family in MIN_SYSTEM_TURN_VERSIONS if family in model), None)
+        if version is not None and family is not None and version < MIN_SYSTEM_TURN_VERSIONS[family]:
             yield f"messages.{index}: role 'system' is not supported on this model"
         if index == 0:
             yield "messages.0: use the top-level 'system' parameter for the initial system prompt"
@@ -222,7 +214,7 @@ def check_contents(body: Object, model: str) -> Iterator[str]:
         calls = any(block.get("type") == "tool_use" for block in blocks)
         for number, block in enumerate(blocks):
             if calls and block.get("type") == "text" and block.get("text"):
-                continue  # models themselves write blank text beside calls, and it is taken back
+                continue  # models write blank text beside calls themselves, and Anthropic accepts it back
             yield from _check_block(block, message.get("role", ""), f"{at}.content.{number}")
 
 
@@ -325,10 +317,10 @@ BLOCK_CHECKS: dict[Json, Callable[[Object, str], Iterator[str]]] = {
 
 
 def check_pairs(body: Object, model: str) -> Iterator[str]:
-    """Each call has one result in the next message, and each result its call in the one before."""
+    """Each call must have one result in the next message, and each result a call in the message before."""
     messages = objects(body.get("messages"))
     if model.startswith("claude-3-"):
-        return  # those never looked
+        return  # Claude 3 does not check this
     seen: set[str] = set()
     pending: list[str] = []
     for index, message in enumerate(messages):
@@ -363,7 +355,7 @@ def _check_results(index: int, pending: list[str], results: list[str], blocks: l
 
 
 def check_manual_thinking(body: Object, model: str) -> Iterator[str]:
-    """With a budget, the last assistant turn of a tool loop begins with its thinking."""
+    """With a thinking budget, the last assistant turn of a tool loop must begin with its thinking."""
     if (body.get("thinking") or {}).get("type") != "enabled":
         return
     messages = objects(body.get("messages"))
@@ -375,16 +367,8 @@ def check_manual_thinking(body: Object, model: str) -> Iterator[str]:
             yield "Expected `thinking` or `redacted_thinking`, but found another block first in the last assistant turn"
 
 
-MESSAGE_CHECKS: tuple[RequestCheck, ...] = (
-    check_roles,
-    check_system_turns,
-    check_contents,
-    check_pairs,
-    check_manual_thinking,
-)
+# --- fields and settings ----------------------------------------------------------------------------------------------
 
-
-MODEL_FAMILIES = "claude-(?:opus|sonnet|haiku|fable|mythos)"
 KNOWN_FIELDS = frozenset(
     "model max_tokens messages system tools tool_choice thinking output_config stop_sequences stream"
     " metadata service_tier cache_control container speed inference_geo diagnostics temperature top_p top_k"
@@ -428,9 +412,9 @@ def check_system(body: Object, model: str) -> Iterator[str]:
 
 
 def check_sampling(body: Object, model: str) -> Iterator[str]:
-    """Newer models take no sampling parameters, older ones not both of two."""
-    made = model_version(model, MODEL_FAMILIES)
-    if made is None or made < (4, 7):
+    """Newer models accept no sampling parameters."""
+    version = model_version(model, MODEL_FAMILIES)
+    if version is None or version < (4, 7):
         return
     for key, default in (("temperature", 1), ("top_p", 1), ("top_k", None)):
         if body.get(key) not in (None, default):
@@ -456,18 +440,18 @@ def check_thinking(body: Object, model: str) -> Iterator[str]:
 
 
 def _check_thinking_model(kind: str, model: str) -> Iterator[str]:
-    made = model_version(model, MODEL_FAMILIES)
-    if kind == "enabled" and made is not None and made >= (4, 7):
+    version = model_version(model, MODEL_FAMILIES)
+    if kind == "enabled" and version is not None and version >= (4, 7):
         yield 'thinking.type: "enabled" is not supported for this model'
     if kind == "disabled" and _always_thinks(model):
         yield 'thinking.type: "disabled" is not supported for this model'
-    if kind == "between_tools" and made is not None and not (made >= (5, 5) and "sonnet" in model):
+    if kind == "between_tools" and version is not None and not (version >= (5, 5) and "sonnet" in model):
         yield 'thinking.type: "between_tools" is not supported for this model'
 
 
 def _always_thinks(model: str) -> bool:
-    made = model_version(model, MODEL_FAMILIES) or (0, 0)
-    return "fable" in model or "mythos" in model or (made >= (5, 5) and ("opus" in model or "sonnet" in model))
+    version = model_version(model, MODEL_FAMILIES) or (0, 0)
+    return "fable" in model or "mythos" in model or (version >= (5, 5) and ("opus" in model or "sonnet" in model))
 
 
 def check_breakpoints(body: Object, model: str) -> Iterator[str]:
@@ -479,7 +463,7 @@ def check_breakpoints(body: Object, model: str) -> Iterator[str]:
 
 
 def _count_breakpoints(value: Json) -> int:
-    """How many blocks bear a breakpoint, inputs of calls and schemas left aside."""
+    """How many blocks have cache_control; the inputs of calls and schemas are not searched."""
     if isinstance(value, list):
         return sum(map(_count_breakpoints, value))
     if not isinstance(value, dict):
@@ -512,6 +496,12 @@ CHECKS: tuple[RequestCheck, ...] = (
     check_breakpoints,
     check_formats,
     check_mcp_servers,
-    *MESSAGE_CHECKS,
-    *TOOL_CHECKS,
+    check_roles,
+    check_system_turns,
+    check_contents,
+    check_pairs,
+    check_manual_thinking,
+    check_tools,
+    check_deferred_tools,
+    check_tool_choice,
 )

@@ -1,4 +1,4 @@
-"""What the strict checks share: a check takes a request and gives what its provider would complain of with 400."""
+"""What the strict checks share. A check takes a request and a model, and gives what the provider would refuse."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import TypeAlias
 from toolwire.core.json_values import Json, Object
 
 RequestCheck: TypeAlias = Callable[[Object, str], Iterator[str]]
-"""A check of one request body for one model."""
 
 
 def objects(values: Json) -> list[Object]:
-    """The objects of an array; nothing when it is none."""
+    """The objects in an array; empty if it is not an array."""
     return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
 
 
@@ -40,7 +39,7 @@ def model_version(model: str, family: str) -> tuple[int, int] | None:
 
 
 def schema_nodes(schema: Json, path: str) -> Iterator[tuple[str, Object]]:
-    """Every schema in a schema, with its place; names of properties are not mistaken for keywords."""
+    """Every subschema of a schema, with its path."""
     if not isinstance(schema, dict):
         return
     yield path, schema
@@ -56,16 +55,8 @@ def schema_nodes(schema: Json, path: str) -> Iterator[tuple[str, Object]]:
         yield from schema_nodes(schema.get(key), f"{path}.{key}")
 
 
-STRICT_REFUSED_KEYWORDS = (
-    "oneOf",
-    "allOf",
-    "not",
-    "if",
-    "then",
-    "else",
-    "dependentRequired",
-    "dependentSchemas",
-    "patternProperties",
+STRICT_REFUSED_KEYWORDS = tuple(
+    "oneOf allOf not if then else dependentRequired dependentSchemas patternProperties".split()
 )
 
 
@@ -87,7 +78,7 @@ def check_strict_schema(schema: Json, path: str) -> Iterator[str]:
 
 
 def check_object_schema(schema: Json, path: str) -> Iterator[str]:
-    """Parameters are an object, whoever the provider is."""
+    """The root of tool parameters must be an object."""
     if not isinstance(schema, dict):
         yield f"{path}: expected an object"
     elif schema.get("type") != "object":

@@ -1,4 +1,4 @@
-"""What Gemini refuses in `tools`, `toolConfig` and schemas."""
+"""What Gemini refuses: fields, parts, turns, thought signatures, tools and schemas."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CLIENT_TOOLS = frozenset({"computerUse", "functionDeclarations"})
 
 
 def schema_type(node: Object) -> str:
-    """The type in capitals, "" when there is none; some clients send its number."""
+    """The type in upper case, empty if there is none; some clients send its number."""
     kind = node.get("type")
     if isinstance(kind, int) and not isinstance(kind, bool) and 0 <= kind < len(SCHEMA_TYPES):
         return SCHEMA_TYPES[kind]
@@ -35,7 +35,7 @@ def schema_type(node: Object) -> str:
 
 
 def check_schema(node: Json, path: str) -> Iterator[str]:
-    """The OpenAPI subset of `parameters` and `responseSchema`; anything else does not parse."""
+    """The OpenAPI subset of `parameters` and `responseSchema`; Gemini refuses any other keyword."""
     if not isinstance(node, dict):
         yield f"{path}: expected a schema"
         return
@@ -111,7 +111,7 @@ def _check_parameters(declared: Object, path: str) -> Iterator[str]:
 
 
 def check_references(free: Json, path: str) -> Iterator[str]:
-    """`$ref` must lead somewhere inside the same schema."""
+    """`$ref` must refer to a definition in the same schema."""
     stack: list[Json] = [free]
     while stack:
         node = stack.pop()
@@ -136,7 +136,7 @@ def _is_resolvable(free: Json, reference: str) -> bool:
 
 
 def check_tool_kinds(body: Object, model: str) -> Iterator[str]:
-    """Built-in tools beside functions: only newer models, in objects of their own, and with the flag."""
+    """Built-in tools beside functions need a newer model, separate tool objects, and a flag in toolConfig."""
     tools = objects(body.get("tools"))
     for index, tool in enumerate(tools):
         for key in tool.keys() - BUILT_IN_TOOLS - {"functionDeclarations"}:
@@ -152,8 +152,8 @@ def check_tool_kinds(body: Object, model: str) -> Iterator[str]:
     built_in = any(tool.keys() & (BUILT_IN_TOOLS - CLIENT_TOOLS) for tool in tools)
     if not (functions and built_in):
         return
-    made = model_version(model, "gemini")
-    if made is not None and made < (3, 0):
+    version = model_version(model, "gemini")
+    if version is not None and version < (3, 0):
         yield "Built-in tools and Function Calling cannot be combined in the same request."
     elif not (body.get("toolConfig") or {}).get("includeServerSideToolInvocations"):
         yield "Please enable tool_config.include_server_side_tool_invocations to use Built-in tools with functions."
@@ -181,8 +181,7 @@ def check_tool_choice(body: Object, model: str) -> Iterator[str]:
             yield f"allowed_function_names: {name!r} is not declared"
 
 
-TOOL_CHECKS: tuple[RequestCheck, ...] = (check_declarations, check_tool_kinds, check_tool_choice)
-
+# --- fields and parts -----------------------------------------------------------------------------------------------
 
 KNOWN_FIELDS = frozenset(
     "contents systemInstruction tools toolConfig safetySettings cachedContent generationConfig serviceTier"
@@ -203,7 +202,7 @@ OTHER_PART_FIELDS = frozenset({"thought", "thoughtSignature", "partMetadata", "m
 
 
 def camel_case_fields(value: Json) -> Json:
-    """A request with every field name in camelCase; what lies in free JSON keeps its keys."""
+    """A request with every field name in camelCase; arguments, results and schemas keep their keys."""
     if isinstance(value, list):
         return [camel_case_fields(element) for element in value]
     if not isinstance(value, dict):
@@ -222,8 +221,8 @@ FREE_JSON_FIELDS = frozenset(
 
 def is_gemini_3(model: str) -> bool:
     """Gemini 3 and later: ids, signatures, media in results, built-in tools beside functions."""
-    made = model_version(model, "gemini")
-    return made is not None and made >= (3, 0)
+    version = model_version(model, "gemini")
+    return version is not None and version >= (3, 0)
 
 
 def check_fields(body: Object, model: str) -> Iterator[str]:
@@ -240,8 +239,8 @@ def check_config(body: Object, model: str) -> Iterator[str]:
     thinking: Object = given.get("thinkingConfig") or {}
     if "thinkingLevel" in thinking and "thinkingBudget" in thinking:
         yield "generation_config.thinking_config: set thinking_level or thinking_budget, not both"
-    made = model_version(model, "gemini")
-    if made is not None and "thinkingLevel" in thinking and made < (3, 0):
+    version = model_version(model, "gemini")
+    if version is not None and "thinkingLevel" in thinking and version < (3, 0):
         yield "Thinking level is not supported for this model."
     if len(given.get("stopSequences") or []) > 5:
         yield "generation_config.stop_sequences: at most 5"
@@ -251,7 +250,7 @@ def check_config(body: Object, model: str) -> Iterator[str]:
     if schema and given.get("responseMimeType") not in ("application/json", "text/x.enum"):
         yield "generation_config.response_mime_type must be application/json with a schema"
     functions = any(tool.get("functionDeclarations") for tool in objects(body.get("tools")))
-    if functions and given.get("responseMimeType") == "application/json" and made is not None and made < (3, 0):
+    if functions and given.get("responseMimeType") == "application/json" and version is not None and version < (3, 0):
         yield "Function calling with a response mime type: 'application/json' is unsupported"
     if "responseSchema" in given:
         yield from check_schema(given["responseSchema"], "generation_config.response_schema")
@@ -305,7 +304,7 @@ def _part_values(content: Object, key: str) -> list[Object]:
 
 
 def _merged_contents(body: Object) -> Iterator[tuple[int, str, Object]]:
-    """Contents with their role; neighbours of one role count as one, as the service takes them."""
+    """Contents with their role; neighbours of the same role are merged, as Gemini does."""
     last: tuple[int, str, Object] | None = None
     for index, content in numbered_objects(body.get("contents")):
         role = "model" if content.get("role") == "model" else "user"
@@ -324,7 +323,7 @@ def _merged_contents(body: Object) -> Iterator[tuple[int, str, Object]]:
 
 
 def check_turns(body: Object, model: str) -> Iterator[str]:
-    """Calls follow a user's turn, and all their responses stand together right after them."""
+    """Calls must follow a user turn, and all their responses must be in the next turn."""
     calls: list[Object] = []
     first = True
     for index, role, content in _merged_contents(body):
@@ -364,7 +363,7 @@ def _check_responses(index: int, calls: list[Object], responses: list[Object]) -
 
 
 def check_signatures(body: Object, model: str) -> Iterator[str]:
-    """In the current turn, the first call of each step is signed; earlier turns are not looked at."""
+    """Gemini 3: the first call of each step of the current turn needs a thought signature; earlier turns do not."""
     if not is_gemini_3(model):
         return
     steps = list(_merged_contents(body))
@@ -379,7 +378,7 @@ def check_signatures(body: Object, model: str) -> Iterator[str]:
 
 
 def _begins_turn(content: Object) -> bool:
-    """A user's turn with text of its own begins a new turn; media beside responses belong to them."""
+    """Text from the user begins a new turn; media beside function responses belong to them."""
     return not _part_values(content, "functionResponse") or any(
         part.get("text") for part in objects(content.get("parts"))
     )
@@ -399,5 +398,7 @@ CHECKS: tuple[RequestCheck, ...] = (
     check_turns,
     check_signatures,
     check_response_media,
-    *TOOL_CHECKS,
+    check_declarations,
+    check_tool_kinds,
+    check_tool_choice,
 )

@@ -37,8 +37,8 @@ PARTS_BY_ROLE = {
 
 
 def is_reasoning_model(model: str) -> bool:
-    made = model_version(model, "gpt")
-    return re.match(r"o\d", model) is not None or (made is not None and made >= (5, 0) and "chat" not in model)
+    version = model_version(model, "gpt")
+    return re.match(r"o\d", model) is not None or (version is not None and version >= (5, 0) and "chat" not in model)
 
 
 def check_fields(body: Object, model: str) -> Iterator[str]:
@@ -69,8 +69,8 @@ def check_limits(body: Object, model: str) -> Iterator[str]:
         return
     if body.get("max_tokens") is not None:
         yield "'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
-    made = model_version(model, "gpt")
-    newer = made is not None and made >= (5, 4)
+    version = model_version(model, "gpt")
+    newer = version is not None and version >= (5, 4)
     if newer and body.get("tools") and body.get("reasoning_effort") not in (None, "none"):
         yield "Function tools with reasoning_effort are not supported in /v1/chat/completions. Use /v1/responses."
 
@@ -83,8 +83,10 @@ def check_messages(body: Object, model: str) -> Iterator[str]:
             yield f"{at}.role: Invalid value: {role!r}"
             continue
         calls = message.get("tool_calls") or message.get("function_call")
-        said = role == "function" or (role == "assistant" and (calls or message.get("refusal") or message.get("audio")))
-        if content is None and not said:
+        may_be_null = role == "function" or (
+            role == "assistant" and (calls or message.get("refusal") or message.get("audio"))
+        )
+        if content is None and not may_be_null:
             yield f"{at}.content: Invalid value: expected a string, got null."
         if message.get("tool_calls") == []:
             yield f"{at}.tool_calls: [] is too short"
@@ -128,7 +130,7 @@ def _check_call(call: Object, path: str) -> Iterator[str]:
 
 
 def check_pairs(body: Object, model: str) -> Iterator[str]:
-    """After an assistant's calls come their results, all of them and nothing between."""
+    """The results of an assistant's calls must follow directly, and none may be missing."""
     due: dict[str, int] = {}
     known: set[str] = set()
     for index, message in numbered_objects(body.get("messages")):

@@ -1,4 +1,4 @@
-"""What OpenAI Responses refuses in `input`: items, their ids, and how calls, results and reasoning go together."""
+"""What OpenAI Responses refuses: fields, tools, and the items of the input with their ids and their order."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ ITEM_KEYS = {
     "reasoning": frozenset("type id summary content encrypted_content status phase created_by".split()),
 }
 CODEX_METADATA = "internal_chat_message_metadata_passthrough"
-"""What Codex puts on items where it believes that it asks the service itself."""
+"""Codex puts this field on items if it believes that it calls OpenAI directly."""
 
 
 def item_type(item: Object) -> str:
@@ -140,7 +140,7 @@ def _check_output(output: Json, path: str) -> Iterator[str]:
 
 
 def check_pairs(body: Object, model: str) -> Iterator[str]:
-    """Each call has one output after it, each output its call before it; what the provider keeps is not looked at."""
+    """Each call needs one output after it, and each output a call before it, unless the provider stores the history."""
     kept = bool(body.get("previous_response_id") or body.get("conversation"))
     open_calls: dict[str, str] = {}
     known: dict[str, str] = {}
@@ -181,8 +181,7 @@ def check_reasoning(body: Object, model: str) -> Iterator[str]:
             yield f"Item with id '{item.get('id')}' not found. Items are not persisted when `store` is set to false."
 
 
-ITEM_CHECKS: tuple[RequestCheck, ...] = (check_items, check_pairs, check_reasoning)
-
+# --- fields and tools -----------------------------------------------------------------------------------------------
 
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 KNOWN_FIELDS = frozenset(
@@ -256,7 +255,7 @@ def check_tools(body: Object, model: str) -> Iterator[str]:
     for at, tool in given:
         yield from _check_tool(tool, at)
         if tool.get("type") == "namespace":
-            if not isinstance(tool.get("description"), str):  # may be empty: so is the one of `functions` in Codex
+            if not isinstance(tool.get("description"), str):  # may be empty: Codex sends an empty one for `functions`
                 yield f"{at}.description: Missing required parameter"
             for number, child in numbered_objects(tool.get("tools")):
                 yield from _check_tool(child, f"{at}.tools[{number}]")
@@ -339,5 +338,7 @@ CHECKS: tuple[RequestCheck, ...] = (
     check_tools,
     check_tool_choice,
     check_formats,
-    *ITEM_CHECKS,
+    check_items,
+    check_pairs,
+    check_reasoning,
 )

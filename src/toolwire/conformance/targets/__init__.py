@@ -1,4 +1,4 @@
-"""Gateways that the suite starts by itself, by name. Words of protocols stand in the tables (`*.toml`) beside them."""
+"""A gateway that the suite can start: how to configure, start and call it. `gateways.py` has the known ones."""
 
 from __future__ import annotations
 
@@ -21,19 +21,16 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-# --- What a gateway must be known by, so that it can be started, pointed at our provider, and asked ---
-
-
 VERSION_TIMEOUT = 60
-"""Seconds that a program has to say its version: some load much before they speak."""
+"""Seconds for a program to print its version: some take long to start."""
 
 
 class NotInstalled(Exception):
-    """A program that is in none of the folders."""
+    """A program that was not found."""
 
 
 class ProgramFolders(Struct, frozen=True):
-    """Where programs are looked for: in these folders (an environment's `bin`, `node_modules/.bin`), then on PATH."""
+    """Where to look for programs: in these folders (such as `.venv/bin` or `node_modules/.bin`), then on PATH."""
 
     folders: tuple[Path, ...] = ()
 
@@ -46,14 +43,14 @@ class ProgramFolders(Struct, frozen=True):
         raise NotInstalled(program)
 
     def read_output(self, program: str, *words: str) -> str:
-        """What a program prints, without the blanks around it."""
+        """What a program prints, without surrounding whitespace."""
         command = [self.find_program(program), *words]
         done = subprocess.run(command, capture_output=True, text=True, timeout=VERSION_TIMEOUT, check=False)
         return done.stdout.strip()
 
 
 class Route(Struct, frozen=True):
-    """What the client must ask for, to reach a model behind the provider of a protocol."""
+    """What a client must send to reach a model of a provider."""
 
     model: str
     headers: Mapping[str, str] = {}
@@ -63,36 +60,37 @@ class Target(Struct, frozen=True, kw_only=True):
     name: str
     title: str
     install_hint: str = "`make conformance` in the sources of Toolwire installs it"
-    """How to get it, for people who have not."""
+    """How to install it."""
     read_version: Callable[[ProgramFolders], str]
-    """Asked of what is installed, never written down."""
+    """Reads the version of the installed program."""
     make_command: Callable[[int, str, Path, Sequence[tuple[str, str]]], Sequence[str]]
-    """From the port to listen on, the provider's origin (`http://127.0.0.1:N`), an empty folder for the configuration,
-    and all pairs of a provider's protocol and a model that will be asked: the command line. It runs in the folder; its
-    first word is looked for in the sources."""
+    """The command line, from the port to listen on, the provider's origin (`http://127.0.0.1:N`), an empty folder for
+    the configuration, and all pairs of a provider's protocol and a model. It runs in that folder; its first word is
+    looked up in the program folders."""
     find_route: Callable[[str, str, str, str], Route | str]
-    """From the client's protocol, the provider's, the model and the provider's origin: what to ask for, or in words why
-    this pair cannot be had there."""
+    """From the client's protocol, the provider's, the model and the provider's origin: what to send, or why the gateway
+    does not support this pair."""
     environment: Mapping[str, str] = {}
     configured_cases: tuple[str, ...] = ()
-    """Cases that need something of the gateway's configuration which the command gives."""
+    """Cases that need a special configuration, which the command provides."""
     ready_path: str = "/"
-    """A path that is answered, with whatever status below 500, once the gateway is up."""
+    """A path that is answered with a status below 500 when the gateway is up."""
     start_timeout: float = 60.0
-    """Seconds to wait for that."""
+    """Seconds to wait for the gateway to start."""
 
 
 class ProviderPlacement(Struct, frozen=True, forbid_unknown_fields=True):
-    """How the gateway is told of a provider: what it calls that kind of provider, and where it is."""
+    """How a provider is configured in the gateway."""
 
     protocol: str
     kind: str
+    """The gateway's name for this kind of provider."""
     base: str = ""
-    """Behind the provider's origin."""
+    """The path after the provider's origin."""
     models: tuple[str, ...] = ("*",)
-    """Patterns of names."""
+    """Patterns of model names."""
     clients: tuple[str, ...] = ("*",)
-    """Patterns of protocols, where the gateway is told by each request."""
+    """Patterns of client protocols, for a gateway that is configured by each request."""
     settings: Mapping[str, Any] = {}
 
 
@@ -105,10 +103,10 @@ class ImpossiblePair(Struct, frozen=True, forbid_unknown_fields=True):
 class GatewayTable(Struct, frozen=True, forbid_unknown_fields=True):
     title: str
     places: tuple[ProviderPlacement, ...]
-    """The first that fits counts."""
+    """The first match is used."""
     environment: Mapping[str, str] = {}
     settings: Mapping[str, Any] = {}
-    """Goes into its configuration as it stands."""
+    """Copied into the gateway's configuration."""
     impossible: tuple[ImpossiblePair, ...] = ()
 
     def find_placement(self, protocol: str, model: str, client: str = "") -> ProviderPlacement:
@@ -119,11 +117,11 @@ class GatewayTable(Struct, frozen=True, forbid_unknown_fields=True):
         )
 
     def find_obstacle(self, client: str, provider: str) -> str:
-        """Why a pair cannot be had, or nothing."""
+        """Why the gateway does not support a pair; empty if it does."""
         found = (
-            one.why
-            for one in self.impossible
-            if _matches_any(client, one.clients) and _matches_any(provider, one.providers)
+            pair.why
+            for pair in self.impossible
+            if _matches_any(client, pair.clients) and _matches_any(provider, pair.providers)
         )
         return next(found, "")
 
@@ -137,30 +135,30 @@ def read_table(name: str) -> GatewayTable:
 
 
 def model_alias(protocol: str, model: str) -> str:
-    """A name of its own for each model behind each protocol; the model comes first, as some look at how names begin."""
+    """A unique name for each model and protocol. The model comes first, because some gateways look at prefixes."""
     return f"{model}--{protocol}"
 
 
-# --- Start a gateway, wait until it answers, and stop it at the end ---
+# --- starting and stopping ------------------------------------------------------------------------------------------
 
 
 POLL_INTERVAL = 0.1
 KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ", "SYSTEMROOT")
-"""Of the environment. Keys, proxies and a home full of settings are not the gateway's, so that all runs are alike."""
+"""Variables that the gateway gets. Keys, proxies and the user's home are left out, so that all runs are alike."""
 STOP_TIMEOUT = 10
 LOG_LINES = 15
-"""Of the log, when it does not start."""
+"""Lines of the log that are shown if it does not start."""
 
 
 class GatewayNotStarted(Exception):
-    """A gateway that ended or stayed silent; the text is the end of what it wrote."""
+    """A gateway that ended or did not answer; the message is the end of its log."""
 
 
 @contextmanager
 def start_target(
     target: Target, origin: str, models: Sequence[tuple[str, str]], folders: ProgramFolders
 ) -> Iterator[str]:
-    """The gateway's URL, as long as the block runs. `origin` is where the providers are."""
+    """Run the gateway during the block; gives its URL. `origin` is the URL of the providers."""
     with tempfile.TemporaryDirectory(prefix="toolwire-conformance-") as name:
         folder, port = Path(name), find_free_port()
         command = list(target.make_command(port, origin, folder, models))
@@ -192,14 +190,14 @@ def find_free_port() -> int:
 
 
 def _target_environment(target: Target, folders: ProgramFolders, home: Path) -> dict[str, str]:
-    """The folders come first on PATH too, because programs there start others."""
+    """The program folders come first on PATH, because programs there start others."""
     kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
     path = os.pathsep.join([*map(str, folders.folders), kept.get("PATH", "")])
     return {**kept, "PATH": path, "HOME": str(home), **target.environment}
 
 
 def wait_for_answer(url: str, timeout: float, process: subprocess.Popen[bytes] | None = None) -> bool:
-    """Is there an answer, of whatever kind but a server's own failure, before patience or the process ends?"""
+    """Wait for an answer with a status below 500, until the timeout or the end of the process."""
     deadline = time.monotonic() + timeout
     place = urlsplit(url)
     kind = http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
@@ -220,7 +218,7 @@ def wait_for_answer(url: str, timeout: float, process: subprocess.Popen[bytes] |
 
 
 def _stop_process(process: subprocess.Popen[bytes]) -> None:
-    """The process and what it started; politely first."""
+    """Stop the process and its children, first with SIGTERM."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)

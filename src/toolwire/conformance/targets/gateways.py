@@ -1,4 +1,4 @@
-"""Toolwire itself: a provider for each protocol, and models by `PROVIDER/MODEL`."""
+"""The gateways that the suite can start: Toolwire, LiteLLM, llm-rosetta and Portkey. Their settings are in `*.toml`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ TOOLWIRE_PROGRAM = "toolwire"
 TOOLWIRE_CONFIG_HEAD = (
     '[server]\nretries = 0\ncooldown_after = 1000000\nlog_format = "none"\n\n[store]\nurl = "sqlite://{store}"\n'
 )
-TOOLWIRE_TABLE = tomllib.loads((files("toolwire.conformance.targets") / "own.toml").read_text("utf-8"))
+TOOLWIRE_TABLE = tomllib.loads((files("toolwire.conformance.targets") / "toolwire.toml").read_text("utf-8"))
 TOOLWIRE_QUIRKS: dict[tuple[str, str], str] = {
-    (row["protocol"], row["model"]): row["quirk"] for row in TOOLWIRE_TABLE["servers"]
+    (row["protocol"], row["model"]): row["quirk"] for row in TOOLWIRE_TABLE["quirks"]
 }
 TOOLWIRE_FALLBACKS: dict[tuple[str, str], str] = {
-    (row["protocol"], row["model"]): row["reserve"] for row in TOOLWIRE_TABLE["reserves"]
+    (row["protocol"], row["model"]): row["fallback"] for row in TOOLWIRE_TABLE["fallbacks"]
 }
 
 
@@ -39,8 +39,8 @@ def make_toolwire_command(port: int, origin: str, folder: Path, models: Sequence
 
 def _write_provider(name: str, protocol: str, model: str, origin: str) -> str:
     quirk = TOOLWIRE_QUIRKS.get((protocol, model))
-    said = f'quirks = ["{quirk}"]\n' if quirk else ""
-    return f'[providers.{name}]\nprotocols = ["{protocol}"]\nbase_url = "{origin}"\n{said}'
+    quirks = f'quirks = ["{quirk}"]\n' if quirk else ""
+    return f'[providers.{name}]\nprotocols = ["{protocol}"]\nbase_url = "{origin}"\n{quirks}'
 
 
 def _write_model_rule(protocol: str, model: str) -> str:
@@ -65,11 +65,15 @@ TOOLWIRE = Target(
     make_command=make_toolwire_command,
     find_route=find_toolwire_route,
     ready_path="/readyz",
-    configured_cases=tuple(TOOLWIRE_TABLE["reaches"]),
+    configured_cases=tuple(TOOLWIRE_TABLE["configured_cases"]),
 )
 
 
-# --- LiteLLM's proxy, with a deployment for every model behind every protocol ---
+def find_alias_route(_client: str, provider: str, model: str, _origin: str) -> Route | str:
+    return Route(model_alias(provider, model))
+
+
+# --- LiteLLM: one deployment for each model and protocol ------------------------------------------------------------
 
 
 LITELLM_PROGRAM = "litellm"
@@ -77,7 +81,7 @@ LITELLM_TABLE = read_table("litellm")
 
 
 def read_litellm_version(sources: ProgramFolders) -> str:
-    """Its package says, as the program itself loads for long before it speaks."""
+    """Read from its package, because the program takes long to start."""
     python = Path(sources.find_program(LITELLM_PROGRAM)).resolve().with_name("python")
     return sources.read_output(str(python), "-c", "from importlib.metadata import version; print(version('litellm'))")
 
@@ -95,20 +99,19 @@ def _litellm_deployment(protocol: str, model: str, origin: str) -> dict[str, Any
     return {"model_name": model_alias(protocol, model), "litellm_params": to}
 
 
-def find_litellm_route(_client: str, provider: str, model: str, _origin: str) -> Route | str:
-    return Route(model_alias(provider, model))
-
-
 LITELLM = Target(
     name=LITELLM_PROGRAM,
     title=LITELLM_TABLE.title,
     read_version=read_litellm_version,
     make_command=make_litellm_command,
-    find_route=find_litellm_route,
+    find_route=find_alias_route,
     environment=LITELLM_TABLE.environment,
     ready_path="/health/liveliness",
     start_timeout=180.0,
 )
+
+
+# --- llm-rosetta ----------------------------------------------------------------------------------------------------
 
 
 ROSETTA_PROGRAM = "llm-rosetta-gateway"
@@ -139,22 +142,18 @@ def _rosetta_model(protocol: str, model: str) -> tuple[str, dict[str, Any]]:
     return model_alias(protocol, model), {"provider": place.kind, "upstream_model": model, **place.settings}
 
 
-def find_rosetta_route(_client: str, provider: str, model: str, _origin: str) -> Route | str:
-    return Route(model_alias(provider, model))
-
-
 ROSETTA = Target(
     name="llm-rosetta",
     title=ROSETTA_TABLE.title,
     read_version=read_rosetta_version,
     make_command=make_rosetta_command,
-    find_route=find_rosetta_route,
+    find_route=find_alias_route,
     environment=ROSETTA_TABLE.environment,
     ready_path="/health",
 )
 
 
-# --- Portkey's gateway. It has no configuration: each request says in its headers where it goes ---
+# --- Portkey: no configuration, the headers of each request name the provider ---------------------------------------
 
 
 PORTKEY_PROGRAM = "gateway"
@@ -163,10 +162,10 @@ PORTKEY_TABLE = read_table("portkey")
 
 
 def read_portkey_version(sources: ProgramFolders) -> str:
-    """It does not say, but its package does. Its program has a common name, so the package is looked at."""
+    """Read from its package, which also tells it apart from other programs called `gateway`."""
     for folder in Path(sources.find_program(PORTKEY_PROGRAM)).resolve().parents:
-        if (said := folder / "package.json").is_file():
-            package = json.loads(said.read_bytes())
+        if (file := folder / "package.json").is_file():
+            package = json.loads(file.read_bytes())
             if package.get("name") == PORTKEY_PACKAGE:
                 return str(package["version"])
     raise NotInstalled(PORTKEY_PACKAGE)
