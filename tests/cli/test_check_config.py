@@ -76,7 +76,7 @@ def test_shows_the_configuration_without_keys(run: Any, tmp_path: Path) -> None:
     assert "claude-* own/(as requested), at most 9 tokens then mistral/m" in lines
     assert "ci claude-*" in lines
     assert "no patching client openai-responses; tool apply_patch, update_* drop, guidance" in lines
-    assert "warning: toolwire.toml:7: the variable TEAM_KEY is not set" in err
+    assert "warning: toolwire.toml:7: the environment variable TEAM_KEY is not set" in err
     assert "hint: set TEAM_KEY" in err
     assert "sk-hidden" not in out + err
     assert "\x1b" not in out + err
@@ -104,7 +104,7 @@ def test_mistakes_end_with_2(run: Any, tmp_path: Path) -> None:
     assert err == (
         f"error: {file}:2: unknown key `prot`\n"
         "hint: did you mean `port`?\n"
-        f"error: {file}:3: `workers`: expected a whole number >= 1\n"
+        f"error: {file}:3: `workers`: expected an integer >= 1\n"
     )
     code, _, err = run("--config", str(tmp_path / "none.toml"))
     assert code == 2

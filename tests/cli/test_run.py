@@ -424,8 +424,8 @@ def test_gateway_with_keys_needs_one(sandbox: Sandbox, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "problem"),
     [
-        ("nowhere/x", "error: --model: no provider is called `nowhere`\n"),
-        ("lopback", "error: --model: nothing leads to the model `lopback`\n"),
+        ("nowhere/x", "error: --model: unknown provider `nowhere`\n"),
+        ("lopback", "error: --model: no provider serves the model `lopback`\n"),
         ("openai/gpt-5.5", "openai/gpt-5.5 does not answer: the provider `openai` has no key: set OPENAI_API_KEY"),
         ("dark/x", "error: dark/x does not answer: "),
     ],

@@ -217,7 +217,7 @@ BAD = {
     "unknown key": (
         CLIENTS,
         ("export", "--owner", "cj"),
-        "error: unknown client key 'cj'\nhint: there is: ci",
+        "error: unknown client key 'cj'\nhint: choose from: ci",
     ),
     "no keys": ("", ("export", "--owner", "ci"), "hint: without [[server.keys]] everything belongs to the owner ''"),
     "nothing stored": (
@@ -225,7 +225,7 @@ BAD = {
         ("stats",),
         "error: nothing is stored: `url` in [store] is `none`\nhint: ",
     ),
-    "a bad file": ('[store]\nurl = "mysql://x"', ("gc",), "error: toolwire.toml:2: this is no URL of a store\nhint: "),
+    "a bad file": ('[store]\nurl = "mysql://x"', ("gc",), "error: toolwire.toml:2: not a valid store URL\nhint: "),
 }
 
 

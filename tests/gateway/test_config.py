@@ -15,8 +15,7 @@ import pytest
 from toolwire.gateway.config.config import Config, Secret, ServerSettings
 from toolwire.gateway.config.load import RENAMED_KEYS, LiveConfig, find_config_file, load_config
 from toolwire.gateway.config.problems import ConfigError, KeyPath, Problem, TomlLines, format_problem
-from toolwire.gateway.config.providers import known_servers
-from toolwire.gateway.config.urls import complete_base_url, is_own_address, proxy_from_environment
+from toolwire.gateway.config.providers import complete_base_url, is_own_address, known_servers, proxy_from_environment
 from toolwire.protocols import CODECS, find_codec
 
 HASH = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -95,7 +94,7 @@ def test_a_local_server_needs_no_key(read: Any) -> None:
 def test_azure_needs_an_address_too(read: Any) -> None:
     config = read("", AZURE_OPENAI_API_KEY="k")
     assert "azure" not in config.providers
-    assert warned(config) == [(0, "AZURE_OPENAI_API_KEY", "a key for Azure OpenAI, but no address")]
+    assert warned(config) == [(0, "AZURE_OPENAI_API_KEY", "there is a key for Azure OpenAI, but no address")]
     config = read("", AZURE_OPENAI_API_KEY="k", AZURE_OPENAI_ENDPOINT="https://me.openai.azure.com/")
     azure = config.providers["azure"]
     assert azure.base_urls["openai-responses"] == "https://me.openai.azure.com/openai/v1"
@@ -111,7 +110,7 @@ def test_a_base_url_of_the_environment_is_honoured(read: Any) -> None:
 def test_a_base_url_that_is_meant_for_sdks_is_passed_over(read: Any, here: str) -> None:
     config = read("", OPENAI_API_KEY="k", OPENAI_BASE_URL=here)
     assert config.providers["openai"].base_urls["openai-chat"] == "https://api.openai.com/v1"
-    assert warned(config) == [(0, "OPENAI_BASE_URL", "this is the gateway itself")]
+    assert warned(config) == [(0, "OPENAI_BASE_URL", "this is the address of the gateway itself")]
 
 
 def test_a_broken_base_url_of_the_environment_is_a_warning(read: Any) -> None:
@@ -178,14 +177,16 @@ def test_an_address_for_each_protocol(read: Any) -> None:
 
 def test_a_missing_variable_is_a_warning_that_names_it(read: Any) -> None:
     config = read(LAB + 'api_key_env = "LAB_KEY"')
-    assert warned(config) == [(4, "providers.lab.api_key_env", "the variable LAB_KEY is not set")]
+    assert warned(config) == [(4, "providers.lab.api_key_env", "the environment variable LAB_KEY is not set")]
     assert config.providers["lab"].is_key_missing
 
 
 def test_a_provider_that_a_rule_names_is_there_without_its_key(read: Any) -> None:
     config = read('[models.x]\nprovider = "anthropic"\nfallbacks = ["ollama/qwen"]')
     assert {"anthropic", "ollama"} <= set(config.providers)
-    assert [(line, what) for line, _, what in warned(config)] == [(2, "the variable ANTHROPIC_API_KEY is not set")]
+    assert [(line, what) for line, _, what in warned(config)] == [
+        (2, "the environment variable ANTHROPIC_API_KEY is not set")
+    ]
 
 
 def test_the_header_of_the_key(read: Any) -> None:
@@ -202,7 +203,7 @@ def test_no_key_is_ever_shown(read: Any) -> None:
     lab = config.providers["lab"]
     shown = [repr(config), str(config), f"{lab}", repr(lab.__rich_repr__()), repr(lab.api_key), str(lab.api_key)]
     assert not [one for one in shown if "sk-hidden" in one]
-    assert (4, "providers.lab.api_key", "the key stands in the file") in warned(config)
+    assert (4, "providers.lab.api_key", "the key is in the configuration file") in warned(config)
     for write in (msgspec.to_builtins, msgspec.json.encode, pickle.dumps):
         with pytest.raises(TypeError):
             write(Secret("sk-hidden"))
@@ -241,37 +242,37 @@ def test_exceptions_from_the_proxy(excepted: str, proxied: bool) -> None:
 
 MISTAKES = [
     ("[server]\nprot = 1", (2, "unknown key `prot`", "did you mean `port`?")),
-    ('[server]\n\nport = "x"', (3, "`port`: expected a whole number, got text in quotes", "")),
-    ("[server]\nworkers = 0", (2, "`workers`: expected a whole number >= 1", "")),
-    ('[server]\nlog_format = "jsn"', (2, "`log_format` is none of its choices", "did you mean `json`? There is: json, text, none")),
+    ('[server]\n\nport = "x"', (3, "`port`: expected an integer, got a string", "")),
+    ("[server]\nworkers = 0", (2, "`workers`: expected an integer >= 1", "")),
+    ('[server]\nlog_format = "jsn"', (2, "`log_format` has an invalid value", "did you mean `json`? Choose from: json, text, none")),
     ("[server.timeouts]\nconect = 1", (2, "unknown key `conect`", "did you mean `connect`?")),
-    ("server = 1", (1, "`server` is a table", "write `[server]` above its keys")),
+    ("server = 1", (1, "`server` must be a table", "write `[server]` above its keys")),
     ("[sever]", (1, "unknown section `sever`", "did you mean `server`?")),
-    ("[policy]", (1, "`policy` is a list of tables", "write `[[policy]]`")),
-    ('[server]\nkeys = "x"', (2, "`server.keys` is a list of tables", "write `[[server.keys]]`")),
+    ("[policy]", (1, "`policy` must be a list of tables", "write `[[policy]]`")),
+    ('[server]\nkeys = "x"', (2, "`server.keys` must be a list of tables", "write `[[server.keys]]`")),
     ('[[server.keys]]\nname = "a"', (1, "`sha256` is missing", "add `sha256 = …`")),
-    ("a = 1\nb = ", (2, "no valid TOML: invalid value", "text needs quotes, tables need brackets")),
-    ("[server]\nport = 1\nport = 2", (3, "no valid TOML: cannot overwrite a value", "the same key or table stands twice")),
-    ('[providers."a/b"]', (1, "a provider cannot be called `a/b`", "no slashes, stars or spaces")),
-    ('[providers.x]\nkind = "mistrl"', (2, "no server is known as `mistrl`", "did you mean `mistral`?")),
-    ("[providers.deepsek]", (1, "`deepsek` is no well-known server, and protocols and base_url is missing", "did you mean `deepseek`?")),
+    ("a = 1\nb = ", (2, "invalid TOML: invalid value", "strings need quotes, tables need brackets")),
+    ("[server]\nport = 1\nport = 2", (3, "invalid TOML: cannot overwrite a value", "the same key or table is defined twice")),
+    ('[providers."a/b"]', (1, "invalid provider name `a/b`", "use no slashes, `*`, `?` or spaces")),
+    ('[providers.x]\nkind = "mistrl"', (2, "unknown server `mistrl`", "did you mean `mistral`?")),
+    ("[providers.deepsek]", (1, "`deepsek` is not a well-known server, and protocols and base_url is missing", "did you mean `deepseek`?")),
     ("[providers.azure]", (1, "`base_url` is missing", 'base_url = "https://NAME.openai.azure.com/openai/v1"; the model\'s name is that of your deployment.')),
     (LAB + "bas_url = 1", (4, "unknown key `bas_url`", "did you mean `base_url`?")),
-    (LAB + 'headers = { "a b" = "c" }', (4, "`a b` is no header that can be sent", "")),
-    (LAB + '[providers.lab.headers]\nx = "y"\nHost = "c"', (6, "`Host` is set by the gateway", "leave it out")),
-    (LAB + 'ca_file = "none.pem"', (4, "there is no such file", "the path is from the folder of this file")),
-    (LAB + 'proxy = "socks5://x:1"', (4, "a proxy is http://HOST:PORT or https://HOST:PORT", "")),
-    (LAB + 'quirks = [\n  "nine-leter-ids",\n]', (5, "no quirk of openai-chat is called `nine-leter-ids`", "did you mean `nine-letter-ids`?")),
-    (LAB + 'api_key_env = "A"\nforward_auth = true', (5, "api_key_env and forward_auth exclude each other", "keep one of them")),
-    ('[providers.x]\nprotocols = ["openai-caht"]\nbase_url = "http://a"', (2, "no protocol is called `openai-caht`", "did you mean `openai-chat`?")),
-    ('[models.a]\nprovider = "lap"\n' + LAB, (2, "no provider is called `lap`", "did you mean `lab`?")),
-    ('[models]\na = "lap/x"\n' + LAB, (2, "no provider is called `lap`", "did you mean `lab`?")),
-    ("[models]\na = 1", (2, '`a` is a table, or "provider/model"', "")),
+    (LAB + 'headers = { "a b" = "c" }', (4, "`a b` is not a valid header", "")),
+    (LAB + '[providers.lab.headers]\nx = "y"\nHost = "c"', (6, "`Host` is set by the gateway", "remove it")),
+    (LAB + 'ca_file = "none.pem"', (4, "the file does not exist", "it is relative to the folder of this file")),
+    (LAB + 'proxy = "socks5://x:1"', (4, "a proxy URL must begin with http:// or https://", "")),
+    (LAB + 'quirks = [\n  "nine-leter-ids",\n]', (5, "unknown quirk `nine-leter-ids` for openai-chat", "did you mean `nine-letter-ids`?")),
+    (LAB + 'api_key_env = "A"\nforward_auth = true', (5, "api_key_env and forward_auth cannot be combined", "remove one of them")),
+    ('[providers.x]\nprotocols = ["openai-caht"]\nbase_url = "http://a"', (2, "unknown protocol `openai-caht`", "did you mean `openai-chat`?")),
+    ('[models.a]\nprovider = "lap"\n' + LAB, (2, "unknown provider `lap`", "did you mean `lab`?")),
+    ('[models]\na = "lap/x"\n' + LAB, (2, "unknown provider `lap`", "did you mean `lab`?")),
+    ("[models]\na = 1", (2, '`a` must be a table or "provider/model"', "")),
     ("[models.a]", (1, "`provider` is missing", "add `provider = …`")),
-    ('[models.a]\nprovider = "loopback"\nname = "b"', (3, "unknown key `name`", "the name stands in the brackets")),
+    ('[models.a]\nprovider = "loopback"\nname = "b"', (3, "unknown key `name`", "the name is in the brackets: [models.NAME]")),
     (LAB + '[models.a]\nprovider = "lab"\nprotocol = "gemini"', (6, "`lab` does not speak `gemini`", "it speaks: openai-chat")),
-    (LAB + '[models.a]\nprovider = "lab"\nfallbacks = ["lap/x"]', (6, "no provider is called `lap`", "did you mean `lab`?")),
-    (LAB + '[models.quick]\nprovider = "lab"\n[models.b]\nprovider = "lab"\nfallbacks = ["qick"]', (8, "the fallback `qick` leads nowhere", "did you mean `quick`?")),
+    (LAB + '[models.a]\nprovider = "lab"\nfallbacks = ["lap/x"]', (6, "unknown provider `lap`", "did you mean `lab`?")),
+    (LAB + '[models.quick]\nprovider = "lab"\n[models.b]\nprovider = "lab"\nfallbacks = ["qick"]', (8, "the fallback `qick` does not exist", "did you mean `quick`?")),
 ]  # fmt: skip
 
 
@@ -344,9 +345,9 @@ def test_a_bad_url_is_a_problem_and_is_not_repeated(faults: Any, url: str) -> No
 
 def test_a_base_url_for_each_protocol_that_is_spoken(faults: Any) -> None:
     text = '[providers.x]\nprotocols = ["openai-chat", "anthropic"]\nbase_url = { openai-chat = "http://a" }'
-    assert faults(text) == [(3, "no base URL for anthropic", "one for every protocol that it speaks")]
+    assert faults(text) == [(3, "there is no base URL for anthropic", "add one for every protocol in `protocols`")]
     text = '[providers.deepseek]\nprotocols = ["openai-chat", "gemini"]'
-    assert faults(text) == [(1, "no base URL for gemini", "one for every protocol that it speaks")]
+    assert faults(text) == [(1, "there is no base URL for gemini", "add one for every protocol in `protocols`")]
 
 
 def test_a_provider_may_speak_less_than_its_row(read: Any) -> None:
@@ -391,9 +392,9 @@ def test_a_gateway_that_would_call_itself(url: str, host: str, here: bool) -> No
 
 def test_a_provider_that_is_the_gateway_is_refused(faults: Any) -> None:
     text = '[server]\nport = 7000\n[providers.me]\nprotocols = ["openai-chat"]\nbase_url = "http://localhost:7000/v1"'
-    assert faults(text)[0][:2] == (5, "this is the gateway itself, which would call itself without end")
+    assert faults(text)[0][:2] == (5, "this is the address of the gateway itself, which would call itself forever")
     text = "[server]\nport = 11434\n[providers.ollama]"
-    assert faults(text)[0][:2] == (3, "this is the gateway itself, which would call itself without end")
+    assert faults(text)[0][:2] == (3, "this is the address of the gateway itself, which would call itself forever")
 
 
 @pytest.mark.parametrize(
@@ -425,7 +426,7 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     file.write_bytes(b"[server]\nhost = '\xff'")
     with pytest.raises(ConfigError) as caught:
         load_config(file, {})
-    assert [(one.line, one.message) for one in caught.value.problems] == [(2, "not UTF-8")]
+    assert [(one.line, one.message) for one in caught.value.problems] == [(2, "the file is not valid UTF-8")]
 
 
 # --- lines ---
@@ -549,7 +550,7 @@ def test_warnings_are_reported_once_a_reading(tmp_path: Path) -> None:
     _write(file, LAB + 'api_key_env = "LAB_KEY"', 1)
     live = LiveConfig(file, {}, told)
     live.reload_if_changed()
-    assert told.problems == ["the variable LAB_KEY is not set"]
+    assert told.problems == ["the environment variable LAB_KEY is not set"]
 
 
 # --- the rows ---

@@ -464,10 +464,10 @@ def test_a_server_without_tools_of_its_own_gets_none(tmp_path_factory: pytest.Te
 @pytest.mark.parametrize(
     ("value", "what", "hint"),
     [
-        ("test/echo", "`test/echo` names no tool of an MCP server", 'write "mcp:SERVER/TOOL"'),
-        ("mcp:test", "`mcp:test` names no tool of an MCP server", 'write "mcp:SERVER/TOOL"'),
-        ("mcp:tset/echo", "no MCP server is called `tset`", "did you mean `test`?"),
-        ("mcp:other/echo", "no MCP server is called `other`", "there is: test"),
+        ("test/echo", "`test/echo` is not a tool of an MCP server", 'write "mcp:SERVER/TOOL"'),
+        ("mcp:test", "`mcp:test` is not a tool of an MCP server", 'write "mcp:SERVER/TOOL"'),
+        ("mcp:tset/echo", "unknown MCP server `tset`", "did you mean `test`?"),
+        ("mcp:other/echo", "unknown MCP server `other`", "choose from: test"),
     ],
 )
 def test_mistakes_are_told_with_their_line(tmp_path: Path, value: str, what: str, hint: str) -> None:

@@ -687,19 +687,19 @@ MISTAKES = [
     ('[mcp."ä"]\ncommand = "x"', 1, "a server cannot be called `ä`"),
     (f'[mcp.{"a" * 32}]\ncommand = "x"', 1, "a server cannot be called"),
     ("[mcp.a]", 1, "`command` or `url` is missing"),
-    ('[mcp.a]\ncommand = "x"\nurl = "http://x"', 3, "command and url exclude each other"),
+    ('[mcp.a]\ncommand = "x"\nurl = "http://x"', 3, "command and url cannot be combined"),
     ('[mcp.a]\ncommand = "x"\nheaders = {a = "b"}', 3, "`headers` goes with `url` only"),
     ('[mcp.a]\nurl = "http://x"\nenv = {a = "b"}', 3, "`env` goes with `command` only"),
-    ('[mcp.a]\nurl = "x"', 2, "a URL begins with https:// or http://"),
-    ('[mcp.a]\ncommand = "x \'y"', 2, "a quote is not closed"),
+    ('[mcp.a]\nurl = "x"', 2, "a base URL must begin with http:// or https://"),
+    ('[mcp.a]\ncommand = "x \'y"', 2, "a quotation mark is not closed"),
     ("[mcp.a]\ncommand = []", 2, "the command is empty"),
     ('[mcp.a]\nurl = "http://x"\n[mcp.a.headers]\n"a b" = "x"', 4, "no header can be called `a b`"),
-    ('[mcp.a]\nurl = "http://x"\nheaders = {a = "b\\nc"}', 3, "a header holds one line"),
-    ('[mcp.a]\ncommand = "x"\nmax_rounds = 0', 3, "`max_rounds`: expected a whole number >= 1"),
+    ('[mcp.a]\nurl = "http://x"\nheaders = {a = "b\\nc"}', 3, "the value of a header cannot contain line breaks"),
+    ('[mcp.a]\ncommand = "x"\nmax_rounds = 0', 3, "`max_rounds`: expected an integer >= 1"),
     ('[mcp.a]\ncommand = "x"\ntimeout = 0', 3, "`timeout`: expected a number > 0.0"),
     ('[mcp.a]\ncommand = "x"\ntool = "x"', 3, "unknown key `tool`"),
-    ('[mcp.a]\ncommand = "x"\ncall_visibility = "all"', 3, "`call_visibility` is none of its choices"),
-    ("mcp = 1", 1, "`mcp` is a table"),
+    ('[mcp.a]\ncommand = "x"\ncall_visibility = "all"', 3, "`call_visibility` has an invalid value"),
+    ("mcp = 1", 1, "`mcp` must be a table"),
 ]
 
 
@@ -718,8 +718,8 @@ def test_what_is_only_a_warning(tmp_path: Path) -> None:
     file.write_text('[mcp.a]\ncommand = "x"\nenv = {A = "$NOT_THERE"}\n')
     config = load_config(file, {})
     assert [(problem.line, problem.message) for problem in config.warnings] == [
-        (3, "the variable NOT_THERE is not set"),
-        (1, "nobody is given these tools"),
+        (3, "the environment variable NOT_THERE is not set"),
+        (1, "no client gets these tools"),
     ]
     assert config.mcp["a"].missing_variables == ("NOT_THERE",)
 

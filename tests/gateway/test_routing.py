@@ -341,9 +341,9 @@ def test_a_route_to_itself_goes_where_the_file_leads(over: Any) -> None:
 @pytest.mark.parametrize(
     ("model", "what", "hint"),
     [
-        ("lap/x", "`new=lap/x`: no provider is called `lap`", "did you mean `lab`?"),
-        ("fasst", "`new=fasst`: nothing leads to the model `fasst`", "did you mean `fast`?"),
-        ("new", "nothing leads to the model `new`", ""),
+        ("lap/x", "`new=lap/x`: unknown provider `lap`", "did you mean `lab`?"),
+        ("fasst", "`new=fasst`: no provider serves the model `fasst`", "did you mean `fast`?"),
+        ("new", "no provider serves the model `new`", ""),
     ],
 )
 def test_a_route_to_nowhere(model: str, what: str, hint: str, over: Any) -> None:

@@ -325,7 +325,7 @@ def test_mistakes_in_the_file_are_told_with_their_lines(tmp_path: Path) -> None:
     [
         ("fast", "--route: `fast` is no route"),
         ("fast=", "--route: `fast=` is no route"),
-        ("fast=nobody/x", "--route: `fast=nobody/x`: no provider is called `nobody`"),
+        ("fast=nobody/x", "--route: `fast=nobody/x`: unknown provider `nobody`"),
     ],
 )
 def test_a_route_that_is_none(route: str, what: str, tmp_path: Path) -> None:

@@ -59,29 +59,29 @@ def test_the_file_of_a_url(url: str, path: str | None) -> None:
     assert places.sqlite_path(url) == (path and Path(path))
 
 
-FORMS = "there is: sqlite:///FOLDER/FILE, postgresql://USER@HOST/DATABASE, or none"
+FORMS = "choose from: sqlite:///FOLDER/FILE, postgresql://USER@HOST/DATABASE, or none"
 MISTAKES = [
-    ('url = "mysql://a/b"', "this is no URL of a store", FORMS),
-    ('url = "postgre://a/b"', "this is no URL of a store", "did you mean `postgres`?"),
-    ('url = "postgresqll://u:sehr-geheim@a/b"', "this is no URL of a store", "did you mean `postgresql`?"),
-    ('url = "sqlit:///b"', "this is no URL of a store", "did you mean `sqlite`?"),
-    ('url = "nothing"', "this is no URL of a store", FORMS),
-    ('url = "non"', "this is no URL of a store", "did you mean `none`?"),
-    ('url = "/var/lib/x.db"', "a path alone is no URL", "write sqlite:///var/lib/x.db"),
-    ('url = "sqlite://x.db"', "this is no path of a file, from the root", "write sqlite:///FOLDER/FILE"),
-    ('url = "sqlite:///folder/"', "this is no path of a file, from the root", "write sqlite:///FOLDER/FILE"),
-    ('url = "postgresql://u:sehr-geheim/@/b"', "this is no URL of a database", "write postgresql://USER@HOST/DATABASE"),
-    ('url = "postgresql://u@a:port/b"', "this is no URL of a database", "write postgresql://USER@HOST/DATABASE"),
-    ('url = "postgresql://[u:sehr-geheim@a/b"', "this is no URL of a database", "write postgresql://USER@HOST/DATABASE"),
-    ("url = 7", "`url`: expected text in quotes, got a whole number", ""),
+    ('url = "mysql://a/b"', "not a valid store URL", FORMS),
+    ('url = "postgre://a/b"', "not a valid store URL", "did you mean `postgres`?"),
+    ('url = "postgresqll://u:sehr-geheim@a/b"', "not a valid store URL", "did you mean `postgresql`?"),
+    ('url = "sqlit:///b"', "not a valid store URL", "did you mean `sqlite`?"),
+    ('url = "nothing"', "not a valid store URL", FORMS),
+    ('url = "non"', "not a valid store URL", "did you mean `none`?"),
+    ('url = "/var/lib/x.db"', "a path is not a URL", "write sqlite:///var/lib/x.db"),
+    ('url = "sqlite://x.db"', "not an absolute path of a file", "write sqlite:///FOLDER/FILE"),
+    ('url = "sqlite:///folder/"', "not an absolute path of a file", "write sqlite:///FOLDER/FILE"),
+    ('url = "postgresql://u:sehr-geheim/@/b"', "not a valid database URL", "write postgresql://USER@HOST/DATABASE"),
+    ('url = "postgresql://u@a:port/b"', "not a valid database URL", "write postgresql://USER@HOST/DATABASE"),
+    ('url = "postgresql://[u:sehr-geheim@a/b"', "not a valid database URL", "write postgresql://USER@HOST/DATABASE"),
+    ("url = 7", "`url`: expected a string, got an integer", ""),
     ('ur = "x"', "unknown key `ur`", "did you mean `url`?"),
     ("ttl = -1", "`ttl`: expected a number >= 0.0", ""),
-    ("max_bytes = -1", "`max_bytes`: expected a whole number >= 0", ""),
-    ("max_bytes = 1.5", "`max_bytes`: expected a whole number, got a number", ""),
-    ('url_env = "NOT_SET"', "the variable NOT_SET is not set", "set NOT_SET: else everything would be kept somewhere else"),
-    ('url_env = "WRONG"', "this is no URL of a store", FORMS),
-    ('key_env = "NOT_SET"', "the variable NOT_SET is not set", "set NOT_SET: else everything would be kept unencrypted"),
-    ('key_env = "COMMAS"', "the variable COMMAS is not set", "set COMMAS: else everything would be kept unencrypted"),
+    ("max_bytes = -1", "`max_bytes`: expected an integer >= 0", ""),
+    ("max_bytes = 1.5", "`max_bytes`: expected an integer, got a number", ""),
+    ('url_env = "NOT_SET"', "the environment variable NOT_SET is not set", "set NOT_SET; otherwise data would be kept in another store"),
+    ('url_env = "WRONG"', "not a valid store URL", FORMS),
+    ('key_env = "NOT_SET"', "the environment variable NOT_SET is not set", "set NOT_SET; otherwise data would be stored unencrypted"),
+    ('key_env = "COMMAS"', "the environment variable COMMAS is not set", "set COMMAS; otherwise data would be stored unencrypted"),
 ]  # fmt: skip
 
 
@@ -100,11 +100,11 @@ def test_a_mistake_is_told_with_its_line_and_without_the_password(
 def test_a_url_stands_in_one_place(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, f'[store]\nurl = "{URL}"\nurl_env = "X"', X=URL)
-    assert [(one.line, one.message) for one in caught.value.problems] == [(3, "url and url_env exclude each other")]
+    assert [(one.line, one.message) for one in caught.value.problems] == [(3, "url and url_env cannot be combined")]
 
 
 EXTRAS = [
-    (f'url = "{URL}"', "asyncpg", "a store in PostgreSQL needs a package that is not installed"),
+    (f'url = "{URL}"', "asyncpg", "PostgreSQL needs a package that is not installed"),
     ('key_env = "KEY"', "cryptography", "encryption needs a package that is not installed"),
 ]
 
@@ -144,7 +144,7 @@ SHOWN = [
         StoreSettings(url=f"postgres:///kept?host=/run&password={PASSWORD}"),
         "postgres:///kept, for 30 days, at most 1 GiB",
     ),
-    (StoreSettings(url="none"), "none: nothing is kept"),
+    (StoreSettings(url="none"), "none: nothing is stored"),
 ]
 
 

@@ -97,13 +97,13 @@ def test_an_address_is_taken_apart(url: str, host: str, port: int, authority: st
         ("ftp://host", "", "must begin with http"),
         ("host/v1", "", "must begin with http"),
         ("https://", "", "must name a host"),
-        ("https://host:port", "", "cannot be read"),
-        ("https://host:99999", "", "cannot be read"),
-        ("https://[::1", "", "cannot be read"),
+        ("https://host:port", "", "invalid host or port"),
+        ("https://host:99999", "", "invalid host or port"),
+        ("https://[::1", "", "invalid host or port"),
         ("https://ho st", "", "spaces"),
         ("https://host/\r\nx", "", "spaces or control"),
         ("https://host", "socks5://sesame@host", "a proxy URL must begin with http"),
-        ("https://" + "ü" * 70, "", "cannot be read"),
+        ("https://" + "ü" * 70, "", "invalid host or port"),
     ],
 )
 def test_an_unfit_url_is_refused_with_a_sentence_that_shows_no_password(url: str, proxy: str, complaint: str) -> None:
@@ -114,7 +114,7 @@ def test_an_unfit_url_is_refused_with_a_sentence_that_shows_no_password(url: str
 
 def test_an_address_never_shows_the_password_of_its_proxy() -> None:
     address = Address.parse("https://host:8443/v1", proxy="http://me:sesame@proxy:3128")
-    assert repr(address) == "Address(https://host:8443/v1 by a proxy)"
+    assert repr(address) == "Address(https://host:8443/v1 through a proxy)"
 
 
 # --- answers, by the bytes of the server ----------------------------------------------------------------------------
@@ -540,7 +540,7 @@ def test_a_provider_that_does_not_begin_to_answer_runs_out_of_time(run: Test) ->
         async with provider(script) as peer, client(first_byte=0.05) as made:
             fault = await refused(made, peer.address())
             assert fault == TransportError(
-                "first-byte-timeout", f"127.0.0.1:{peer.port} did not begin to answer within 0.05 seconds"
+                "first-byte-timeout", f"127.0.0.1:{peer.port} did not start to answer within 0.05 seconds"
             )
 
     run(test())

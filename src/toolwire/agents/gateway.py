@@ -19,8 +19,7 @@ from toolwire.core.ir import EMPTY_MAPPING, Failure, Request, Text, Turn
 from toolwire.core.json_values import Malformed, decode, encode
 from toolwire.core.losses import Ledger
 from toolwire.gateway.config.config import ServerSettings
-from toolwire.gateway.config.providers import known_servers
-from toolwire.gateway.config.urls import is_own_address
+from toolwire.gateway.config.providers import is_own_address, known_servers
 from toolwire.protocols import find_codec
 
 LOCAL_TIMEOUT = 2.0

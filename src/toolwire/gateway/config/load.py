@@ -25,8 +25,8 @@ from toolwire.gateway.config.problems import (
 )
 from toolwire.gateway.config.providers import LOOPBACK_NAME, ProviderBuilder, known_servers, loopback_provider
 from toolwire.gateway.config.store import read_store
-from toolwire.gateway.config.urls import is_loopback
 from toolwire.gateway.pipeline.route import Router
+from toolwire.gateway.upstream.address import is_loopback
 from toolwire.policy.rules import Rule
 from toolwire.protocols import CODECS
 
@@ -99,7 +99,9 @@ def _read_file(path: Path) -> str:
         ) from None
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
-        raise ConfigError([Problem(location=str(path), message="not UTF-8", line=line)], str(path)) from None
+        raise ConfigError(
+            [Problem(location=str(path), message="the file is not valid UTF-8", line=line)], str(path)
+        ) from None
 
 
 def _toml_problem(error: str, text: str) -> Problem:
@@ -107,8 +109,8 @@ def _toml_problem(error: str, text: str) -> Problem:
     said = parts[1] if parts else error
     line = int(parts[2]) if parts and parts[2] else text.rstrip().count("\n") + 1
     twice = said.startswith(_DUPLICATE_ERRORS)
-    hint = "the same key or table stands twice" if twice else "text needs quotes, tables need brackets"
-    return Problem(location="toml", message=f"no valid TOML: {said[:1].lower()}{said[1:]}", hint=hint, line=line)
+    hint = "the same key or table is defined twice" if twice else "strings need quotes, tables need brackets"
+    return Problem(location="toml", message=f"invalid TOML: {said[:1].lower()}{said[1:]}", hint=hint, line=line)
 
 
 # --- sections -----------------------------------------------------------------------------------------------------
@@ -165,15 +167,15 @@ def _check_substitutes(config: Config, collector: ProblemCollector) -> None:
         place: KeyPath = ("translate", name)
         server, _, tool = value.removeprefix("mcp:").partition("/")
         if value and not (value.startswith("mcp:") and server and tool):
-            collector.add(place, f"`{value}` names no tool of an MCP server", 'write "mcp:SERVER/TOOL"')
+            collector.add(place, f"`{value}` is not a tool of an MCP server", 'write "mcp:SERVER/TOOL"')
         elif value and server not in config.mcp:
             hint = suggest_name(server, config.mcp) or f"add [mcp.{server}]"
-            collector.add(place, f"no MCP server is called `{server}`", hint)
+            collector.add(place, f"unknown MCP server `{server}`", hint)
     standing = {server for server, _ in config.translate.substitutes.values()}
     for name, settings in config.mcp.items():
         if not settings.models and not settings.clients and name not in standing:
             hint = 'models = ["*"] gives its tools to all models'
-            collector.add(("mcp", name), "nobody is given these tools", hint, "warning")
+            collector.add(("mcp", name), "no client gets these tools", hint, "warning")
 
 
 def _read_policy(value: object, collector: ProblemCollector, providers: Collection[str]) -> tuple[Rule, ...]:
@@ -192,14 +194,16 @@ def _read_server(table: TomlTable, overrides: Mapping[str, object], collector: P
     )
     if not is_loopback(server.host) and "keys" not in table:
         hint = "add [[server.keys]] (`toolwire check-config --hash-key`), or listen on 127.0.0.1"
-        collector.add((*place, "host"), f"listening on {server.host} without keys would serve anybody", hint)
+        collector.add(
+            (*place, "host"), f"listening on {server.host} without keys would let anyone use the gateway", hint
+        )
     return server
 
 
 def _read_client_keys(tables: object, collector: ProblemCollector) -> tuple[ClientKey, ...]:
     place: KeyPath = ("server", "keys")
     if not isinstance(tables, list):
-        collector.add(place, "`server.keys` is a list of tables", "write `[[server.keys]]`")
+        collector.add(place, "`server.keys` must be a list of tables", "write `[[server.keys]]`")
         return ()
     keys: dict[str, ClientKey] = {}
     hashes: set[str] = set()
@@ -210,12 +214,14 @@ def _read_client_keys(tables: object, collector: ProblemCollector) -> tuple[Clie
             continue
         key = ClientKey(**{**given, "sha256": given["sha256"].lower()})
         if not _SHA256.fullmatch(key.sha256):
-            hint = "`toolwire check-config --hash-key` makes it from a key"
-            collector.add((*where, "sha256"), "no SHA-256: it has 64 hexadecimal digits", hint)
+            hint = "create it with `toolwire check-config --hash-key`"
+            collector.add((*where, "sha256"), "not a SHA-256 hash: it must have 64 hexadecimal digits", hint)
         elif key.sha256 in hashes:
-            collector.add((*where, "sha256"), "this key stands twice", "every client has a key of its own")
+            collector.add((*where, "sha256"), "this key is listed twice", "give each client a key of its own")
         if key.name in keys:
-            collector.add((*where, "name"), f"two keys are called `{key.name}`", "names tell clients apart in the log")
+            collector.add(
+                (*where, "name"), f"two keys are called `{key.name}`", "the log identifies clients by these names"
+            )
         keys[key.name] = key
         hashes.add(key.sha256)
     return tuple(keys.values())
@@ -233,11 +239,11 @@ def _read_model_rules(tables: TomlTable, collector: ProblemCollector) -> list[Mo
             rules.append(ModelRule(name=name, provider=provider, model=model))
             continue
         if not isinstance(table, dict):
-            collector.add(place, f'`{name}` is a table, or "provider/model"')
+            collector.add(place, f'`{name}` must be a table or "provider/model"')
             continue
         given = collector.read_fields(table, ModelRule, place, ("name",))
         if "name" in table:
-            collector.add((*place, "name"), "unknown key `name`", "the name stands in the brackets")
+            collector.add((*place, "name"), "unknown key `name`", "the name is in the brackets: [models.NAME]")
         if given is not None:
             model = "" if given.get("model") == "*" else given.get("model", "")
             protocol = given.get("protocol", "").replace("_", "-")
@@ -270,7 +276,7 @@ def _check_provider(
     embedded = [LOOPBACK_NAME] if server.loopback else []
     if name in embedded or providers.ensure_provider(name, path):
         return True
-    collector.add(path, f"no provider is called `{name}`", suggest_name(name, [*providers.names, *embedded]))
+    collector.add(path, f"unknown provider `{name}`", suggest_name(name, [*providers.names, *embedded]))
     return False
 
 
@@ -287,7 +293,7 @@ def _add_routes(config: Config, routes: Mapping[str, str], collector: ProblemCol
             rules[name] = ModelRule(name=name, provider=found.provider.name, model=found.model)
         else:
             first, slash, _ = model.partition("/")
-            wrong = f"no provider is called `{first}`" if slash else f"nothing leads to the model `{model}`"
+            wrong = f"unknown provider `{first}`" if slash else f"no provider serves the model `{model}`"
             served = [known for provider in config.providers.values() for known in provider.models]
             hint = (
                 suggest_name(first, {**config.providers, **known_servers()})
@@ -308,13 +314,15 @@ def _check_fallbacks(config: Config, collector: ProblemCollector) -> None:
             if found is None:
                 name, slash, _ = fallback.partition("/")
                 names = [other.name for other in config.models if other is not rule]
-                wrong = f"no provider is called `{name}`" if slash else f"the fallback `{fallback}` leads nowhere"
+                wrong = f"unknown provider `{name}`" if slash else f"the fallback `{fallback}` does not exist"
                 collector.add(
                     place, wrong, suggest_name(name, config.providers) if slash else suggest_name(fallback, names)
                 )
             elif isinstance(found, ModelRule) and _leads_back(router, found, rule.name, frozenset()):
                 wrong = f"the fallback `{fallback}` leads back to `{rule.name}`"
-                collector.add(place, wrong, "fallbacks go one way; `provider/model` is never caught by a pattern here")
+                collector.add(
+                    place, wrong, "a chain of fallbacks must end; write `provider/model` to skip the rules for models"
+                )
 
 
 def _leads_back(router: Router, rule: ModelRule, start: str, seen: frozenset[str]) -> bool:

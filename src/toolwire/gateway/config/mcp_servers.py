@@ -13,9 +13,9 @@ from msgspec import Meta, Struct
 
 from toolwire.gateway.config.config import McpServer, Positive, Secret
 from toolwire.gateway.config.problems import KeyPath, ProblemCollector, TomlTable
-from toolwire.gateway.config.urls import check_base_url
 from toolwire.gateway.mcp.tools import SERVER_NAME
 from toolwire.gateway.telemetry.redact import redact
+from toolwire.gateway.upstream.address import check_base_url
 
 INSTALL_HINT = "pip install 'toolwire[mcp]'"
 PositiveSeconds = Annotated[float, Meta(gt=0)]
@@ -69,15 +69,17 @@ def read_mcp_servers(
     for name, table in tables.items():
         place: KeyPath = ("mcp", name)
         if not SERVER_NAME.fullmatch(name):
-            hint = "a letter, then at most 30 letters, digits, - and single _, none of them at its end"
-            collector.add(place, f"a server cannot be called `{name}`: tools are named after it", hint)
+            hint = (
+                "start with a letter; up to 30 letters, digits, - and single _ may follow, none of - and _ at the end"
+            )
+            collector.add(place, f"invalid server name `{name}`: it is part of the names of the tools", hint)
         given = collector.read_fields(collector.expect_table(table, place), McpTable, place)
         if given is not None:
             server = _McpTableReader(collector, environ, place).read_server(name, McpTable(**given), folder)
             if server is not None:
                 found[name] = server
     if tables and find_spec("mcp") is None:
-        collector.add(("mcp",), "servers of tools need a package that is not installed", INSTALL_HINT)
+        collector.add(("mcp",), "MCP servers need a package that is not installed", INSTALL_HINT)
     return found
 
 
@@ -116,15 +118,17 @@ class _McpTableReader:
 
     def _check_transport(self, table: McpTable) -> bool:
         if table.command is None and table.url is None:
-            self._collector.add(self._path, "`command` or `url` is missing", "say how the server is reached")
+            self._collector.add(
+                self._path, "`command` or `url` is missing", "add the command that starts the server, or its URL"
+            )
             return False
         if table.command is not None and table.url is not None:
-            self._collector.add((*self._path, "url"), "command and url exclude each other", "keep one of them")
+            self._collector.add((*self._path, "url"), "command and url cannot be combined", "remove one of them")
             return False
         for key in _HTTP_KEYS if table.url is None else _STDIO_KEYS:
             if getattr(table, key):
                 other = "url" if table.url is None else "command"
-                self._collector.add((*self._path, key), f"`{key}` goes with `{other}` only", "take it out")
+                self._collector.add((*self._path, key), f"`{key}` can only be used with `{other}`", "remove it")
         return True
 
     def _read_command(self, table: McpTable) -> tuple[str, ...]:
@@ -134,13 +138,13 @@ class _McpTableReader:
         try:
             words = tuple(shlex.split(table.command) if isinstance(table.command, str) else table.command)
         except ValueError:
-            self._collector.add(place, "a quote is not closed", 'write a list: ["program", "argument"]')
+            self._collector.add(place, "a quotation mark is not closed", 'write a list: ["program", "argument"]')
             return ()
         if not words or not words[0]:
             self._collector.add(place, "the command is empty", 'write a list: ["program", "argument"]')
             return ()
         if any("\0" in word for word in words):
-            self._collector.add(place, "a command cannot hold a NUL")
+            self._collector.add(place, "a command cannot contain a NUL character")
             return ()
         return words
 
@@ -153,16 +157,19 @@ class _McpTableReader:
             return Secret(table.url)
         wrong = check_base_url(url.reveal())
         if wrong:
-            self._collector.add((*self._path, "url"), wrong if "$" not in table.url else "this is no URL of a server")
+            self._collector.add(
+                (*self._path, "url"),
+                wrong if "$" not in table.url else "not a valid URL after the variables are filled in",
+            )
         return url
 
     def _read_header(self, name: str, value: str) -> Secret:
         place = (*self._path, "headers", name)
         filled = self._fill_variables(value, "headers", name)
         if not _HEADER_NAME.fullmatch(name):
-            self._collector.add(place, f"no header can be called `{name}`")
+            self._collector.add(place, f"invalid header name `{name}`")
         elif any(mark in filled.reveal() for mark in "\r\n\0"):
-            self._collector.add(place, "a header holds one line")
+            self._collector.add(place, "the value of a header cannot contain line breaks")
         return filled
 
     def _fill_variables(self, value: str, *keys: str) -> Secret:
@@ -174,8 +181,10 @@ class _McpTableReader:
                 return "$"
             if not self._environ.get(name) and name not in self._missing_variables:
                 self._missing_variables[name] = None
-                hint = f"set {name}: the server is not used without"
-                self._collector.add((*self._path, *keys), f"the variable {name} is not set", hint, "warning")
+                hint = f"set {name}; until then, the server is not used"
+                self._collector.add(
+                    (*self._path, *keys), f"the environment variable {name} is not set", hint, "warning"
+                )
             return self._environ.get(name, "")
 
         return Secret(_VARIABLE.sub(fill_variable, value))

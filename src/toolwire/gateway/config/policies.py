@@ -40,7 +40,7 @@ def read_policies(
 ) -> tuple[Rule, ...]:
     """The rules of the file, in order, with presets in their places."""
     if not isinstance(value, list):
-        collector.add((SECTION,), f"`{SECTION}` is a list of tables", f"write `[[{SECTION}]]`")
+        collector.add((SECTION,), f"`{SECTION}` must be a list of tables", f"write `[[{SECTION}]]`")
         return ()
     own: list[tuple[KeyPath, Rule]] = []
     found: list[Rule] = []
@@ -110,14 +110,12 @@ def _check_rule(
     said = [name for name in EFFECT_FIELDS if getattr(rule, name) != _default_of(name)]
     if rule.preset:
         if rule.preset not in presets:
-            collector.add((*path, "preset"), f"no preset is called `{rule.preset}`", suggest_name(rule.preset, presets))
+            collector.add((*path, "preset"), f"unknown preset `{rule.preset}`", suggest_name(rule.preset, presets))
         for name in said:
-            collector.add(
-                (*path, name), f"`{name}` beside a preset", "a preset brings what it does; write a second rule"
-            )
+            collector.add((*path, name), f"`{name}` cannot be combined with a preset", "write a second rule for it")
         return
     if not said and table.keys().isdisjoint(EFFECT_FIELDS):  # one that is wrong has been told
-        collector.add(path, "this rule does nothing", f"add one of: {', '.join((*EFFECT_FIELDS, 'preset'))}")
+        collector.add(path, "this rule has no effect", f"add one of: {', '.join((*EFFECT_FIELDS, 'preset'))}")
     for name in _ALLOWED_PLACEHOLDERS:
         _check_placeholders(name, getattr(rule, name) or "", (*path, name), collector)
     _check_drop(rule, said, path, collector)
@@ -140,7 +138,7 @@ def _check_names(rule: Rule, path: KeyPath, collector: ProblemCollector, provide
         for at, name in enumerate(getattr(rule, key)):
             fault = _check_glob(key, name)
             if fault:
-                collector.add((*path, key, at), f"`{key}`: {fault}", "`*` stands for any characters, `?` for one")
+                collector.add((*path, key, at), f"`{key}`: {fault}", "`*` matches any characters, `?` one")
     for known, key, what in ((CODECS, "client", "protocol"), (providers, "provider", "provider")):
         for at, name in enumerate(getattr(rule, key)):
             if known is not None and name and not any(matches_globs(each, (name,)) for each in known):
@@ -149,9 +147,9 @@ def _check_names(rule: Rule, path: KeyPath, collector: ProblemCollector, provide
 
 def _check_glob(key: str, name: str) -> str:
     if not name or name.isspace():
-        return "an empty name fits nothing"
+        return "an empty name never matches"
     if key != "model" and any(char in "[]{}()|^$\\," or char.isspace() for char in name):
-        return f"`{name}` is no name and no pattern"
+        return f"`{name}` is not a valid name or pattern"
     return ""
 
 
@@ -159,17 +157,21 @@ def _check_placeholders(key: str, text: str, path: KeyPath, collector: ProblemCo
     known = _ALLOWED_PLACEHOLDERS[key]
     for word in _PLACEHOLDER.findall(text):
         if word not in known:
-            hint = f"there is: {', '.join(f'{{{name}}}' for name in known)}"
-            collector.add(path, f"nothing is known as `{{{word}}}`", hint)
+            hint = f"choose from: {', '.join(f'{{{name}}}' for name in known)}"
+            collector.add(path, f"unknown placeholder `{{{word}}}`", hint)
 
 
 def _check_drop(rule: Rule, effects: Sequence[str], path: KeyPath, collector: ProblemCollector) -> None:
     if rule.drop:
         for name in effects:
             if name in _EFFECTS_ON_KEPT_TOOLS:
-                collector.add((*path, name), f"`{name}` beside `drop`", "a tool that is taken away needs nothing else")
+                collector.add(
+                    (*path, name),
+                    f"`{name}` cannot be combined with `drop`",
+                    "a dropped tool cannot be changed as well",
+                )
     elif rule.guidance and rule.max_tools is None:
-        collector.add((*path, "guidance"), "`guidance` without `drop`", "it is told when a tool was taken away")
+        collector.add((*path, "guidance"), "`guidance` without `drop`", "guidance is given when a tool is dropped")
     if rule.keep and rule.max_tools is None:
         collector.add((*path, "keep"), "`keep` without `max_tools`", "add `max_tools = …`")
 
@@ -177,12 +179,12 @@ def _check_drop(rule: Rule, effects: Sequence[str], path: KeyPath, collector: Pr
 def _check_rename(rule: Rule, path: KeyPath, collector: ProblemCollector) -> None:
     fixed = "{name}" not in rule.rename
     if not _TOOL_NAME.fullmatch(_PLACEHOLDER.sub("x", rule.rename)):
-        collector.add(path, f"`{rule.rename}` is no name for a tool", "letters, digits, `_` and `-`; at most 128")
+        collector.add(path, f"`{rule.rename}` is not a valid tool name", "use at most 128 letters, digits, `_` and `-`")
     elif rule.rename == "{name}" or (fixed and rule.rename in rule.tool):
-        collector.add(path, f"`{rule.rename}` is what it is called already", "take it out")
+        collector.add(path, f"`{rule.rename}` is already its name", "remove it")
     elif fixed and (not rule.tool or any(map(is_glob, rule.tool))):
-        hint = "write `{name}` where the old name shall stand, or name the tools"
-        collector.add(path, f"several tools would be called `{rule.rename}`", hint)
+        hint = "use `{name}` for the old name, or list the tools"
+        collector.add(path, f"several tools would be named `{rule.rename}`", hint)
 
 
 def _check_parameters(rule: Rule, path: KeyPath, collector: ProblemCollector) -> None:
@@ -191,15 +193,15 @@ def _check_parameters(rule: Rule, path: KeyPath, collector: ProblemCollector) ->
         for old, new in pairs.items():
             where = (*path, key, old)
             if not old or not new:
-                collector.add(where, "a parameter needs a name")
+                collector.add(where, "the name of a parameter is empty")
             elif key == "parameters" and old == new:
-                collector.add(where, f"`{old}` is what it is called already", "take it out")
+                collector.add(where, f"`{old}` is already its name", "remove it")
             elif key == "reshape" and old in rule.parameters:
-                collector.add(where, f"`{old}` stands in `parameters` too", "`to` renames it here")
+                collector.add(where, f"`{old}` is in `parameters` too", "`to` renames it here")
             elif new in taken:
-                collector.add(where, f"`{taken[new]}` and `{old}` would both be called `{new}`")
+                collector.add(where, f"`{taken[new]}` and `{old}` would both be named `{new}`")
             elif old in rule.hide:
-                collector.add(where, f"`{old}` stands in `hide` too", "the model sees it, or it does not")
+                collector.add(where, f"`{old}` is in `hide` too", "a hidden parameter cannot be renamed")
             taken.setdefault(new, old)
 
 
@@ -218,11 +220,11 @@ def _read_reshapes(value: object, path: KeyPath, collector: ProblemCollector) ->
                 collector.add((*where, key), f"unknown key `{key}`", suggest_name(key, ("to", "as")))
                 fine = False
             elif not isinstance(said, str):
-                collector.add((*where, key), f"`{key}`: expected text in quotes")
+                collector.add((*where, key), f"`{key}`: expected a string")
                 fine = False
         way = given.get("as", "")
         if fine and way not in CONVERSIONS:
-            wrong = f"no way to reshape is called `{way}`" if way else "`as` is missing"
+            wrong = f"unknown conversion `{way}`" if way else "`as` is missing"
             collector.add((*where, "as") if way else where, wrong, suggest_name(str(way), CONVERSIONS))
         elif fine:
             found[name] = Reshape(conversion=str(way), to=str(given.get("to", "")))
@@ -232,15 +234,15 @@ def _read_reshapes(value: object, path: KeyPath, collector: ProblemCollector) ->
 def _check_schema(rule: Rule, schema: Mapping[str, Any], path: KeyPath, collector: ProblemCollector) -> None:
     for pointer, what in schema_problems(dict(schema)):
         steps = tuple(int(step) if step.isdecimal() else step for step in pointer.split("/")[1:])
-        collector.add((*path, *steps), f"no valid JSON Schema at {pointer or 'its root'}: {what}")
+        collector.add((*path, *steps), f"invalid JSON Schema at {pointer or 'its root'}: {what}")
     properties = schema.get("properties")
     if schema.get("type") != "object":
-        collector.add(path, "the parameters of a tool are an object", 'add `type = "object"`')
+        collector.add(path, "the parameters of a tool must be an object", 'add `type = "object"`')
     elif isinstance(properties, dict):
         for new in (*rule.parameters.values(), *_reshape_targets(rule).values()):
             if new not in properties:
                 collector.add(
-                    (*path, "properties"), f"the parameter `{new}` is not in it", suggest_name(new, properties)
+                    (*path, "properties"), f"the schema has no parameter `{new}`", suggest_name(new, properties)
                 )
 
 
@@ -260,12 +262,12 @@ def _check_renames(rules: Sequence[tuple[KeyPath, Rule]], collector: ProblemColl
         for _, other, sooner, its in renames[:number]:
             if other is not rule and its == new and sooner != tool and _can_overlap(rule, other):
                 collector.add(
-                    where, f"`{sooner}` and `{tool}` would both be called `{new}`", f"see the rule `{other.name}`"
+                    where, f"`{sooner}` and `{tool}` would both be named `{new}`", f"see the rule `{other.name}`"
                 )
                 break
         circle = next(_find_cycles(tool, renames, number), None)
         if circle is not None:
-            collector.add(where, f"names go round in a circle: {' → '.join(circle)}", "one of them needs another name")
+            collector.add(where, f"renames form a circle: {' → '.join(circle)}", "change one of the names")
 
 
 def _find_cycles(

@@ -198,7 +198,7 @@ class ConfigError(Exception):
         """All of them, a line each, and what to do about the first that has a hint."""
         lines = [format_problem(problem, self.file) for problem in self.problems]
         hints = [problem.hint for problem in self.problems if problem.hint]
-        return "\n       ".join(lines), hints[0] if hints else "`toolwire check-config` says more"
+        return "\n       ".join(lines), hints[0] if hints else "run `toolwire check-config` for details"
 
 
 def format_problem(problem: Problem, file: str) -> str:
@@ -219,15 +219,15 @@ def suggest_name(word: str, known: Iterable[str]) -> str:
     """A hint for a word that nobody knows."""
     names = list(known)
     near = nearest_name(word, names)
-    return f"did you mean `{near}`?" if near else f"there is: {', '.join(names)}" if names else ""
+    return f"did you mean `{near}`?" if near else f"choose from: {', '.join(names)}" if names else ""
 
 
 TomlTable = Mapping[str, object]
 
 _TYPE_NAMES = {
-    "int": "a whole number",
+    "int": "an integer",
     "float": "a number",
-    "str": "text in quotes",
+    "str": "a string",
     "bool": "true or false",
     "array": "a list",
     "object": "a table",
@@ -258,7 +258,7 @@ class ProblemCollector:
         """A value that must be a table; an empty one when it is not."""
         if isinstance(value, dict):
             return value
-        self.add(path, f"`{write_key_path(path)}` is a table", f"write `[{write_key_path(path)}]` above its keys")
+        self.add(path, f"`{write_key_path(path)}` must be a table", f"write `[{write_key_path(path)}]` above its keys")
         return {}
 
     def read_fields(
@@ -313,8 +313,8 @@ class ProblemCollector:
         choices = _literal_choices(expected)
         if choices and isinstance(value, str):
             near = suggest_name(value, choices)
-            hint = near if near.startswith("there is") else f"{near} There is: {', '.join(choices)}"
-            self.add(path, f"`{path[-1]}` is none of its choices", hint)
+            hint = near if near.startswith("choose") else f"{near} Choose from: {', '.join(choices)}"
+            self.add(path, f"`{path[-1]}` has an invalid value", hint)
             return
         self.add((*path, *steps), f"`{path[-1]}`: {said[:1].lower()}{said[1:]}")
 

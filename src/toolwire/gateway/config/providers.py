@@ -7,28 +7,23 @@ import tomllib
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
+from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import Any
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 from msgspec import Struct
 
-from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.config.config import Provider, Secret, ServerSettings
-from toolwire.gateway.config.problems import KeyPath, ProblemCollector, TomlTable, suggest_name
-from toolwire.gateway.config.urls import (
-    check_base_url,
-    check_proxy_url,
-    complete_base_url,
-    is_own_address,
-    proxy_from_environment,
-)
+from toolwire.gateway.config.problems import KeyPath, ProblemCollector, TomlTable, suggest_name, write_key_path
+from toolwire.gateway.upstream.address import DEFAULT_PORTS, check_base_url, is_loopback
 from toolwire.protocols import CODECS, find_codec
 
 LOOPBACK_NAME = "loopback"
+ANY_ADDRESS = frozenset({"0.0.0.0", "::", ""})
 UNSUPPORTED_SERVERS = {
-    "bedrock": "Amazon Bedrock signs every request and is out of scope",
-    "vertex": "Vertex AI authenticates with short-lived tokens and is out of scope",
+    "bedrock": "Amazon Bedrock needs signed requests, which is out of scope",
+    "vertex": "Vertex AI needs short-lived tokens, which is out of scope",
 }
 _PROVIDER_NAME = re.compile(r"[^/*?\s]+")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -108,10 +103,10 @@ class ProviderBuilder:
             place: KeyPath = ("providers", name)
             self._seen_names.add(name)
             if name == LOOPBACK_NAME:
-                hint = "call yours otherwise; `loopback = false` under [server] takes the embedded one away"
-                self._collector.add(place, "`loopback` is the embedded model", hint)
+                hint = "use another name; `loopback = false` under [server] disables the embedded model"
+                self._collector.add(place, "`loopback` is the name of the embedded model", hint)
             elif not _PROVIDER_NAME.fullmatch(name):
-                self._collector.add(place, f"a provider cannot be called `{name}`", "no slashes, stars or spaces")
+                self._collector.add(place, f"invalid provider name `{name}`", "use no slashes, `*`, `?` or spaces")
             else:
                 given = self._collector.read_fields(self._collector.expect_table(table, place), ProviderTable, place)
                 if given is not None:
@@ -125,7 +120,7 @@ class ProviderBuilder:
                 if not row.local and not row.base_url and not address:
                     variable = self._key_from_environment(row)[1]
                     hint = f"set {row.base_url_env[0]} too, or write [providers.{name}] with a base_url"
-                    self._collector.add((variable,), f"a key for {row.title}, but no address", hint, "warning")
+                    self._collector.add((variable,), f"there is a key for {row.title}, but no address", hint, "warning")
                     continue
                 self.ensure_provider(name, (name,))
 
@@ -173,12 +168,12 @@ class ProviderBuilder:
         kind = table.kind or name
         if kind in UNSUPPORTED_SERVERS and (table.kind or table.base_url is None):
             self._collector.add(
-                (*path, "kind"), UNSUPPORTED_SERVERS[kind], "docs/guides/providers.md says what works instead"
+                (*path, "kind"), UNSUPPORTED_SERVERS[kind], "see docs/guides/providers.md for alternatives"
             )
             return None
         if table.kind and table.kind not in known_servers():
             self._collector.add(
-                (*path, "kind"), f"no server is known as `{table.kind}`", suggest_name(table.kind, known_servers())
+                (*path, "kind"), f"unknown server `{table.kind}`", suggest_name(table.kind, known_servers())
             )
             return None
         if kind in known_servers():
@@ -187,11 +182,11 @@ class ProviderBuilder:
             missing = " and ".join(key for key in ("protocols", "base_url") if getattr(table, key) is None)
             near = suggest_name(name, known_servers())
             hint = (
-                f"add it, or a `kind`; known servers: {', '.join(known_servers())}"
-                if near.startswith("there is")
+                f"add it, or set `kind` to one of the known servers: {', '.join(known_servers())}"
+                if near.startswith("choose")
                 else near
             )
-            self._collector.add(path, f"`{name}` is no well-known server, and {missing} is missing", hint)
+            self._collector.add(path, f"`{name}` is not a well-known server, and {missing} is missing", hint)
             return None
         return KnownServer(title=name, protocols=())
 
@@ -200,7 +195,7 @@ class ProviderBuilder:
             return known.protocols
         path = (*path, "protocols")
         if not table.protocols:
-            self._collector.add(path, "a provider speaks at least one protocol", f"there is: {', '.join(CODECS)}")
+            self._collector.add(path, "a provider needs at least one protocol", f"choose from: {', '.join(CODECS)}")
         return tuple(
             dict.fromkeys(self._normalise_protocol(word, (*path, at)) for at, word in enumerate(table.protocols))
         )
@@ -208,7 +203,7 @@ class ProviderBuilder:
     def _normalise_protocol(self, protocol: str, path: KeyPath) -> str:
         spelled = protocol.replace("_", "-")
         if spelled not in CODECS:
-            self._collector.add(path, f"no protocol is called `{protocol}`", suggest_name(protocol, CODECS))
+            self._collector.add(path, f"unknown protocol `{protocol}`", suggest_name(protocol, CODECS))
         return spelled
 
     def _read_base_urls(
@@ -230,7 +225,9 @@ class ProviderBuilder:
         }
         missing = [protocol for protocol in protocols if protocol not in urls]
         if missing and len(urls) == len(given):
-            self._collector.add(path, f"no base URL for {', '.join(missing)}", "one for every protocol that it speaks")
+            self._collector.add(
+                path, f"there is no base URL for {', '.join(missing)}", "add one for every protocol in `protocols`"
+            )
         return {protocol: urls[protocol] for protocol in protocols if protocol in urls}
 
     def _is_valid_url(self, url: str, path: KeyPath) -> bool:
@@ -238,8 +235,8 @@ class ProviderBuilder:
         if wrong:
             self._collector.add(path, wrong)
         elif is_own_address(url, self._server):
-            wrong = "this is the gateway itself, which would call itself without end"
-            self._collector.add(path, wrong, "name the provider's own address, or give the gateway another port")
+            wrong = "this is the address of the gateway itself, which would call itself forever"
+            self._collector.add(path, wrong, "use the provider's address, or another port for the gateway")
         return not wrong
 
     def _base_url_from_environment(self, name: str, known: KnownServer) -> str:
@@ -255,12 +252,12 @@ class ProviderBuilder:
                 url = complete_base_url(given, usual, known.base_path)
                 wrong = check_base_url(url)
             except ValueError:
-                url, wrong = "", "no URL"
+                url, wrong = "", "invalid URL"
             if wrong:
-                self._collector.add((variable,), wrong, "it is passed over", "warning")
+                self._collector.add((variable,), wrong, "it is ignored", "warning")
             elif is_own_address(url, self._server):
-                hint = f"it is passed over here, and {known.title} is called at its own address; your SDK may keep it"
-                self._collector.add((variable,), "this is the gateway itself", hint, "warning")
+                hint = f"it is ignored here, and {known.title} is called at its standard address; SDKs can still use it"
+                self._collector.add((variable,), "this is the address of the gateway itself", hint, "warning")
             else:
                 return url
         return ""
@@ -279,13 +276,15 @@ class ProviderBuilder:
         """The key and where it is from. A variable that should hold it and does not is a warning: all else works."""
         self._check_single_credential(table, path)
         if table.api_key is not None:
-            hint = "a variable is safer: `api_key_env`"
-            self._collector.add((*path, "api_key"), "the key stands in the file", hint, "warning")
+            hint = "an environment variable is safer: use `api_key_env`"
+            self._collector.add((*path, "api_key"), "the key is in the configuration file", hint, "warning")
             return table.api_key.strip(), ""
         if table.forward_auth:
             if self._server.keys:
-                hint = "clients show the gateway's key, so most have none of their own to pass on"
-                self._collector.add((*path, "forward_auth"), "the server has keys too", hint, "warning")
+                hint = "clients send a key of the gateway, so most have no provider key to forward"
+                self._collector.add(
+                    (*path, "forward_auth"), "`forward_auth` is set, but `[[server.keys]]` too", hint, "warning"
+                )
             return "", ""
         if table.api_key_env is None:
             key, variable = self._key_from_environment(known)
@@ -296,9 +295,9 @@ class ProviderBuilder:
             variable = table.api_key_env
             key = self._environ.get(variable, "").strip()
         if not key:
-            hint = f"set {variable}; until then requests to this provider are refused"
+            hint = f"set {variable}; until then, requests to this provider fail"
             where = (*path, "api_key_env") if path[0] == "providers" else path
-            self._collector.add(where, f"the variable {variable} is not set", hint, "warning")
+            self._collector.add(where, f"the environment variable {variable} is not set", hint, "warning")
         return key, variable
 
     def _check_single_credential(self, table: ProviderTable, path: KeyPath) -> None:
@@ -309,7 +308,7 @@ class ProviderBuilder:
         }
         given = [name for name, there in chosen.items() if there]
         if len(given) > 1:
-            self._collector.add((*path, given[1]), f"{' and '.join(given)} exclude each other", "keep one of them")
+            self._collector.add((*path, given[1]), f"{' and '.join(given)} cannot be combined", "remove one of them")
 
     # --- the rest ---
 
@@ -319,32 +318,100 @@ class ProviderBuilder:
                 {name for protocol in protocols if protocol in CODECS for name in find_codec(protocol).quirks}
             )
             if quirk not in known:
-                wrong = f"no quirk of {', '.join(protocols)} is called `{quirk}`"
+                wrong = f"unknown quirk `{quirk}` for {', '.join(protocols)}"
                 self._collector.add((*path, "quirks", at), wrong, suggest_name(quirk, known))
         for header, value in (table.headers or {}).items():
             if not _HEADER_NAME.fullmatch(header) or "\r" in value or "\n" in value:
-                self._collector.add((*path, "headers", header), f"`{header}` is no header that can be sent")
+                self._collector.add((*path, "headers", header), f"`{header}` is not a valid header")
             elif header.lower() in _RESERVED_HEADERS:
-                self._collector.add((*path, "headers", header), f"`{header}` is set by the gateway", "leave it out")
+                self._collector.add((*path, "headers", header), f"`{header}` is set by the gateway", "remove it")
         if table.auth_header and not _HEADER_NAME.fullmatch(table.auth_header):
-            self._collector.add((*path, "auth_header"), "this is no name of a header")
+            self._collector.add((*path, "auth_header"), "not a valid header name")
         if table.ca_file and not (self._folder / table.ca_file).is_file():
-            self._collector.add((*path, "ca_file"), "there is no such file", "the path is from the folder of this file")
+            self._collector.add(
+                (*path, "ca_file"), "the file does not exist", "the path is relative to the folder of this file"
+            )
 
     def _read_proxies(self, table: ProviderTable, urls: Mapping[str, str], path: KeyPath) -> Mapping[str, str]:
-        if table.proxy is not None:
-            wrong = check_proxy_url(table.proxy) if table.proxy else ""
-            if wrong:
-                self._collector.add((*path, "proxy"), wrong)
-            return dict.fromkeys(urls, table.proxy) if table.proxy else EMPTY_MAPPING
-        found: dict[str, Any] = {}
+        """The proxy of each protocol: that of the file, or else of the environment (`HTTPS_PROXY`, `NO_PROXY`)."""
+        found: dict[str, str] = {}
         for protocol, url in urls.items():
-            proxy, variable = proxy_from_environment(url, self._environ)
+            proxy, variable = (
+                (table.proxy, "") if table.proxy is not None else proxy_from_environment(url, self._environ)
+            )
             if not proxy:
                 continue
-            wrong = check_proxy_url(proxy)
+            wrong = check_base_url(url, proxy)
             if not wrong:
                 found[protocol] = proxy
-            elif not any(problem.location == variable for problem in self._collector.problems):
-                self._collector.add((variable,), wrong, "it is passed over", "warning")
+                continue
+            place = (variable,) if variable else (*path, "proxy")
+            if not any(problem.location == write_key_path(place) for problem in self._collector.problems):
+                self._collector.add(place, wrong, *(("it is ignored", "warning") if variable else ()))
         return found
+
+
+# --- addresses --------------------------------------------------------------------------------------------------------
+
+
+def complete_base_url(given: str, default_url: str, default_path: str) -> str:
+    """A base URL from a variable that may hold only HOST:PORT, or the address that a server listens on. The port
+    defaults to that of `default_url`, the path to `default_path`."""
+    full = given if "://" in given else f"http://{given}"
+    parts = urlsplit(full)
+    host = parts.hostname or ""
+    if host in ANY_ADDRESS:
+        host = "127.0.0.1"
+    shown = f"[{host}]" if ":" in host else host
+    port = parts.port or (urlsplit(default_url).port if "://" not in given and default_url else None)
+    where = f"{shown}:{port}" if port else shown
+    return f"{parts.scheme}://{where}{parts.path.rstrip('/') or default_path}"
+
+
+def is_own_address(url: str, server: ServerSettings) -> bool:
+    """Would a call to this base URL come back to this gateway?"""
+    parts = urlsplit(url)
+    if server.port == 0 or _url_port(parts) != server.port:
+        return False
+    host = parts.hostname or ""
+    listening = server.host.strip("[]")
+    if is_loopback(host) or host in ANY_ADDRESS:
+        return listening in ANY_ADDRESS or is_loopback(listening)
+    return host == listening or host in server.allowed_hosts
+
+
+def _url_port(parts: SplitResult) -> int:
+    return parts.port or DEFAULT_PORTS.get(parts.scheme, 0)
+
+
+def proxy_from_environment(url: str, environ: Mapping[str, str]) -> tuple[str, str]:
+    """The proxy for a base URL and the variable that names it; ("", "") for none, and always for this machine."""
+    parts = urlsplit(url)
+    host = (parts.hostname or "").rstrip(".")
+    no_proxy = (environ.get("no_proxy") or environ.get("NO_PROXY") or "").lower().split(",")
+    if is_loopback(host) or any(_matches_no_proxy(entry.strip(), host, _url_port(parts)) for entry in no_proxy):
+        return "", ""
+    for name in (f"{parts.scheme}_proxy", "all_proxy"):
+        for variable in (name, name.upper()):
+            if environ.get(variable):
+                given = environ[variable]
+                return given if "://" in given else f"http://{given}", variable
+    return "", ""
+
+
+def _matches_no_proxy(entry: str, host: str, port: int) -> bool:
+    """Does one entry of NO_PROXY cover the host: `*`, a network, or a domain with its subdomains, maybe with a port?"""
+    if entry in ("", "*"):
+        return entry == "*"
+    if "/" in entry:
+        try:
+            return ip_address(host) in ip_network(entry, strict=False)
+        except ValueError:
+            return False
+    name, colon, wanted = entry.rpartition(":")
+    if colon and wanted.isdigit() and not name.endswith(":") and (":" not in name or name.startswith("[")):
+        if int(wanted) != port:
+            return False
+        entry = name
+    domain = entry.strip("[]").lstrip("*").lstrip(".")
+    return host.lower() == domain or host.lower().endswith(f".{domain}")

@@ -26,13 +26,13 @@ def read_store(table: TomlTable, environ: Mapping[str, str], collector: ProblemC
     place: KeyPath = ("store",)
     settings = StoreSettings(**collector.read_fields(table, StoreSettings, place) or {})
     if settings.url and settings.url_env:
-        collector.add((*place, "url_env"), "url and url_env exclude each other", "keep one of them")
+        collector.add((*place, "url_env"), "url and url_env cannot be combined", "remove one of them")
         return settings
     key = "url_env" if settings.url_env else "url"
     url = store_url(settings, environ)
     if settings.url_env and not url:
-        hint = f"set {settings.url_env}: else everything would be kept somewhere else"
-        collector.add((*place, key), f"the variable {settings.url_env} is not set", hint)
+        hint = f"set {settings.url_env}; otherwise data would be kept in another store"
+        collector.add((*place, key), f"the environment variable {settings.url_env} is not set", hint)
     else:
         _check_url(url, (*place, key), collector)
     if settings.key_env:
@@ -62,7 +62,7 @@ def describe_store(settings: StoreSettings, environ: Mapping[str, str]) -> str:
     """What is kept, where and for how long, for people; no password in it."""
     url = store_url(settings, environ)
     if url == NO_STORE:
-        return "none: nothing is kept"
+        return "none: nothing is stored"
     parts = urlsplit(url)
     where = str(sqlite_path(url) or f"{parts.scheme}://{_hosts_without_user(parts.netloc)}{parts.path}")
     days = f"{settings.ttl / _DAY:g} days" if settings.ttl else "ever"
@@ -83,18 +83,18 @@ def _check_url(url: str, path: KeyPath, collector: ProblemCollector) -> None:
     scheme, colon, _ = url.partition("://")
     if scheme in POSTGRES_SCHEMES and colon:
         if not _is_database_url(url):
-            collector.add(path, "this is no URL of a database", "write postgresql://USER@HOST/DATABASE")
+            collector.add(path, "not a valid database URL", "write postgresql://USER@HOST/DATABASE")
         elif find_spec("asyncpg") is None:
-            collector.add(path, "a store in PostgreSQL needs a package that is not installed", INSTALL_HINT)
+            collector.add(path, "PostgreSQL needs a package that is not installed", INSTALL_HINT)
     elif url.startswith(SQLITE_PREFIX):
         if not url.startswith(f"{SQLITE_PREFIX}/") or url.endswith("/"):
-            collector.add(path, "this is no path of a file, from the root", "write sqlite:///FOLDER/FILE")
+            collector.add(path, "not an absolute path of a file", "write sqlite:///FOLDER/FILE")
     elif url.startswith("/"):
-        collector.add(path, "a path alone is no URL", f"write {SQLITE_PREFIX}{url}")
+        collector.add(path, "a path is not a URL", f"write {SQLITE_PREFIX}{url}")
     else:
         near = suggest_name(scheme, ("sqlite", *POSTGRES_SCHEMES, NO_STORE)) if colon or scheme.isalpha() else ""
-        hint = near if near.startswith("did") else f"there is: {_URL_FORMS}"
-        collector.add(path, "this is no URL of a store", hint)
+        hint = near if near.startswith("did") else f"choose from: {_URL_FORMS}"
+        collector.add(path, "not a valid store URL", hint)
 
 
 def _hosts_without_user(netloc: str) -> str:
@@ -117,10 +117,10 @@ def _check_keys(
 ) -> None:
     found = encryption_keys(settings, environ)
     if not found:
-        hint = f"set {settings.key_env}: else everything would be kept unencrypted"
-        collector.add(path, f"the variable {settings.key_env} is not set", hint)
+        hint = f"set {settings.key_env}; otherwise data would be stored unencrypted"
+        collector.add(path, f"the environment variable {settings.key_env} is not set", hint)
     elif find_spec("cryptography") is None:
         collector.add(path, "encryption needs a package that is not installed", INSTALL_HINT)
     elif any(len(key) < MIN_KEY_LENGTH for key in found):
-        hint = "make one with `openssl rand -hex 32`"
+        hint = "create one with `openssl rand -hex 32`"
         collector.add(path, f"a key of fewer than {MIN_KEY_LENGTH} characters can be guessed", hint, "warning")

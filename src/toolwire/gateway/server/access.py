@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from toolwire.core.ir import Failure
 from toolwire.gateway.config.config import ClientKey, ServerSettings
-from toolwire.gateway.config.urls import is_loopback
+from toolwire.gateway.upstream.address import is_loopback
 from toolwire.protocols import CODECS
 
 GATEWAY_KEY_HEADER = "x-toolwire-key"

@@ -1,1 +1,1 @@
-"""The client for providers: HTTP/1.1 over kept-alive connections, faults as values. See docs/decisions/0008."""
+"""The HTTP/1.1 client for providers: `client.UpstreamClient` is its interface. See docs/decisions/0008."""

@@ -1,8 +1,9 @@
-"""Where a provider is: its base URL, taken apart once, and how a room's path is joined to it."""
+"""URLs of providers and proxies: how they are parsed and checked, and how a request's path is joined to a base URL."""
 
 from __future__ import annotations
 
 import re
+from ipaddress import ip_address
 from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
@@ -14,24 +15,26 @@ _FORBIDDEN_CHARACTER = re.compile(r"[\x00-\x20\x7f]")
 
 
 class Address(Struct, frozen=True, cache_hash=True):
-    """A base URL, and how to get there. Hashable: connections are kept by it."""
+    """A base URL and how to reach it. Hashable, because connections are pooled by address."""
 
     scheme: str
     host: str
     """Without the brackets of an IPv6 address."""
     port: int
     base_path: str = ""
-    """The path before every room's path, without a slash at its end."""
+    """The path before the path of every request, without a slash at its end."""
     query: str = ""
     proxy: str = ""
     ca_file: str = ""
 
     @classmethod
     def parse(cls, url: str, proxy: str = "", ca_file: str = "") -> Address:
-        """Raises ValueError with a sentence for whoever wrote the URL; it never shows a password."""
+        """Raises ValueError with a message for the operator; it never contains a password."""
         parts, host, port = split_url(url, "a base URL")
         if "@" in parts.netloc:
-            raise ValueError("a base URL must not hold a user or password: put the key into api_key_env")
+            raise ValueError("a base URL must not contain a user name or password: put the key into api_key_env")
+        if parts.fragment:
+            raise ValueError("a base URL must not contain a fragment (#)")
         if proxy:
             split_url(proxy, "a proxy URL")
         base = re.sub(r"/{2,}", "/", parts.path).rstrip("/")
@@ -39,23 +42,23 @@ class Address(Struct, frozen=True, cache_hash=True):
 
     @property
     def authority(self) -> str:
-        """What the Host header says."""
+        """The value of the Host header."""
         host = _bracket_ipv6(self.host)
         return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
     def label(self) -> str:
-        """What a person is told."""
+        """The address in messages."""
         return f"{_bracket_ipv6(self.host)}:{self.port}"
 
     @property
     def _has_version(self) -> bool:
-        """Does the base name one, in its path or as Azure does in its query?"""
+        """Does the base URL name a version, in its path or, as Azure's, in its query?"""
         return "api-version=" in self.query or any(map(_VERSION_SEGMENT.fullmatch, self.base_path.split("/")))
 
     def request_target(self, path: str) -> str:
-        """The base and a room's path. Where both name a version, the base's holds; a base that is the whole address of
-        an endpoint is taken as it is."""
+        """The base URL and a protocol's path. If both name a version, that of the base URL is used; a base URL that is
+        already the full URL of the endpoint is used as it is."""
         path, _, query = path.partition("?")
         version, slash, rest = path.lstrip("/").partition("/")
         if _VERSION_SEGMENT.fullmatch(version) and self._has_version:
@@ -66,28 +69,49 @@ class Address(Struct, frozen=True, cache_hash=True):
         return f"{self.base_path}{path}?{queries}" if queries else f"{self.base_path}{path}"
 
     def __repr__(self) -> str:
-        """Without the proxy, which may hold a password."""
-        return f"Address({self.scheme}://{self.authority}{self.base_path}{' by a proxy' if self.proxy else ''})"
+        """Without the proxy, whose URL may contain a password."""
+        return f"Address({self.scheme}://{self.authority}{self.base_path}{' through a proxy' if self.proxy else ''})"
 
-    def __rich_repr__(self) -> list[tuple[str, object]]:  # pretty printers ask this
+    def __rich_repr__(self) -> list[tuple[str, object]]:  # for pretty printers
         return [("host", self.host), ("port", self.port)]
 
 
 def split_url(url: str, what: str) -> tuple[SplitResult, str, int]:
-    """A URL, its host in ASCII letters and its port; `what` it is stands in the complaint."""
+    """The parts of an HTTP URL, its host in ASCII and its port. Raises ValueError; `what` begins the message."""
     if _FORBIDDEN_CHARACTER.search(url):
-        raise ValueError(f"{what} must not hold spaces or control characters")
+        raise ValueError(f"{what} must not contain spaces or control characters")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
         host = host if host.isascii() else host.encode("idna").decode("ascii")
     except ValueError:
-        raise ValueError(f"{what} must look like https://host:port/path: its host or port cannot be read") from None
+        raise ValueError(f"{what} has an invalid host or port: it must look like https://HOST:PORT/PATH") from None
     if parts.scheme not in DEFAULT_PORTS:
         raise ValueError(f"{what} must begin with http:// or https://")
-    if not host:
-        raise ValueError(f"{what} must name a host")
+    if not host or port == 0:
+        raise ValueError(f"{what} must name a host{' and a port other than 0' if port == 0 else ''}")
     return parts, host, DEFAULT_PORTS[parts.scheme] if port is None else port
+
+
+def check_base_url(url: str, proxy: str = "") -> str:
+    """What is wrong with a base URL or its proxy's URL; "" if nothing is."""
+    try:
+        Address.parse(url, proxy)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def is_loopback(host: str) -> bool:
+    """Is this address or name that of the local machine?"""
+    name = host.strip("[]").rstrip(".").lower()
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        address = ip_address(name.partition("%")[0])
+    except ValueError:
+        return False
+    return bool((getattr(address, "ipv4_mapped", None) or address).is_loopback)
 
 
 def _bracket_ipv6(host: str) -> str:

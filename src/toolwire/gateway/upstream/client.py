@@ -1,4 +1,4 @@
-"""Bodies that come packed, unpacked piece by piece, never more at once than asked for."""
+"""The HTTP client for providers: `UpstreamClient.send_request` and `HttpResponse`. See docs/decisions/0008."""
 
 from __future__ import annotations
 
@@ -21,87 +21,85 @@ from toolwire.gateway.upstream.connection import (
 )
 from toolwire.gateway.upstream.errors import TransportError
 
-ENCODINGS = frozenset({"gzip", "x-gzip", "deflate"})
-
-
-class Decompressor:
-    """Packed bytes in, at most `most` bytes out; what is left over waits for the next call."""
-
-    __slots__ = ("_decompressor", "_is_deflate", "_peer", "_tail", "has_pending")
-
-    def __init__(self, encoding: str, peer: str) -> None:
-        self._is_deflate = encoding == "deflate"
-        self._peer = peer
-        self._tail = b""
-        self._decompressor: zlib._Decompress | None = None
-        self.has_pending = False
-        """Can more come out without more going in?"""
-
-    def feed(self, data: bytes, max_bytes: int) -> bytes | TransportError:
-        data = self._tail + data if self._tail else data
-        pieces: list[bytes] = []
-        room = max_bytes
-        try:
-            while room and (data or self.has_pending):
-                piece, data = self._decompress_step(data, room)
-                pieces.append(piece)
-                room -= len(piece)
-                # What the limit held back may stand in the stream, though it has taken all that was given.
-                self.has_pending = not room
-        except zlib.error:
-            return TransportError(
-                "protocol", f"{self._peer} sent a body that is not packed as its content-encoding says"
-            )
-        self._tail = data
-        self.has_pending = bool(data) or not room
-        return b"".join(pieces)
-
-    def finish(self) -> TransportError | None:
-        """The end of input."""
-        if self._decompressor is None or self._decompressor.eof:
-            return None
-        return TransportError("connection-closed", f"{self._peer} sent a packed body that ends before its end")
-
-    def _decompress_step(self, data: bytes, max_bytes: int) -> tuple[bytes, bytes]:
-        stream = self._decompressor
-        if stream is None or (stream.eof and data[:1] == b"\x1f" and not self._is_deflate):
-            stream = self._decompressor = zlib.decompressobj(self._window_bits(data))
-        elif stream.eof:
-            return b"", b""  # padding behind the end
-        piece = stream.decompress(data, max_bytes)
-        return piece, stream.unused_data if stream.eof else stream.unconsumed_tail
-
-    def _window_bits(self, data: bytes) -> int:
-        if not self._is_deflate:
-            return 16 + zlib.MAX_WBITS
-        # "deflate" means zlib's wrapping, but some servers send it bare; the first byte tells.
-        return zlib.MAX_WBITS if data[0] & 0x0F == 8 else -zlib.MAX_WBITS
-
-
-# --- Requests and responses ---
-
-
 __all__ = ["Address", "HttpResponse", "TransportError", "UpstreamClient"]
 
+Headers = Sequence[tuple[str, str]]
+ENCODINGS = frozenset({"gzip", "x-gzip", "deflate"})
+MAX_CACHED_HEADS = 256
+MAX_CACHED_HEAD_LENGTH = 4096
 _CONNECTION_HEADERS = frozenset(
     "host content-length transfer-encoding connection keep-alive te trailer upgrade expect "
     "proxy-authorization proxy-connection".split()
 )
-"""Headers of the connection, which are not the caller's to set."""
-Headers = Sequence[tuple[str, str]]
-MAX_CACHED_LINES = 1024
-MAX_CACHED_LINE_LENGTH = 512
-MAX_CACHED_HEADS = 256
-MAX_CACHED_HEAD_LENGTH = 4096
-"""Bytes of a head that is worth remembering."""
-
-_header_lines: dict[tuple[str, str], bytes] = {}
-"""Headers as they were sent before: most are the same in every request."""
+"""Headers that this client sets itself; a caller's are dropped."""
 _BODILESS_METHODS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 
 
+class UpstreamClient:
+    """Sends requests over pooled connections. One for each event loop."""
+
+    def __init__(self, timeouts: Timeouts) -> None:
+        self._timeouts = timeouts
+        self._pools: dict[Address, _ConnectionPool] = {}
+        self._tls_contexts = TlsContexts()
+        self._write_queue = WriteQueue(asyncio.get_running_loop())
+        self._is_closed = False
+
+    async def send_request(
+        self, address: Address, method: str, path: str, headers: Headers, body: bytes, unique_headers: Headers = ()
+    ) -> HttpResponse | TransportError:
+        """Send a request and wait for the head of the answer. Headers that differ in every request go into
+        `unique_headers`, because the encoded form of the others is cached."""
+        pool = self._pools.get(address)
+        if pool is None:
+            pool = self._pools[address] = _ConnectionPool(address, self._tls_contexts)
+        head = pool.request_head(method, path, tuple(headers), unique_headers, len(body))
+        if not isinstance(head, bytes):
+            return head
+        is_head_request = method == "HEAD"
+        connection = pool.take_idle()
+        try:
+            if connection is not None:
+                await connection.send_request(head, body, is_head_request)
+                error = connection.error
+                if error is None and pool.proxy is None:
+                    return HttpResponse(connection)
+                # A connection that the provider closed while it was idle is no answer: try again on a new one.
+                if error is None or connection.has_received or error.kind != "connection-closed" or self._is_closed:
+                    return pool.make_response(connection)
+            fresh = await self._connect(pool)
+            if isinstance(fresh, TransportError):
+                return fresh
+            connection = fresh
+            await connection.send_request(head, body, is_head_request)
+            return pool.make_response(connection)
+        except (asyncio.CancelledError, GeneratorExit):
+            if connection is not None:
+                connection.give_up()
+            raise
+
+    async def close(self) -> None:
+        """Close all connections; requests that are waiting get an error."""
+        self._is_closed = True
+        for pool in self._pools.values():
+            for connection in tuple(pool.all_connections):
+                connection.drop()
+        # Transports close in the next iteration of the loop.
+        await asyncio.sleep(0)
+
+    async def _connect(self, pool: _ConnectionPool) -> UpstreamConnection | TransportError:
+        timeouts, peer, queue = self._timeouts, pool.peer, self._write_queue
+        connection = await pool.connector.connect(
+            timeouts.connect, lambda: UpstreamConnection(peer, timeouts, queue, pool.idle, pool.all_connections)
+        )
+        if self._is_closed and isinstance(connection, UpstreamConnection):
+            connection.drop()
+            return TransportError("connection-closed", f"the gateway closed the connection to {peer}")
+        return connection
+
+
 class HttpResponse:
-    """An answer whose head is there. Read it to its end or abort it; one that is forgotten closes its connection."""
+    """An answer whose head has arrived. Read it to its end or abort it; if forgotten, its connection is closed."""
 
     __slots__ = ("_connection", "_decompressor", "_final_result", "headers", "status")
 
@@ -111,12 +109,15 @@ class HttpResponse:
         self._decompressor: Decompressor | None = None
         self.status = connection.status
         self.headers = connection.headers
-        """With lower-case names; those that tell of a packing that is undone are left out."""
-        if "content-encoding" in self.headers:
-            self._set_decompressor(connection)
+        """With lower-case names, and without those that describe a compression that was undone."""
+        encoding = self.headers.get("content-encoding")
+        if encoding is not None and encoding.strip().lower() in ENCODINGS:
+            self._decompressor = Decompressor(encoding.strip().lower(), connection.peer)
+            undone = ("content-encoding", "content-length")
+            self.headers = {name: value for name, value in self.headers.items() if name not in undone}
 
     async def read(self, limit: int) -> bytes | TransportError:
-        """The whole body, or the rest of it; more than `limit` bytes of it are a fault."""
+        """The whole body, or the rest of it; more than `limit` bytes are an error."""
         connection = self._connection
         if connection is None:
             return self._final_result
@@ -129,21 +130,24 @@ class HttpResponse:
         data = connection.take_chunks()
         self._connection = None
         connection.release()
-        return (
-            data
-            if self._decompressor is None
-            else self._decompress_whole(self._decompressor, data, connection.peer, limit)
-        )
+        if self._decompressor is None:
+            return data
+        body = self._decompressor.feed(data, limit + 1)
+        if isinstance(body, bytes):
+            body = _body_too_long(connection.peer, limit) if len(body) > limit else self._decompressor.finish() or body
+        if isinstance(body, TransportError):
+            self._final_result = body
+        return body
 
     async def wait_for_data(self, seconds: float) -> bool:
-        """Can more be taken within that time: bytes, the end, or a fault?"""
+        """Wait at most `seconds` for bytes, the end, or an error; False if nothing came."""
         connection = self._connection
         if connection is None or (self._decompressor is not None and self._decompressor.has_pending):
             return True
         return await connection.wait_for_data(seconds)
 
     async def read_chunk(self) -> bytes | TransportError:
-        """The next bytes of the body, as they come; b"" at its end."""
+        """The next bytes of the body as they arrive; b"" at its end."""
         connection = self._connection
         if connection is None:
             return self._final_result
@@ -159,8 +163,8 @@ class HttpResponse:
         return data
 
     async def pour_into(self, sink: ChunkSink) -> bytes | TransportError | None:
-        """The body to the sink, piece by piece, without waking the caller: b"" at its end, None where the sink has had
-        enough for now, and more can be asked for later."""
+        """Pass the body to the sink chunk by chunk, without waking the caller for each: b"" at its end, None if the
+        sink has asked for a pause."""
         connection = self._connection
         if connection is None:
             return self._final_result
@@ -176,12 +180,10 @@ class HttpResponse:
         return self._finish(connection, None if connection.phase == PHASE_DONE else connection.error)
 
     def abort(self) -> None:
-        """Done with it: where more of the body would come, the connection is closed, so that the provider stops."""
+        """Stop reading. If the body is not complete, the connection is closed, so that the provider stops."""
         if self._connection is not None:
-            self._finish(
-                self._connection,
-                TransportError("connection-closed", f"the answer of {self._connection.peer} was given up on this side"),
-            )
+            message = f"the gateway stopped reading the answer of {self._connection.peer}"
+            self._finish(self._connection, TransportError("connection-closed", message))
 
     def _finish(self, connection: UpstreamConnection, error: TransportError | None) -> bytes | TransportError:
         self._connection = None
@@ -189,38 +191,19 @@ class HttpResponse:
         self._final_result = b"" if error is None else error
         return self._final_result
 
-    def _set_decompressor(self, connection: UpstreamConnection) -> None:
-        encoding = self.headers["content-encoding"].strip().lower()
-        if encoding in ENCODINGS:
-            self._decompressor = Decompressor(encoding, connection.peer)
-            gone = ("content-encoding", "content-length")
-            self.headers = {name: value for name, value in self.headers.items() if name not in gone}
-
-    def _decompress_whole(
-        self, decompressor: Decompressor, data: bytes, peer: str, limit: int
-    ) -> bytes | TransportError:
-        whole = decompressor.feed(data, limit + 1)
-        if isinstance(whole, bytes) and len(whole) > limit:
-            whole = _body_too_long(peer, limit)
-        if isinstance(whole, bytes):
-            whole = decompressor.finish() or whole
-        if isinstance(whole, TransportError):
-            self._final_result = whole
-        return whole
-
     async def _read_decompressed_chunk(
         self, connection: UpstreamConnection, decompressor: Decompressor
     ) -> bytes | TransportError:
         while True:
-            packed = b""
+            compressed = b""
             if not decompressor.has_pending:
                 if not connection.chunks:
                     await connection.wait_for_chunk()
                 if not connection.chunks:
-                    whole = connection.phase == PHASE_DONE
-                    return self._finish(connection, decompressor.finish() if whole else connection.error)
-                packed = connection.take_chunks()
-            data = decompressor.feed(packed, WRITE_SLICE)
+                    is_done = connection.phase == PHASE_DONE
+                    return self._finish(connection, decompressor.finish() if is_done else connection.error)
+                compressed = connection.take_chunks()
+            data = decompressor.feed(compressed, WRITE_SLICE)
             if isinstance(data, TransportError):
                 return self._finish(connection, data)
             if data:
@@ -235,99 +218,77 @@ def _body_too_long(peer: str, limit: int) -> TransportError:
     return TransportError("protocol", f"{peer} sent a body of more than {limit:,} bytes")
 
 
-class UpstreamClient:
-    """One for an event loop."""
+class Decompressor:
+    """Decompresses a body step by step, so that a small body cannot fill the memory."""
 
-    def __init__(self, deadlines: Timeouts) -> None:
-        self._deadlines = deadlines
-        self._pools: dict[Address, _ConnectionPool] = {}
-        self._tls_contexts = TlsContexts()
-        self._write_queue = WriteQueue(asyncio.get_running_loop())
-        self._is_closed = False
+    __slots__ = ("_decompressor", "_is_deflate", "_peer", "_tail", "has_pending")
 
-    async def send_request(
-        self, address: Address, method: str, path: str, headers: Headers, body: bytes, unique_headers: Headers = ()
-    ) -> HttpResponse | TransportError:
-        """Ask, and wait for the head of the answer. Headers that are new in every request are `own`: the others are
-        remembered."""
-        site = self._pools.get(address)
-        if site is None:
-            site = self._pools[address] = _ConnectionPool(address, self._tls_contexts)
-        head = site.request_head(method, path, tuple(headers), unique_headers, len(body))
-        if not isinstance(head, bytes):
-            return head
-        bodiless = method == "HEAD"
-        connection = site.take_idle()
+    def __init__(self, encoding: str, peer: str) -> None:
+        self._is_deflate = encoding == "deflate"
+        self._peer = peer
+        self._tail = b""
+        self._decompressor: zlib._Decompress | None = None
+        self.has_pending = False
+        """Can `feed` return more without more input?"""
+
+    def feed(self, data: bytes, max_bytes: int) -> bytes | TransportError:
+        """At most `max_bytes` of output; the rest waits for the next call."""
+        data = self._tail + data if self._tail else data
+        pieces: list[bytes] = []
+        left = max_bytes
         try:
-            if connection is not None:
-                await connection.send_request(head, body, bodiless)
-                fault = connection.error
-                # One that had been closed while nobody looked is not the provider's answer: once more, on a new one.
-                if fault is None and site.proxy is None:
-                    return HttpResponse(connection)
-                if fault is None or connection.has_received or fault.kind != "connection-closed" or self._is_closed:
-                    return site.make_response(connection)
-            fresh = await self._connect(site)
-            if isinstance(fresh, TransportError):
-                return fresh
-            connection = fresh
-            await connection.send_request(head, body, bodiless)
-            return site.make_response(connection)
-        except (asyncio.CancelledError, GeneratorExit):
-            if connection is not None:
-                connection.give_up()
-            raise
+            while left and (data or self.has_pending):
+                piece, data = self._decompress_step(data, left)
+                pieces.append(piece)
+                left -= len(piece)
+                # zlib may hold back output because of the limit, though it has consumed all input.
+                self.has_pending = not left
+        except zlib.error:
+            message = f"{self._peer} sent a body that is not compressed as its content-encoding says"
+            return TransportError("protocol", message)
+        self._tail = data
+        self.has_pending = bool(data) or not left
+        return b"".join(pieces)
 
-    async def close(self) -> None:
-        """Closes what is idle and what is not; whoever waits gets a fault."""
-        self._is_closed = True
-        for site in self._pools.values():
-            for connection in tuple(site.all_connections):
-                connection.drop()
-        # Transports close in the next round of the loop.
-        await asyncio.sleep(0)
+    def finish(self) -> TransportError | None:
+        """The error, if the input ended too early."""
+        if self._decompressor is None or self._decompressor.eof:
+            return None
+        return TransportError("connection-closed", f"{self._peer} sent a compressed body that ends too early")
 
-    async def _connect(self, site: _ConnectionPool) -> UpstreamConnection | TransportError:
-        deadlines, peer, outbox = self._deadlines, site.peer, self._write_queue
-        connection = await site.connector.connect(
-            deadlines.connect, lambda: UpstreamConnection(peer, deadlines, outbox, site.idle, site.all_connections)
-        )
-        if self._is_closed and isinstance(connection, UpstreamConnection):
-            connection.drop()
-            return TransportError("connection-closed", f"the connection to {peer} was closed on this side")
-        return connection
+    def _decompress_step(self, data: bytes, max_bytes: int) -> tuple[bytes, bytes]:
+        stream = self._decompressor
+        if stream is None or (stream.eof and data[:1] == b"\x1f" and not self._is_deflate):
+            stream = self._decompressor = zlib.decompressobj(self._window_bits(data))
+        elif stream.eof:
+            return b"", b""  # padding after the end
+        piece = stream.decompress(data, max_bytes)
+        return piece, stream.unused_data if stream.eof else stream.unconsumed_tail
+
+    def _window_bits(self, data: bytes) -> int:
+        if not self._is_deflate:
+            return 16 + zlib.MAX_WBITS
+        # "deflate" means the zlib format, but some servers send raw deflate; the first byte tells which.
+        return zlib.MAX_WBITS if data[0] & 0x0F == 8 else -zlib.MAX_WBITS
 
 
 class _ConnectionPool:
-    """What is kept of an address: its connections, and the first lines of requests."""
-
-    __slots__ = (
-        "_address",
-        "_cached_heads",
-        "_clock",
-        "_request_lines",
-        "all_connections",
-        "connector",
-        "idle",
-        "peer",
-        "proxy",
-    )
+    """The connections to one address, and the encoded heads of recent requests."""
 
     def __init__(self, address: Address, tls_contexts: TlsContexts) -> None:
         proxy = read_proxy(address.proxy) if address.proxy else None
         self._address = address
         self.proxy = proxy if address.scheme == "http" else None
-        """The proxy that reads our requests; in a tunnel it does not."""
-        self._request_lines: dict[tuple[str, str], bytes] = {}
+        """The proxy that forwards requests; None if there is none, or only a tunnel through it."""
         self._cached_heads: dict[tuple[str, str, Headers], bytes] = {}
         self._clock = asyncio.get_running_loop().time
-        self.peer = address.label if proxy is None else f"{address.label} (by {proxy.label})"
+        self.peer = address.label if proxy is None else f"{address.label} (through {proxy.label})"
         self.connector = Connector(address, proxy, tls_contexts)
         self.idle: list[UpstreamConnection] = []
         self.all_connections: set[UpstreamConnection] = set()
 
     def take_idle(self) -> UpstreamConnection | None:
-        """The idle connection that was used last; those that waited too long are closed on the way."""
+        """The idle connection that was used last; connections that were idle for too long are closed."""
         idle = self.idle
         oldest = self._clock() - MAX_IDLE_SECONDS
         while idle:
@@ -353,63 +314,42 @@ class _ConnectionPool:
         key = (method, path, headers)
         last = f"content-length: {length}\r\n\r\n" if length or method not in _BODILESS_METHODS else "\r\n"
         try:
-            return (self._cached_heads.get(key) or self._build_head(key)) + _write_headers(unique_headers, last)
+            return (self._cached_heads.get(key) or self._build_head(key)) + _encode_headers(unique_headers, last)
         except ValueError as error:
             return TransportError("protocol", str(error))
 
     def _build_head(self, key: tuple[str, str, Headers]) -> bytes:
-        """All of a head that may be the same in other requests, remembered."""
+        """The part of a head that other requests may share; raises ValueError if it cannot be sent."""
         method, path, headers = key
-        first = self._request_lines.get((method, path)) or self._build_request_line(method, path)
-        if not first:
-            raise ValueError("the path or the method of the request holds a character that may not stand there")
-        head = b"".join([first, *[_header_lines.get(header) or _write_header_line(*header) for header in headers]])
-        if b"\naccept-encoding:" not in head:
-            head += b"accept-encoding: identity\r\n"
+        address, proxy = self._address, self.proxy
+        target = address.request_target(path)
+        if not (target.isascii() and target.isprintable() and " " not in target and method.isalpha()):
+            raise ValueError("the path or the method of the request has an invalid character")
+        if proxy is not None:
+            target = f"http://{address.authority}{target}"
+        lines = f"{method} {target} HTTP/1.1\r\nhost: {address.authority}\r\n"
+        if proxy is not None and proxy.authorization:
+            lines += f"proxy-authorization: {proxy.authorization}\r\n"
+        own = [(name.lower(), value) for name, value in headers if name.lower() not in _CONNECTION_HEADERS]
+        if all(name != "accept-encoding" for name, _ in own):
+            own.append(("accept-encoding", "identity"))
+        head = lines.encode("ascii") + _encode_headers(own)
         if len(self._cached_heads) >= MAX_CACHED_HEADS:
             self._cached_heads.clear()
         if len(head) <= MAX_CACHED_HEAD_LENGTH:
             self._cached_heads[key] = head
         return head
 
-    def _build_request_line(self, method: str, path: str) -> bytes:
-        """Request line, Host and what a proxy must know, remembered; empty where the path cannot be sent."""
-        address, proxy = self._address, self.proxy
-        target = address.request_target(path)
-        if not (target.isascii() and target.isprintable() and " " not in target and method.isalpha()):
-            return b""
-        if proxy is not None:
-            target = f"http://{address.authority}{target}"
-        lines = f"{method} {target} HTTP/1.1\r\nhost: {address.authority}\r\n"
-        if proxy is not None and proxy.authorization:
-            lines += f"proxy-authorization: {proxy.authorization}\r\n"
-        if len(self._request_lines) >= MAX_CACHED_LINES:
-            self._request_lines.clear()
-        self._request_lines[method, path] = made = lines.encode("ascii")
-        return made
 
-
-def _write_header_line(name: str, value: str) -> bytes:
-    """A header as it is sent, remembered; none for one that is not the caller's to set."""
-    if name.lower() in _CONNECTION_HEADERS:
-        return b""
-    line = _write_headers(((name.lower(), value),), "")
-    if len(_header_lines) >= MAX_CACHED_LINES:
-        _header_lines.clear()
-    if len(line) <= MAX_CACHED_LINE_LENGTH:
-        _header_lines[name, value] = line
-    return line
-
-
-def _write_headers(headers: Headers, suffix: str) -> bytes:
-    """Headers as they are sent, and what comes after them."""
+def _encode_headers(headers: Headers, suffix: str = "") -> bytes:
+    """Header lines as they are sent, and `suffix`; raises ValueError for a header that cannot be sent."""
     text = ""
     for name, value in headers:
         line = f"{name}: {value}"
         if "\n" in line or "\r" in line or "\0" in line:
-            raise ValueError("a header of the request holds a line break or a zero byte")
+            raise ValueError("a header of the request contains a line break or a zero byte")
         text += f"{line}\r\n"
     try:
         return (text + suffix).encode("latin-1")
     except UnicodeEncodeError:
-        raise ValueError("a header of the request holds a character outside Latin-1") from None
+        raise ValueError("a header of the request contains a character outside Latin-1") from None

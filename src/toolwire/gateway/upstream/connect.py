@@ -1,4 +1,4 @@
-"""Whom to trust: TLS as the system is set up, and what to check when it fails."""
+"""Opening a connection to a provider: directly or through a proxy, plain or with TLS."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from toolwire.gateway.upstream.connection import UpstreamConnection
 from toolwire.gateway.upstream.errors import TransportError, read_connect_error
 
 _UNKNOWN_AUTHORITY = (
-    "its certificate comes from no authority that is trusted here: behind a company's proxy or with an own authority, "
-    "set ca_file for this provider or SSL_CERT_FILE; if nothing is trusted, install the system's CA certificates"
+    "its certificate is not from a trusted authority: behind a company proxy or with a private CA, set ca_file for "
+    "this provider or SSL_CERT_FILE; if no certificate is trusted, install the system's CA certificates"
 )
 _WRONG_HOST = "its certificate is for another name: check the host in the base URL"
 _CERTIFICATE_ERRORS: dict[int, str] = {
     9: "its certificate is not valid yet: check this machine's clock",
-    10: "its certificate has expired: check this machine's clock, else only the provider can mend it",
+    10: "its certificate has expired: check this machine's clock; if it is right, only the provider can fix it",
     18: _UNKNOWN_AUTHORITY,
     19: _UNKNOWN_AUTHORITY,
     20: _UNKNOWN_AUTHORITY,
@@ -31,25 +31,27 @@ _CERTIFICATE_ERRORS: dict[int, str] = {
     62: _WRONG_HOST,
     64: _WRONG_HOST,
 }
-"""OpenSSL's numbers for what is wrong with a certificate."""
+"""By OpenSSL's X509_V_ERR codes."""
+_NO_TLS = "it does not speak TLS on this port: check whether the URL begins with http:// or https://"
+_OLD_TLS = "it only speaks versions of TLS that are too old"
 _TLS_ERRORS: dict[str, str] = {
-    "WRONG_VERSION_NUMBER": "it does not speak TLS on this port: check whether the URL begins with http:// or https://",
-    "HTTP_REQUEST": "it does not speak TLS on this port: check whether the URL begins with http:// or https://",
-    "RECORD_LAYER_FAILURE": "it does not speak TLS on this port: check whether the URL begins with http:// or https://",
-    "UNSUPPORTED_PROTOCOL": "it speaks only versions of TLS that are too old",
-    "TLSV1_ALERT_PROTOCOL_VERSION": "it speaks only versions of TLS that are too old",
+    "WRONG_VERSION_NUMBER": _NO_TLS,
+    "HTTP_REQUEST": _NO_TLS,
+    "RECORD_LAYER_FAILURE": _NO_TLS,
+    "UNSUPPORTED_PROTOCOL": _OLD_TLS,
+    "TLSV1_ALERT_PROTOCOL_VERSION": _OLD_TLS,
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it asks for a client certificate, which is not supported",
 }
 
 
 class TlsContexts:
-    """Contexts of TLS, made when first needed: reading the system's certificates takes a while."""
+    """TLS contexts by ca_file, created on first use, because reading the system's certificates takes a while."""
 
     def __init__(self) -> None:
         self._contexts: dict[str, ssl.SSLContext] = {}
 
     def context(self, ca_file: str) -> ssl.SSLContext | TransportError:
-        """The system's authorities (OpenSSL reads SSL_CERT_FILE and SSL_CERT_DIR), and those of a `ca_file`."""
+        """Trusts the system's authorities (OpenSSL reads SSL_CERT_FILE and SSL_CERT_DIR) and those of `ca_file`."""
         known = self._contexts.get(ca_file)
         if known is not None:
             return known
@@ -58,9 +60,8 @@ class TlsContexts:
             if ca_file:
                 context.load_verify_locations(ca_file)
         except OSError:
-            return TransportError(
-                "tls", f"the ca_file {ca_file} cannot be read: it must exist and hold PEM certificates"
-            )
+            message = f"the ca_file {ca_file} cannot be read: it must exist and contain PEM certificates"
+            return TransportError("tls", message)
         context.set_alpn_protocols(["http/1.1"])
         self._contexts[ca_file] = context
         return context
@@ -71,14 +72,13 @@ def read_tls_error(error: Exception, peer: str) -> TransportError:
         what = _CERTIFICATE_ERRORS.get(error.verify_code) or f"its certificate is not accepted ({error.verify_message})"
     elif isinstance(error, ssl.SSLError):
         reason = error.reason or "no reason given"
-        what = _TLS_ERRORS.get(reason) or f"OpenSSL says {reason.lower().replace('_', ' ')}"
+        what = _TLS_ERRORS.get(reason) or f"OpenSSL reports {reason.lower().replace('_', ' ')}"
     else:
         what = "it closed the connection during the handshake: check that this port speaks TLS"
     return TransportError("tls", f"no secure connection to {peer}: {what}")
 
 
-# --- The way by a proxy: what its URL says, and the tunnel that it is asked for ---
-
+# --- proxies --------------------------------------------------------------------------------------------------------
 
 MAX_PROXY_HEAD = 64 * 1024
 
@@ -87,7 +87,7 @@ _STATUS_HINTS = {407: "check the user and password of the proxy", 403: "the prox
 
 
 class Proxy(Struct, frozen=True):
-    """A proxy; its `authorization` is a secret, so nothing here is shown but the host."""
+    """Only the host is ever shown, because `authorization` is a secret."""
 
     scheme: str
     host: str
@@ -101,7 +101,7 @@ class Proxy(Struct, frozen=True):
     def __repr__(self) -> str:
         return f"Proxy({self.scheme}://{self.host}:{self.port})"
 
-    def __rich_repr__(self) -> list[tuple[str, object]]:  # pretty printers ask this
+    def __rich_repr__(self) -> list[tuple[str, object]]:  # for pretty printers
         return [("host", self.host), ("port", self.port)]
 
 
@@ -115,11 +115,11 @@ def read_proxy(url: str) -> Proxy:
 
 def proxy_refusal(proxy: Proxy, address: Address, status: int) -> TransportError:
     hint = _STATUS_HINTS.get(status, "check the proxy")
-    return TransportError("proxy", f"{proxy.label} refused the way to {address.label} with status {status}: {hint}")
+    return TransportError("proxy", f"{proxy.label} refused to connect to {address.label} with status {status}: {hint}")
 
 
 class ProxyTunnel(asyncio.Protocol):
-    """Asks for a tunnel; the caller's own headers stay for its other end."""
+    """Asks a proxy for a tunnel (CONNECT); the request itself is only sent through the tunnel."""
 
     __slots__ = ("_address", "_head", "_proxy", "_result")
 
@@ -130,11 +130,10 @@ class ProxyTunnel(asyncio.Protocol):
         self._result: asyncio.Future[TransportError | None] = asyncio.get_running_loop().create_future()
 
     async def request_tunnel(self, transport: asyncio.WriteTransport) -> TransportError | None:
-        way = self._address.label
-        secret = self._proxy.authorization
-        lines = [f"CONNECT {way} HTTP/1.1", f"host: {way}"]
-        if secret:
-            lines.append(f"proxy-authorization: {secret}")
+        target = self._address.label
+        lines = [f"CONNECT {target} HTTP/1.1", f"host: {target}"]
+        if self._proxy.authorization:
+            lines.append(f"proxy-authorization: {self._proxy.authorization}")
         transport.write("\r\n".join([*lines, "", ""]).encode("ascii"))
         return await self._result
 
@@ -152,26 +151,23 @@ class ProxyTunnel(asyncio.Protocol):
     def _check_status(self, status: int) -> TransportError | None:
         if status >= 300:
             return proxy_refusal(self._proxy, self._address, status)
-        # Nobody may speak in the tunnel before us.
+        # In a tunnel the client speaks first, so bytes after the head are an error.
         return None if status >= 200 and not self._head else self._unexpected_response()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._set_result(
-            TransportError("proxy", f"{self._proxy.label} closed the connection when asked for {self._address.label}")
-        )
+        message = f"{self._proxy.label} closed the connection when asked for {self._address.label}"
+        self._set_result(TransportError("proxy", message))
 
     def _unexpected_response(self) -> TransportError:
-        return TransportError(
-            "proxy", f"{self._proxy.label} did not answer as a proxy does: check its host, port and scheme"
-        )
+        message = f"{self._proxy.label} did not answer like a proxy: check its host, port and scheme"
+        return TransportError("proxy", message)
 
     def _set_result(self, error: TransportError | None) -> None:
         if not self._result.done():
             self._result.set_result(error)
 
 
-# --- Making a connection to a provider: straight, or by a proxy; plain, or in TLS ---
-
+# --- connections ----------------------------------------------------------------------------------------------------
 
 _ProtocolT = TypeVar("_ProtocolT", bound=asyncio.Protocol)
 
@@ -180,7 +176,7 @@ _PROXY_ERROR_KINDS = frozenset({"dns", "refused", "unreachable"})
 
 
 class Connector:
-    """The way to one address."""
+    """Opens connections to one address."""
 
     __slots__ = ("_address", "_proxy", "_tls_contexts")
 
@@ -192,11 +188,11 @@ class Connector:
     async def connect(
         self, seconds: float, make: Callable[[], UpstreamConnection]
     ) -> UpstreamConnection | TransportError:
-        """All of it within `seconds`: the name, the connection, the proxy and TLS; 0 is no limit."""
+        """Look up the host, connect, and do the proxy's and the TLS handshake within `seconds`; 0: no limit."""
         address, proxy = self._address, self._proxy
         context: ssl.SSLContext | None = None
         if address.scheme == "https" or (proxy is not None and proxy.scheme == "https"):
-            # Not within the time: the first one reads the system's certificates.
+            # Outside the time limit, because the first context reads the system's certificates.
             trusted = self._tls_contexts.context(address.ca_file)
             if isinstance(trusted, TransportError):
                 return trusted
@@ -211,12 +207,14 @@ class Connector:
                     return await self._connect_through_tunnel(proxy, make, context)
                 return opened if isinstance(opened, TransportError) else opened[1]
         except TimeoutError as error:
-            return read_connect_error(error, address.label if proxy is None else f"{address.label} by {proxy.label}")
+            return read_connect_error(
+                error, address.label if proxy is None else f"{address.label} through {proxy.label}"
+            )
 
     async def _connect_through_tunnel(
         self, proxy: Proxy, make: Callable[[], UpstreamConnection], context: ssl.SSLContext
     ) -> UpstreamConnection | TransportError:
-        """TLS to the provider inside a tunnel: the proxy sees its name, and nothing that is sent to it."""
+        """TLS to the provider inside a tunnel: the proxy sees the provider's name, but nothing that is sent."""
         address = self._address
         opened = _as_proxy_error(await _open_endpoint(lambda: ProxyTunnel(proxy, address), proxy, proxy.label, context))
         if isinstance(opened, TransportError):
@@ -224,9 +222,9 @@ class Connector:
         transport, tunnel = opened
         inner: asyncio.Transport | None = None
         try:
-            fault = await tunnel.request_tunnel(transport)
-            if fault is not None:
-                return fault
+            refusal = await tunnel.request_tunnel(transport)
+            if refusal is not None:
+                return refusal
             connection = make()
             loop = asyncio.get_running_loop()
             inner = await loop.start_tls(transport, connection, context, server_hostname=address.host)
@@ -235,7 +233,7 @@ class Connector:
         finally:
             if inner is None:
                 transport.abort()
-        if inner is None:  # the loop calls it optional: the proxy hung up at the last moment
+        if inner is None:  # the proxy closed the connection at the last moment
             return _read_error(ConnectionResetError(), address.label, is_tls=True)
         connection.connection_made(inner)
         return connection
@@ -244,7 +242,6 @@ class Connector:
 async def _open_endpoint(
     make: Callable[[], _ProtocolT], endpoint: Address | Proxy, peer: str, context: ssl.SSLContext | None
 ) -> tuple[asyncio.Transport, _ProtocolT] | TransportError:
-    """To the provider itself, or to its proxy."""
     if endpoint.scheme == "http":
         context = None
     try:
@@ -258,7 +255,7 @@ async def _create_connection(
 ) -> tuple[asyncio.Transport, _ProtocolT]:
     loop = asyncio.get_running_loop()
     if isinstance(loop, asyncio.BaseEventLoop):
-        # Not every loop can try IPv6 and IPv4 side by side.
+        # uvloop cannot try IPv6 and IPv4 at the same time.
         return await loop.create_connection(make, host, port, ssl=context, happy_eyeballs_delay=0.25)
     return await loop.create_connection(make, host, port, ssl=context)
 
@@ -272,7 +269,7 @@ def _read_error(error: Exception, peer: str, *, is_tls: bool) -> TransportError:
 def _as_proxy_error(
     opened: tuple[asyncio.Transport, _ProtocolT] | TransportError,
 ) -> tuple[asyncio.Transport, _ProtocolT] | TransportError:
-    """That the proxy is not there is a fault of the proxy."""
+    """Report an unreachable proxy as an error of the proxy, not of the provider."""
     if isinstance(opened, TransportError) and opened.kind in _PROXY_ERROR_KINDS:
         return TransportError("proxy", opened.detail)
     return opened

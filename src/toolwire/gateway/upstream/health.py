@@ -1,21 +1,21 @@
-"""Which providers keep failing: they rest for a while, so that others are asked at once."""
+"""Cooldown of providers that keep failing, and limits that providers have reported."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 MAX_TRACKED_MODELS = 1024
-"""Names of models may come from clients, so there is no end of them."""
+"""Clients choose model names, so their number has to be limited."""
 
 
 class ProviderHealth:
-    """Counts failures in a row of one provider and model. The clock is passed in by whoever asks."""
+    """Counts consecutive failures of each provider and model. Callers pass the time in."""
 
     def __init__(self, on_change: Callable[[str, bool, float], None]) -> None:
         self._failures: dict[tuple[str, str], int] = {}
         self._cooldown_until: dict[tuple[str, str], float] = {}
         self.token_limits: dict[tuple[str, str], int] = {}
-        """What models can give at most, where their providers have said so."""
+        """The most output tokens that a provider accepts for a model, as it said in an error."""
         self._on_change = on_change
 
     def is_cooling_down(self, provider: str, model: str, now: float) -> bool:
@@ -40,13 +40,13 @@ class ProviderHealth:
         self.token_limits[provider, model] = token_limit
 
     def record_failure(self, provider: str, model: str, now: float, failure_limit: int, cooldown: float) -> None:
-        """One more failure; the one that fills the measure sends the provider to rest."""
+        """Count a failure; the `failure_limit`th in a row starts the cooldown."""
         if len(self._failures) >= MAX_TRACKED_MODELS:
             self._failures.clear()
         failures = self._failures.get((provider, model), 0) + 1
         self._failures[provider, model] = failures
         if failures >= failure_limit and cooldown:
-            news = (provider, model) not in self._cooldown_until
+            is_new = (provider, model) not in self._cooldown_until
             self._cooldown_until[provider, model] = now + cooldown
-            if news:
+            if is_new:
                 self._on_change(provider, True, cooldown)
