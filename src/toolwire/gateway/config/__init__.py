@@ -1,1 +1,1 @@
-"""What the gateway is told: `toolwire.toml` and the environment, checked; and how a model's name leads to providers."""
+"""The configuration: `load.py` reads `toolwire.toml`, `config.py` holds the result."""

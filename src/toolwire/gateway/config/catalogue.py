@@ -1,4 +1,4 @@
-"""The catalogue of tools (`policy/catalogue.toml`), and the presets that are made from it (`policy/presets.toml`)."""
+"""The catalogue of agents' tools (`policy/catalogue.toml`) and the presets (`policy/presets.toml`)."""
 
 from __future__ import annotations
 
@@ -21,55 +21,54 @@ DEFAULT_FORM = "text"
 
 
 class Parameter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A parameter as one agent spells it."""
+    """A parameter of one agent's tool."""
 
     name: str
     type: str
     of: str = ""
-    """The type of the items of a list."""
+    """The type of a list's items."""
     required: bool = False
     older: bool = False
     meaning: str = field(default="", name="is")
-    """What it means, as a word of its tool; "" when no other agent has the like."""
+    """The key of its meaning in `CatalogueTool.means`; "" if no other agent has such a parameter."""
     form: str = field(default="", name="as")
-    """How the value is spelled, where not plainly."""
+    """The form of the value, if it is not plain text."""
     means: str = ""
     default: Json = None
-    """What is filled in where the client demands it and the model has no such parameter."""
+    """The value to use if the client requires it and the model has no such parameter."""
 
 
 class AgentTool(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A tool as one agent knows it."""
+    """A tool of one agent."""
 
     agent: str
     name: str
     parameters: tuple[Parameter, ...]
     older: bool = False
-    """Is it no longer, or not by itself, what the agent sends?"""
+    """Does the agent no longer send it by default?"""
     kind: str = "function"
     namespace: str = ""
 
 
 class CatalogueTool(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A tool in nobody's words."""
+    """A tool with its versions in all agents."""
 
     about: str
     means: dict[str, str]
     known: tuple[AgentTool, ...]
     alike: bool = True
-    """Do all of them do the same, so that one can stand for another?"""
+    """Do all versions do the same, so that one can replace another?"""
 
     def tools_of(self, agent: str) -> tuple[AgentTool, ...]:
-        """As one agent knows it, today's way first."""
+        """The versions of one agent, current ones first."""
         return tuple(sorted((row for row in self.known if row.agent == agent), key=lambda row: row.older))
 
     def parameter_meaning(self, parameter: Parameter) -> str:
-        """What a parameter means."""
         return parameter.means or self.means[parameter.meaning]
 
 
 class Agent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An agent, under the name that rules have for it."""
+    """An agent; its key in the catalogue is the name that rules use."""
 
     title: str
 
@@ -79,14 +78,14 @@ class Catalogue(Struct, frozen=True, forbid_unknown_fields=True):
     tools: dict[str, CatalogueTool]
 
     def find_tools(self, name: str) -> Iterator[tuple[str, CatalogueTool]]:
-        """The tools that go by a name, their own or an agent's."""
+        """The tools with a name, their own or an agent's."""
         for key, entry in self.tools.items():
             if key == name or any(row.name == name for row in entry.known):
                 yield key, entry
 
 
 class AgentMapping(Struct, frozen=True, forbid_unknown_fields=True):
-    """Whose tools the client has, and whose the model sees."""
+    """The agent whose tools the client has, and the agent whose tools the model sees."""
 
     client: str
     model: str
@@ -106,7 +105,6 @@ def load_catalogue() -> Catalogue:
 
 @cache
 def load_presets() -> Mapping[str, Preset]:
-    """The presets as their file has them."""
     return _load_policy_file("presets.toml", dict[str, Preset])
 
 
@@ -116,7 +114,7 @@ def _load_policy_file(name: str, kind: type[_T]) -> _T:
 
 @cache
 def preset_rules() -> Mapping[str, tuple[Rule, ...]]:
-    """Every preset as the rules that it stands for."""
+    """The rules of each preset."""
     return {name: tuple(_expand_preset(name, preset)) for name, preset in load_presets().items()}
 
 
@@ -130,17 +128,17 @@ def _expand_preset(name: str, preset: Preset) -> Iterator[Rule]:
 
 
 def _tool_names(tools: tuple[str, ...]) -> Iterator[str]:
-    """All names of some tools, those of the first tool first."""
+    """All names of some tools, in all agents."""
     for tool in tools:
         yield tool
         yield from (row.name for row in load_catalogue().tools[tool].known)
 
 
-# --- one agent's tools for another ------------------------------------------------------------------------------------
+# --- mapping one agent's tools to another's ---------------------------------------------------------------------------
 
 
 def map_agent_tools(client: str, model: str) -> Iterator[Rule]:
-    """Rules that show the model one agent's tools and give the client another's, where there is a counterpart."""
+    """Rules that show the model the tools of one agent in place of those of the client."""
     for entry in load_catalogue().tools.values():
         seen = next(iter(entry.tools_of(model)), None)
         if entry.alike and seen is not None:
@@ -149,16 +147,16 @@ def map_agent_tools(client: str, model: str) -> Iterator[Rule]:
 
 
 def map_tool(client_tool: AgentTool, model_tool: AgentTool) -> Rule | None:
-    """The rule from a client's tool to the one that the model sees; None where what one demands cannot be had."""
+    """The rule from a client's tool to the one that the model sees; None if a required parameter has no source."""
     if client_tool.kind != "function" or model_tool.kind != "function":
         return None
-    theirs = {one.meaning: one for one in reversed(model_tool.parameters) if one.meaning and not one.older}
-    pairs = {one.name: theirs[one.meaning] for one in client_tool.parameters if one.meaning in theirs}
+    by_meaning = {one.meaning: one for one in reversed(model_tool.parameters) if one.meaning and not one.older}
+    pairs = {one.name: by_meaning[one.meaning] for one in client_tool.parameters if one.meaning in by_meaning}
     forms = {one.name: one.form for one in client_tool.parameters if one.name in pairs}
     reshaped = {name: _reshape_name(forms[name], pair.form) for name, pair in pairs.items() if forms[name] != pair.form}
     joined = {CONVERSIONS[way].joined_parameter for way in reshaped.values()}
-    alone = [one for one in client_tool.parameters if one.name not in pairs and one.name not in joined]
-    if not pairs or any(one.required and one.default is None for one in alone):
+    unpaired = [one for one in client_tool.parameters if one.name not in pairs and one.name not in joined]
+    if not pairs or any(one.required and one.default is None for one in unpaired):
         return None
     return Rule(
         name=f"{client_tool.name} as {model_tool.name}",
@@ -167,12 +165,12 @@ def map_tool(client_tool: AgentTool, model_tool: AgentTool) -> Rule | None:
         rename=model_tool.name if model_tool.name != client_tool.name else "",
         parameters={name: pair.name for name, pair in pairs.items() if name not in reshaped and pair.name != name},
         reshape={name: Reshape(conversion=way, to=pairs[name].name) for name, way in reshaped.items()},
-        hide=tuple(one.name for one in alone),
-        defaults={one.name: one.default for one in alone if one.default is not None},
+        hide=tuple(one.name for one in unpaired),
+        defaults={one.name: one.default for one in unpaired if one.default is not None},
         clean=True,
     )
 
 
 def _reshape_name(client_form: str, model_form: str) -> str:
-    """The reshaping between two forms of a value: the client's first, then the model's."""
+    """The name of the conversion between two forms of a value, the client's first."""
     return f"{client_form or DEFAULT_FORM}-{model_form or DEFAULT_FORM}"

@@ -1,4 +1,4 @@
-"""The configuration as values. `configfile` reads it, `routing` and the rest of the gateway live by it."""
+"""The checked configuration as values. `load.py` reads it from `toolwire.toml`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TextMapping = Mapping[str, str]
 
 
 class Secret:
-    """A key that shows itself to nobody who does not ask for it by name."""
+    """A secret that is shown only by `reveal()`, never by `repr` or in a log."""
 
     __slots__ = ("_value",)
 
@@ -37,105 +37,105 @@ class Secret:
         return "Secret(…)" if self._value else "Secret()"
 
     def __reduce__(self) -> str:
-        raise TypeError("a secret is not written down")
+        raise TypeError("a secret cannot be pickled")
 
 
 class Timeouts(Struct, frozen=True, kw_only=True):
-    """How long something may take, in seconds; 0 is no limit."""
+    """Time limits in seconds; 0 means no limit."""
 
     connect: Seconds = 10.0
-    """Until a connection to the provider stands."""
+    """Connecting to a provider, including DNS, proxy and TLS."""
     first_byte: Seconds = 600.0
-    """From the request until the first byte of the answer: models think for long."""
+    """From the request to the first byte of the provider's answer. Models can think for minutes."""
     between_bytes: Seconds = 300.0
-    """The longest silence within an answer."""
+    """The longest pause between two bytes of an answer."""
     all_attempts: Seconds = 60.0
-    """All tries together, fallbacks included, before the first byte reached the client."""
+    """All attempts together, including fallbacks, until the first byte is sent to the client."""
     drain: Seconds = 0.0
-    """How long the gateway still serves new requests after it was asked to stop, while `/readyz` says 503: time for a
-    balancer to notice. Without one there is nothing to wait for."""
+    """How long the gateway accepts new requests after it was told to stop, while `/readyz` answers 503, so that a load
+    balancer can notice. Needed only behind a load balancer."""
     shutdown: Seconds = 300.0
-    """For streams to finish when the gateway is asked to stop."""
+    """How long running requests may take to finish when the gateway stops."""
 
 
 class ClientKey(Struct, frozen=True, kw_only=True):
-    """A key that clients show. With at least one, nobody is served without."""
+    """A key that a client must send. As soon as there is one, requests without a key are refused."""
 
     name: str
-    """Who it belongs to, for the log."""
+    """Whose key it is, for the log."""
     sha256: str
-    """The SHA-256 of the key in hexadecimal, so that the file holds no key: `toolwire check-config --hash-key`."""
+    """The SHA-256 hash of the key in hexadecimal. Create it with `toolwire check-config --hash-key`."""
     models: tuple[str, ...] = ("*",)
-    """Names and patterns of the models that it may ask for."""
+    """Names and patterns of the models that the client may use."""
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
     """The gateway itself."""
 
     host: str = "127.0.0.1"
-    """The address to listen on. Beyond this machine only with `[[server.keys]]`."""
+    """The address to listen on. Other machines can be served only with `[[server.keys]]`."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 8642
-    """The port to listen on; 0 takes a free one."""
+    """The port to listen on; 0 chooses a free port."""
     workers: Positive = 1
-    """Processes that share the port."""
+    """Worker processes that share the port."""
     heartbeat: Seconds = 15.0
-    """Seconds of silence after which a stream gets a sign of life, in protocols that have one; 0 for none."""
+    """Seconds without data after which a stream sends a heartbeat, in protocols that have one; 0 for never."""
     max_body: Positive = 64 * 1024 * 1024
-    """The largest request in bytes, unpacked."""
+    """The largest request body in bytes, after decompression."""
     on_disconnect: Literal["cancel", "drain"] = "cancel"
-    """A client that leaves cancels its call at the provider, or lets it finish."""
+    """When a client disconnects: `cancel` its request at the provider, or let it finish (`drain`)."""
     allowed_hosts: tuple[str, ...] = ()
-    """Further names that the Host header may hold, besides the address and the names of this machine."""
+    """Values of the Host header to accept besides the address and the names of this machine."""
     timeouts: Timeouts = Timeouts()
     """`[server.timeouts]`, see below."""
     keys: tuple[ClientKey, ...] = ()
     """`[[server.keys]]`, see below."""
     retries: NonNegative = 2
-    """Further tries at one provider before the next fallback."""
+    """How often a failed request is repeated at one provider before the next fallback."""
     cooldown_after: Positive = 5
-    """Failures in a row after which a provider rests."""
+    """After how many consecutive failures a provider is skipped for a while."""
     cooldown: Seconds = 30.0
-    """How many seconds it rests."""
+    """For how many seconds it is skipped."""
     log_format: Literal["json", "text", "none"] = "json"
-    """The log line of an exchange."""
+    """The format of the log. `none` still logs events such as a reloaded configuration."""
     log_level: Literal["debug", "info", "warn", "error"] = "info"
-    """The least that is worth a line. `debug` adds lines that tell which tools came and went, and what calls looked
-    like on both sides, arguments included."""
+    """The minimum log level. `debug` adds the tools and the tool calls of every request, on both sides, with their
+    arguments."""
     log_bodies: bool = False
-    """Write requests and answers into the log too. They hold whatever your users say."""
+    """Log the bodies of requests and answers. They contain everything that your users write."""
     loopback: bool = True
     """Serve the embedded model `loopback`."""
 
 
 class Provider(Struct, frozen=True, kw_only=True, eq=False):
-    """Where models are. Equal only to itself, so that it can be a key; shows neither its key nor its headers."""
+    """An upstream API. Compared by identity, so that it can be a dict key; `repr` hides its key and headers."""
 
     name: str
     protocols: tuple[str, ...]
-    """What it speaks, best first."""
+    """Its protocols, the preferred one first."""
     base_urls: TextMapping = EMPTY_MAPPING
     """By protocol."""
     api_key: Secret = Secret()
     api_key_env: str = ""
-    """Where the key is from, or should be."""
+    """The environment variable that the key is from, or should be."""
     forward_auth: bool = False
     auth_header: str = ""
     quirks: tuple[str, ...] = ()
     headers: TextMapping = EMPTY_MAPPING
     models: tuple[str, ...] = ()
-    """Names and patterns that it serves without being named."""
+    """Names and patterns of models that clients can use without naming the provider."""
     proxies: TextMapping = EMPTY_MAPPING
-    """By protocol; one that is missing is reached directly."""
+    """By protocol; a protocol that is missing is reached directly."""
     ca_file: str = ""
     embedded: bool = False
 
     @property
     def is_key_missing(self) -> bool:
-        """Is a key needed that is not there? A call would only be refused."""
+        """Is a required key not set? Then a request would only be refused."""
         return bool(self.api_key_env) and not self.api_key and not self.forward_auth
 
     def credential(self, http: Http) -> tuple[str, str] | None:
-        """The header that shows the key, as this provider wants it or as the protocol has it."""
+        """The header with the key: `auth_header`, or the one that the protocol uses."""
         if not self.api_key:
             return None
         key, header = self.api_key.reveal(), self.auth_header.lower()
@@ -146,68 +146,68 @@ class Provider(Struct, frozen=True, kw_only=True, eq=False):
     def __repr__(self) -> str:
         return f"Provider({self.name!r}, {', '.join(self.protocols)})"
 
-    def __rich_repr__(self) -> list[tuple[str, object]]:  # pretty printers ask this
+    def __rich_repr__(self) -> list[tuple[str, object]]:  # for pretty printers
         return [("name", self.name), ("protocols", self.protocols)]
 
 
 class ModelRule(Struct, frozen=True, kw_only=True):
-    """Where requests for a model go. Exact names come before patterns, longer patterns before shorter."""
+    """Where requests for a model are sent. Exact names win over patterns, longer patterns over shorter ones."""
 
     name: str
-    """The name that clients ask for; `*` and `?` stand for any characters and any one."""
+    """The name that clients use; `*` matches any characters, `?` one."""
     provider: str
-    """The provider that is asked."""
+    """The provider that gets the requests."""
     model: str = ""
-    """The model's name there; the asked one when left out."""
+    """The model's name at the provider; by default the name that the client used."""
     protocol: str = ""
-    """The protocol to ask in; the best for the client and the model when left out."""
+    """The protocol to use; by default the best one for the client and the model."""
     max_output_tokens: Positive | None = None
-    """The most that may be asked for; a request that asks for more, or for nothing, gets this."""
+    """The limit for requests that ask for more output tokens, or that set no limit."""
     fallbacks: tuple[str, ...] = ()
-    """What is tried next when it fails: `provider/model`, or the names of other models."""
+    """What to try next if it fails: `provider/model`, or names of other models."""
 
 
 class TranslateSettings(Struct, frozen=True, kw_only=True):
-    """How requests are carried from one protocol to another."""
+    """How requests are translated from one protocol to another."""
 
     binary_results: Literal["native", "summary"] = "native"
-    """Media in tool results: carried wherever the provider can take them, or replaced by a line of text."""
+    """Images and files in tool results: sent if the provider accepts them, or always replaced by a line of text."""
     on_loss: Literal["report", "refuse"] = "report"
-    """Say what could not be carried over, or refuse such a request."""
+    """If something cannot be translated: `report` it, or `refuse` the request."""
     cache_breakpoints: bool = True
-    """Set cache breakpoints for clients that cannot, where the provider caches only what is marked."""
+    """Set cache breakpoints for clients that cannot, if the provider caches only marked content (Anthropic)."""
     web_search: str = ""
-    """`mcp:SERVER/TOOL`: a tool of an MCP server that searches where the provider has no search of its own."""
+    """`mcp:SERVER/TOOL`: the MCP tool to use for web search if the provider has none."""
     web_fetch: str = ""
-    """`mcp:SERVER/TOOL`: the same for a tool that fetches a page."""
+    """`mcp:SERVER/TOOL`: the MCP tool to use for fetching pages if the provider has none."""
 
     @property
     def substitutes(self) -> Mapping[str, tuple[str, str]]:
-        """The server and the tool that stand in, by the tool that they stand in for."""
+        """The MCP server and tool that replace a provider's tool, by the name of that tool."""
         named = {"web_search": self.web_search, "web_fetch": self.web_fetch}
         pairs = {tool: value.removeprefix("mcp:").partition("/") for tool, value in named.items() if value}
         return {tool: (server, name) for tool, (server, _, name) in pairs.items()}
 
 
 class StoreSettings(Struct, frozen=True, kw_only=True):
-    """What is kept between requests: answers to go on from, conversations, and what some clients cannot carry."""
+    """The store for responses, conversations, and signatures that Chat clients cannot return."""
 
     url: str = ""
-    """`sqlite:///FOLDER/FILE` (a path from the root), `postgresql://USER@HOST/DATABASE`, or `none` to keep nothing.
-    Left out: `toolwire/store.db` in the XDG state folder (`~/.local/state`)."""
+    """`sqlite:///FOLDER/FILE` (an absolute path), `postgresql://USER@HOST/DATABASE`, or `none` to store nothing.
+    Default: `toolwire/store.db` in the XDG state folder (`~/.local/state`)."""
     url_env: str = ""
-    """The variable of the environment that holds the URL, so that no password stands in this file."""
+    """The environment variable with the URL, to keep its password out of this file."""
     ttl: Seconds = 30 * 24 * 3600.0
-    """Seconds that something is kept after it was last used; 0 keeps it for ever."""
+    """For how many seconds data is kept after its last use; 0 keeps it forever."""
     max_bytes: NonNegative = 1024 * 1024 * 1024
-    """The most that it may take on the disk; what would go first anyway then goes earlier. 0 is no limit."""
+    """The maximum size on disk. Beyond it, the data that would expire first is deleted. 0 means no limit."""
     key_env: str = ""
-    """The variable of the environment that holds the key to encrypt bodies with. It may hold several with commas
-    between them: the first encrypts, all decrypt."""
+    """The environment variable with the key that encrypts stored bodies. It can hold several keys, separated by commas:
+    the first encrypts, all decrypt."""
     background_lease: Annotated[float, Meta(gt=0)] = 10.0
-    """Seconds after which work in the background counts as lost when its gateway says nothing more of it."""
+    """After how many seconds without a sign of life from its gateway a background response counts as failed."""
 
-    def __repr__(self) -> str:  # a URL can hold a password
+    def __repr__(self) -> str:  # the URL may contain a password
         return f"Store(ttl={self.ttl}, max_bytes={self.max_bytes})"
 
     def __rich_repr__(self) -> list[tuple[str, object]]:
@@ -215,7 +215,7 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
 
 
 class McpServer(Struct, frozen=True, kw_only=True, eq=False):
-    """A server of tools: a program that is started, or a URL. Shows neither its variables nor its headers."""
+    """An MCP server: a program to start, or a URL. `repr` hides its variables and headers."""
 
     name: str
     command: tuple[str, ...] = ()
@@ -223,10 +223,10 @@ class McpServer(Struct, frozen=True, kw_only=True, eq=False):
     cwd: str = ""
     url: Secret = Secret()
     display_name: str = ""
-    """The command or the URL as it stands in the file, without what a query may hold."""
+    """The command or URL for people, without secrets."""
     headers: Mapping[str, Secret] = EMPTY_MAPPING
     missing_variables: tuple[str, ...] = ()
-    """Variables of the environment that it needs and that are not set: it is not tried without them."""
+    """Environment variables that it needs and that are not set; it is not started without them."""
     tools: tuple[str, ...] = ("*",)
     models: tuple[str, ...] = ()
     clients: tuple[str, ...] = ()
@@ -238,14 +238,14 @@ class McpServer(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def connection_identity(self) -> tuple[object, ...]:
-        """What decides with whom we talk: while it stays the same, so does the connection."""
+        """The settings that the connection depends on; while they are the same, the connection is kept."""
         env = tuple((name, value.reveal()) for name, value in self.env.items())
         headers = tuple((name, value.reveal()) for name, value in self.headers.items())
         return self.command, env, self.cwd, self.url.reveal(), headers, self.missing_variables
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be seen in what we say of it."""
+        """Values that must not appear in logs."""
         values = (self.url, *self.env.values(), *self.headers.values())
         return tuple(value.reveal() for value in values if value)
 
@@ -253,11 +253,11 @@ class McpServer(Struct, frozen=True, kw_only=True, eq=False):
         return f"McpServer({self.name!r}, {self.display_name!r})"
 
     def __rich_repr__(self) -> list[tuple[str, object]]:
-        return [("name", self.name), ("shown", self.display_name)]
+        return [("name", self.name), ("display_name", self.display_name)]
 
 
 class Config(Struct, frozen=True, kw_only=True):
-    """All of it, checked."""
+    """The whole configuration, checked."""
 
     server: ServerSettings = ServerSettings()
     providers: Mapping[str, Provider] = EMPTY_MAPPING

@@ -1,4 +1,4 @@
-"""`toolwire.toml`: found, read, and checked as a whole, so that every mistake is told at once with its line."""
+"""Finds `toolwire.toml`, reads it, and reports all its problems at once, each with its line."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ RENAMED_KEYS: Mapping[KeyPath, str] = {
 }
 """Old keys that are still accepted with a warning, by their place (`*` is any name), and what they are called now."""
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
-_TOML_ERROR = re.compile(r"^(.*) \(at (?:line (\d+), column \d+|end of document)\)$", re.DOTALL)
+_TOML_ERROR = re.compile(r"^(.*) \(at (?:line (\d+), column (\d+)|end of document)\)$", re.DOTALL)
 _DUPLICATE_ERRORS = ("Cannot overwrite a value", "Cannot declare", "Cannot mutate", "Cannot add")
-"""How the standard reader begins to say that something stands twice."""
+"""How the messages of `tomllib` about duplicates begin."""
 
 
 def load_config(
@@ -59,9 +59,11 @@ def load_config(
     server_overrides: Mapping[str, object] = EMPTY_MAPPING,
     routes: Mapping[str, str] = EMPTY_MAPPING,
 ) -> Config:
-    """The configuration out of a file (found as documented when None) and the environment; raises `Problems`. `server`
-    holds fields of `[server]`, and `routes` models by the names they are asked for under, that the command line sets
-    over the file."""
+    """Read the configuration from a file (None: the default one) and the environment; raises ConfigError.
+
+    `server_overrides` (fields of `[server]`) and `routes` (models by the name that clients use) are from the command
+    line and win over the file.
+    """
     path = Path(file) if file else find_config_file(environ)
     text = _read_file(path) if path is not None else ""
     name = str(path) if path is not None else ""
@@ -69,16 +71,16 @@ def load_config(
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([_toml_problem(str(error), text)], name) from None
-    findings = ProblemCollector(TomlLines(text) if path is not None else None)
-    findings.rename_old_keys(tables, RENAMED_KEYS)
-    config = _read_sections(tables, environ, server_overrides, routes, findings, path)
-    if findings.has_errors:
-        raise ConfigError(findings.problems, name)
-    return replace(config, warnings=tuple(findings.problems))
+    collector = ProblemCollector(TomlLines(text) if path is not None else None)
+    collector.rename_old_keys(tables, RENAMED_KEYS)
+    config = _read_sections(tables, environ, server_overrides, routes, collector, path)
+    if collector.has_errors:
+        raise ConfigError(collector.problems, name)
+    return replace(config, warnings=tuple(collector.problems))
 
 
 def find_config_file(environ: Mapping[str, str]) -> Path | None:
-    """The file that is used when none is named on the command line."""
+    """The file to use if the command line names none."""
     if environ.get("TOOLWIRE_CONFIG"):
         return Path(environ["TOOLWIRE_CONFIG"])
     places = [Path(CONFIG_FILE_NAME)]
@@ -106,11 +108,13 @@ def _read_file(path: Path) -> str:
 
 def _toml_problem(error: str, text: str) -> Problem:
     parts = _TOML_ERROR.match(error)
-    said = parts[1] if parts else error
+    message = parts[1] if parts else error
     line = int(parts[2]) if parts and parts[2] else text.rstrip().count("\n") + 1
-    twice = said.startswith(_DUPLICATE_ERRORS)
-    hint = "the same key or table is defined twice" if twice else "strings need quotes, tables need brackets"
-    return Problem(location="toml", message=f"invalid TOML: {said[:1].lower()}{said[1:]}", hint=hint, line=line)
+    column = f" at column {parts[3]}" if parts and parts[3] else ""
+    is_duplicate = message.startswith(_DUPLICATE_ERRORS)
+    hint = "the same key or table is defined twice" if is_duplicate else "strings need quotes, tables need brackets"
+    message = f"invalid TOML{column}: {message[:1].lower()}{message[1:]}"
+    return Problem(location="toml", message=message, hint=hint, line=line)
 
 
 # --- sections -----------------------------------------------------------------------------------------------------
@@ -132,15 +136,15 @@ def _read_sections(
         collector.expect_table(tables.get("translate", {}), ("translate",)), TranslateSettings, ("translate",)
     )
     folder = path.parent if path is not None else Path()
-    gathered = ProviderBuilder(server, environ, collector, folder)
-    gathered.add_from_file(collector.expect_table(tables.get("providers", {}), ("providers",)))
+    builder = ProviderBuilder(server, environ, collector, folder)
+    builder.add_from_file(collector.expect_table(tables.get("providers", {}), ("providers",)))
     rules = _read_model_rules(collector.expect_table(tables.get("models", {}), ("models",)), collector)
-    rules = [rule for rule in rules if _check_rule(rule, gathered, collector, server)]
+    rules = [rule for rule in rules if _check_rule(rule, builder, collector, server)]
     for model in routes.values():
         if "/" in model:
-            gathered.ensure_provider(model.partition("/")[0], (ROUTE_OPTION,))
-    gathered.add_from_environment()
-    providers = dict(gathered.providers)
+            builder.ensure_provider(model.partition("/")[0], (ROUTE_OPTION,))
+    builder.add_from_environment()
+    providers = dict(builder.providers)
     if server.loopback:
         providers[LOOPBACK_NAME] = loopback_provider()
     config = Config(
@@ -149,7 +153,7 @@ def _read_sections(
         models=tuple(rules),
         translate=TranslateSettings(**translate or {}),
         store=read_store(collector.expect_table(tables.get("store", {}), ("store",)), environ, collector),
-        policy=_read_policy(tables["policy"], collector, (*gathered.names, *providers)) if "policy" in tables else (),
+        policy=_read_policy(tables["policy"], collector, (*builder.names, *providers)) if "policy" in tables else (),
         mcp=read_mcp_servers(collector.expect_table(tables.get("mcp", {}), ("mcp",)), environ, collector, folder),
         file=path,
     )
@@ -161,7 +165,7 @@ def _read_sections(
 
 
 def _check_substitutes(config: Config, collector: ProblemCollector) -> None:
-    """Is there a server for each tool that is to stand in for a provider's own?"""
+    """Check `web_search` and `web_fetch`, and warn of MCP servers that no client can use."""
     for name in ("web_search", "web_fetch"):
         value: str = getattr(config.translate, name)
         place: KeyPath = ("translate", name)
@@ -171,17 +175,16 @@ def _check_substitutes(config: Config, collector: ProblemCollector) -> None:
         elif value and server not in config.mcp:
             hint = suggest_name(server, config.mcp) or f"add [mcp.{server}]"
             collector.add(place, f"unknown MCP server `{server}`", hint)
-    standing = {server for server, _ in config.translate.substitutes.values()}
+    used = {server for server, _ in config.translate.substitutes.values()}
     for name, settings in config.mcp.items():
-        if not settings.models and not settings.clients and name not in standing:
+        if not settings.models and not settings.clients and name not in used:
             hint = 'models = ["*"] gives its tools to all models'
             collector.add(("mcp", name), "no client gets these tools", hint, "warning")
 
 
 def _read_policy(value: object, collector: ProblemCollector, providers: Collection[str]) -> tuple[Rule, ...]:
-    return policies.read_policies(
-        value, collector, providers, preset_rules()
-    )  # read only where there are rules: they take a while
+    # Presets are read only if there are rules, because they take a while.
+    return policies.read_policies(value, collector, providers, preset_rules())
 
 
 def _read_server(table: TomlTable, overrides: Mapping[str, object], collector: ProblemCollector) -> ServerSettings:
@@ -220,7 +223,7 @@ def _read_client_keys(tables: object, collector: ProblemCollector) -> tuple[Clie
             collector.add((*where, "sha256"), "this key is listed twice", "give each client a key of its own")
         if key.name in keys:
             collector.add(
-                (*where, "name"), f"two keys are called `{key.name}`", "the log identifies clients by these names"
+                (*where, "name"), f"two keys have the name `{key.name}`", "the log identifies clients by these names"
             )
         keys[key.name] = key
         hashes.add(key.sha256)
@@ -254,7 +257,7 @@ def _read_model_rules(tables: TomlTable, collector: ProblemCollector) -> list[Mo
 def _check_rule(
     rule: ModelRule, providers: ProviderBuilder, collector: ProblemCollector, server: ServerSettings
 ) -> bool:
-    """Are the providers there that a rule names?"""
+    """Check the provider and the protocol of a rule; create the known servers that it uses."""
     place: KeyPath = ("models", rule.name)
     there = _check_provider(rule.provider, (*place, "provider"), providers, collector, server)
     if there and rule.protocol:
@@ -281,8 +284,8 @@ def _check_provider(
 
 
 def _add_routes(config: Config, routes: Mapping[str, str], collector: ProblemCollector) -> Config:
-    """With the routes of the command line. Each leads where its model leads by the file, so that none goes in circles;
-    a name that both have is the command line's."""
+    """Add the routes of the command line. Each is resolved with the file's rules alone, so none can be circular; they
+    win over rules of the same name."""
     router = Router(config)
     rules = {rule.name: rule for rule in config.models}
     for name, model in routes.items():
@@ -305,7 +308,7 @@ def _add_routes(config: Config, routes: Mapping[str, str], collector: ProblemCol
 
 
 def _check_fallbacks(config: Config, collector: ProblemCollector) -> None:
-    """Every fallback must lead somewhere, and none back to where it came from."""
+    """Check that every fallback exists and that none leads back to its own rule."""
     router = Router(config)
     for rule in config.models:
         for at, fallback in enumerate(rule.fallbacks):
@@ -320,9 +323,7 @@ def _check_fallbacks(config: Config, collector: ProblemCollector) -> None:
                 )
             elif isinstance(found, ModelRule) and _leads_back(router, found, rule.name, frozenset()):
                 wrong = f"the fallback `{fallback}` leads back to `{rule.name}`"
-                collector.add(
-                    place, wrong, "a chain of fallbacks must end; write `provider/model` to skip the rules for models"
-                )
+                collector.add(place, wrong, "a chain of fallbacks must end; `provider/model` skips [models]")
 
 
 def _leads_back(router: Router, rule: ModelRule, start: str, seen: frozenset[str]) -> bool:
@@ -340,7 +341,7 @@ FileStamp = tuple[int, int, int] | None
 
 
 class LiveConfig:
-    """Holds the current configuration. No thread: whoever serves asks it to refresh now and then."""
+    """The current configuration. The server calls `reload_if_changed` from time to time."""
 
     def __init__(
         self,
@@ -350,7 +351,7 @@ class LiveConfig:
         server: Mapping[str, object] = EMPTY_MAPPING,
         routes: Mapping[str, str] = EMPTY_MAPPING,
     ) -> None:
-        """The first reading raises `Problems`; `server` and `routes` are what the command line says over the file."""
+        """Raises ConfigError. `server` and `routes` are from the command line."""
         self._file, self._environ, self._report, self._overrides = file, environ, report, (server, routes)
         self.current: Config = load_config(file, environ, server, routes)
         self._stamp = self._file_stamp()
@@ -358,7 +359,7 @@ class LiveConfig:
             report(self.current.warnings)
 
     def reload_if_changed(self, force: bool = False) -> bool:
-        """Read the file again if it has changed; True when a new configuration is in force."""
+        """Read the file again if it has changed; True if there is a new configuration."""
         stamp = self._file_stamp()
         if stamp == self._stamp and not force:
             return False
@@ -374,7 +375,7 @@ class LiveConfig:
         return True
 
     def _file_stamp(self) -> FileStamp:
-        """What tells one state of the file from another; nothing when there is none."""
+        """Changes whenever the file changes; None without a file."""
         if self.current.file is None:
             return None
         try:

@@ -1,4 +1,4 @@
-"""`[mcp.NAME]`: servers of tools, with the variables that they name. Their values are never told."""
+"""`[mcp.NAME]`: MCP servers, with environment variables filled in. Their values are never shown."""
 
 from __future__ import annotations
 
@@ -22,56 +22,54 @@ PositiveSeconds = Annotated[float, Meta(gt=0)]
 _VARIABLE = re.compile(r"\$(?:\$|\{(\w+)\}|([A-Za-z_]\w*))")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _SECRET_ARGUMENT = re.compile(r"(?i)(--?[\w-]*(?:key|token|secret|passw)[\w-]*[= ])\S+")
-"""An argument that says what follows it."""
+"""A command line argument whose name says that its value is a secret."""
 _STDIO_KEYS, _HTTP_KEYS = ("env", "cwd"), ("headers",)
 
 
 class McpTable(Struct, frozen=True, kw_only=True):
-    """An MCP server whose tools the gateway offers to models and runs itself, under names such as `NAME__tool`."""
+    """An MCP server. The gateway offers its tools to models, under names such as `NAME__tool`, and runs them itself."""
 
     command: str | tuple[str, ...] | None = None
-    """The program to start and its arguments: a list, or one text as a shell would read it. It is spoken to over its
+    """The program to start and its arguments: a list, or one string that is split like in a shell. The gateway uses its
     standard input and output."""
     env: dict[str, str] | None = None
-    """Variables of its environment, besides `HOME`, `PATH` and the like. `$VAR` and `${VAR}` stand for ours, `$$` for a
-    dollar."""
+    """Its environment variables, besides `HOME`, `PATH` and a few others. `$VAR` and `${VAR}` are replaced by the
+    gateway's own variables, `$$` by a dollar sign."""
     cwd: str = ""
-    """The folder that it is started in, from the folder of this file; the gateway's own when left out."""
+    """The folder to start it in, relative to the folder of this file. Default: the gateway's working directory."""
     url: str | None = None
-    """Or where it is, over streamable HTTP. `$VAR` as in `env`."""
+    """The URL of a server that speaks streamable HTTP, instead of `command`. `$VAR` as in `env`."""
     headers: dict[str, str] | None = None
-    """Headers of every request to a URL. `$VAR` as in `env`."""
+    """Headers of every request to `url`. `$VAR` as in `env`."""
     tools: tuple[str, ...] = ("*",)
-    """Names and patterns of its tools that are offered."""
+    """Names and patterns of the tools to offer."""
     models: tuple[str, ...] = ()
-    """Names and patterns of the models that are given its tools: as the client asks for them or as the provider knows
-    them. Left out with `clients` given: all of those clients' models."""
+    """Names and patterns of the models that get its tools: the client's name for the model or the provider's. If only
+    `clients` is set: all models."""
     clients: tuple[str, ...] = ()
-    """Names and patterns of the clients whose requests are given its tools: a protocol, the name of a client key, or
-    the agent that the user agent names. Left out with `models` given: all clients. Without both nobody is."""
+    """Names and patterns of the clients that get its tools: a protocol, the name of a client key, or the agent in the
+    user agent. If only `models` is set: all clients. If neither is set: no client."""
     timeout: PositiveSeconds = 60.0
-    """Seconds that a call may take."""
+    """Seconds that a tool call may take."""
     connect_timeout: PositiveSeconds = 30.0
-    """Seconds until it must have started and listed its tools. The first request waits for that, later ones never."""
+    """Seconds to start and list its tools. Only the first request waits for that."""
     call_visibility: Literal["hidden", "text"] = "hidden"
-    """Whether clients see the calls: not at all, or as text in the answer."""
+    """Whether clients see the calls: `hidden`, or as `text` in the answer."""
     max_rounds: Positive = 16
-    """Rounds of calls to it within one answer; a model that wants more is told to answer."""
+    """Rounds of calls within one answer; after that the model is told to answer."""
     max_parallel: Positive = 8
-    """Calls to it at the same time, in each worker; more have to wait."""
+    """Calls that run at the same time, in each worker; further calls wait."""
 
 
 def read_mcp_servers(
     tables: TomlTable, environ: Mapping[str, str], collector: ProblemCollector, folder: Path
 ) -> Mapping[str, McpServer]:
-    """The servers of the section, in order, with everything that is wrong with them."""
+    """The servers of the section, in order."""
     found: dict[str, McpServer] = {}
     for name, table in tables.items():
         place: KeyPath = ("mcp", name)
         if not SERVER_NAME.fullmatch(name):
-            hint = (
-                "start with a letter; up to 30 letters, digits, - and single _ may follow, none of - and _ at the end"
-            )
+            hint = "use a letter, then up to 30 letters, digits, - and single _, with a letter or digit at the end"
             collector.add(place, f"invalid server name `{name}`: it is part of the names of the tools", hint)
         given = collector.read_fields(collector.expect_table(table, place), McpTable, place)
         if given is not None:
@@ -84,7 +82,7 @@ def read_mcp_servers(
 
 
 class _McpTableReader:
-    """One table, and the variables that were missed while it was read."""
+    """Reads one table and notes the environment variables that are not set."""
 
     def __init__(self, collector: ProblemCollector, environ: Mapping[str, str], path: KeyPath) -> None:
         self._collector, self._environ, self._path = collector, environ, path
@@ -159,7 +157,7 @@ class _McpTableReader:
         if wrong:
             self._collector.add(
                 (*self._path, "url"),
-                wrong if "$" not in table.url else "not a valid URL after the variables are filled in",
+                wrong if "$" not in table.url else "not a valid URL once its variables are filled in",
             )
         return url
 
@@ -173,7 +171,7 @@ class _McpTableReader:
         return filled
 
     def _fill_variables(self, value: str, *keys: str) -> Secret:
-        """A value with the variables that it names; one that is not set is a warning: all else works without it."""
+        """Replace `$VAR` in a value. A variable that is not set is only a warning: the rest works without it."""
 
         def fill_variable(found: re.Match[str]) -> str:
             name = found[1] or found[2]
@@ -191,5 +189,5 @@ class _McpTableReader:
 
 
 def _display_command(command: tuple[str, ...]) -> str:
-    """A command without what looks like a credential in it, though a variable would be the place for that."""
+    """The command without what looks like a credential. (Credentials belong into `env`.)"""
     return redact(_SECRET_ARGUMENT.sub(r"\1…", shlex.join(command)))

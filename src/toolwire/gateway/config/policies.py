@@ -1,4 +1,4 @@
-"""`[[policy]]`: rules read and checked, each mistake with its line; presets become the rules that they stand for."""
+"""`[[policy]]`: reads and checks the rules for tools, and replaces presets by their rules."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _ALLOWED_PLACEHOLDERS = {"rename": ("name",), "description": ("description",), "
 _EFFECTS_ON_KEPT_TOOLS = tuple(
     "rename parameters reshape hide defaults description describe_at_most schema strict validate".split()
 )
-"""What can only be done to a tool that stays."""
+"""Effects that make no sense for a dropped tool."""
 
 
 class PolicyTable(Rule, frozen=True, kw_only=True):
-    """A rule as it stands in the file."""
+    """A rule for tools: the keys of its first group select requests and tools, the others change them."""
 
     preset: str = ""
-    """The rules of a preset instead of effects; what this rule speaks of narrows them."""
+    """Apply the rules of a preset, limited to what this rule selects."""
 
 
 def read_policies(
     value: object, collector: ProblemCollector, providers: Collection[str], presets: Presets = EMPTY_MAPPING
 ) -> tuple[Rule, ...]:
-    """The rules of the file, in order, with presets in their places."""
+    """The rules of the file, in order, with each preset replaced by its rules."""
     if not isinstance(value, list):
         collector.add((SECTION,), f"`{SECTION}` must be a list of tables", f"write `[[{SECTION}]]`")
         return ()
@@ -66,12 +66,12 @@ def read_policy(
     providers: Collection[str] | None = None,
     presets: Presets = EMPTY_MAPPING,
 ) -> PolicyTable | None:
-    """One rule, checked by itself; without `providers` any may be named. None where it cannot be used."""
+    """One rule, checked by itself; without `providers` any provider is accepted. None if there are errors."""
     before = len(collector.problems)
     listed = {key: [value] if key in _LIST_KEYS and isinstance(value, str) else value for key, value in table.items()}
     values = collector.read_fields(listed, PolicyTable, path, ("within", "reshape"))
     if "within" in table:
-        collector.add((*path, "within"), "unknown key `within`", suggest_name("within", _known_keys()))
+        collector.add((*path, "within"), "unknown key `within`")  # only presets set it
     if values is None:
         return None
     rule = PolicyTable(**values, reshape=_read_reshapes(table.get("reshape", {}), (*path, "reshape"), collector))
@@ -81,7 +81,7 @@ def read_policy(
 
 
 def expand_preset(rule: Rule, rules: Sequence[Rule]) -> tuple[Rule, ...]:
-    """The rules of a preset where a rule of the file speaks of something: both must hold."""
+    """The rules of a preset, limited to what the file's rule selects."""
     match = Match(**{name: getattr(rule, name) for name in MATCH_FIELDS})
     within = () if match == Match() else (match,)
     return tuple(replace(each, name=f"{rule.name}: {each.name}", within=(*each.within, *within)) for each in rules)
@@ -89,10 +89,6 @@ def expand_preset(rule: Rule, rules: Sequence[Rule]) -> tuple[Rule, ...]:
 
 def _as_rule(rule: PolicyTable) -> Rule:
     return Rule(**{name: getattr(rule, name) for name in Rule.__struct_fields__})
-
-
-def _known_keys() -> tuple[str, ...]:
-    return tuple(name for name in PolicyTable.__struct_fields__ if name != "within")
 
 
 # --- one rule ---------------------------------------------------------------------------------------------------------
@@ -107,27 +103,23 @@ def _check_rule(
     presets: Presets,
 ) -> None:
     _check_names(rule, path, collector, providers)
-    said = [name for name in EFFECT_FIELDS if getattr(rule, name) != _default_of(name)]
+    effects = [name for name in EFFECT_FIELDS if getattr(rule, name) != _DEFAULTS[name]]
     if rule.preset:
         if rule.preset not in presets:
             collector.add((*path, "preset"), f"unknown preset `{rule.preset}`", suggest_name(rule.preset, presets))
-        for name in said:
+        for name in effects:
             collector.add((*path, name), f"`{name}` cannot be combined with a preset", "write a second rule for it")
         return
-    if not said and table.keys().isdisjoint(EFFECT_FIELDS):  # one that is wrong has been told
+    if not effects and table.keys().isdisjoint(EFFECT_FIELDS):  # a wrong value has its own error
         collector.add(path, "this rule has no effect", f"add one of: {', '.join((*EFFECT_FIELDS, 'preset'))}")
     for name in _ALLOWED_PLACEHOLDERS:
         _check_placeholders(name, getattr(rule, name) or "", (*path, name), collector)
-    _check_drop(rule, said, path, collector)
+    _check_drop(rule, effects, path, collector)
     if rule.rename:
         _check_rename(rule, (*path, "rename"), collector)
     _check_parameters(rule, path, collector)
     if rule.schema is not None:
         _check_schema(rule, rule.schema, (*path, "schema"), collector)
-
-
-def _default_of(name: str) -> object:
-    return _DEFAULTS[name]
 
 
 _DEFAULTS = {name: getattr(Rule(), name) for name in Rule.__struct_fields__}
@@ -136,13 +128,13 @@ _DEFAULTS = {name: getattr(Rule(), name) for name in Rule.__struct_fields__}
 def _check_names(rule: Rule, path: KeyPath, collector: ProblemCollector, providers: Collection[str] | None) -> None:
     for key in _LIST_KEYS:
         for at, name in enumerate(getattr(rule, key)):
-            fault = _check_glob(key, name)
-            if fault:
-                collector.add((*path, key, at), f"`{key}`: {fault}", "`*` matches any characters, `?` one")
+            wrong = _check_glob(key, name)
+            if wrong:
+                collector.add((*path, key, at), f"`{key}`: {wrong}", "`*` matches any characters, `?` one")
     for known, key, what in ((CODECS, "client", "protocol"), (providers, "provider", "provider")):
         for at, name in enumerate(getattr(rule, key)):
             if known is not None and name and not any(matches_globs(each, (name,)) for each in known):
-                collector.add((*path, key, at), f"no {what} is called `{name}`", suggest_name(name, known))
+                collector.add((*path, key, at), f"unknown {what} `{name}`", suggest_name(name, known))
 
 
 def _check_glob(key: str, name: str) -> str:
@@ -214,20 +206,20 @@ def _read_reshapes(value: object, path: KeyPath, collector: ProblemCollector) ->
     for name, table in collector.expect_table(value, path).items():
         where = (*path, name)
         given = {"as": table} if isinstance(table, str) else collector.expect_table(table, where)
-        fine = True
-        for key, said in given.items():
+        is_valid = True
+        for key, text in given.items():
             if key not in ("to", "as"):
                 collector.add((*where, key), f"unknown key `{key}`", suggest_name(key, ("to", "as")))
-                fine = False
-            elif not isinstance(said, str):
+                is_valid = False
+            elif not isinstance(text, str):
                 collector.add((*where, key), f"`{key}`: expected a string")
-                fine = False
-        way = given.get("as", "")
-        if fine and way not in CONVERSIONS:
-            wrong = f"unknown conversion `{way}`" if way else "`as` is missing"
-            collector.add((*where, "as") if way else where, wrong, suggest_name(str(way), CONVERSIONS))
-        elif fine:
-            found[name] = Reshape(conversion=str(way), to=str(given.get("to", "")))
+                is_valid = False
+        conversion = given.get("as", "")
+        if is_valid and conversion not in CONVERSIONS:
+            wrong = f"unknown conversion `{conversion}`" if conversion else "`as` is missing"
+            collector.add((*where, "as") if conversion else where, wrong, suggest_name(str(conversion), CONVERSIONS))
+        elif is_valid:
+            found[name] = Reshape(conversion=str(conversion), to=str(given.get("to", "")))
     return found
 
 
@@ -250,7 +242,7 @@ def _check_schema(rule: Rule, schema: Mapping[str, Any], path: KeyPath, collecto
 
 
 def _check_renames(rules: Sequence[tuple[KeyPath, Rule]], collector: ProblemCollector) -> None:
-    """Names that two tools would have, and names that go round in a circle."""
+    """Check that no two tools get the same name, and that renames form no circle."""
     renames = [
         (place, rule, tool, rule.rename.replace("{name}", tool))
         for place, rule in rules
@@ -273,7 +265,7 @@ def _check_renames(rules: Sequence[tuple[KeyPath, Rule]], collector: ProblemColl
 def _find_cycles(
     start: str, renames: Sequence[tuple[KeyPath, Rule, str, str]], number: int
 ) -> Iterator[tuple[str, ...]]:
-    """Ways from a name back to it that this rule closes."""
+    """Circles of renames that this rule closes."""
     steps = {old: new for _, rule, old, new in renames[: number + 1] if _can_overlap(rule, renames[number][1])}
     path = [start]
     while (onward := steps.get(path[-1])) is not None:
@@ -286,12 +278,12 @@ def _find_cycles(
 
 
 def _can_overlap(one: Rule, other: Rule) -> bool:
-    """Can both be in force at once? Two patterns are taken to overlap."""
+    """Can both rules apply to one request? Two patterns are assumed to overlap."""
     for key in MATCH_FIELDS:
         if key == "tool":
             continue
-        mine, its = getattr(one, key), getattr(other, key)
-        if mine and its and not any(_globs_overlap(first, second) for first in mine for second in its):
+        left, right = getattr(one, key), getattr(other, key)
+        if left and right and not any(_globs_overlap(first, second) for first in left for second in right):
             return False
     return True
 

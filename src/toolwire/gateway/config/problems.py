@@ -1,7 +1,6 @@
-"""On which line of a TOML text a key stands. The standard reader tells values, but not where they were.
+"""Problems in a configuration file, each with its line, and reading tables while collecting them.
 
-The text has been read by then, so it is known to be right: this only follows tables, keys and values, and skips what
-stands in strings and comments.
+`tomllib` does not report the lines of keys. `TomlLines` finds them in a text that `tomllib` has already accepted.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _BARE_VALUE = re.compile(r"[^,\]}\n#]*")
 
 
 class TomlLines:
-    """Lines by the path of keys (`providers`, `work`, `base_url`) and numbers (`server`, `keys`, 0)."""
+    """The line of each key, by its path of names and list indexes, such as ("server", "keys", 0)."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -39,7 +38,7 @@ class TomlLines:
             self._read_statement()
 
     def line_of(self, path: KeyPath) -> int:
-        """The line of a place, or of the nearest that holds it; 0 when nothing does."""
+        """The line of a key, or of the nearest table around it; 0 if there is none."""
         for length in range(len(path), 0, -1):
             if path[:length] in self._line_numbers:
                 return self._line_numbers[path[:length]]
@@ -83,7 +82,7 @@ class TomlLines:
         self._current_table = place
 
     def _resolve_keys(self, keys: list[str], line: int) -> KeyPath:
-        """Where keys lead: through a list of tables into its last one."""
+        """The path of a table header's keys: a list of tables stands for its last table."""
         place: KeyPath = ()
         for key in keys:
             place = (*place, key)
@@ -109,7 +108,7 @@ class TomlLines:
             quoted = _STRING.match(self._text, self._position)
             word = quoted or _BARE_KEY.match(self._text, self._position)
             if word is None:
-                raise ValueError(f"no key on line {self._current_line()}")
+                raise ValueError(f"line {self._current_line()} has no key")
             keys.append(_unquote_key(word[0]) if quoted else word[0])
             self._position = word.end()
             self._skip_blanks()
@@ -155,7 +154,7 @@ class TomlLines:
     # --- characters ---
 
     def _skip_blanks(self) -> bool:
-        """Past white space and comments; is there anything left?"""
+        """Skip white space and comments; False at the end of the text."""
         found = _BLANKS.match(self._text, self._position)
         self._position = found.end() if found else self._position
         return self._position < len(self._text)
@@ -165,50 +164,50 @@ class TomlLines:
 
 
 def _unquote_key(key: str) -> str:
-    """A quoted key as it is meant; escapes other than of quotes are rare enough to be looked up as they stand."""
+    """The text of a quoted key. Escapes other than of quotes and backslashes are rare and left as they are."""
     inner = key[1:-1]
     return inner.replace('\\"', '"').replace("\\\\", "\\") if key[0] == '"' else inner
 
 
-# --- What is wrong with a configuration: the line, what stands there, and what would be right ---
+# --- problems ---------------------------------------------------------------------------------------------------------
 
 
 class Problem(Struct, frozen=True, kw_only=True):
-    """One mistake (the file is refused) or one warning (it is not)."""
+    """An error (the file is refused) or a warning."""
 
     location: str
-    """The place: a dotted path in the file, or the name of a variable of the environment."""
+    """The path of the key, or the name of an environment variable."""
     message: str
     hint: str = ""
     line: int = 0
-    """The line in the file; 0 when it stands in none."""
+    """The line in the file; 0 if it is not in the file."""
     severity: Literal["error", "warning"] = "error"
 
 
 class ConfigError(Exception):
-    """A configuration that is refused, with everything that is wrong with it."""
+    """A refused configuration, with all its problems."""
 
     def __init__(self, problems: Sequence[Problem], file: str = "") -> None:
         self.problems = tuple(sorted(problems, key=lambda problem: problem.line))
         self.file = file
-        super().__init__("; ".join(f"{format_problem(problem, file)}" for problem in self.problems))
+        super().__init__("; ".join(format_problem(problem, file) for problem in self.problems))
 
     @property
     def message_and_hint(self) -> tuple[str, str]:
-        """All of them, a line each, and what to do about the first that has a hint."""
+        """All problems, one per line, and the first hint."""
         lines = [format_problem(problem, self.file) for problem in self.problems]
         hints = [problem.hint for problem in self.problems if problem.hint]
         return "\n       ".join(lines), hints[0] if hints else "run `toolwire check-config` for details"
 
 
 def format_problem(problem: Problem, file: str) -> str:
-    """`file:line: what`, as compilers say it; the place instead where there is no line."""
+    """`file:line: message`; without a line, the location instead."""
     place = f"{file}:{problem.line}" if problem.line and file else problem.location
     return f"{place}: {problem.message}"
 
 
 def nearest_name(word: str, known: Iterable[str]) -> str:
-    """The known word that was probably meant, or nothing."""
+    """The known name that was probably meant, or ""."""
     names = list(known)
     folded = {name.lower().replace("_", "-"): name for name in names}
     found = get_close_matches(word.lower().replace("_", "-"), folded, 1, 0.6)
@@ -216,7 +215,7 @@ def nearest_name(word: str, known: Iterable[str]) -> str:
 
 
 def suggest_name(word: str, known: Iterable[str]) -> str:
-    """A hint for a word that nobody knows."""
+    """A hint for an unknown name."""
     names = list(known)
     near = nearest_name(word, names)
     return f"did you mean `{near}`?" if near else f"choose from: {', '.join(names)}" if names else ""
@@ -237,14 +236,14 @@ _INDEX_STEP = re.compile(r"\[(\d+)\]")
 
 
 class ProblemCollector:
-    """The problems of one reading, each with the line of its place."""
+    """Collects the problems of one file, so that all are reported at once."""
 
     def __init__(self, lines: TomlLines | None) -> None:
         self._lines = lines
         self.problems: list[Problem] = []
 
     def add(self, path: KeyPath, message: str, hint: str = "", severity: Literal["error", "warning"] = "error") -> None:
-        """A problem at a place of the file, or with a variable, which stands on no line."""
+        """Add a problem with a key of the file, or with an environment variable."""
         line = self._lines.line_of(path) if self._lines is not None else 0
         self.problems.append(
             Problem(location=write_key_path(path), message=message, hint=hint, line=line, severity=severity)
@@ -255,7 +254,7 @@ class ProblemCollector:
         return any(problem.severity == "error" for problem in self.problems)
 
     def expect_table(self, value: object, path: KeyPath) -> TomlTable:
-        """A value that must be a table; an empty one when it is not."""
+        """The value if it is a table; otherwise add a problem and return an empty table."""
         if isinstance(value, dict):
             return value
         self.add(path, f"`{write_key_path(path)}` must be a table", f"write `[{write_key_path(path)}]` above its keys")
@@ -264,11 +263,11 @@ class ProblemCollector:
     def read_fields(
         self, table: TomlTable, struct_type: type[Struct], path: KeyPath, excluded: Collection[str] = ()
     ) -> dict[str, Any] | None:
-        """The fields of a shape that a table gives, each checked; None when one that is needed is missing or wrong.
-        Keys in `apart` are read elsewhere."""
+        """The values of a table, checked against the fields of a Struct; None if a required one is missing or wrong.
+        Keys in `excluded` are read elsewhere."""
         known = {field.name: field for field in fields(struct_type) if field.name not in excluded}
         values: dict[str, Any] = {}
-        whole = True
+        is_complete = True
         for key, value in table.items():
             if key in excluded:
                 continue
@@ -278,14 +277,14 @@ class ProblemCollector:
             try:
                 values[key] = msgspec.convert(value, known[key].type)
             except msgspec.ValidationError as error:
-                whole &= known[key].default is not NODEFAULT
+                is_complete &= known[key].default is not NODEFAULT
                 self._add_type_problem((*path, key), value, known[key].type, str(error))
         for name, field in known.items():
             needed = field.default is NODEFAULT and field.default_factory is NODEFAULT
             if needed and name not in table:
                 self.add(path, f"`{name}` is missing", f"add `{name} = …`")
-                whole = False
-        return values if whole else None
+                is_complete = False
+        return values if is_complete else None
 
     def rename_old_keys(self, table: dict[str, Any], renamed: Mapping[KeyPath, str], path: KeyPath = ()) -> None:
         """Move the values of keys in `renamed` to their new names, in place, each with a warning."""
@@ -306,17 +305,17 @@ class ProblemCollector:
                 self.rename_old_keys(table[name], renamed, new)
 
     def _add_type_problem(self, path: KeyPath, value: object, expected: object, error: str) -> None:
-        within = _ERROR_PATH.search(error)
-        error = _ERROR_PATH.sub("", error).replace(" | null", "")  # nobody can write one here
-        steps = tuple(int(number) for number in _INDEX_STEP.findall(within[1])) if within else ()
-        said = re.sub(r"`(\w+)`", lambda word: _TYPE_NAMES.get(word[1], word[0]), error)
+        inner_path = _ERROR_PATH.search(error)
+        error = _ERROR_PATH.sub("", error).replace(" | null", "")  # TOML has no null
+        steps = tuple(int(number) for number in _INDEX_STEP.findall(inner_path[1])) if inner_path else ()
+        text = re.sub(r"`(\w+)`", lambda word: _TYPE_NAMES.get(word[1], word[0]), error)
         choices = _literal_choices(expected)
         if choices and isinstance(value, str):
             near = suggest_name(value, choices)
             hint = near if near.startswith("choose") else f"{near} Choose from: {', '.join(choices)}"
             self.add(path, f"`{path[-1]}` has an invalid value", hint)
             return
-        self.add((*path, *steps), f"`{path[-1]}`: {said[:1].lower()}{said[1:]}")
+        self.add((*path, *steps), f"`{path[-1]}`: {text[:1].lower()}{text[1:]}")
 
 
 def _matches_key_path(path: KeyPath, pattern: KeyPath) -> bool:
@@ -327,10 +326,7 @@ def _literal_choices(annotation: object) -> tuple[str, ...]:
     return get_args(annotation) if get_origin(annotation) is Literal else ()
 
 
-_UNQUOTED_KEY = re.compile(r"[A-Za-z0-9_-]+")
-
-
 def write_key_path(path: KeyPath) -> str:
-    """A place as one would write it in the file."""
-    parts = [str(step) if isinstance(step, int) or _UNQUOTED_KEY.fullmatch(step) else f'"{step}"' for step in path]
+    """A path as it is written in the file."""
+    parts = [str(step) if isinstance(step, int) or _BARE_KEY.fullmatch(step) else f'"{step}"' for step in path]
     return ".".join(parts)

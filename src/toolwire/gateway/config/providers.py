@@ -1,4 +1,4 @@
-"""Providers out of the file, the environment, and the rows of servers that are known by name (`providers.toml`)."""
+"""Providers from the file, the environment and the well-known servers (`providers.toml`); their URLs and proxies."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ UNSUPPORTED_SERVERS = {
 _PROVIDER_NAME = re.compile(r"[^/*?\s]+")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _RESERVED_HEADERS = frozenset({"host", "content-length", "transfer-encoding", "connection", "content-type"})
-"""Headers that a call has anyway."""
+"""Headers that the gateway sets itself."""
 
 
 class KnownServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A server that is known by name; the keys are explained in the file."""
+    """A well-known server; `providers.toml` explains the keys."""
 
     title: str
     protocols: tuple[str, ...]
@@ -48,48 +48,47 @@ class KnownServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class ProviderTable(Struct, frozen=True, kw_only=True):
-    """A provider. What is left out is taken over from the well-known server of that name, or of its `kind`."""
+    """A provider. Missing keys are taken from the well-known server with this name or `kind`."""
 
     kind: str = ""
-    """The well-known server that it is, where its own name is another."""
+    """The well-known server to take missing keys from, if the provider has another name."""
     protocols: tuple[str, ...] | None = None
-    """What it speaks, best first. A client's own protocol is preferred, then the first that takes the model."""
+    """Its protocols, the preferred one first. The client's own protocol is used if it is among them."""
     base_url: str | dict[str, str] | None = None
-    """Where it is, with or without the version at the end: one for all protocols, or a table by protocol."""
+    """Its URL, with or without the version at the end: one for all protocols, or a table by protocol."""
     api_key_env: str | None = None
-    """The variable of the environment that holds the key."""
+    """The environment variable with the API key."""
     api_key: str | None = None
-    """The key itself. A variable is safer."""
+    """The API key itself. An environment variable is safer."""
     forward_auth: bool = False
-    """Pass on what the client authenticates with, instead of a key."""
+    """Forward the client's own credentials instead of a key."""
     auth_header: str | None = None
-    """The header that the key goes into, where it is not the protocol's own; `authorization` makes a bearer token."""
+    """The header for the key, if not the protocol's own. With `authorization` the key is sent as a bearer token."""
     quirks: tuple[str, ...] | None = None
-    """Where this server differs from its protocol."""
+    """How this server differs from its protocol."""
     headers: dict[str, str] | None = None
-    """Further headers of every call."""
+    """Additional headers of every request."""
     models: tuple[str, ...] | None = None
-    """Names and patterns of models that clients may ask for without naming the provider."""
+    """Names and patterns of models that clients can use without naming the provider."""
     proxy: str | None = None
-    """The proxy to go through, `""` for none; left out, the environment decides (`HTTPS_PROXY`, `NO_PROXY`)."""
+    """The proxy to use, `""` for none. By default the environment decides (`HTTPS_PROXY`, `NO_PROXY`)."""
     ca_file: str = ""
-    """Certificates to trust besides the system's, as a PEM file; from the folder of this file."""
+    """A PEM file of certificates to trust besides the system's, relative to the folder of this file."""
 
 
 @cache
 def known_servers() -> Mapping[str, KnownServer]:
-    """The well-known servers."""
     text = files("toolwire.gateway.config").joinpath("providers.toml").read_text("utf-8")
     return msgspec.convert(tomllib.loads(text), dict[str, KnownServer])
 
 
 def loopback_provider() -> Provider:
-    """The embedded model, which speaks everything."""
+    """The embedded model, which speaks every protocol."""
     return Provider(name=LOOPBACK_NAME, protocols=tuple(CODECS), models=(LOOPBACK_NAME,), embedded=True)
 
 
 class ProviderBuilder:
-    """Everything that a provider is built from, and the providers that came of it, in order."""
+    """Builds the providers, in order."""
 
     def __init__(
         self, server: ServerSettings, environ: Mapping[str, str], collector: ProblemCollector, folder: Path
@@ -113,7 +112,7 @@ class ProviderBuilder:
                     self._build_provider(name, ProviderTable(**given), place)
 
     def add_from_environment(self) -> None:
-        """Rows whose key is set, and local servers whose address is."""
+        """Add the well-known servers whose key is set, and the local ones whose address is set."""
         for name, row in known_servers().items():
             address = any(self._environ.get(variable) for variable in row.base_url_env)
             if name not in self._seen_names and (address if row.local else self._key_from_environment(row)[0]):
@@ -125,7 +124,7 @@ class ProviderBuilder:
                 self.ensure_provider(name, (name,))
 
     def ensure_provider(self, name: str, path: KeyPath) -> bool:
-        """Is there a provider of this name? A row that the file speaks of becomes one, with its key or without."""
+        """Is there a provider with this name? A well-known server becomes one if the file uses it."""
         if name not in self._seen_names and name in known_servers():
             self._seen_names.add(name)
             self._build_provider(name, ProviderTable(), path)
@@ -133,7 +132,7 @@ class ProviderBuilder:
 
     @property
     def names(self) -> list[str]:
-        """Those of the file first, as they are tried."""
+        """All possible names, those of the file first."""
         return list(dict.fromkeys([*self.providers, *known_servers()]))
 
     # --- one provider ---
@@ -164,7 +163,7 @@ class ProviderBuilder:
         )
 
     def _find_known_server(self, name: str, table: ProviderTable, path: KeyPath) -> KnownServer | None:
-        """What the provider inherits; an empty row for one that nobody knows; None when it cannot be one."""
+        """The server to take missing keys from; an empty one if it is not a known server; None after an error."""
         kind = table.kind or name
         if kind in UNSUPPORTED_SERVERS and (table.kind or table.base_url is None):
             self._collector.add(
@@ -201,10 +200,10 @@ class ProviderBuilder:
         )
 
     def _normalise_protocol(self, protocol: str, path: KeyPath) -> str:
-        spelled = protocol.replace("_", "-")
-        if spelled not in CODECS:
+        name = protocol.replace("_", "-")
+        if name not in CODECS:
             self._collector.add(path, f"unknown protocol `{protocol}`", suggest_name(protocol, CODECS))
-        return spelled
+        return name
 
     def _read_base_urls(
         self, name: str, table: ProviderTable, known: KnownServer, protocols: tuple[str, ...], path: KeyPath
@@ -240,16 +239,16 @@ class ProviderBuilder:
         return not wrong
 
     def _base_url_from_environment(self, name: str, known: KnownServer) -> str:
-        """A base URL that the environment gives; one that leads back here is meant for SDKs, and passed over."""
+        """The base URL from the environment. One that leads to this gateway is meant for SDKs, and ignored."""
         if known.base_url and known_servers().get(name) is not known:
             return ""
         for variable in known.base_url_env:
             given = self._environ.get(variable, "").strip()
             if not given:
                 continue
-            usual = known.base_url if isinstance(known.base_url, str) else ""
+            default = known.base_url if isinstance(known.base_url, str) else ""
             try:
-                url = complete_base_url(given, usual, known.base_path)
+                url = complete_base_url(given, default, known.base_path)
                 wrong = check_base_url(url)
             except ValueError:
                 url, wrong = "", "invalid URL"
@@ -265,7 +264,7 @@ class ProviderBuilder:
     # --- keys ---
 
     def _key_from_environment(self, known: KnownServer) -> tuple[str, str]:
-        """The first key that the environment holds for a row, and its variable."""
+        """The first key that is set for a server, and its variable."""
         for variable in known.key_env:
             value = self._environ.get(variable, "").strip()
             if value:
@@ -273,7 +272,7 @@ class ProviderBuilder:
         return "", ""
 
     def _read_credentials(self, table: ProviderTable, known: KnownServer, path: KeyPath) -> tuple[str, str]:
-        """The key and where it is from. A variable that should hold it and does not is a warning: all else works."""
+        """The key and its variable. A variable that is not set is only a warning: the rest works without it."""
         self._check_single_credential(table, path)
         if table.api_key is not None:
             hint = "an environment variable is safer: use `api_key_env`"
@@ -282,9 +281,7 @@ class ProviderBuilder:
         if table.forward_auth:
             if self._server.keys:
                 hint = "clients send a key of the gateway, so most have no provider key to forward"
-                self._collector.add(
-                    (*path, "forward_auth"), "`forward_auth` is set, but `[[server.keys]]` too", hint, "warning"
-                )
+                self._collector.add((*path, "forward_auth"), "`[[server.keys]]` is set, too", hint, "warning")
             return "", ""
         if table.api_key_env is None:
             key, variable = self._key_from_environment(known)
@@ -329,7 +326,7 @@ class ProviderBuilder:
             self._collector.add((*path, "auth_header"), "not a valid header name")
         if table.ca_file and not (self._folder / table.ca_file).is_file():
             self._collector.add(
-                (*path, "ca_file"), "the file does not exist", "the path is relative to the folder of this file"
+                (*path, "ca_file"), "the file does not exist", "it is relative to the folder of this file"
             )
 
     def _read_proxies(self, table: ProviderTable, urls: Mapping[str, str], path: KeyPath) -> Mapping[str, str]:

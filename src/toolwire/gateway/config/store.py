@@ -1,5 +1,4 @@
-"""`[store]`: where the store is, with which keys, and whether that can be right. A URL can hold a password: it is never
-told whole."""
+"""`[store]`: the URL and the encryption keys. A URL may contain a password and is never shown in full."""
 
 from __future__ import annotations
 
@@ -16,13 +15,13 @@ SQLITE_PREFIX = "sqlite://"
 POSTGRES_SCHEMES = ("postgresql", "postgres")
 INSTALL_HINT = "pip install 'toolwire[store]'"
 MIN_KEY_LENGTH = 20
-"""Characters below which a key can be found by trying."""
+"""Shorter keys could be guessed."""
 _URL_FORMS = "sqlite:///FOLDER/FILE, postgresql://USER@HOST/DATABASE, or none"
 _GIB, _DAY = 1024**3, 24 * 3600
 
 
 def read_store(table: TomlTable, environ: Mapping[str, str], collector: ProblemCollector) -> StoreSettings:
-    """The section, checked together with the variables that it names."""
+    """The section, checked together with the environment variables that it names."""
     place: KeyPath = ("store",)
     settings = StoreSettings(**collector.read_fields(table, StoreSettings, place) or {})
     if settings.url and settings.url_env:
@@ -41,7 +40,7 @@ def read_store(table: TomlTable, environ: Mapping[str, str], collector: ProblemC
 
 
 def store_url(settings: StoreSettings, environ: Mapping[str, str]) -> str:
-    """The URL, wherever it stands; the usual file's when it stands nowhere."""
+    """The URL from the file or the environment, or that of the default file."""
     if settings.url_env:
         return environ.get(settings.url_env, "").strip()
     return settings.url.strip() or f"{SQLITE_PREFIX}{_default_path(environ)}"
@@ -54,12 +53,12 @@ def encryption_keys(settings: StoreSettings, environ: Mapping[str, str]) -> tupl
 
 
 def sqlite_path(url: str) -> Path | None:
-    """The file of a store in SQLite; None for all others."""
+    """The file of a SQLite store; None for other stores."""
     return Path("/" + unquote(url.removeprefix(SQLITE_PREFIX)).lstrip("/")) if url.startswith(SQLITE_PREFIX) else None
 
 
 def describe_store(settings: StoreSettings, environ: Mapping[str, str]) -> str:
-    """What is kept, where and for how long, for people; no password in it."""
+    """What is stored, where and for how long, without the password."""
     url = store_url(settings, environ)
     if url == NO_STORE:
         return "none: nothing is stored"
@@ -72,7 +71,7 @@ def describe_store(settings: StoreSettings, environ: Mapping[str, str]) -> str:
 
 def _default_path(environ: Mapping[str, str]) -> Path:
     state = environ.get("XDG_STATE_HOME", "")
-    if not state.startswith("/"):  # the specification wants others passed over
+    if not state.startswith("/"):  # the XDG specification says to ignore relative paths
         state = str(Path(environ.get("HOME") or "/", ".local", "state"))
     return Path(state, "toolwire", "store.db")
 
@@ -98,7 +97,7 @@ def _check_url(url: str, path: KeyPath, collector: ProblemCollector) -> None:
 
 
 def _hosts_without_user(netloc: str) -> str:
-    """Without user and password. There may be several with commas between them, of which one takes writes."""
+    """The hosts, separated by commas, without user and password."""
     return netloc.rpartition("@")[2]
 
 
@@ -107,7 +106,7 @@ def _is_database_url(url: str) -> bool:
         parts = urlsplit(url)
         for host in _hosts_without_user(parts.netloc).split(","):
             _ = urlsplit(f"//{host}").port
-    except ValueError:  # its text can hold a part of the password
+    except ValueError:  # its text may contain a part of the password
         return False
     return bool(_hosts_without_user(parts.netloc) or "host=" in parts.query)
 
