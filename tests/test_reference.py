@@ -86,10 +86,10 @@ def configuration() -> str:
     lines = [
         "# Configuration",
         "",
-        "`toolwire.toml` is looked for at `--config`, `$TOOLWIRE_CONFIG`, `./toolwire.toml` and `toolwire/toolwire.toml` in the XDG",
-        "configuration folder; the first that is there is used, and none is needed: a key in the environment makes its provider.",
-        "`toolwire check-config` says what is configured and what is wrong with it. [Providers](../guides/providers.md) has",
-        "examples. This page is made from `gateway/config.py`, `gateway/providers.py` and `gateway/settings/providers.toml`.",
+        "Toolwire uses the first file that it finds: `--config`, `$TOOLWIRE_CONFIG`, `./toolwire.toml`, or `toolwire/toolwire.toml` in",
+        "the XDG configuration folder. A file is optional: a key in the environment is enough for a provider. `toolwire check-config`",
+        "shows what is configured and what is wrong with it. [Providers](../guides/providers.md) has examples. This page is generated",
+        "from the package `gateway/config`.",
     ]
     for title, shape, left_out in TABLES:
         lines += [
@@ -108,19 +108,19 @@ def configuration() -> str:
         ]
     lines += [
         "",
-        'A rule that names no more than a provider and a model can stand in a line: `[models]`, then `fast = "groq/MODEL"`.',
+        'A rule with only a provider and a model can be written in one line: `[models]`, then `fast = "groq/MODEL"`.',
         "",
-        "## Ways to reshape a parameter",
+        "## Conversions of a parameter",
         "",
         "For `as` in `reshape`, the client's form first.",
         "",
-        "| way | |",
+        "| conversion | meaning |",
         "|---|---|",
-        *(f"| `{name}` | {way.description} |" for name, way in CONVERSIONS.items()),
+        *(f"| `{name}` | {one.description} |" for name, one in CONVERSIONS.items()),
         "",
         "## Well-known servers",
         "",
-        "| name | | speaks | key | address in the environment | quirks | models |",
+        "| name | | protocols | variable for the key | variable for the URL | quirks | models |",
         "|---|---|---|---|---|---|---|",
     ]
     for name, row in known_servers().items():
