@@ -1,4 +1,7 @@
-"""A part on its way to the stream: its block, and what it waits for."""
+"""Writes an Anthropic stream: each part is a content block, and one block is open at a time.
+
+A part opens its block when it has something to write and no other block is open; a call is never interrupted.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ PartEvent = PartStart | TextDelta | ArgumentsDelta | SealDelta | CitationDelta |
 
 EMPTY_TEXT_BLOCK: Object = {"type": "text", "text": ""}
 EMPTY_THINKING_BLOCK: Object = {"type": "thinking", "thinking": "", "signature": ""}
-"""Blocks that begin."""
+"""Blocks as content_block_start shows them."""
 BLOCK_START = b'event: content_block_start\ndata: {"type":"content_block_start","index":'
 BLOCK_STOP = b'event: content_block_stop\ndata: {"type":"content_block_stop","index":'
 MESSAGE_STOP = b'}\n\nevent: message_stop\ndata: {"type":"message_stop"}\n\n'
@@ -64,14 +67,14 @@ _INPUT_JSON_DELTA = '"input_json_delta","partial_json":'
 
 
 class OpenPart:
-    """A part on its way to the wire."""
+    """A part that was started."""
 
     __slots__ = ("block_number", "citation_deltas", "delta_head", "is_blank", "part", "pieces", "seal")
 
     def __init__(self, part: Part) -> None:
         self.part = part
         self.block_number = -1
-        """The number of its open block; -1 when it has none."""
+        """The index of its open block; -1 if it has none."""
         self.delta_head = b""
         self.is_blank = True
         self.pieces: list[str] = []
@@ -83,15 +86,12 @@ class OpenPart:
 
 
 def stale_origin(part: Part) -> Origin | None:
-    """The origin of a part that is written piece by piece: for its unknown keys, not for its JSON."""
+    """The origin of a part that is written in pieces: for its unknown keys, not for its JSON."""
     return replace(part.origin, intact=False) if part.origin is not None else None
 
 
 def write_call_start_block(call: Call, ledger: Ledger) -> Object | None:
-    """The block with which a call begins; one that another wire told plainly is written at one go."""
-    own = call.origin is not None and call.origin.protocol == NAME
-    if not own and not call.item and call.cache is None and call.seal is None:
-        return {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
+    """The block with which a call starts, without arguments."""
     if call.seal is not None:
         ledger.note("seal-dropped", source_path(call), "the seal of a call was taken off")
     start = replace(call, arguments="", kind="function", seal=None, origin=stale_origin(call))
@@ -99,7 +99,7 @@ def write_call_start_block(call: Call, ledger: Ledger) -> Object | None:
 
 
 def write_delta_head(state: OpenPart) -> bytes:
-    """Everything of a delta's frame that stands before its text."""
+    """The bytes of a delta before its text."""
     part = state.part
     kind = (
         _INPUT_JSON_DELTA
@@ -113,7 +113,7 @@ def write_delta_head(state: OpenPart) -> bytes:
 
 
 def has_output(state: OpenPart, event: PartEvent) -> bool:
-    """Has this event something to write at once?"""
+    """Does this event write something now?"""
     part = state.part
     if isinstance(event, PartEnd):
         return not isinstance(part, (Text, Refusal)) and (not isinstance(part, Reasoning) or state.seal is not None)
@@ -171,7 +171,7 @@ class StreamWriter:
             ResponseFailed(Failure("upstream", TRUNCATED_STREAM_MESSAGE, 502, "stream_truncated"))
         )
 
-    # --- what came from this wire goes back as it came ---
+    # --- frames of an Anthropic provider are written as they came ---
 
     def _write_verbatim(self, event: Event, frame: SourceFrame) -> bytes:
         self._track_event(event)
@@ -179,7 +179,7 @@ class StreamWriter:
             return b""
         self._last_frame = frame
         if frame.silent:
-            # The wire said nothing, but a client must hear of a failure.
+            # The provider sent no frame, but the client must get the failure.
             return self._write_failure(event) if isinstance(event, ResponseFailed) else b""
         if frame.json is None:
             return write_data_frame(b"[DONE]")
@@ -187,7 +187,7 @@ class StreamWriter:
         return write_event_frame(frame.event, data) if frame.event else write_data_frame(data)
 
     def _track_event(self, event: Event) -> None:
-        """Keep the numbering in step, for events that follow without a frame."""
+        """Keep indices and state for events that follow without a frame."""
         if isinstance(event, PartStart):
             state = self._parts[event.index] = OpenPart(event.part)
             state.block_number, self._block_count = self._block_count, self._block_count + 1
@@ -211,7 +211,7 @@ class StreamWriter:
         context = self._context
         usage = event.usage
         if usage is None or not usage.input:
-            # Agents show how full the context is from here on; the exact count comes with the end.
+            # Agents show the use of the context from this; the exact count comes at the end.
             usage = Usage(0 if context.request is None else token_estimate.estimate_tokens(context.request))
         self._message_id = message_id(event.id, context)
         message: Object = {
@@ -254,7 +254,7 @@ class StreamWriter:
         self._over = True
         return write_event_frame("error", encode(write_error(event.failure).body))
 
-    def _write_carried(self, event: OpaqueEvent) -> bytes:
+    def _write_opaque_event(self, event: OpaqueEvent) -> bytes:
         wire = event.origin.wire
         if is_own(event.origin) and isinstance(wire, dict) and wire.get("type") not in _STRUCTURE_EVENTS:
             return write_event_frame(event.kind, encode(wire)) if event.kind else write_data_frame(encode(wire))
@@ -262,7 +262,7 @@ class StreamWriter:
             self._ledger.note("event-dropped", event.origin.path, f"the event `{event.kind}` was left out")
         return b""
 
-    # --- parts: each takes the wire when it has something to say and nobody else holds it ---
+    # --- parts ---
 
     def _write_part(self, event: PartEvent) -> bytes:
         index, kind = event.index, type(event)
@@ -284,7 +284,7 @@ class StreamWriter:
             if isinstance(self._parts[holder].part, (Call, ProviderCall)):
                 self._waiting[index] = [event]
                 return b""
-            # Text and thinking can go on in another block; a call cannot.
+            # Text and thinking can continue in another block; a call cannot.
             out = self._write_block_stop()
         out += _PART_EVENT_WRITERS[kind](self, state, event)
         if kind is PartEnd:
@@ -294,7 +294,7 @@ class StreamWriter:
         return out
 
     def _release_waiting(self, force: bool) -> bytes:
-        """Give the wire to those who waited, in their order."""
+        """Write the parts that waited, in their order."""
         out: list[bytes] = []
         waiting, self._waiting = self._waiting, {}
         for events in waiting.values():
@@ -304,7 +304,7 @@ class StreamWriter:
         return b"".join(out)
 
     def _write_whole_blocks(self, parts: list[Part]) -> bytes:
-        """Blocks that are known whole."""
+        """Blocks that are complete when they start."""
         out: list[bytes] = []
         for part in parts:
             start = {"type": "content_block_start", "index": self._block_count}
@@ -324,7 +324,7 @@ class StreamWriter:
         return BLOCK_START + str(state.block_number).encode() + b',"content_block":' + encode(block) + b"}\n\n"
 
     def _write_block_stop(self) -> bytes:
-        """Close the block that is open."""
+        """Close the open block."""
         assert self._open_index is not None
         state = self._parts[self._open_index]
         number, state.block_number, self._open_index = state.block_number, -1, None
@@ -363,7 +363,7 @@ class StreamWriter:
             self._ledger.note("seal-dropped", source_path(part), "the seal of a text was taken off")
 
     def _write_call_start(self, state: OpenPart, index: int, arguments: str, block: Object | None) -> bytes:
-        """The start of a call has no arguments: agents read them from the deltas alone."""
+        """Start a call without arguments: agents read them only from the deltas."""
         if block is None:
             del self._parts[index]
             return b""
@@ -433,7 +433,7 @@ class StreamWriter:
         return state.write_delta("{}") if state.is_blank else b""
 
     def _write_signature(self, state: OpenPart, index: int) -> bytes:
-        """The signature, whole and last."""
+        """Write the signature, which comes last."""
         assert isinstance(state.part, Reasoning)
         value = own_seal_value(state.seal)
         if value is None:
@@ -448,7 +448,7 @@ class StreamWriter:
         return out + self._write_block_delta(state, {"type": "signature_delta", "signature": value})
 
     def _write_whole_part(self, state: OpenPart, index: int) -> bytes:
-        """A part that this wire sends in one piece."""
+        """Write a part that comes in one piece."""
         part = state.part
         if isinstance(part, ProviderResult):
             self._tool_use.add_result(part)
@@ -471,7 +471,7 @@ _EVENT_WRITERS: Mapping[type, Callable[..., bytes]] = {
     ChoiceEnd: StreamWriter._write_choice_end,
     ResponseEnd: StreamWriter._write_response_end,
     ResponseFailed: StreamWriter._write_failure,
-    OpaqueEvent: StreamWriter._write_carried,
+    OpaqueEvent: StreamWriter._write_opaque_event,
 }
 
 _PART_EVENT_WRITERS: Mapping[type, Callable[..., bytes]] = {

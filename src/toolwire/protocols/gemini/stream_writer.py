@@ -1,11 +1,16 @@
-"""Streams, written: bare `data:` frames, each a small whole answer.
+"""Writes a Gemini stream: `data:` frames, each a small whole answer.
 
-This wire has no events for the start and the end of a part. Calls go out whole, when their arguments are; text goes out
-as it comes, but the parts of one candidate stay in line: what comes for a later part waits until the earlier are done.
-The last chunk always holds parts, a finishReason and the usage, because the SDKs forget a turn that ends without them.
+There are no events for the start and the end of a part. Calls are written whole, at their end. Text is written as it
+comes, but the parts of one candidate keep their order: a later part waits until the earlier ones have ended. The last
+chunk always has parts, a finishReason and usage, because the SDKs forget a turn that ends without them.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -56,9 +61,9 @@ _TEXT_PARTS = (Text, Refusal, Reasoning)
 
 
 class _OpenPart:
-    """A part under way, and what waits for its turn."""
+    """A part that was started."""
 
-    __slots__ = ("choice", "citations", "delta_frame", "held_back", "is_ended", "is_thought", "part", "pieces", "seal")
+    __slots__ = ("choice", "citations", "held_back", "is_ended", "is_thought", "part", "pieces", "seal")
 
     def __init__(self, part: Part, choice: int) -> None:
         self.part = part
@@ -68,20 +73,8 @@ class _OpenPart:
         self.citations: list[Citation] = []
         self.seal: Seal | None = None
         self.held_back: list[bytes] = []
-        self.delta_frame = (b"", b"")
-        """What stands around more text in its chunk, once nothing stands before it in the line: nothing ever will."""
+        """Chunks that wait until the earlier parts have ended."""
         self.is_ended = False
-
-    def write_delta(self, text: str) -> bytes:
-        """More text of a part that has its form."""
-        self.pieces.append(text)
-        head, tail = self.delta_frame
-        return head + encode(text) + tail
-
-    def hold_arguments(self, text: str) -> bytes:
-        """More arguments, which are told at the end."""
-        self.pieces.append(text)
-        return b""
 
 
 _DELTA_HEAD = b'data: {"candidates":[{"content":{"parts":[{"text":'
@@ -98,7 +91,7 @@ class _OpenCandidate:
         self.finish: Finish | None = None
         self.has_cut_call = False
         self.ended_text = ""
-        """The text of all parts that are over: places in it count from its start."""
+        """The text of all parts that have ended: positions of citations count from its start."""
 
 
 def _shift_citation(citation: Citation, before: int, length: int) -> Citation:
@@ -119,72 +112,42 @@ class StreamWriter:
         self._usage: Usage | None = None
         self._last_frame: SourceFrame | None = None
         self._end_sent = False
-        """Has a frame of the provider's own already told the ending?"""
+        """Did a frame of the provider hold the end?"""
         self._done = False
 
     def write(self, event: Event) -> bytes:
         frame = event.frame
         if frame is not None and frame.protocol == NAME:
             return self._write_verbatim(event, frame)
-        if isinstance(event, TextDelta):
-            growing, text = self._parts[event.index], event.text
-            return growing.write_delta(text) if growing.delta_frame[0] and text else self._write_delta(growing, text)
-        if isinstance(event, ArgumentsDelta):
-            return self._parts[event.index].hold_arguments(event.text)
-        return self._write_other_event(event)
+        return _EVENT_WRITERS[type(event)](self, event)
 
     def delta_writer(self, kind: type[TextDelta | ArgumentsDelta], index: int) -> DeltaWriter | None:
-        growing = self._parts.get(index)
-        if growing is None:
-            return None
-        if kind is ArgumentsDelta:
-            return growing.hold_arguments
-        return growing.write_delta if growing.delta_frame[0] else None
-
-    def _write_other_event(self, event: Event) -> bytes:
-        match event:
-            case PartStart(index, part, choice):
-                self._start_part(index, part, choice)
-            case PartEnd(index, incomplete):
-                return self._write_part_end(self._parts.pop(index), incomplete)
-            case SealDelta(index, seal):
-                self._parts[index].seal = seal
-            case CitationDelta(index, citation):
-                self._parts[index].citations.append(citation)
-            case ResponseEnd():
-                return self._write_response_end()
-            case ResponseFailed(failure):
-                return self._write_failure(failure)
-            case OpaqueEvent(kind, origin, quiet) if not quiet:
-                self._ledger.note("event-dropped", origin.path, f"the event `{kind}` was left out")
-            case _:
-                self._track_event(event)
-        return b""
+        return partial(self._write_delta, self._parts[index])
 
     def close(self) -> bytes:
         if self._done:
             return b""
-        return self._write_failure(Failure("upstream", TRUNCATED_STREAM_MESSAGE, 502, "stream_truncated"))
+        failure = Failure("upstream", TRUNCATED_STREAM_MESSAGE, 502, "stream_truncated")
+        return self._write_failure(ResponseFailed(failure))
 
     # --- frames of our own protocol ---
 
     def _write_verbatim(self, event: Event, frame: SourceFrame) -> bytes:
-        """A frame of the provider's goes out once, as it came; the end is ours to tell only where no frame told it."""
+        """Write a frame of a Gemini provider as it came, once. We write the end only if no frame held it."""
         self._track_event(event)
-        if isinstance(event, (ResponseEnd, ResponseFailed)) and frame.silent and not self._end_sent:
-            return (
-                self._write_failure(event.failure) if isinstance(event, ResponseFailed) else self._write_response_end()
-            )
         if isinstance(event, (ResponseEnd, ResponseFailed)):
+            if frame.silent and not self._end_sent:
+                return _EVENT_WRITERS[type(event)](self, event)
             self._done = True
         if frame.silent or frame is self._last_frame or frame.json is None:
-            # A sentinel that is no JSON kills this wire's clients.
+            # Gemini clients fail on a `[DONE]`.
             return b""
         self._last_frame = frame
         self._end_sent = self._end_sent or _has_end(frame.json)
         return write_data_frame(encode(frame.json))
 
-    def _track_event(self, event: Event) -> None:
+    def _track_event(self, event: Event) -> bytes:
+        """Remember what later chunks need; nothing is written."""
         if isinstance(event, ResponseStart):
             self._response_start = event
         elif isinstance(event, UsageUpdate):
@@ -192,10 +155,16 @@ class StreamWriter:
         elif isinstance(event, ChoiceEnd):
             self._find_candidate(event.choice).finish = event.finish
         elif isinstance(event, PartStart):
-            # Its deltas may come without their frames, when something on the way changed them.
+            # Its deltas may come without their frames, where a step changed them.
             self._parts[event.index] = _OpenPart(event.part, event.choice)
         elif isinstance(event, PartEnd):
             self._parts.pop(event.index, None)
+        return b""
+
+    def _write_opaque_event(self, event: OpaqueEvent) -> bytes:
+        if not event.is_ignorable:
+            self._ledger.note("event-dropped", event.origin.path, f"the event `{event.kind}` was left out")
+        return b""
 
     # --- parts ---
 
@@ -205,37 +174,49 @@ class StreamWriter:
             one = self._candidates[choice] = _OpenCandidate()
         return one
 
-    def _start_part(self, index: int, part: Part, choice: int) -> None:
-        growing = self._parts[index] = _OpenPart(part, choice)
+    def _write_part_start(self, event: PartStart) -> bytes:
+        part = event.part
+        open_part = self._parts[event.index] = _OpenPart(part, event.choice)
         if isinstance(part, Refusal):
             self._ledger.note("refusal-as-text", source_path(part), "the refusal became plain text")
-        self._find_candidate(choice).open_parts.append(growing)
+        self._find_candidate(event.choice).open_parts.append(open_part)
         if isinstance(part, _TEXT_PARTS) and part.text:
-            growing.held_back.append(self._write_delta(growing, part.text, hold_back=True))
+            open_part.pieces.append(part.text)
+            open_part.held_back.append(self._write_text_chunk(open_part, part.text))
+        return b""
 
-    def _write_delta(self, open_part: _OpenPart, text: str, hold_back: bool = False) -> bytes:
+    def _write_delta_event(self, event: TextDelta | ArgumentsDelta) -> bytes:
+        return self._write_delta(self._parts[event.index], event.text)
+
+    def _write_delta(self, open_part: _OpenPart, text: str) -> bytes:
+        """Text is written as it comes, unless an earlier part is open; arguments wait for the end of their call."""
         open_part.pieces.append(text)
         if not isinstance(open_part.part, _TEXT_PARTS) or not text:
             return b""
-        tail = self._chunk_tail(open_part.choice)
-        if open_part.is_thought:
-            tail = b',"thought":true' + tail
-        frame = _DELTA_HEAD + encode(text) + tail
-        if hold_back:
-            return frame
-        line = self._find_candidate(open_part.choice).open_parts
-        if line and line[0] is not open_part:
-            open_part.held_back.append(frame)
+        chunk = self._write_text_chunk(open_part, text)
+        open_parts = self._find_candidate(open_part.choice).open_parts
+        if open_parts and open_parts[0] is not open_part:
+            open_part.held_back.append(chunk)
             return b""
         if open_part.held_back:
-            open_part.held_back.append(frame)
-            frame, open_part.held_back = b"".join(open_part.held_back), []
-        if line:
-            open_part.delta_frame = (_DELTA_HEAD, tail)
-        return frame
+            chunk = b"".join((*open_part.held_back, chunk))
+            open_part.held_back = []
+        return chunk
+
+    def _write_text_chunk(self, open_part: _OpenPart, text: str) -> bytes:
+        thought = b',"thought":true' if open_part.is_thought else b""
+        return _DELTA_HEAD + encode(text) + thought + self._chunk_tail(open_part.choice)
+
+    def _write_seal(self, event: SealDelta) -> bytes:
+        self._parts[event.index].seal = event.seal
+        return b""
+
+    def _write_citation(self, event: CitationDelta) -> bytes:
+        self._parts[event.index].citations.append(event.citation)
+        return b""
 
     def _chunk_tail(self, choice: int) -> bytes:
-        """What follows the text of every chunk of one candidate, made once."""
+        """What follows the text in every chunk of one candidate."""
         tail = self._tails.get(choice)
         if tail is None:
             start = self._response_start
@@ -245,22 +226,23 @@ class StreamWriter:
             self._tails[choice] = tail
         return tail
 
-    def _write_part_end(self, open_part: _OpenPart, incomplete: bool) -> bytes:
-        one = self._find_candidate(open_part.choice)
+    def _write_part_end(self, event: PartEnd) -> bytes:
+        open_part = self._parts.pop(event.index)
+        candidate = self._find_candidate(open_part.choice)
         open_part.is_ended = True
-        open_part.held_back += self._write_closing_chunks(open_part, one, incomplete)
+        open_part.held_back += self._write_closing_chunks(open_part, candidate, event.incomplete)
         out: list[bytes] = []
-        while one.open_parts:
-            head = one.open_parts[0]
-            out += head.held_back
-            head.held_back = []
-            if not head.is_ended:
+        while candidate.open_parts:
+            first = candidate.open_parts[0]
+            out += first.held_back
+            first.held_back = []
+            if not first.is_ended:
                 break
-            one.open_parts.pop(0)
+            candidate.open_parts.pop(0)
         return b"".join(out)
 
     def _write_closing_chunks(self, open_part: _OpenPart, candidate: _OpenCandidate, incomplete: bool) -> list[bytes]:
-        """What can be written of a part only at its end."""
+        """What can be written only at the end of a part."""
         part, text = open_part.part, "".join(open_part.pieces)
         if isinstance(part, _TEXT_PARTS):
             if isinstance(part, Text):
@@ -299,7 +281,7 @@ class StreamWriter:
 
     # --- the end ---
 
-    def _write_response_end(self) -> bytes:
+    def _write_response_end(self, event: ResponseEnd) -> bytes:
         self._done = True
         candidates: list[Object] = []
         for choice, one in sorted(self._candidates.items()) or [(0, _OpenCandidate())]:
@@ -318,9 +300,27 @@ class StreamWriter:
             encode(chunk | write_response_head(start.id, start.model, start.created, self._context))
         )
 
-    def _write_failure(self, failure: Failure) -> bytes:
+    def _write_failure(self, event: ResponseFailed) -> bytes:
         self._done = True
-        return write_data_frame(encode(write_error_body(failure)))
+        return write_data_frame(encode(write_error_body(event.failure)))
+
+
+_EVENT_WRITERS: Mapping[type, Callable[[StreamWriter, Any], bytes]] = MappingProxyType(
+    {
+        ResponseStart: StreamWriter._track_event,
+        PartStart: StreamWriter._write_part_start,
+        TextDelta: StreamWriter._write_delta_event,
+        ArgumentsDelta: StreamWriter._write_delta_event,
+        SealDelta: StreamWriter._write_seal,
+        CitationDelta: StreamWriter._write_citation,
+        PartEnd: StreamWriter._write_part_end,
+        UsageUpdate: StreamWriter._track_event,
+        ChoiceEnd: StreamWriter._track_event,
+        ResponseEnd: StreamWriter._write_response_end,
+        ResponseFailed: StreamWriter._write_failure,
+        OpaqueEvent: StreamWriter._write_opaque_event,
+    }
+)
 
 
 def _has_end(chunk: Object) -> bool:

@@ -1,7 +1,7 @@
-"""Events, written as a stream of chunks that the official SDK can add up.
+"""Writes a stream of Chat chunks that the official SDK can add up.
 
 Calls are numbered 0, 1, 2 … within their choice; only the first delta of a call names it, and one call is finished
-before the next begins: deltas of later calls wait. Text does not wait, it has a channel of its own.
+before the next begins: deltas of later calls wait. Text does not wait, because it has its own field.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _DEFAULT_FAMILY = Family()
 
 
 class _OpenPart:
-    """A part under way."""
+    """A part that was started."""
 
     __slots__ = (
         "call_index",
@@ -70,9 +70,9 @@ class _OpenPart:
         self.part = part
         self.choice = choice
         self.delta_prefix = b""
-        """Everything of a chunk before the text of a delta. A call has none while it waits."""
+        """The bytes of a chunk before the text of a delta; empty for a call that waits."""
         self.delta_suffix = b""
-        """Everything after it."""
+        """The bytes after the text."""
         self.counts_text = isinstance(part, Text)
         self.call_index = -1
         self.held_back: list[str] = []
@@ -84,7 +84,7 @@ class _OpenPart:
         self.text_offset = choice.text_length
 
     def write_delta(self, text: str) -> bytes:
-        """A delta of this text, once it is known what stands around it."""
+        """A delta with this text; only for a part that has a prefix."""
         if self.counts_text:
             self.choice.text_length += len(text)
         return self.delta_prefix + encode(text) + self.delta_suffix
@@ -109,7 +109,7 @@ class _OpenChoice:
     def __init__(self, index: int, legacy: bool, chunk_prefix: bytes) -> None:
         self.index = index
         self.chunk_prefix = chunk_prefix + str(index).encode() + b',"delta":'
-        """Everything of its chunks before the delta."""
+        """The bytes of its chunks before the delta."""
         self.is_started = False
         self.call_count = 0
         self.open_call: _OpenPart | None = None
@@ -146,8 +146,10 @@ class StreamWriter:
         return _EVENT_WRITERS[type(event)](self, event)
 
     def delta_writer(self, kind: type[TextDelta | ArgumentsDelta], index: int) -> DeltaWriter | None:
-        slot = self._open_parts[index]
-        return slot.write_delta if slot.delta_prefix and (slot.has_arguments or kind is TextDelta) else None
+        open_part = self._open_parts[index]
+        return (
+            open_part.write_delta if open_part.delta_prefix and (open_part.has_arguments or kind is TextDelta) else None
+        )
 
     def close(self) -> bytes:
         if self._ended:
@@ -156,7 +158,7 @@ class StreamWriter:
         return self._write_failure(ResponseFailed(failure))
 
     def _write_verbatim(self, event: Event, frame: SourceFrame) -> bytes:
-        """A frame of our own goes out as it came, once. Only a failure can follow without one of its own."""
+        """Write a frame of a Chat provider as it came, once. Only a failure may have no frame."""
         if isinstance(event, (ResponseEnd, ResponseFailed)):
             if frame.silent and isinstance(event, ResponseFailed):
                 return self._write_failure(event)
@@ -186,20 +188,20 @@ class StreamWriter:
         return b""
 
     def _choice(self, index: int) -> _OpenChoice:
-        answer = self._choices.get(index)
-        if answer is None:
-            answer = self._choices[index] = _OpenChoice(index, self._legacy, self._chunk_prefix + b'{"index":')
-        return answer
+        choice = self._choices.get(index)
+        if choice is None:
+            choice = self._choices[index] = _OpenChoice(index, self._legacy, self._chunk_prefix + b'{"index":')
+        return choice
 
     def _write_choice_start(self, choice: _OpenChoice, content: str | None = "") -> bytes:
-        """The first chunk of a choice names the role; choices must appear in their order."""
+        """The first chunk of a choice, with the role; the choices before it must have theirs first."""
         if choice.is_started:
             return b""
         said = b'"","refusal":null' if content is not None else b'null,"refusal":null'
         return self._write_choice_prefix(choice) + said + self._delta_suffix
 
     def _write_choice_prefix(self, choice: _OpenChoice) -> bytes:
-        """The beginning of its first chunk, up to the content, and before it the first chunks of those before it."""
+        """The first chunks of the choices before this one, then the bytes of its first chunk before the content."""
         choice.is_started = True
         out = b""
         for index in range(choice.index):
@@ -209,52 +211,52 @@ class StreamWriter:
     # --- parts ---
 
     def _write_part_start(self, event: PartStart) -> bytes:
-        answer = self._choice(event.choice)
+        choice = self._choice(event.choice)
         part = event.part
-        slot = self._open_parts[event.index] = _OpenPart(part, answer)
+        open_part = self._open_parts[event.index] = _OpenPart(part, choice)
         if isinstance(part, Call):
-            return self._write_call_start(slot, part)
+            return self._write_call_start(open_part, part)
         field = _DELTA_PREFIXES.get(type(part))
         if field is not None and isinstance(part, (Text, Refusal, Reasoning)):
-            return self._write_text_start(slot, part, field)
+            return self._write_text_start(open_part, part, field)
         if isinstance(part, Media):
             image = write_media(part, _DEFAULT_FAMILY, self._ledger)
             return (
-                self._write_choice_start(answer) + self._write_chunk(answer, {"images": [image]})
+                self._write_choice_start(choice) + self._write_chunk(choice, {"images": [image]})
                 if image is not None
                 else b""
             )
         note_dropped_part(part, self._ledger)
         return b""
 
-    def _write_text_start(self, part_state: _OpenPart, part: Text | Refusal | Reasoning, field: bytes) -> bytes:
-        answer = part_state.choice
-        part_state.delta_prefix = answer.chunk_prefix + field
-        part_state.delta_suffix = self._delta_suffix
+    def _write_text_start(self, open_part: _OpenPart, part: Text | Refusal | Reasoning, field: bytes) -> bytes:
+        choice = open_part.choice
+        open_part.delta_prefix = choice.chunk_prefix + field
+        open_part.delta_suffix = self._delta_suffix
         if isinstance(part, Refusal):
-            answer.finish_reason.has_refusal = True
-        if answer.call_count and part.text is not None:
+            choice.finish_reason.has_refusal = True
+        if choice.call_count and part.text is not None:
             what = "text, thinking and calls no longer stand in the order they were made"
             self._ledger.note("order-changed", source_path(part), what)
-        out = self._write_choice_start(answer, None if isinstance(part, Refusal) else "")
+        out = self._write_choice_start(choice, None if isinstance(part, Refusal) else "")
         if part.text:
-            out += part_state.delta_prefix + encode(part.text) + self._delta_suffix
-            answer.text_length += len(part.text)
+            out += open_part.delta_prefix + encode(part.text) + self._delta_suffix
+            choice.text_length += len(part.text)
         if isinstance(part, Text):
             for citation in part.citations:
-                part_state.citations.append(citation)
+                open_part.citations.append(citation)
         if isinstance(part, (Text, Reasoning)) and part.seal is not None:
-            out += self._write_part_seal(part_state, part.seal)
+            out += self._write_part_seal(open_part, part.seal)
         return out
 
     def _write_text(self, event: TextDelta) -> bytes:
-        slot = self._open_parts[event.index]
-        return slot.write_delta(event.text) if slot.delta_prefix else b""
+        open_part = self._open_parts[event.index]
+        return open_part.write_delta(event.text) if open_part.delta_prefix else b""
 
     def _write_citation(self, event: CitationDelta) -> bytes:
-        slot = self._open_parts[event.index]
-        if isinstance(slot.part, Text):
-            slot.citations.append(event.citation)
+        open_part = self._open_parts[event.index]
+        if isinstance(open_part.part, Text):
+            open_part.citations.append(event.citation)
         else:
             self._ledger.note("citation-dropped", source_path(event.citation), "a source was left out")
         return b""
@@ -262,134 +264,138 @@ class StreamWriter:
     def _write_seal(self, event: SealDelta) -> bytes:
         return self._write_part_seal(self._open_parts[event.index], event.seal)
 
-    def _write_part_seal(self, part_state: _OpenPart, seal: Seal) -> bytes:
-        answer = part_state.choice
-        if not is_own_seal(seal) or isinstance(part_state.part, Text) or self._legacy:
-            self._ledger.note("seal-dropped", source_path(part_state.part), "a seal was left out")
-        elif isinstance(part_state.part, Call):
-            part_state.seal = seal
+    def _write_part_seal(self, open_part: _OpenPart, seal: Seal) -> bytes:
+        choice = open_part.choice
+        if not is_own_seal(seal) or isinstance(open_part.part, Text) or self._legacy:
+            self._ledger.note("seal-dropped", source_path(open_part.part), "a seal was left out")
+        elif isinstance(open_part.part, Call):
+            open_part.seal = seal
         else:
-            part = Reasoning("", part_state.part.form, part_state.part.hidden, seal, part_state.part.id)
-            detail = write_reasoning_detail(part, answer.detail_count)
-            answer.detail_count += 1
-            return self._write_chunk(answer, {"reasoning_details": [detail]})
+            part = Reasoning("", open_part.part.form, open_part.part.hidden, seal, open_part.part.id)
+            detail = write_reasoning_detail(part, choice.detail_count)
+            choice.detail_count += 1
+            return self._write_chunk(choice, {"reasoning_details": [detail]})
         return b""
 
     def _write_part_end(self, event: PartEnd) -> bytes:
-        slot = self._open_parts.pop(event.index)
-        answer = slot.choice
-        if isinstance(slot.part, Call):
-            slot.is_ended, slot.incomplete = True, event.incomplete
-            answer.finish_reason.is_incomplete = answer.finish_reason.is_incomplete or event.incomplete
-            return self._write_waiting_calls(answer, self._write_call_end(slot)) if slot is answer.open_call else b""
-        if not slot.citations:
+        open_part = self._open_parts.pop(event.index)
+        choice = open_part.choice
+        if isinstance(open_part.part, Call):
+            open_part.is_ended, open_part.incomplete = True, event.incomplete
+            choice.finish_reason.is_incomplete = choice.finish_reason.is_incomplete or event.incomplete
+            return (
+                self._write_waiting_calls(choice, self._write_call_end(open_part))
+                if open_part is choice.open_call
+                else b""
+            )
+        if not open_part.citations:
             return b""
-        # A list is added up by `index`; the first of its kind goes without, as the service sends it.
-        length = answer.text_length - slot.text_offset
-        found = [write_citation(citation, slot.text_offset, length) for citation in slot.citations]
-        if answer.citation_count:
-            found = [{**item, "index": answer.citation_count + number} for number, item in enumerate(found)]
-        answer.citation_count += len(found)
-        return self._write_chunk(answer, {"annotations": found})
+        # The SDK merges lists by `index`; OpenAI sends the first annotations without it.
+        length = choice.text_length - open_part.text_offset
+        found = [write_citation(citation, open_part.text_offset, length) for citation in open_part.citations]
+        if choice.citation_count:
+            found = [{**item, "index": choice.citation_count + number} for number, item in enumerate(found)]
+        choice.citation_count += len(found)
+        return self._write_chunk(choice, {"annotations": found})
 
     # --- calls ---
 
-    def _write_call_start(self, part_state: _OpenPart, call: Call) -> bytes:
-        answer = part_state.choice
+    def _write_call_start(self, open_part: _OpenPart, call: Call) -> bytes:
+        choice = open_part.choice
         note_call_losses(call, self._ledger)
-        answer.finish_reason.has_calls = True
-        if self._legacy and answer.call_count:
+        choice.finish_reason.has_calls = True
+        if self._legacy and choice.call_count:
             what = f"`function_call` holds one call: `{call.name}` was left out"
             self._ledger.note("part-dropped", source_path(call), what)
-            part_state.has_arguments = True
+            open_part.has_arguments = True
             return b""
-        part_state.call_index = answer.call_count
-        answer.call_count += 1
-        part_state.seal = call.seal if is_own_seal(call.seal) else None
+        open_part.call_index = choice.call_count
+        choice.call_count += 1
+        open_part.seal = call.seal if is_own_seal(call.seal) else None
         if call.arguments:
-            part_state.held_back.append(call.arguments)
-        if answer.open_call is not None:
-            answer.waiting_calls.append(part_state)
+            open_part.held_back.append(call.arguments)
+        if choice.open_call is not None:
+            choice.waiting_calls.append(open_part)
             return b""
-        return self._write_announcement(part_state)
+        return self._write_announcement(open_part)
 
-    def _write_announcement(self, part_state: _OpenPart) -> bytes:
-        """The one delta that names the call, then what has been held of its arguments."""
-        answer, call = part_state.choice, part_state.part
-        answer.open_call = part_state
+    def _write_announcement(self, open_part: _OpenPart) -> bytes:
+        """The delta that names the call, then the arguments that were held back."""
+        choice, call = open_part.choice, open_part.part
+        choice.open_call = open_part
         custom = call.kind == "custom" and not self._legacy
         key = b'"input":' if custom else b'"arguments":'
         if self._legacy:
             lead, inner, named, tail = b'"function_call":{', b"", b'"name":', b"}"
         else:
-            id = call.id or ids.derive_id("call_", self._response_id, answer.index, part_state.call_index)
+            id = call.id or ids.derive_id("call_", self._response_id, choice.index, open_part.call_index)
             kind = b'"custom"' if custom else b'"function"'
             lead, inner, tail = (
-                b'"tool_calls":[{"index":' + str(part_state.call_index).encode() + b",",
+                b'"tool_calls":[{"index":' + str(open_part.call_index).encode() + b",",
                 kind + b":{",
                 b"}}]",
             )
             named = b'"id":' + encode(id) + b',"type":' + kind + b"," + inner + b'"name":'
-        part_state.delta_prefix = answer.chunk_prefix + b"{" + lead + inner + key
-        part_state.delta_suffix = tail + self._delta_suffix
+        open_part.delta_prefix = choice.chunk_prefix + b"{" + lead + inner + key
+        open_part.delta_suffix = tail + self._delta_suffix
         out = (
-            answer.chunk_prefix + b"{"
-            if answer.is_started
-            else self._write_choice_prefix(answer) + b'null,"refusal":null,'
+            choice.chunk_prefix + b"{"
+            if choice.is_started
+            else self._write_choice_prefix(choice) + b'null,"refusal":null,'
         )
-        out += lead + named + encode(call.name) + b"," + key + b'""' + part_state.delta_suffix
-        held, part_state.held_back = "".join(part_state.held_back), []
-        return out + self._write_arguments_text(part_state, held) if held else out
+        out += lead + named + encode(call.name) + b"," + key + b'""' + open_part.delta_suffix
+        held, open_part.held_back = "".join(open_part.held_back), []
+        return out + self._write_arguments_text(open_part, held) if held else out
 
-    def _write_arguments_text(self, part_state: _OpenPart, text: str) -> bytes:
-        part_state.has_arguments = True
-        return part_state.write_delta(text)
+    def _write_arguments_text(self, open_part: _OpenPart, text: str) -> bytes:
+        open_part.has_arguments = True
+        return open_part.write_delta(text)
 
     def _write_arguments(self, event: ArgumentsDelta) -> bytes:
-        slot = self._open_parts[event.index]
+        open_part = self._open_parts[event.index]
         text = event.text
-        if not text or slot.call_index < 0:
+        if not text or open_part.call_index < 0:
             return b""
-        if slot.delta_prefix:
-            return self._write_arguments_text(slot, text)
-        slot.held_back.append(text)
+        if open_part.delta_prefix:
+            return self._write_arguments_text(open_part, text)
+        open_part.held_back.append(text)
         return b""
 
-    def _write_call_end(self, part_state: _OpenPart) -> bytes:
-        """A call without arguments is a call with none of them: `{}`, never the empty text."""
+    def _write_call_end(self, open_part: _OpenPart) -> bytes:
+        """Write `{}` for a call without arguments: the empty text is not JSON."""
         out = b""
         if (
-            not part_state.has_arguments
-            and not part_state.incomplete
-            and (part_state.part.kind != "custom" or self._legacy)
+            not open_part.has_arguments
+            and not open_part.incomplete
+            and (open_part.part.kind != "custom" or self._legacy)
         ):
-            out = self._write_arguments_text(part_state, "{}")
-        if part_state.seal is not None:
-            # Without a piece of arguments, even an empty one, the SDK refuses a delta of a call.
+            out = self._write_arguments_text(open_part, "{}")
+        if open_part.seal is not None:
+            # The SDK refuses a delta of a call without `arguments`, so they are empty.
             sealed = {
-                "index": part_state.call_index,
+                "index": open_part.call_index,
                 "function": {"arguments": ""},
-                "extra_content": write_seal(part_state.seal),
+                "extra_content": write_seal(open_part.seal),
             }
-            out += self._write_chunk(part_state.choice, {"tool_calls": [sealed]})
-        part_state.choice.open_call = None
+            out += self._write_chunk(open_part.choice, {"tool_calls": [sealed]})
+        open_part.choice.open_call = None
         return out
 
     def _write_waiting_calls(self, choice: _OpenChoice, out: bytes) -> bytes:
         while choice.waiting_calls and choice.open_call is None:
-            slot = choice.waiting_calls.popleft()
-            out += self._write_announcement(slot)
-            if slot.is_ended:
-                out += self._write_call_end(slot)
+            open_part = choice.waiting_calls.popleft()
+            out += self._write_announcement(open_part)
+            if open_part.is_ended:
+                out += self._write_call_end(open_part)
         return out
 
     # --- the end ---
 
     def _write_choice_end(self, event: ChoiceEnd) -> bytes:
-        answer = self._choice(event.choice)
-        out = self._write_choice_start(answer)
-        word = answer.finish_reason.write(event.finish, source_path(event.finish), self._ledger)
-        return out + self._write_chunk(answer, {}, encode(word))
+        choice = self._choice(event.choice)
+        out = self._write_choice_start(choice)
+        word = choice.finish_reason.write(event.finish, source_path(event.finish), self._ledger)
+        return out + self._write_chunk(choice, {}, encode(word))
 
     def _write_usage(self, event: UsageUpdate) -> bytes:
         self._usage = event.usage
@@ -406,7 +412,7 @@ class StreamWriter:
         self._ended = True
         return sse.write_data_frame(encode(write_error_body(event.failure)))
 
-    def _write_carried(self, event: OpaqueEvent) -> bytes:
+    def _write_opaque_event(self, event: OpaqueEvent) -> bytes:
         if not event.is_ignorable:
             self._ledger.note("event-dropped", event.origin.path, f"the event `{event.kind}` was left out")
         return b""
@@ -425,6 +431,6 @@ _EVENT_WRITERS: Mapping[type, Callable[[StreamWriter, Any], bytes]] = MappingPro
         ChoiceEnd: StreamWriter._write_choice_end,
         ResponseEnd: StreamWriter._write_response_end,
         ResponseFailed: StreamWriter._write_failure,
-        OpaqueEvent: StreamWriter._write_carried,
+        OpaqueEvent: StreamWriter._write_opaque_event,
     }
 )

@@ -187,7 +187,7 @@ class StreamWriter:
         self._usage = event.usage
         return b""
 
-    def _write_carried(self, event: OpaqueEvent) -> bytes:
+    def _write_opaque_event(self, event: OpaqueEvent) -> bytes:
         if not event.is_ignorable:
             self._ledger.note("event-dropped", source_path(event), f"the event `{event.kind}` was left out")
         return b""
@@ -302,6 +302,6 @@ _EVENT_WRITERS: Mapping[type, Callable[[StreamWriter, Any], bytes]] = MappingPro
         ChoiceEnd: StreamWriter._write_choice_end,
         ResponseEnd: StreamWriter._write_response_end,
         ResponseFailed: StreamWriter._write_failure,
-        OpaqueEvent: StreamWriter._write_carried,
+        OpaqueEvent: StreamWriter._write_opaque_event,
     }
 )

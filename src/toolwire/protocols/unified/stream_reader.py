@@ -1,4 +1,4 @@
-"""A stream's events from bytes. One part is open at a time; `part` numbers them, `index` numbers the calls.
+"""Reads a unified stream. One part is open at a time; `part` numbers them, `index` numbers the calls.
 
 A delta without `part` belongs to the open part when that is of its type, and begins the next one when it is not: with
 one open part at a time nothing is guessed. The end is `end` or `error`; a stream that stops before it has failed.
@@ -82,11 +82,11 @@ class StreamReader:
         self._part_index = -1
         """The open part, or the last one."""
         self._part_kind = ""
-        """What the open part is."""
+        """The type of the open part."""
         self._is_open = False
         self._call_count = 0
         self._last_usage: Object | None = None
-        """The counts that were told last, so that the end does not tell them again."""
+        """The last usage, so that the end does not repeat it."""
         self._unknown_fields: dict[tuple[str, str], UnknownField] = {}
 
     def feed(self, data: bytes) -> Events:
@@ -109,7 +109,7 @@ class StreamReader:
         return events
 
     def read_repeat(self, data: bytes) -> str | None:
-        """Repeats are not recognised: no provider speaks this protocol but another gateway."""
+        """Repeats are not recognised: the only providers of this protocol are other gateways."""
         return None
 
     def _read_frames(self, frames: list[sse.Frame]) -> Events:
@@ -134,7 +134,7 @@ class StreamReader:
         return events
 
     def _fail_unreadable(self, error: Malformed, raw: sse.Frame, path: Path) -> Event:
-        """A frame that is no event of ours: the stream fails, unless it is over and complete."""
+        """A frame that is not a unified event: the stream fails, unless it is complete."""
         frame = SourceFrame(NAME, raw.event, None, silent=True)
         if self._over:
             return OpaqueEvent("", Origin(NAME, path, raw.data.decode("utf-8", "replace")), frame=frame)
@@ -155,7 +155,7 @@ class StreamReader:
         return handle(self, node, path, frame)
 
     def _note_unknown_fields(self, word: str, node: Object, path: Path, known: frozenset[str]) -> None:
-        """A key is reported once for each type of event, so that a long stream needs no more room than a short one."""
+        """Report a key once for each type of event, so that a long stream takes no more memory than a short one."""
         for key, value in node.items():
             if key not in known and value is not None and value != [] and value != {}:
                 self._unknown_fields.setdefault((word, key), UnknownField(path, key))
@@ -164,7 +164,7 @@ class StreamReader:
         self._has_failed = self._over = True
         return ResponseFailed(Failure("upstream", message, 502, code), frame)
 
-    # --- one method for each type of event ---------------------------------------------------------------------------
+    # --- one method for each type of event ---
 
     def _read_start(self, node: Object, path: Path, frame: SourceFrame) -> Events:
         if self._started:
@@ -252,7 +252,7 @@ class StreamReader:
         return [*events, ResponseFailed(failure, frame)]
 
     def _read_end(self, node: Object, path: Path, frame: SourceFrame) -> Events:
-        """The whole answer closes the stream; parts that were not streamed are taken from it."""
+        """The end holds the whole answer; parts that were not streamed are read from it."""
         reading = LenientReadContext(NAME)
         answer = read_response_node(reading, node.get("response"), (path, "response"))
         if answer.failure is not None:
@@ -280,10 +280,10 @@ class StreamReader:
             if isinstance(event, (PartStart, TextDelta, ArgumentsDelta, SealDelta, CitationDelta, PartEnd))
         ]
 
-    # --- which part -------------------------------------------------------------------------------------------------
+    # --- which part ---
 
     def _starts_part(self, node: Object, path: Path, kind: str) -> bool:
-        """Does this event begin a part? `kind` is "" when it always does."""
+        """Does this event start a part? `kind` is "" if it always does."""
         given = get_int(node, "part", path)
         if given is None:
             return kind != self._part_kind
@@ -316,7 +316,7 @@ class StreamReader:
 
 
 def _read_empty_part(reading: LenientReadContext, word: str, node: Object, path: Path) -> Text | Reasoning | Refusal:
-    """An empty part that deltas will fill."""
+    """An empty part, filled by deltas."""
     origin = Origin(NAME, path, node, intact=False)
     if word == "text":
         return Text("", origin=origin)

@@ -1,4 +1,4 @@
-"""A stream's bytes from events. Deltas go out as they come, one part at a time; the end repeats the whole answer."""
+"""Writes a unified stream. Deltas are written as they come, one part at a time; the end repeats the whole answer."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ from toolwire.protocols.unified.response import (
 )
 
 _WHOLE_PARTS = (Media, ProviderCall, ProviderResult)
-"""Parts that go out at once, when they are complete."""
+"""Parts that are written whole, when they are complete."""
 
 
 def _write_sse_event(event: Object) -> bytes:
@@ -66,7 +66,7 @@ def _write_sse_event(event: Object) -> bytes:
 
 
 class _OpenPart:
-    """One part on its way out; what it says while an earlier part is open is held back."""
+    """A part that was started; what it writes while an earlier part is open is held back."""
 
     __slots__ = ("delta_head", "first_delta", "held_back", "index", "is_ended", "number", "part")
 
@@ -75,9 +75,9 @@ class _OpenPart:
         self.number = number
         self.part = part
         self.first_delta: Object | None = None
-        """What the first delta tells besides its text; None once it is told."""
+        """The keys of the first delta besides its text; None once it is written."""
         self.delta_head = b""
-        """The beginning of every further delta."""
+        """The bytes of every further delta before its text."""
         self.held_back: list[bytes] = []
         self.is_ended = False
 
@@ -88,7 +88,7 @@ class _OpenPart:
         return _write_sse_event({**head, "delta": text})
 
     def write_announcement(self) -> bytes:
-        """The part's first event, where something else than text comes first."""
+        """The first delta of the part without text, if it is not written yet."""
         return b"" if self.first_delta is None else self.write_delta("")
 
 
@@ -102,7 +102,7 @@ class StreamWriter:
         self._last_frame: SourceFrame | None = None
         self._seed = context.seed
         self._open_parts: dict[int, _OpenPart] = {}
-        """Open parts, and ended ones that wait, in the order of their start; the first is the one that goes out."""
+        """Open parts, and ended ones that wait, in the order of their start; only the first one is written."""
         self._part_count = 0
         self._call_count = 0
         self._dropped_parts: set[int] = set()
@@ -128,7 +128,7 @@ class StreamWriter:
         )
 
     def _write_after_end(self, event: Event) -> bytes:
-        """Several events may share the last frame; it is out already."""
+        """Several events may share the last frame, which is already written."""
         frame = event.frame
         if frame is None or frame.protocol != NAME or frame is self._last_frame or frame.silent:
             return b""
@@ -136,20 +136,20 @@ class StreamWriter:
         return _write_frame(frame)
 
     def _write_verbatim(self, event: Event, frame: SourceFrame) -> bytes:
-        """A frame of our own goes out as it came; only what a failure after it would tell is gathered."""
+        """Write a frame of a unified provider as it came. Usage is kept for a failure that may follow."""
         if isinstance(event, UsageUpdate):
             self._fold.add_event(event)
         elif isinstance(event, (ResponseEnd, ResponseFailed)):
             self._over = True
         if frame.silent:
-            # The end of input is no frame, but the client must hear of it.
+            # The end of input has no frame, but the client must get the failure.
             return self._write_failure(event) if isinstance(event, ResponseFailed) else b""
         if frame is self._last_frame:
             return b""
         self._last_frame = frame
         return _write_frame(frame)
 
-    # --- one method for each event ----------------------------------------------------------------------------------
+    # --- one method for each event ---
 
     def _write_start(self, event: ResponseStart) -> bytes:
         id = response_id(event.id, self._ledger, self._context)
@@ -171,10 +171,10 @@ class StreamWriter:
             event = replace(event, part=replace(part, id=ids.derive_id("call_", self._seed, self._part_count)))
             self._ledger.note("id-added", source_path(part), f"the call `{part.name}` got an id")
         self._fold.add_event(event)
-        lane = _OpenPart(event.index, self._part_count, event.part)
+        open_part = _OpenPart(event.index, self._part_count, event.part)
         self._part_count += 1
-        self._open_parts[event.index] = lane
-        return self._write_or_hold(lane, self._write_opening(lane))
+        self._open_parts[event.index] = open_part
+        return self._write_or_hold(open_part, self._write_opening(open_part))
 
     def _can_write(self, part: Part) -> bool:
         if isinstance(part, Opaque):
@@ -192,7 +192,7 @@ class StreamWriter:
             self._ledger.note("part-dropped", source_path(part), f"a part `{type(part).__name__}` was left out")
 
     def _write_opening(self, open_part: _OpenPart) -> bytes:
-        """What a part says at its start."""
+        """What a part writes at its start."""
         part, number = open_part.part, open_part.number
         match part:
             case Call():
@@ -215,41 +215,46 @@ class StreamWriter:
         if event.index in self._dropped_parts:
             return b""
         self._fold.add_event(event)
-        lane = self._open_parts[event.index]
-        return self._write_or_hold(lane, lane.write_delta(event.text)) if lane.delta_head and event.text else b""
+        open_part = self._open_parts[event.index]
+        return (
+            self._write_or_hold(open_part, open_part.write_delta(event.text))
+            if open_part.delta_head and event.text
+            else b""
+        )
 
     def _write_seal(self, event: SealDelta) -> bytes:
         if event.index in self._dropped_parts:
             return b""
         self._fold.add_event(event)
-        lane = self._open_parts[event.index]
-        seal = write_seal(replace(lane.part, seal=event.seal), self._ledger)
-        if seal is None or isinstance(lane.part, _WHOLE_PARTS):
+        open_part = self._open_parts[event.index]
+        seal = write_seal(replace(open_part.part, seal=event.seal), self._ledger)
+        if seal is None or isinstance(open_part.part, _WHOLE_PARTS):
             return b""
         return self._write_or_hold(
-            lane, lane.write_announcement() + _write_sse_event({"type": "seal", "part": lane.number, **seal})
+            open_part,
+            open_part.write_announcement() + _write_sse_event({"type": "seal", "part": open_part.number, **seal}),
         )
 
     def _write_citation(self, event: CitationDelta) -> bytes:
         if event.index in self._dropped_parts:
             return b""
         self._fold.add_event(event)
-        lane = self._open_parts[event.index]
-        if isinstance(lane.part, _WHOLE_PARTS):
+        open_part = self._open_parts[event.index]
+        if isinstance(open_part.part, _WHOLE_PARTS):
             return b""
-        cited = {"type": "citation", "part": lane.number, "citation": write_citation(event.citation)}
-        return self._write_or_hold(lane, lane.write_announcement() + _write_sse_event(cited))
+        cited = {"type": "citation", "part": open_part.number, "citation": write_citation(event.citation)}
+        return self._write_or_hold(open_part, open_part.write_announcement() + _write_sse_event(cited))
 
     def _write_part_end(self, event: PartEnd) -> bytes:
         if event.index in self._dropped_parts:
             return b""
         self._fold.add_event(event)
-        lane = self._open_parts[event.index]
-        tail = lane.write_announcement()
-        if isinstance(lane.part, (*_WHOLE_PARTS, Opaque)):
-            tail = self._write_whole_part(lane)
-        lane.is_ended = True
-        return self._write_or_hold(lane, tail) + self._release_waiting()
+        open_part = self._open_parts[event.index]
+        tail = open_part.write_announcement()
+        if isinstance(open_part.part, (*_WHOLE_PARTS, Opaque)):
+            tail = self._write_whole_part(open_part)
+        open_part.is_ended = True
+        return self._write_or_hold(open_part, tail) + self._release_waiting()
 
     def _write_whole_part(self, open_part: _OpenPart) -> bytes:
         part = self._fold.current_part(open_part.index)
@@ -280,21 +285,21 @@ class StreamWriter:
     def _write_failure(self, event: ResponseFailed) -> bytes:
         """Everything that was held back, then the failure."""
         self._over = True
-        held = b"".join(piece for lane in self._open_parts.values() for piece in lane.held_back)
+        held = b"".join(piece for open_part in self._open_parts.values() for piece in open_part.held_back)
         out: Object = {"type": "error", "error": write_failure(event.failure)}
         if self._fold.usage is not None:
             out["usage"] = write_usage(self._fold.usage)
         return held + _write_sse_event({**out, "losses": [asdict(loss) for loss in self._ledger.losses]})
 
-    def _write_carried(self, event: OpaqueEvent) -> bytes:
+    def _write_opaque_event(self, event: OpaqueEvent) -> bytes:
         if not event.is_ignorable:
             self._ledger.note("event-dropped", event.origin.path, f"the event `{event.kind}` was left out")
         return b""
 
-    # --- one part at a time -----------------------------------------------------------------------------------------
+    # --- one part at a time ---
 
     def _write_or_hold(self, open_part: _OpenPart, data: bytes) -> bytes:
-        """Now, when this part is the first one that is open; else when the earlier ones have ended."""
+        """Write now if this part is the first one, else when the earlier ones have ended."""
         if open_part is next(iter(self._open_parts.values())):
             return data
         if data:
@@ -302,12 +307,12 @@ class StreamWriter:
         return b""
 
     def _release_waiting(self) -> bytes:
-        """Drop the ended parts at the head of the line, and let the next one say what it held back."""
+        """Remove the ended parts at the front, and write what the next one held back."""
         out: list[bytes] = []
-        for index, lane in list(self._open_parts.items()):
-            out += lane.held_back
-            lane.held_back = []
-            if not lane.is_ended:
+        for index, open_part in list(self._open_parts.items()):
+            out += open_part.held_back
+            open_part.held_back = []
+            if not open_part.is_ended:
                 break
             del self._open_parts[index]
         return b"".join(out)
@@ -331,6 +336,6 @@ _EVENT_WRITERS: Mapping[type, Callable[[StreamWriter, Any], bytes]] = MappingPro
         ChoiceEnd: StreamWriter._write_choice_end,
         ResponseEnd: StreamWriter._write_response_end,
         ResponseFailed: StreamWriter._write_failure,
-        OpaqueEvent: StreamWriter._write_carried,
+        OpaqueEvent: StreamWriter._write_opaque_event,
     }
 )
