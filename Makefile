@@ -2,11 +2,11 @@
 
 VENV  := .venv
 BENCH := .venv-bench
-FACES := .venv-faces
+FRAMEWORKS := .venv-frameworks
 PORTKEY := requirements/portkey/node_modules
 WORKERS ?= auto
 PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist worksteal
-QUICK := tests/laws tests/rooms tests/golden tests/policy tests/seeds $(addprefix tests/conformance/test_,cases.py grid.py expectations.py strict.py) \
+QUICK := tests/laws tests/protocols tests/golden tests/policy tests/seeds $(addprefix tests/conformance/test_,cases.py grid.py expectations.py strict.py) \
          $(addprefix tests/test_,estimate.py schema.py sse.py times.py)
 GATEWAYS ?= toolwire litellm llm-rosetta portkey
 UV    ?= uv
@@ -15,7 +15,7 @@ LOCK  := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-
          --no-header --no-annotate pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-quick test-agents test-agents-full lint types check format bench bench-gateway bench-bytecodes bench-instructions conformance faces lock clean
+.PHONY: help serve test test-quick test-agents test-agents-full lint types check format bench bench-gateway bench-bytecodes bench-instructions conformance frameworks lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,7 +23,7 @@ help: ## Show this list
 serve: $(VENV)/.ready ## Run the gateway on http://127.0.0.1:8642
 	@$(BIN)/toolwire serve $(ARGS)
 
-test: $(VENV)/.ready $(FACES)/.ready ## Run the tests; choose some with ARGS="-k words"
+test: $(VENV)/.ready $(FRAMEWORKS)/.ready ## Run the tests; choose some with ARGS="-k words"
 	@$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-quick: $(VENV)/.ready ## Run the tests of a quick loop: laws, protocols, cases in process, schemas, policy
@@ -72,23 +72,23 @@ conformance: $(VENV)/.ready $(BENCH)/.ready $(if $(filter portkey,$(GATEWAYS)),$
 	@$(BIN)/toolwire conformance --compare $(foreach one,toolwire litellm llm-rosetta portkey,docs/conformance/$(one).json) \
 		--markdown docs/conformance.md
 
-faces: $(FACES)/.ready ## Make the environment of LangChain and pydantic-ai, which `make test` does as well
+frameworks: $(FRAMEWORKS)/.ready ## Make the environment of LangChain and pydantic-ai, which `make test` does as well
 
 lock: ## Pin anew what pyproject.toml asks for (needs uv)
 	$(LOCK) --extra gateway --group dev --output-file requirements/dev.txt
 	$(LOCK) --extra gateway --extra store --extra mcp --group build --output-file requirements/gateway.txt
-	$(LOCK) --group faces --output-file requirements/faces.txt
+	$(LOCK) --group frameworks --output-file requirements/frameworks.txt
 	$(LOCK) --extra gateway --group bench --override requirements/bench-override.txt --output-file requirements/bench.txt
 
 clean: ## Remove the environments and caches
-	rm -rf $(VENV) $(BENCH) $(FACES) tests/js/node_modules tests/agents/node_modules $(PORTKEY) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) $(BENCH) $(FRAMEWORKS) tests/js/node_modules tests/agents/node_modules $(PORTKEY) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.ready: requirements/dev.txt pyproject.toml .ci/venv
 	@.ci/venv $(VENV) requirements/dev.txt
 
-$(FACES)/.ready: requirements/faces.txt .ci/venv
-	@.ci/venv $(FACES) requirements/faces.txt
+$(FRAMEWORKS)/.ready: requirements/frameworks.txt .ci/venv
+	@.ci/venv $(FRAMEWORKS) requirements/frameworks.txt
 
 $(BENCH)/.ready: requirements/bench.txt pyproject.toml .ci/venv
 	@.ci/venv $(BENCH) requirements/bench.txt

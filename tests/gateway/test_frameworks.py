@@ -1,7 +1,7 @@
-"""Third-party faces that people use, pointed at the gateway: LangChain and pydantic-ai, each in front of every provider.
+"""Frameworks that people use, pointed at the gateway: LangChain and pydantic-ai, each in front of every provider.
 
-They want older SDKs than the ones that judge our writers, so they live in an environment of their own, `.venv-faces`; the
-scripts in tests/faces are run by its interpreter.
+They want older SDKs than the ones that judge our writers, so they live in an environment of their own, `.venv-frameworks`; the
+scripts in tests/frameworks are run by its interpreter.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pytest
 from gateway.provider import PROTOCOLS, RATE, Provider, Says, Step, Talk
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = ("langchain_face", "pydantic_ai_face")
+SCRIPTS = ("langchain_client", "pydantic_ai_client")
 CLIENTS = ("openai-chat", "openai-responses", "anthropic", "gemini")
 PARIS, OSLO, ROME = (
     ("get_weather", {"city": "Paris"}),
@@ -59,9 +59,9 @@ Played = Callable[[str], Outcome]
 
 @pytest.fixture(scope="module")
 def python() -> str:
-    found = Path(os.environ.get("TOOLWIRE_FACES", ROOT / ".venv-faces")) / "bin" / "python"
+    found = Path(os.environ.get("TOOLWIRE_FACES", ROOT / ".venv-frameworks")) / "bin" / "python"
     if not found.exists():
-        pytest.skip("no .venv-faces here (`make faces` makes it): LangChain and pydantic-ai are left out")
+        pytest.skip("no .venv-frameworks here (`make frameworks` makes it): LangChain and pydantic-ai are left out")
     return str(found)
 
 
@@ -78,7 +78,7 @@ def ran(python: str, provider: Provider, gateway: str) -> Ran:
             talk = talks[id] = provider.script(*SCENES[scene])
             job = {"id": id, "client": client, "model": f"m-{target.removeprefix('openai-')}", "stream": stream}
             jobs.append({**job, "base": gateway, "prompt": f"How is the weather? {talk.mark}", "results": RESULTS})
-        command = [python, str(ROOT / "tests" / "faces" / f"{script}.py")]
+        command = [python, str(ROOT / "tests" / "frameworks" / f"{script}.py")]
         return talks, subprocess.run(
             command, input=json.dumps(jobs), capture_output=True, text=True, check=False, timeout=120
         )
