@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from msgspec.structs import replace
@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from material import SAMPLES, corpus, needs_corpus
 from toolwire.core.codec import WriteContext
 from toolwire.core.ir import (
-    FINISH_KINDS,
     STATUS_BY_FAILURE_KIND,
     Call,
     Choice,
     Failure,
     Finish,
+    FinishKind,
     Format,
     Media,
     Opaque,
@@ -638,7 +638,7 @@ def test_an_answer_is_written_in_camel_case() -> None:
     assert codes(book) == ["refusal-as-text"]
 
 
-@pytest.mark.parametrize("kind", FINISH_KINDS)
+@pytest.mark.parametrize("kind", get_args(FinishKind))
 def test_every_ending_has_a_word(kind: Any) -> None:
     response = Response(choices=(Choice(0, (Text("a"),), Finish(kind, "elsewhere")),))
     book = ledger()

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
@@ -36,7 +36,6 @@ from toolwire.core.events import (
 )
 from toolwire.core.fold import fold, unfold
 from toolwire.core.ir import (
-    FINISH_KINDS,
     PROVIDER_TOOLS,
     STATUS_BY_FAILURE_KIND,
     Call,
@@ -44,6 +43,7 @@ from toolwire.core.ir import (
     Citation,
     Failure,
     Finish,
+    FinishKind,
     Format,
     Media,
     Opaque,
@@ -248,7 +248,7 @@ def test_tables_of_the_documentation_name_every_word() -> None:
 
 def test_the_schema_knows_the_words_of_the_tables() -> None:
     defs = SCHEMA["$defs"]
-    assert set(STOP_REASON_BY_KIND) == set(FINISH_KINDS)
+    assert set(STOP_REASON_BY_KIND) == set(get_args(FinishKind))
     assert set(ERROR_TYPE_BY_KIND) == set(STATUS_BY_FAILURE_KIND)
     assert set(defs["answer"]["properties"]["stop_reason"]["anyOf"][0]["enum"]) == set(STOP_REASON_BY_KIND.values())
     assert set(defs["error"]["properties"]["type"]["enum"]) == set(ERROR_TYPE_BY_KIND.values())
@@ -860,7 +860,7 @@ def test_every_request_survives(request: Request) -> None:
     assert wired(CODEC.write_request(read, losses)) == body
 
 
-finishes = st.builds(Finish, st.sampled_from(FINISH_KINDS), words, words, words)
+finishes = st.builds(Finish, st.sampled_from(get_args(FinishKind)), words, words, words)
 usages = st.builds(Usage, counts, counts, *[st.none() | counts] * 4)
 messages = st.lists(spoken_parts, max_size=6).map(tuple)
 failures = st.builds(
