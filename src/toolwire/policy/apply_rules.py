@@ -1,4 +1,4 @@
-"""What rules do to a request, and what the way back needs to know."""
+"""Applies policy rules to a request, and prepares how the answer is changed back."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ from toolwire.core.ir import (
     ToolReference,
     ToolsAdded,
     Turn,
+    is_same,
     replace_fields,
     source_path,
+    with_parts,
 )
 from toolwire.core.json_values import Malformed, decode_object_or_none, encode_text
 from toolwire.core.losses import Ledger
-from toolwire.policy.effects import ToolEffects, tool_effects
+from toolwire.policy.effects import ParameterShape, ToolEffects, tool_effects
 from toolwire.policy.guidance import (
     ToolMentions,
     append_instructions,
@@ -47,37 +49,33 @@ FUNCTION = "function"
 def apply_rules(
     request: Request, rules: Sequence[Rule], ledger: Ledger, can_force_tools: CanForceTools | None = None
 ) -> tuple[Request, PolicyUndo]:
-    """The request as the model shall see it, and the way back. Raises `Malformed` where a rule refuses it. `forces`
-    says whether a model can be made to call a tool, with thinking or without."""
+    """The request as the model sees it, and how calls in the answer are changed back. Raises `Malformed` where a rule
+    refuses the request. `can_force_tools` is that of the provider's constraints."""
     if not rules:
         return request, NOTHING_TO_UNDO
-    work = _RuleApplication(request, rules, ledger)
-    tools = work.change_tools()
+    application = _RuleApplication(request, rules, ledger)
+    tools = application.change_tools()
     changes: dict[str, Any] = {}
-    if not _is_same(tools, request.tools):
+    if not is_same(tools, request.tools):
         changes["tools"] = tools
-    turns = tuple(work.change_turn(turn) for turn in request.turns)
-    if changes or not _is_same(turns, request.turns):
+    turns = tuple(application.change_turn(turn) for turn in request.turns)
+    if changes or not is_same(turns, request.turns):
         turns = tuple(map(mark_unruled_seals, turns))
-    if not _is_same(turns, request.turns):
+    if not is_same(turns, request.turns):
         changes["turns"] = turns
-    choice = adjust_tool_choice(request, tools, rules, work.rename_chosen_tool, ledger, can_force_tools)
+    choice = adjust_tool_choice(request, tools, rules, application.rename_chosen_tool, ledger, can_force_tools)
     if choice is not request.choice:
         changes["choice"] = choice
-    parallel = _parallel_setting(request, work)
+    parallel = _parallel_setting(request, application)
     if parallel is not None:
         changes["settings"] = replace_fields(request.settings, parallel=parallel)
     if changes:
         request = replace_fields(request, **changes)
-    return work.change_instructions(request), work.build_undo()
-
-
-def _is_same(new: Sequence[object], old: Sequence[object]) -> bool:
-    return len(new) == len(old) and all(one is other for one, other in zip(new, old, strict=True))
+    return application.change_instructions(request), application.build_undo()
 
 
 def _parallel_setting(request: Request, application: _RuleApplication) -> bool | None:
-    """What the last rule says that speaks of one of the tools; None where that is nothing new."""
+    """The `parallel` of the last rule that matches one of the tools; None where it changes nothing."""
     rule = next(
         (rule for rule in reversed(application.rules) if rule.parallel is not None and application.has_tool_for(rule)),
         None,
@@ -90,6 +88,8 @@ def _parallel_setting(request: Request, application: _RuleApplication) -> bool |
 
 
 class _RuleApplication:
+    """The rules, applied to one request."""
+
     def __init__(self, request: Request, rules: Sequence[Rule], ledger: Ledger) -> None:
         self.request = request
         self.rules = rules
@@ -97,13 +97,13 @@ class _RuleApplication:
         self.effects: dict[ToolName, ToolEffects] = {}
         self.declared_tools = (*request.tools, *(tool for part in _added_tools(request) for tool in part.tools))
         self.dropped_tools: dict[ToolKey, Rule] = {}
-        """What was taken away, and by which rule."""
+        """Removed tools, each with the rule that removed it."""
         self.model_names: dict[ToolKey, str] = {}
-        """The model's names, by the client's."""
+        """New names, by the client's namespace and name."""
         self.declared_keys: set[ToolKey] = set()
-        """The client's names of what is declared."""
+        """Namespace and name of every declared tool."""
         self.model_keys: set[ToolKey] = set()
-        """The model's names of what it sees."""
+        """Namespace and new name of every tool that is left."""
         self._drop_tools()
         self._assign_names()
 
@@ -117,10 +117,10 @@ class _RuleApplication:
         return found
 
     def has_tool_for(self, rule: Rule) -> bool:
-        """Does a rule speak of one of the tools?"""
+        """Does the rule match one of the tools?"""
         return any(matches_tool(rule, tool_name(tool)) for tool in self.declared_tools)
 
-    # --- which stay, and under which names ---
+    # --- which tools are left, and their names ---
 
     def _drop_tools(self) -> None:
         for tool in self.declared_tools:
@@ -140,24 +140,26 @@ class _RuleApplication:
         self.note_loss("policy-dropped", source_path(tool), what, rule)
 
     def _assign_names(self) -> None:
-        """Names are given all at once, so that a tool can take one that another leaves, but never one that stays."""
-        staying = dict.fromkeys(
+        """All tools are renamed at once, so that a tool can get the old name of another renamed tool. A name that is
+        still used is skipped."""
+        remaining = dict.fromkeys(
             name for tool in self.declared_tools if _tool_key(name := tool_name(tool)) not in self.dropped_tools
         )
-        wanted = {_tool_key(name): new for name in staying if (new := self._wanted_name(name)) != name.name}
-        while (clash := _find_clash([_tool_key(name) for name in staying], wanted)) is not None:
-            rule = self.effects_on(next(name for name in staying if _tool_key(name) == clash)).rules_by_effect["rename"]
+        wanted = {_tool_key(name): new for name in remaining if (new := self._wanted_name(name)) != name.name}
+        while (clash := _find_clash([_tool_key(name) for name in remaining], wanted)) is not None:
+            tool = next(name for name in remaining if _tool_key(name) == clash)
+            rule = self.effects_on(tool).rules_by_effect["rename"]
             what = f"`{clash[1]}` keeps its name: `{wanted.pop(clash)}` is another tool's"
             self.note_loss("policy-skipped", None, what, rule)
         self.model_names = wanted
         self.declared_keys = {_tool_key(tool_name(tool)) for tool in self.declared_tools}
-        self.model_keys = {(space, wanted.get((space, name), name)) for space, name in map(_tool_key, staying)}
+        self.model_keys = {(space, wanted.get((space, name), name)) for space, name in map(_tool_key, remaining)}
 
     def _wanted_name(self, name: ToolName) -> str:
         return self.effects_on(name).model_name(name.name)
 
     def rename_chosen_tool(self, tool: ToolName) -> ToolName | None:
-        """A tool as a choice names it, as the model knows it; None where it is gone."""
+        """A tool of the tool choice with its new name; None where it was removed."""
         key = (tool.namespace, tool.name)
         if key in self.dropped_tools:
             return None
@@ -228,28 +230,27 @@ class _RuleApplication:
             for name in ("parameters", "reshape", "hide", "defaults")
             if name in effect.rules_by_effect
         )
-        lost = ", ".join(f"`{new}`" for new in shape.skipped_names(fitting, tool.parameters))
-        if lost:
+        skipped = ", ".join(f"`{new}`" for new in shape.skipped_names(fitting, tool.parameters))
+        if skipped:
             self.note_loss(
-                "policy-skipped", source_path(tool), f"parameters of `{tool.name}` are called {lost} already", rule
+                "policy-skipped", source_path(tool), f"parameters of `{tool.name}` are called {skipped} already", rule
             )
-        made = fitting.model_schema(tool.parameters)
-        if made == tool.parameters:
+        schema = fitting.model_schema(tool.parameters)
+        if schema == tool.parameters:
             return {}
-        unseen = ", ".join(f"`{name}`" for name in fitting.hidden)
-        what = f"`{tool.name}` has other parameters{f', and none for {unseen}' if unseen else ''}"
+        hidden = ", ".join(f"`{name}`" for name in fitting.hidden)
+        what = f"`{tool.name}` has other parameters{f', and none for {hidden}' if hidden else ''}"
         self.note_loss("policy-reshaped", source_path(tool), what, rule)
-        return {"parameters": made}
+        return {"parameters": schema}
 
     # --- turns ---
 
     def change_turn(self, turn: Turn) -> Turn:
         parts = tuple(_PART_STEPS[type(part)](self, part) if type(part) in _PART_STEPS else part for part in turn.parts)
-        kept = tuple(part for part in parts if not (isinstance(part, ToolsAdded) and not part.tools))
-        return turn if _is_same(kept, turn.parts) else replace_fields(turn, parts=kept)
+        return with_parts(turn, [part for part in parts if not (isinstance(part, ToolsAdded) and not part.tools)])
 
     def change_call(self, call: Call) -> Part:
-        """A call as the model would have made it. One of a tool that is gone stays: it was made, and has its result."""
+        """An earlier call as the model made it. A call of a removed tool stays, because it has a result."""
         name = ToolName(call.name, call.kind, call.namespace)
         effect = self.effects_on(name)
         if not effect.rules_by_effect or _tool_key(name) in self.dropped_tools or effect.dropped_by is not None:
@@ -258,19 +259,19 @@ class _RuleApplication:
         shape = self._parameter_shape(name, effect) if call.kind == FUNCTION else None
         arguments = decode_object_or_none(call.arguments) if shape is not None else None
         if shape is not None and arguments is not None:
-            made = shape.to_model(arguments)
-            if made != arguments or list(made) != list(arguments):
-                changes["arguments"] = encode_text(made)
+            converted = shape.to_model(arguments)
+            if converted != arguments or list(converted) != list(arguments):
+                changes["arguments"] = encode_text(converted)
         if not changes:
             return call
-        if _tool_key(name) not in self.declared_keys:  # what is declared was told there
+        if _tool_key(name) not in self.declared_keys:  # a declared tool is reported where it is declared
             what = f"a call of `{call.name}` goes out as one of `{changes.get('name', call.name)}`"
             rule = effect.rules_by_effect.get("rename")
             self.note_loss("policy-renamed" if "name" in changes else "policy-reshaped", source_path(call), what, rule)
         return replace_fields(call, **changes)
 
     def _name_changes(self, name: ToolName) -> dict[str, Any]:
-        """The name for something of the past; of a tool that is not declared any more, the one that it would have."""
+        """The new name for an earlier call or result. A tool that is no longer declared gets the name it would have."""
         key = _tool_key(name)
         new = self.model_names.get(key)
         if (
@@ -282,7 +283,7 @@ class _RuleApplication:
             new = wanted if (name.namespace, wanted) not in self.model_keys else None
         return {} if new is None or new == name.name else {"name": new}
 
-    def _parameter_shape(self, name: ToolName, effect: ToolEffects) -> Any:
+    def _parameter_shape(self, name: ToolName, effect: ToolEffects) -> ParameterShape | None:
         shape = effect.shape
         if shape is None:
             return None
@@ -296,7 +297,7 @@ class _RuleApplication:
         content = tuple(
             self.change_reference(part) if isinstance(part, ToolReference) else part for part in result.content
         )
-        if not _is_same(content, result.content):
+        if not is_same(content, result.content):
             changes["content"] = content
         return replace_fields(result, **changes) if changes else result
 
@@ -306,7 +307,7 @@ class _RuleApplication:
 
     def change_added_tools(self, part: ToolsAdded) -> Part:
         tools = self._change_kept_tools(part.tools)
-        return part if _is_same(tools, part.tools) else replace_fields(part, tools=tools)
+        return part if is_same(tools, part.tools) else replace_fields(part, tools=tools)
 
     # --- instructions ---
 
@@ -315,9 +316,9 @@ class _RuleApplication:
         request = self._clean_instructions(request, shell)
         paragraphs: dict[str, Rule] = {}
         for rule in self.rules:
-            took = [name for (_, name), by in self.dropped_tools.items() if by is rule]
-            if took and rule.guidance:
-                paragraphs.setdefault(fill_guidance(rule.guidance, took, shell), rule)
+            dropped = [name for (_, name), dropped_by in self.dropped_tools.items() if dropped_by is rule]
+            if dropped and rule.guidance:
+                paragraphs.setdefault(fill_guidance(rule.guidance, dropped, shell), rule)
         if not paragraphs:
             return request
         for rule in paragraphs.values():
@@ -332,7 +333,7 @@ class _RuleApplication:
         )
 
     def _clean_instructions(self, request: Request, shell: str) -> Request:
-        instead: dict[str, str | None] = {}
+        replacements: dict[str, str | None] = {}
         rules: dict[str, Rule] = {}
         for tool in self.declared_tools:
             name = tool_name(tool)
@@ -341,20 +342,20 @@ class _RuleApplication:
                 continue
             rules[name.name] = rule
             if _tool_key(name) in self.dropped_tools:
-                by = self.dropped_tools[_tool_key(name)]
-                instead[name.name] = shell or None if "{shell}" in by.guidance else None
+                dropped_by = self.dropped_tools[_tool_key(name)]
+                replacements[name.name] = shell or None if "{shell}" in dropped_by.guidance else None
             elif _tool_key(name) in self.model_names:
-                instead[name.name] = self.model_names[_tool_key(name)]
-        if not instead:
+                replacements[name.name] = self.model_names[_tool_key(name)]
+        if not replacements:
             return request
-        mentions = ToolMentions(instead)
-        made = clean_mentions(request, mentions)
+        mentions = ToolMentions(replacements)
+        cleaned = clean_mentions(request, mentions)
         for word in sorted(mentions.found_names):
-            new = f"now speak of `{instead[word]}` instead of" if instead[word] else "no longer speak of"
+            new = f"now speak of `{replacements[word]}` instead of" if replacements[word] else "no longer speak of"
             self.note_loss("policy-cleaned", None, f"the instructions {new} `{word}`", rules[word])
-        return made
+        return cleaned
 
-    # --- the way back ---
+    # --- undoing the changes in the answer ---
 
     def build_undo(self) -> PolicyUndo:
         tools: dict[ToolKey, ToolUndo] = {}
@@ -362,18 +363,19 @@ class _RuleApplication:
             name = tool_name(tool)
             if not isinstance(tool, Tool) or _tool_key(name) in self.dropped_tools:
                 continue
-            undone = self._build_tool_undo(tool, name)
-            if undone.needs_whole_call or undone.client_name != self.model_names.get(_tool_key(name), name.name):
-                tools[name.namespace, self.model_names.get(_tool_key(name), name.name)] = undone
+            undo = self._build_tool_undo(tool, name)
+            model_name = self.model_names.get(_tool_key(name), name.name)
+            if undo.needs_whole_call or undo.client_name != model_name:
+                tools[name.namespace, model_name] = undo
         dropped = dict[ToolKey, str]()
         for tool in self.declared_tools:
             name = tool_name(tool)
             if not isinstance(tool, Tool) or _tool_key(name) not in self.dropped_tools:
                 continue
-            why = self._dropped_tool_message(name)
-            dropped[_tool_key(name)] = why
+            message = self._dropped_tool_message(name)
+            dropped[_tool_key(name)] = message
             if name.namespace:
-                dropped["", flatten_tool_name(name.namespace, name.name)] = why
+                dropped["", flatten_tool_name(name.namespace, name.name)] = message
         return PolicyUndo(tools, dropped) if tools or dropped else NOTHING_TO_UNDO
 
     def _build_tool_undo(self, tool: Tool, name: ToolName) -> ToolUndo:
@@ -398,8 +400,8 @@ class _RuleApplication:
     def _dropped_tool_message(self, name: ToolName) -> str:
         rule = self.dropped_tools[_tool_key(name)]
         shell = self._shell_tool()
-        said = f"The tool `{name.name}` is not available."
-        return f"{said} {fill_guidance(rule.guidance, [name.name], shell)}" if rule.guidance else said
+        message = f"The tool `{name.name}` is not available."
+        return f"{message} {fill_guidance(rule.guidance, [name.name], shell)}" if rule.guidance else message
 
 
 def _rule_label(rule: Rule | None) -> str:
@@ -411,7 +413,7 @@ def _tool_key(name: ToolName) -> ToolKey:
 
 
 def _find_clash(keys: Sequence[ToolKey], wanted: Mapping[ToolKey, str]) -> ToolKey | None:
-    """The first tool that cannot have the name that is meant for it."""
+    """The first tool whose new name is already used."""
     taken = {key for key in keys if key not in wanted}
     for key in keys:
         if key in wanted:
@@ -433,32 +435,29 @@ _PART_STEPS: dict[type, Callable[..., Part]] = {
 }
 
 
-# --- Which tools stay where only so many may, and what becomes of the choice among them ---
-
+# --- the limit of tools, and the tool choice ----------------------------------------------------------------------
 
 CanForceTools = Callable[[str, bool | None], bool]
-"""Can this model be made to call a tool, while it thinks or not, or as it is by itself (None)?"""
+"""As `Constraints.can_force_tools`."""
 RenameTool = Callable[[ToolName], ToolName | None]
 
 
 def tools_over_limit(tools: Sequence[AnyTool], rule: Rule, choice: ToolChoice | None) -> list[AnyTool]:
-    """Those that are too many, of the tools that a rule speaks of. What the client demands stays, then what the rule
-    names, then what stands first."""
-    spoken = [tool for tool in tools if matches_tool(rule, tool_name(tool))]
-    if rule.max_tools is None or len(spoken) <= rule.max_tools:
+    """The tools that exceed the limit of a rule. Kept are the tool that the client requires, then those in `keep`, then
+    the first ones."""
+    matching = [tool for tool in tools if matches_tool(rule, tool_name(tool))]
+    if rule.max_tools is None or len(matching) <= rule.max_tools:
         return []
-    demanded = (
-        {(one.namespace, one.name) for one in choice.tools} if choice is not None and choice.mode == "one" else ()
-    )
+    required = {_tool_key(tool) for tool in choice.tools} if choice is not None and choice.mode == "one" else ()
 
     def priority(tool: AnyTool) -> int:
         name = tool_name(tool)
-        if (name.namespace, name.name) in demanded:
+        if _tool_key(name) in required:
             return -1
-        return next((at for at, glob in enumerate(rule.keep) if matches_globs(name.name, (glob,))), len(rule.keep))
+        return next((n for n, glob in enumerate(rule.keep) if matches_globs(name.name, (glob,))), len(rule.keep))
 
-    kept = sorted(spoken, key=priority)[: rule.max_tools]
-    return [tool for tool in spoken if not any(tool is one for one in kept)]
+    kept = sorted(matching, key=priority)[: rule.max_tools]
+    return [tool for tool in matching if not any(tool is one for one in kept)]
 
 
 def adjust_tool_choice(
@@ -469,7 +468,7 @@ def adjust_tool_choice(
     ledger: Ledger,
     can_force_tools: CanForceTools | None,
 ) -> ToolChoice | None:
-    """The choice, as far as it can still be given."""
+    """The tool choice with new names, without removed tools, and weakened where the model cannot be forced."""
     choice = request.choice
     if choice is None:
         return None
@@ -482,7 +481,7 @@ def adjust_tool_choice(
     if (
         rule is None
         or can_force_tools is None
-        or not _demands_call(choice)
+        or not _requires_call(choice)
         or can_force_tools(request.model, _is_thinking(request))
     ):
         return choice
@@ -497,7 +496,7 @@ def adjust_tool_choice(
     return replace_fields(choice, mode="auto", tools=())
 
 
-def _demands_call(choice: ToolChoice) -> bool:
+def _requires_call(choice: ToolChoice) -> bool:
     return choice.mode in ("required", "one") or (choice.mode == "allowed" and choice.required)
 
 
@@ -514,35 +513,30 @@ def _rename_choice(choice: ToolChoice, rename_tool: RenameTool, ledger: Ledger) 
     tools = tuple(new for tool in choice.tools if (new := rename_tool(tool)) is not None)
     if tools == choice.tools:
         return choice
-    lost = [tool.name for tool in choice.tools if rename_tool(tool) is None]
-    if not lost:
+    removed = [tool.name for tool in choice.tools if rename_tool(tool) is None]
+    if not removed:
         ledger.note("policy-choice", source_path(choice), f"the choice names {', '.join(tool.name for tool in tools)}")
         return replace_fields(choice, tools=tools)
-    said = ", ".join(f"`{name}`" for name in lost)
+    listed = ", ".join(f"`{name}`" for name in removed)
     if tools:
-        ledger.note("policy-choice", source_path(choice), f"{said} cannot be chosen any more")
+        ledger.note("policy-choice", source_path(choice), f"{listed} cannot be chosen any more")
         return replace_fields(choice, tools=tools)
     if choice.mode == "allowed":
-        ledger.note("policy-choice", source_path(choice), f"no call is allowed: only {said} was, and is gone")
+        ledger.note("policy-choice", source_path(choice), f"no call is allowed: only {listed} was, and is gone")
         return replace_fields(choice, mode="none", tools=(), required=False)
-    ledger.note("policy-choice", source_path(choice), f"the choice of {said} became `auto`")
+    ledger.note("policy-choice", source_path(choice), f"the choice of {listed} became `auto`")
     return replace_fields(choice, mode="auto", tools=())
 
 
 _UNRULED_MARK = "-"
 _DETAILED_MAKER = re.compile("[/@]")
-"""In makers of which more is known than their protocol."""
+"""Matches makers that say more than the protocol."""
 
 
 def mark_unruled_seals(turn: Turn) -> Turn:
-    """A turn in which seals without an envelope are those of a maker that works without rules. Whoever knows his makers
-    by more than their protocol (a gateway) takes them for another's; who does not, believes them as before."""
-    parts = tuple(map(_mark_unruled_seal, turn.parts))
-    return (
-        turn
-        if all(new is old for new, old in zip(parts, turn.parts, strict=True))
-        else replace_fields(turn, parts=parts)
-    )
+    """Mark seals without an envelope as made without rules, before the rules changed the tools. A gateway, which knows
+    the digest of its rules, then does not send them; the library alone does."""
+    return with_parts(turn, [*map(_mark_unruled_seal, turn.parts)])
 
 
 def _mark_unruled_seal(part: Part) -> Part:

@@ -1,4 +1,4 @@
-"""What all rules together do to one tool: of several that say the same thing, the last one counts."""
+"""What all rules together do to one tool, and how they change its parameters."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ SHAPE_EFFECTS = ("parameters", "reshape", "hide", "defaults")
 
 
 class ToolEffects(Struct, frozen=True):
-    """Each effect of the rules that speak of a tool, with the rule that says it."""
+    """The effects of all rules on one tool."""
 
     rules_by_effect: Mapping[str, Rule]
+    """By the name of a field of `Rule`: the last rule that sets it."""
 
     def value(self, name: str) -> Any:
         rule = self.rules_by_effect.get(name)
@@ -32,7 +33,7 @@ class ToolEffects(Struct, frozen=True):
         return rule if rule is not None and rule.drop else None
 
     def model_name(self, old: str) -> str:
-        """The tool's name for the model, as far as the rules go."""
+        """The tool's name for the model."""
         rule = self.rules_by_effect.get("rename")
         return old if rule is None else rule.rename.replace("{name}", old)
 
@@ -43,125 +44,122 @@ class ToolEffects(Struct, frozen=True):
         reshapes: Mapping[str, Reshape] = self.value("reshape")
         names = dict(self.value("parameters"))
         names.update({old: reshape.to for old, reshape in reshapes.items() if reshape.to and reshape.to != old})
-        ways = {old: CONVERSIONS[reshape.conversion] for old, reshape in reshapes.items()}
-        return ParameterShape(names, ways, tuple(self.value("hide")), self.value("defaults"))
+        conversions = {old: CONVERSIONS[reshape.conversion] for old, reshape in reshapes.items()}
+        return ParameterShape(names, conversions, tuple(self.value("hide")), self.value("defaults"))
 
 
 NO_EFFECTS = ToolEffects(EMPTY_MAPPING)
 
 
 def tool_effects(rules: Sequence[Rule], tool: ToolName) -> ToolEffects:
-    said: dict[str, Rule] = {}
+    found: dict[str, Rule] = {}
     for rule in rules:
         if matches_tool(rule, tool):
-            said.update({name: rule for name in EFFECT_FIELDS if getattr(rule, name) != _DEFAULTS[name]})
-    return ToolEffects(said) if said else NO_EFFECTS
+            found.update({name: rule for name in EFFECT_FIELDS if getattr(rule, name) != _DEFAULTS[name]})
+    return ToolEffects(found) if found else NO_EFFECTS
 
 
 _COMBINERS = ("allOf", "anyOf", "oneOf")
 
 
 def _declared_parameters(schema: Json) -> list[str] | None:
-    """The names of the parameters, those in parts of the schema too; None where it names none."""
+    """The names of the parameters, also in `allOf`, `anyOf` and `oneOf`; None where the schema has no properties."""
     if not isinstance(schema, dict):
         return None
     levels = [schema, *(part for key in _COMBINERS if isinstance(schema.get(key), list) for part in schema[key])]
-    named = [level["properties"] for level in levels if isinstance(level, dict) and "properties" in level]
-    return [name for names in named if isinstance(names, dict) for name in names] if named else None
+    found = [level["properties"] for level in levels if isinstance(level, dict) and "properties" in level]
+    return [name for properties in found if isinstance(properties, dict) for name in properties] if found else None
 
 
 class ParameterShape(Struct, frozen=True):
     """How the parameters of one tool differ between client and model."""
 
     names: Mapping[str, str]
-    """The client's name of a parameter, and the model's."""
+    """The model's name of each renamed parameter, by the client's name."""
     conversions: Mapping[str, Conversion]
     """By the client's name."""
     hidden: tuple[str, ...]
-    """The client's names of those that the model does not see."""
+    """The client's names of parameters that the model does not see."""
     defaults: Mapping[str, Json]
+    """Values for the client where the model gave none, by the client's name."""
 
     def restrict_to_schema(self, schema: Json) -> ParameterShape:
-        """As far as the client declares the parameters that it speaks of, and without names that another one has."""
-        own = _declared_parameters(schema)
-        if own is None:
+        """The same without parameters that the schema does not have, and without new names that are already used."""
+        declared = _declared_parameters(schema)
+        if declared is None:
             return self
-        taken = {name for name in own if name not in self.names and name not in self.hidden}
+        taken = {name for name in declared if name not in self.names and name not in self.hidden}
         names: dict[str, str] = {}
         for old, new in self.names.items():
-            if old in own and new not in taken:
+            if old in declared and new not in taken:
                 names[old] = new
                 taken.add(new)
         return ParameterShape(
             names,
-            {name: way for name, way in self.conversions.items() if name in own},
-            tuple(name for name in self.hidden if name in own),
-            {name: value for name, value in self.defaults.items() if name in own},
+            {name: conversion for name, conversion in self.conversions.items() if name in declared},
+            tuple(name for name in self.hidden if name in declared),
+            {name: value for name, value in self.defaults.items() if name in declared},
         )
 
     def skipped_names(self, fitting: ParameterShape, schema: Json) -> list[str]:
-        """New names of declared parameters that were taken."""
-        own = _declared_parameters(schema) or ()
-        return [new for old, new in self.names.items() if old not in fitting.names and old in own]
+        """New names that were left out because another parameter has them."""
+        declared = _declared_parameters(schema) or ()
+        return [new for old, new in self.names.items() if old not in fitting.names and old in declared]
 
     def __bool__(self) -> bool:
         return bool(self.names or self.conversions or self.hidden or self.defaults)
 
     def to_model(self, arguments: Object) -> Object:
-        """The client's arguments as the model would have given them, in their order: caches know the model's own."""
-        joined = {way.joined_parameter: name for name, way in self.conversions.items() if way.joined_parameter}
+        """The client's arguments as the model gave them, in the same order (prompts are cached by prefix)."""
+        joined = {one.joined_parameter: name for name, one in self.conversions.items() if one.joined_parameter}
         found: Object = {}
         for name, value in arguments.items():
             name = joined.get(name, name)
-            way, new = self.conversions.get(name), self.names.get(name, name)
+            conversion, new = self.conversions.get(name), self.names.get(name, name)
             if name in self.hidden or new in found:
                 continue
-            if way is None:
+            if conversion is None:
                 found[new] = value
-            elif way.joined_parameter:
-                found[new] = way.to_model([arguments.get(name), arguments.get(way.joined_parameter)])
-            elif way.split_parameter:
-                _set_pair(found, way.to_model(value), new, way.split_parameter)
+            elif conversion.joined_parameter:
+                found[new] = conversion.to_model([arguments.get(name), arguments.get(conversion.joined_parameter)])
+            elif conversion.split_parameter:
+                _set_pair(found, conversion.to_model(value), new, conversion.split_parameter)
             else:
-                found[new] = way.to_model(value)
+                found[new] = conversion.to_model(value)
         return found
 
     def to_client(self, arguments: Object) -> Object:
-        """The model's arguments as the client takes them."""
-        own = {new: old for old, new in self.names.items()}
-        own.update({way.split_parameter: name for name, way in self.conversions.items() if way.split_parameter})
+        """The model's arguments as the client's tool takes them."""
+        client_names = {new: old for old, new in self.names.items()}
+        client_names |= {one.split_parameter: name for name, one in self.conversions.items() if one.split_parameter}
         found: Object = {}
         for name, value in arguments.items():
-            old = own.get(name, name)
-            way = self.conversions.get(old)
-            if old in found or (name not in own and name in self.hidden):
+            old = client_names.get(name, name)
+            conversion = self.conversions.get(old)
+            if old in found or (name not in client_names and name in self.hidden):
                 continue
-            if way is None:
+            if conversion is None:
                 found[old] = value
-            elif way.split_parameter:
-                found[old] = way.to_client(
-                    [arguments.get(self.names.get(old, old)), arguments.get(way.split_parameter)]
-                )
-            elif way.joined_parameter:
-                _set_pair(found, way.to_client(value), old, way.joined_parameter)
+            elif conversion.split_parameter:
+                pair = [arguments.get(self.names.get(old, old)), arguments.get(conversion.split_parameter)]
+                found[old] = conversion.to_client(pair)
+            elif conversion.joined_parameter:
+                _set_pair(found, conversion.to_client(value), old, conversion.joined_parameter)
             else:
-                found[old] = way.to_client(value)
+                found[old] = conversion.to_client(value)
         for name, value in self.defaults.items():
             found.setdefault(name, value)
         return found
 
     @property
-    def _joined_parameters(self) -> list[str]:
-        return [way.joined_parameter for way in self.conversions.values() if way.joined_parameter]
-
-    @property
-    def _split_parameters(self) -> list[str]:
-        return [way.split_parameter for way in self.conversions.values() if way.split_parameter]
+    def _hidden_in_schema(self) -> set[str]:
+        """Parameters of the client that are hidden, or joined with another one."""
+        return {*self.hidden, *(one.joined_parameter for one in self.conversions.values() if one.joined_parameter)}
 
     # --- schemas ---
 
     def model_schema(self, schema: Json) -> Json:
-        """The parameters as the model sees them. Only the names at the top are parameters."""
+        """The schema of the parameters as the model sees them. Only properties of the root are parameters."""
         if not isinstance(schema, dict):
             return schema
         moved = move_references(schema, self._rename_reference)
@@ -179,8 +177,9 @@ class ParameterShape(Struct, frozen=True):
         return reference
 
     def _convert_level(self, schema: Object) -> Object:
+        """The root of a schema, or one of its alternatives."""
         out = dict(schema)
-        hidden = {*self.hidden, *self._joined_parameters}
+        hidden = self._hidden_in_schema
         for key in ("properties", "dependentSchemas", "dependentRequired"):
             if isinstance(out.get(key), dict):
                 out[key] = {
@@ -188,9 +187,13 @@ class ParameterShape(Struct, frozen=True):
                     for name, value in out[key].items()
                     if name not in hidden
                 }
-        for name, way in self.conversions.items():
-            if way.split_parameter and isinstance(schema.get("properties"), dict) and name in schema["properties"]:
-                out["properties"] = {way.split_parameter: {"type": "string"}, **out["properties"]}
+        for name, conversion in self.conversions.items():
+            if (
+                conversion.split_parameter
+                and isinstance(schema.get("properties"), dict)
+                and name in schema["properties"]
+            ):
+                out["properties"] = {conversion.split_parameter: {"type": "string"}, **out["properties"]}
         for key in ("required", "propertyOrdering"):
             if isinstance(out.get(key), list):
                 out[key] = self._rename_list(out[key])
@@ -202,12 +205,12 @@ class ParameterShape(Struct, frozen=True):
         return self._rename_list(value) if isinstance(value, list) else value
 
     def _rename_list(self, names: list[Json]) -> list[Json]:
-        hidden = {*self.hidden, *self._joined_parameters}
+        hidden = self._hidden_in_schema
         listed: list[Json] = []
         for name in (name for name in names if isinstance(name, str) and name not in hidden):
-            way = self.conversions.get(name)
+            conversion = self.conversions.get(name)
             listed += [
-                *([way.split_parameter] if way is not None and way.split_parameter else ()),
+                *([conversion.split_parameter] if conversion is not None and conversion.split_parameter else ()),
                 self.names.get(name, name),
             ]
         return listed

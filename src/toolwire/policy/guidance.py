@@ -1,6 +1,6 @@
-"""What the instructions say of tools: guidance for those that were taken away, and mentions put right.
+"""Changes of the instructions: guidance about removed tools, and names of tools in the text.
 
-The same tools give the same text at the same place in every turn, so that caches of prompts survive.
+The same tools give the same text at the same place in every request, so that prompt caches stay valid.
 """
 
 from __future__ import annotations
@@ -8,49 +8,42 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from toolwire.core.ir import AnyTool, Part, Request, Text, Tool, ToolsAdded, Turn, replace_fields
+from toolwire.core.ir import AnyTool, Part, Request, Text, Tool, ToolsAdded, Turn, is_same, replace_fields, with_parts
 
 SHELL_TOOLS = (
     "shell exec_command shell_command local_shell container.exec bash Bash run_shell_command run_terminal_cmd"
     " execute_command run_command terminal exec"
 ).split()
-"""Names and kinds of tools that run commands, the likeliest first."""
+"""Names and kinds of tools that run shell commands, the most likely first."""
 NO_SHELL_TEXT = "the tools that you have"
 DROPPED_TOOL_TEXT = "another tool"
 _SYSTEM_ROLES = ("system", "developer")
 
 
 def find_shell_tool(tools: Iterable[tuple[str, str, str]]) -> str:
-    """The tool that runs commands as the model knows it, out of the client's name, the kind and the model's name."""
+    """The model's name of the tool that runs shell commands, "" for none; from (client's name, kind, model's name)."""
     found: dict[str, str] = {}
-    for name, kind, shown in tools:
+    for name, kind, model_name in tools:
         for word in (name, kind):
-            found.setdefault(word, shown)
+            found.setdefault(word, model_name)
     return next((found[name] for name in SHELL_TOOLS if name in found), "")
 
 
 def fill_guidance(template: str, tools: Sequence[str], shell: str) -> str:
-    """Guidance for tools that were taken away."""
-    listed = _join_names(tools)
-    quoted = _join_names([f"`{name}`" for name in tools])
-    text = template.replace("`{tool}`", quoted).replace("{tool}", listed)
-    return (
-        text.replace("`{shell}`", f"`{shell}`" if shell else NO_SHELL_TEXT)
-        .replace("{shell}", shell or NO_SHELL_TEXT)
-        .strip()
-    )
+    """The guidance of a rule for the tools that it removed."""
+    text = template.replace("`{tool}`", _join_names([f"`{name}`" for name in tools]))
+    text = text.replace("{tool}", _join_names(tools))
+    text = text.replace("`{shell}`", f"`{shell}`" if shell else NO_SHELL_TEXT)
+    return text.replace("{shell}", shell or NO_SHELL_TEXT).strip()
 
 
 def _join_names(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-# --- where it stands --------------------------------------------------------------------------------------------------
-
-
 def append_instructions(request: Request, text: str) -> Request:
-    """The request with one more paragraph of instructions: behind those that stand apart, else in the first turn of
-    instructions, else as the only ones. The first never moves while a conversation grows."""
+    """The request with one more paragraph of instructions: at the end of `system`, else in the first turn if that has
+    instructions, else as the only one. So it never moves while the conversation grows."""
     if request.system:
         return replace_fields(request, system=_append_text(request.system, text))
     first = request.turns[0] if request.turns else None
@@ -61,12 +54,12 @@ def append_instructions(request: Request, text: str) -> Request:
 
 
 def _append_text(parts: tuple[Part, ...], text: str) -> tuple[Part, ...]:
-    """Into the last text, so that a cache breakpoint behind it holds for it too."""
+    """The text is added to the last text part, so that a cache breakpoint after it covers both."""
     for number in range(len(parts) - 1, -1, -1):
         part = parts[number]
         if isinstance(part, Text):
-            grown = replace_fields(part, text=f"{part.text.rstrip()}\n\n{text}" if part.text.strip() else text)
-            return (*parts[:number], grown, *parts[number + 1 :])
+            longer = replace_fields(part, text=f"{part.text.rstrip()}\n\n{text}" if part.text.strip() else text)
+            return (*parts[:number], longer, *parts[number + 1 :])
     return (*parts, Text(text))
 
 
@@ -74,23 +67,22 @@ def _append_text(parts: tuple[Part, ...], text: str) -> tuple[Part, ...]:
 
 
 class ToolMentions:
-    """Finds names of tools in text, and what stands there instead: another name, or None for none.
+    """Replaces names of tools in text by another name, or by "another tool" (None).
 
-    A name that could be a word of any sentence (`edit`, `Read`) is meant only in quotes, or where `tool` stands beside
-    it; one that could not (`apply_patch`, `WebFetch`) wherever it stands by itself.
+    A name that could be an ordinary word (`edit`, `Read`) counts only in quotes or before the word "tool"; any other
+    (`apply_patch`, `WebFetch`) counts everywhere.
     """
 
     def __init__(self, replacements: Mapping[str, str | None]) -> None:
         self._replacements = replacements
         self.found_names: set[str] = set()
-        """The names that were found."""
-        telling = [name for name in replacements if _is_distinctive(name)]
+        distinctive = [name for name in replacements if _is_distinctive(name)]
         every = "|".join(map(re.escape, sorted(replacements, key=len, reverse=True)))
-        alone = "|".join(map(re.escape, sorted(telling, key=len, reverse=True)))
+        alone = "|".join(map(re.escape, sorted(distinctive, key=len, reverse=True)))
         quoted = rf"(?P<open>[`\"'])(?P<quoted>{every})(?P=open)(?P<plural>e?s\b)?"
         beside = rf"(?<![\w./-])(?P<beside>{every})(?= tools?\b)"
-        shapes = [quoted, beside] + ([rf"(?<![\w./-])(?P<alone>{alone})(?![\w/-]|\.\w)"] if alone else [])
-        self._pattern = re.compile("|".join(shapes))
+        patterns = [quoted, beside] + ([rf"(?<![\w./-])(?P<alone>{alone})(?![\w/-]|\.\w)"] if alone else [])
+        self._pattern = re.compile("|".join(patterns))
 
     def replace_names(self, text: str) -> str:
         return self._pattern.sub(self._replace_match, text)
@@ -114,7 +106,7 @@ def _is_distinctive(name: str) -> bool:
 
 
 def clean_mentions(request: Request, mentions: ToolMentions) -> Request:
-    """The request with the names of tools put right in its instructions, and where tools speak of each other."""
+    """The request with the names of tools replaced in its instructions and in descriptions of tools."""
     system = _clean_parts(request.system, mentions)
     tools = _clean_tools(request.tools, mentions)
     turns = tuple(_clean_turn(turn, mentions) for turn in request.turns)
@@ -123,7 +115,7 @@ def clean_mentions(request: Request, mentions: ToolMentions) -> Request:
         changes["system"] = system
     if tools is not request.tools:
         changes["tools"] = tools
-    if any(new is not old for new, old in zip(turns, request.turns, strict=True)):
+    if not is_same(turns, request.turns):
         changes["turns"] = turns
     return replace_fields(request, **changes) if changes else request
 
@@ -131,8 +123,7 @@ def clean_mentions(request: Request, mentions: ToolMentions) -> Request:
 def _clean_turn(turn: Turn, mentions: ToolMentions) -> Turn:
     if turn.role not in _SYSTEM_ROLES:
         return turn
-    parts = _clean_parts(turn.parts, mentions)
-    return turn if parts is turn.parts else replace_fields(turn, parts=parts)
+    return with_parts(turn, _clean_parts(turn.parts, mentions))
 
 
 def _clean_parts(parts: tuple[Part, ...], mentions: ToolMentions) -> tuple[Part, ...]:
@@ -143,7 +134,7 @@ def _clean_parts(parts: tuple[Part, ...], mentions: ToolMentions) -> tuple[Part,
         elif isinstance(part, ToolsAdded) and (tools := _clean_tools(part.tools, mentions)) is not part.tools:
             part = replace_fields(part, tools=tools)
         out.append(part)
-    return parts if all(new is old for new, old in zip(out, parts, strict=True)) else tuple(out)
+    return parts if is_same(out, parts) else tuple(out)
 
 
 def _clean_tools(tools: tuple[AnyTool, ...], mentions: ToolMentions) -> tuple[AnyTool, ...]:
@@ -152,11 +143,11 @@ def _clean_tools(tools: tuple[AnyTool, ...], mentions: ToolMentions) -> tuple[An
         old = tool.description if isinstance(tool, Tool) else None
         new = mentions.replace_names(old) if old else old
         out.append(tool if new == old else replace_fields(tool, description=new))
-    return tools if all(new is old for new, old in zip(out, tools, strict=True)) else tuple(out)
+    return tools if is_same(out, tools) else tuple(out)
 
 
 def shorten_description(text: str, limit: int) -> str:
-    """A description cut behind a sentence, or where there is none, between words."""
+    """A description cut at the end of a sentence, or else between words."""
     text = text.strip()
     if len(text) <= limit:
         return text

@@ -1,7 +1,7 @@
-"""Parameters in another form: each way is a pair of functions that undo each other, and what it makes of the schema.
+"""Conversions of parameters between client and model: a pair of inverse functions, and the model's schema.
 
-A name says the client's form first and the model's second: with `shell-text` the client takes `["bash", "-lc", "ls"]`
-and the model writes `ls`. A value that has another form than expected goes on as it is.
+A name has the client's form first: with `shell-text` the client takes `["bash", "-lc", "ls"]` and the model writes
+`ls`. A value of an unexpected form is not changed.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _SHELLS = frozenset({"bash", "sh", "zsh", "/bin/bash", "/bin/sh", "/bin/zsh", "/
 
 
 class Conversion(Struct, frozen=True):
-    """One way to reshape a value. `out` makes the model's form of the client's, `back` the client's of the model's."""
+    """How one parameter is converted."""
 
     to_model: Callable[[Json], Json]
     to_client: Callable[[Json], Json]
     schema: Object
-    """What the model's form is; the description stays the parameter's own."""
+    """The schema of the model's form, without a description."""
     description: str
-    """What it does, for people."""
+    """What it does, for the reference."""
     joined_parameter: str = ""
-    """A second parameter of the client that goes into the model's one: `out` takes both, `back` gives both."""
+    """A second parameter of the client that is joined into the model's one: `to_model` takes a pair."""
     split_parameter: str = ""
-    """A second parameter that the model has for the client's one: `out` gives both, `back` takes both."""
+    """A second parameter of the model that is split off the client's one: `to_model` gives a pair."""
 
 
 def _is_text_list(value: Json) -> bool:
@@ -40,7 +40,7 @@ def _is_text_list(value: Json) -> bool:
 
 
 def _argv_to_text(value: Json) -> Json:
-    """The command that an argument vector runs in a shell, or its words as a shell would take them."""
+    """`["bash", "-lc", "ls"]` as `ls`; any other argument vector quoted for a shell."""
     if not _is_text_list(value) or not value:
         return value
     if len(value) == 3 and value[0] in _SHELLS and value[1] in ("-lc", "-c"):
@@ -108,42 +108,42 @@ _PARAGRAPH_BREAK = "\n\n"
 
 
 def _split_off_url(value: Json) -> Json:
-    """A request for a page, and the address that stands in it."""
+    """A text, and the URL in it."""
     found = _URL.search(value) if isinstance(value, str) else None
     if found is None:
         return [value, None]
-    address = found[0].rstrip(".,;:!?)]}")
-    return [value.removesuffix(f"{_PARAGRAPH_BREAK}{address}"), address]
+    url = found[0].rstrip(".,;:!?)]}")
+    return [value.removesuffix(f"{_PARAGRAPH_BREAK}{url}"), url]
 
 
 def _join_url(pair: Json) -> Json:
-    """A question and an address as one request."""
-    question, address = pair
-    if not isinstance(address, str) or (isinstance(question, str) and address in question):
+    """A question and a URL as one text."""
+    question, url = pair
+    if not isinstance(url, str) or (isinstance(question, str) and url in question):
         return question
-    return f"{question}{_PARAGRAPH_BREAK}{address}" if isinstance(question, str) and question else address
+    return f"{question}{_PARAGRAPH_BREAK}{url}" if isinstance(question, str) and question else url
 
 
 _STEP_STATES = ["pending", "in_progress", "completed"]
 _CONTENT_KEY, _ACTIVE_FORM_KEY = "content", "activeForm"
-"""One agent wants the words of a step twice, the second time as what is being done."""
+"""Claude Code's `TodoWrite` wants the text of a step twice, the second time in the form "doing it"."""
 _TEXT_SCHEMA: Object = {"type": "string"}
 
 
 def _plan_conversion(client_key: str, model_key: str) -> Conversion:
-    """A list of steps, each with its words and its state; `own` and `seen` are what client and model call the words."""
+    """A list of steps, each with a text and a status. The keys are the client's and the model's key of the text."""
     step: Object = {
         "type": "object",
         "properties": {model_key: _TEXT_SCHEMA, "status": {"type": "string", "enum": _STEP_STATES}},
     }
     step["properties"] |= {_ACTIVE_FORM_KEY: _TEXT_SCHEMA} if model_key == _CONTENT_KEY else {}
     step["required"] = [*step["properties"]]
-    says = f"the client has a plan whose steps have `{client_key}`, the model one whose steps have `{model_key}`"
+    description = f"the client has a plan whose steps have `{client_key}`, the model one whose steps have `{model_key}`"
     return Conversion(
         _rename_step_key(client_key, model_key),
         _rename_step_key(model_key, client_key),
         {"type": "array", "items": step},
-        says,
+        description,
     )
 
 
@@ -151,8 +151,8 @@ def _rename_step_key(old: str, new: str) -> Callable[[Json], Json]:
     def step(item: Json) -> Json:
         if not isinstance(item, dict) or old not in item:
             return item
-        said = {new: item[old], **({"status": item["status"]} if "status" in item else {})}
-        return {**said, _ACTIVE_FORM_KEY: item[old]} if new == _CONTENT_KEY else said
+        renamed = {new: item[old], **({"status": item["status"]} if "status" in item else {})}
+        return {**renamed, _ACTIVE_FORM_KEY: item[old]} if new == _CONTENT_KEY else renamed
 
     return lambda value: [step(item) for item in value] if isinstance(value, list) else value
 
@@ -188,8 +188,8 @@ CONVERSIONS: Mapping[str, Conversion] = MappingProxyType(
             _to_json_text, _parse_json_text, _TEXT_SCHEMA, "the client has a value, the model its JSON as text"
         ),
         **{
-            f"{own}-{seen}": _plan_conversion(own, seen)
-            for own, seen in permutations(("step", "content", "description"), 2)
+            f"{client_key}-{model_key}": _plan_conversion(client_key, model_key)
+            for client_key, model_key in permutations(("step", "content", "description"), 2)
         },
         "request-page": Conversion(
             _split_off_url,
@@ -219,11 +219,11 @@ def convert_schema(client_schema: Json, conversion: Conversion) -> Json:
     """The schema of a parameter as the model sees it."""
     if not isinstance(client_schema, dict):
         return dict(conversion.schema)
-    said = {key: client_schema[key] for key in ("title", "description") if key in client_schema}
+    labels = {key: client_schema[key] for key in ("title", "description") if key in client_schema}
     if conversion.schema is _ANY_SCHEMA:
         inner = client_schema.get("items")
-        return {**inner, **said} if isinstance(inner, dict) else said
+        return {**inner, **labels} if isinstance(inner, dict) else labels
     if conversion.schema.keys() == {"type"} and conversion.schema["type"] == "array":
-        inner = {key: value for key, value in client_schema.items() if key not in said}
-        return {"type": "array", "items": inner, **said}
-    return {**conversion.schema, **said}
+        inner = {key: value for key, value in client_schema.items() if key not in labels}
+        return {"type": "array", "items": inner, **labels}
+    return {**conversion.schema, **labels}

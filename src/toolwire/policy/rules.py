@@ -1,4 +1,5 @@
-"""Rules as values: what each speaks of, and what it does. Checked by whoever reads them, so they are believed here."""
+"""Policy rules: which exchanges and tools each applies to, and what it does. The gateway's configuration checks
+them."""
 
 from __future__ import annotations
 
@@ -17,23 +18,23 @@ Globs = tuple[str, ...]
 
 
 class RuleSubject(Struct, frozen=True):
-    """One exchange as rules see it."""
+    """The properties of an exchange that rules can match."""
 
     client: str = ""
     """The client's protocol."""
     agent: str = ""
-    """The agent, by the name that it is known under; "" for one that nobody knows."""
+    """The name of the agent, such as `claude-code`; "" for an unknown one."""
     provider: str = ""
     model: str = ""
-    """As the provider knows it."""
+    """The model's name at the provider."""
     requested_model: str = ""
     """The model as the client asked for it."""
     user_agent_product: str = ""
-    """The first product of the user agent, in small letters and without its version."""
+    """The first product of the `user-agent` header, in lower case and without its version."""
 
 
 class Match(Struct, frozen=True, kw_only=True):
-    """What something speaks of. All that is said must hold; of several names, one."""
+    """Conditions that must all hold. Each is a list of names or globs, of which one must match; empty matches all."""
 
     client: Globs = ()
     agent: Globs = ()
@@ -48,90 +49,88 @@ class Reshape(Struct, frozen=True, kw_only=True):
     """Another name and another form for one parameter."""
 
     conversion: str = field(name="as")
-    """How it is reshaped, such as `shell-text`."""
+    """The name of a conversion, such as `shell-text`."""
     to: str = ""
-    """The parameter's name for the model; its own when left out."""
+    """The parameter's name for the model; the same name when left out."""
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """What an operator does to tools on their way. A rule holds for the exchanges and the tools that it speaks of; of
-    several that say the same thing of the same tool, the last one counts."""
+    """One rule of an operator. It applies to the exchanges and tools that it matches; where several rules set the same
+    field for the same tool, the last one counts."""
 
     name: str = ""
-    """What reports call it; `policy 1` and so on when left out."""
+    """Its name in losses and logs; `policy 1` and so on when left out."""
     client: Globs = ()
     """Protocols of clients."""
     agent: Globs = ()
-    """Agents, recognised by their user agent: a name of the table in the guide, or the first product as it is sent."""
+    """Agents, recognised by the `user-agent` header: a name from the guide's table, or the header's first product."""
     provider: Globs = ()
     """Providers by their names in this file."""
     model: Globs = ()
-    """Models, as the provider knows them or as the client asked for them."""
+    """Models, by the name at the provider or the name that the client asked for."""
     tool: Globs = ()
     """Names of tools; all tools when left out."""
     type: Globs = ()
-    """Kinds of tools: `function`, `custom`, or one that the provider runs, such as `web_search`."""
+    """Kinds of tools: `function`, `custom`, or a tool that the provider runs, such as `web_search`."""
     namespace: Globs = ()
     """Namespaces of tools."""
     drop: bool | None = None
-    """Take the tool away; `false` keeps it where an earlier rule takes it."""
+    """Remove the tool; `false` keeps a tool that an earlier rule removes."""
     rename: str = ""
-    """The tool's name for the model; `{name}` stands for the old one."""
+    """The tool's name for the model; `{name}` is replaced by the old one."""
     parameters: Mapping[str, str] = EMPTY_MAPPING
-    """Other names for parameters: the client's name, and the model's."""
+    """New names of parameters: `{ client_name = "model_name" }`."""
     reshape: Mapping[str, Reshape] = EMPTY_MAPPING
-    """Other forms for parameters: `{ command = { to = "cmd", as = "shell-text" } }`."""
+    """Parameters to convert: `{ command = { to = "cmd", as = "shell-text" } }`."""
     hide: tuple[str, ...] = ()
     """Parameters of the client that the model does not see."""
     defaults: Mapping[str, Json] = EMPTY_MAPPING
-    """What the client gets for parameters of its own that the model gave nothing for."""
+    """Values for parameters that the model did not give."""
     description: str | None = None
-    """What the model reads about it; `{description}` stands for what the client wrote."""
+    """The tool's description for the model; `{description}` is replaced by the old one."""
     describe_at_most: Annotated[int, Meta(ge=1)] | None = None
-    """The most characters of a description; cut behind a sentence."""
+    """The maximum length of the description, which is cut at the end of a sentence."""
     schema: Mapping[str, Json] | None = None
-    """The parameters as the model sees them."""
+    """The JSON Schema of the parameters for the model."""
     guidance: str = ""
-    """Told in the instructions when this rule took a tool away; `{tool}` stands for it, `{shell}` for the tool that
-    runs commands."""
+    """Text that is added to the instructions when this rule removes a tool; `{tool}` is replaced by its name, `{shell}`
+    by the name of the tool that runs shell commands."""
     clean: bool = False
-    """Put right what the instructions, and the descriptions of other tools, say of tools that were taken away or
-    renamed."""
+    """Replace the names of removed and renamed tools in the instructions and in descriptions of other tools."""
     choice: Literal["", "weaken", "refuse"] = ""
-    """A demand for a call that the model cannot be given: weakened and reported, or refused."""
+    """A required call that the model cannot be forced to make: `weaken` to `auto`, or `refuse` the request."""
     validate: Literal["", "off", "report", "retry", "refuse"] = ""
-    """Check the arguments of calls against the schema that the client declared: say what is wrong, let the model try
-    once more, or refuse the answer."""
+    """Check the arguments of calls against the client's schema, and `report` problems, let the model `retry` once, or
+    `refuse` the answer."""
     max_tools: Annotated[int, Meta(ge=0)] | None = None
-    """The most tools of those that the rule speaks of."""
+    """The maximum number of the tools that the rule matches."""
     keep: Globs = ()
-    """Which of them stay first, by priority."""
+    """The tools that are kept first, by priority."""
     strict: bool | None = None
-    """Hold the model to the schema, where it can be."""
+    """Set the tool's `strict`: arguments must match the schema exactly."""
     parallel: bool | None = None
-    """May the model make several calls at once?"""
+    """May the model make several calls in one turn?"""
     within: tuple[Match, ...] = ()
-    """Further matches that must hold too: a preset's rule, where a rule of the file says when."""
+    """Further conditions: a preset's rule gets those of the rule that uses the preset."""
 
     @property
     def can_refuse_calls(self) -> bool:
-        """Can it be that the model is told to call something else, or otherwise?"""
+        """Can the rule refuse a call, so that the model must be asked again?"""
         return bool(self.drop) or self.max_tools is not None or self.validate == "retry"
 
 
 MATCH_FIELDS = Match.__struct_fields__
 EFFECT_FIELDS = tuple(name for name in Rule.__struct_fields__ if name not in (*MATCH_FIELDS, "name", "within"))
 HIDDEN_EFFECTS = frozenset({"defaults", "choice", "validate", "parallel"})
-"""Effects that change nothing in what the model reads of its tools."""
+"""Effects that the model does not see."""
 VISIBLE_EFFECTS = tuple(name for name in EFFECT_FIELDS if name not in HIDDEN_EFFECTS)
 
 
-# --- Which rules are in force for an exchange, and which tools a rule speaks of ---
-
+# --- matching ---------------------------------------------------------------------------------------------------------
 
 CACHE_SIZE = 2048
 _DIGEST_LENGTH = 8
-_SEEN_DEFAULTS = {name: getattr(Rule(), name) for name in VISIBLE_EFFECTS}
+_VISIBLE_DEFAULTS = {name: getattr(Rule(), name) for name in VISIBLE_EFFECTS}
 
 
 @lru_cache(maxsize=CACHE_SIZE)
@@ -145,7 +144,7 @@ def is_glob(name: str) -> bool:
 
 
 def matches_globs(name: str, globs: Sequence[str]) -> bool:
-    """Is it one of these names, or does a pattern among them fit? `*` stands for any characters, `?` for one."""
+    """Does one of these names or globs match? `*` matches any characters, `?` one character."""
     return any(glob == name or (is_glob(glob) and _compile_glob(glob).fullmatch(name) is not None) for glob in globs)
 
 
@@ -154,7 +153,7 @@ def _any_matches_globs(names: Sequence[str], globs: Sequence[str]) -> bool:
 
 
 def matches_exchange(match: Match | Rule, subject: RuleSubject) -> bool:
-    """Is the exchange one that it speaks of? Nothing said about something fits all of it."""
+    """Do the conditions on the exchange hold?"""
     return (
         _any_matches_globs((subject.client,), match.client)
         and _any_matches_globs((subject.provider,), match.provider)
@@ -173,17 +172,17 @@ def rules_in_force(rules: Sequence[Rule], subject: RuleSubject) -> tuple[Rule, .
 
 
 def rules_digest(rules: Sequence[Rule]) -> str:
-    """What tells these rules from others, by what the model sees of its tools; "" where it sees nothing of them."""
-    said = [
+    """A digest of what the rules change in the tools that the model sees; "" where that is nothing."""
+    visible = [
         [rule.tool, rule.type, rule.namespace, rule.within, {name: getattr(rule, name) for name in VISIBLE_EFFECTS}]
         for rule in rules
-        if any(getattr(rule, name) != _SEEN_DEFAULTS[name] for name in VISIBLE_EFFECTS)
+        if any(getattr(rule, name) != _VISIBLE_DEFAULTS[name] for name in VISIBLE_EFFECTS)
     ]
-    return hex_digest(json.encode(said, enc_hook=dict).decode(), _DIGEST_LENGTH) if said else ""
+    return hex_digest(json.encode(visible, enc_hook=dict).decode(), _DIGEST_LENGTH) if visible else ""
 
 
 class Policy:
-    """All rules of an operator. What is in force for a subject is worked out once."""
+    """All rules of an operator. Which of them apply to a subject is cached."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)
@@ -197,24 +196,22 @@ class Policy:
         return self._look_up(subject)[0] if self.rules else ()
 
     def active_digest(self, subject: RuleSubject) -> str:
-        """What tells the rules for this exchange from others. Seals are bound to what their maker saw."""
+        """The digest of the rules for this exchange. It is part of a seal's maker, because seals are bound to the tools
+        that the model saw."""
         return self._look_up(subject)[1] if self.rules else ""
 
     def _look_up(self, subject: RuleSubject) -> tuple[tuple[Rule, ...], str]:
         found = self._cache.get(subject)
         if found is None:
-            if len(self._cache) >= CACHE_SIZE:  # names come from clients, so there is no end of them
+            if len(self._cache) >= CACHE_SIZE:  # clients can send any number of names
                 self._cache.clear()
             rules = rules_in_force(self.rules, subject)
             found = self._cache[subject] = (rules, rules_digest(rules))
         return found
 
 
-# --- tools ------------------------------------------------------------------------------------------------------------
-
-
 def tool_name(tool: AnyTool) -> ToolName:
-    """A tool as rules speak of it. One that the provider runs goes by its kind where it has no name."""
+    """The name by which rules match a tool. A provider tool without a name is matched by its kind."""
     if isinstance(tool, Tool):
         return ToolName(tool.name, tool.kind, tool.namespace)
     if isinstance(tool, ProviderTool):
@@ -233,5 +230,5 @@ def _covers_tool(match: Match | Rule, tool: ToolName) -> bool:
 
 
 def matches_tool(rule: Rule, tool: ToolName) -> bool:
-    """Does a rule speak of this tool?"""
+    """Does the rule match this tool?"""
     return _covers_tool(rule, tool) and all(_covers_tool(further, tool) for further in rule.within)
