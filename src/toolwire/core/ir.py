@@ -73,11 +73,6 @@ class Text(Struct, frozen=True, gc=False):
     """Gemini can put a `thoughtSignature` on a text."""
     origin: Origin | None = None
 
-    @property
-    def is_plain(self) -> bool:
-        """Is there nothing but the text: no citations, no cache breakpoint, no seal?"""
-        return not self.citations and self.cache is None and self.seal is None
-
 
 class Refusal(Struct, frozen=True, gc=False):
     """The model's words when it declines: OpenAI's `refusal`."""
@@ -148,10 +143,10 @@ class Call(Struct, frozen=True, gc=False):
 
     @property
     def is_plain(self) -> bool:
-        """Is it a whole function call with an id and arguments, and nothing else that a writer must look at?"""
-        if self.kind != "function" or not self.id or self.namespace or self.incomplete or self.later:
+        """Is it a whole function call with arguments, and nothing else that a writer must look at?"""
+        if self.kind != "function" or self.namespace or self.incomplete or self.later:
             return False
-        return self.cache is None and self.seal is None and not (not self.arguments or self.arguments.isspace())
+        return self.cache is None and self.seal is None and bool(self.arguments) and not self.arguments.isspace()
 
 
 class Result(Struct, frozen=True, gc=False):

@@ -549,7 +549,7 @@ def _has_only_text_and_functions(response: Response, context: AnswerContext) -> 
         uncut = len(choices) == 1 and choice.finish is not None and choice.finish.kind not in CUTS
         for part in choice.parts:
             if type(part) is Call:
-                if part.seal is not None or part.incomplete or not (uncut or is_object_text(part.arguments)):
+                if not part.is_plain or not (uncut or is_object_text(part.arguments)):
                     return False
                 if has_policy or not _is_client_function(part, context.tool_names):
                     return False
@@ -560,7 +560,7 @@ def _has_only_text_and_functions(response: Response, context: AnswerContext) -> 
 
 def _is_client_function(call: Call, tool_names: ToolNameMap) -> bool:
     """Is the tool a function for the client too, with the same parameters?"""
-    if call.kind != "function" or call.name in tool_names.schema_conversions:
+    if call.name in tool_names.schema_conversions:
         return False
     original = tool_names.client_tool(call.name) if tool_names.names else None
     return original is None or original.kind == "function"
