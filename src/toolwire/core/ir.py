@@ -591,6 +591,12 @@ def _has_optional_origin(kind: type[Struct]) -> bool:
     return position >= len(kind.__struct_fields__) - len(kind.__struct_defaults__)
 
 
+def split_data_url(url: str) -> tuple[str, str] | None:
+    """The media type and the base64 data of a `data:` URL; None for every other URL."""
+    head, comma, data = url.partition(",")
+    return (head[5:-7], data) if comma and head.startswith("data:") and head.endswith(";base64") else None
+
+
 def plain_text(parts: Iterable[Part]) -> str:
     """The text of the text parts, joined."""
     return "".join([part.text for part in parts if isinstance(part, Text)])

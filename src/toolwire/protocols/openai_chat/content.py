@@ -8,7 +8,20 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from toolwire.core.ir import Call, Citation, Media, Opaque, Origin, Part, Reasoning, Refusal, Seal, Text, source_path
+from toolwire.core.ir import (
+    Call,
+    Citation,
+    Media,
+    Opaque,
+    Origin,
+    Part,
+    Reasoning,
+    Refusal,
+    Seal,
+    Text,
+    source_path,
+    split_data_url,
+)
 from toolwire.core.json_values import (
     Json,
     Object,
@@ -168,14 +181,6 @@ def write_citation(citation: Citation, offset: int = 0, text_length: int = 0) ->
 
 
 # --- media ----------------------------------------------------------------------------------------------------------
-
-
-def split_data_url(url: str) -> tuple[str, str] | None:
-    """The type and the base64 of a data URL; None for every other URL."""
-    if not url.startswith("data:"):
-        return None
-    head, comma, data = url.partition(",")
-    return (head[5:-7], data) if comma and head.endswith(";base64") else None
 
 
 def _read_media_object(node: Object, path: Path, reading: ReadContext, kind: str) -> tuple[Object, Origin]:

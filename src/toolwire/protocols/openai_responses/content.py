@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-from toolwire.core.ir import Citation, Media, Opaque, Origin, Part, Refusal, Text, Turn, source_path
+from toolwire.core.ir import Citation, Media, Opaque, Origin, Part, Refusal, Text, Turn, source_path, split_data_url
 from toolwire.core.json_values import (
     Json,
     Object,
@@ -114,14 +114,6 @@ def read_citation(node: Object, path: Path, reading: ReadContext) -> Citation:
 def _read_cache(node: Object, path: Path) -> str | None:
     point = get_object(node, "prompt_cache_breakpoint", path)
     return None if point is None else str(point.get("ttl") or "")
-
-
-def split_data_url(url: str) -> tuple[str, str] | None:
-    """The media type and base64 data of a `data:` URL."""
-    if not url.startswith("data:"):
-        return None
-    head, comma, data = url[5:].partition(",")
-    return (head.removesuffix(";base64"), data) if comma and head.endswith(";base64") else None
 
 
 def _read_image_part(node: Object, path: Path, reading: ReadContext) -> Part:

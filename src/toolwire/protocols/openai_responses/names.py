@@ -96,6 +96,7 @@ CLIENT_ITEM_TYPES = frozenset(
 )
 """Opaque items that the client sends; all other unknown items are the model's."""
 
+INCLUDE_ENCRYPTED_REASONING = "reasoning.encrypted_content"
 RAW_ARGUMENTS_KEY = "_raw"
 """The key for arguments that are not a JSON object where one is demanded."""
 

@@ -52,6 +52,7 @@ from toolwire.protocols.openai_responses.names import (
     ECHOED_KEYS,
     EXACT_FINISH_KINDS,
     FINISH_STATUSES,
+    INCLUDE_ENCRYPTED_REASONING,
     INCOMPLETE_FINISH_KINDS,
     INCOMPLETE_REASONS,
     MESSAGE_ITEM_KEYS,
@@ -104,14 +105,11 @@ def read_output_item(node: Object, path: Path, reading: ReadContext) -> tuple[Pa
     if node.get("type") != "message":
         return read_model_item(node, path, reading)
     origin = read_item_origin(reading, node, path, RESPONSE_MESSAGE_KEYS, "id")
-    content = get_list(node, "content", path) or []
-    parts = []
-    for value, at in items_with_paths(content, (path, "content")):
-        parts.append(set_message_origin(read_part(value, at, reading), origin, at))
-    return tuple(parts)
+    content = items_with_paths(get_list(node, "content", path) or [], (path, "content"))
+    return tuple([_set_message_origin(read_part(value, at, reading), origin, at) for value, at in content])
 
 
-def set_message_origin(part: Part, item: Origin, path: Path) -> Part:
+def _set_message_origin(part: Part, item: Origin, path: Path) -> Part:
     origin = Origin(NAME, path, item.wire, item.extra)
     if isinstance(part, Text):
         return Text(part.text, part.citations, origin=origin)
@@ -138,9 +136,8 @@ def read_failure(body: Object, path: Path) -> Failure | None:
     error = body.get("error")
     if status != "failed" and not (error and status not in COMPLETED_STATUSES):
         return None
-    return read_error_body(
-        error if isinstance(error, dict) else {"message": str(error or "the answer failed")}, 0, (path, "error")
-    )
+    body = error if isinstance(error, dict) else {"message": str(error or "the answer failed")}
+    return read_error_body(body, 0, (path, "error"))
 
 
 def read_usage(body: Object, path: Path, reading: ReadContext) -> Usage | None:
@@ -165,20 +162,15 @@ def read_usage(body: Object, path: Path, reading: ReadContext) -> Usage | None:
 
 
 def write_response(response: Response, ledger: Ledger, context: WriteContext) -> Object:
-    origin = response.origin
-    if origin is not None and origin.protocol != NAME:
-        origin = None
-    if origin is not None and origin.intact:
-        wire: Object = origin.wire
+    wire = intact_wire(response.origin)
+    if wire is not None:
         return wire
     out = new_response(response.id, response.model, response.created, context, ledger.source == NAME)
-    if origin is not None:
-        out.update(origin.extra)
-    choices = response.choices
-    choice = choices[0] if choices else Choice(0, ())
-    if len(choices) > 1:
-        for other in choices[1:]:
-            ledger.note("no-counterpart", source_path(other), f"choice {other.index} was left out")
+    if is_own(response.origin):
+        out.update(response.origin.extra)
+    choice = response.choices[0] if response.choices else Choice(0, ())
+    for other in response.choices[1:]:
+        ledger.note("no-counterpart", source_path(other), f"choice {other.index} was left out")
     failed, finish, parts = response.failure, choice.finish, choice.parts
     think = needs_reasoning_item(context.request, ledger)
     out["output"] = write_output(parts, finish, out["id"], think, ledger)
@@ -205,13 +197,10 @@ def write_start_fields(
     """Write what is known at the start of an answer: id, model, time, and what repeats the request."""
     request = context.request
     origin = None if request is None else request.origin
-    if origin is not None and origin.protocol == NAME:
-        wire: Object = origin.wire
-        for key, said in wire.items():
-            if said is not None and key in ECHOED_KEYS:
-                out[key] = said
+    if is_own(origin):
+        out.update({key: value for key, value in origin.wire.items() if value is not None and key in ECHOED_KEYS})
         if tools := out.get("tools"):
-            out["tools"] = _effective(tools)
+            out["tools"] = [*map(_with_strict, tools)]
     out["id"] = response_id(id, "" if is_own_id and id else context.seed)
     out["created_at"] = context.now if created is None else created
     out["model"] = model or (request.model if request is not None else "")
@@ -224,16 +213,9 @@ def response_id(id: str, seed: str) -> str:
     return id if id.startswith("resp_") and is_legal_id(id, limit=64) else derive_id("resp_", id)
 
 
-def _effective(tools: list[Json]) -> list[Json]:
-    """The request's tools with the `strict` that was used; most clients send it themselves."""
-    for tool in tools:
-        if tool.__class__ is dict and tool.get("strict") is None:
-            return [_set_strict(tool) for tool in tools]
-    return tools
-
-
-def _set_strict(tool: Json) -> Json:
-    if tool.__class__ is dict and tool.get("strict") is None and tool.get("type") == "function":
+def _with_strict(tool: Json) -> Json:
+    """A tool of the request with the `strict` that was used; most clients send it themselves."""
+    if isinstance(tool, dict) and tool.get("strict") is None and tool.get("type") == "function":
         return {**tool, "strict": False}
     return tool
 
@@ -273,9 +255,8 @@ def write_finish(finish: Finish | None, has_refusal: bool, ledger: Ledger) -> tu
 
 
 def write_usage(usage: Usage) -> Object:
-    origin = usage.origin
-    if origin is not None and is_verbatim(origin, NAME):
-        wire: Object = origin.wire
+    wire = intact_wire(usage.origin)
+    if wire is not None:
         return wire
     return {
         "input_tokens": usage.input,
@@ -288,19 +269,13 @@ def write_usage(usage: Usage) -> Object:
 
 def needs_reasoning_item(request: Request | None, ledger: Ledger) -> bool:
     """Does the client wait for a reasoning item? Some hang when they asked for reasoning and none comes."""
-    return request is not None and ledger.source != NAME and asks_for_reasoning(request)
-
-
-def asks_for_reasoning(request: Request) -> bool:
+    if request is None or ledger.source == NAME:
+        return False
     thinking, origin = request.settings.thinking, request.origin
-    if thinking is not None and thinking.effort == "none":
-        return False
     if thinking is not None and (thinking.effort or thinking.show):
-        return True
-    if origin is None or origin.protocol != NAME or "include" not in origin.wire:
-        return False
-    wanted = origin.wire["include"]
-    return isinstance(wanted, list) and "reasoning.encrypted_content" in wanted
+        return thinking.effort != "none"
+    include = origin.wire.get("include") if is_own(origin) else None
+    return isinstance(include, list) and INCLUDE_ENCRYPTED_REASONING in include
 
 
 # --- a quick look -----------------------------------------------------------------------------------------------------
@@ -428,24 +403,17 @@ def provider_id_prefix(tool: str) -> str:
 
 def write_image_item(part: Media, id: str) -> Object:
     form = part.mime.partition("/")[2] or "png"
-    return {
-        "type": "image_generation_call",
-        "id": id,
-        "status": "completed",
-        "output_format": form,
-        "result": part.data,
-    }
+    item = {"type": "image_generation_call", "id": id, "status": "completed", "output_format": form}
+    return {**item, "result": part.data}
 
 
 def note_dropped_part(part: Part, ledger: Ledger) -> None:
     if isinstance(part, Opaque):
         ledger.note_opaque(part)
     elif isinstance(part, Media):
-        ledger.note("media-dropped", source_path(part), f"{part.kind} was left out of an answer")
+        ledger.note("media-dropped", source_path(part), f"{part.kind} was left out")
     else:
-        ledger.note(
-            "part-dropped", source_path(part), f"a part of type {type(part).__name__} was left out of an answer"
-        )
+        ledger.note("part-dropped", source_path(part), f"a part of type {type(part).__name__} was left out")
 
 
 def _write_message(run: Sequence[Part], ids: ItemIds, number: int, ledger: Ledger) -> Object:
@@ -465,10 +433,7 @@ def is_whole_message(run: Sequence[Part], message: Object) -> bool:
 
 def source_message(part: Part) -> Object | None:
     """The message item that a part was read from, if it was read from this protocol."""
-    origin = part.origin
-    if origin is None or origin.protocol != NAME:
-        return None
-    wire = origin.wire
+    wire = part.origin.wire if is_own(part.origin) else None
     return wire if isinstance(wire, dict) and wire.get("type") == "message" else None
 
 
@@ -482,7 +447,6 @@ def write_content_part(part: Part, ledger: Ledger) -> Object | None:
 
 def unknown_message_keys(first: Part) -> Mapping[str, Json]:
     """The unknown keys (`phase`) of the message item that a part was read from."""
-    origin = first.origin
-    if origin is None or origin.protocol != NAME or source_message(first) is None:
+    if not is_own(first.origin) or source_message(first) is None:
         return EMPTY_MAPPING
-    return {key: value for key, value in origin.extra.items() if key not in MESSAGE_ITEM_KEYS}
+    return {key: value for key, value in first.origin.extra.items() if key not in MESSAGE_ITEM_KEYS}

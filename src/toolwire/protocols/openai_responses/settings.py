@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal
 
 from toolwire.core.ids import hex_digest
 from toolwire.core.ir import NO_SETTINGS, Format, Origin, Request, Settings, Thinking
@@ -19,10 +21,10 @@ from toolwire.core.json_values import (
     get_text,
 )
 from toolwire.core.losses import Ledger
-from toolwire.core.provenance import ReadContext, is_verbatim, present_settings, restore_original_keys
+from toolwire.core.provenance import ReadContext, present_settings, restore_original_keys
 from toolwire.core.reasoning_effort import EFFORTS, effort_for_budget, nearest_effort
 from toolwire.protocols.openai_responses.models import family
-from toolwire.protocols.openai_responses.names import NAME, is_own
+from toolwire.protocols.openai_responses.names import INCLUDE_ENCRYPTED_REASONING, NAME, intact_wire, is_own
 from toolwire.protocols.openai_responses.provider_tools import INCLUDE_SOURCES, write_provider_tool_settings
 
 COPIED_SETTINGS = {
@@ -39,9 +41,7 @@ COPIED_SETTINGS = {
 }
 """Keys with one setting each: the field of `Settings`, and its reader."""
 
-_COPIED_KEYS = frozenset(COPIED_SETTINGS)
 STRUCTURED_KEYS = frozenset({"include", "user", "reasoning", "text"})
-NO_KEYS: frozenset[str] = frozenset()
 
 SUPPORTED_SETTINGS = frozenset(
     {field for field, _ in COPIED_SETTINGS.values()} | {"thinking", "format", "verbosity", "logprobs", "stream_usage"}
@@ -50,7 +50,6 @@ SUPPORTED_SETTINGS = frozenset(
 REASONING_KEYS = frozenset({"effort", "summary", "generate_summary"})
 TEXT_KEYS = frozenset({"format", "verbosity"})
 FORMAT_KEYS = frozenset({"type", "name", "description", "schema", "strict"})
-INCLUDE_ENCRYPTED_REASONING = "reasoning.encrypted_content"
 INCLUDE_LOGPROBS = "message.output_text.logprobs"
 MIN_OUTPUT_TOKENS = 16
 MAX_IDENTIFIER_LENGTH = 64
@@ -60,84 +59,70 @@ MAX_IDENTIFIER_LENGTH = 64
 
 def read_settings(body: Object, reading: ReadContext) -> tuple[Settings, frozenset[str]]:
     """The settings, and the keys outside REQUEST_KEYS that were read completely."""
-    fields: dict[str, Json] = {}
-    where: dict[str, Path] = {}
-    found = _COPIED_KEYS.intersection(body)
-    for key in found if len(found) < 2 else filter(found.__contains__, COPIED_SETTINGS):
-        field, take = COPIED_SETTINGS[key]
-        value = take(body, key, None)
-        if value is not None:
-            fields[field] = value
-            where[field] = (None, key)
-    said = NO_KEYS if STRUCTURED_KEYS.isdisjoint(body) else _read_structured_settings(body, fields, where, reading)
-    if not fields:
-        return NO_SETTINGS, said
-    fields["where"] = where
-    return Settings(**fields), said
+    found: _Found = {}
+    for key, (field, take) in COPIED_SETTINGS.items():
+        if body.get(key) is not None:
+            found[field] = take(body, key, None), (None, key)
+    read_keys: frozenset[str] = frozenset()
+    if not STRUCTURED_KEYS.isdisjoint(body):
+        read_keys = _read_include(body, found, reading) | _read_user(body, found)
+        thinking = get_object(body, "reasoning", None)
+        if thinking is not None:
+            at = (None, "reasoning")
+            found["thinking"] = _read_reasoning_settings(thinking, at, reading), at
+        _read_text_settings(body, found, reading)
+    if not found:
+        return NO_SETTINGS, read_keys
+    where = {field: path for field, (_, path) in found.items()}
+    return Settings(**{field: value for field, (value, _) in found.items()}, where=where), read_keys
 
 
-def _read_structured_settings(
-    body: Object, fields: dict[str, Json], where: dict[str, Path], reading: ReadContext
-) -> frozenset[str]:
-    said = _read_include(body, fields, where, reading) | _read_user(body, fields, where)
-    thinking = get_object(body, "reasoning", None)
-    if thinking is not None:
-        fields["thinking"] = _read_reasoning_settings(thinking, (None, "reasoning"), reading)
-        where["thinking"] = (None, "reasoning")
-    text = get_object(body, "text", None)
-    if text is not None:
-        _read_text_settings(text, (None, "text"), fields, where, reading)
-    return said
+_Found = dict[str, tuple[Json, Path]]
+"""Fields of `Settings` with their value and where it was."""
 
 
-def _read_include(
-    body: Object, fields: dict[str, Json], where: dict[str, Path], reading: ReadContext
-) -> frozenset[str]:
+def _read_include(body: Object, found: _Found, reading: ReadContext) -> frozenset[str]:
     """Encrypted reasoning and sources are always sent, and logprobs have a setting. Other values are OpenAI's only."""
-    wanted = get_list(body, "include", None)
-    if wanted is None:
-        return NO_KEYS
-    if INCLUDE_LOGPROBS in wanted:
-        fields["logprobs"] = True
-        where["logprobs"] = (None, "include")
-    if not all(one in (INCLUDE_ENCRYPTED_REASONING, INCLUDE_LOGPROBS, INCLUDE_SOURCES) for one in wanted):
-        return NO_KEYS
-    if INCLUDE_ENCRYPTED_REASONING in wanted or INCLUDE_SOURCES in wanted:
+    values = get_list(body, "include", None) or []
+    if INCLUDE_LOGPROBS in values:
+        found["logprobs"] = True, (None, "include")
+    if not all(value in (INCLUDE_ENCRYPTED_REASONING, INCLUDE_LOGPROBS, INCLUDE_SOURCES) for value in values):
+        return frozenset()
+    if INCLUDE_ENCRYPTED_REASONING in values or INCLUDE_SOURCES in values:
         reading.note_unknown_field(None, "include", "setting-mapped")
     return frozenset({"include"})
 
 
-def _read_user(body: Object, fields: dict[str, Json], where: dict[str, Path]) -> frozenset[str]:
+def _read_user(body: Object, found: _Found) -> frozenset[str]:
     user = get_text(body, "user", None)
-    if user is None or "user" in fields:
-        return NO_KEYS
-    fields["user"] = user
-    where["user"] = (None, "user")
+    if user is None or "user" in found:
+        return frozenset()
+    found["user"] = user, (None, "user")
     return frozenset({"user"})
 
 
 def _read_reasoning_settings(node: Object, path: Path, reading: ReadContext) -> Thinking:
     show = get_text(node, "summary", path) or get_text(node, "generate_summary", path) or ""
-    return Thinking(
-        effort=get_text(node, "effort", path) or "", show=show, origin=reading.read_origin(node, path, REASONING_KEYS)
-    )
+    effort = get_text(node, "effort", path) or ""
+    return Thinking(effort=effort, show=show, origin=reading.read_origin(node, path, REASONING_KEYS))
 
 
-def _read_text_settings(
-    node: Object, path: Path, fields: dict[str, Json], where: dict[str, Path], reading: ReadContext
-) -> None:
+def _read_text_settings(body: Object, found: _Found, reading: ReadContext) -> None:
+    node, path = get_object(body, "text", None), (None, "text")
+    if node is None:
+        return
     reading.read_origin(node, path, TEXT_KEYS)
-    verbosity = get_text(node, "verbosity", path)
+    verbosity, form = get_text(node, "verbosity", path), get_object(node, "format", path)
     if verbosity is not None:
-        fields["verbosity"] = verbosity
-        where["verbosity"] = (path, "verbosity")
-    form = get_object(node, "format", path)
+        found["verbosity"] = verbosity, (path, "verbosity")
     if form is not None:
-        fields["format"] = _read_response_format(form, (path, "format"), reading)
-        where["format"] = (path, "format")
+        at = (path, "format")
+        found["format"] = _read_response_format(form, at, reading), at
 
 
-FORMAT_KINDS = {"text": "text", "json_object": "json", "json_schema": "schema"}
+FORMAT_KINDS: Mapping[str, Literal["text", "json", "schema"]] = MappingProxyType(
+    {"text": "text", "json_object": "json", "json_schema": "schema"}
+)
 FORMAT_TYPES = {kind: word for word, kind in FORMAT_KINDS.items()}
 
 
@@ -146,58 +131,36 @@ def _read_response_format(node: Object, path: Path, reading: ReadContext) -> For
     kind = FORMAT_KINDS.get(word)
     if kind is None:
         raise Malformed((path, "type"), f"unknown format {word!r}; known are {', '.join(FORMAT_KINDS)}")
-    return Format(
-        kind,  # type: ignore[arg-type]
-        get_object(node, "schema", path),
-        get_text(node, "name", path) or "",
-        get_text(node, "description", path) or "",
-        get_bool(node, "strict", path),
-        reading.read_origin(node, path, FORMAT_KEYS),
-    )
+    schema, strict = get_object(node, "schema", path), get_bool(node, "strict", path)
+    name, description = get_text(node, "name", path) or "", get_text(node, "description", path) or ""
+    return Format(kind, schema, name, description, strict, reading.read_origin(node, path, FORMAT_KEYS))
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
-_COPIED_FIELDS = frozenset({field for field, _ in COPIED_SETTINGS.values()})
-_copied_settings = attrgetter(*[field for field, _ in COPIED_SETTINGS.values()])
-
-
 def write_settings(request: Request, out: Object, ledger: Ledger) -> None:
-    settings = request.settings
-    foreign = ledger.source != NAME
-    said = present_settings(settings)
-    if not _COPIED_FIELDS.isdisjoint(said):
-        out.update(
-            {
-                key: value
-                for key, value in zip(COPIED_SETTINGS, _copied_settings(settings), strict=True)
-                if value is not None
-            }
-        )
-    if foreign:
+    settings, origin = request.settings, request.origin
+    present = present_settings(settings)
+    for key, (field, _) in COPIED_SETTINGS.items():
+        if field in present:
+            out[key] = getattr(settings, field)
+    if ledger.source != NAME:
         _fit_settings(request, out, ledger)
     if settings.thinking is not None:
-        write_reasoning_settings(request, settings.thinking, out, ledger)
+        _write_reasoning_settings(request, settings.thinking, out, ledger)
     _write_text_settings(request, out, ledger)
-    if settings.logprobs and not (is_own(request.origin) and "include" in request.origin.wire):
+    if settings.logprobs and not (is_own(origin) and "include" in origin.wire):
         out["include"] = [INCLUDE_LOGPROBS]
-        if foreign:
-            ledger.note(
-                "setting-mapped", settings.where.get("logprobs"), "log probabilities are asked for with `include`"
-            )
-    if foreign:
+        if ledger.source != NAME:
+            where = settings.where.get("logprobs")
+            ledger.note("setting-mapped", where, "log probabilities are asked for with `include`")
+    if ledger.source != NAME:
         write_provider_tool_settings(request, out, ledger)
-    _restore_user_key(request, out)
-    ledger.note_unwritten_settings(settings, said, SUPPORTED_SETTINGS)
-
-
-def _restore_user_key(request: Request, out: Object) -> None:
-    """A user that came under the old key `user` is written under it again."""
-    if is_own(request.origin) and "user" in request.origin.extra:
-        was = request.origin.wire
-        if was.get("safety_identifier") is None and "safety_identifier" in out:
-            out["user"] = out.pop("safety_identifier")
+    used_old_key = is_own(origin) and "user" in origin.extra and origin.wire.get("safety_identifier") is None
+    if used_old_key and "safety_identifier" in out:
+        out["user"] = out.pop("safety_identifier")
+    ledger.note_unwritten_settings(settings, present, SUPPORTED_SETTINGS)
 
 
 def _fit_settings(request: Request, out: Object, ledger: Ledger) -> None:
@@ -206,9 +169,8 @@ def _fit_settings(request: Request, out: Object, ledger: Ledger) -> None:
     tokens = request.settings.max_tokens
     if tokens is not None and tokens < MIN_OUTPUT_TOKENS:
         out["max_output_tokens"] = MIN_OUTPUT_TOKENS
-        ledger.note(
-            "setting-clamped", where.get("max_tokens"), f"a limit of {tokens} tokens became {MIN_OUTPUT_TOKENS}"
-        )
+        what = f"a limit of {tokens} tokens became {MIN_OUTPUT_TOKENS}"
+        ledger.note("setting-clamped", where.get("max_tokens"), what)
     for key, field in (("safety_identifier", "user"), ("prompt_cache_key", "cache_key")):
         value = out.get(key)
         if isinstance(value, str) and len(value) > MAX_IDENTIFIER_LENGTH:
@@ -218,32 +180,32 @@ def _fit_settings(request: Request, out: Object, ledger: Ledger) -> None:
         out["store"] = False
         ledger.note("default-added", (None, "store"), "`store: false` was set")
     if not family(request.model).sampling:
+        why = f"{request.model} refuses it"
         for field in ("temperature", "top_p"):
             if out.pop(field, None) is not None:
-                ledger.note(
-                    "no-counterpart", where.get(field), f"`{field}` was left out", f"{request.model} refuses it"
-                )
+                ledger.note("no-counterpart", where.get(field), f"`{field}` was left out", why)
 
 
-def write_reasoning_settings(request: Request, thinking: Thinking, out: Object, ledger: Ledger) -> None:
-    if is_verbatim(thinking.origin, NAME):
-        out["reasoning"] = thinking.origin.wire  # type: ignore[union-attr]
+def _write_reasoning_settings(request: Request, thinking: Thinking, out: Object, ledger: Ledger) -> None:
+    wire = intact_wire(thinking.origin)
+    if wire is not None:
+        out["reasoning"] = wire
         return
     where = request.settings.where.get("thinking")
     efforts = family(request.model).efforts if ledger.source != NAME else EFFORTS
     if not efforts:
-        ledger.note("no-counterpart", where, "the reasoning settings were left out", f"{request.model} does not reason")
+        why = f"{request.model} does not reason"
+        ledger.note("no-counterpart", where, "the reasoning settings were left out", why)
         return
     node: Object = {}
     effort = _reasoning_effort(thinking, where, ledger)
     if effort:
-        fitting = nearest_effort(effort, efforts) if effort in EFFORTS else effort
-        if fitting != effort:
-            ledger.note("thinking-mapped", where, f"the effort {effort!r} became {fitting!r}")
-        node["effort"] = fitting
-    show = _summary_mode(thinking, where, ledger)
-    if show:
-        node["summary"] = show
+        node["effort"] = nearest_effort(effort, efforts) if effort in EFFORTS else effort
+        if node["effort"] != effort:
+            ledger.note("thinking-mapped", where, f"the effort {effort!r} became {node['effort']!r}")
+    summary = _summary_mode(thinking, where, ledger)
+    if summary:
+        node["summary"] = summary
     if node or ledger.source == NAME:
         out["reasoning"] = restore_original_keys(node, thinking.origin, NAME)
 
@@ -283,23 +245,22 @@ def _write_text_settings(request: Request, out: Object, ledger: Ledger) -> None:
         node["format"] = _write_response_format(settings.format, settings.where.get("format"), ledger)
     if settings.verbosity is not None:
         node["verbosity"] = settings.verbosity
-    was = request.origin.wire.get("text") if is_own(request.origin) else None
-    if isinstance(was, dict):
-        extra = {key: value for key, value in was.items() if key not in TEXT_KEYS}
-        node = restore_original_keys(node, Origin(NAME, None, was, extra), NAME)
+    wire = request.origin.wire.get("text") if is_own(request.origin) else None
+    if isinstance(wire, dict):
+        extra = {key: value for key, value in wire.items() if key not in TEXT_KEYS}
+        node = restore_original_keys(node, Origin(NAME, None, wire, extra), NAME)
     if node:
         out["text"] = node
 
 
 def _write_response_format(form: Format, where: Path, ledger: Ledger) -> Object:
-    if is_verbatim(form.origin, NAME):
-        wire: Object = form.origin.wire  # type: ignore[union-attr]
+    wire = intact_wire(form.origin)
+    if wire is not None:
         return wire
     out: Object = {"type": FORMAT_TYPES[form.kind]}
     if form.kind == "schema":
-        if form.name or ledger.source == NAME:
-            out["name"] = form.name
-        else:
+        out["name"] = form.name
+        if not form.name and ledger.source != NAME:
             out["name"] = "answer"
             ledger.note("name-added", where, "the schema of the answer was named 'answer'")
         if form.description:
