@@ -9,8 +9,7 @@ from toolwire.core.codec import ErrorReply
 from toolwire.core.errors import FAILURE_KIND_BY_STATUS, read_retry_after, read_retry_after_message, write_retry_after
 from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Failure, Origin
 from toolwire.core.json_values import Json, Object, Path, encode_text
-from toolwire.core.provenance import is_verbatim
-from toolwire.protocols.openai_responses.names import NAME, is_own
+from toolwire.protocols.openai_responses.names import NAME, intact_wire, is_own
 
 ERROR_BY_KIND: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
@@ -104,13 +103,11 @@ def read_error_body(
     if not isinstance(node, dict):
         node = body if isinstance(body, dict) else {}
     message = _error_message(node, body)
-    code, kind_word = _text_field(node, "code"), _text_field(node, "type")
-    kind = _failure_kind(code, kind_word, status, message)
-    origin = Origin(NAME, path, body if wire is None else wire)
+    code, param = _text_field(node, "code"), _text_field(node, "param")
+    kind = _failure_kind(code, _text_field(node, "type"), status, message)
     retry_after = read_retry_after_message(message) if retry_after is None else retry_after
-    return Failure(
-        kind, message, status or STATUS_BY_FAILURE_KIND[kind], code, _text_field(node, "param"), retry_after, origin
-    )
+    origin = Origin(NAME, path, body if wire is None else wire)
+    return Failure(kind, message, status or STATUS_BY_FAILURE_KIND[kind], code, param, retry_after, origin)
 
 
 def _error_message(node: Object, body: Json) -> str:
@@ -141,7 +138,7 @@ def _failure_kind(code: str, error_type: str, status: int, message: str) -> str:
     return KIND_BY_TYPE.get(error_type, "server")
 
 
-# --- making ---------------------------------------------------------------------------------------------------------
+# --- errors of Toolwire itself ----------------------------------------------------------------------------------------
 
 _TYPE_NAMES: Mapping[type, str] = MappingProxyType(
     {bool: "a boolean", int: "an integer", float: "a decimal", str: "a string", list: "an array", dict: "an object"}
@@ -155,40 +152,30 @@ def invalid_request_failure(message: str, param: str = "", code: str = "") -> Fa
 
 def wrong_type_failure(param: str, wanted: str, value: Json) -> Failure:
     got = "null" if value is None else _TYPE_NAMES.get(type(value), "a number")
-    return invalid_request_failure(
-        f"Invalid type for '{param}': expected {wanted}, but got {got} instead.", param, "invalid_type"
-    )
+    message = f"Invalid type for '{param}': expected {wanted}, but got {got} instead."
+    return invalid_request_failure(message, param, "invalid_type")
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
 def write_error(failure: Failure) -> ErrorReply:
-    headers = write_retry_after(
-        DEFAULT_RETRY_AFTER if failure.retry_after is None and failure.kind == "rate" else failure.retry_after
-    )
+    default = DEFAULT_RETRY_AFTER if failure.kind == "rate" else None
+    headers = write_retry_after(default if failure.retry_after is None else failure.retry_after)
     status = failure.status if failure.status in ERROR_STATUSES else STATUS_BY_FAILURE_KIND.get(failure.kind, 500)
-    if is_verbatim(failure.origin, NAME):
-        wire = failure.origin.wire  # type: ignore[union-attr]
-        if isinstance(wire, dict) and "error" in wire and "sequence_number" not in wire:
-            return ErrorReply(failure.status or status, wire, headers)
+    wire = intact_wire(failure.origin)
+    if wire is not None and "error" in wire and "sequence_number" not in wire:
+        return ErrorReply(failure.status or status, wire, headers)
     if failure.kind == "billing":
         status = STATUS_BY_FAILURE_KIND["quota"]
-    return ErrorReply(status, {"error": write_error_object(failure)}, headers)
-
-
-def write_error_object(failure: Failure) -> Object:
-    kind, code = ERROR_BY_KIND.get(failure.kind, ("invalid_request_error", ""))
-    return {
-        "message": failure.message,
-        "type": kind,
-        "param": failure.param or None,
-        "code": code or failure.code or None,
-    }
+    type_, code = ERROR_BY_KIND.get(failure.kind, ("invalid_request_error", ""))
+    code = code or failure.code
+    error = {"message": failure.message, "type": type_, "param": failure.param or None, "code": code or None}
+    return ErrorReply(status, {"error": error}, headers)
 
 
 def write_stream_error(failure: Failure) -> Object:
-    """The `error` of a failed answer, with the codes and the \"try again in\" that Codex reads."""
+    """The `error` of a failed answer, with the codes and the words "try again in" that Codex reads."""
     message = failure.message
     if failure.kind == "rate" and failure.retry_after is not None and "try again in" not in message:
         message = f"{message} Please try again in {failure.retry_after:g}s."

@@ -77,19 +77,24 @@ PROVIDER_ITEMS: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 """The items of OpenAI's own tools: the tool, and the prefix of the item's id."""
 
+PROVIDER_ITEM_BY_TOOL: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {tool: (item, prefix) for item, (tool, prefix) in PROVIDER_ITEMS.items()}
+    | {"web_fetch": ("web_search_call", "ws_")}
+)
+"""The type of a tool's item, and the prefix of its id. OpenAI's web search also fetches pages."""
+
 PROVIDER_TOOL_KINDS: Mapping[str, str] = MappingProxyType(
     {
-        "web_search": "web_search",
-        "web_search_2025_08_26": "web_search",
-        "web_search_preview": "web_search",
         "web_search_preview_2025_03_11": "web_search",
+        "web_search_preview": "web_search",
+        "web_search_2025_08_26": "web_search",
+        "web_search": "web_search",
         "code_interpreter": "code_execution",
         "image_generation": "image_generation",
     }
 )
-PROVIDER_TOOL_TYPES: Mapping[str, str] = MappingProxyType(
-    {"web_search": "web_search", "code_execution": "code_interpreter", "image_generation": "image_generation"}
-)
+"""The types of tools that OpenAI runs. Of several types for one tool the last is written."""
+PROVIDER_TOOL_TYPES: Mapping[str, str] = MappingProxyType({tool: kind for kind, tool in PROVIDER_TOOL_KINDS.items()})
 
 CLIENT_ITEM_TYPES = frozenset(
     {"mcp_approval_response", "item_reference", "compaction_trigger", "configuration_update", "compaction"}

@@ -31,6 +31,7 @@ from toolwire.core.provider_tools import search_queries
 from toolwire.protocols.openai_responses.content import read_item_origin
 from toolwire.protocols.openai_responses.names import (
     NAME,
+    PROVIDER_ITEM_BY_TOOL,
     PROVIDER_ITEMS,
     PROVIDER_TOOL_KINDS,
     PROVIDER_TOOL_TYPES,
@@ -126,11 +127,8 @@ def write_provider_tool_settings(request: Request, out: Object, ledger: Ledger) 
     limits = [tool.max_uses for tool in used if tool.max_uses is not None]
     if limits and len(limits) == len(used):
         out["max_tool_calls"] = sum(limits)
-        ledger.note(
-            "setting-mapped",
-            source_path(used[0]),
-            f"`max_uses` became a limit of {sum(limits)} calls for all tools together",
-        )
+        what = f"`max_uses` became a limit of {sum(limits)} calls for all tools together"
+        ledger.note("setting-mapped", source_path(used[0]), what)
     for tool in used:
         if tool.max_uses is not None and len(limits) < len(used):
             what = f"`max_uses` of {tool.tool!r} was left out"
@@ -212,11 +210,14 @@ _ITEM_READERS = {
     "code_execution": _read_code_item,
     "file_search": _read_file_search_item,
 }
-PROVIDER_ITEM_BY_TOOL = {tool: (item, prefix) for item, (tool, prefix) in PROVIDER_ITEMS.items()}
 
 
 def can_write_provider_item(tool: str) -> bool:
-    return tool in PROVIDER_ITEM_BY_TOOL or tool == "web_fetch"
+    return tool in PROVIDER_ITEM_BY_TOOL
+
+
+def provider_id_prefix(tool: str) -> str:
+    return PROVIDER_ITEM_BY_TOOL[tool][1]
 
 
 def write_provider_item(
@@ -225,15 +226,10 @@ def write_provider_item(
     """The item of a provider's own tool."""
     arguments = decode_object_or_none(call.arguments)
     if arguments is None:
-        ledger.note(
-            "arguments-wrapped", source_path(call), f"the arguments of {call.tool!r} are not an object and were wrapped"
-        )
+        what = f"the arguments of {call.tool!r} are not an object and were wrapped"
+        ledger.note("arguments-wrapped", source_path(call), what)
         arguments = {RAW_ARGUMENTS_KEY: call.arguments}
-    out: Object = {
-        "type": PROVIDER_ITEM_BY_TOOL.get(call.tool, PROVIDER_ITEM_BY_TOOL["web_search"])[0],
-        "id": id,
-        "status": status,
-    }
+    out: Object = {"type": PROVIDER_ITEM_BY_TOOL[call.tool][0], "id": id, "status": status}
     found = ProviderResult(call.id, call.tool) if result is None else result
     _ITEM_WRITERS.get(call.tool, _write_search_item)(out, call, arguments, found, ledger)
     if found.error:
@@ -250,7 +246,7 @@ def _write_code_item(out: Object, call: ProviderCall, arguments: Object, found: 
 
 
 def _write_file_search_item(
-    out: Object, call: ProviderCall, arguments: Object, found: ProviderResult, ledger: Ledger
+    out: Object, _call: ProviderCall, arguments: Object, found: ProviderResult, ledger: Ledger
 ) -> None:
     out["queries"] = arguments.get("queries") or []
     out["results"] = [{"filename": one.title, "text": one.quote} for one in found.sources] or None
@@ -266,11 +262,8 @@ def _write_search_item(
         out["action"]["sources"] = [{"type": "url", "url": one.url} for one in found.sources]
     for one in found.sources:
         if one.title or one.quote:
-            ledger.note(
-                "citation-mapped",
-                source_path(one) or source_path(found),
-                f"everything about the source {one.url!r} but its URL was left out",
-            )
+            what = f"everything about the source {one.url!r} but its URL was left out"
+            ledger.note("citation-mapped", source_path(one) or source_path(found), what)
     if found.text:
         ledger.note("part-dropped", source_path(found), f"the text that {call.tool!r} found was left out")
 

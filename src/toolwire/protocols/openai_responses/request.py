@@ -72,8 +72,8 @@ from toolwire.protocols.openai_responses.names import (
     is_own_seal,
 )
 from toolwire.protocols.openai_responses.provider_tools import (
-    PROVIDER_ITEM_BY_TOOL,
     can_write_provider_item,
+    provider_id_prefix,
     read_max_tool_calls,
     write_provider_item,
 )
@@ -383,7 +383,7 @@ def _write_provider_call(
     call: ProviderCall, result: ProviderResult | None, items: list[Object], ledger: Ledger
 ) -> None:
     if can_write_provider_item(call.tool):
-        prefix = PROVIDER_ITEM_BY_TOOL.get(call.tool, PROVIDER_ITEM_BY_TOOL["web_search"])[1]
+        prefix = provider_id_prefix(call.tool)
         given = call.id if call.id.startswith(prefix) else derive_id(prefix, call.id, call.arguments)
         if given != call.id:
             for part in (call, result) if result else (call,):

@@ -67,8 +67,8 @@ from toolwire.protocols.openai_responses.names import (
     is_own,
 )
 from toolwire.protocols.openai_responses.provider_tools import (
-    PROVIDER_ITEM_BY_TOOL,
     can_write_provider_item,
+    provider_id_prefix,
     write_provider_item,
 )
 
@@ -395,10 +395,6 @@ def write_item(run: Sequence[Part], ids: ItemIds, number: int, ledger: Ledger) -
         case _:
             note_dropped_part(part, ledger)
     return None
-
-
-def provider_id_prefix(tool: str) -> str:
-    return PROVIDER_ITEM_BY_TOOL.get(tool, PROVIDER_ITEM_BY_TOOL["web_search"])[1]
 
 
 def write_image_item(part: Media, id: str) -> Object:

@@ -29,12 +29,15 @@ from toolwire.core.sse import write_event_frame
 from toolwire.protocols.openai_responses.content import write_citation
 from toolwire.protocols.openai_responses.items import note_call_losses, write_call, write_call_item, write_reasoning
 from toolwire.protocols.openai_responses.names import NAME, PROGRESS_STEPS, SHAPE_BY_KIND, CallShape, is_own
-from toolwire.protocols.openai_responses.provider_tools import can_write_provider_item, write_provider_item
+from toolwire.protocols.openai_responses.provider_tools import (
+    can_write_provider_item,
+    provider_id_prefix,
+    write_provider_item,
+)
 from toolwire.protocols.openai_responses.response import (
     ItemIds,
     is_message_part,
     note_dropped_part,
-    provider_id_prefix,
     source_message,
     unknown_message_keys,
     write_content_part,
