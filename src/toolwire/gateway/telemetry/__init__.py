@@ -1,1 +1,1 @@
-"""What is seen from outside: one line an exchange, counters, and traces where they are asked for."""
+"""Log, metrics and traces of the gateway. `telemetry.Telemetry` is the interface."""

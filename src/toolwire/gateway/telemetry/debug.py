@@ -1,5 +1,4 @@
-"""What an exchange was about, in full: which tools came and went, under which names, and what calls looked like on both
-sides. It is read out of what was heard when the lines are written, not before."""
+"""The debug lines of a request: its tools and tool calls, as the client and as the provider saw them."""
 
 from __future__ import annotations
 
@@ -28,45 +27,39 @@ from toolwire.gateway.telemetry.redact import printable_text, redact
 from toolwire.protocols import CODECS
 
 MAX_ARGUMENTS = 200
-"""Characters of arguments that are shown."""
+"""Characters of arguments that are logged."""
 MAX_RECENT = 10
-"""Calls and results of a conversation that are shown, the last ones."""
+"""Calls and results of a conversation that are logged, the last ones."""
 _REDACTION_WINDOW = 4096
-"""Characters in which keys are looked for, so that one that lies across the limit is seen as one."""
+"""Characters that are searched for keys, so that a key that crosses the limit is recognised."""
 
 Fields = tuple[tuple[str, object], ...]
 
 
 def debug_lines(record: ExchangeRecord, capture: ExchangeCapture) -> Iterator[Fields]:
-    """The lines of one exchange, each as its fields: what came, what went and what was answered, what the client got,
-    and every loss."""
+    """The fields of each debug line: the client's request, each upstream request and response, the client's
+    response, and each loss."""
     client = CODECS.get(record.client_protocol)
     if client is None:
         return
-    yield (
-        ("step", "client_request"),
-        ("protocol", client.name),
-        ("path", printable_text(record.path.partition("?")[0])),
-        *_describe_request(client, capture.client_request),
-    )
-    for asked in capture.upstream_calls:
-        room = CODECS[asked.protocol]
-        where = (("protocol", room.name), ("provider", asked.provider), ("url", printable_text(asked.url, 300)))
-        yield ("step", "upstream_request"), *where, *_describe_request(room, asked.body)
-        if asked.status:
-            said = _describe_response(room, asked.response.data, asked.status)
-            yield ("step", "upstream_response"), ("provider", asked.provider), ("status", asked.status), *said
-    yield (
-        ("step", "client_response"),
-        ("status", record.status),
-        *_describe_response(client, capture.client_response, record.status),
-    )
+    path = printable_text(record.path.partition("?")[0])
+    request = _describe_request(client, capture.client_request)
+    yield ("step", "client_request"), ("protocol", client.name), ("path", path), *request
+    for sent in capture.upstream_calls:
+        codec, provider = CODECS[sent.protocol], ("provider", sent.provider)
+        where = (("protocol", codec.name), provider, ("url", printable_text(sent.url, 300)))
+        yield ("step", "upstream_request"), *where, *_describe_request(codec, sent.body)
+        if sent.status:
+            response = _describe_response(codec, sent.response.data, sent.status)
+            yield ("step", "upstream_response"), provider, ("status", sent.status), *response
+    response = _describe_response(client, capture.client_response, record.status)
+    yield ("step", "client_response"), ("status", record.status), *response
     for loss in record.all_losses:
-        place = (("path", printable_text(loss.path)), ("severity", loss.severity))
         yield (
             ("step", "loss"),
             ("code", loss.code),
-            *place,
+            ("path", printable_text(loss.path)),
+            ("severity", loss.severity),
             ("what", shorten_text(loss.what)),
             ("why", printable_text(loss.why, MAX_ARGUMENTS)),
         )
@@ -76,21 +69,15 @@ def _describe_request(codec: Codec, body: bytes) -> Fields:
     request = _read_request(codec, body)
     if request is None:
         return (("unreadable_bytes", len(body)),)
-    tools = [
-        *request.tools,
-        *(tool for part in _request_parts(request) if isinstance(part, ToolsAdded) for tool in part.tools),
-    ]
+    parts = [part for turn in request.turns for part in turn.parts]
+    added = [tool for part in parts if isinstance(part, ToolsAdded) for tool in part.tools]
+    calls = [part for part in parts if isinstance(part, (Call, ProviderCall))]
+    results = [part for part in parts if isinstance(part, (Result, ProviderResult))]
     choice = request.choice
-    chosen = (
-        ""
-        if choice is None
-        else ",".join([choice.mode, *(printable_text(tool.name or tool.kind) for tool in choice.tools)])
-    )
-    calls = [part for part in _request_parts(request) if isinstance(part, (Call, ProviderCall))]
-    results = [part for part in _request_parts(request) if isinstance(part, (Result, ProviderResult))]
+    chosen = () if choice is None else (choice.mode, *(printable_text(tool.name or tool.kind) for tool in choice.tools))
     return (
-        ("tools", [_tool_label(tool) for tool in tools]),
-        ("tool_choice", chosen),
+        ("tools", [_tool_label(tool) for tool in (*request.tools, *added)]),
+        ("tool_choice", ",".join(chosen)),
         ("omitted_calls", max(0, len(calls) - MAX_RECENT)),
         ("calls", [_describe_call(part) for part in calls[-MAX_RECENT:]]),
         ("results", [_describe_result(part) for part in results[-MAX_RECENT:]]),
@@ -102,22 +89,17 @@ def _describe_response(codec: Codec, body: bytes, status: int) -> Fields:
     if response is None:
         return (("bytes", len(body)),)
     parts = [part for choice in response.choices for part in choice.parts]
-    ends = [choice.finish.kind for choice in response.choices if choice.finish is not None]
+    reasons = [choice.finish.kind for choice in response.choices if choice.finish is not None]
     return (
         ("calls", [_describe_call(part) for part in parts if isinstance(part, (Call, ProviderCall))]),
         ("results", [_describe_result(part) for part in parts if isinstance(part, ProviderResult)]),
         ("text_length", sum(len(part.text) for part in parts if isinstance(part, Text))),
-        ("finish_reasons", ",".join(ends)),
+        ("finish_reasons", ",".join(reasons)),
     )
 
 
-def _request_parts(request: Request) -> Iterator[Part]:
-    for turn in request.turns:
-        yield from turn.parts
-
-
 def _tool_label(tool: AnyTool) -> str:
-    """A tool by its name, and its kind where it is no plain function."""
+    """The name of a tool, and its kind if it is not a function."""
     if isinstance(tool, Tool):
         name = f"{tool.namespace}.{tool.name}" if tool.namespace else tool.name
         return printable_text(name if tool.kind == "function" else f"{name} ({tool.kind})")
@@ -145,9 +127,9 @@ def _describe_call(call: Call | ProviderCall) -> dict[str, str]:
 
 def _describe_result(result: Result | ProviderResult) -> dict[str, object]:
     if isinstance(result, ProviderResult):
-        found = {"sources": len(result.sources), "size": len(result.text), "error": printable_text(result.error)}
+        details = {"sources": len(result.sources), "size": len(result.text), "error": printable_text(result.error)}
         return {"provider_tool": printable_text(result.tool), "id": printable_text(result.id)} | {
-            key: one for key, one in found.items() if one
+            key: value for key, value in details.items() if value
         }
     size = sum(_part_size(part) for part in result.content)
     return {"id": printable_text(result.id), "size": size} | ({"error": True} if result.error else {})
@@ -158,7 +140,7 @@ def _part_size(part: Part) -> int:
 
 
 def shorten_text(text: str) -> str:
-    """Words of a conversation as a line may show them: without keys, short."""
+    """Text of a conversation, shortened and without keys."""
     return printable_text(redact(text[:_REDACTION_WINDOW]), MAX_ARGUMENTS)
 
 
@@ -170,7 +152,7 @@ def _read_request(codec: Codec, body: bytes) -> Request | None:
 
 
 def _read_response(codec: Codec, body: bytes) -> Response | None:
-    """A whole answer, or one out of a stream."""
+    """Read a whole answer or a stream."""
     if not body:
         return None
     try:

@@ -1,4 +1,7 @@
-"""The JSON lines of exchanges. What others wrote can neither forge a line nor show a key."""
+"""The log: one line for each request, as JSON or as text, and lines for events.
+
+Text from clients and providers can neither forge a line nor show a key (`redact.py`).
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,7 @@ from toolwire.gateway.telemetry.debug import Fields, debug_lines
 from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord
 from toolwire.gateway.telemetry.redact import (
     MAX_NAME,
-    MIN_SECRET_LENGTH,
-    REDACTED,
+    SecretFilter,
     printable_text,
     redact,
     redact_body,
@@ -34,7 +36,7 @@ def log_level(record: ExchangeRecord) -> str:
 
 
 def log_path(record: ExchangeRecord) -> str:
-    """Without its query, which may hold a key."""
+    """The path without its query, which may contain a key."""
     return printable_text(record.path.partition("?")[0])
 
 
@@ -42,7 +44,7 @@ AttemptRows = Sequence[tuple[str, str, float]]
 
 
 def log_attempts(attempts: AttemptRows) -> AttemptRows:
-    """Tries are worth telling when the first one was not the last."""
+    """The attempts to log: none if the only one succeeded."""
     if not attempts or (len(attempts) == 1 and attempts[0][1] == "ok"):
         return ()
     return [(provider, printable_text(outcome), _milliseconds(seconds)) for provider, outcome, seconds in attempts]
@@ -53,7 +55,7 @@ def _milliseconds(seconds: float) -> float:
 
 
 class LineHead(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """The first part of a JSON line, written once and kept; what does not apply is left out."""
+    """The first fields of a JSON line. Many requests share them, so their encoded form is cached."""
 
     level: str
     key_name: str = ""
@@ -73,13 +75,11 @@ class LineHead(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     failure: str = ""
     client_disconnected: bool = False
     losses: tuple[str, ...] = ()
-    """Each code once."""
     loss_count: int = 0
-    """How many losses there were."""
 
 
 class LogLine(msgspec.Struct, omit_defaults=True, gc=False):
-    """A JSON line: the part that is repeated rides in `event`, the rest is this exchange's own."""
+    """A JSON line. `event` holds the encoded `LineHead`; the other fields are different in every request."""
 
     time: str
     event: msgspec.Raw
@@ -94,13 +94,12 @@ class LogLine(msgspec.Struct, omit_defaults=True, gc=False):
     usage_estimated: bool = False
     attempts: AttemptRows = ()
     tool_runs: Sequence[tuple[str, str]] = ()
-    """Calls that were run here, and what came of them."""
     upstream_request_id: str = ""
     bytes_in: int = 0
     bytes_out: int = 0
     note: str = ""
     loss_details: Sequence[LossSummary] = ()
-    """Every loss: its code, its place in the request or the answer, and what happened."""
+    """Code, place and description of each loss."""
     request: str = ""
     response: str = ""
 
@@ -108,7 +107,7 @@ class LogLine(msgspec.Struct, omit_defaults=True, gc=False):
 _encoder = msgspec.json.Encoder()
 encode, _encode_lines = _encoder.encode, _encoder.encode_lines
 MAX_DETAILS = 100
-"""Losses that a line tells in full; `lost` counts them all."""
+"""Losses that are logged in full; `loss_count` counts all."""
 
 
 def json_line_head(record: ExchangeRecord) -> msgspec.Raw:
@@ -137,7 +136,7 @@ def json_line_head(record: ExchangeRecord) -> msgspec.Raw:
 
 
 def _loss_details(ledgers: Iterable[Ledger | None]) -> Sequence[LossSummary]:
-    """Not looked through: see `json_lines`."""
+    """Not escaped here: see `write_json_lines`."""
     details: list[LossSummary] = []
     for ledger in ledgers:
         if ledger is not None:
@@ -153,7 +152,7 @@ def _loss_details(ledgers: Iterable[Ledger | None]) -> Sequence[LossSummary]:
 
 
 def _shortened_loss_details(ledgers: Iterable[Ledger | None]) -> Sequence[LossSummary]:
-    """Where some are too long, too many, or the same."""
+    """For losses that are too long, too many, or repeated."""
     return [
         (code, _shorten(place), _shorten(what)) for code, place, what in loss.summarise_losses(ledgers)[:MAX_DETAILS]
     ]
@@ -165,21 +164,21 @@ def _shorten(text: str) -> str:
 
 def json_line(record: ExchangeRecord, stamp: str, head: msgspec.Raw, bodies: bool) -> LogLine:
     started, first, tries, usage = record.started, record.first_byte, record.attempts, record.usage
-    id, theirs = record.request_id, record.upstream_request_id
-    if len(id) > MAX_NAME or len(theirs) > MAX_NAME:
-        id, theirs = _shorten(id), _shorten(theirs)
+    id, upstream_id = record.request_id, record.upstream_request_id
+    if len(id) > MAX_NAME or len(upstream_id) > MAX_NAME:
+        id, upstream_id = _shorten(id), _shorten(upstream_id)
     first_ms = (first - started) * 1e5 // 1.0 / 1e2 if first else None
     ms = (record.ended - started) * 1e5 // 1.0 / 1e2
     size, sent, details = record.bytes_in, record.bytes_out, _loss_details(record.ledgers) if record.ledgers else ()
     if usage is None:
         line = LogLine(
-            stamp, head, id, first_ms, ms, None, None, None, None, None, False, (), (), theirs, size, sent,
+            stamp, head, id, first_ms, ms, None, None, None, None, None, False, (), (), upstream_id, size, sent,
             "", details,
         )  # fmt: skip
     else:
         line = LogLine(
             stamp, head, id, first_ms, ms, usage.input, usage.output, usage.cache_read, usage.cache_write,
-            usage.reasoning, record.usage_estimated, (), (), theirs, size, sent, "", details,
+            usage.reasoning, record.usage_estimated, (), (), upstream_id, size, sent, "", details,
         )  # fmt: skip
     if len(tries) != 1 or tries[0][1] != "ok":
         line.attempts = log_attempts(tries)
@@ -205,19 +204,19 @@ def _escape_text(text: str) -> str:
 
 
 def write_json_lines(lines: Sequence[LogLine | dict[str, Json]]) -> str:
-    """What others wrote is looked through only where the whole shows that something is not printable."""
+    """Fields are escaped only if the encoded lines contain something that is not printable."""
     try:
         text = _encode_lines(lines).decode()
-        # Of ASCII, JSON escapes all control characters but one.
+        # JSON escapes all ASCII control characters except for DEL.
         if text.isascii() and text.find("\\") < 0 and text.find("\x7f") < 0:
             return text
     except UnicodeEncodeError:
-        pass  # half a pair of surrogates, which is not printable either
+        pass  # half of a surrogate pair, which is not printable either
     return _encode_lines([_escape_line(line) if type(line) is LogLine else line for line in lines]).decode()
 
 
 def write_stderr(line: str) -> None:
-    """In one write. Nobody reads any more, or nothing was ever open: the exchange goes on."""
+    """Write to stderr. If it is closed, requests must go on."""
     if sys.stderr is not None:
         try:
             sys.stderr.write(line)
@@ -228,23 +227,23 @@ def write_stderr(line: str) -> None:
 LEVELS = ("debug", "info", "warn", "error")
 
 RepeatKey = tuple[object, ...]
-"""What the next exchange of the same client is likely to repeat."""
+"""The values that a `LineHead` depends on."""
 
 
 def _is_worth_caching(record: ExchangeRecord) -> bool:
-    """Is it worth keeping? Clients choose these words, and nobody repeats a megabyte."""
-    words = len(record.requested_model) + len(record.model) + len(record.user_agent) + len(record.path)
-    return words <= 1000 and len(record.losses) <= 50
+    """Clients choose these texts, so long ones are not cached."""
+    size = len(record.requested_model) + len(record.model) + len(record.user_agent) + len(record.path)
+    return size <= 1000 and len(record.losses) <= 50
 
 
-# --- for a terminal -------------------------------------------------------------------------------------------------
+# --- text lines -----------------------------------------------------------------------------------------------------
 
 _UNQUOTED_VALUE = re.compile(r"[\w./:@+,%~-]+")
 _COLOURS = {"error": "31", "warn": "33", "info": "32", "debug": "2"}
 
 
 def _quote_value(value: object) -> str:
-    """A value in a readable line: in quotes where it could be taken for something else."""
+    """A value in a text line, in quotes if it could be mistaken for something else."""
     text = value if isinstance(value, str) else encode(value).decode()
     return text if _UNQUOTED_VALUE.fullmatch(text) else encode(text).decode()
 
@@ -254,14 +253,14 @@ def _write_pairs(fields: Iterable[tuple[str, object]]) -> str:
 
 
 def _write_list(value: object) -> str:
-    """A value that may be a list, of words or of what has fields."""
+    """A value that may be a list of strings or of objects."""
     if not isinstance(value, list):
         return _quote_value(value)
     return f"[{', '.join([one if isinstance(one, str) else _write_fields(one) for one in value])}]"
 
 
 def _write_fields(fields: Mapping[str, object]) -> str:
-    """Its words, and its numbers with their names."""
+    """Strings as they are, numbers with their names."""
     return " ".join([f"{one}" if isinstance(one, str) else f"{name}={one}" for name, one in fields.items()])
 
 
@@ -270,7 +269,7 @@ def _colourise(text: str, level: str, colour: bool) -> str:
 
 
 def text_line_head(record: ExchangeRecord, colour: bool) -> tuple[str, ...]:
-    """The status, the columns, and the pairs at the end."""
+    """The status, the columns, and the pairs at the end, like `LineHead`."""
     status = _colourise(f"{record.status or '---':>3}", log_level(record), colour)
     route = f"{record.client_protocol or '-'} → {record.provider_protocol or '-'}"
     where = _quote_value(printable_text(f"{record.provider}/{record.model}")) if record.provider else record.operation
@@ -313,7 +312,7 @@ def text_line(record: ExchangeRecord, stamp: str, head: tuple[str, ...], bodies:
     return f"{stamp} {status} {took}  {columns} {tokens:<28}{pairs}  request_id={id}{rest}\n"
 
 
-# --- where lines go -------------------------------------------------------------------------------------------------
+# --- the log --------------------------------------------------------------------------------------------------------
 
 
 def _supports_colour() -> bool:
@@ -322,11 +321,10 @@ def _supports_colour() -> bool:
 
 
 _MAX_CACHED_HEADS = 1024
-"""First parts of lines that are kept."""
 
 
 class Log:
-    """How lines look and where they go. `none` writes no exchanges, but still the events."""
+    """Writes lines in one of the formats `json`, `text` and `none`; `none` still writes events."""
 
     def __init__(
         self, form: str, out: Callable[[str], None] = write_stderr, clock: Callable[[], float] = time.time
@@ -337,15 +335,13 @@ class Log:
         self.configure(form, False)
 
     def configure(self, form: str, bodies: bool, secrets: Iterable[str] = (), level: str = "info") -> None:
-        """How lines look from now on, the keys that no line may show, and the least that is worth a line."""
+        """Set the format, whether bodies are logged, the secrets to remove, and the minimum level."""
         self._form, self._bodies = form, bodies
         self._min_level = LEVELS.index(level)
         self._stamp_second, self._stamp = -1.0, ""
         self._fractions = [f".{thousandth:03d}{'Z' if form == 'json' else ''}" for thousandth in range(1000)]
         self._line_heads.clear()
-        exact = {secret for secret in secrets if len(secret) >= MIN_SECRET_LENGTH}
-        escaped = {encode(secret).decode()[1:-1] for secret in exact}
-        self._secrets = tuple(sorted(exact | escaped, key=len, reverse=True))
+        self._secret_filter = SecretFilter(secrets)
 
     def _write_time(self, wall: float) -> str:
         fraction = wall - self._stamp_second
@@ -358,14 +354,8 @@ class Log:
             fraction = wall - second
         return self._stamp + self._fractions[floor(fraction * 1000)]
 
-    def _write(self, line: str) -> None:
-        for secret in self._secrets:
-            if secret in line:
-                line = line.replace(secret, REDACTED)
-        self._out(line)
-
     def _line_head(self, key: RepeatKey, record: ExchangeRecord) -> Json:
-        """What is repeated, in the form that the line of this log takes."""
+        """The part of the line that requests share, cached."""
         if len(self._line_heads) >= _MAX_CACHED_HEADS:
             self._line_heads.clear()
         parts: Json = json_line_head(record) if self._form == "json" else text_line_head(record, self._colour)
@@ -374,7 +364,7 @@ class Log:
         return parts
 
     def log_exchanges(self, records: Sequence[ExchangeRecord]) -> None:
-        """A line for each, and what was heard of it, in one write."""
+        """Log requests and their debug lines, in one write."""
         if self._form == "none":
             return
         if self._min_level > 1:
@@ -391,26 +381,26 @@ class Log:
                 record.model, record.stream, record.is_passthrough, record.status, record.failure,
                 record.client_disconnected, record.losses,
             )  # fmt: skip
-            if key != last:  # neighbours are mostly alike
+            if key != last:  # most neighbours are alike
                 last, parts = key, repeated.get(key) or self._line_head(key, record)
             stamp = self._write_time(record.started_at)
             lines.append(write(record, stamp, parts, bodies))
             if record.capture is not None:
                 lines += self._debug_lines(stamp, record, record.capture)
         if lines:
-            self._write(write_json_lines(lines) if is_json else "".join(lines))
+            self._out(self._secret_filter.clean(write_json_lines(lines) if is_json else "".join(lines)))
 
     def _debug_lines(self, stamp: str, record: ExchangeRecord, capture: ExchangeCapture) -> list[Json]:
         id = printable_text(record.request_id)
         return [self._debug_line(stamp, id, fields) for fields in debug_lines(record, capture)]
 
     def _debug_line(self, stamp: str, id: str, fields: Fields) -> Json:
-        said = {name: value for name, value in fields if value not in ("", [], 0)}
+        shown = {name: value for name, value in fields if value not in ("", [], 0)}
         if self._form == "json":
-            return {"time": stamp, "event": "debug", "level": "debug", "request_id": id, **said}
-        step = _colourise(f"{said.pop('step'):>17}", "debug", self._colour)
-        shown = [f"  {name}={_write_list(value)}" for name, value in said.items()]
-        return f"{stamp} {step}{''.join(shown)}  request_id={_quote_value(id)}\n"
+            return {"time": stamp, "event": "debug", "level": "debug", "request_id": id, **shown}
+        step = _colourise(f"{shown.pop('step'):>17}", "debug", self._colour)
+        pairs = [f"  {name}={_write_list(value)}" for name, value in shown.items()]
+        return f"{stamp} {step}{''.join(pairs)}  request_id={_quote_value(id)}\n"
 
     def log_event(self, kind: str, fields: Mapping[str, object], level: str = "info") -> None:
         if LEVELS.index(level) < self._min_level:
@@ -421,11 +411,11 @@ class Log:
             line = encode({"time": stamp, "event": kind, "level": level, **shown}).decode()
         else:
             line = f"{stamp} {_colourise(kind, level, self._colour)}{_write_pairs(shown.items())}"
-        self._write(line + "\n")
+        self._out(self._secret_filter.clean(line + "\n"))
 
 
 def _write_field(value: object) -> Json:
-    """A field of an event: numbers as they are, all else as clean text."""
+    """A field of an event: numbers as they are, everything else as safe text."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, list | tuple):

@@ -1,8 +1,9 @@
-"""Numbers that are counted up: in memory, or in a file for each worker that the others read.
+"""Prometheus metrics of all workers together. Each metric is declared here as a `Family`. See docs/decisions/0009.
 
-Every worker owns one slot of a directory: `N.cells` holds the numbers, `N.names` says in one line each whose they are.
-A lock held for life tells the living from the dead; a new worker takes over a dead one's slot and counts on, so
-that no counter ever goes back.
+The numbers of a worker are in memory or, if workers share a directory, in a file that the others can read. Each worker
+owns one slot of the directory: `N.cells` holds the numbers, `N.names` names their series, one per line. A worker holds
+a lock on its slot as long as it runs; a new worker takes over the slot of a dead one and continues its counters, so
+that no counter ever goes down.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import fcntl
 import mmap
 import os
 import sys
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -20,19 +21,18 @@ from typing import Literal
 import msgspec
 
 from toolwire import __version__
-from toolwire.core.ir import Usage
 from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.gateway.telemetry.redact import printable_text
 
 SLOT_CELLS = 1 << 16
-"""Cells of a slot; pages that nobody wrote to take no room."""
+"""Numbers of a slot; pages that were never written use no disk space."""
 _OVERFLOW_CELL = SLOT_CELLS - 64
-"""Where numbers go that found no place: never shown."""
+"""For series that no longer fit into the slot; never shown."""
 _SLOT_BYTES = SLOT_CELLS * 8
 
 
 class Series(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Whose cells they are: a family of metrics and the values of its labels; as many cells as its kind needs."""
+    """One series: its metric, the values of its labels, and its number of cells. Written to `N.names` as an array."""
 
     family: str
     labels: tuple[str, ...]
@@ -44,7 +44,7 @@ _decode = msgspec.json.Decoder(Series).decode
 
 
 class WorkerSeries(msgspec.Struct, frozen=True, gc=False):
-    """A series as one worker counted it."""
+    """The numbers of a series in one worker."""
 
     series: Series
     values: Sequence[float]
@@ -64,10 +64,9 @@ class SharedCounters:
         else:
             self._memory = self._take_slot(directory)
         self.values = memoryview(self._memory).cast("d")
-        """Add to these in place."""
 
     def _take_slot(self, directory: Path) -> mmap.mmap:
-        """The first slot that no living worker holds, with all that was counted there."""
+        """Take the first slot that no running worker holds, with its numbers."""
         directory.mkdir(parents=True, exist_ok=True)
         while True:
             self._slot += 1
@@ -77,18 +76,18 @@ class SharedCounters:
             except BlockingIOError:
                 os.close(cells)
                 continue
-            self._lock_file = cells  # lives as long as this stays open
+            self._lock_file = cells  # the lock is held as long as this file is open
             os.ftruncate(cells, _SLOT_BYTES)
             self._names_file = os.open(directory / f"{self._slot}.names", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             self._series = list(_read_series(directory / f"{self._slot}.names"))
-            # A line that was cut when its writer died would swallow the next.
+            # Remove an incomplete last line, which a worker leaves if it dies while writing.
             os.ftruncate(self._names_file, sum(len(_encode(series)) + 1 for series, _ in self._series))
             os.lseek(self._names_file, 0, os.SEEK_END)
             self._next_cell = sum(series.width for series, _ in self._series)
             return mmap.mmap(cells, _SLOT_BYTES)
 
     def existing_series(self) -> list[tuple[Series, int]]:
-        """The series of this slot, as taken over, with their places."""
+        """The series of the slot when it was taken over, with their first cells."""
         return self._series
 
     def add_series(self, series: Series) -> int:
@@ -103,15 +102,15 @@ class SharedCounters:
         return index
 
     def close(self) -> None:
-        """Leave the slot to whoever comes next; late numbers still have their place in memory."""
+        """Release the slot. Numbers that are added later stay in memory."""
         if self._lock_file is not None and self._names_file is not None:
-            fcntl.flock(self._lock_file, fcntl.LOCK_UN)  # the memory holds a copy of the descriptor
+            fcntl.flock(self._lock_file, fcntl.LOCK_UN)  # the memory map holds a copy of the descriptor
             os.close(self._lock_file)
             os.close(self._names_file)
         self._lock_file = self._names_file = None
 
     def read_all(self) -> Iterator[WorkerSeries]:
-        """What every worker counted."""
+        """The series of all workers."""
         for series, index in self._series:
             yield WorkerSeries(series, self.values[index : index + series.width].tolist(), True)
         if self._directory is not None:
@@ -121,7 +120,7 @@ class SharedCounters:
 
 
 def _read_series(path: Path) -> Iterator[tuple[Series, int]]:
-    """The lines of a slot, up to the first that is not whole."""
+    """The series of a slot, up to the first invalid line."""
     index = 0
     try:
         lines = path.read_bytes().split(b"\n")[:-1]
@@ -139,7 +138,7 @@ def _read_series(path: Path) -> Iterator[tuple[Series, int]]:
 
 
 def _read_other_worker(path: Path) -> list[WorkerSeries]:
-    # Removed between listing and opening, or still without its size: it has nothing to tell.
+    # The file may have been removed since it was listed, or a new worker has not set its size yet.
     with contextlib.suppress(OSError, ValueError), path.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -157,31 +156,29 @@ def _read_other_worker(path: Path) -> list[WorkerSeries]:
     return []
 
 
-# --- Counters for Prometheus, of all workers together: docs/decisions/0009-metrics-and-traces.md says why by hand ---
-
+# --- metrics ----------------------------------------------------------------------------------------------------------
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 DIRECTORY_VARIABLE = "TOOLWIRE_METRICS_DIR"
-"""The variable of the environment that names the directory which workers share."""
+"""The environment variable with the directory that workers share."""
 
 MAX_SERIES = 500
-"""Series of one family; what comes after them is counted together, with `other` in every label."""
+"""Series of one metric; further ones are counted together, with `other` in every label."""
 MAX_MODELS = 100
-"""Models with a label of their own. Clients name models, so a name gets its label only by an answer that succeeded."""
+"""Models with a label of their own. Clients choose the names, so only a successful answer gives a model its label."""
 _MAX_CACHED_CELLS = 4096
 _MAX_LOSSES = 50
 OTHER = "other"
 UNKNOWN = "unknown"
 
 _TIME_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-_BUCKET_BOUNDS = (*_TIME_BUCKETS, float("inf"))
 _SUM_CELL = len(_TIME_BUCKETS) + 1
-"""Where the sum of a histogram stands, after its buckets and what is beyond them."""
+"""The cell of a histogram's sum, after its buckets and the one for larger values."""
 _ROUTE_LABELS = ("client_protocol", "provider_protocol", "provider", "stream")
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric: a counter or a gauge has one cell a series; a histogram one a bucket, one beyond, and the sum."""
+    """One metric. A series has one cell; a histogram has one per bucket, one for larger values, and the sum."""
 
     name: str
     help: str
@@ -189,7 +186,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
     merge: Literal["sum", "max"] = "sum"
-    """How the numbers of several workers become one."""
+    """How the numbers of several workers are combined."""
 
     @property
     def width(self) -> int:
@@ -198,48 +195,52 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
 
 REQUESTS = Family(
     name="toolwire_requests_total",
-    help="Exchanges that ended, by what the client saw.",
+    help="Finished requests, with the status that the client got.",
     labels=("operation", "client_protocol", "provider_protocol", "provider", "model", "status", "stream"),
 )
 REQUEST_SECONDS = Family(
     name="toolwire_request_seconds",
-    help="From the request to the end of the answer.",
+    help="Time from the request to the end of the answer.",
     kind="histogram",
     labels=_ROUTE_LABELS,
     buckets=_TIME_BUCKETS,
 )
 FIRST_BYTE_SECONDS = Family(
     name="toolwire_first_byte_seconds",
-    help="From the request to the first byte of the answer.",
+    help="Time from the request to the first byte of the answer.",
     kind="histogram",
     labels=_ROUTE_LABELS,
     buckets=_TIME_BUCKETS,
 )
 TOKENS = Family(
     name="toolwire_tokens_total",
-    help="Tokens as providers counted them; input includes what was cached, output includes reasoning.",
+    help="Tokens as counted by providers; input includes cached tokens, output includes reasoning.",
     labels=("provider", "model", "kind"),
 )
-LOSSES = Family(name="toolwire_losses_total", help="What translations lost or changed.", labels=("code",))
+LOSSES = Family(name="toolwire_losses_total", help="Losses in translation.", labels=("code",))
 ATTEMPTS = Family(
-    name="toolwire_attempts_total", help="Tries at providers, by what came of them.", labels=("provider", "outcome")
+    name="toolwire_attempts_total", help="Attempts at providers, by outcome.", labels=("provider", "outcome")
 )
 UPSTREAM_ERRORS = Family(
     name="toolwire_upstream_errors_total",
-    help="Connections to providers that failed.",
+    help="Connection errors of providers.",
     labels=("provider", "kind"),
 )
-IN_FLIGHT = Family(name="toolwire_requests_in_flight", help="Exchanges that run now.", kind="gauge")
+IN_FLIGHT = Family(name="toolwire_requests_in_flight", help="Requests that are running now.", kind="gauge")
 PROVIDER_COOLDOWN = Family(
     name="toolwire_provider_cooldown",
-    help="1 while a provider is left alone because it kept failing.",
+    help="1 while a provider is skipped because it keeps failing.",
     kind="gauge",
     labels=("provider",),
     merge="max",
 )
-WORKERS = Family(name="toolwire_workers", help="Processes that serve.", kind="gauge")
+WORKERS = Family(name="toolwire_workers", help="Running worker processes.", kind="gauge")
 BUILD_INFO = Family(
-    name="toolwire_build_info", help="What runs.", kind="gauge", labels=("version", "python"), merge="max"
+    name="toolwire_build_info",
+    help="Version of Toolwire and Python.",
+    kind="gauge",
+    labels=("version", "python"),
+    merge="max",
 )
 FAMILIES: Mapping[str, Family] = {
     family.name: family
@@ -256,25 +257,18 @@ ExchangeKind = tuple[object, ...]
 
 
 class ExchangeCells(msgspec.Struct, gc=False):
-    """Where the numbers of one kind of exchange stand, found once."""
+    """The cells that exchanges of one kind add to, looked up once."""
 
     requests: int
     losses: tuple[int, ...]
-    """One for each loss."""
     seconds: int
-    """-1 for what has neither times nor tokens."""
+    """-1 for an operation without times and tokens."""
     first_byte: int
-    provider: str
-    model: str
-    tokens: tuple[int, ...] = ()
-
-
-ExchangeGroup = tuple[ExchangeCells, list[float], list[float], list[Usage]]
-"""Exchanges of one kind: how long each took, to its end and to its first byte, and what was used."""
+    tokens: tuple[int, ...]
 
 
 class _SeriesCells(dict[tuple[str, ...], int]):
-    """Where the series of one family stand; one that is new gets its place when it is asked for."""
+    """The first cell of each series of one metric, by its labels; a new series is added on first use."""
 
     __slots__ = ("_counters", "_family")
 
@@ -305,7 +299,7 @@ class Metrics:
         self._values[self._cell_of(BUILD_INFO, (__version__, ".".join(map(str, sys.version_info[:3]))))] = 1.0
 
     def _adopt_series(self, series: Series, index: int) -> None:
-        """Count on where a worker that died left off; what was only true while it lived starts anew."""
+        """Continue the counters of a dead worker; its gauges start at 0."""
         family = FAMILIES.get(series.family)
         if family is None or family.width != series.width or len(family.labels) != len(series.labels):
             return
@@ -319,7 +313,7 @@ class Metrics:
         return self._series_cells[family.name][labels]
 
     def _model_label(self, record: ExchangeRecord) -> str:
-        """The label for the model that was sent; a name that never worked gets none."""
+        """The label for the model; `unknown` until it has answered successfully."""
         name = printable_text(record.model, 100)
         if name in self._labelled_models:
             return name
@@ -335,88 +329,49 @@ class Metrics:
         status = str(record.status) if 100 <= record.status <= 599 else "none"
         stream = "true" if record.stream else "false"
         route = (record.client_protocol, record.provider_protocol, record.provider, stream)
-        timed = record.operation == "chat" and record.provider != ""
-        marks = ExchangeCells(
+        has_times = record.operation == "chat" and record.provider != ""
+        cells = ExchangeCells(
             requests=self._cell_of(REQUESTS, (record.operation, *route[:3], model, status, stream)),
             losses=tuple(self._cell_of(LOSSES, (code,)) for code in record.losses),
-            seconds=self._cell_of(REQUEST_SECONDS, route) if timed else -1,
-            first_byte=self._cell_of(FIRST_BYTE_SECONDS, route) if timed else -1,
-            provider=record.provider,
-            model=model,
+            seconds=self._cell_of(REQUEST_SECONDS, route) if has_times else -1,
+            first_byte=self._cell_of(FIRST_BYTE_SECONDS, route) if has_times else -1,
+            tokens=tuple(self._cell_of(TOKENS, (record.provider, model, kind)) for kind in _TOKEN_KINDS)
+            if has_times and record.usage is not None and not record.usage_estimated
+            else (),
         )
-        # One that is unknown may be known tomorrow, and what is too long is not worth keeping.
+        # An unknown model may become a known one, and a long list of losses is not worth the memory.
         if model == record.model and len(record.losses) <= _MAX_LOSSES:
             if len(self._exchange_cells) >= _MAX_CACHED_CELLS:
                 self._exchange_cells.clear()
-            self._exchange_cells[exchange_kind] = marks
-        return marks
+            self._exchange_cells[exchange_kind] = cells
+        return cells
 
     def count_exchanges(self, records: Iterable[ExchangeRecord]) -> None:
-        """Those of one kind are counted together."""
-        alike: dict[ExchangeKind, ExchangeGroup] = {}
-        last: ExchangeKind = ()
+        values, known = self._values, self._exchange_cells
         for record in records:
+            usage = None if record.usage_estimated else record.usage
             kind: ExchangeKind = (
                 record.operation, record.client_protocol, record.provider_protocol, record.provider, record.model,
-                record.status, record.stream, record.losses,
+                record.status, record.stream, record.losses, usage is None,
             )  # fmt: skip
-            if kind != last:  # neighbours are mostly alike
-                last, same = kind, alike.get(kind)
-                if same is None:
-                    same = alike[kind] = self._exchange_cells.get(kind) or self._find_cells(kind, record), [], [], []
-                _, took, begun, usages = same
-            started, usage = record.started, record.usage
-            took.append(record.ended - started)
+            cells = known.get(kind) or self._find_cells(kind, record)
+            values[cells.requests] += 1.0
+            for cell in cells.losses:
+                values[cell] += 1.0
+            if cells.seconds < 0:
+                continue
+            self._observe(cells.seconds, record.ended - record.started)
             if record.first_byte:
-                begun.append(record.first_byte - started)
-            if usage is not None and not record.usage_estimated:
-                usages.append(usage)
-        for same in alike.values():
-            self._count_group(*same)
+                self._observe(cells.first_byte, record.first_byte - record.started)
+            if usage is not None:
+                counts = (usage.input, usage.output, usage.cache_read, usage.cache_write, usage.reasoning)
+                for cell, count in zip(cells.tokens, counts, strict=True):
+                    if count:
+                        values[cell] += count
 
-    def _count_group(
-        self, cells: ExchangeCells, durations: list[float], first_bytes: list[float], usages: Sequence[Usage]
-    ) -> None:
-        values = self._values
-        values[cells.requests] += len(durations)
-        for index in cells.losses:
-            values[index] += len(durations)
-        if cells.seconds >= 0:
-            self._observe_times(cells.seconds, durations)
-            if first_bytes:
-                self._observe_times(cells.first_byte, first_bytes)
-            if usages:
-                self._count_tokens(cells, usages)
-
-    def _observe_times(self, index: int, times: list[float]) -> None:
-        """Those of one bucket are counted together."""
-        values = self._values
-        values[index + _SUM_CELL] += sum(times)
-        times.sort()
-        told = 0
-        while told < len(times):
-            bucket = bisect_left(_BUCKET_BOUNDS, times[told])
-            here = bisect_right(times, _BUCKET_BOUNDS[bucket])
-            values[index + bucket] += here - told
-            told = here
-
-    def _count_tokens(self, cells: ExchangeCells, usages: Iterable[Usage]) -> None:
-        input = output = cache_read = cache_write = reasoning = 0
-        for usage in usages:
-            input += usage.input
-            output += usage.output
-            if usage.cache_read:
-                cache_read += usage.cache_read
-            if usage.cache_write:
-                cache_write += usage.cache_write
-            if usage.reasoning:
-                reasoning += usage.reasoning
-        if not cells.tokens:
-            cells.tokens = tuple(self._cell_of(TOKENS, (cells.provider, cells.model, kind)) for kind in _TOKEN_KINDS)
-        values, places = self._values, cells.tokens
-        for at, count in enumerate((input, output, cache_read, cache_write, reasoning)):
-            if count:
-                values[places[at]] += count
+    def _observe(self, cell: int, seconds: float) -> None:
+        self._values[cell + bisect_left(_TIME_BUCKETS, seconds)] += 1.0
+        self._values[cell + _SUM_CELL] += seconds
 
     def add_in_flight(self, by: int) -> None:
         self._values[self._in_flight_cell] += by
@@ -431,7 +386,7 @@ class Metrics:
         self._values[self._cell_of(PROVIDER_COOLDOWN, (provider,))] = float(is_cooling_down)
 
     def write_text(self) -> bytes:
-        """Everything, of all workers, in Prometheus' text format."""
+        """The metrics of all workers in Prometheus' text format."""
         return "".join(_write_families(_merge_workers(self._counters.read_all()))).encode()
 
     def close(self) -> None:
@@ -447,7 +402,7 @@ def _merge_workers(found: Iterable[WorkerSeries]) -> MergedSeries:
         series = item.series
         family = FAMILIES.get(series.family)
         if family is None or family.width != series.width or len(family.labels) != len(series.labels):
-            continue  # written by another version
+            continue  # of another version of Toolwire
         if family.kind == "gauge" and not item.is_alive:
             continue
         before = numbers[family.name].get(series.labels)

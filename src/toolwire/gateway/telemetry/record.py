@@ -1,9 +1,9 @@
-"""What an exchange says on both sides, copied while it goes by: only where the log is to tell of it."""
+"""The record of one request for log, metrics and traces, and a copy of its traffic for the debug log."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -11,29 +11,15 @@ from toolwire.core.ir import Call, Result, Usage
 from toolwire.core.losses import Ledger, Loss
 from toolwire.gateway.upstream.errors import TransportError
 
+if TYPE_CHECKING:
+    from toolwire.gateway.pipeline.call import UpstreamResponse
+
 MAX_CAPTURED = 8 * 1024 * 1024
-"""Bytes of a body that are copied; a longer one is not read."""
-
-
-class UpstreamResponse(Protocol):
-    """An answer as it comes in."""
-
-    status: int
-    headers: dict[str, str]
-
-    async def read(self, limit: int) -> bytes | TransportError: ...
-
-    async def wait_for_data(self, seconds: float) -> bool: ...
-
-    async def read_chunk(self) -> bytes | TransportError: ...
-
-    async def pour_into(self, sink: Callable[[bytes], bool]) -> bytes | TransportError | None: ...
-
-    def abort(self) -> None: ...
+"""The largest body in bytes that is copied for the debug log."""
 
 
 class StreamSink(Protocol):
-    """Where a stream goes."""
+    """The client's end of a stream."""
 
     def write_nowait(self, data: bytes) -> bool: ...
 
@@ -45,7 +31,7 @@ class StreamSink(Protocol):
 
 
 class CapturedBytes:
-    """The start of what went by."""
+    """A copy of a body; empty if the body is too long."""
 
     __slots__ = ("_data", "is_truncated")
 
@@ -65,7 +51,7 @@ class CapturedBytes:
 
 
 class CapturedResponse:
-    """An answer that is copied while it comes in."""
+    """A provider's answer that is copied while it is read."""
 
     def __init__(self, source: UpstreamResponse, captured: CapturedBytes) -> None:
         self.status, self.headers = source.status, source.headers
@@ -97,7 +83,7 @@ class CapturedResponse:
 
 
 class CapturedSink:
-    """A stream to the client that is copied while it goes out."""
+    """A stream to the client that is copied while it is written."""
 
     def __init__(self, sink: StreamSink, captured: CapturedBytes) -> None:
         self._sink, self._captured = sink, captured
@@ -117,7 +103,7 @@ class CapturedSink:
 
 
 class UpstreamCapture:
-    """One question to a provider and its answer."""
+    """One request to a provider and its answer."""
 
     __slots__ = ("body", "protocol", "provider", "response", "status", "url")
 
@@ -128,7 +114,7 @@ class UpstreamCapture:
 
 
 class ExchangeCapture:
-    """Everything of one exchange, on both sides."""
+    """The traffic of one request, with the client and with providers."""
 
     __slots__ = ("_client_output", "client_request", "upstream_calls")
 
@@ -157,91 +143,85 @@ class ExchangeCapture:
         return self._client_output.data
 
 
-# --- One exchange, as it is seen from outside: filled in while it runs, read once when it ends ---
-
-
 class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False):
-    """Times are seconds of the caller's own monotonic clock; only `wall` is the time of day. No key, no header."""
+    """Filled in while the request runs. Times are of the caller's monotonic clock, except for `started_at`. Contains no
+    key and no header."""
 
     request_id: str
     started: float
     started_at: float
-    """Unix time of the start."""
+    """Unix time."""
     client_address: str = ""
     method: str = ""
     path: str = ""
-    """As it came: its query is cut off before anything is written."""
+    """As received; the query is removed before it is logged."""
     key_name: str = ""
-    """The name of the client's key, never the key."""
+    """The name of the client's key, never the key itself."""
     user_agent: str = ""
-    """The user agent as it came; the line shows its first product."""
+    """As received; the log shows its first product."""
     client_protocol: str = ""
-    """The client's protocol."""
     provider_protocol: str = ""
-    """The provider's protocol."""
     provider: str = ""
     upstream_address: str = ""
     """The provider's `host:port`."""
     operation: str = "chat"
-    """What was asked for: chat, count, models, metrics, pass. Only a chat has times and tokens in the metrics."""
+    """chat, count_tokens, models, metrics, responses_state, background or passthrough. Only chat has times and tokens
+    in the metrics."""
     requested_model: str = ""
-    """The model as the client named it."""
+    """The model that the client asked for."""
     model: str = ""
-    """The model as the provider was asked for it."""
+    """The model that the provider was asked for."""
     response_model: str = ""
-    """The model as the answer names it."""
+    """The model that the answer names."""
     stream: bool = False
     is_passthrough: bool = False
-    """Did the bytes pass untouched?"""
+    """Were the bytes forwarded without translation?"""
     status: int = 0
-    """As the client saw it; 0 when it saw none."""
+    """The status that the client got; 0 for none."""
     failure: str = ""
-    """The kind of failure, one of `ir.FAILURES`; also of one in the middle of a stream."""
+    """The kind of failure, one of `ir.FAILURES`, also if it happened in the middle of a stream."""
     first_byte: float = 0.0
-    """When the first byte of the answer went to the client; 0 for never."""
+    """When the first byte of the answer was sent to the client; 0 for never."""
     ended: float = 0.0
     usage: Usage | None = None
     usage_estimated: bool = False
-    """Is the usage a local estimate?"""
+    """Was the usage estimated, not counted by the provider?"""
     finish_reasons: tuple[str, ...] = ()
     losses: tuple[str, ...] = ()
-    """The codes of what was lost in translation."""
+    """Codes."""
     ledgers: tuple[Ledger | None, ...] = ()
-    """Where they stand in full: spelled only when somebody reads it."""
+    """The losses in full; formatted only when they are logged."""
     attempts: list[tuple[str, str, float]] = msgspec.field(default_factory=list)
-    """Tries at providers: which one, what came of it ("ok", a status, the kind of a fault), seconds."""
+    """Provider, outcome ("ok", a status, or the kind of a transport error), and seconds."""
     tool_runs: list[tuple[str, str]] = msgspec.field(default_factory=list)
-    """Calls that were run here and not by the client, and what came of them."""
+    """Tool calls that the gateway ran itself, and their outcomes."""
     client_disconnected: bool = False
-    """Did the client leave?"""
     upstream_request_id: str = ""
-    """The provider's own id of the request."""
+    """The provider's id of the request."""
     bytes_in: int = 0
     bytes_out: int = 0
     note: str = ""
     request_body: bytes = b""
-    """The bodies only where `Telemetry.bodies` asks for them."""
+    """The bodies are set only if `Telemetry.wants_bodies`."""
     response_body: bytes = b""
     capture: ExchangeCapture | None = None
-    """All that was said on both sides, only where `Telemetry.debug` asks for it."""
+    """Set only if `Telemetry.wants_capture`."""
     span: object = None
-    """Belongs to the tracer."""
+    """For the tracer."""
 
     def __repr__(self) -> str:
-        """Neither bodies nor a path whose query may hold a key."""
-        return f"Record({self.request_id!r}, {self.provider!r}, {self.model!r}, {self.status})"
+        """Without bodies, and without the path, whose query may contain a key."""
+        return f"ExchangeRecord({self.request_id!r}, {self.provider!r}, {self.model!r}, {self.status})"
 
     def add_tool_runs(self, calls: Sequence[Call], results: Sequence[Result]) -> None:
-        """Note calls that were run here."""
+        """Add tool calls that the gateway ran itself."""
         for call, result in zip(calls, results, strict=True):
             self.tool_runs.append((call.name, "error" if result.error else "ok"))
 
     def add_losses(self, codes: tuple[str, ...], *ledgers: Ledger | None) -> None:
-        """Note what a translation lost or changed."""
         if codes:
             self.losses, self.ledgers = codes, ledgers
 
     @property
     def all_losses(self) -> list[Loss]:
-        """The losses in full."""
         return [loss for ledger in self.ledgers if ledger is not None for loss in ledger.losses]

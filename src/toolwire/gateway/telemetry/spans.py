@@ -1,4 +1,4 @@
-"""One span an exchange, by OpenTelemetry's conventions for generative AI. No word of a conversation is in it."""
+"""One span for each request, by OpenTelemetry's conventions for generative AI, without text of conversations."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.gateway.telemetry.redact import printable_text
 
 SHUTDOWN_SECONDS = 5.0
-"""How long the last spans may take at the end, if nobody takes them."""
+"""How long to wait for the export of the last spans."""
 
 _Attributes = dict[str, AttributeValue]
 
 
 class _ExporterWarnings(logging.Handler):
-    """What the exporter complains about, as lines of our own log; complaints about a client's headers are not told."""
+    """Passes warnings of the exporter to the gateway's log, but not those about a client's headers."""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
@@ -46,7 +46,7 @@ class SpanTracer:
         self._handler = _ExporterWarnings(warn)
         self._logger.addHandler(self._handler)
         self._propagates, self._logger.propagate = self._logger.propagate, False
-        # The variables OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES are stronger than this.
+        # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win over this.
         own = Resource({"service.name": "toolwire", "service.version": __version__})
         detected = Resource.create()
         unnamed = str(detected.attributes.get("service.name", "")).startswith("unknown_service")
@@ -59,9 +59,9 @@ class SpanTracer:
         self._provider_names = msgspec.json.decode(text, type=dict[str, str])
 
     def start_span(self, record: ExchangeRecord, headers: Mapping[str, str]) -> None:
-        # Mounted in an application that is traced itself, its span is the parent: it has continued the client's.
-        within = get_current_span().get_span_context().is_valid
-        context = None if within else self._propagator.extract(headers, Context())
+        # In an application with its own traces, its span is the parent: it has already continued the client's trace.
+        has_parent = get_current_span().get_span_context().is_valid
+        context = None if has_parent else self._propagator.extract(headers, Context())
         start = int(record.started_at * 1e9)
         record.span = self._tracer.start_span(record.operation, context=context, kind=SpanKind.SERVER, start_time=start)
 
@@ -89,17 +89,17 @@ class SpanTracer:
         record.span = None
 
     def close(self) -> None:
-        """Hand over what is left; an exporter whose collector is away does not hold up the end."""
-        last = threading.Thread(target=self._provider.shutdown, daemon=True)
-        last.start()
-        last.join(SHUTDOWN_SECONDS)
+        """Export the last spans; a collector that does not answer must not delay the shutdown."""
+        shutdown = threading.Thread(target=self._provider.shutdown, daemon=True)
+        shutdown.start()
+        shutdown.join(SHUTDOWN_SECONDS)
         self._logger.removeHandler(self._handler)
         self._logger.propagate = self._propagates
 
     def _genai_attributes(self, record: ExchangeRecord) -> _Attributes:
         host, _, port = record.upstream_address.rpartition(":")
         provider = self._provider_names.get(record.provider, record.provider)
-        found: _Attributes = {
+        attributes: _Attributes = {
             "gen_ai.operation.name": record.operation if record.operation == "chat" else "",
             "gen_ai.provider.name": provider,
             "gen_ai.request.model": printable_text(record.model or record.requested_model),
@@ -109,10 +109,10 @@ class SpanTracer:
             "server.port": int(port) if port.isdecimal() else "",
         }
         if record.stream:
-            found["gen_ai.request.stream"] = True
+            attributes["gen_ai.request.stream"] = True
             if record.first_byte:
-                found["gen_ai.response.time_to_first_chunk"] = record.first_byte - record.started
-        return found | _usage_attributes(record) if record.operation == "chat" else found
+                attributes["gen_ai.response.time_to_first_chunk"] = record.first_byte - record.started
+        return attributes | _usage_attributes(record) if record.operation == "chat" else attributes
 
 
 def _usage_attributes(record: ExchangeRecord) -> _Attributes:
@@ -142,7 +142,7 @@ def _http_attributes(record: ExchangeRecord) -> _Attributes:
 
 
 def _toolwire_attributes(record: ExchangeRecord) -> _Attributes:
-    tries = [f"{provider}:{outcome}" for provider, outcome, _ in record.attempts]
+    attempts = [f"{provider}:{outcome}" for provider, outcome, _ in record.attempts]
     return {
         "toolwire.request_id": printable_text(record.request_id),
         "toolwire.upstream_request_id": printable_text(record.upstream_request_id),
@@ -150,7 +150,7 @@ def _toolwire_attributes(record: ExchangeRecord) -> _Attributes:
         "toolwire.client_protocol": record.client_protocol,
         "toolwire.provider_protocol": record.provider_protocol,
         "toolwire.losses": tuple(dict.fromkeys(record.losses)),
-        "toolwire.attempts": tries if len(tries) > 1 else (),
+        "toolwire.attempts": attempts if len(attempts) > 1 else (),
         "toolwire.usage_estimated": record.usage_estimated or "",
         "toolwire.passthrough": record.is_passthrough or "",
         "toolwire.client_disconnected": record.client_disconnected or "",
@@ -158,5 +158,5 @@ def _toolwire_attributes(record: ExchangeRecord) -> _Attributes:
 
 
 def _without_empty(attributes: _Attributes) -> _Attributes:
-    """Without what does not apply; a count of zero is a count."""
+    """Without empty values; a count of 0 is kept."""
     return {name: value for name, value in attributes.items() if value != "" and value != () and value != []}

@@ -1,4 +1,4 @@
-"""Are traces asked for? Nothing of OpenTelemetry is imported before the environment names an exporter."""
+"""`Telemetry` passes each finished request to log, metrics and traces. OpenTelemetry is imported only if it is used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INSTALL_HINT = "install the packages: pip install 'toolwire[otel]'"
 
 
 def is_tracing_requested(environ: Mapping[str, str]) -> bool:
-    """As OpenTelemetry's own variables say it."""
+    """Do OpenTelemetry's standard variables ask for traces?"""
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return False
     exporter = environ.get("OTEL_TRACES_EXPORTER", "").strip().lower()
@@ -28,25 +28,25 @@ def is_tracing_requested(environ: Mapping[str, str]) -> bool:
 
 
 def _unsupported_option(environ: Mapping[str, str]) -> str:
-    """What is asked for and cannot be done, in words; otherwise nothing."""
+    """An option of the environment that is not supported, or ""."""
     exporter = environ.get("OTEL_TRACES_EXPORTER", "").strip().lower() or "otlp"
     if exporter != "otlp":
-        return f"OTEL_TRACES_EXPORTER={exporter}: only otlp (over HTTP) and none are known here"
+        return f"OTEL_TRACES_EXPORTER={exporter}: only otlp (over HTTP) and none are supported"
     protocol = environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL") or ""
     if protocol.strip().lower() not in {"", "http/protobuf"}:
-        return f"the OTLP protocol {protocol} is not spoken here: use http/protobuf (usually port 4318)"
+        return f"the OTLP protocol {protocol} is not supported: use http/protobuf (usually port 4318)"
     return ""
 
 
 def make_tracer(environ: Mapping[str, str], warn: Callable[[str], None]) -> SpanTracer | None:
-    """The tracer that the environment asks for. What stands in its way is told once, and the gateway works without."""
+    """The tracer that the environment asks for. If it cannot be made, warn once and work without traces."""
     if not is_tracing_requested(environ):
         return None
     if problem := _unsupported_option(environ):
         warn(f"no traces: {problem}")
         return None
     try:
-        from toolwire.gateway.telemetry.spans import SpanTracer  # noqa: PLC0415 — a tenth of a second for those who want it
+        from toolwire.gateway.telemetry.spans import SpanTracer  # noqa: PLC0415 — takes a tenth of a second
     except ImportError as error:
         warn(f"no traces: {error.name or error} is missing; {INSTALL_HINT}")
         return None
@@ -57,7 +57,7 @@ __all__ = ["ExchangeRecord", "LogSettings", "Telemetry", "Tracer"]
 
 
 class LogSettings(Protocol):
-    """The part of the server's settings that matters here."""
+    """The settings of `[server]` for the log."""
 
     @property
     def log_format(self) -> str: ...
@@ -80,12 +80,12 @@ class Tracer(Protocol):
 
 
 LOG_DELAY = 0.02
-"""Seconds that the line of an exchange may wait for others."""
+"""Seconds that a log line may wait, so that several are written at once."""
 _NO_HEADERS: Mapping[str, str] = {}
 
 
 class Telemetry:
-    """Begin a record for every exchange, fill it in, finish it once: in whatever way the exchange ends."""
+    """Start a record for every request, fill it in, and finish it exactly once, however the request ends."""
 
     def __init__(
         self,
@@ -96,9 +96,9 @@ class Telemetry:
     ) -> None:
         self.log = Log(server.log_format, out)
         self.wants_bodies = False
-        """Should the caller fill in the bodies of a record?"""
+        """Should callers set the bodies of a record?"""
         self.wants_capture = False
-        """Should the caller copy what is said on both sides?"""
+        """Should callers capture the traffic of a request?"""
         self.metrics = metrics or Metrics()
         self._tracer = tracer
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -106,26 +106,26 @@ class Telemetry:
         self.configure(server)
 
     def configure(self, server: LogSettings, secrets: Iterable[str] = ()) -> None:
-        """New settings, and the keys that must never be seen in a note or a body."""
+        """Apply settings, and the secrets that must never be logged."""
         self.wants_bodies = server.log_bodies and server.log_format != "none"
         self.wants_capture = server.log_level == "debug" and server.log_format != "none"
         self.log.configure(server.log_format, self.wants_bodies, secrets, server.log_level)
 
     def start_exchange(self, record: ExchangeRecord, headers: Mapping[str, str] = _NO_HEADERS) -> ExchangeRecord:
-        """Count it as running and, when traced, continue the trace that the client's headers (lower case) name."""
+        """Count the request as running, and continue the trace of the client's headers (in lower case)."""
         self.metrics.add_in_flight(1)
         if self._tracer is not None:
             self._tracer.start_span(record, headers)
         return record
 
     def upstream_headers(self, record: ExchangeRecord) -> tuple[tuple[str, str], ...]:
-        """The headers that carry the trace on to the provider; none when nothing is traced."""
+        """The headers that pass the trace on to the provider."""
         return () if self._tracer is None else self._tracer.trace_headers(record)
 
     def record_attempt(
         self, record: ExchangeRecord, provider: str, outcome: str, seconds: float, is_transport_error: bool = False
     ) -> None:
-        """A try at a provider ended: "ok", a status such as "429", or the kind of a fault (`fault=True`)."""
+        """Add an attempt: "ok", a status such as "429", or the kind of a transport error."""
         record.attempts.append((provider, outcome, seconds))
         self.metrics.count_attempt(provider, outcome)
         if is_transport_error:
@@ -136,20 +136,19 @@ class Telemetry:
 
     def finish_exchange(self, record: ExchangeRecord, ended: float) -> None:
         record.ended = ended
-        waiting = self._finished_records
-        waiting.append(record)
-        if len(waiting) == 1:
+        self._finished_records.append(record)
+        if len(self._finished_records) == 1:
             if self._loop is None:
                 self.flush()
             else:
                 self._loop.call_later(LOG_DELAY, self.flush)
 
     def batch_on_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """From now on exchanges are told together, a moment later: what is done for many in a row costs each less."""
+        """Collect finished requests for a moment and process them together, which costs less."""
         self._loop = loop
 
     def flush(self) -> None:
-        """Tell of the exchanges that wait for it."""
+        """Process the finished requests."""
         records, self._finished_records = self._finished_records, []
         if not records:
             return
@@ -161,7 +160,7 @@ class Telemetry:
         self.log.log_exchanges(records)
 
     def log_event(self, kind: str, *, level: str = "info", **fields: object) -> None:
-        """A line that is not about an exchange: started, reloaded, a provider rests, shutdown; info, warn or error."""
+        """Log something that is not a request, such as `config_reloaded`; the level is info, warn or error."""
         self.flush()
         self.log.log_event(kind, fields, level)
 
@@ -170,7 +169,7 @@ class Telemetry:
         return self.metrics.write_text()
 
     def close(self) -> None:
-        """Hand over what the tracer still holds: may take seconds, so not on the loop; and leave the shared numbers."""
+        """Export the last spans, which may take seconds, so not on the event loop; and release the metrics."""
         self.flush()
         if self._tracer is not None:
             self._tracer.close()
