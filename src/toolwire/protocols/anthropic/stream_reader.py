@@ -127,7 +127,7 @@ class StreamReader:
         self._add_repeat: Callable[[str], object] = _ignore_text
         self._block_count = 0
         self._started = False
-        self._over = False
+        self._ended = False
         self._has_calls = False
         self._finish: Finish | None = None
         self._usage: Object = {}
@@ -136,7 +136,7 @@ class StreamReader:
 
     def feed(self, data: bytes) -> list[Event]:
         self._template, self._events = None, []
-        if self._over and self._finish is None:
+        if self._ended and self._finish is None:
             return self._events
         try:
             for frame in self._splitter.feed(data):
@@ -159,7 +159,7 @@ class StreamReader:
         self._events = []
         for frame in self._splitter.close():
             self._read_frame(frame)
-        if not self._over:
+        if not self._ended:
             self._frame = _SILENT_FRAME
             if self._finish is not None:
                 self._end_response()
@@ -168,7 +168,7 @@ class StreamReader:
         return self._events
 
     def _fail_stream(self, problem: str, code: str = "invalid_stream") -> None:
-        self._over, self._finish = True, None
+        self._ended, self._finish = True, None
         what = problem if problem is TRUNCATED_STREAM_MESSAGE else f"the provider's stream cannot be read: {problem}"
         failure = Failure("upstream", what, 502, code)
         self._events.append(ResponseFailed(failure, _SILENT_FRAME))
@@ -176,7 +176,7 @@ class StreamReader:
     # --- frames ---
 
     def _read_frame(self, raw: Frame) -> None:
-        if self._over and self._finish is None:
+        if self._ended and self._finish is None:
             return
         path: Path = (_EVENT_PATH, self._frame_count)
         self._frame_count += 1
@@ -190,11 +190,11 @@ class StreamReader:
         if kind is None:
             kind = raw.event or ("error" if "error" in node else "")
         if type(kind) is not str:
-            if not self._over:
+            if not self._ended:
                 self._fail_stream(f"{json_pointer((path, 'type'))} is no string")
             return
         self._frame = SourceFrame(NAME, raw.event or kind, node)
-        read = None if self._over else _EVENT_READERS.get(kind)
+        read = None if self._ended else _EVENT_READERS.get(kind)
         before = len(self._events)
         if read is not None:
             try:
@@ -214,7 +214,7 @@ class StreamReader:
             # Not part of this protocol, but some proxies send it, and Anthropic clients ignore it.
             frame = SourceFrame(NAME, raw.event, None)
             self._events.append(OpaqueEvent("[DONE]", Origin(NAME, path, "[DONE]"), True, frame))
-        elif not self._over:
+        elif not self._ended:
             self._fail_stream(str(error))
 
     def _collect_unknown_fields(self) -> None:
@@ -292,13 +292,13 @@ class StreamReader:
         self._events.append(ChoiceEnd(self._finish, frame=self._frame))
         if self._usage and not self._usage_sent:
             self._events.append(UsageUpdate(read_usage(self._usage, None, ReadContext(NAME)), self._frame))
-        self._over = True
+        self._ended = True
         if self._reading.unknown_fields:
             self._collect_unknown_fields()
         self._events.append(ResponseEnd(tuple(self._unknown_fields.values()), self._frame))
 
     def _read_error(self, node: Object, path: Path) -> None:
-        self._over, self._finish = True, None
+        self._ended, self._finish = True, None
         self._events.append(ResponseFailed(read_error(node, 0, EMPTY_MAPPING), self._frame))
 
     # --- blocks ---

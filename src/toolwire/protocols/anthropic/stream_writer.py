@@ -54,19 +54,23 @@ from toolwire.protocols.anthropic.response import message_id, model_name, write_
 
 PartEvent = PartStart | TextDelta | ArgumentsDelta | SealDelta | CitationDelta | PartEnd
 
-EMPTY_TEXT_BLOCK: Object = {"type": "text", "text": ""}
-EMPTY_THINKING_BLOCK: Object = {"type": "thinking", "thinking": "", "signature": ""}
+_EMPTY_TEXT_BLOCK: Object = {"type": "text", "text": ""}
+_EMPTY_THINKING_BLOCK: Object = {"type": "thinking", "thinking": "", "signature": ""}
 """Blocks as content_block_start shows them."""
-BLOCK_START = b'event: content_block_start\ndata: {"type":"content_block_start","index":'
-BLOCK_STOP = b'event: content_block_stop\ndata: {"type":"content_block_stop","index":'
-MESSAGE_STOP = b'}\n\nevent: message_stop\ndata: {"type":"message_stop"}\n\n'
+_BLOCK_START = b'event: content_block_start\ndata: {"type":"content_block_start","index":'
+_BLOCK_STOP = b'event: content_block_stop\ndata: {"type":"content_block_stop","index":'
+_MESSAGE_STOP = b'}\n\nevent: message_stop\ndata: {"type":"message_stop"}\n\n'
 
 _TEXT_DELTA = '"text_delta","text":'
-_THINKING_DELTA = '"thinking_delta","thinking":'
-_INPUT_JSON_DELTA = '"input_json_delta","partial_json":'
+_DELTA_TYPES: Mapping[type, str] = {
+    Call: '"input_json_delta","partial_json":',
+    ProviderCall: '"input_json_delta","partial_json":',
+    Reasoning: '"thinking_delta","thinking":',
+}
+"""The type of a part's deltas and the key of their text; all other parts have text deltas."""
 
 
-class OpenPart:
+class _OpenPart:
     """A part that was started."""
 
     __slots__ = ("block_number", "citation_deltas", "delta_head", "is_blank", "part", "pieces", "seal")
@@ -85,40 +89,35 @@ class OpenPart:
         return self.delta_head + encode(text) + b"}}\n\n"
 
 
-def stale_origin(part: Part) -> Origin | None:
+def _stale_origin(part: Part) -> Origin | None:
     """The origin of a part that is written in pieces: for its unknown keys, not for its JSON."""
     return replace(part.origin, intact=False) if part.origin is not None else None
 
 
-def write_call_start_block(call: Call, ledger: Ledger) -> Object | None:
+def _write_call_start_block(call: Call, ledger: Ledger) -> Object | None:
     """The block with which a call starts, without arguments."""
     if call.seal is not None:
         ledger.note("seal-dropped", source_path(call), "the seal of a call was taken off")
-    start = replace(call, arguments="", kind="function", seal=None, origin=stale_origin(call))
+    start = replace(call, arguments="", kind="function", seal=None, origin=_stale_origin(call))
     return write_part(start, ledger, True)
 
 
-def write_delta_head(state: OpenPart) -> bytes:
+def _write_delta_head(open_part: _OpenPart) -> bytes:
     """The bytes of a delta before its text."""
-    part = state.part
-    kind = (
-        _INPUT_JSON_DELTA
-        if isinstance(part, (Call, ProviderCall))
-        else _THINKING_DELTA
-        if isinstance(part, Reasoning)
-        else _TEXT_DELTA
-    )
-    data = f'{{"type":"content_block_delta","index":{state.block_number},"delta":{{"type":{kind}'
+    kind = _DELTA_TYPES.get(type(open_part.part), _TEXT_DELTA)
+    data = f'{{"type":"content_block_delta","index":{open_part.block_number},"delta":{{"type":{kind}'
     return b"event: content_block_delta\ndata: " + data.encode()
 
 
-def has_output(state: OpenPart, event: PartEvent) -> bool:
+def _has_output(open_part: _OpenPart, event: PartEvent) -> bool:
     """Does this event write something now?"""
-    part = state.part
+    part = open_part.part
     if isinstance(event, PartEnd):
-        return not isinstance(part, (Text, Refusal)) and (not isinstance(part, Reasoning) or state.seal is not None)
+        return not isinstance(part, (Text, Refusal)) and (not isinstance(part, Reasoning) or open_part.seal is not None)
     if isinstance(event, PartStart):
-        return isinstance(part, (Call, ProviderCall)) or bool(getattr(part, "text", ""))
+        if isinstance(part, (Text, Refusal, Reasoning, ProviderResult)):
+            return bool(part.text)
+        return isinstance(part, (Call, ProviderCall))
     if isinstance(event, TextDelta):
         return bool(event.text) and not isinstance(part, ProviderResult)
     return isinstance(event, ArgumentsDelta) or (isinstance(event, CitationDelta) and isinstance(part, Text))
@@ -134,7 +133,7 @@ class StreamWriter:
         self._ledger = ledger
         self._context = context
         self._last_frame: SourceFrame | None = None
-        self._parts: dict[int, OpenPart] = {}
+        self._open_parts: dict[int, _OpenPart] = {}
         self._open_index: int | None = None
         """The part whose block is open."""
         self._waiting: dict[int, list[PartEvent]] = {}
@@ -144,7 +143,7 @@ class StreamWriter:
         self._has_refusal = False
         self._finish: Finish | None = None
         self._usage: Usage | None = None
-        self._over = False
+        self._ended = False
 
     def write(self, event: Event) -> bytes:
         frame = event.frame
@@ -153,19 +152,19 @@ class StreamWriter:
         return _EVENT_WRITERS[type(event)](self, event)
 
     def delta_writer(self, kind: type[TextDelta | ArgumentsDelta], index: int) -> DeltaWriter | None:
-        state = self._parts.get(index)
-        if state is None or index != self._open_index or self._collects_deltas(state, kind):
+        open_part = self._open_parts.get(index)
+        if open_part is None or index != self._open_index or self._collects_deltas(open_part, kind):
             return None
-        return state.write_delta
+        return open_part.write_delta
 
-    def _collects_deltas(self, state: OpenPart, kind: type) -> bool:
+    def _collects_deltas(self, open_part: _OpenPart, kind: type) -> bool:
         """Does the writer need the texts of these deltas, or must it look at each of them?"""
         if kind is ArgumentsDelta:
-            return state.is_blank or (isinstance(state.part, Call) and state.part.kind == "custom")
-        return isinstance(state.part, Text) and self._tool_use.may_cite_by_position
+            return open_part.is_blank or (isinstance(open_part.part, Call) and open_part.part.kind == "custom")
+        return isinstance(open_part.part, Text) and self._tool_use.may_cite_by_position
 
     def close(self) -> bytes:
-        if self._over:
+        if self._ended:
             return b""
         return self._write_failure(
             ResponseFailed(Failure("upstream", TRUNCATED_STREAM_MESSAGE, 502, "stream_truncated"))
@@ -187,15 +186,15 @@ class StreamWriter:
         return write_event_frame(frame.event, data) if frame.event else write_data_frame(data)
 
     def _track_event(self, event: Event) -> None:
-        """Keep indices and state for events that follow without a frame."""
+        """Keep indices and open_part for events that follow without a frame."""
         if isinstance(event, PartStart):
-            state = self._parts[event.index] = OpenPart(event.part)
-            state.block_number, self._block_count = self._block_count, self._block_count + 1
-            state.delta_head = write_delta_head(state)
-            state.is_blank = False
+            open_part = self._open_parts[event.index] = _OpenPart(event.part)
+            open_part.block_number, self._block_count = self._block_count, self._block_count + 1
+            open_part.delta_head = _write_delta_head(open_part)
+            open_part.is_blank = False
             self._open_index = event.index
         elif isinstance(event, PartEnd):
-            self._parts.pop(event.index, None)
+            self._open_parts.pop(event.index, None)
             if self._open_index == event.index:
                 self._open_index = None
         elif isinstance(event, UsageUpdate):
@@ -203,7 +202,7 @@ class StreamWriter:
         elif isinstance(event, ChoiceEnd):
             self._finish = event.finish
         elif isinstance(event, (ResponseEnd, ResponseFailed)):
-            self._over = True
+            self._ended = True
 
     # --- the message ---
 
@@ -236,7 +235,7 @@ class StreamWriter:
         return b""
 
     def _write_response_end(self, event: ResponseEnd) -> bytes:
-        self._over = True
+        self._ended = True
         out = self._write_block_stop() if self._open_index is not None else b""
         if self._waiting:
             out += self._release_waiting(True)
@@ -248,10 +247,10 @@ class StreamWriter:
             del finish["stop_details"]
         usage = write_usage(self._usage, self._ledger, self._tool_use.used)
         delta = b'event: message_delta\ndata: {"type":"message_delta","delta":' + encode(finish)
-        return out + delta + b',"usage":' + encode(usage) + MESSAGE_STOP
+        return out + delta + b',"usage":' + encode(usage) + _MESSAGE_STOP
 
     def _write_failure(self, event: ResponseFailed) -> bytes:
-        self._over = True
+        self._ended = True
         return write_event_frame("error", encode(write_error(event.failure).body))
 
     def _write_opaque_event(self, event: OpaqueEvent) -> bytes:
@@ -271,24 +270,24 @@ class StreamWriter:
                 what = f"answer {event.choice} was left out"
                 self._ledger.note("no-counterpart", None, what, "there is one answer only")
                 return b""
-            state = self._parts[index] = OpenPart(event.part)
-        elif (found := self._parts.get(index)) is not None:
-            state = found
+            open_part = self._open_parts[index] = _OpenPart(event.part)
+        elif (found := self._open_parts.get(index)) is not None:
+            open_part = found
         else:
             return b""
         out, holder = b"", self._open_index
         if self._waiting and index in self._waiting:
             self._waiting[index].append(event)
             return b""
-        if holder is not None and holder != index and has_output(state, event):
-            if isinstance(self._parts[holder].part, (Call, ProviderCall)):
+        if holder is not None and holder != index and _has_output(open_part, event):
+            if isinstance(self._open_parts[holder].part, (Call, ProviderCall)):
                 self._waiting[index] = [event]
                 return b""
             # Text and thinking can continue in another block; a call cannot.
             out = self._write_block_stop()
-        out += _PART_EVENT_WRITERS[kind](self, state, event)
+        out += _PART_EVENT_WRITERS[kind](self, open_part, event)
         if kind is PartEnd:
-            self._parts.pop(index, None)
+            self._open_parts.pop(index, None)
             if self._waiting and self._open_index is None:
                 out += self._release_waiting(False)
         return out
@@ -317,42 +316,44 @@ class StreamWriter:
             self._block_count += 1
         return b"".join(out)
 
-    def _write_block_start(self, index: int, state: OpenPart, block: Object) -> bytes:
-        state.block_number, self._block_count = self._block_count, self._block_count + 1
-        state.delta_head = write_delta_head(state)
+    def _write_block_start(self, index: int, open_part: _OpenPart, block: Object) -> bytes:
+        open_part.block_number, self._block_count = self._block_count, self._block_count + 1
+        open_part.delta_head = _write_delta_head(open_part)
         self._open_index = index
-        return BLOCK_START + str(state.block_number).encode() + b',"content_block":' + encode(block) + b"}\n\n"
+        return _BLOCK_START + str(open_part.block_number).encode() + b',"content_block":' + encode(block) + b"}\n\n"
 
     def _write_block_stop(self) -> bytes:
         """Close the open block."""
         assert self._open_index is not None
-        state = self._parts[self._open_index]
-        number, state.block_number, self._open_index = state.block_number, -1, None
-        return BLOCK_STOP + str(number).encode() + b"}\n\n"
+        open_part = self._open_parts[self._open_index]
+        number, open_part.block_number, self._open_index = open_part.block_number, -1, None
+        return _BLOCK_STOP + str(number).encode() + b"}\n\n"
 
-    def _write_block_delta(self, state: OpenPart, delta: Object) -> bytes:
-        event = {"type": "content_block_delta", "index": state.block_number, "delta": delta}
+    def _write_block_delta(self, open_part: _OpenPart, delta: Object) -> bytes:
+        event = {"type": "content_block_delta", "index": open_part.block_number, "delta": delta}
         return write_event_frame("content_block_delta", encode(event))
 
-    def _write_part_start(self, state: OpenPart, event: PartStart) -> bytes:
+    def _write_part_start(self, open_part: _OpenPart, event: PartStart) -> bytes:
         part = event.part
         if isinstance(part, (Text, Refusal)):
             self._note_text_losses(part)
-            out = self._write_text(state, TextDelta(event.index, part.text)) if part.text else b""
+            out = self._write_text(open_part, TextDelta(event.index, part.text)) if part.text else b""
             for citation in part.citations if isinstance(part, Text) else ():
-                out += self._write_citation(state, CitationDelta(event.index, citation))
+                out += self._write_citation(open_part, CitationDelta(event.index, citation))
             return out
         if isinstance(part, Reasoning):
-            state.seal = part.seal
-            return self._write_text(state, TextDelta(event.index, part.text)) if part.text and not part.hidden else b""
+            open_part.seal = part.seal
+            return (
+                self._write_text(open_part, TextDelta(event.index, part.text)) if part.text and not part.hidden else b""
+            )
         if isinstance(part, Call):
             return self._write_call_start(
-                state, event.index, part.arguments, write_call_start_block(part, self._ledger)
+                open_part, event.index, part.arguments, _write_call_start_block(part, self._ledger)
             )
         if isinstance(part, ProviderCall):
             self._tool_use.add_call(part)
-            begun = replace(part, arguments="", origin=stale_origin(part))
-            return self._write_call_start(state, event.index, part.arguments, write_part(begun, self._ledger, True))
+            begun = replace(part, arguments="", origin=_stale_origin(part))
+            return self._write_call_start(open_part, event.index, part.arguments, write_part(begun, self._ledger, True))
         return b""
 
     def _note_text_losses(self, part: Text | Refusal) -> None:
@@ -362,101 +363,109 @@ class StreamWriter:
         elif part.seal is not None:
             self._ledger.note("seal-dropped", source_path(part), "the seal of a text was taken off")
 
-    def _write_call_start(self, state: OpenPart, index: int, arguments: str, block: Object | None) -> bytes:
+    def _write_call_start(self, open_part: _OpenPart, index: int, arguments: str, block: Object | None) -> bytes:
         """Start a call without arguments: agents read them only from the deltas."""
         if block is None:
-            del self._parts[index]
+            del self._open_parts[index]
             return b""
         block["input"] = {}
-        out = self._write_block_start(index, state, block)
-        return out + self._write_arguments(state, ArgumentsDelta(index, arguments))
+        out = self._write_block_start(index, open_part, block)
+        return out + self._write_arguments(open_part, ArgumentsDelta(index, arguments))
 
-    def _write_text(self, state: OpenPart, event: TextDelta) -> bytes:
-        if isinstance(state.part, ProviderResult) or not event.text:
-            state.pieces.append(event.text)
+    def _write_text(self, open_part: _OpenPart, event: TextDelta) -> bytes:
+        if isinstance(open_part.part, ProviderResult) or not event.text:
+            open_part.pieces.append(event.text)
             return b""
         out = b""
-        if state.block_number < 0:
-            if self._tool_use.has_missing_results and isinstance(state.part, Text):
+        if open_part.block_number < 0:
+            if self._tool_use.has_missing_results and isinstance(open_part.part, Text):
                 out = self._write_whole_blocks(self._tool_use.take_missing_results())
             out += self._write_block_start(
-                event.index, state, EMPTY_THINKING_BLOCK if isinstance(state.part, Reasoning) else EMPTY_TEXT_BLOCK
+                event.index,
+                open_part,
+                _EMPTY_THINKING_BLOCK if isinstance(open_part.part, Reasoning) else _EMPTY_TEXT_BLOCK,
             )
-        if self._tool_use.may_cite_by_position and isinstance(state.part, Text):
-            state.pieces.append(event.text)
-        return out + state.write_delta(event.text)
+        if self._tool_use.may_cite_by_position and isinstance(open_part.part, Text):
+            open_part.pieces.append(event.text)
+        return out + open_part.write_delta(event.text)
 
-    def _write_arguments(self, state: OpenPart, event: ArgumentsDelta) -> bytes:
-        if isinstance(state.part, Call) and state.part.kind == "custom":
-            state.pieces.append(event.text)
+    def _write_arguments(self, open_part: _OpenPart, event: ArgumentsDelta) -> bytes:
+        if isinstance(open_part.part, Call) and open_part.part.kind == "custom":
+            open_part.pieces.append(event.text)
             return b""
-        if state.is_blank and event.text.strip():
-            state.is_blank = False
-        return state.write_delta(event.text) if event.text else b""
+        if open_part.is_blank and event.text.strip():
+            open_part.is_blank = False
+        return open_part.write_delta(event.text) if event.text else b""
 
-    def _write_seal(self, state: OpenPart, event: SealDelta) -> bytes:
-        state.seal = event.seal
-        if not isinstance(state.part, Reasoning):
-            self._ledger.note("seal-dropped", source_path(state.part), "a seal was taken off")
+    def _write_seal(self, open_part: _OpenPart, event: SealDelta) -> bytes:
+        open_part.seal = event.seal
+        if not isinstance(open_part.part, Reasoning):
+            self._ledger.note("seal-dropped", source_path(open_part.part), "a seal was taken off")
         return b""
 
-    def _write_citation(self, state: OpenPart, event: CitationDelta) -> bytes:
-        if not isinstance(state.part, Text):
-            state.citation_deltas.append(event)
+    def _write_citation(self, open_part: _OpenPart, event: CitationDelta) -> bytes:
+        if not isinstance(open_part.part, Text):
+            open_part.citation_deltas.append(event)
             return b""
         self._tool_use.add_citation(event.citation)
-        said = state.part if event.citation.quote else replace(state.part, text="".join(state.pieces))
+        said = open_part.part if event.citation.quote else replace(open_part.part, text="".join(open_part.pieces))
         wire = write_citation(event.citation, said, self._ledger, True)
         if wire is None:
             return b""
-        out = self._write_block_start(event.index, state, EMPTY_TEXT_BLOCK) if state.block_number < 0 else b""
-        return out + self._write_block_delta(state, {"type": "citations_delta", "citation": wire})
+        out = self._write_block_start(event.index, open_part, _EMPTY_TEXT_BLOCK) if open_part.block_number < 0 else b""
+        return out + self._write_block_delta(open_part, {"type": "citations_delta", "citation": wire})
 
-    def _write_part_end(self, state: OpenPart, event: PartEnd) -> bytes:
-        part = state.part
+    def _write_part_end(self, open_part: _OpenPart, event: PartEnd) -> bytes:
+        part = open_part.part
         out = b""
         if isinstance(part, (Call, ProviderCall)):
-            out = self._write_final_arguments(state)
+            out = self._write_final_arguments(open_part)
         elif isinstance(part, Reasoning):
-            out = self._write_signature(state, event.index)
+            out = self._write_signature(open_part, event.index)
         elif not isinstance(part, (Text, Refusal)):
-            out = self._write_whole_part(state, event.index)
+            out = self._write_whole_part(open_part, event.index)
         return out + self._write_block_stop() if self._open_index == event.index else out
 
-    def _write_final_arguments(self, state: OpenPart) -> bytes:
-        if isinstance(state.part, Call) and state.part.kind == "custom":
-            text = "".join(state.pieces)
+    def _write_final_arguments(self, open_part: _OpenPart) -> bytes:
+        if isinstance(open_part.part, Call) and open_part.part.kind == "custom":
+            text = "".join(open_part.pieces)
             self._ledger.note(
-                "arguments-wrapped", source_path(state.part), f"raw input stands as text under `{RAW_ARGUMENTS_KEY}`"
+                "arguments-wrapped",
+                source_path(open_part.part),
+                f"raw input stands as text under `{RAW_ARGUMENTS_KEY}`",
             )
-            return state.write_delta(encode_text({RAW_ARGUMENTS_KEY: text}))
-        return state.write_delta("{}") if state.is_blank else b""
+            return open_part.write_delta(encode_text({RAW_ARGUMENTS_KEY: text}))
+        return open_part.write_delta("{}") if open_part.is_blank else b""
 
-    def _write_signature(self, state: OpenPart, index: int) -> bytes:
+    def _write_signature(self, open_part: _OpenPart, index: int) -> bytes:
         """Write the signature, which comes last."""
-        assert isinstance(state.part, Reasoning)
-        value = own_seal_value(state.seal)
+        assert isinstance(open_part.part, Reasoning)
+        value = own_seal_value(open_part.seal)
         if value is None:
-            if state.seal is not None:
-                self._ledger.note("seal-dropped", source_path(state.part), "the seal of another maker was taken off")
+            if open_part.seal is not None:
+                self._ledger.note(
+                    "seal-dropped", source_path(open_part.part), "the seal of another maker was taken off"
+                )
             return b""
-        if state.part.hidden:
-            return self._write_block_start(index, state, {"type": "redacted_thinking", "data": value})
+        if open_part.part.hidden:
+            return self._write_block_start(index, open_part, {"type": "redacted_thinking", "data": value})
         out = b""
-        if state.block_number < 0:
-            out = self._write_block_start(index, state, EMPTY_THINKING_BLOCK)
-        return out + self._write_block_delta(state, {"type": "signature_delta", "signature": value})
+        if open_part.block_number < 0:
+            out = self._write_block_start(index, open_part, _EMPTY_THINKING_BLOCK)
+        return out + self._write_block_delta(open_part, {"type": "signature_delta", "signature": value})
 
-    def _write_whole_part(self, state: OpenPart, index: int) -> bytes:
+    def _write_whole_part(self, open_part: _OpenPart, index: int) -> bytes:
         """Write a part that comes in one piece."""
-        part = state.part
+        part = open_part.part
         if isinstance(part, ProviderResult):
             self._tool_use.add_result(part)
-        if isinstance(part, ProviderResult) and (state.pieces or state.citation_deltas):
-            sources = (*part.sources, *(event.citation for event in state.citation_deltas))
-            part = replace(part, text=part.text + "".join(state.pieces), sources=sources, origin=stale_origin(part))
+        if isinstance(part, ProviderResult) and (open_part.pieces or open_part.citation_deltas):
+            sources = (*part.sources, *(event.citation for event in open_part.citation_deltas))
+            part = replace(
+                part, text=part.text + "".join(open_part.pieces), sources=sources, origin=_stale_origin(part)
+            )
         block = write_part(part, self._ledger, True)
-        return b"" if block is None else self._write_block_start(index, state, block)
+        return b"" if block is None else self._write_block_start(index, open_part, block)
 
 
 _EVENT_WRITERS: Mapping[type, Callable[..., bytes]] = {

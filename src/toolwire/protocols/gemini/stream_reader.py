@@ -116,7 +116,7 @@ class StreamReader:
         self._frame_count = 0
         self._part_count = 0
         self._started = False
-        self._done = False
+        self._ended = False
         self._usage: tuple[Object, int] | None = None
         """The last usage, and the number of its chunk."""
         self._candidates: dict[int, _OpenCandidate] = {}
@@ -131,7 +131,7 @@ class StreamReader:
 
     def feed(self, data: bytes) -> list[Event]:
         self._template, self._events = None, []
-        if self._done or not data:
+        if self._ended or not data:
             return self._events
         try:
             frames = self._splitter.feed(data)
@@ -162,10 +162,10 @@ class StreamReader:
 
     def close(self) -> list[Event]:
         self._events = []
-        if not self._done:
+        if not self._ended:
             self._read_frames(self._splitter.close(), at_end=True)
-        if not self._done:
-            self._done = True
+        if not self._ended:
+            self._ended = True
             if self._candidates and all(candidate.finish is not None for candidate in self._candidates.values()):
                 self._end_response()
             else:
@@ -191,7 +191,7 @@ class StreamReader:
                 break
             self._frame = SourceFrame(NAME, raw.event, json)
             self._read_frame(json, path)
-            if self._done:
+            if self._ended:
                 break
 
     def _read_frame(self, json: Json, path: Path) -> None:
@@ -204,7 +204,7 @@ class StreamReader:
             self._events.append(OpaqueEvent("chunk", Origin(NAME, path, json), True, self._frame))
 
     def _fail_stream(self, failure: Failure, frame: SourceFrame | None) -> None:
-        self._done, self._open_text = True, None
+        self._ended, self._open_text = True, None
         if self._usage is not None and self._started:
             # The failure matters more than usage that cannot be read.
             with suppress(Malformed):
@@ -227,7 +227,7 @@ class StreamReader:
         for number, item in enumerate(candidates or ()):
             here = ((path, "candidates"), number)
             self._read_candidate(expect_object(item, here), here, number)
-            if self._done:
+            if self._ended:
                 return
         if not candidates and chunk.get("promptFeedback") is not None:
             blocked = read_block_reason(chunk, path, self._reading)

@@ -107,13 +107,13 @@ class StreamWriter:
         self._writing = PartWriteContext(ledger, Family(), in_response=True)
         self._response_start = ResponseStart()
         self._tails: dict[int, bytes] = {}
-        self._parts: dict[int, _OpenPart] = {}
+        self._open_parts: dict[int, _OpenPart] = {}
         self._candidates: dict[int, _OpenCandidate] = {}
         self._usage: Usage | None = None
         self._last_frame: SourceFrame | None = None
         self._end_sent = False
         """Did a frame of the provider hold the end?"""
-        self._done = False
+        self._ended = False
 
     def write(self, event: Event) -> bytes:
         frame = event.frame
@@ -122,10 +122,10 @@ class StreamWriter:
         return _EVENT_WRITERS[type(event)](self, event)
 
     def delta_writer(self, kind: type[TextDelta | ArgumentsDelta], index: int) -> DeltaWriter | None:
-        return partial(self._write_delta, self._parts[index])
+        return partial(self._write_delta, self._open_parts[index])
 
     def close(self) -> bytes:
-        if self._done:
+        if self._ended:
             return b""
         failure = Failure("upstream", TRUNCATED_STREAM_MESSAGE, 502, "stream_truncated")
         return self._write_failure(ResponseFailed(failure))
@@ -138,7 +138,7 @@ class StreamWriter:
         if isinstance(event, (ResponseEnd, ResponseFailed)):
             if frame.silent and not self._end_sent:
                 return _EVENT_WRITERS[type(event)](self, event)
-            self._done = True
+            self._ended = True
         if frame.silent or frame is self._last_frame or frame.json is None:
             # Gemini clients fail on a `[DONE]`.
             return b""
@@ -156,9 +156,9 @@ class StreamWriter:
             self._find_candidate(event.choice).finish = event.finish
         elif isinstance(event, PartStart):
             # Its deltas may come without their frames, where a step changed them.
-            self._parts[event.index] = _OpenPart(event.part, event.choice)
+            self._open_parts[event.index] = _OpenPart(event.part, event.choice)
         elif isinstance(event, PartEnd):
-            self._parts.pop(event.index, None)
+            self._open_parts.pop(event.index, None)
         return b""
 
     def _write_opaque_event(self, event: OpaqueEvent) -> bytes:
@@ -176,7 +176,7 @@ class StreamWriter:
 
     def _write_part_start(self, event: PartStart) -> bytes:
         part = event.part
-        open_part = self._parts[event.index] = _OpenPart(part, event.choice)
+        open_part = self._open_parts[event.index] = _OpenPart(part, event.choice)
         if isinstance(part, Refusal):
             self._ledger.note("refusal-as-text", source_path(part), "the refusal became plain text")
         self._find_candidate(event.choice).open_parts.append(open_part)
@@ -186,7 +186,7 @@ class StreamWriter:
         return b""
 
     def _write_delta_event(self, event: TextDelta | ArgumentsDelta) -> bytes:
-        return self._write_delta(self._parts[event.index], event.text)
+        return self._write_delta(self._open_parts[event.index], event.text)
 
     def _write_delta(self, open_part: _OpenPart, text: str) -> bytes:
         """Text is written as it comes, unless an earlier part is open; arguments wait for the end of their call."""
@@ -208,11 +208,11 @@ class StreamWriter:
         return _DELTA_HEAD + encode(text) + thought + self._chunk_tail(open_part.choice)
 
     def _write_seal(self, event: SealDelta) -> bytes:
-        self._parts[event.index].seal = event.seal
+        self._open_parts[event.index].seal = event.seal
         return b""
 
     def _write_citation(self, event: CitationDelta) -> bytes:
-        self._parts[event.index].citations.append(event.citation)
+        self._open_parts[event.index].citations.append(event.citation)
         return b""
 
     def _chunk_tail(self, choice: int) -> bytes:
@@ -227,7 +227,7 @@ class StreamWriter:
         return tail
 
     def _write_part_end(self, event: PartEnd) -> bytes:
-        open_part = self._parts.pop(event.index)
+        open_part = self._open_parts.pop(event.index)
         candidate = self._find_candidate(open_part.choice)
         open_part.is_ended = True
         open_part.held_back += self._write_closing_chunks(open_part, candidate, event.incomplete)
@@ -282,7 +282,7 @@ class StreamWriter:
     # --- the end ---
 
     def _write_response_end(self, event: ResponseEnd) -> bytes:
-        self._done = True
+        self._ended = True
         candidates: list[Object] = []
         for choice, one in sorted(self._candidates.items()) or [(0, _OpenCandidate())]:
             finish = one.finish or Finish("other")
@@ -301,7 +301,7 @@ class StreamWriter:
         )
 
     def _write_failure(self, event: ResponseFailed) -> bytes:
-        self._done = True
+        self._ended = True
         return write_data_frame(encode(write_error_body(event.failure)))
 
 

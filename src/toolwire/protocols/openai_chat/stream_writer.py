@@ -147,9 +147,9 @@ class StreamWriter:
 
     def delta_writer(self, kind: type[TextDelta | ArgumentsDelta], index: int) -> DeltaWriter | None:
         open_part = self._open_parts[index]
-        return (
-            open_part.write_delta if open_part.delta_prefix and (open_part.has_arguments or kind is TextDelta) else None
-        )
+        if not open_part.delta_prefix or (kind is ArgumentsDelta and not open_part.has_arguments):
+            return None
+        return open_part.write_delta
 
     def close(self) -> bytes:
         if self._ended:
@@ -283,11 +283,9 @@ class StreamWriter:
         if isinstance(open_part.part, Call):
             open_part.is_ended, open_part.incomplete = True, event.incomplete
             choice.finish_reason.is_incomplete = choice.finish_reason.is_incomplete or event.incomplete
-            return (
-                self._write_waiting_calls(choice, self._write_call_end(open_part))
-                if open_part is choice.open_call
-                else b""
-            )
+            if open_part is not choice.open_call:
+                return b""
+            return self._write_waiting_calls(choice, self._write_call_end(open_part))
         if not open_part.citations:
             return b""
         # The SDK merges lists by `index`; OpenAI sends the first annotations without it.

@@ -77,7 +77,7 @@ class StreamReader:
         self._reading = LenientReadContext(NAME)
         self._frame_count = 0
         self._started = False
-        self._over = False
+        self._ended = False
         self._has_failed = False
         self._part_index = -1
         """The open part, or the last one."""
@@ -102,7 +102,7 @@ class StreamReader:
         if self._has_failed:
             return []
         events = self._read_frames(self._splitter.close())
-        if not self._over:
+        if not self._ended:
             events.append(
                 self._fail_stream(f"{TRUNCATED_STREAM_MESSAGE}: no `end` came", _SILENT_FRAME, "stream_truncated")
             )
@@ -136,17 +136,17 @@ class StreamReader:
     def _fail_unreadable(self, error: Malformed, raw: sse.Frame, path: Path) -> Event:
         """A frame that is not a unified event: the stream fails, unless it is complete."""
         frame = SourceFrame(NAME, raw.event, None, silent=True)
-        if self._over:
+        if self._ended:
             return OpaqueEvent("", Origin(NAME, path, raw.data.decode("utf-8", "replace")), frame=frame)
         return self._fail_stream(str(error), frame)
 
     def _is_known_event(self, word: str) -> bool:
-        return word in EVENT_KEYS and not self._over
+        return word in EVENT_KEYS and not self._ended
 
     def _read_frame(self, word: str, node: Object, path: Path, frame: SourceFrame) -> Events:
         handle = _EVENT_READERS.get(word)
         known = EVENT_KEYS.get(word)
-        if handle is None or known is None or self._over:
+        if handle is None or known is None or self._ended:
             return []
         if not known.issuperset(node):
             self._note_unknown_fields(word, node, path, known)
@@ -161,7 +161,7 @@ class StreamReader:
                 self._unknown_fields.setdefault((word, key), UnknownField(path, key))
 
     def _fail_stream(self, message: str, frame: SourceFrame, code: str = "invalid_stream") -> ResponseFailed:
-        self._has_failed = self._over = True
+        self._has_failed = self._ended = True
         return ResponseFailed(Failure("upstream", message, 502, code), frame)
 
     # --- one method for each type of event ---
@@ -248,7 +248,7 @@ class StreamReader:
         if usage is not None and self._started:
             events.append(UsageUpdate(read_usage(self._reading, usage, (path, "usage")), frame))
         failure = read_failure(expect_object(node.get("error"), where), where)
-        self._has_failed = self._over = True
+        self._has_failed = self._ended = True
         return [*events, ResponseFailed(failure, frame)]
 
     def _read_end(self, node: Object, path: Path, frame: SourceFrame) -> Events:
@@ -256,7 +256,7 @@ class StreamReader:
         reading = LenientReadContext(NAME)
         answer = read_response_node(reading, node.get("response"), (path, "response"))
         if answer.failure is not None:
-            self._has_failed = self._over = True
+            self._has_failed = self._ended = True
             return [ResponseFailed(answer.failure, frame)]
         choice = answer.choices[0] if answer.choices else Choice(0, ())
         events: Events = []
@@ -268,7 +268,7 @@ class StreamReader:
         if answer.usage is not None and node["response"]["usage"] != self._last_usage:
             events.append(UsageUpdate(answer.usage, frame))
         strays = (*self._reading.unknown_fields, *self._unknown_fields.values(), *reading.unknown_fields)
-        self._over = True
+        self._ended = True
         return [*events, ResponseEnd(strays, frame)]
 
     def _read_unstreamed_parts(self, choice: Choice, frame: SourceFrame) -> Events:

@@ -106,10 +106,10 @@ class StreamWriter:
         self._part_count = 0
         self._call_count = 0
         self._dropped_parts: set[int] = set()
-        self._over = False
+        self._ended = False
 
     def write(self, event: Event) -> bytes:
-        if self._over:
+        if self._ended:
             return self._write_after_end(event)
         frame = event.frame
         if frame is not None and frame.protocol == NAME:
@@ -121,7 +121,7 @@ class StreamWriter:
         return None
 
     def close(self) -> bytes:
-        if self._over:
+        if self._ended:
             return b""
         return self._write_failure(
             ResponseFailed(Failure("upstream", TRUNCATED_STREAM_MESSAGE, 502, "stream_truncated"))
@@ -140,7 +140,7 @@ class StreamWriter:
         if isinstance(event, UsageUpdate):
             self._fold.add_event(event)
         elif isinstance(event, (ResponseEnd, ResponseFailed)):
-            self._over = True
+            self._ended = True
         if frame.silent:
             # The end of input has no frame, but the client must get the failure.
             return self._write_failure(event) if isinstance(event, ResponseFailed) else b""
@@ -274,7 +274,7 @@ class StreamWriter:
         return b""
 
     def _write_response_end(self, event: ResponseEnd) -> bytes:
-        self._over = True
+        self._ended = True
         body = write_response(replace(self._fold.response, origin=None), self._ledger, self._context)
         if has_error(body):
             return _write_sse_event(
@@ -284,7 +284,7 @@ class StreamWriter:
 
     def _write_failure(self, event: ResponseFailed) -> bytes:
         """Everything that was held back, then the failure."""
-        self._over = True
+        self._ended = True
         held = b"".join(piece for open_part in self._open_parts.values() for piece in open_part.held_back)
         out: Object = {"type": "error", "error": write_failure(event.failure)}
         if self._fold.usage is not None:
