@@ -127,14 +127,17 @@ def _check_operators(expected: dict[str, Json], actual: Json, bindings: Bindings
         found += _check_object(plain_keys, actual, bindings, path)
     for key, argument in expected.items():
         if key.startswith("$"):
-            if key not in OPERATORS:
-                raise ValueError(f"{path or '/'}: {key} is not an operator")
-            found += OPERATORS[key](argument, actual, bindings, path)
+            found += _check_operator(key, argument, actual, bindings, path)
     return found
 
 
-def _check_is(argument: Json, actual: Json, bindings: Bindings, path: str) -> list[str]:
-    return [] if _is_equal(argument, actual) else [_mismatch_text(path, f"exactly {show_value(argument)}", actual)]
+def _check_operator(name: str, argument: Json, actual: Json, bindings: Bindings, path: str) -> list[str]:
+    if name in OPERATORS:
+        return OPERATORS[name](argument, actual, bindings, path)
+    if name not in SIMPLE_OPERATORS:
+        raise ValueError(f"{path or '/'}: {name} is not an operator")
+    is_met, describe = SIMPLE_OPERATORS[name]
+    return [] if is_met(argument, actual) else [_mismatch_text(path, describe(argument), actual)]
 
 
 def _check_contains(argument: Json, actual: Json, bindings: Bindings, path: str) -> list[str]:
@@ -173,12 +176,6 @@ def _missing_element_text(
     return f"{near[0]} (the nearest: {missing})" if near else f"{path or '/'}: {missing}"
 
 
-def _check_within(argument: str, actual: Json, bindings: Bindings, path: str) -> list[str]:
-    """Anywhere in the JSON of a value."""
-    met = actual is not MISSING and argument in json.dumps(actual, ensure_ascii=False)
-    return [] if met else [_mismatch_text(path, f"… {argument} … anywhere", actual)]
-
-
 def _check_count(argument: Json, actual: Json, bindings: Bindings, path: str) -> list[str]:
     """`{"of": expectation, "is": expectation}`: how many elements meet the first."""
     if not isinstance(actual, list):
@@ -188,28 +185,13 @@ def _check_count(argument: Json, actual: Json, bindings: Bindings, path: str) ->
     return [f"{line} of {show_value(argument['of'])}" for line in found]
 
 
-def _check_matches(argument: str, actual: Json, bindings: Bindings, path: str) -> list[str]:
-    met = isinstance(actual, str) and re.search(argument, actual)
-    return [] if met else [_mismatch_text(path, f"a text like /{argument}/", actual)]
-
-
 def _check_length(argument: Json, actual: Json, bindings: Bindings, path: str) -> list[str]:
     size = len(actual) if isinstance(actual, (str, list, dict)) else MISSING
     return find_differences(argument, size, bindings, f"{path}/$length")
 
 
-def _check_at_most(argument: float, actual: Json, bindings: Bindings, path: str) -> list[str]:
-    met = isinstance(actual, (int, float)) and actual <= argument
-    return [] if met else [_mismatch_text(path, f"at most {argument}", actual)]
-
-
-def _check_at_least(argument: float, actual: Json, bindings: Bindings, path: str) -> list[str]:
-    met = isinstance(actual, (int, float)) and actual >= argument
-    return [] if met else [_mismatch_text(path, f"at least {argument}", actual)]
-
-
 def _check_more_than(argument: str, actual: Json, bindings: Bindings, path: str) -> list[str]:
-    met = isinstance(actual, (int, float)) and argument in bindings and actual > bindings[argument]
+    met = _is_number(actual) and argument in bindings and actual > bindings[argument]
     return [] if met else [_mismatch_text(path, f"more than {bindings.get(argument)} (`{argument}`)", actual)]
 
 
@@ -247,10 +229,6 @@ def _check_either(argument: list[Json], actual: Json, bindings: Bindings, path: 
     return [near[0] + rest]
 
 
-def _check_type(argument: str, actual: Json, bindings: Bindings, path: str) -> list[str]:
-    return [] if json_type_name(actual) == argument else [_mismatch_text(path, f"a value of type {argument}", actual)]
-
-
 def json_type_name(value: Json) -> str:
     """The JSON name of a value's type."""
     names: dict[type, str] = {str: "string", dict: "object", list: "array", bool: "boolean", type(None): "null"}
@@ -261,22 +239,35 @@ def _check_text(argument: Json, actual: Json, bindings: Bindings, path: str) -> 
     return find_differences(argument, content_text(actual), bindings, path)
 
 
+def _is_number(value: Json) -> bool:
+    return isinstance(value, (int, float))
+
+
+SIMPLE_OPERATORS: Final[dict[str, tuple[Callable[[Any, Json], bool], Callable[[Any], str]]]] = {
+    "$is": (_is_equal, lambda argument: f"exactly {show_value(argument)}"),
+    "$within": (
+        lambda argument, actual: actual is not MISSING and argument in json.dumps(actual, ensure_ascii=False),
+        "… {} … anywhere".format,
+    ),
+    "$matches": (
+        lambda argument, actual: isinstance(actual, str) and re.search(argument, actual) is not None,
+        "a text like /{}/".format,
+    ),
+    "$at_most": (lambda argument, actual: _is_number(actual) and actual <= argument, "at most {}".format),
+    "$at_least": (lambda argument, actual: _is_number(actual) and actual >= argument, "at least {}".format),
+    "$type": (lambda argument, actual: json_type_name(actual) == argument, "a value of type {}".format),
+}
+"""Operators without bindings: a predicate, and the expectation in words."""
 OPERATORS: Final[dict[str, Callable[[Any, Json, Bindings, str], list[str]]]] = {
-    "$is": _check_is,
     "$exact": _check_array,
     "$contains": _check_contains,
-    "$within": _check_within,
     "$count": _check_count,
-    "$matches": _check_matches,
     "$length": _check_length,
-    "$at_most": _check_at_most,
-    "$at_least": _check_at_least,
     "$more_than": _check_more_than,
     "$not": _check_not,
     "$json": _check_json,
     "$all": _check_all,
     "$either": _check_either,
-    "$type": _check_type,
     "$text": _check_text,
     "$same": _check_same,
 }

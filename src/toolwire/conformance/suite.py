@@ -180,8 +180,8 @@ def strip_mode(id: str) -> str:
 
 def asked_models(cases: Iterable[Case]) -> list[tuple[str, str]]:
     """Each protocol of a provider with each model that it is asked for."""
-    asked = {(turn.provider.protocol, _turn_model(turn)) for case in cases for turn in case.turns}
-    return sorted(pair for pair in asked if pair[1])
+    pairs = {(turn.provider.protocol, _turn_model(turn)) for case in cases for turn in case.turns}
+    return sorted(pair for pair in pairs if pair[1])
 
 
 def _turn_model(turn: CaseTurn) -> str:

@@ -7,13 +7,13 @@ other; calls outside of a play are refused and counted, so that they cannot dist
 from __future__ import annotations
 
 import codecs
-import http.client
 import json
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from typing import Any, ClassVar, TypeAlias
@@ -136,25 +136,25 @@ class HttpTransport:
                         return status, headers, ""
         except TimeoutError:
             return status, headers, self._timeout_text
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, HTTPException) as error:
             return status, headers, f"the connection to the gateway broke: {error!r}"
         finally:
             connection.close()
 
-    def _make_connection(self) -> http.client.HTTPConnection:
-        kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
+    def _make_connection(self) -> HTTPConnection:
+        kind = HTTPSConnection if self._url.scheme == "https" else HTTPConnection
         return kind(self._url.netloc, timeout=self._timeout)
 
     def _write_call(self, call: ClientCall, route: Route) -> tuple[str, dict[str, str], bytes]:
         """Path, headers and body, as the SDK of this protocol writes them."""
-        wire = PEERS[call.protocol].http
-        path = wire.other_paths[call.asks] if call.asks else (call.stream and wire.stream_path) or wire.path
-        name, value = wire.credential
-        headers = {"content-type": "application/json", name: value.format(key=self._key), **wire.headers}
+        http = PEERS[call.protocol].http
+        path = http.other_paths[call.asks] if call.asks else (call.stream and http.stream_path) or http.path
+        name, value = http.credential
+        headers = {"content-type": "application/json", name: value.format(key=self._key), **http.headers}
         headers |= {name.lower(): value for name, value in route.headers.items()}
         headers |= {"content-encoding": call.encoding} if call.encoding else {}
         body = call.body
-        if wire.has_model_in_body and isinstance(body, dict):
+        if http.has_model_in_body and isinstance(body, dict):
             body = {**body, "model": route.model} | ({"stream": True} if call.stream else {})
         base = self._url.path.rstrip("/").removesuffix("/v1")
         data = COMPRESSORS[call.encoding](encode_json(body).encode())
@@ -306,8 +306,8 @@ class _ProviderEndpoint(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         data = self._read_body()
-        asked = urlsplit(self.path)
-        path = unquote(asked.path)
+        url = urlsplit(self.path)
+        path = unquote(url.path)
         if any(peer.http.count_path and path.endswith(peer.http.count_path) for peer in PEERS.values()):
             self._send_whole(200, encode_json(_count_tokens(data)))
             return
@@ -320,7 +320,7 @@ class _ProviderEndpoint(BaseHTTPRequestHandler):
             else:
                 with play.lock:
                     given = play.answer(received)
-                framed = PEERS[play.protocol].http.frames_query in asked.query
+                framed = PEERS[play.protocol].http.frames_query in url.query
                 self._send_answer(given if framed else _as_json_array(given), play.received)
 
     def _read_body(self) -> bytes:

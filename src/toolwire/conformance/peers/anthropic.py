@@ -72,12 +72,12 @@ def _unfold_block(block: Object) -> tuple[Object, list[Object]]:
     match block["type"]:
         case "text":
             cited = [{"type": "citations_delta", "citation": one} for one in block.get("citations") or ()]
-            said = [{"type": "text_delta", "text": text} for text in split_text(block["text"])]
-            return {**block, "text": ""} | ({"citations": []} if cited else {}), [*cited, *said]
+            texts = [{"type": "text_delta", "text": text} for text in split_text(block["text"])]
+            return {**block, "text": ""} | ({"citations": []} if cited else {}), [*cited, *texts]
         case "thinking":
-            said = [{"type": "thinking_delta", "thinking": text} for text in split_text(block["thinking"])]
+            thoughts = [{"type": "thinking_delta", "thinking": text} for text in split_text(block["thinking"])]
             signed: Object = {"type": "signature_delta", "signature": block["signature"]}
-            return {"type": "thinking", "thinking": "", "signature": ""}, [*said, signed]
+            return {"type": "thinking", "thinking": "", "signature": ""}, [*thoughts, signed]
         case "tool_use" | "server_tool_use":
             text = encode_json(block["input"]) if block["input"] else ""
             parts = ["", *split_text(text)]
@@ -239,8 +239,8 @@ THOUGHT = "Two places."
 
 def write_first_request(prompt: str, tools: Sequence[ScenarioTool]) -> Object:
     declared = [{"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in tools]
-    asked = {"max_tokens": 1000, "messages": [{"role": "user", "content": prompt}]}
-    return asked | ({"tools": declared} if declared else {})
+    request = {"max_tokens": 1000, "messages": [{"role": "user", "content": prompt}]}
+    return request | ({"tools": declared} if declared else {})
 
 
 def write_answer(answer: ModelAnswer) -> Object:

@@ -63,8 +63,8 @@ def write_stream(body: Object) -> list[str]:
 def _unfold_part(part: Object) -> list[Object]:
     if part.keys() <= {"text", "thought", "thoughtSignature"} and part.get("text"):
         plain = {key: value for key, value in part.items() if key != "thoughtSignature"}
-        said = [{**plain, "text": text} for text in split_text(part["text"])]
-        return [*said, {**part, "text": ""}] if "thoughtSignature" in part else said
+        texts = [{**plain, "text": text} for text in split_text(part["text"])]
+        return [*texts, {**part, "text": ""}] if "thoughtSignature" in part else texts
     return [part]
 
 
@@ -182,8 +182,8 @@ def write_first_request(prompt: str, tools: Sequence[ScenarioTool]) -> Object:
         {"name": tool.name, "description": tool.description, "parameters": _write_schema(tool.parameters)}
         for tool in tools
     ]
-    asked = {"contents": [{"role": "user", "parts": [{"text": prompt}]}]}
-    return asked | ({"tools": [{"functionDeclarations": declared}]} if declared else {})
+    request = {"contents": [{"role": "user", "parts": [{"text": prompt}]}]}
+    return request | ({"tools": [{"functionDeclarations": declared}]} if declared else {})
 
 
 def _write_schema(schema: Object) -> Object:

@@ -58,9 +58,9 @@ def complete_answer(body: Object, model: str) -> Object:
 def write_stream(body: Object) -> list[str]:
     frames: list[Object] = [{"type": "response.created"}, {"type": "response.in_progress"}]
     for index, item in enumerate(body["output"]):
-        begun, between = _unfold_item(item)
-        frames.append({"type": "response.output_item.added", "output_index": index, "item": begun})
-        frames += [{"output_index": index, "item_id": item.get("id"), **frame} for frame in between]
+        added, deltas = _unfold_item(item)
+        frames.append({"type": "response.output_item.added", "output_index": index, "item": added})
+        frames += [{"output_index": index, "item_id": item.get("id"), **frame} for frame in deltas]
         frames.append({"type": "response.output_item.done", "output_index": index, "item": item})
     frames.append({"type": f"response.{body['status']}", "response": body})
     return complete_frames([*frames], body["model"])
@@ -224,13 +224,13 @@ class _ClientReader:
 
     def _close_item(self, data: Object) -> None:
         index, item = data["output_index"], data["item"]
-        begun = self.items.get(index)
-        if begun is None or index in self.done_items:
+        added = self.items.get(index)
+        if added is None or index in self.done_items:
             self.violations.append(f"item {index} is done but not open")
             return
         for key in ("id", "type", "call_id"):
-            if begun.get(key) != item.get(key):
-                self.violations.append(f"item {index}: {key} changes from {begun.get(key)!r} to {item.get(key)!r}")
+            if added.get(key) != item.get(key):
+                self.violations.append(f"item {index}: {key} changes from {added.get(key)!r} to {item.get(key)!r}")
         if left := [part for part in self.open_parts if part[0] == index]:
             self.violations.append(f"item {index} is done while its part {left[0][1:]} is open")
         self._compare_deltas(index, item)
@@ -316,8 +316,8 @@ def write_first_request(prompt: str, tools: Sequence[ScenarioTool]) -> Object:
         }
         for tool in tools
     ]
-    asked = {"input": [{"role": "user", "content": prompt}], "store": False}
-    return asked | ({"tools": declared} if declared else {})
+    request = {"input": [{"role": "user", "content": prompt}], "store": False}
+    return request | ({"tools": declared} if declared else {})
 
 
 def write_answer(answer: ModelAnswer) -> Object:
@@ -326,8 +326,8 @@ def write_answer(answer: ModelAnswer) -> Object:
         thought = [{"type": "summary_text", "text": "Two places."}]
         output.append({"type": "reasoning", "id": "rs_7f01", "summary": thought, "encrypted_content": SEAL})
     if answer.text:
-        said = [{"type": "output_text", "text": answer.text, "annotations": []}]
-        message = {"type": "message", "id": "msg_7f02", "role": "assistant", "status": "completed", "content": said}
+        content = [{"type": "output_text", "text": answer.text, "annotations": []}]
+        message = {"type": "message", "id": "msg_7f02", "role": "assistant", "status": "completed", "content": content}
         output.append(message)
     for number, (name, arguments) in enumerate(answer.calls):
         call = {"name": name, "call_id": f"call_Wm8Ty{number}", "arguments": encode_json(arguments)}

@@ -9,6 +9,7 @@ from itertools import pairwise
 from toolwire.conformance.strict.check import (
     RequestCheck,
     check_unknown_keys,
+    matches,
     model_version,
     numbered_objects,
     objects,
@@ -31,6 +32,11 @@ MODEL_FAMILIES = "claude-(?:opus|sonnet|haiku|fable|mythos)"
 UNFORCED_FAMILIES = "claude-(?:fable|mythos|opus|sonnet)"
 
 
+def check_extra_fields(node: Object, allowed: set[str], path: str) -> Iterator[str]:
+    for key in node.keys() - allowed:
+        yield f"{path}{key}: Extra inputs are not permitted"
+
+
 def check_tools(body: Object, model: str) -> Iterator[str]:
     seen: set[str] = set()
     for index, tool in numbered_objects(body.get("tools")):
@@ -39,12 +45,12 @@ def check_tools(body: Object, model: str) -> Iterator[str]:
         if kind.startswith(TOOLSET_PREFIXES):
             continue
         name = tool.get("name")
-        if not isinstance(name, str) or not TOOL_NAME.fullmatch(name):
+        if not matches(TOOL_NAME, name):
             yield f"{at}.{kind}.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'"
         elif name in seen:
             yield "tools: Tool names must be unique."
         else:
-            seen.add(name)
+            seen.add(str(name))
         if kind == "custom":
             yield from _check_custom_tool(tool, at)
         elif not kind.startswith(PROVIDER_TOOL_PREFIXES):
@@ -139,6 +145,9 @@ BLOCKS_BY_ROLE = {
     "system": frozenset({"text", "tool_addition", "tool_removal"}),
 }
 RESULT_BLOCKS = frozenset({"text", "image", "document", "search_result", "tool_reference", "browser_state"})
+TOOL_USE_FIELDS = {"type", "id", "name", "input", "caller", "toolset_name", "cache_control"}
+TOOL_RESULT_FIELDS = {"type", "tool_use_id", "content", "is_error", "toolset_name", "cache_control"}
+OUTPUT_FIELDS = {"effort", "format", "task_budget"}
 UNANSWERED_TEXT = "`tool_use` ids were found without `tool_result` blocks immediately after"
 IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 
@@ -153,8 +162,7 @@ def check_roles(body: Object, model: str) -> Iterator[str]:
     for index, message in enumerate(messages):
         if message.get("role") not in BLOCKS_BY_ROLE:
             yield f"messages.{index}.role: Input should be 'user' or 'assistant'"
-        for key in message.keys() - {"role", "content", "output_config", "clear_at"}:
-            yield f"messages.{index}.{key}: Extra inputs are not permitted"
+        yield from check_extra_fields(message, {"role", "content", "output_config", "clear_at"}, f"messages.{index}.")
     version = model_version(model, MODEL_FAMILIES)
     if messages and messages[0].get("role") == "assistant" and (version is None or version < (4, 5)):
         yield 'messages: first message must use the "user" role'
@@ -260,20 +268,18 @@ def _check_document_block(block: Object, path: str) -> Iterator[str]:
 
 
 def _check_tool_use_block(block: Object, path: str) -> Iterator[str]:
-    if not isinstance(block.get("id"), str) or not CALL_ID.fullmatch(block["id"]):
+    if not matches(CALL_ID, block.get("id")):
         yield f"{path}.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$', got {block.get('id')!r}"
-    if not isinstance(block.get("name"), str) or not CALL_NAME.fullmatch(block["name"]):
+    if not matches(CALL_NAME, block.get("name")):
         yield f"{path}.tool_use.name: String should match pattern '^[a-zA-Z0-9_-]{{1,200}}$', got {block.get('name')!r}"
     if not isinstance(block.get("input"), dict):
         yield f"{path}.tool_use.input: Input should be a valid dictionary"
-    for key in block.keys() - {"type", "id", "name", "input", "caller", "toolset_name", "cache_control"}:
-        yield f"{path}.tool_use.{key}: Extra inputs are not permitted"
+    yield from check_extra_fields(block, TOOL_USE_FIELDS, f"{path}.tool_use.")
 
 
 def _check_tool_result_block(block: Object, path: str) -> Iterator[str]:
-    for key in block.keys() - {"type", "tool_use_id", "content", "is_error", "toolset_name", "cache_control"}:
-        yield f"{path}.tool_result.{key}: Extra inputs are not permitted"
-    if not isinstance(block.get("tool_use_id"), str) or not CALL_ID.fullmatch(block["tool_use_id"]):
+    yield from check_extra_fields(block, TOOL_RESULT_FIELDS, f"{path}.tool_result.")
+    if not matches(CALL_ID, block.get("tool_use_id")):
         yield f"{path}.tool_result.tool_use_id: String should match pattern '^[a-zA-Z0-9_-]+$'"
     content = block.get("content")
     if content is not None and not isinstance(content, (str, list)):
@@ -391,10 +397,8 @@ def check_fields(body: Object, model: str) -> Iterator[str]:
         yield "max_tokens: Field required"
     if not isinstance(body.get("messages"), list) or not body["messages"]:
         yield "messages: at least one message is required"
-    for key in (body.get("metadata") or {}).keys() - {"user_id"}:
-        yield f"metadata.{key}: Extra inputs are not permitted"
-    for key in (body.get("output_config") or {}).keys() - {"effort", "format", "task_budget"}:
-        yield f"output_config.{key}: Extra inputs are not permitted"
+    yield from check_extra_fields(body.get("metadata") or {}, {"user_id"}, "metadata.")
+    yield from check_extra_fields(body.get("output_config") or {}, OUTPUT_FIELDS, "output_config.")
     for index, text in enumerate(body.get("stop_sequences") or []):
         if not isinstance(text, str) or not text.strip():
             yield f"stop_sequences.{index}: each stop sequence must contain non-whitespace"

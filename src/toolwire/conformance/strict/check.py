@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 from toolwire.core.json_values import Json, Object
 
@@ -19,6 +19,11 @@ def objects(values: Json) -> list[Object]:
 def numbered_objects(values: Json) -> Iterator[tuple[int, Object]]:
     if isinstance(values, list):
         yield from ((index, value) for index, value in enumerate(values) if isinstance(value, dict))
+
+
+def matches(pattern: re.Pattern[str], value: Json) -> TypeGuard[str]:
+    """Is the value a string that the whole pattern matches?"""
+    return isinstance(value, str) and pattern.fullmatch(value) is not None
 
 
 def check_unknown_keys(node: Object, known: frozenset[str], path: str = "") -> Iterator[str]:

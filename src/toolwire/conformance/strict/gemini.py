@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from toolwire.conformance.peers.gemini import is_base64
-from toolwire.conformance.strict.check import RequestCheck, model_version, numbered_objects, objects, to_camel_case
+from toolwire.conformance.strict.check import (
+    RequestCheck,
+    matches,
+    model_version,
+    numbered_objects,
+    objects,
+    to_camel_case,
+)
 from toolwire.core.json_values import Json, Object
 
 FUNCTION_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,63}")
@@ -26,6 +33,11 @@ BUILT_IN_TOOLS = frozenset(
 CLIENT_TOOLS = frozenset({"computerUse", "functionDeclarations"})
 
 
+def unknown_names(names: Iterable[str], path: str) -> Iterator[str]:
+    for name in names:
+        yield f"Invalid JSON payload received. Unknown name \"{name}\" at '{path}': Cannot find field."
+
+
 def schema_type(node: Object) -> str:
     """The type in upper case, empty if there is none; some clients send its number."""
     kind = node.get("type")
@@ -40,8 +52,7 @@ def check_schema(node: Json, path: str) -> Iterator[str]:
         yield f"{path}: expected a schema"
         return
     node = {to_camel_case(key): value for key, value in node.items()}
-    for key in node.keys() - SCHEMA_KEYWORDS:
-        yield f"Invalid JSON payload received. Unknown name \"{key}\" at '{path}': Cannot find field."
+    yield from unknown_names(node.keys() - SCHEMA_KEYWORDS, path)
     kind = schema_type(node)
     if isinstance(node.get("type"), list):
         yield f"{path}.type: Proto field is not repeating, cannot start list."
@@ -84,13 +95,12 @@ def check_declarations(body: Object, model: str) -> Iterator[str]:
         for number, declared in numbered_objects(tool.get("functionDeclarations")):
             at = f"tools[{index}].function_declarations[{number}]"
             name = declared.get("name")
-            if not isinstance(name, str) or not FUNCTION_NAME.fullmatch(name):
+            if not matches(FUNCTION_NAME, name):
                 yield f"{at}.name: Invalid function name. Must start with a letter or an underscore, got {name!r}"
             elif name in seen:
                 yield f"{at}.name: Duplicate function declaration found: {name}"
             seen.add(str(name))
-            for key in declared.keys() - DECLARATION_FIELDS:
-                yield f"Invalid JSON payload received. Unknown name \"{key}\" at '{at}': Cannot find field."
+            yield from unknown_names(declared.keys() - DECLARATION_FIELDS, at)
             yield from _check_parameters(declared, at)
 
 
@@ -139,8 +149,7 @@ def check_tool_kinds(body: Object, model: str) -> Iterator[str]:
     """Built-in tools beside functions need a newer model, separate tool objects, and a flag in toolConfig."""
     tools = objects(body.get("tools"))
     for index, tool in enumerate(tools):
-        for key in tool.keys() - BUILT_IN_TOOLS - {"functionDeclarations"}:
-            yield f"Invalid JSON payload received. Unknown name \"{key}\" at 'tools[{index}]': Cannot find field."
+        yield from unknown_names(tool.keys() - BUILT_IN_TOOLS - {"functionDeclarations"}, f"tools[{index}]")
         held = [key for key in tool if tool[key] is not None]
         if "functionDeclarations" in held and len(held) > 1:
             yield f"tools[{index}].tool_type: one_of 'tool_type' has more than one initialized field: {held}"
@@ -230,8 +239,7 @@ def check_fields(body: Object, model: str) -> Iterator[str]:
         yield f'Invalid JSON payload received. Unknown name "{key}": Cannot find field.'
     if not objects(body.get("contents")):
         yield "contents: contents is not specified"
-    for key in (body.get("generationConfig") or {}).keys() - CONFIG_FIELDS:
-        yield f"Invalid JSON payload received. Unknown name \"{key}\" at 'generation_config': Cannot find field."
+    yield from unknown_names((body.get("generationConfig") or {}).keys() - CONFIG_FIELDS, "generation_config")
 
 
 def check_config(body: Object, model: str) -> Iterator[str]:
@@ -273,8 +281,7 @@ def _check_part(part: Object, path: str) -> Iterator[str]:
     held = [key for key in PART_DATA_FIELDS if part.get(key) is not None]
     if len(held) != 1:
         yield f"{path}.data: required oneof field 'data' must have one initialized field, has {held}"
-    for key in part.keys() - OTHER_PART_FIELDS - set(PART_DATA_FIELDS):
-        yield f"Invalid JSON payload received. Unknown name \"{key}\" at '{path}': Cannot find field."
+    yield from unknown_names(part.keys() - OTHER_PART_FIELDS - set(PART_DATA_FIELDS), path)
     if part.get("thoughtSignature") is not None and not is_base64(part["thoughtSignature"]):
         yield f"{path}.thought_signature: Base64 decoding failed"
     yield from _check_call(part.get("functionCall"), part.get("functionResponse"), path)

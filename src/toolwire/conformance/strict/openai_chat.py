@@ -10,6 +10,7 @@ from toolwire.conformance.strict.check import (
     check_object_schema,
     check_strict_schema,
     check_unknown_keys,
+    matches,
     model_version,
     numbered_objects,
     objects,
@@ -123,7 +124,7 @@ def _check_call(call: Object, path: str) -> Iterator[str]:
         yield f"{path}.type: Invalid value: {kind!r}"
         return
     inner = call.get(kind) or {}
-    if not isinstance(inner.get("name"), str) or not TOOL_NAME.fullmatch(inner["name"]):
+    if not matches(TOOL_NAME, inner.get("name")):
         yield f"{path}.{kind}.name: expected a string that matches '^[a-zA-Z0-9_-]{{1,64}}$', got {inner.get('name')!r}"
     if not isinstance(inner.get("arguments" if kind == "function" else "input"), str):
         yield f"{path}.{kind}.arguments: expected a string"
@@ -162,7 +163,7 @@ def check_tools(body: Object, model: str) -> Iterator[str]:
         if not isinstance(inner, dict):
             yield f"{at}.{kind}: Missing required parameter"
             continue
-        if not isinstance(inner.get("name"), str) or not TOOL_NAME.fullmatch(inner["name"]):
+        if not matches(TOOL_NAME, inner.get("name")):
             yield f"{at}.{kind}.name: string does not match '^[a-zA-Z0-9_-]{{1,64}}$', got {inner.get('name')!r}"
         allowed = frozenset({"name", "description", "parameters", "strict"} if kind == "function" else CUSTOM_FIELDS)
         yield from check_unknown_keys(inner, allowed, f"{at}.{kind}.")

@@ -10,6 +10,7 @@ from toolwire.conformance.strict.check import (
     check_object_schema,
     check_strict_schema,
     check_unknown_keys,
+    matches,
     numbered_objects,
     objects,
 )
@@ -122,7 +123,7 @@ def _check_item_id(item: Object, path: str, kind: str) -> Iterator[str]:
 
 
 def _check_call(item: Object, path: str, kind: str) -> Iterator[str]:
-    if not isinstance(item.get("name"), str) or not CALL_NAME.fullmatch(item["name"]):
+    if not matches(CALL_NAME, item.get("name")):
         yield f"Invalid '{path}.name': string does not match pattern, got {item.get('name')!r}"
     key = "arguments" if kind == "function_call" else "input"
     if not isinstance(item.get(key), str):
@@ -275,7 +276,7 @@ def _check_tool(tool: Object, path: str) -> Iterator[str]:
     yield from check_unknown_keys(tool, TOOL_FIELDS[kind], f"{path}.")
     if kind in ("function", "custom", "namespace"):
         name = tool.get("name")
-        if not isinstance(name, str) or not TOOL_NAME.fullmatch(name):
+        if not matches(TOOL_NAME, name):
             yield f"{path}.name: string does not match pattern '^[a-zA-Z0-9_-]+$' (1 to 128), got {name!r}"
     if kind == "function" and tool.get("parameters") is not None:
         yield from check_object_schema(tool["parameters"], f"{path}.parameters")
