@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,16 +18,6 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "toolwire"))
 
 AGENTS = Path(__file__).parent / "agents"
 """The real agents have a command of their own, `make test-agents`."""
-
-
-XDIST_FRAMES = 5
-"""How much deeper the stack of a worker is than that of a single pytest process."""
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Recursive code has the same depth available in a worker as in a single process."""
-    if hasattr(config, "workerinput"):
-        sys.setrecursionlimit(sys.getrecursionlimit() + XDIST_FRAMES)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -538,6 +540,16 @@ def test_nothing_small_becomes_huge(make: Callable[[], Any], convert: Callable[[
     made = convert(schema)
     assert len(encode(made.schema)) < 2 * COPY_BUDGET + 8 * len(encode(schema))
     assert convert(made.schema).schema is made.schema
+
+
+@every_conversion
+def test_conversions_leave_stack_frames_to_their_callers(convert: Callable[[Any], s.ConvertedSchema]) -> None:
+    schema, limit = deep_references(), sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + 700)
+    try:
+        convert(schema)
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def test_what_is_cut_off_is_said() -> None:

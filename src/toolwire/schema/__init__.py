@@ -7,9 +7,14 @@ raises `wire.Malformed`; nothing else is raised, whatever stands where a schema 
 
 from toolwire.schema.descriptions import add_descriptions, missing_descriptions
 from toolwire.schema.keywords import ConvertedSchema, SchemaChange
-from toolwire.schema.object_root import convert_to_object_root, ensure_object_root, is_flat_object
+from toolwire.schema.object_root import (
+    convert_arguments,
+    convert_to_object_root,
+    ensure_object_root,
+    is_flat_object,
+    restore_arguments,
+)
 from toolwire.schema.openapi_subset import convert_to_openapi_subset
-from toolwire.schema.property_names import convert_arguments, restore_arguments
 from toolwire.schema.standard import convert_to_standard
 from toolwire.schema.strict import (
     STRICT_ALL_REQUIRED,

@@ -1,7 +1,15 @@
-"""The dialect that is plain JSON Schema below, and demands an object at the root: no union there, simple names."""
+"""Property names that a dialect does not take are written under another name, and arguments are carried back.
+
+A new name depends on the old one alone and ends in a piece of its hash, so that it is the same in every tool and turn,
+and no free-form value holds it by chance: the way back needs no schema.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Mapping
+
+from toolwire.core.ids import hex_digest
 from toolwire.core.json_values import MAX_DEPTH, Json, Object, Path
 from toolwire.schema.combine import intersect_schemas, merge_alternatives, type_names
 from toolwire.schema.keywords import (
@@ -16,7 +24,6 @@ from toolwire.schema.keywords import (
     refuse_deep_nesting,
     short_json,
 )
-from toolwire.schema.property_names import DOTTED_NAME, make_property_name
 from toolwire.schema.references import (
     ReferenceLookup,
     escape_reference_key,
@@ -26,11 +33,80 @@ from toolwire.schema.references import (
 )
 from toolwire.schema.standard import SUSPECT_KEYWORDS
 
+MAX_NAME_LENGTH = 64
+DOTTED_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+IDENTIFIER = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,63}")
+_ILLEGAL = re.compile(r"[^a-zA-Z0-9_]+")
+
+
+def make_property_name(name: str, taken: Collection[str]) -> str:
+    """A name that every dialect takes: the readable part of the old one, and a piece of its hash."""
+    readable = _ILLEGAL.sub("_", name).strip("_")
+    if not readable or readable[0].isdigit():
+        readable = f"p_{readable}".rstrip("_")
+    salt = ""
+    while True:
+        mark = hex_digest(name + salt, 6)
+        made = f"{readable[: MAX_NAME_LENGTH - 7].rstrip('_')}_{mark}"
+        if made not in taken:
+            return made
+        salt += "+"
+
+
+def replace_keys(value: Json, names: Mapping[str, str]) -> Json:
+    """A value with keys replaced at every depth; the same object when none is there. Answers pass here, so no depth of
+    theirs may end in an exception: no recursion."""
+    if not _has_any_key(value, names):
+        return value
+    top: list[Json] = [value]
+    todo: list[tuple[Json, Json, Json]] = [(value, top, 0)]
+    while todo:
+        old, holder, key = todo.pop()
+        new: Json = {names.get(name, name): item for name, item in old.items()} if isinstance(old, dict) else list(old)
+        holder[key] = new
+        for step, item in new.items() if isinstance(new, dict) else enumerate(new):
+            if isinstance(item, (dict, list)):
+                todo.append((item, new, step))
+    return top[0]
+
+
+def _has_any_key(value: Json, names: Mapping[str, str]) -> bool:
+    todo = [value]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, dict):
+            if not names.keys().isdisjoint(node):
+                return True
+            todo.extend(node.values())
+        elif isinstance(node, list):
+            todo.extend(node)
+    return False
+
+
+def restore_arguments(arguments: Json, converted: ConvertedSchema) -> Json:
+    """Arguments made for a converted schema, as the schema that was given has them."""
+    if converted.renames:
+        arguments = replace_keys(arguments, converted.renames)
+    if converted.wrapper_property and isinstance(arguments, dict) and set(arguments) == {converted.wrapper_property}:
+        return arguments[converted.wrapper_property]
+    return arguments
+
+
+def convert_arguments(arguments: Json, converted: ConvertedSchema) -> Json:
+    """Arguments of the schema that was given, as the converted schema has them: the other way of `restored`."""
+    if converted.wrapper_property:
+        arguments = {converted.wrapper_property: arguments}
+    if converted.renames:
+        arguments = replace_keys(arguments, {old: new for new, old in converted.renames.items()})
+    return arguments
+
+
+# --- The dialect that is plain JSON Schema below, and demands an object at the root: no union there, simple names ---
+
+
 _COMBINING_KEYWORDS = frozenset({"anyOf", "oneOf", "allOf", "$ref", "$dynamicRef", "$recursiveRef"})
 _DISSOLVED_PREFIXES = ("#/anyOf/", "#/oneOf/", "#/allOf/")
 _match_legal_name = DOTTED_NAME.fullmatch
-_KNOWN_LEGAL_NAMES: set[str] = set()
-_MAX_KNOWN_NAMES = 4096
 _INNER_KEYWORDS = SUSPECT_KEYWORDS | NESTING_KEYWORDS
 _ROOT_KEYWORDS_TO_CONVERT = (_INNER_KEYWORDS | _COMBINING_KEYWORDS) - {"properties", "required", "additionalProperties"}
 
@@ -48,7 +124,7 @@ def is_flat_object(schema: Json) -> bool:
     if properties.__class__ is not dict or schema.get("additionalProperties").__class__ is dict:
         return False
     for name, node in properties.items():
-        if node.__class__ is not dict or (name not in _KNOWN_LEGAL_NAMES and not _is_legal_name(name)):
+        if node.__class__ is not dict or not _match_legal_name(name):
             return False
         kind = node.get("type")
         if kind.__class__ is not str or kind not in TYPE_NAMES:
@@ -56,15 +132,6 @@ def is_flat_object(schema: Json) -> bool:
         if not (len(node) == 2 and "description" in node) and not _INNER_KEYWORDS.isdisjoint(node):
             return False
     return schema.get("required").__class__ is not bool
-
-
-def _is_legal_name(name: str) -> bool:
-    """Is it legal? Legal names are kept in mind, as many as there may be in use."""
-    if not _match_legal_name(name):
-        return False
-    if len(_KNOWN_LEGAL_NAMES) < _MAX_KNOWN_NAMES:
-        _KNOWN_LEGAL_NAMES.add(name)
-    return True
 
 
 def convert_to_object_root(schema: Json) -> ConvertedSchema:

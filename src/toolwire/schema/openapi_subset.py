@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from toolwire.core.json_values import MAX_DEPTH, Json, Object, Path
+from toolwire.core.json_values import Json, Object, Path
 from toolwire.schema.combine import UNSATISFIABLE_TYPE, intersect_schemas, string_items, type_names, unique_values
 from toolwire.schema.descriptions import allowed_value_sentences, append_sentences, keyword_sentences
 from toolwire.schema.keywords import (
@@ -25,8 +25,7 @@ from toolwire.schema.keywords import (
     refuse_deep_nesting,
     short_json,
 )
-from toolwire.schema.object_root import ObjectRootBuilder, make_object_root
-from toolwire.schema.property_names import IDENTIFIER, make_property_name
+from toolwire.schema.object_root import IDENTIFIER, ObjectRootBuilder, make_object_root, make_property_name
 from toolwire.schema.references import ReferenceLookup, inline_references
 
 _COMMON_KEYWORDS: Final = frozenset({"type", "title", "description", "nullable", "default", "example"})
@@ -195,7 +194,9 @@ def convert_leaf(node: Object) -> Object | None:
 
 
 _COMBINING_KEYWORDS = frozenset({"allOf", *REFERENCE_KEYWORDS})
-_MAX_CONVERSION_DEPTH = MAX_DEPTH - 10
+_MAX_CONVERSION_DEPTH: Final = 130
+"""References can nest deeper than the schema itself. Each level takes up to five stack frames, so this limit leaves at
+least 300 of Python's 1,000 frames to the callers."""
 _ASSERTION_KEYWORDS = frozenset().union(*KEYWORDS_BY_TYPE.values()) | {"type", "enum", "const", "format"}
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
 from math import inf
 from typing import Final
 
@@ -208,7 +207,6 @@ def _make_size_check(kind: type[str] | type[list[Json]] | type[Object], key: str
     return check
 
 
-@lru_cache(maxsize=512)
 def _compile_pattern(pattern: str) -> re.Pattern[str] | None:
     try:
         return re.compile(pattern)
