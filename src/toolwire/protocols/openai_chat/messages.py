@@ -50,6 +50,33 @@ from toolwire.protocols.openai_chat.models import Family
 from toolwire.protocols.openai_chat.names import NAME, REASONING_KEYS, intact_wire, is_own, is_own_seal
 from toolwire.protocols.openai_chat.tools import read_call, write_call
 
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def read_turns(messages: Json, path: Path, reading: ReadContext) -> tuple[Turn, ...]:
+    return tuple([_read_turn(node, (path, number), reading) for number, node in enumerate(expect_list(messages, path))])
+
+
+def _read_turn(value: Json, path: Path, reading: ReadContext) -> Turn:
+    node = value if type(value) is dict else expect_object(value, path)
+    word = node.get("role")
+    role = names.ROLES.get(word) if type(word) is str else None
+    if role is None:
+        word = require_text(node, "role", path)
+        raise Malformed((path, "role"), f"unknown role {word!r}; known are {', '.join(names.ROLES)}")
+    known = names.MESSAGE_KEYS_BY_ROLE[role]
+    origin = Origin(NAME, path, node) if known.issuperset(node) else reading.read_origin(node, path, known)
+    name = get_text(node, "name", path) or "" if "name" in node else ""
+    if role == "assistant":
+        return Turn(role, read_message(node, path, reading), name, "", origin)
+    content = read_content(node.get("content"), (path, "content"), reading)
+    if role != "tool":
+        return Turn(role, content, name, "", origin)
+    # An old `function` message has the name of the function instead of the id of a call.
+    id = "" if word == "function" else get_text(node, "tool_call_id", path) or ""
+    return Turn(role, (Result(id, content, None, name, "function", "", None, None, origin),), "", "", origin)
+
+
 _PLAIN_ASSISTANT_KEYS = frozenset({"role", "content", "tool_calls"})
 
 
@@ -91,106 +118,6 @@ def _attach_citations(content: list[Part], node: Object, path: Path, reading: Re
         if isinstance(part, Text):
             return [*content[:number], replace(part, citations=citations), *content[number + 1 :]]
     return [*content, Text("", citations)] if citations else content
-
-
-_SLOT_ORDER: Mapping[type, int] = MappingProxyType({Reasoning: 0, Text: 1, Media: 1, Refusal: 2, Call: 3})
-"""The order of the slots in a message."""
-
-
-class MessageSlots:
-    """An assistant's parts, sorted into the slots of a message."""
-
-    __slots__ = ("calls", "content", "media", "reasoning", "refusals")
-
-    def __init__(self, parts: tuple[Part, ...], where: Path, ledger: Ledger) -> None:
-        self.reasoning: list[Reasoning] = []
-        self.content: list[Text | Opaque | Reasoning] = []
-        self.media: list[Media] = []
-        self.refusals: list[str] = []
-        self.calls: list[Call] = []
-        highest = 0
-        for part in parts:
-            rank = _SLOT_ORDER.get(type(part), highest)
-            if rank > highest:
-                highest = rank
-            elif rank < highest and ledger.source != ledger.target:
-                ledger.note("order-changed", where, "text, thinking and calls are no longer in their original order")
-            if type(part) is Text:
-                self.content.append(part)
-            elif type(part) is Call:
-                self.calls.append(part)
-            else:
-                self._add_part(part, ledger)
-
-    def _add_part(self, part: Part, ledger: Ledger) -> None:
-        match part:
-            case Reasoning() if _is_thinking_part(part):
-                self.content.append(part)
-            case Reasoning():
-                self.reasoning.append(part)
-            case Refusal(text):
-                self.refusals.append(text)
-            case Media():
-                self.media.append(part)
-            case Opaque(origin=origin) if is_own(origin):
-                self.content.append(part)
-            case _:
-                note_dropped_part(part, ledger)
-
-    def write_reasoning(self, out: Object, ledger: Ledger) -> None:
-        """Write `reasoning_content`, and OpenRouter's `reasoning_details` where one of its seals must go back."""
-        if not self.reasoning:
-            return
-        text = "".join(part.text for part in self.reasoning)
-        if text:
-            out["reasoning_content"] = text
-        for part in self.reasoning:
-            if part.seal is not None and not is_own_seal(part.seal):
-                ledger.note("seal-dropped", source_path(part), "the seal of a piece of reasoning was left out")
-            elif part.hidden and part.seal is None:
-                ledger.note("reasoning-dropped", source_path(part), "a hidden piece of reasoning was left out")
-        if any(is_own_seal(part.seal) or intact_wire(part.origin) for part in self.reasoning):
-            details = [write_reasoning_detail(part, number) for number, part in enumerate(self.reasoning)]
-            # All entries of a message have one `format`. Only those with a seal know it.
-            form = next(({"format": entry["format"]} for entry in details if "format" in entry), {})
-            out["reasoning_details"] = [entry if "format" in entry else entry | form for entry in details]
-
-
-def note_dropped_part(part: Part, ledger: Ledger) -> None:
-    """Note a part that Chat has no place for."""
-    if isinstance(part, Opaque):
-        ledger.note_opaque(part)
-    elif isinstance(part, (ProviderCall, ProviderResult)):
-        ledger.note("part-dropped", source_path(part), f"what the provider's own tool `{part.tool}` did was left out")
-    else:
-        ledger.note("part-dropped", source_path(part), f"a part of kind `{type(part).__name__}` was left out")
-
-
-# --- reading --------------------------------------------------------------------------------------------------------
-
-
-def read_turns(messages: Json, path: Path, reading: ReadContext) -> tuple[Turn, ...]:
-    return tuple([_read_turn(node, (path, number), reading) for number, node in enumerate(expect_list(messages, path))])
-
-
-def _read_turn(value: Json, path: Path, reading: ReadContext) -> Turn:
-    node = value if type(value) is dict else expect_object(value, path)
-    word = node.get("role")
-    role = names.ROLES.get(word) if type(word) is str else None
-    if role is None:
-        word = require_text(node, "role", path)
-        raise Malformed((path, "role"), f"unknown role {word!r}; known are {', '.join(names.ROLES)}")
-    known = names.MESSAGE_KEYS_BY_ROLE[role]
-    origin = Origin(NAME, path, node) if known.issuperset(node) else reading.read_origin(node, path, known)
-    name = get_text(node, "name", path) or "" if "name" in node else ""
-    if role == "assistant":
-        return Turn(role, read_message(node, path, reading), name, "", origin)
-    content = read_content(node.get("content"), (path, "content"), reading)
-    if role != "tool":
-        return Turn(role, content, name, "", origin)
-    # An old `function` message has the name of the function instead of the id of a call.
-    id = "" if word == "function" else get_text(node, "tool_call_id", path) or ""
-    return Turn(role, (Result(id, content, None, name, "function", "", None, None, origin),), "", "", origin)
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -300,6 +227,82 @@ def _result_texts(result: Result, ledger: Ledger) -> list[Part]:
         elif not isinstance(part, Text):
             note_dropped_part(part, ledger)
     return [part for part in content if isinstance(part, Text)]
+
+
+def note_dropped_part(part: Part, ledger: Ledger) -> None:
+    """Note a part that Chat has no place for."""
+    if isinstance(part, Opaque):
+        ledger.note_opaque(part)
+    elif isinstance(part, (ProviderCall, ProviderResult)):
+        ledger.note("part-dropped", source_path(part), f"what the provider's own tool `{part.tool}` did was left out")
+    else:
+        ledger.note("part-dropped", source_path(part), f"a part of kind `{type(part).__name__}` was left out")
+
+
+# --- the assistant's messages ---------------------------------------------------------------------------------------
+
+
+_SLOT_ORDER: Mapping[type, int] = MappingProxyType({Reasoning: 0, Text: 1, Media: 1, Refusal: 2, Call: 3})
+"""The order of the slots in a message."""
+
+
+class MessageSlots:
+    """An assistant's parts, sorted into the slots of a message."""
+
+    __slots__ = ("calls", "content", "media", "reasoning", "refusals")
+
+    def __init__(self, parts: tuple[Part, ...], where: Path, ledger: Ledger) -> None:
+        self.reasoning: list[Reasoning] = []
+        self.content: list[Text | Opaque | Reasoning] = []
+        self.media: list[Media] = []
+        self.refusals: list[str] = []
+        self.calls: list[Call] = []
+        highest = 0
+        for part in parts:
+            rank = _SLOT_ORDER.get(type(part), highest)
+            if rank > highest:
+                highest = rank
+            elif rank < highest and ledger.source != ledger.target:
+                ledger.note("order-changed", where, "text, thinking and calls are no longer in their original order")
+            if type(part) is Text:
+                self.content.append(part)
+            elif type(part) is Call:
+                self.calls.append(part)
+            else:
+                self._add_part(part, ledger)
+
+    def _add_part(self, part: Part, ledger: Ledger) -> None:
+        match part:
+            case Reasoning() if _is_thinking_part(part):
+                self.content.append(part)
+            case Reasoning():
+                self.reasoning.append(part)
+            case Refusal(text):
+                self.refusals.append(text)
+            case Media():
+                self.media.append(part)
+            case Opaque(origin=origin) if is_own(origin):
+                self.content.append(part)
+            case _:
+                note_dropped_part(part, ledger)
+
+    def write_reasoning(self, out: Object, ledger: Ledger) -> None:
+        """Write `reasoning_content`, and OpenRouter's `reasoning_details` where one of its seals must go back."""
+        if not self.reasoning:
+            return
+        text = "".join(part.text for part in self.reasoning)
+        if text:
+            out["reasoning_content"] = text
+        for part in self.reasoning:
+            if part.seal is not None and not is_own_seal(part.seal):
+                ledger.note("seal-dropped", source_path(part), "the seal of a piece of reasoning was left out")
+            elif part.hidden and part.seal is None:
+                ledger.note("reasoning-dropped", source_path(part), "a hidden piece of reasoning was left out")
+        if any(is_own_seal(part.seal) or intact_wire(part.origin) for part in self.reasoning):
+            details = [write_reasoning_detail(part, number) for number, part in enumerate(self.reasoning)]
+            # All entries of a message have one `format`. Only those with a seal know it.
+            form = next(({"format": entry["format"]} for entry in details if "format" in entry), {})
+            out["reasoning_details"] = [entry if "format" in entry else entry | form for entry in details]
 
 
 def _write_assistant(turn: Turn, family: Family, ledger: Ledger) -> Object:

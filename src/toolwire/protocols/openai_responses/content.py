@@ -37,6 +37,8 @@ from toolwire.protocols.openai_responses.names import (
 
 Side: TypeAlias = Literal["input", "output"]
 
+# --- reading --------------------------------------------------------------------------------------------------------
+
 
 def read_item_origin(
     reading: ReadContext, node: Object, path: Path, known: frozenset[str], ignored_key: str = ""
@@ -55,9 +57,6 @@ def _is_default_value(key: str, value: Json) -> bool:
     return (key == "status" and value in ("completed", "in_progress")) or (
         key == "caller" and value == {"type": "direct"}
     )
-
-
-# --- reading --------------------------------------------------------------------------------------------------------
 
 
 def read_content(value: Json, path: Path, reading: ReadContext) -> tuple[Part, ...]:
@@ -172,7 +171,32 @@ PART_READERS: Mapping[str, Callable[[Object, Path, ReadContext], Part]] = Mappin
         "input_audio": _read_audio,
     }
 )
+
+
 OUTPUT_PART_TYPES = frozenset({"output_text", "refusal"})
+
+
+_AGENT_MESSAGE_KEYS = frozenset({"type", "id", "author", "recipient", "content", "agent"})
+
+
+_SEALED_TEXT = re.compile(r"gAAAA[A-Za-z0-9_-]{95,}={0,2}")
+"""A text that OpenAI has encrypted; it is never shorter."""
+
+
+def read_agent_message(node: Object, path: Path, reading: ReadContext) -> Turn:
+    """A message of one Codex agent to another, as a user's turn: sender and task are in the text."""
+    content = items_with_paths(get_list(node, "content", path) or [], (path, "content"))
+    parts = tuple([_read_agent_part(expect_object(part, at), at, reading) for part, at in content])
+    return Turn("user", parts, origin=read_item_origin(reading, node, path, _AGENT_MESSAGE_KEYS))
+
+
+def _read_agent_part(node: Object, path: Path, reading: ReadContext) -> Part:
+    """Codex sends the argument of a call back as `encrypted_content`, as it was declared. Models that encrypt nothing
+    wrote it as plain text."""
+    text = node.get("encrypted_content")
+    if node.get("type") == "encrypted_content" and isinstance(text, str) and not _SEALED_TEXT.fullmatch(text):
+        return Text(text, origin=Origin(NAME, path, None, intact=False))
+    return read_part(node, path, reading)
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -263,7 +287,12 @@ def write_citation(citation: Citation, text_length: int, ledger: Ledger) -> Obje
     return restore_original_keys(out, citation.origin, NAME)
 
 
+# --- writing media --------------------------------------------------------------------------------------------------
+
+
 IMAGE_DETAILS = frozenset({"low", "high", "auto", "original"})
+
+
 FILE_EXTENSIONS = MappingProxyType(
     {"application/pdf": "pdf", "text/plain": "txt", "text/markdown": "md", "text/csv": "csv"}
 )
@@ -328,24 +357,3 @@ def _write_file(part: Media, ledger: Ledger) -> Object:
     if not out.get("filename", " "):
         del out["filename"]
     return out
-
-
-_AGENT_MESSAGE_KEYS = frozenset({"type", "id", "author", "recipient", "content", "agent"})
-_SEALED_TEXT = re.compile(r"gAAAA[A-Za-z0-9_-]{95,}={0,2}")
-"""A text that OpenAI has encrypted; it is never shorter."""
-
-
-def read_agent_message(node: Object, path: Path, reading: ReadContext) -> Turn:
-    """A message of one Codex agent to another, as a user's turn: sender and task are in the text."""
-    content = items_with_paths(get_list(node, "content", path) or [], (path, "content"))
-    parts = tuple([_read_agent_part(expect_object(part, at), at, reading) for part, at in content])
-    return Turn("user", parts, origin=read_item_origin(reading, node, path, _AGENT_MESSAGE_KEYS))
-
-
-def _read_agent_part(node: Object, path: Path, reading: ReadContext) -> Part:
-    """Codex sends the argument of a call back as `encrypted_content`, as it was declared. Models that encrypt nothing
-    wrote it as plain text."""
-    text = node.get("encrypted_content")
-    if node.get("type") == "encrypted_content" and isinstance(text, str) and not _SEALED_TEXT.fullmatch(text):
-        return Text(text, origin=Origin(NAME, path, None, intact=False))
-    return read_part(node, path, reading)

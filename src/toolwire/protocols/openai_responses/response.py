@@ -158,6 +158,24 @@ def read_usage(body: Object, path: Path, reading: ReadContext) -> Usage | None:
     )
 
 
+class _ResponsePeek(Struct, gc=False):
+    output: Raw
+    status: str
+    model: str = ""
+    usage: Object | None = None
+    error: Json = None
+
+
+_decode_peek = partial_decoder(_ResponsePeek)
+
+
+def peek_response(data: bytes) -> ResponsePeek | None:
+    found = _decode_peek(data)
+    if found is None or found.error is not None or found.status != "completed":
+        return None
+    return ResponsePeek(found.model, read_usage({"usage": found.usage}, None, ReadContext(NAME)))
+
+
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
@@ -278,35 +296,12 @@ def needs_reasoning_item(request: Request | None, ledger: Ledger) -> bool:
     return isinstance(include, list) and INCLUDE_ENCRYPTED_REASONING in include
 
 
-# --- a quick look -----------------------------------------------------------------------------------------------------
-
-
-class _ResponsePeek(Struct, gc=False):
-    output: Raw
-    status: str
-    model: str = ""
-    usage: Object | None = None
-    error: Json = None
-
-
-_decode_peek = partial_decoder(_ResponsePeek)
-
-
-def peek_response(data: bytes) -> ResponsePeek | None:
-    found = _decode_peek(data)
-    if found is None or found.error is not None or found.status != "completed":
-        return None
-    return ResponsePeek(found.model, read_usage({"usage": found.usage}, None, ReadContext(NAME)))
+# --- ids of items ---------------------------------------------------------------------------------------------------
 
 
 def item_id_stem(response_id: str) -> str:
     """The answer's id without its prefix, for the ids of its items; "" where those would become too long."""
     return response_id[5:] if len(response_id) <= 50 else ""
-
-
-def make_item_id(prefix: str, response_id: str, number: int) -> str:
-    """An id for an item without one, made from its position."""
-    return ItemIds(response_id, item_id_stem(response_id)).assign_id(prefix, "", number)
 
 
 class ItemIds(Struct, eq=False):
@@ -323,14 +318,17 @@ class ItemIds(Struct, eq=False):
         return given
 
 
+# --- writing items --------------------------------------------------------------------------------------------------
+
+
 def write_output(
     parts: tuple[Part, ...], finish: Finish | None, response_id: str, needs_reasoning: bool, ledger: Ledger
 ) -> list[Object]:
     items: list[Object] = []
-    if needs_reasoning and Reasoning not in map(type, parts):
-        items.append(empty_reasoning_item(make_item_id("rs_", response_id, 0)))
-        ledger.note("reasoning-added", None, "an empty reasoning item was put first")
     ids = ItemIds(response_id, item_id_stem(response_id))
+    if needs_reasoning and Reasoning not in map(type, parts):
+        items.append(empty_reasoning_item(ids.assign_id("rs_", "", 0)))
+        ledger.note("reasoning-added", None, "an empty reasoning item was put first")
     for run in _group_parts(parts):
         item = write_item(run, ids, len(items), ledger)
         if item is not None:
