@@ -38,8 +38,8 @@ def losses() -> str:
         "# Losses",
         "",
         "Every loss has a code, a place in the input (a JSON Pointer; `event/N/…` in a stream), a severity, what happened and why.",
-        "`lost` is gone, `changed` was renamed, moved or rewritten, `added` was made up because the target demands it. This page is",
-        "made from `loss.py`.",
+        "`lost` is gone, `changed` was renamed, moved or rewritten, `added` was made up because the target requires it. This page is",
+        "generated from `core/losses.py`.",
     ]
     for severity in ("lost", "changed", "added"):
         lines += ["", f"## {severity}", "", "| code | why |", "|---|---|"]
@@ -52,7 +52,7 @@ def options() -> str:
     lines = [
         "# Options",
         "",
-        "Keywords of `translate`, `Stream` and `Options`. This page is made from `options.py`.",
+        "Keywords of `translate`, `Stream` and `Options`. This page is generated from `translation/options.py`.",
         "",
         "| option | default | meaning |",
         "|---|---|---|",
